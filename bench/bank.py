@@ -66,9 +66,7 @@ def main() -> None:
     if options.write_docs:
         peers = [] if options.no_peer else [f"memory-bank-mcp {ancestor_version()}"]
         peers += [f"Node {node_version()}"] if peers else []
-        explained = _EXPLAINED.format(
-            package="@movibe/memory-bank-mcp", measured_with=page.measured_with(peers)
-        )
+        explained = _EXPLAINED.format(package="@movibe/memory-bank-mcp", measured_with=page.measured_with(peers))
         page.write_section("Memory bank", "\n".join([explained, *parts]))
 
 
@@ -102,8 +100,7 @@ def _graph(folder: Path, size: int, server: BankServer) -> dict[str, Timing]:
             "upsert, new": lambda: _upsert(wire, f"new {next(made)}", bank),
             "upsert, known": lambda: _upsert(wire, f"entity {next(made) % size}", bank),
             "add observation": lambda: wire.call(
-                "graph_add_observation",
-                {"entity": f"entity {next(made) % size}", "text": bank.words(10)},
+                "graph_add_observation", {"entity": f"entity {next(made) % size}", "text": bank.words(10)}
             ),
             "link": lambda: wire.call(
                 "graph_link_entities",
@@ -114,9 +111,7 @@ def _graph(folder: Path, size: int, server: BankServer) -> dict[str, Timing]:
                 },
             ),
             "graph search": lambda: wire.call("graph_search", {"query": bank.words(2)}),
-            "open a node": lambda: wire.call(
-                "graph_open_nodes", {"nodes": [f"entity {next(made) % size}"]}
-            ),
+            "open a node": lambda: wire.call("graph_open_nodes", {"nodes": [f"entity {next(made) % size}"]}),
         }
         for name, call in calls.items():
             keep_best(timings, name, _timed(call))

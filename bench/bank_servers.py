@@ -25,18 +25,7 @@ CORE = {
     "decision-log.md": "# Decision Log\n\n{decisions}\n",
     "system-patterns.md": "# System Patterns\n\n## Code Patterns\n\n{text}\n",
 }
-STEMS = (
-    "order",
-    "invoice",
-    "cache",
-    "token",
-    "queue",
-    "index",
-    "login",
-    "worker",
-    "limit",
-    "parser",
-)
+STEMS = ("order", "invoice", "cache", "token", "queue", "index", "login", "worker", "limit", "parser")
 ENDINGS = tuple(f"{first}{second}" for first in "bdfgklmnprst" for second in ("ade", "ine", "olt"))
 
 Operation = Callable[[SelftestConnection, "BankFolder"], Any]
@@ -55,9 +44,7 @@ class BankFolder:
             self._put(name, self._filled(text))
         self.notes = [f"note-{number}.md" for number in range(max(0, size - len(CORE)))]
         for name in self.notes:
-            self._put(
-                name, f"# {self.words(3)}\n\n{self.words(60)}\n\n## Detail\n\n{self.words(60)}\n"
-            )
+            self._put(name, f"# {self.words(3)}\n\n{self.words(60)}\n\n## Detail\n\n{self.words(60)}\n")
 
     def some_name(self) -> str:
         return self._chance.choice(self.notes or list(CORE))
@@ -71,17 +58,13 @@ class BankFolder:
         return f"# Written {self._written}\n\n{self.words(100)}\n"
 
     def _filled(self, text: str) -> str:
-        entries = [
-            f"- [2026-02-{d:02} 10:30:00] [Ada] - Work: {self.words(12)}" for d in range(1, 29)
-        ]
+        entries = [f"- [2026-02-{d:02} 10:30:00] [Ada] - Work: {self.words(12)}" for d in range(1, 29)]
         decisions = [
             f"## {self.words(4)}\n- **Date:** 2026-02-{day:02} 10:30:00\n- **Context:** "
             f"{self.words(15)}\n- **Decision:** {self.words(15)}\n"
             for day in range(1, 21)
         ]
-        return text.format(
-            text=self.words(80), entries="\n".join(entries[::-1]), decisions="\n".join(decisions)
-        )
+        return text.format(text=self.words(80), entries="\n".join(entries[::-1]), decisions="\n".join(decisions))
 
     def _put(self, name: str, text: str) -> None:
         (self.path / name).write_text(text, "utf-8")
@@ -123,9 +106,7 @@ class Everkept:
 
     def start(self, folder: Path, bank: BankFolder) -> SelftestConnection:
         options = ("--toolsets", "bank", "--data-dir", str(folder), "--path", str(bank.home))
-        wire = SelftestConnection(
-            (sys.executable, "-m", "everkept", "serve", *options), environment=self._environment
-        )
+        wire = SelftestConnection((sys.executable, "-m", "everkept", "serve", *options), environment=self._environment)
         wire.initialize("bench")
         return wire
 

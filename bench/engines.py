@@ -136,18 +136,14 @@ class Texts:
         return Record(f"m{number}", "memory", at, at, text=self.text(number), scope=scope)
 
 
-async def _load(
-    store: RecordStore, texts: Texts, size: int, limit: float, figures: Figures
-) -> None:
+async def _load(store: RecordStore, texts: Texts, size: int, limit: float, figures: Figures) -> None:
     batch = LARGE_BATCH if size in LARGE_SIZES else BATCH
     started = time.perf_counter()
     while figures.loaded < size and time.perf_counter() - started < limit:
         numbers = range(figures.loaded, min(figures.loaded + batch, size))
         steps = tuple(Insert(texts.record(number)) for number in numbers)
         await store.commit(Batch(steps, read_clock(), "bench"))
-        await store.put_vectors(
-            MODEL, [RecordVector(f"m{number}", 1, texts.vector(number)) for number in numbers]
-        )
+        await store.put_vectors(MODEL, [RecordVector(f"m{number}", 1, texts.vector(number)) for number in numbers])
         figures.loaded += len(numbers)
     figures.per_second = figures.loaded / (time.perf_counter() - started)
 
@@ -155,10 +151,7 @@ async def _load(
 async def _link(store: RecordStore) -> None:
     rng = random.Random(4)
     at = read_clock()
-    records = [
-        Record(f"e{n}", "entity", at, at, name=f"entity {n}", name_key=f"entity {n}")
-        for n in range(ENTITIES)
-    ]
+    records = [Record(f"e{n}", "entity", at, at, name=f"entity {n}", name_key=f"entity {n}") for n in range(ENTITIES)]
     ends = {(rng.randrange(ENTITIES), rng.randrange(ENTITIES)) for _ in range(EDGES)}
     links = [RecordLink(f"l{a}-{b}", f"e{a}", "uses", f"e{b}", at) for a, b in sorted(ends)]
     for items in (records, links):
@@ -177,9 +170,7 @@ async def _index(library: Library, figures: Figures) -> None:
         figures.indexed_s = time.perf_counter() - started
 
 
-async def _timed(
-    figures: Figures, name: str, ask: Callable[[int], Awaitable[Any]], count: int = QUESTIONS
-) -> None:
+async def _timed(figures: Figures, name: str, ask: Callable[[int], Awaitable[Any]], count: int = QUESTIONS) -> None:
     durations: list[float] = []
     for number in range(count):
         started = time.perf_counter()
@@ -239,9 +230,7 @@ async def _recall(store: RecordStore, texts: Texts, figures: Figures) -> None:
 
 
 @asynccontextmanager
-async def _opened(
-    name: str, folder: Path
-) -> AsyncGenerator[tuple[Callable[[], Library], int], None]:
+async def _opened(name: str, folder: Path) -> AsyncGenerator[tuple[Callable[[], Library], int], None]:
     """How a library of the engine is made, and the process of its server, or 0."""
     if name == "memory":
         from everkept.engines.memory.library import MemoryLibrary
@@ -270,9 +259,7 @@ async def _opened(
 
 
 @asynccontextmanager
-async def _served(
-    core: int, folder: Path
-) -> AsyncGenerator[tuple[Callable[[], Library], int], None]:
+async def _served(core: int, folder: Path) -> AsyncGenerator[tuple[Callable[[], Library], int], None]:
     from everkept.engines.surreal.drivers import Credentials, SocketConnection
     from everkept.engines.surreal.library import SurrealLibrary
     from surreal_server import PASSWORD, USER, served
@@ -280,9 +267,7 @@ async def _served(
     async with served(core=core, folder=folder) as server:
 
         def connected() -> Library:
-            connection = SocketConnection(
-                server.url, "bench", Credentials(USER, PASSWORD), time_limit=600
-            )
+            connection = SocketConnection(server.url, "bench", Credentials(USER, PASSWORD), time_limit=600)
             return SurrealLibrary(connection, mode="local-server", place=server.url)
 
         yield connected, server.pid
@@ -380,9 +365,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.child:
-        figures = asyncio.run(
-            _measure(given.child, given.sizes[0], given.folder, given.time_to_load)
-        )
+        figures = asyncio.run(_measure(given.child, given.sizes[0], given.folder, given.time_to_load))
         print(json.dumps(asdict(figures)))
         return
     usual = QUICK_SIZES if given.quick else LARGE_SIZES if given.large else SIZES

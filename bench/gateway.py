@@ -151,11 +151,7 @@ def _peer(folder: Path) -> Behind:
         for name, size in SIZES.items()
     ]
     path.write_text("\n".join(map(json.dumps, entities)), "utf-8")
-    server: JSON = {
-        "command": node_program(),
-        "args": [str(peer_program())],
-        "env": {"MEMORY_FILE_PATH": str(path)},
-    }
+    server: JSON = {"command": node_program(), "args": [str(peer_program())], "env": {"MEMORY_FILE_PATH": str(path)}}
     asked: dict[str, JSON] = {name: {"names": [name]} for name in SIZES}
     return Behind(Peer.name, server, "open_nodes", asked)
 

@@ -13,11 +13,7 @@ from urllib.parse import urlsplit
 JSON = dict[str, Any]
 
 PROTOCOL = "2025-11-25"
-GREETING: JSON = {
-    "protocolVersion": PROTOCOL,
-    "capabilities": {},
-    "clientInfo": {"name": "bench", "version": "1"},
-}
+GREETING: JSON = {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
 CLOSING = 10.0  # seconds that a server gets to end by itself
 
 
@@ -32,9 +28,7 @@ class Caller(Protocol):
 class StdioCaller:
     """Starts a server and speaks to it on pipes, from one thread."""
 
-    def __init__(
-        self, command: Sequence[str], environment: Mapping[str, str], log: int | None = None
-    ) -> None:
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: int | None = None) -> None:
         """`log` is where its standard error goes; None: to ours."""
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment

@@ -110,11 +110,7 @@ def _import(place: Path, size: int, environment: dict[str, str], *flags: str) ->
     command = [sys.executable, "-m", "everkept", "import", "history", "--source", "claude-code"]
     command += ["--data-dir", str(place / "data"), "--config", "none", *flags]
     began = time.perf_counter()
-    process = subprocess.Popen(
-        command,
-        env=environment | {"CLAUDE_CONFIG_DIR": str(claude)},
-        stdout=subprocess.DEVNULL,
-    )
+    process = subprocess.Popen(command, env=environment | {"CLAUDE_CONFIG_DIR": str(claude)}, stdout=subprocess.DEVNULL)
     peak = _peak_of(process)
     seconds = time.perf_counter() - began
     if process.returncode:
@@ -150,9 +146,7 @@ async def _embed(data: Path) -> None:
     await app.close()
 
 
-def _recalls(
-    data: Path, size: int, rounds: int, environment: dict[str, str], figures: Figures
-) -> None:
+def _recalls(data: Path, size: int, rounds: int, environment: dict[str, str], figures: Figures) -> None:
     command = (sys.executable, "-m", "everkept", "serve", "--data-dir", str(data))
     context = environment | {"EVERKEPT_RECALL_TIME_LIMIT": "60", "EVERKEPT_CONFIG": "none"}
     wire = SelftestConnection(command, environment=context)
@@ -168,12 +162,8 @@ def _recalls(
     again = next(questions).text
     calls: dict[str, Callable[[], object]] = {
         "recall": lambda: ask("recall_previous_discussions", "query"),
-        "recall, one project": lambda: ask(
-            "recall_previous_discussions", "query", project_filter="project-7"
-        ),
-        "recall, last month": lambda: ask(
-            "recall_previous_discussions", "query", time_range="month"
-        ),
+        "recall, one project": lambda: ask("recall_previous_discussions", "query", project_filter="project-7"),
+        "recall, last month": lambda: ask("recall_previous_discussions", "query", time_range="month"),
         "recall, decisions": lambda: ask("recall_previous_discussions", "query", type="decision"),
         "again": lambda: wire.call("recall_previous_discussions", {"query": again}),
         "similar problems": lambda: ask("find_similar_problems", "problem_description"),
@@ -220,10 +210,7 @@ def _rows(results: dict[int, Figures]) -> list[page.Row]:
         ("First question after the start, ms", "first"),
         ("Memory of the server after the calls, MB", "server_rss"),
     )
-    rows = [
-        (name, *(f"{getattr(figures, attribute):,.0f}" for figures in every))
-        for name, attribute in facts
-    ]
+    rows = [(name, *(f"{getattr(figures, attribute):,.0f}" for figures in every)) for name, attribute in facts]
     timed = [
         (name.capitalize(), *(page.timing_cell(figures.timings.get(name)) for figures in every))
         for name in every[0].timings

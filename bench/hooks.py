@@ -66,9 +66,7 @@ def main() -> None:
     rows = _rows(timings, answers)
     page.print_table(f"{options.turns:,} turns", _HEAD, rows)
     if options.write_docs:
-        explained = _EXPLAINED.format(
-            turns=options.turns, memories=MEMORIES, measured_with=page.measured_with([])
-        )
+        explained = _EXPLAINED.format(turns=options.turns, memories=MEMORIES, measured_with=page.measured_with([]))
         page.write_section("Hooks", f"{explained}\n{page.markdown_table(_HEAD, rows)}")
 
 
@@ -110,16 +108,8 @@ def _cases(workload: Conversations) -> list[Case]:
     return [
         Case("SessionStart", "SessionStart", {"source": "startup"}),
         Case("prompt: yes", "UserPromptSubmit", {"prompt": "yes, go on"}),
-        Case(
-            "prompt: like what is known",
-            "UserPromptSubmit",
-            {"prompt": f"Please change {asked[1]}"},
-        ),
-        Case(
-            "prompt: about the past",
-            "UserPromptSubmit",
-            {"prompt": f"How did we solve {asked[0]} before?"},
-        ),
+        Case("prompt: like what is known", "UserPromptSubmit", {"prompt": f"Please change {asked[1]}"}),
+        Case("prompt: about the past", "UserPromptSubmit", {"prompt": f"How did we solve {asked[0]} before?"}),
         Case("prompt: a pasted log", "UserPromptSubmit", {"prompt": f"Why does this fail?\n{log}"}),
         Case(
             "PostToolUse, of no interest",
@@ -161,9 +151,7 @@ def _measured(
 
 def _timed(command: list[str], told: str, environment: dict[str, str]) -> tuple[float, str]:
     began = time.perf_counter()
-    done = subprocess.run(
-        command, input=told, env=environment, check=True, capture_output=True, encoding="utf-8"
-    )
+    done = subprocess.run(command, input=told, env=environment, check=True, capture_output=True, encoding="utf-8")
     return time.perf_counter() - began, done.stdout
 
 
@@ -185,10 +173,7 @@ def _rows(timings: dict[str, Timing], answers: dict[str, int]) -> list[page.Row]
 
 def _run(arguments: list[str], environment: dict[str, str]) -> None:
     subprocess.run(
-        [sys.executable, "-m", "everkept", *arguments],
-        env=environment,
-        check=True,
-        stdout=subprocess.DEVNULL,
+        [sys.executable, "-m", "everkept", *arguments], env=environment, check=True, stdout=subprocess.DEVNULL
     )
 
 

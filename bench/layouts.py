@@ -81,12 +81,7 @@ class Layout:
         names = "" if self.apart else "store,"
         with self.connection.cursor() as cursor:
             rows = [
-                (
-                    f"r{n}",
-                    n,
-                    f"name {n}",
-                    " ".join(f"word{rng.randrange(WORDS)}" for _ in range(30)),
-                )
+                (f"r{n}", n, f"name {n}", " ".join(f"word{rng.randrange(WORDS)}" for _ in range(30)))
                 for n in range(records)
             ]
             cursor.executemany(
@@ -108,8 +103,7 @@ class Layout:
 
     def get(self, project: int, number: int) -> None:
         self.connection.execute(
-            f"SELECT text FROM {self.table(project, 'records')} "
-            f"WHERE {self.condition(project)} AND id = %s",
+            f"SELECT text FROM {self.table(project, 'records')} WHERE {self.condition(project)} AND id = %s",
             (f"r{number % 50}",),
         ).fetchall()
 
@@ -190,9 +184,7 @@ def main() -> None:
         results.append(_measured(url, apart=apart, projects=given.projects, records=given.records))
     rows = [(key, *(f"{each[key]:,.2f}" for each in results)) for key in results[0]]
     page.print_table(
-        f"{given.projects:,} projects of {given.records:,} records",
-        ("", "a schema each", "one for all"),
-        rows,
+        f"{given.projects:,} projects of {given.records:,} records", ("", "a schema each", "one for all"), rows
     )
 
 

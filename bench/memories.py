@@ -139,9 +139,7 @@ class Bench:
         print(f"{self.size:,} memories: {what}", file=sys.stderr, flush=True)
 
 
-def _measure_starts(
-    server: MemoryServer, data: Path, workload: MemoryWorkload, figures: Figures
-) -> None:
+def _measure_starts(server: MemoryServer, data: Path, workload: MemoryWorkload, figures: Figures) -> None:
     times: dict[str, list[float]] = {"start": [], "first recall": [], "first by meaning": []}
     for _ in range(STARTS):
         began = time.perf_counter()
@@ -157,9 +155,7 @@ def _measure_starts(
         keep_best(figures.timings, name, durations)
 
 
-def _measure_calls(
-    server: MemoryServer, data: Path, workload: MemoryWorkload, figures: Figures
-) -> None:
+def _measure_calls(server: MemoryServer, data: Path, workload: MemoryWorkload, figures: Figures) -> None:
     wire = server.start(data)
     _measure(figures, wire, BY_WORDS, lambda: server.operations[BY_WORDS](wire, workload))
     figures.rss_by_words = _rss(wire)
@@ -209,9 +205,7 @@ def _measure(
         figures.found[name] = hits + sum(found), asked + len(found)
 
 
-def _measure_together(
-    server: MemoryServer, data: Path, size: int, figures: Figures, seconds: float
-) -> None:
+def _measure_together(server: MemoryServer, data: Path, size: int, figures: Figures, seconds: float) -> None:
     """Each process recalls and stores, all on the same data; what they stored is counted after."""
     wires = [server.start(data) for _ in range(PROCESSES)]
     workloads = [MemoryWorkload(size, seed=number + 1) for number in range(PROCESSES)]
@@ -234,9 +228,7 @@ def _measure_together(
                 server.operations[HYBRID](wire, workload)
                 recalls.append(time.perf_counter() - began)
 
-    threads = [
-        threading.Thread(target=work, args=pair) for pair in zip(wires, workloads, strict=True)
-    ]
+    threads = [threading.Thread(target=work, args=pair) for pair in zip(wires, workloads, strict=True)]
     for thread in threads:
         thread.start()
     for thread in threads:

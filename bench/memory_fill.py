@@ -11,11 +11,7 @@ from everkept.core.ports import Embedder, Library, RecordStore, RecordVector
 from everkept.core.records import Batch, Insert, Record, RecordLink, Step
 from everkept.core.text import compute_name_key
 from everkept.core.times import read_clock
-from everkept.families.memories.memory_identity import (
-    build_variant,
-    compute_text_key,
-    create_memory_id,
-)
+from everkept.families.memories.memory_identity import build_variant, compute_text_key, create_memory_id
 from everkept.families.memories.model import MEMORY, SESSION
 from everkept.graph.entities import build_entity
 from memory_workload import SESSION_LENGTH, VERBS, Memory, MemoryWorkload
@@ -24,9 +20,7 @@ BATCH = 50 * SESSION_LENGTH
 SCATTER = 0.88  # length of what is added to a true vector: the cosine to it is 0.75
 
 
-async def fill(
-    library: Library, project: str, workload: MemoryWorkload, embedder: Embedder
-) -> None:
+async def fill(library: Library, project: str, workload: MemoryWorkload, embedder: Embedder) -> None:
     vectors = await _Vectors.made(workload, embedder)
     await library.create(project, "")
     _, store = await library.open(project)
@@ -89,9 +83,7 @@ async def _put_entities(store: RecordStore, workload: MemoryWorkload) -> dict[st
         steps: list[Step] = []
         for number in numbers:
             entity = workload.entity(number)
-            record = build_entity(
-                entity.name, entity.type, compute_name_key(entity.type), read_clock()
-            )
+            record = build_entity(entity.name, entity.type, compute_name_key(entity.type), read_clock())
             steps.append(Insert(record))
             if ids:
                 steps.append(_link(record, chance.choice(VERBS), chance.choice(ids)))

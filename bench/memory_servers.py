@@ -107,8 +107,7 @@ class Everkept:
 
     def store(self, wire: SelftestConnection, memory: Memory) -> str:
         entities = [
-            {"name": entity.name, "type": entity.type, "relationship": verb}
-            for entity, verb in memory.entities
+            {"name": entity.name, "type": entity.type, "relationship": verb} for entity, verb in memory.entities
         ]
         answer = self._call(
             wire,
@@ -196,18 +195,10 @@ class MemoryService:
         script = Path(__file__).parent / "peers" / "fill_memory_service.py"
         command = [str(self._programs / "python"), str(script), str(_database(folder))]
         lines = "\n".join(json.dumps(line) for line in _lines(workload))
-        subprocess.run(
-            command,
-            input=lines.encode(),
-            env=_environment(folder),
-            stderr=subprocess.DEVNULL,
-            check=True,
-        )
+        subprocess.run(command, input=lines.encode(), env=_environment(folder), stderr=subprocess.DEVNULL, check=True)
 
     def start(self, folder: Path) -> SelftestConnection:
-        wire = SelftestConnection(
-            (str(self._programs / "memory"), "server"), environment=_environment(folder)
-        )
+        wire = SelftestConnection((str(self._programs / "memory"), "server"), environment=_environment(folder))
         wire.initialize("bench")
         return wire
 

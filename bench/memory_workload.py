@@ -170,8 +170,7 @@ class MemoryWorkload:
         count = chance.randint(1, 2)
         ratio = (self.entity_count + EVENNESS) / EVENNESS
         numbers = {
-            min(int(EVENNESS * ratio ** chance.random()) - EVENNESS, self.entity_count - 1)
-            for _ in range(count)
+            min(int(EVENNESS * ratio ** chance.random()) - EVENNESS, self.entity_count - 1) for _ in range(count)
         }
         return tuple((self.entity(number), chance.choice(VERBS)) for number in sorted(numbers))
 

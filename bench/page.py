@@ -38,10 +38,7 @@ class Timing:
 def keep_best(timings: dict[str, Timing], name: str, durations: Iterable[float]) -> None:
     """Of several rounds the one with the best median; the durations are seconds."""
     ordered = sorted(durations)
-    timing = Timing(
-        ordered[len(ordered) // 2] * 1000,
-        ordered[min(len(ordered) - 1, len(ordered) * 95 // 100)] * 1000,
-    )
+    timing = Timing(ordered[len(ordered) // 2] * 1000, ordered[min(len(ordered) - 1, len(ordered) * 95 // 100)] * 1000)
     known = timings.get(name)
     if known is None or timing.p50 < known.p50:
         timings[name] = timing

@@ -11,13 +11,7 @@ from typing import Any
 CODING = Path(__file__).parent / "data" / "coding.json"
 
 # The categories of that format, as its authors name them.
-CATEGORIES = {
-    1: "multi-hop",
-    2: "temporal",
-    3: "open-domain",
-    4: "single-hop",
-    5: "adversarial",
-}
+CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
 ADVERSARIAL = CATEGORIES[5]
 
 _SESSION = re.compile(r"session_(\d+)")
@@ -71,10 +65,7 @@ def coding_set(now: datetime) -> QuestionSet:
         )
         for entry in data["memories"]
     ]
-    questions = [
-        Question(entry["text"], frozenset(entry["wanted"]), entry["kind"])
-        for entry in data["questions"]
-    ]
+    questions = [Question(entry["text"], frozenset(entry["wanted"]), entry["kind"]) for entry in data["questions"]]
     return QuestionSet("coding", memories, questions)
 
 

@@ -89,9 +89,7 @@ class Assistant:
     """Stores and recalls through the application, in a project of its own."""
 
     def __init__(self, folder: Path, project: str, embedder: Remembered) -> None:
-        settings = read_settings(
-            {"data_dir": folder, "project": project, "recall_time_limit": 600.0}, {}
-        )
+        settings = read_settings({"data_dir": folder, "project": project, "recall_time_limit": 600.0}, {})
         self._project = project
         self._embedder = embedder
         self._app = App(settings, embedder=embedder)
@@ -124,12 +122,7 @@ class Assistant:
         _, store = await self._app.library.open(self._project)
         profile = replace(MEMORY_PROFILE, fusion="ranks")
         found = await search(
-            [SearchPlace(store)],
-            query,
-            profile,
-            limit=DEPTH,
-            embedder=self._embedder,
-            now=read_clock(),
+            [SearchPlace(store)], query, profile, limit=DEPTH, embedder=self._embedder, now=read_clock()
         )
         return [hit.record.id for hit in found.hits]
 
@@ -151,9 +144,7 @@ class Historian:
         lines = [json.dumps(_line(turn)) for turn in turns]
         path = self._folder / "conversation.jsonl"
         path.write_text("\n".join(lines) + "\n", "utf-8")
-        await self._app.history.import_transcripts(
-            ImportRequest(("jsonl",), (path,)), lambda _done, _total: None
-        )
+        await self._app.history.import_transcripts(ImportRequest(("jsonl",), (path,)), lambda _done, _total: None)
         await self._app.history.embed(lambda _done, _total: None)
         self._turns = {build_turn_id("jsonl", f"{turn.session}:{turn.key}"): turn for turn in turns}
 
@@ -261,10 +252,7 @@ def _arguments(memory: Memory, with_metadata: bool) -> dict[str, Any]:
     if with_metadata:
         arguments |= {"author": memory.author} if memory.author else {}
         if memory.session is not None:
-            arguments |= {
-                "session_id": memory.session,
-                "source": {"conversation_turn": memory.position},
-            }
+            arguments |= {"session_id": memory.session, "source": {"conversation_turn": memory.position}}
     return arguments
 
 

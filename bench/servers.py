@@ -137,9 +137,7 @@ def peer_version() -> str:
 
 
 def node_version() -> str:
-    return subprocess.run(
-        [node_program(), "--version"], stdout=subprocess.PIPE, text=True, check=True
-    ).stdout.strip()
+    return subprocess.run([node_program(), "--version"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
 
 def peer_program() -> Path:

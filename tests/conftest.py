@@ -25,18 +25,10 @@ RECORDS = ROOT / "tests" / "golden" / "records"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--renew-golden", action="store_true", help="Write the golden records instead of comparing.")
+    parser.addoption("--all", action="store_true", dest="all_of_all", help="Run the thorough tests too.")
     parser.addoption(
-        "--renew-golden", action="store_true", help="Write the golden records instead of comparing."
-    )
-    parser.addoption(
-        "--all", action="store_true", dest="all_of_all", help="Run the thorough tests too."
-    )
-    parser.addoption(
-        "--all-of",
-        action="append",
-        default=[],
-        metavar="FOLDER",
-        help="Run the thorough tests of this folder too.",
+        "--all-of", action="append", default=[], metavar="FOLDER", help="Run the thorough tests of this folder too."
     )
 
 
@@ -55,11 +47,7 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the thorough tests, unless they are asked for."""
-    left_out = [
-        item
-        for item in items
-        if item.get_closest_marker("thorough") and not is_thorough(config, item.path)
-    ]
+    left_out = [item for item in items if item.get_closest_marker("thorough") and not is_thorough(config, item.path)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
@@ -86,9 +74,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
 
 
 def _describe_difference(path: Path, recorded: Any, found: Any) -> str:
-    sides = [
-        json.dumps(side, indent=1, ensure_ascii=False).splitlines() for side in (recorded, found)
-    ]
+    sides = [json.dumps(side, indent=1, ensure_ascii=False).splitlines() for side in (recorded, found)]
     lines = [*difflib.unified_diff(*sides, "recorded", "now", lineterm="", n=1)]
     advice = "./test tests/golden --renew-golden, then read git diff tests/golden."
     return "\n".join([*lines[:MAX_DIFFERENCE], "", f"{path.name} differs. To accept it: {advice}"])

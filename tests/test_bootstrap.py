@@ -53,9 +53,7 @@ def checkout(tmp_path: Path) -> Checkout:
 def test_a_first_start_installs_the_project_with_what_the_machine_has(checkout: Checkout) -> None:
     (checkout.root / "backend.py").write_text(BACKEND)
     (checkout.root / "src").mkdir()
-    (checkout.root / "src/program.py").write_text(
-        "import sys\ndef main(): print('ran', *sys.argv[1:])\n"
-    )
+    (checkout.root / "src/program.py").write_text("import sys\ndef main(): print('ran', *sys.argv[1:])\n")
     path = os.environ["PATH"]
     done = checkout.run("a", "b c", PATH=path, PIP_NO_INDEX="1", UV_OFFLINE="1", UV_NO_CACHE="1")
     assert (done.stdout, done.returncode) == ("ran a b c\n", 0), done.stderr
@@ -126,13 +124,8 @@ def test_a_lock_of_a_dead_process_holds_nobody_up(checkout: Checkout) -> None:
     assert "waiting" not in done.stderr
 
 
-def test_an_installer_that_outlives_its_set_up_keeps_the_next_one_waiting(
-    checkout: Checkout,
-) -> None:
-    with (
-        checkout.start("first", UV_GATE=str(checkout.gate)) as first,
-        checkout.gate.open("w") as gate,
-    ):
+def test_an_installer_that_outlives_its_set_up_keeps_the_next_one_waiting(checkout: Checkout) -> None:
+    with checkout.start("first", UV_GATE=str(checkout.gate)) as first, checkout.gate.open("w") as gate:
         (bootstrap,) = psutil.Process(first.pid).children()
         bootstrap.kill()
         with checkout.start("second") as second:
@@ -207,9 +200,7 @@ def test_an_environment_whose_python_is_gone_is_made_again(checkout: Checkout) -
 
 
 def test_an_environment_made_by_hand_is_taken_over(checkout: Checkout) -> None:
-    subprocess.run(
-        [sys.executable, "-m", "venv", "--without-pip", str(checkout.environment)], check=True
-    )
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(checkout.environment)], check=True)
     (checkout.environment / "in use").touch()
     assert checkout.run("x").stdout == "ran x\n"
     assert (checkout.environment / "in use").exists()
@@ -222,9 +213,7 @@ def test_the_environment_can_be_elsewhere(checkout: Checkout, tmp_path: Path) ->
     assert not checkout.environment.exists()
 
 
-def test_another_checkout_takes_over_an_environment_as_it_is(
-    checkout: Checkout, tmp_path: Path
-) -> None:
+def test_another_checkout_takes_over_an_environment_as_it_is(checkout: Checkout, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     checkout.run(EVERKEPT_VENV=str(elsewhere))
     (elsewhere / "in use").touch()
@@ -321,9 +310,7 @@ def test_a_pip_that_is_not_what_the_index_announced_is_refused(
         fetch(tmp_path, settings | {"PIP_INDEX_URL": index})
 
 
-def test_an_index_that_strangers_can_forge_is_refused(
-    settings: dict[str, str], tmp_path: Path
-) -> None:
+def test_an_index_that_strangers_can_forge_is_refused(settings: dict[str, str], tmp_path: Path) -> None:
     with pytest.raises(OSError, match="https"):
         fetch(tmp_path, settings | {"PIP_INDEX_URL": "http://index.invalid/simple"})
 

@@ -68,9 +68,7 @@ def test_what_fails_among_the_others_and_passes_alone_is_told_as_unsteady(tmp_pa
         pytest.param(["import nowhere\n"], 2, id="a file that cannot be read"),
     ],
 )
-def test_everything_else_that_fails_fails_the_checks(
-    tmp_path: Path, tests: list[str], runs: int
-) -> None:
+def test_everything_else_that_fails_fails_the_checks(tmp_path: Path, tests: list[str], runs: int) -> None:
     done = checked(tmp_path, *tests)
     assert done.returncode == 1
     assert done.stderr.endswith("failed: tests\n")
@@ -138,12 +136,9 @@ def test_quick(): pass
 
 
 @pytest.mark.parametrize(
-    ("options", "passed"),
-    [([], 2), (["--all"], 4), (["--all-of=tests/one"], 3), (["--all-of=tests/on"], 2)],
+    ("options", "passed"), [([], 2), (["--all"], 4), (["--all-of=tests/one"], 3), (["--all-of=tests/on"], 2)]
 )
-def test_thorough_tests_run_where_they_are_asked_for(
-    tmp_path: Path, options: list[str], passed: int
-) -> None:
+def test_thorough_tests_run_where_they_are_asked_for(tmp_path: Path, options: list[str], passed: int) -> None:
     shutil.copy(PROJECT / "pyproject.toml", tmp_path)
     for name in ("one", "two"):
         (tmp_path / "tests" / name).mkdir(parents=True)

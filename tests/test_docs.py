@@ -71,9 +71,7 @@ def test_names_of_package_registries_stand_nowhere() -> None:
 
 
 def _tracked() -> Iterator[Path]:
-    listed = subprocess.run(
-        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
-    )
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
     return (ROOT / name for name in listed.stdout.splitlines())
 
 

@@ -5,11 +5,7 @@ import pytest
 from everkept import errors
 from everkept.errors import AmbiguousName, EverkeptError, NoActiveProject, NotFound
 
-ALL = [
-    kind
-    for _, kind in inspect.getmembers(errors, inspect.isclass)
-    if issubclass(kind, EverkeptError)
-]
+ALL = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, EverkeptError)]
 
 
 def test_the_tree_in_the_docstring_names_every_error() -> None:

@@ -85,12 +85,7 @@ class Place:
 
     def run(self, words: list[str], sent: bytes) -> tuple[bytes, bytes]:
         ended = subprocess.run(
-            words,
-            input=sent,
-            capture_output=True,
-            env=environment() | self.variables,
-            timeout=HANG,
-            check=True,
+            words, input=sent, capture_output=True, env=environment() | self.variables, timeout=HANG, check=True
         )
         return ended.stdout, ended.stderr
 
@@ -112,9 +107,7 @@ class Place:
         """Keeps other answers, as an older server would have left them."""
         kept = self.content()
         tools = json.loads(kept.tools) | changes
-        save_answers(
-            self.file, CachedAnswers(kept.versions, kept.handshake, json.dumps(tools).encode()), []
-        )
+        save_answers(self.file, CachedAnswers(kept.versions, kept.handshake, json.dumps(tools).encode()), [])
 
     def start(self) -> Any:
         return stdio_server(self.data, **self.variables)
@@ -145,9 +138,7 @@ def modules(said: bytes) -> set[str]:
     return set(said.decode().split())
 
 
-def test_a_second_start_answers_the_same_before_the_program_is_loaded(
-    place: Place, tmp_path: Path
-) -> None:
+def test_a_second_start_answers_the_same_before_the_program_is_loaded(place: Place, tmp_path: Path) -> None:
     sent = lines(HELLO, INITIALIZED, LIST)
     first = place.exchange(sent)
     arguments = command("serve", "--data-dir", place.data)[3:]
@@ -183,9 +174,7 @@ def test_a_second_start_answers_the_same_before_the_program_is_loaded(
         lines(HELLO, LIST) + b"x" * 200_000 + b"\n" + lines(PING),
     ],
 )
-def test_a_client_sees_what_it_sees_without_kept_answers(
-    unchanged: Place, place: Place, sent: bytes
-) -> None:
+def test_a_client_sees_what_it_sees_without_kept_answers(unchanged: Place, place: Place, sent: bytes) -> None:
     assert sorted(unchanged.exchange(sent)) == sorted(place.exchange(sent))
     assert unchanged.content()
 
@@ -276,11 +265,7 @@ def ask_until_changed(server: StdioServer) -> tuple[Any, Any]:
     """The first list, and the second after the client was told that it changed."""
     server.ask(1, "initialize", **INITIALIZE)
     first = server.ask(2, "tools/list")["result"]
-    assert server.receive() == {
-        "jsonrpc": "2.0",
-        "method": "notifications/tools/list_changed",
-        "params": {},
-    }
+    assert server.receive() == {"jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": {}}
     return first, server.ask(3, "tools/list")["result"]
 
 
@@ -315,11 +300,7 @@ def test_a_list_that_is_asked_for_late_is_compared_too(kept: Place) -> None:
 
 def test_a_handshake_that_has_changed_is_kept(kept: Place) -> None:
     real = kept.content()
-    save_answers(
-        kept.file,
-        CachedAnswers(real.versions, real.handshake[:-1] + b',"x":1}', b'{"tools":[]}'),
-        [],
-    )
+    save_answers(kept.file, CachedAnswers(real.versions, real.handshake[:-1] + b',"x":1}', b'{"tools":[]}'), [])
     with kept.start() as server:
         ask_until_changed(server)
     assert kept.content().handshake == real.handshake
@@ -425,9 +406,7 @@ def test_a_file_that_they_depend_on_is_looked_at(tmp_path: Path) -> None:
     answers = CachedAnswers(["1"], b"{}", b"{}")
 
     def keep_again() -> None:
-        save_answers(
-            Path(path), answers, [str(file), str(missing), str(tmp_path), "language/words.py"]
-        )
+        save_answers(Path(path), answers, [str(file), str(missing), str(tmp_path), "language/words.py"])
         assert read_answers(path) is not None
 
     keep_again()

@@ -39,9 +39,7 @@ print(*compilers)
 
 
 def test_loading_a_module_compiles_none_of_its_patterns() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", COUNT, *MODULES], capture_output=True, text=True, check=True
-    )
+    ended = subprocess.run([sys.executable, "-c", COUNT, *MODULES], capture_output=True, text=True, check=True)
     assert not {*MODULES, "everkept.patterns"} & set(ended.stdout.split())
 
 

@@ -121,9 +121,7 @@ def _importers() -> dict[str, set[str]]:
 
 def _by_name() -> dict[str, Path]:
     return {
-        ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(
-            ".__init__"
-        ): path
+        ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__"): path
         for path in modules()
     }
 
@@ -143,9 +141,7 @@ def test_only_settings_and_the_program_itself_read_the_environment() -> None:
 
 
 def test_every_module_says_what_it_is_for() -> None:
-    silent = [
-        str(path.relative_to(SOURCE)) for path in modules() if not ast.get_docstring(_parsed(path))
-    ]
+    silent = [str(path.relative_to(SOURCE)) for path in modules() if not ast.get_docstring(_parsed(path))]
     assert silent == []
 
 

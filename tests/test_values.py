@@ -171,9 +171,7 @@ def test_a_shared_default_is_refused():
 
 
 def test_as_dict_opens_values_within_values():
-    assert as_dict(Box([Pair(1, 2), {"k": Pair(3)}])) == {
-        "content": [{"x": 1, "y": 2}, {"k": {"x": 3, "y": 0}}]
-    }
+    assert as_dict(Box([Pair(1, 2), {"k": Pair(3)}])) == {"content": [{"x": 1, "y": 2}, {"k": {"x": 3, "y": 0}}]}
 
 
 def test_fields_say_what_a_schema_needs():
@@ -187,7 +185,5 @@ def test_fields_say_what_a_schema_needs():
 
 def test_a_value_type_costs_no_import_of_the_standard_dataclasses():
     code = "import sys, everkept.values; print({'dataclasses', 'inspect'} & set(sys.modules))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, check=True, encoding="utf-8"
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, encoding="utf-8")
     assert done.stdout.strip() == "set()"

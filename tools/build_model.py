@@ -327,11 +327,7 @@ def finished(graph: Graph) -> onnx.ModelProto:
                 helper.make_tensor_value_info("input_ids", TensorProto.INT64, texts),
                 helper.make_tensor_value_info("attention_mask", TensorProto.INT64, texts),
             ],
-            [
-                helper.make_tensor_value_info(
-                    "sentence_embedding", TensorProto.FLOAT, ["texts", WIDTH]
-                )
-            ],
+            [helper.make_tensor_value_info("sentence_embedding", TensorProto.FLOAT, ["texts", WIDTH])],
             list(graph.constants.values()),
         ),
         opset_imports=[helper.make_opsetid("", OPSET), helper.make_opsetid(CONTRIBUTED, 1)],

@@ -38,11 +38,7 @@ def build(folder: Path) -> Path:
 
 def _files() -> dict[str, bytes]:
     tracked = subprocess.run(
-        ["git", "ls-files", "-z", "--", *CONTENTS],
-        capture_output=True,
-        check=True,
-        cwd=CHECKOUT,
-        encoding="utf-8",
+        ["git", "ls-files", "-z", "--", *CONTENTS], capture_output=True, check=True, cwd=CHECKOUT, encoding="utf-8"
     ).stdout.split("\0")
     present = [name for name in tracked if name and (CHECKOUT / name).is_file()]
     written = {
@@ -77,10 +73,7 @@ def manifest() -> dict[str, Any]:
             "entry_point": "src/everkept/__main__.py",
             "mcp_config": {
                 "command": "uv",
-                "args": [
-                    *("run", "--project", "${__dirname}"),
-                    *("everkept", "serve", "--project", "auto"),
-                ],
+                "args": [*("run", "--project", "${__dirname}"), *("everkept", "serve", "--project", "auto")],
                 "env": {"EVERKEPT_TOOLSETS": "${user_config.toolsets}"},
             },
         },
@@ -93,13 +86,8 @@ def manifest() -> dict[str, Any]:
                 "default": "",
             }
         },
-        "tools": [
-            {"name": tool.name, "description": tool.description} for tool in App(settings).tools
-        ],
-        "compatibility": {
-            "platforms": ["darwin", "win32", "linux"],
-            "runtimes": {"python": ">=3.11"},
-        },
+        "tools": [{"name": tool.name, "description": tool.description} for tool in App(settings).tools],
+        "compatibility": {"platforms": ["darwin", "win32", "linux"], "runtimes": {"python": ">=3.11"}},
     }
 
 

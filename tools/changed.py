@@ -63,9 +63,7 @@ def _last_on_record(checkout: Path) -> str | None:
 def _git(checkout: Path, *arguments: str) -> str | None:
     """Return what git says; None if it refuses or is missing."""
     try:
-        done = subprocess.run(
-            ["git", *arguments], cwd=checkout, check=True, capture_output=True, encoding="utf-8"
-        )
+        done = subprocess.run(["git", *arguments], cwd=checkout, check=True, capture_output=True, encoding="utf-8")
     except (OSError, subprocess.CalledProcessError):
         return None
     return done.stdout.strip()

@@ -105,9 +105,7 @@ def plugin_from_git(node: Node, scratch: Path) -> str:
     _put_a_server_behind(claude)
     repository = _copy_of_tracked_files(scratch / "repository")
     _commit(repository)
-    (claude.home / ".gitconfig").write_text(
-        f'[url "{repository}"]\n\tinsteadOf = {ADDRESS}\n', encoding="utf-8"
-    )
+    (claude.home / ".gitconfig").write_text(f'[url "{repository}"]\n\tinsteadOf = {ADDRESS}\n', encoding="utf-8")
     claude.expect("Validation passed", "plugin", "validate", "--strict", str(repository))
     claude.expect("Validation passed", "plugin", "validate", "--strict", str(repository / "plugin"))
     claude.expect("added marketplace", "plugin", "marketplace", "add", ADDRESS)
@@ -276,13 +274,7 @@ def _commit(repository: Path) -> None:
 
 def _git(folder: Path, *arguments: str, env: Mapping[str, str] | None = None) -> str:
     done = subprocess.run(
-        ["git", *arguments],
-        capture_output=True,
-        check=False,
-        cwd=folder,
-        encoding="utf-8",
-        env=env,
-        timeout=PATIENCE,
+        ["git", *arguments], capture_output=True, check=False, cwd=folder, encoding="utf-8", env=env, timeout=PATIENCE
     )
     if done.returncode != 0:
         raise Failed(f"git {' '.join(arguments)}: {done.stderr}")

@@ -58,9 +58,7 @@ def inspector_on_http(node: Node, scratch: Path) -> str:
         return inspect(node, INSPECTIONS, [url], "--header", bearer)
 
 
-ENTITIES = json.dumps(
-    [{"name": "Ada", "entity_type": "person", "observations": ["wrote the first program"]}]
-)
+ENTITIES = json.dumps([{"name": "Ada", "entity_type": "person", "observations": ["wrote the first program"]}])
 GRAPH = "memory://projects/clients/knowledge-graph"
 
 
@@ -82,8 +80,7 @@ RUNS: dict[str, Run] = {
     "conformance 0.1.16, all": conformance("conformance-0.1", "--suite", "all"),
     "conformance 0.2.0, 2025-11-25": conformance("conformance-0.2", "--requirements", "2025-11-25"),
     "conformance 0.2.0, 2026-07-28": conformance(
-        "conformance-0.2",
-        *("--requirements", "2026-07-28", "--expected-failures", str(EXPECTED_FAILURES)),
+        "conformance-0.2", *("--requirements", "2026-07-28", "--expected-failures", str(EXPECTED_FAILURES))
     ),
     "inspector 2.12.0, stdio": inspector_on_stdio,
     "inspector 2.12.0, http": inspector_on_http,
@@ -97,9 +94,7 @@ RUNS: dict[str, Run] = {
 
 
 def main(wanted: list[str]) -> int:
-    chosen = {
-        name: run for name, run in RUNS.items() if not wanted or any(w in name for w in wanted)
-    }
+    chosen = {name: run for name, run in RUNS.items() if not wanted or any(w in name for w in wanted)}
     with tempfile.TemporaryDirectory(prefix="everkept-clients-") as scratch:
         try:
             node = find_node(Path(scratch))

@@ -41,9 +41,7 @@ def server_memory_behind_the_gateway(node: Node, scratch: Path) -> str:
         checked = everkept("gateway", "check", "--gateway-config", str(ready.file))
         if checked.returncode != 0:
             raise Failed(f"gateway check: {checked.stdout}{checked.stderr}")
-        wire = SelftestConnection(
-            [*serve(scratch / "data"), *ready.options], environment=environment()
-        )
+        wire = SelftestConnection([*serve(scratch / "data"), *ready.options], environment=environment())
         try:
             wire.initialize("clients")
             _keep_and_find(wire, ready)
@@ -95,9 +93,7 @@ def _ready(node: Node, scratch: Path) -> Generator[Ready, None, None]:
     path = os.environ["PATH"]
     os.environ["PATH"] = f"{folder}{os.pathsep}{path}"
     try:
-        made = everkept(
-            "gateway", "init", "--ready", "server-memory", "--gateway-config", str(file)
-        )
+        made = everkept("gateway", "init", "--ready", "server-memory", "--gateway-config", str(file))
         if made.returncode != 0:
             raise Failed(f"gateway init: {made.stdout}{made.stderr}")
         tools: list[dict[str, Any]] = parse_json(file.read_text("utf-8"))["tools"]
@@ -135,6 +131,4 @@ def _find_again(wire: SelftestConnection, ready: Ready) -> None:
 def _behind(wire: SelftestConnection, node: Node | None = None) -> list[psutil.Process]:
     """What our server has started; with Node, only the servers behind it."""
     found = psutil.Process(wire.pid).children(recursive=True)
-    return [
-        process for process in found if node is None or Path(process.exe()).samefile(node.program)
-    ]
+    return [process for process in found if node is None or Path(process.exe()).samefile(node.program)]

@@ -26,11 +26,7 @@ def server(data_dir: Path, *options: str) -> AbstractContextManager[str]:
 def started(command: Sequence[str]) -> Generator[str, None, None]:
     """Start a server that prints its address, and give that. It must end well when told to."""
     process = subprocess.Popen(
-        command,
-        encoding="utf-8",
-        env=environment(),
-        stderr=subprocess.PIPE,
-        stdin=subprocess.DEVNULL,
+        command, encoding="utf-8", env=environment(), stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
     )
     assert process.stderr is not None
     lines: list[str] = []
@@ -89,9 +85,7 @@ def calling(tool: str, *arguments: str) -> list[str]:
     return ["tools/call", "--tool-name", tool, *given]
 
 
-def inspect(
-    node: Node, inspections: Sequence[Inspection], target: Sequence[str], *options: str
-) -> str:
+def inspect(node: Node, inspections: Sequence[Inspection], target: Sequence[str], *options: str) -> str:
     """Runs the Inspector for each; its own faults and ours are told apart by its output."""
     folder = install(node, "inspector")
     launcher = json.loads((folder / "package.json").read_text("utf-8"))["bin"]["mcp-inspector"]

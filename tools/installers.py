@@ -91,10 +91,7 @@ def version_of(python: Path) -> tuple[int, ...]:
     """Empty when it does not run."""
     try:
         said = subprocess.run(
-            [str(python), "-c", "import sys; print(*sys.version_info[:2])"],
-            capture_output=True,
-            check=True,
-            text=True,
+            [str(python), "-c", "import sys; print(*sys.version_info[:2])"], capture_output=True, check=True, text=True
         ).stdout
     except (OSError, subprocess.CalledProcessError):
         return ()

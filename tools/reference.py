@@ -42,8 +42,7 @@ def tools_page() -> str:
     ]
     parts += [_tool(tool) for tool in App(read_settings({}, {})).tools]
     parts.append(
-        "# Tools of the memory bank\n\n"
-        "Offered with `--toolsets bank` or any option of [the memory bank](bank.md).\n"
+        "# Tools of the memory bank\n\nOffered with `--toolsets bank` or any option of [the memory bank](bank.md).\n"
     )
     bank = App(read_settings({"toolsets": "bank"}, {})).tools
     parts += [_tool(tool) for tool in bank]

@@ -71,9 +71,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         message = _message(told.get("model", ""), cast(_Server, self.server).model.next_reply(told))
         if told.get("stream"):
-            events = "".join(
-                f"event: {e['type']}\ndata: {json.dumps(e)}\n\n" for e in _events(message)
-            )
+            events = "".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n" for e in _events(message))
             self._send("text/event-stream", events)
         else:
             self._send("application/json", json.dumps(message))

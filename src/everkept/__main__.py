@@ -8,11 +8,7 @@ if TYPE_CHECKING:
     from everkept.first_answers import ServerStart
 
 # What a server over stdio loads in any case, beside its family and its engine.
-LOADED = (
-    "everkept.cli.stdio_start",
-    "everkept.transports.stdio",
-    "everkept.app.build",
-)
+LOADED = ("everkept.cli.stdio_start", "everkept.transports.stdio", "everkept.app.build")
 
 
 def main() -> None:

@@ -98,9 +98,7 @@ class NotFound(EverkeptError):
 
     code = "not_found"
 
-    def __init__(
-        self, kind: str, name: str, *, hint: str | None = None, message: str | None = None
-    ) -> None:
+    def __init__(self, kind: str, name: str, *, hint: str | None = None, message: str | None = None) -> None:
         sentence = message or f'{kind.capitalize()} "{name}" not found.'
         super().__init__(sentence, hint=hint, kind=kind, name=name)
 
@@ -118,12 +116,7 @@ class UpstreamError(EverkeptError):
     code = "upstream_error"
 
     def __init__(
-        self,
-        message: str,
-        *,
-        upstream: str,
-        upstream_code: int | None = None,
-        upstream_data: Any = None,
+        self, message: str, *, upstream: str, upstream_code: int | None = None, upstream_data: Any = None
     ) -> None:
         facts: dict[str, Any] = {"upstream_code": upstream_code, "upstream_data": upstream_data}
         known = {name: fact for name, fact in facts.items() if fact is not None}
@@ -172,8 +165,7 @@ class EtagMismatch(Conflict):
 
     def __init__(self, name: str, expected: str, current: str) -> None:
         super().__init__(
-            f"{escape_name(name)} was changed since it was read: expected ETag {expected}, it has "
-            f"{current}.",
+            f"{escape_name(name)} was changed since it was read: expected ETag {expected}, it has {current}.",
             hint="Read it again, and write what takes the change into account.",
             filename=name,
             expectedEtag=expected,
@@ -202,9 +194,7 @@ class ProjectArchived(Refused):
     code = "project_archived"
 
     def __init__(self, name: str) -> None:
-        super().__init__(
-            f'Project "{name}" is archived.', hint="restore_project brings it back.", project=name
-        )
+        super().__init__(f'Project "{name}" is archived.', hint="restore_project brings it back.", project=name)
 
 
 class ProjectOff(Refused):
@@ -300,13 +290,7 @@ class UpstreamUnavailable(Unavailable):
     code = "upstream_unavailable"
 
     def __init__(
-        self,
-        upstream: str,
-        reason: str,
-        *,
-        hint: str | None = None,
-        retry_possible: bool = True,
-        **facts: Any,
+        self, upstream: str, reason: str, *, hint: str | None = None, retry_possible: bool = True, **facts: Any
     ) -> None:
         super().__init__(f"{upstream} {reason}", hint=hint, upstream=upstream, **facts)
         self.retry_possible = retry_possible

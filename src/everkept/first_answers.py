@@ -32,14 +32,7 @@ SWITCH_SECONDS = 0.0005  # how long the program may load on when a request has c
 
 # Environment variables that say what is offered. `SESSION_VARIABLES` may change with each session.
 VARIABLE_PREFIXES = ("EVERKEPT_", "MEMORY_")
-VARIABLES = (
-    "APPDATA",
-    "CLAUDE_PROJECT_DIR",
-    "HOME",
-    "LOCALAPPDATA",
-    "USERPROFILE",
-    "XDG_CONFIG_HOME",
-)
+VARIABLES = ("APPDATA", "CLAUDE_PROJECT_DIR", "HOME", "LOCALAPPDATA", "USERPROFILE", "XDG_CONFIG_HOME")
 SESSION_VARIABLES = ("EVERKEPT_SESSION_ID", "MEMORY_SESSION_ID")
 PASSWORD_VARIABLE = "EVERKEPT_DATABASE_PASSWORD"
 
@@ -56,11 +49,7 @@ class CachedAnswers:
     __slots__ = ("flags", "handshake", "tools", "versions")
 
     def __init__(
-        self,
-        versions: list[str],
-        handshake: bytes,
-        tools: bytes,
-        flags: dict[str, Any] | None = None,
+        self, versions: list[str], handshake: bytes, tools: bytes, flags: dict[str, Any] | None = None
     ) -> None:
         self.versions = versions
         self.handshake = handshake
@@ -79,9 +68,7 @@ class ServerStart:
         self.rest = b""
 
     @classmethod
-    def from_arguments(
-        cls, arguments: Iterable[str], environment: Mapping[str, str]
-    ) -> ServerStart:
+    def from_arguments(cls, arguments: Iterable[str], environment: Mapping[str, str]) -> ServerStart:
         try:
             folder = os.getcwd()
         except OSError:  # it was removed
@@ -161,9 +148,7 @@ def build_path(arguments: Iterable[str], environment: Mapping[str, str], folder:
         and name != PASSWORD_VARIABLE
     )
     known = (__version__, PACKAGE_FOLDER, sys.version, folder, *arguments, "", *variables)
-    return os.path.join(
-        cache, FILE_PREFIX + _compute_digest("\0".join(known).encode("utf-8", "surrogatepass"))
-    )
+    return os.path.join(cache, FILE_PREFIX + _compute_digest("\0".join(known).encode("utf-8", "surrogatepass")))
 
 
 def find_cache_folder(environment: Mapping[str, str]) -> str | None:
@@ -225,11 +210,7 @@ def read_file_state(name: str) -> list[int] | None:
 def prune(folder: str) -> None:
     """Delete the oldest files, such as those of older versions and of writers that were killed."""
     with os.scandir(folder) as entries:
-        ours = [
-            (each.stat().st_mtime, each.path)
-            for each in entries
-            if each.name.startswith(FILE_PREFIX)
-        ]
+        ours = [(each.stat().st_mtime, each.path) for each in entries if each.name.startswith(FILE_PREFIX)]
     for _, path in sorted(ours, reverse=True)[MAX_FILES - 1 :]:
         os.unlink(path)
 

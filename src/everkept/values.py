@@ -8,16 +8,7 @@ instance, and shares everything else. It needs `typing` alone, so a hook can aff
 import sys
 from collections.abc import Callable, Mapping
 from operator import attrgetter
-from typing import (
-    Any,
-    ClassVar,
-    TypeGuard,
-    TypeVar,
-    cast,
-    dataclass_transform,
-    get_origin,
-    overload,
-)
+from typing import Any, ClassVar, TypeGuard, TypeVar, cast, dataclass_transform, get_origin, overload
 
 T = TypeVar("T")
 
@@ -42,12 +33,7 @@ class ValueField:
     is_keyword: bool
 
     def __init__(
-        self,
-        default: Any,
-        default_factory: Any = MISSING,
-        *,
-        repr: bool = True,
-        compare: bool = True,
+        self, default: Any, default_factory: Any = MISSING, *, repr: bool = True, compare: bool = True
     ) -> None:
         self.default = default
         self.default_factory = default_factory
@@ -65,13 +51,7 @@ def field(*, default: T, repr: bool = True, compare: bool = True) -> T: ...
 def field(*, default_factory: Callable[[], T], repr: bool = True, compare: bool = True) -> T: ...
 @overload
 def field(*, repr: bool = True, compare: bool = True) -> Any: ...
-def field(
-    *,
-    default: Any = MISSING,
-    default_factory: Any = MISSING,
-    repr: bool = True,
-    compare: bool = True,
-) -> Any:
+def field(*, default: Any = MISSING, default_factory: Any = MISSING, repr: bool = True, compare: bool = True) -> Any:
     """Describe a field beyond its type. `default_factory` makes the default of each value.
 
     `repr=False` hides the field from `repr`; `compare=False` keeps it out of equality and hash.
@@ -212,16 +192,11 @@ class Value(metaclass=ValueType, frozen=False, eq=False):
     """
 
     def __repr__(self) -> str:
-        shown = (
-            f"{each.name}={getattr(self, each.name)!r}" for each in list_fields(self) if each.repr
-        )
+        shown = (f"{each.name}={getattr(self, each.name)!r}" for each in list_fields(self) if each.repr)
         return f"{type(self).__qualname__}({', '.join(shown)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (
-            type(self),
-            {each.name: getattr(self, each.name) for each in list_fields(self)},
-        )
+        return _restore, (type(self), {each.name: getattr(self, each.name) for each in list_fields(self)})
 
 
 def list_fields(value: Value | type[Value]) -> tuple[ValueField, ...]:

@@ -146,10 +146,7 @@ def test_a_call_that_changed_something_is_shown_once_as_it_ended(tmp_path: Path)
     written.write(replace(READ, call="2", outcome=BEGUN_OUTCOME))
     written.write(replace(READ, outcome="ok", count=1, ids=("a",)))
     found = find_calls(written, most=10).calls
-    assert [(access.call, access.outcome) for access in found] == [
-        ("1", "ok"),
-        ("2", BEGUN_OUTCOME),
-    ]
+    assert [(access.call, access.outcome) for access in found] == [("1", "ok"), ("2", BEGUN_OUTCOME)]
 
 
 def test_a_line_that_was_written_before_projects_had_ids_in_it_is_read(tmp_path: Path) -> None:
@@ -163,9 +160,7 @@ def test_a_line_that_was_written_before_projects_had_ids_in_it_is_read(tmp_path:
 def test_whatever_a_caller_names_a_line_stays_short(tmp_path: Path, text: str) -> None:
     name = clip_name(text) or ""
     ids = clip_ids(f"{number} {text}" for number in range(2 * MAX_IDS))
-    long = replace(
-        READ, what=name, project=name, project_id=name, client=text[:MAX_NAME_CHARACTERS], ids=ids
-    )
+    long = replace(READ, what=name, project=name, project_id=name, client=text[:MAX_NAME_CHARACTERS], ids=ids)
     AccessLog(tmp_path).write(long)
     assert len(ids) == MAX_IDS
     assert (tmp_path / "access.jsonl").stat().st_size < 50_000
@@ -250,20 +245,14 @@ def test_what_the_owner_does_is_noted_before_and_after(tmp_path: Path) -> None:
 
 def test_what_the_owner_could_not_do_is_noted_with_its_code(tmp_path: Path) -> None:
     written = AccessLog(tmp_path)
-    with (
-        pytest.raises(Conflict),
-        log_owner_command(written, lambda: DAY_ONE, "grant read", "anna"),
-    ):
+    with pytest.raises(Conflict), log_owner_command(written, lambda: DAY_ONE, "grant read", "anna"):
         raise Conflict("It is hers.")
     assert [outcome for _, _, outcome, _ in noted(written)] == [BEGUN_OUTCOME, "conflict"]
 
 
 def test_what_the_owner_began_and_was_cut_short_in_is_noted_as_begun(tmp_path: Path) -> None:
     written = AccessLog(tmp_path)
-    with (
-        pytest.raises(KeyboardInterrupt),
-        log_owner_command(written, lambda: DAY_ONE, "account remove", "anna"),
-    ):
+    with pytest.raises(KeyboardInterrupt), log_owner_command(written, lambda: DAY_ONE, "account remove", "anna"):
         raise KeyboardInterrupt
     assert [outcome for _, _, outcome, _ in noted(written)] == [BEGUN_OUTCOME]
 

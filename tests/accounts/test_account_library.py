@@ -14,15 +14,7 @@ from everkept.core.records import RecordFilter
 from everkept.core.sessions import Account, act_as
 from everkept.core.times import read_clock
 from everkept.engines.memory.library import MemoryLibrary
-from everkept.errors import (
-    Conflict,
-    EverkeptError,
-    InvalidInput,
-    NotFound,
-    ProjectArchived,
-    ReadOnly,
-    Refused,
-)
+from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound, ProjectArchived, ReadOnly, Refused
 from records import batch, entity, record_ref
 from standby import PATIENCE, standing_by
 
@@ -44,9 +36,7 @@ def guarded(library: Library) -> GuardedLibrary:
 async def granted(library: Library, name: str, user: Account, access: str) -> None:
     project = next((p for p in await library.list_projects() if p.name == name), None)
     project = project or await library.create(name, "")
-    await Accounts(library, read_clock).grant(
-        user.name, project, "write" if access == "write" else "read"
-    )
+    await Accounts(library, read_clock).grant(user.name, project, "write" if access == "write" else "read")
 
 
 async def names(guarded: Library, account: Account | None) -> list[str]:
@@ -70,9 +60,7 @@ async def test_an_account_sees_what_it_is_granted_and_the_owner_everything(
     assert await names(guarded, None) == ["secret", "shop"]
 
 
-async def test_a_revoked_project_is_gone_at_the_next_call(
-    library: Library, guarded: GuardedLibrary
-) -> None:
+async def test_a_revoked_project_is_gone_at_the_next_call(library: Library, guarded: GuardedLibrary) -> None:
     await granted(library, "shop", ANNA, "write")
     with act_as(ANNA):
         await guarded.open("shop")
@@ -100,9 +88,7 @@ async def test_a_hidden_project_and_none_at_all_are_told_by_the_same_words(
     assert (await library.get_project("secret")).status == "active"
 
 
-async def test_a_name_that_a_hidden_project_has_is_free(
-    library: Library, guarded: GuardedLibrary
-) -> None:
+async def test_a_name_that_a_hidden_project_has_is_free(library: Library, guarded: GuardedLibrary) -> None:
     for taken in ("shop", "shop (anna)", "shop (anna 2)"):
         await library.create(taken, "")
     with act_as(ANNA):
@@ -121,14 +107,10 @@ async def test_a_long_name_can_be_had_too(library: Library, guarded: GuardedLibr
     assert await names(guarded, ANNA) == ["x" * 99 + "a", "x" * 99 + "b"]
 
 
-async def test_of_two_who_make_the_same_at_once_one_does(
-    library: Library, guarded: GuardedLibrary
-) -> None:
+async def test_of_two_who_make_the_same_at_once_one_does(library: Library, guarded: GuardedLibrary) -> None:
     other = GuardedLibrary(library, read_clock)
     with act_as(ANNA):
-        made = await asyncio.gather(
-            *(each.create("shop", "") for each in (guarded, other)), return_exceptions=True
-        )
+        made = await asyncio.gather(*(each.create("shop", "") for each in (guarded, other)), return_exceptions=True)
     assert sorted(type(each).__name__ for each in made) == ["Conflict", "Project"]
     assert await names(guarded, ANNA) == ["shop"]
     assert len(await Accounts(library, read_clock).list_user_grants("anna")) == 1
@@ -161,9 +143,7 @@ async def test_only_what_is_ones_own_is_put_away(library: Library, guarded: Guar
     assert [p.status for p in await library.list_projects()] == ["active"]
 
 
-async def test_a_project_that_is_deleted_takes_its_grants_along(
-    library: Library, guarded: GuardedLibrary
-) -> None:
+async def test_a_project_that_is_deleted_takes_its_grants_along(library: Library, guarded: GuardedLibrary) -> None:
     await granted(library, "shop", ANNA, "read")
     await guarded.delete("shop")
     assert await Accounts(library, read_clock).list_grants() == []
@@ -189,9 +169,7 @@ async def test_who_may_read_writes_nothing(library: Library, guarded: GuardedLib
     assert await kept.get_revision() == 1
 
 
-async def test_a_peer_writes_nothing_whatever_it_is_granted(
-    library: Library, guarded: GuardedLibrary
-) -> None:
+async def test_a_peer_writes_nothing_whatever_it_is_granted(library: Library, guarded: GuardedLibrary) -> None:
     await granted(library, "shop", BERLIN, "read")
     await granted(library, "shop", ANNA, "write")
     with act_as(Account("anna", is_peer=True)):
@@ -204,9 +182,7 @@ async def test_a_peer_writes_nothing_whatever_it_is_granted(
         assert await (await guarded.open_user_store()).scan(RecordFilter()) == []
 
 
-async def test_who_may_write_signs_what_is_written(
-    library: Library, guarded: GuardedLibrary
-) -> None:
+async def test_who_may_write_signs_what_is_written(library: Library, guarded: GuardedLibrary) -> None:
     await granted(library, "shop", ANNA, "write")
     with act_as(ANNA):
         _, store = await guarded.open("shop")
@@ -215,9 +191,7 @@ async def test_who_may_write_signs_what_is_written(
     assert [change.client for change in await kept.read_changes()] == ["anna (editor 1)"]
 
 
-async def test_a_store_is_the_same_object_each_time(
-    library: Library, guarded: GuardedLibrary
-) -> None:
+async def test_a_store_is_the_same_object_each_time(library: Library, guarded: GuardedLibrary) -> None:
     await granted(library, "shop", ANNA, "read")
     await granted(library, "shop", BOB, "write")
     with act_as(ANNA):
@@ -228,9 +202,7 @@ async def test_a_store_is_the_same_object_each_time(
     assert first is again
 
 
-async def test_everybody_has_a_home_that_is_made_at_the_first_write(
-    library: Library, guarded: GuardedLibrary
-) -> None:
+async def test_everybody_has_a_home_that_is_made_at_the_first_write(library: Library, guarded: GuardedLibrary) -> None:
     for account in (ANNA, BOB):
         with act_as(account):
             for home in (await guarded.open_user_store(), await guarded.open_history_store()):
@@ -238,17 +210,13 @@ async def test_everybody_has_a_home_that_is_made_at_the_first_write(
     assert await library.list_projects() == []
     with act_as(ANNA):
         await (await guarded.open_user_store()).commit(batch(entity("Ada")))
-        assert [r.id for r in await (await guarded.open_user_store()).scan(RecordFilter())] == [
-            "Ada"
-        ]
+        assert [r.id for r in await (await guarded.open_user_store()).scan(RecordFilter())] == ["Ada"]
     with act_as(BOB):
         assert await (await guarded.open_user_store()).scan(RecordFilter()) == []
     assert await (await guarded.open_user_store()).scan(RecordFilter()) == []
 
 
-async def test_nobody_lists_opens_or_makes_a_home_by_its_name(
-    library: Library, guarded: GuardedLibrary
-) -> None:
+async def test_nobody_lists_opens_or_makes_a_home_by_its_name(library: Library, guarded: GuardedLibrary) -> None:
     home = format_private_name("user", "anna")
     with act_as(ANNA):
         await (await guarded.open_user_store()).commit(batch(entity("Ada")))
@@ -264,18 +232,14 @@ async def test_nobody_lists_opens_or_makes_a_home_by_its_name(
     assert [project.name for project in await library.list_projects()] == [home]
 
 
-async def test_no_name_that_an_account_chooses_becomes_a_home(
-    library: Library, guarded: GuardedLibrary
-) -> None:
+async def test_no_name_that_an_account_chooses_becomes_a_home(library: Library, guarded: GuardedLibrary) -> None:
     with act_as(ANNA):
         for name in ("@user (bob)x", "@user" + " " * 90 + "x", "@history  "[:9] + "x"):
             await guarded.create(name, "")
     assert len(await names(guarded, None)) == 3
 
 
-async def test_a_folder_has_a_project_for_each_account(
-    library: Library, guarded: GuardedLibrary
-) -> None:
+async def test_a_folder_has_a_project_for_each_account(library: Library, guarded: GuardedLibrary) -> None:
     owners = await library.create("shop", "")
     await library.link_workspace("/srv/shop", owners)
     with act_as(ANNA):
@@ -294,9 +258,7 @@ async def test_a_folder_has_a_project_for_each_account(
         assert found.id == owners.id
 
 
-async def test_what_is_the_owners_is_refused_to_accounts(
-    library: Library, guarded: GuardedLibrary
-) -> None:
+async def test_what_is_the_owners_is_refused_to_accounts(library: Library, guarded: GuardedLibrary) -> None:
     project = await library.create("shop", "")
     with act_as(ANNA):
         for ask in (
@@ -322,9 +284,7 @@ async def test_what_is_the_owners_is_refused_to_accounts(
 
 
 def test_an_account_is_not_told_where_everything_is_or_what_waits() -> None:
-    whole = Condition(
-        "surreal", "remote", "degraded", "2.3", "ws://db:8000", since=7, reason="no", waiting=4
-    )
+    whole = Condition("surreal", "remote", "degraded", "2.3", "ws://db:8000", since=7, reason="no", waiting=4)
     guarded = GuardedLibrary(MemoryLibrary(condition=whole), read_clock)
     assert guarded.condition == whole
     with act_as(ANNA):
@@ -350,9 +310,7 @@ async def test_a_name_stays_that_of_its_project_when_another_is_deleted(
     assert len(ended) == 1
 
 
-async def test_a_workspace_of_a_former_user_of_that_name_is_replaced(
-    library: Library, guarded: GuardedLibrary
-) -> None:
+async def test_a_workspace_of_a_former_user_of_that_name_is_replaced(library: Library, guarded: GuardedLibrary) -> None:
     with act_as(ANNA):
         first = await guarded.create("shop", "")
         await guarded.link_workspace("/srv/shop", first)
@@ -396,9 +354,7 @@ async def test_a_call_looks_at_what_it_names_and_not_at_all_projects() -> None:
         await guarded.open("shop")
 
 
-async def test_while_the_database_is_away_an_account_makes_no_project_and_is_told_so(
-    tmp_path: Path,
-) -> None:
+async def test_while_the_database_is_away_an_account_makes_no_project_and_is_told_so(tmp_path: Path) -> None:
     async with standing_by(tmp_path) as standing:
         await Accounts(standing.library, read_clock).create_token("anna", "")
         await standing.followed()
@@ -412,9 +368,7 @@ async def test_while_the_database_is_away_an_account_makes_no_project_and_is_tol
             assert len(await (await guarded.open_user_store()).scan(RecordFilter())) == 1
 
 
-async def test_a_project_whose_making_got_no_answer_is_made_once_by_the_next_try(
-    tmp_path: Path,
-) -> None:
+async def test_a_project_whose_making_got_no_answer_is_made_once_by_the_next_try(tmp_path: Path) -> None:
     async with standing_by(tmp_path) as standing:
         accounts = Accounts(standing.library, read_clock)
         await accounts.create_token("anna", "")

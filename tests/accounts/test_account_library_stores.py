@@ -11,9 +11,7 @@ from tool_calls import Client
 
 
 async def test_what_is_shared_is_not_taken_from_the_others(tmp_path: Path) -> None:
-    app = App(
-        read_settings({"data_dir": tmp_path, "transport": "http"}, {}), embedder=HashingEmbedder()
-    )
+    app = App(read_settings({"data_dir": tmp_path, "transport": "http"}, {}), embedder=HashingEmbedder())
     owner = Client(app, Session(client="editor"))
     anna = Client(app, Session(client="editor", account=Account("anna")))
     try:

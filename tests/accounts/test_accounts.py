@@ -13,14 +13,7 @@ from everkept.accounts.accounts import (
     Accounts,
     UnknownAccount,
 )
-from everkept.accounts.grants import (
-    TOKEN_NOTES,
-    build_grant_key,
-    create_token,
-    hash_secret,
-    read_rights,
-    revoke_token,
-)
+from everkept.accounts.grants import TOKEN_NOTES, build_grant_key, create_token, hash_secret, read_rights, revoke_token
 from everkept.core.answers import SearchRecord
 from everkept.core.ports import Token
 from everkept.core.sessions import USER_NOTE_PREFIX, Account, act_as, format_session_prefix
@@ -41,23 +34,17 @@ def accounts(library: MemoryLibrary) -> Accounts:
     return Accounts(library, read_clock)
 
 
-async def test_a_token_is_an_accounts_the_owners_or_unknown(
-    library: MemoryLibrary, accounts: Accounts
-) -> None:
+async def test_a_token_is_an_accounts_the_owners_or_unknown(library: MemoryLibrary, accounts: Accounts) -> None:
     _, owners = await create_token(library, "", read_clock)
     _, annas = await accounts.create_token("Anna", "laptop")
     _, peers = await accounts.create_token("berlin", "", peer=True)
     assert await accounts.find_account(hash_secret(owners)) is None
     assert without_id(await accounts.find_account(hash_secret(annas))) == Account("anna")
-    assert without_id(await accounts.find_account(hash_secret(peers))) == Account(
-        "berlin", is_peer=True
-    )
+    assert without_id(await accounts.find_account(hash_secret(peers))) == Account("berlin", is_peer=True)
     assert await accounts.find_account(hash_secret("evk_else")) is UNKNOWN_ACCOUNT
 
 
-async def test_a_revoked_token_is_unknown_and_leaves_no_note(
-    library: MemoryLibrary, accounts: Accounts
-) -> None:
+async def test_a_revoked_token_is_unknown_and_leaves_no_note(library: MemoryLibrary, accounts: Accounts) -> None:
     kept, _ = await accounts.create_token("anna", "")
     token, secret = await accounts.create_token("anna", "")
     await revoke_token(library, token.id)
@@ -75,10 +62,7 @@ async def test_a_token_that_was_cut_short_lets_nobody_in() -> None:
     with pytest.raises(StoreUnreachable):
         await Accounts(library, read_clock).create_token("anna", "")
     [key] = await library.list_notes(TOKEN_NOTES)
-    assert (
-        await Accounts(library, read_clock).find_account(key.removeprefix(TOKEN_NOTES))
-        is UNKNOWN_ACCOUNT
-    )
+    assert await Accounts(library, read_clock).find_account(key.removeprefix(TOKEN_NOTES)) is UNKNOWN_ACCOUNT
 
 
 async def test_a_token_that_is_being_revoked_is_never_the_owners() -> None:
@@ -120,14 +104,10 @@ async def test_a_note_that_arrives_between_two_looks_counts() -> None:
     key = TOKEN_NOTES + hash_secret(secret)
     library.later = {key: await library.get_note(key) or ""}
     await library.set_note(key, None)
-    assert without_id(
-        await Accounts(library, read_clock).find_account(hash_secret(secret))
-    ) == Account("anna")
+    assert without_id(await Accounts(library, read_clock).find_account(hash_secret(secret))) == Account("anna")
 
 
-async def test_a_note_that_cannot_be_read_lets_nobody_in(
-    library: MemoryLibrary, accounts: Accounts
-) -> None:
+async def test_a_note_that_cannot_be_read_lets_nobody_in(library: MemoryLibrary, accounts: Accounts) -> None:
     _, secret = await accounts.create_token("anna", "")
     for nonsense in ("", "nonsense", "[]", "{}"):
         await library.set_note(TOKEN_NOTES + hash_secret(secret), nonsense)
@@ -151,9 +131,7 @@ async def test_bad_names_and_labels_make_nothing(
     assert await library.list_notes("account.") == {}
 
 
-async def test_a_grant_can_be_changed_and_revoked(
-    library: MemoryLibrary, accounts: Accounts
-) -> None:
+async def test_a_grant_can_be_changed_and_revoked(library: MemoryLibrary, accounts: Accounts) -> None:
     shop = await library.create("shop", "")
     await accounts.create_token("anna", "")
     first = await accounts.grant("anna", shop, "read")
@@ -166,18 +144,14 @@ async def test_a_grant_can_be_changed_and_revoked(
         await accounts.revoke("anna", shop)
 
 
-async def test_grants_of_users_with_like_names_stay_apart(
-    library: MemoryLibrary, accounts: Accounts
-) -> None:
+async def test_grants_of_users_with_like_names_stay_apart(library: MemoryLibrary, accounts: Accounts) -> None:
     for name in ("a", "a.b"):
         await accounts.create_token(name, "")
     await accounts.grant("a.b", await library.create("shop", ""), "read")
     assert await accounts.list_user_grants("a") == []
 
 
-async def test_what_makes_no_sense_is_not_granted(
-    library: MemoryLibrary, accounts: Accounts
-) -> None:
+async def test_what_makes_no_sense_is_not_granted(library: MemoryLibrary, accounts: Accounts) -> None:
     shop = await library.create("shop", "")
     home = await library.create(format_private_name("user", "bob"), "")
     await accounts.create_token("berlin", "", peer=True)
@@ -191,9 +165,7 @@ async def test_what_makes_no_sense_is_not_granted(
     assert await accounts.list_grants() == []
 
 
-async def test_a_removed_user_leaves_nothing_of_its_own(
-    library: MemoryLibrary, accounts: Accounts
-) -> None:
+async def test_a_removed_user_leaves_nothing_of_its_own(library: MemoryLibrary, accounts: Accounts) -> None:
     shop = await library.create("shop", "")
     _, secret = await accounts.create_token("anna", "")
     _, other = await accounts.create_token("bob", "")
@@ -206,10 +178,7 @@ async def test_a_removed_user_leaves_nothing_of_its_own(
     assert await accounts.find_account(hash_secret(secret)) is UNKNOWN_ACCOUNT
     assert without_id(await accounts.find_account(hash_secret(other))) == Account("bob")
     assert [grant.user for grant in await accounts.list_grants()] == ["bob"]
-    assert [p.name for p in await library.list_projects()] == [
-        format_private_name("user", "bob"),
-        "shop",
-    ]
+    assert [p.name for p in await library.list_projects()] == [format_private_name("user", "bob"), "shop"]
     assert not [key for key in await library.list_notes("account.") if "anna" in key]
     with pytest.raises(NotFound):
         await accounts.remove_user("anna")
@@ -230,9 +199,7 @@ async def test_a_secret_of_an_account_without_its_note_lets_nobody_in(
     assert await accounts.authenticate(owners) is None
 
 
-async def test_an_accounts_token_of_the_older_form_is_the_accounts(
-    library: MemoryLibrary, accounts: Accounts
-) -> None:
+async def test_an_accounts_token_of_the_older_form_is_the_accounts(library: MemoryLibrary, accounts: Accounts) -> None:
     token, secret = await create_token(library, "", read_clock)
     note = json.dumps({"user": "anna", "token": token.id, "peer": False})
     await library.set_note(TOKEN_NOTES + hash_secret(secret), note)
@@ -263,9 +230,7 @@ async def test_an_own_project_is_not_taken_away(library: MemoryLibrary, accounts
     assert [grant.access for grant in await accounts.list_grants()] == ["own"]
 
 
-async def test_a_removal_that_was_cut_short_is_finished(
-    library: MemoryLibrary, accounts: Accounts
-) -> None:
+async def test_a_removal_that_was_cut_short_is_finished(library: MemoryLibrary, accounts: Accounts) -> None:
     token, secret = await accounts.create_token("anna", "")
     await library.remove_token(token.id)
     await library.set_note(build_grant_key("anna", "x"), "nonsense")
@@ -285,14 +250,10 @@ async def test_notes_about_users_that_cannot_be_read_are_in_nobodys_way(
     assert [grant.at for grant in await accounts.list_user_grants("anna")] == [0]
 
 
-async def test_what_a_removed_user_asked_is_forgotten(
-    library: MemoryLibrary, accounts: Accounts
-) -> None:
+async def test_what_a_removed_user_asked_is_forgotten(library: MemoryLibrary, accounts: Accounts) -> None:
     await accounts.create_token("anna", "")
     whose = (None, format_session_prefix("anna") + "s1", format_session_prefix("anna.b"), "s2")
-    asked = [
-        SearchRecord(at, "tool", f"q{at}", 0, 1.0, session) for at, session in enumerate(whose)
-    ]
+    asked = [SearchRecord(at, "tool", f"q{at}", 0, 1.0, session) for at, session in enumerate(whose)]
     await library.add_searches(asked)
     before = await library.list_searches()
     await accounts.remove_user("anna")
@@ -308,9 +269,7 @@ async def test_a_copy_is_believed_about_accounts_for_a_day(tmp_path: Path) -> No
         _, peers = await accounts.create_token("berlin", "", peer=True)
         await standing.followed()
         at += 10 * TRUST_MICROSECONDS
-        assert without_id(await accounts.authenticate(annas)) == Account(
-            "anna"
-        )  # the database itself says so
+        assert without_id(await accounts.authenticate(annas)) == Account("anna")  # the database itself says so
         at = DAY_ONE + TRUST_MICROSECONDS
         await standing.goes()
         assert without_id(await accounts.authenticate(annas)) == Account("anna")
@@ -342,9 +301,7 @@ async def test_of_what_a_copy_lacks_nobody_is_told_that_there_is_none(tmp_path: 
             await accounts.look_up(standing.library.get_project("shop"))
 
 
-async def test_a_grant_that_only_the_database_may_have_is_not_said_to_be_missing(
-    tmp_path: Path,
-) -> None:
+async def test_a_grant_that_only_the_database_may_have_is_not_said_to_be_missing(tmp_path: Path) -> None:
     async with standing_by(tmp_path) as standing:
         accounts = Accounts(standing.library, read_clock)
         shop = await standing.library.create("shop", "")
@@ -355,13 +312,9 @@ async def test_a_grant_that_only_the_database_may_have_is_not_said_to_be_missing
             await accounts.revoke("anna", shop)
 
 
-async def test_a_token_is_that_of_one_account_and_no_namesake(
-    library: MemoryLibrary, accounts: Accounts
-) -> None:
+async def test_a_token_is_that_of_one_account_and_no_namesake(library: MemoryLibrary, accounts: Accounts) -> None:
     _, secret = await accounts.create_token("anna", "")
-    await library.set_note(
-        USER_NOTE_PREFIX + "anna", None
-    )  # as a token that is made during a removal
+    await library.set_note(USER_NOTE_PREFIX + "anna", None)  # as a token that is made during a removal
     assert await accounts.authenticate(secret) is UNKNOWN_ACCOUNT
     _, another = await accounts.create_token("anna", "")
     assert await accounts.authenticate(secret) is UNKNOWN_ACCOUNT
@@ -384,10 +337,7 @@ async def test_whoever_is_being_removed_comes_in_no_more_until_the_removal_is_fi
         await accounts.remove_user("anna")
     assert await accounts.authenticate(secret) is UNKNOWN_ACCOUNT
     assert await read_rights(library, "anna") is None
-    for change in (
-        accounts.create_token("anna", ""),
-        accounts.grant("anna", await library.create("shop", ""), "read"),
-    ):
+    for change in (accounts.create_token("anna", ""), accounts.grant("anna", await library.create("shop", ""), "read")):
         with pytest.raises(Conflict, match="is being removed") as error:
             await change
         assert "everkept account remove anna" in str(error.value.hint)

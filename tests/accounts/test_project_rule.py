@@ -60,16 +60,12 @@ async def test_the_call_goes_before_the_session_and_the_session_before_the_rest(
     assert await written_to(library, rule, call("session"), "called") == "called"
 
 
-async def test_the_session_goes_before_the_configured_project(
-    library: Library, workspace: Path
-) -> None:
+async def test_the_session_goes_before_the_configured_project(library: Library, workspace: Path) -> None:
     rule = ProjectRule(library, configured="configured", workspace=workspace)
     assert await written_to(library, rule, call("session"), None) == "session"
 
 
-async def test_the_configured_project_goes_before_the_workspace(
-    library: Library, workspace: Path
-) -> None:
+async def test_the_configured_project_goes_before_the_workspace(library: Library, workspace: Path) -> None:
     rule = ProjectRule(library, configured="configured", workspace=workspace)
     assert await written_to(library, rule, call(), None) == "configured"
 
@@ -109,9 +105,7 @@ async def test_a_project_is_made_at_the_first_write_and_reads_as_empty_until_the
     assert await names(library) == before | {made}
 
 
-async def test_a_project_that_a_call_or_session_names_is_not_made(
-    library: Library, workspace: Path
-) -> None:
+async def test_a_project_that_a_call_or_session_names_is_not_made(library: Library, workspace: Path) -> None:
     rule = ProjectRule(library, configured="configured", workspace=workspace)
     before = await names(library)
     for made, name in ((call(), "unknown"), (call("unknown"), None)):
@@ -123,9 +117,7 @@ async def test_a_project_that_a_call_or_session_names_is_not_made(
     assert await names(library) == before
 
 
-async def test_an_archived_project_is_refused_wherever_it_is_chosen(
-    library: Library, workspace: Path
-) -> None:
+async def test_an_archived_project_is_refused_wherever_it_is_chosen(library: Library, workspace: Path) -> None:
     rule = ProjectRule(library, workspace=workspace)
     await written_to(library, rule, call(), None)
     await library.archive("shop")
@@ -144,9 +136,7 @@ async def test_two_folders_of_one_name_get_two_projects(library: Library, tmp_pa
     assert {"shop", "shop-2", "shop-3"} <= await names(library)
 
 
-async def test_a_subfolder_uses_the_project_of_its_repository(
-    library: Library, workspace: Path
-) -> None:
+async def test_a_subfolder_uses_the_project_of_its_repository(library: Library, workspace: Path) -> None:
     (workspace / ".git").mkdir()
     (workspace / "src").mkdir()
     await ProjectRule(library, workspace=workspace / "src").open_to_write(call(), None)
@@ -170,9 +160,7 @@ async def test_home_means_the_default_project(
 
 
 @pytest.mark.parametrize(
-    "folder",
-    ["x" * 150, "tab\there", "line\nbreak", "a\\b", "x" * 93 + " y", os.fsdecode(b"caf\xe9")],
-    ids=repr,
+    "folder", ["x" * 150, "tab\there", "line\nbreak", "a\\b", "x" * 93 + " y", os.fsdecode(b"caf\xe9")], ids=repr
 )
 async def test_a_folder_whose_name_cannot_be_a_projects_gets_one_all_the_same(
     library: Library, tmp_path: Path, folder: str
@@ -189,9 +177,7 @@ async def test_calls_at_once_make_one_project(library: Library, workspace: Path)
     assert await names(library) == {"called", "session", "configured", "shop"}
 
 
-async def test_windows_that_open_at_once_end_with_one_project(
-    tmp_path: Path, workspace: Path
-) -> None:
+async def test_windows_that_open_at_once_end_with_one_project(tmp_path: Path, workspace: Path) -> None:
     library = SqliteLibrary(tmp_path / "data")
     await library.list_projects()
     windows = [acting("write_in_workspace", tmp_path / "data", workspace, n) for n in range(3)]
@@ -207,9 +193,7 @@ async def test_windows_that_open_at_once_end_with_one_project(
     await library.close()
 
 
-async def test_a_project_that_is_off_is_neither_read_nor_written(
-    library: Library, workspace: Path
-) -> None:
+async def test_a_project_that_is_off_is_neither_read_nor_written(library: Library, workspace: Path) -> None:
     rule = ProjectRule(library, workspace=workspace)
     await rule.open_to_write(call(), None)
     for name in ("shop", "called", "session"):
@@ -233,9 +217,7 @@ async def test_a_project_that_is_on_again_is_as_it_was(library: Library, workspa
     assert len(await (await rule.open_to_read(call(), None)).scan(RecordFilter())) == 1
 
 
-async def test_the_project_of_a_folder_is_made_for_who_needs_one(
-    library: Library, workspace: Path
-) -> None:
+async def test_the_project_of_a_folder_is_made_for_who_needs_one(library: Library, workspace: Path) -> None:
     rule = ProjectRule(library, workspace=workspace)
     made = await rule.ensure_project(call())
     assert made.name == "shop"
@@ -243,9 +225,7 @@ async def test_the_project_of_a_folder_is_made_for_who_needs_one(
     assert (await rule.ensure_project(call("session"))).name == "session"
 
 
-async def test_an_account_is_not_told_how_folders_are_called(
-    library: Library, workspace: Path
-) -> None:
+async def test_an_account_is_not_told_how_folders_are_called(library: Library, workspace: Path) -> None:
     rule = ProjectRule(GuardedLibrary(library, read_clock), workspace=workspace)
     with act_as(Account("anna")):
         assert rule.find_pending_name(call()) == DEFAULT_PROJECT
@@ -255,9 +235,7 @@ async def test_an_account_is_not_told_how_folders_are_called(
     assert (await rule.ensure_project(call())).description == f"Workspace {workspace}"
 
 
-async def test_an_account_that_is_made_again_gets_one_project_for_the_folder(
-    library: Library, workspace: Path
-) -> None:
+async def test_an_account_that_is_made_again_gets_one_project_for_the_folder(library: Library, workspace: Path) -> None:
     accounts = Accounts(library, read_clock)
     rule = ProjectRule(GuardedLibrary(library, read_clock), workspace=workspace)
     before: set[str] = set()

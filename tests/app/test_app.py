@@ -58,8 +58,7 @@ def test_making_an_application_touches_no_file(tmp_path: Path) -> None:
 def test_the_tool_list_costs_little_context(tmp_path: Path) -> None:
     app = made(tmp_path)
     listed = [
-        {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}
-        for tool in app.tools
+        {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema} for tool in app.tools
     ]
     characters = len(json.dumps(listed, separators=(",", ":")))
     assert characters / CHARACTERS_A_TOKEN < 3_600
@@ -90,9 +89,7 @@ async def test_auto_names_the_project_after_the_working_folder(tmp_path: Path) -
     assert (await client("get_current_project"))["name"] == "my shop"
 
 
-async def test_each_call_is_one_line_in_the_log(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_each_call_is_one_line_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     client = Client(made(tmp_path))
     with caplog.at_level("INFO", logger="everkept"):
         await client("list_projects")
@@ -103,9 +100,7 @@ async def test_each_call_is_one_line_in_the_log(
     assert [line.split()[-1] for line in lines] == ["ok", "not_found"]
 
 
-async def test_yesterday_is_that_of_the_machines_own_calendar(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_yesterday_is_that_of_the_machines_own_calendar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "Pacific/Auckland")
     getattr(time, "tzset", lambda: None)()
     at_nine = int(datetime(2026, 11, 15, 9).astimezone().timestamp() * 1_000_000)

@@ -45,9 +45,7 @@ async def project_of(library: Library, bank: Bank, projects: BankProjects | None
     return name
 
 
-async def test_a_bank_at_the_root_of_a_repository_shares_its_project(
-    library: Library, repository: Path
-) -> None:
+async def test_a_bank_at_the_root_of_a_repository_shares_its_project(library: Library, repository: Path) -> None:
     rule = ProjectRule(library, workspace=repository)
     memories = await rule.open_to_write(ToolCall(Session(), "test"), None)
     assert await project_of(library, await bank_at(repository)) == "shop"
@@ -84,9 +82,7 @@ async def test_the_bank_of_the_start_belongs_to_the_project_that_was_named(
     assert await project_of(library, elsewhere, projects) == "other"
 
 
-async def test_a_bank_keeps_its_project_whoever_names_another_one_later(
-    library: Library, repository: Path
-) -> None:
+async def test_a_bank_keeps_its_project_whoever_names_another_one_later(library: Library, repository: Path) -> None:
     bank = await bank_at(repository)
     assert await project_of(library, bank) == "shop"
     later = BankProjects(library, configured="named", place=repository)
@@ -94,16 +90,12 @@ async def test_a_bank_keeps_its_project_whoever_names_another_one_later(
     assert [project.name for project in await library.list_projects()] == ["shop"]
 
 
-async def test_where_the_start_has_no_folder_a_named_project_owns_no_bank(
-    library: Library, repository: Path
-) -> None:
+async def test_where_the_start_has_no_folder_a_named_project_owns_no_bank(library: Library, repository: Path) -> None:
     projects = BankProjects(library, configured="named", place=None)
     assert await project_of(library, await bank_at(repository), projects) == "shop"
 
 
-async def test_a_folder_outside_of_a_repository_is_a_project_of_its_own(
-    library: Library, tmp_path: Path
-) -> None:
+async def test_a_folder_outside_of_a_repository_is_a_project_of_its_own(library: Library, tmp_path: Path) -> None:
     assert await project_of(library, await bank_at(tmp_path / "notes")) == "notes"
     assert await project_of(library, await bank_at(tmp_path / "x" / "notes")) == "notes-2"
 
@@ -130,9 +122,7 @@ async def test_a_project_that_was_deleted_is_made_anew(library: Library, tmp_pat
 async def test_a_bank_below_the_root_claims_the_project_that_memories_made_before(
     library: Library, repository: Path
 ) -> None:
-    await ProjectRule(library, workspace=repository).open_to_write(
-        ToolCall(Session(), "test"), None
-    )
+    await ProjectRule(library, workspace=repository).open_to_write(ToolCall(Session(), "test"), None)
     projects = BankProjects(library)
     first, second = await bank_at(repository / "api"), await bank_at(repository / "web")
     assert await (await projects.open_to_read(second)).get_revision() == 0  # reading claims nothing
@@ -140,9 +130,7 @@ async def test_a_bank_below_the_root_claims_the_project_that_memories_made_befor
     assert await project_of(library, second, projects) == "shop-2"
 
 
-async def test_two_banks_at_one_place_have_a_project_each(
-    library: Library, repository: Path
-) -> None:
+async def test_two_banks_at_one_place_have_a_project_each(library: Library, repository: Path) -> None:
     assert await project_of(library, await bank_at(repository, "one")) == "shop"
     assert await project_of(library, await bank_at(repository, "two")) == "shop-2"
     assert await project_of(library, await bank_at(repository / "sub")) == "shop-3"
@@ -157,16 +145,12 @@ def worktree(repository: Path) -> Path:
     return folder
 
 
-async def test_the_bank_of_a_worktree_is_the_same(
-    library: Library, repository: Path, worktree: Path
-) -> None:
+async def test_the_bank_of_a_worktree_is_the_same(library: Library, repository: Path, worktree: Path) -> None:
     assert await project_of(library, await bank_at(repository)) == "shop"
     assert await project_of(library, await bank_at(worktree)) == "shop"
 
 
-async def test_the_records_of_a_bank_are_off_with_its_project(
-    library: Library, repository: Path
-) -> None:
+async def test_the_records_of_a_bank_are_off_with_its_project(library: Library, repository: Path) -> None:
     bank, projects = await bank_at(repository), BankProjects(library)
     name = await project_of(library, bank, projects)
     await library.set_off(name, off=True)

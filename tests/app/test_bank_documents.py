@@ -27,19 +27,12 @@ def resources(banking: Banking) -> BankResources:
     return BankResources(banking.banks, banking.clock)
 
 
-async def test_the_files_that_are_there_are_listed(
-    banking: Banking, resources: BankResources
-) -> None:
+async def test_the_files_that_are_there_are_listed(banking: Banking, resources: BankResources) -> None:
     for name in ("zoo.md", "my notes.json", "progress.md", "activeContext.md", "graph/graph.md"):
         banking.put(name, "x")
     listed = await resources.list_resources(banking.session)
     assert [(i.uri, i.name, i.description, i.mime_type) for i in listed[:2]] == [
-        (
-            "memory-bank://active-context.md",
-            "active-context.md",
-            "Current project state",
-            "text/markdown",
-        ),
+        ("memory-bank://active-context.md", "active-context.md", "Current project state", "text/markdown"),
         ("memory-bank://progress.md", "progress.md", "Progress history", "text/markdown"),
     ]
     assert [info.uri for info in listed[2:]] == [
@@ -52,18 +45,14 @@ async def test_the_files_that_are_there_are_listed(
         assert (await resources.read(banking.session, info.uri)).text == "x"
 
 
-async def test_a_large_bank_lists_some_and_reads_all(
-    banking: Banking, resources: BankResources
-) -> None:
+async def test_a_large_bank_lists_some_and_reads_all(banking: Banking, resources: BankResources) -> None:
     for i in range(150):
         banking.put(f"n{i:03}.md", str(i))
     assert len(await resources.list_resources(banking.session)) == 100
     assert (await resources.read(banking.session, "memory-bank://n149")).text == "149"
 
 
-async def test_a_document_is_read_with_and_without_its_ending(
-    banking: Banking, resources: BankResources
-) -> None:
+async def test_a_document_is_read_with_and_without_its_ending(banking: Banking, resources: BankResources) -> None:
     banking.put("decisionLog.md", b"\xef\xbb\xbf# Log \xff\r\n")
     for uri in ("memory-bank://decision-log.md", "memory-bank://decision-log"):
         document = await resources.read(banking.session, uri)
@@ -71,11 +60,7 @@ async def test_a_document_is_read_with_and_without_its_ending(
 
 
 async def test_what_is_not_there_is_not_found(banking: Banking, resources: BankResources) -> None:
-    for uri in (
-        "memory-bank://progress.md",
-        "memory-bank://x.json",
-        "memory-bank://graph/graph.md",
-    ):
+    for uri in ("memory-bank://progress.md", "memory-bank://x.json", "memory-bank://graph/graph.md"):
         with pytest.raises(NotFound):
             await resources.read(banking.session, uri)
     with pytest.raises(InvalidInput):
@@ -100,9 +85,7 @@ async def test_a_session_reads_the_bank_it_chose(tmp_path: Path) -> None:
         assert (await resources.read(one.session, "memory-bank://progress.md")).text == "one"
 
 
-async def test_subscribers_hear_of_an_edit_from_outside(
-    banking: Banking, resources: BankResources
-) -> None:
+async def test_subscribers_hear_of_an_edit_from_outside(banking: Banking, resources: BankResources) -> None:
     banking.put("notes.md", "x")
     watcher = ResourceWatcher(AllResources([resources]))
     heard: asyncio.Queue[str] = asyncio.Queue()
@@ -117,9 +100,7 @@ async def test_subscribers_hear_of_an_edit_from_outside(
 
 
 @pytest.mark.parametrize("name", ["missing.md", "../x.md", "graph/graph.md"])
-async def test_nobody_waits_for_what_is_no_document(
-    banking: Banking, resources: BankResources, name: str
-) -> None:
+async def test_nobody_waits_for_what_is_no_document(banking: Banking, resources: BankResources, name: str) -> None:
     watcher = ResourceWatcher(AllResources([resources]))
     with pytest.raises(NotFound):
         await watcher.subscribe(banking.session, f"memory-bank://{name}", asyncio.Queue[str]().put)
@@ -182,9 +163,7 @@ async def test_what_is_no_file_is_no_document(banking: Banking, resources: BankR
         assert await resources.read_state(banking.session, f"memory-bank://{name}") == NotFound.code
 
 
-async def test_a_document_says_by_its_first_bytes_how_it_is_read(
-    banking: Banking, resources: BankResources
-) -> None:
+async def test_a_document_says_by_its_first_bytes_how_it_is_read(banking: Banking, resources: BankResources) -> None:
     for encoding in ("utf-16", "utf-32", "utf-8-sig"):
         banking.put("notes.md", "# Grüße\n".encode(encoding))
         assert (await resources.read(banking.session, "memory-bank://notes")).text == "# Grüße\n"
@@ -197,10 +176,7 @@ async def test_a_document_that_is_too_large_for_one_message_is_refused(
     with pytest.raises(Refused, match="16,777,217 bytes"):
         await resources.read(banking.session, "memory-bank://large.md")
     banking.put("large.md", b"x" * MAX_READ_BYTES)
-    assert (
-        len((await resources.read(banking.session, "memory-bank://large.md")).text)
-        == MAX_READ_BYTES
-    )
+    assert len((await resources.read(banking.session, "memory-bank://large.md")).text) == MAX_READ_BYTES
 
 
 async def test_many_who_ask_another_machine_at_once_share_a_look(banking: Banking) -> None:
@@ -215,9 +191,7 @@ async def test_many_who_ask_another_machine_at_once_share_a_look(banking: Bankin
     assert asked == ["list"]
 
 
-async def test_a_machine_that_does_not_answer_is_not_asked_for_each_document(
-    banking: Banking,
-) -> None:
+async def test_a_machine_that_does_not_answer_is_not_asked_for_each_document(banking: Banking) -> None:
     asked = ["lost"]
     now = [0]
     remote = Remote(banking.files, asked)
@@ -225,9 +199,7 @@ async def test_a_machine_that_does_not_answer_is_not_asked_for_each_document(
     resources = BankResources(banks, lambda: now[0])
     banking.put("progress.md", "x")
     uri = "memory-bank://progress.md"
-    assert [await resources.read_state(banking.session, uri) for _ in range(3)] == [
-        "unavailable"
-    ] * 3
+    assert [await resources.read_state(banking.session, uri) for _ in range(3)] == ["unavailable"] * 3
     asked.remove("lost")
     assert await resources.read_state(banking.session, uri) == "unavailable"
     now[0] += 2_000_000
@@ -242,6 +214,4 @@ async def test_a_remote_document_is_watched_under_any_spelling(banking: Banking)
     banking.put("Notes.md", "x")
     here = BankResources(banking.banks, lambda: 0)
     uri = "memory-bank://notes"
-    assert await resources.read_state(banking.session, uri) == await here.read_state(
-        banking.session, uri
-    )
+    assert await resources.read_state(banking.session, uri) == await here.read_state(banking.session, uri)

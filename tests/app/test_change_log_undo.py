@@ -12,14 +12,7 @@ from everkept.core.records import Batch, Change, Delete, RecordFilter, Update
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.memory.store import MemoryStore
 from everkept.engines.sqlite.library import SqliteLibrary
-from everkept.errors import (
-    Conflict,
-    InvalidInput,
-    NotFound,
-    ProjectArchived,
-    ProjectOff,
-    Refused,
-)
+from everkept.errors import Conflict, InvalidInput, NotFound, ProjectArchived, ProjectOff, Refused
 from everkept.families.bank.model import INDEX_BANK
 from everkept.families.memories.lifecycle import FADING_TOOL
 from everkept.families.memories.memory_record import HOOK_PREFIX
@@ -65,10 +58,7 @@ async def test_the_newest_changes_of_all_projects_come_first(
     await shop.commit(batch(entity("c"), at=DAY_ONE + 2))
     references = [entry.reference for entry in await timeline.list_entries(None, 10)]
     assert references == ["shop:2", "tools:1", "shop:1"]
-    assert [entry.reference for entry in await timeline.list_entries("shop", 10)] == [
-        "shop:2",
-        "shop:1",
-    ]
+    assert [entry.reference for entry in await timeline.list_entries("shop", 10)] == ["shop:2", "shop:1"]
     assert [entry.reference for entry in await timeline.list_entries(None, 2)] == references[:2]
 
 
@@ -101,9 +91,7 @@ async def test_an_entry_tells_the_beginning_of_a_text_and_how_many_there_are_whe
     assert many == '+ 30 × observation on Bob ("0", "1", "2", …)'
 
 
-async def test_a_purged_change_tells_nothing_of_what_it_was(
-    timeline: ChangeLog, shop: MemoryStore
-) -> None:
+async def test_a_purged_change_tells_nothing_of_what_it_was(timeline: ChangeLog, shop: MemoryStore) -> None:
     await shop.commit(batch(entity("secret")))
     await shop.purge([record_ref("secret")])
     assert "secret" not in str([entry.summary for entry in await timeline.list_entries("shop", 10)])
@@ -153,9 +141,7 @@ async def test_there_must_be_something_to_undo(timeline: ChangeLog, shop: Memory
         await timeline.undo(None, "shop", "client")
 
 
-async def test_an_undo_keeps_to_its_project(
-    library: MemoryLibrary, timeline: ChangeLog, shop: MemoryStore
-) -> None:
+async def test_an_undo_keeps_to_its_project(library: MemoryLibrary, timeline: ChangeLog, shop: MemoryStore) -> None:
     tools = await made(library, "tools")
     await shop.commit(batch(entity("a"), at=DAY_ONE))
     await tools.commit(batch(entity("b"), at=DAY_ONE + 1))
@@ -174,9 +160,7 @@ async def test_of_several_projects_an_undo_does_not_choose_one(
     assert (await ids(shop), await ids(tools)) == (["a"], [])
 
 
-async def test_an_undo_does_not_go_past_a_purge_by_itself(
-    timeline: ChangeLog, shop: MemoryStore
-) -> None:
+async def test_an_undo_does_not_go_past_a_purge_by_itself(timeline: ChangeLog, shop: MemoryStore) -> None:
     await shop.commit(batch(entity("a"), entity("b")))
     await shop.commit(batch(entity("c")))
     await shop.purge([record_ref("b")])
@@ -221,9 +205,7 @@ async def interrupted() -> tuple[Interrupted, ChangeLog]:
     return store, ChangeLog(library, lambda: DAY_ONE)
 
 
-async def test_an_undo_never_takes_what_came_while_it_was_planned(
-    interrupted: tuple[Interrupted, ChangeLog],
-) -> None:
+async def test_an_undo_never_takes_what_came_while_it_was_planned(interrupted: tuple[Interrupted, ChangeLog]) -> None:
     store, timeline = interrupted
     store.others = [batch(note("Ada", "acknowledged meanwhile"))]
     with pytest.raises(Refused):
@@ -240,9 +222,7 @@ async def test_an_undo_is_planned_again_when_something_else_came_meanwhile(
     assert await ids(store) == ["Grace", "Zoe"]
 
 
-async def test_an_undo_gives_up_beside_somebody_who_never_stops(
-    interrupted: tuple[Interrupted, ChangeLog],
-) -> None:
+async def test_an_undo_gives_up_beside_somebody_who_never_stops(interrupted: tuple[Interrupted, ChangeLog]) -> None:
     store, timeline = interrupted
     store.others = [batch(entity(str(number))) for number in range(1_000)]
     with pytest.raises(Conflict):
@@ -250,9 +230,7 @@ async def test_an_undo_gives_up_beside_somebody_who_never_stops(
     assert "Ada" in await ids(store)
 
 
-async def test_an_undo_that_does_not_fit_is_told_at_once(
-    timeline: ChangeLog, shop: MemoryStore
-) -> None:
+async def test_an_undo_that_does_not_fit_is_told_at_once(timeline: ChangeLog, shop: MemoryStore) -> None:
     await shop.commit(batch(entity("Ada")))
     await shop.commit(batch(Delete(record_ref("Ada"))))
     await shop.commit(batch(entity("Ada", id="another")))
@@ -261,9 +239,7 @@ async def test_an_undo_that_does_not_fit_is_told_at_once(
     assert "keep changing" not in caught.value.message
 
 
-@pytest.mark.parametrize(
-    "reference", ["", "shop", "shop:", "shop:x", ":1", "shop:-1", "shop:1.5", "shop:" + "9" * 20]
-)
+@pytest.mark.parametrize("reference", ["", "shop", "shop:", "shop:x", ":1", "shop:-1", "shop:1.5", "shop:" + "9" * 20])
 async def test_a_reference_that_names_no_change_is_invalid(
     timeline: ChangeLog, shop: MemoryStore, reference: str
 ) -> None:
@@ -282,9 +258,7 @@ async def test_a_change_that_does_not_exist_is_not_found(
         await timeline.undo(reference, None, "client")
 
 
-async def test_a_project_may_have_a_colon_in_its_name(
-    library: MemoryLibrary, timeline: ChangeLog
-) -> None:
+async def test_a_project_may_have_a_colon_in_its_name(library: MemoryLibrary, timeline: ChangeLog) -> None:
     store = await made(library, "a:b")
     await store.commit(batch(entity("a")))
     assert (await timeline.undo("a:b:1", None, "client")).reference == "a:b:1"
@@ -351,9 +325,7 @@ async def test_a_damaged_project_does_not_hide_the_log_of_the_others(
     await library.close()
 
 
-async def test_the_index_of_files_hides_no_other_change(
-    timeline: ChangeLog, shop: MemoryStore
-) -> None:
+async def test_the_index_of_files_hides_no_other_change(timeline: ChangeLog, shop: MemoryStore) -> None:
     await shop.commit(batch(entity("a")))
     for number in range(20):
         await shop.commit(batch(entity(f"section {number}"), tool=INDEX_BANK))
@@ -361,9 +333,7 @@ async def test_the_index_of_files_hides_no_other_change(
     assert (await timeline.undo(None, "shop", "test")).reference == "shop:1"
 
 
-async def test_undo_means_what_somebody_did_although_hooks_worked_since(
-    timeline: ChangeLog, shop: MemoryStore
-) -> None:
+async def test_undo_means_what_somebody_did_although_hooks_worked_since(timeline: ChangeLog, shop: MemoryStore) -> None:
     await shop.commit(batch(entity("a")))
     for number, work in enumerate(
         (
@@ -397,14 +367,10 @@ async def test_what_the_end_of_a_session_did_is_not_what_undo_means(tmp_path: Pa
 def shop_away(standing: Standing, folder: Path) -> ChangeLog:
     """As it is with a journal that another process may look into."""
     ticks = count(DAY_ONE + 1_000_000)
-    return ChangeLog(
-        standing.library, lambda: next(ticks), StandbyFolder(folder).read_pending_changes
-    )
+    return ChangeLog(standing.library, lambda: next(ticks), StandbyFolder(folder).read_pending_changes)
 
 
-async def test_a_number_that_holds_here_alone_is_shown_as_such_and_names_nothing_else_later(
-    tmp_path: Path,
-) -> None:
+async def test_a_number_that_holds_here_alone_is_shown_as_such_and_names_nothing_else_later(tmp_path: Path) -> None:
     async with standing_by(tmp_path) as standing:
         await standing.library.create("shop", "")
         store = await standing.store("shop")

@@ -9,13 +9,7 @@ from typing import Any
 import pytest
 
 from database_places import SERVERS, named
-from everkept.app.engines import (
-    StrandedWrites,
-    find_standby,
-    find_stranded_writes,
-    format_command,
-    make_library,
-)
+from everkept.app.engines import StrandedWrites, find_standby, find_stranded_writes, format_command, make_library
 from everkept.core.runtime import format_install_hint
 from everkept.core.times import read_clock
 from everkept.engines.standby.journal import Journal
@@ -50,9 +44,7 @@ def settings_of(folder: Path, **flags: Any) -> Settings:
     return read_settings({"data_dir": folder, "config": "none", **flags}, environment)
 
 
-def everkept(
-    *arguments: object, hidden: str = "", said: str = ""
-) -> subprocess.CompletedProcess[str]:
+def everkept(*arguments: object, hidden: str = "", said: str = "") -> subprocess.CompletedProcess[str]:
     """A command in a process of its own, in which some packages are not installed."""
     return subprocess.run(
         [sys.executable, "-c", _SERVE, hidden, *map(str, arguments)],
@@ -73,22 +65,12 @@ MODES: list[tuple[dict[str, str], str, str, str]] = [
     ({}, "sqlite", "embedded-file", "{folder}"),
     ({"deployment_mode": "embedded-memory"}, "memory", "embedded-memory", ""),
     ({"engine": "surreal"}, "surreal", "embedded-file", "{folder}/surreal"),
-    (
-        {"engine": "surreal", "deployment_mode": "embedded-memory"},
-        "surreal",
-        "embedded-memory",
-        "",
-    ),
+    ({"engine": "surreal", "deployment_mode": "embedded-memory"}, "surreal", "embedded-memory", ""),
     ({"deployment_mode": "local-server"}, "surreal", "local-server", "ws://127.0.0.1:8000"),
     ({"database_url": NOBODY}, "surreal", "local-server", NOBODY),
     ({"database_url": "wss://db.example.com"}, "surreal", "remote", "wss://db.example.com"),
     ({"database_url": NOBODY_EITHER}, "postgres", "local-server", NOBODY_EITHER),
-    (
-        {"database_url": "postgres://db.example.com/team"},
-        "postgres",
-        "remote",
-        "postgresql://db.example.com/team",
-    ),
+    ({"database_url": "postgres://db.example.com/team"}, "postgres", "remote", "postgresql://db.example.com/team"),
 ]
 
 
@@ -114,9 +96,7 @@ async def test_a_library_says_what_it_is_and_touches_nothing_before_it_is_asked(
         {"engine": "surreal", "deployment_mode": "embedded-memory"},
     ],
 )
-async def test_what_is_stored_in_a_mode_on_this_machine_is_found_again(
-    tmp_path: Path, flags: dict[str, str]
-) -> None:
+async def test_what_is_stored_in_a_mode_on_this_machine_is_found_again(tmp_path: Path, flags: dict[str, str]) -> None:
     settings = settings_of(tmp_path, **flags)
     library = make_library(settings, read_clock)
     await library.create("shop", "about it")
@@ -131,10 +111,7 @@ async def test_what_is_stored_in_a_mode_on_this_machine_is_found_again(
 @pytest.mark.parametrize("server", SERVERS)
 async def test_two_programs_share_what_a_server_keeps(tmp_path: Path, server: str) -> None:
     places = named(server)
-    one, other = (
-        make_library(settings_of(tmp_path / name, **places), read_clock)
-        for name in ("one", "other")
-    )
+    one, other = (make_library(settings_of(tmp_path / name, **places), read_clock) for name in ("one", "other"))
     await one.create("shop", "about it")
     assert [project.name for project in await other.list_projects()] == ["shop"]
     assert other.condition.version
@@ -143,12 +120,8 @@ async def test_two_programs_share_what_a_server_keeps(tmp_path: Path, server: st
 
 
 @pytest.mark.parametrize("address", [NOBODY, NOBODY_EITHER])
-async def test_where_nothing_stands_by_a_server_that_is_away_is_an_error(
-    tmp_path: Path, address: str
-) -> None:
-    library = make_library(
-        settings_of(tmp_path, database_url=address), read_clock, standing_by=False
-    )
+async def test_where_nothing_stands_by_a_server_that_is_away_is_an_error(tmp_path: Path, address: str) -> None:
+    library = make_library(settings_of(tmp_path, database_url=address), read_clock, standing_by=False)
     with pytest.raises(StoreUnreachable):
         await library.list_projects()
     await library.close()
@@ -156,9 +129,7 @@ async def test_where_nothing_stands_by_a_server_that_is_away_is_an_error(
 
 
 @pytest.mark.parametrize("address", [NOBODY, NOBODY_EITHER])
-async def test_what_stands_by_answers_for_a_server_that_is_away(
-    tmp_path: Path, address: str
-) -> None:
+async def test_what_stands_by_answers_for_a_server_that_is_away(tmp_path: Path, address: str) -> None:
     settings = settings_of(tmp_path, database_url=address)
     library = make_library(settings, read_clock)
     await library.create("shop", "about it")
@@ -205,12 +176,8 @@ def test_a_server_lists_its_tools_before_it_loads_or_reaches_a_database(
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.parametrize(
-    "command", [("status",), ("remember", "x"), ("migrate", "--to", "sqlite:x")]
-)
-def test_a_missing_package_is_named_with_what_installs_it(
-    tmp_path: Path, command: tuple[str, ...]
-) -> None:
+@pytest.mark.parametrize("command", [("status",), ("remember", "x"), ("migrate", "--to", "sqlite:x")])
+def test_a_missing_package_is_named_with_what_installs_it(tmp_path: Path, command: tuple[str, ...]) -> None:
     places = ("--data-dir", tmp_path / "data", "--engine", "surreal")
     (tmp_path / "data" / "surreal" / "clog").mkdir(parents=True)
     ended = everkept(*command, *places, hidden="surrealdb")
@@ -273,8 +240,7 @@ def test_the_advice_names_the_user_and_what_no_option_says(tmp_path: Path) -> No
     [left] = asyncio.run(find_stranded_writes(settings_of(tmp_path)))
     where = f"--data-dir {tmp_path} --database-url {NOBODY_EITHER} --database-user ada"
     assert left.hint.startswith(
-        "With EVERKEPT_NAMESPACE=team and EVERKEPT_DATABASE_PASSWORD set, "
-        f"`everkept status {where}` "
+        f"With EVERKEPT_NAMESPACE=team and EVERKEPT_DATABASE_PASSWORD set, `everkept status {where}` "
     )
 
 
@@ -288,9 +254,7 @@ def test_the_advice_names_the_user_and_what_no_option_says(tmp_path: Path) -> No
         ("C:\\Ada L\\", "'C:\\Ada L\\'", '"C:\\Ada L\\\\"'),
     ],
 )
-def test_an_advised_command_runs_in_the_shell_of_the_platform(
-    word: str, posix: str, windows: str
-) -> None:
+def test_an_advised_command_runs_in_the_shell_of_the_platform(word: str, posix: str, windows: str) -> None:
     assert format_command(["--data-dir", word], "linux") == f"--data-dir {posix}"
     assert format_command(["--data-dir", word], "win32") == f"--data-dir {windows}"
 
@@ -303,9 +267,7 @@ def test_on_windows_the_advice_is_for_its_own_shell(monkeypatch: pytest.MonkeyPa
         assert f"`everkept status --data-dir {quote}{folder}{quote} " in left.hint
 
 
-def test_a_folder_without_an_address_is_told_too_and_one_without_writes_is_not(
-    tmp_path: Path,
-) -> None:
+def test_a_folder_without_an_address_is_told_too_and_one_without_writes_is_not(tmp_path: Path) -> None:
     folder = waiting_for(settings_of(tmp_path, database_url="ws://old:8000"))
     waiting_for(settings_of(tmp_path, database_url="ws://older:8000"), 0)
     [left] = asyncio.run(find_stranded_writes(settings_of(tmp_path)))
@@ -320,12 +282,9 @@ def test_nothing_is_made_to_look_for_what_is_left(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "name"),
-    [(NOBODY, f"{NOBODY} (memory/default)"), (NOBODY_EITHER, f"{NOBODY_EITHER} (memory)")],
+    ("address", "name"), [(NOBODY, f"{NOBODY} (memory/default)"), (NOBODY_EITHER, f"{NOBODY_EITHER} (memory)")]
 )
-async def test_what_stands_by_says_whom_it_stands_in_for(
-    tmp_path: Path, address: str, name: str
-) -> None:
+async def test_what_stands_by_says_whom_it_stands_in_for(tmp_path: Path, address: str, name: str) -> None:
     settings = settings_of(tmp_path, database_url=address)
     library = make_library(settings, read_clock)
     await library.list_projects()

@@ -48,8 +48,7 @@ def test_a_database_of_postgresql_is_named_by_its_address(address: str, mode: st
 
 
 @pytest.mark.parametrize(
-    ("address", "engine"),
-    [("ws://there", "surreal"), ("postgresql://there/team", "postgres"), ("sqlite:x", "sqlite")],
+    ("address", "engine"), [("ws://there", "surreal"), ("postgresql://there/team", "postgres"), ("sqlite:x", "sqlite")]
 )
 @pytest.mark.parametrize(
     "environment",

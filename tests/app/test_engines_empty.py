@@ -18,9 +18,7 @@ def test_a_folder_without_data_has_a_library_of_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("gone", [(), ("_meta.db", "user.db", "history.db")])
-def test_where_anything_is_stored_it_is_not_overlooked(
-    tmp_path: Path, gone: tuple[str, ...]
-) -> None:
+def test_where_anything_is_stored_it_is_not_overlooked(tmp_path: Path, gone: tuple[str, ...]) -> None:
     filled(tmp_path, "shop")
     for name in gone:
         (tmp_path / name).unlink()
@@ -34,9 +32,7 @@ def test_what_is_in_memory_alone_has_no_folder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("engine", ["sqlite", "surreal"])
 def test_what_holds_nothing_says_which_engine_it_is_of(tmp_path: Path, engine: str) -> None:
-    settings = read_settings(
-        {"data_dir": tmp_path / "none", "config": "none", "engine": engine}, {}
-    )
+    settings = read_settings({"data_dir": tmp_path / "none", "config": "none", "engine": engine}, {})
     library = build_empty_library(settings)
     assert library is not None
     condition = library.condition

@@ -23,9 +23,7 @@ async def unfinished(folder: Path, origin: str = "sqlite:/old place") -> None:
     await library.close()
 
 
-async def test_an_unfinished_copy_is_not_used_and_the_command_is_named_that_finishes_it(
-    tmp_path: Path,
-) -> None:
+async def test_an_unfinished_copy_is_not_used_and_the_command_is_named_that_finishes_it(tmp_path: Path) -> None:
     await unfinished(tmp_path)
     library = make_library(read_settings({"data_dir": tmp_path, "config": "none"}, {}), read_clock)
     for ask in (library.list_projects(), library.open_user_store(), library.create("shop", "")):
@@ -39,13 +37,9 @@ async def test_an_unfinished_copy_is_not_used_and_the_command_is_named_that_fini
 
 async def test_no_tool_writes_to_an_unfinished_copy(tmp_path: Path) -> None:
     await unfinished(tmp_path)
-    app = App(
-        read_settings({"data_dir": tmp_path, "config": "none", "embedding_model": "none"}, {})
-    )
+    app = App(read_settings({"data_dir": tmp_path, "config": "none", "embedding_model": "none"}, {}))
     with pytest.raises(Refused, match="unfinished copy"):
-        await app.call(
-            Session(), "store_memory", {"content": "this", "type": "semantic", "scope": "user"}
-        )
+        await app.call(Session(), "store_memory", {"content": "this", "type": "semantic", "scope": "user"})
     await app.close()
 
 

@@ -30,8 +30,7 @@ def test_every_problem_is_told_with_its_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "word"),
-    [(b"\xff\xfe", "UTF-8"), (b" " * (gateway_file.MAX_FILE_BYTES + 1), "bytes"), (b"", "line 1")],
+    ("content", "word"), [(b"\xff\xfe", "UTF-8"), (b" " * (gateway_file.MAX_FILE_BYTES + 1), "bytes"), (b"", "line 1")]
 )
 def test_what_is_no_such_file_is_refused_by_name(tmp_path: Path, content: bytes, word: str) -> None:
     path = tmp_path / "tools.json"

@@ -44,9 +44,7 @@ async def test_servers_are_told_without_what_looks_like_a_secret(tmp_path: Path)
         "notes": {"command": "npx", "args": ["-y", "notes", "--api-key", KEY], "passThrough": True},
         "web": {"url": f"https://example.com:8443/s3cret/mcp?t={KEY}#x", "passThrough": True},
     }
-    seen = await read_overview(
-        written(tmp_path / "tools.json", upstreams=upstreams), MemoryLibrary()
-    )
+    seen = await read_overview(written(tmp_path / "tools.json", upstreams=upstreams), MemoryLibrary())
     assert seen is not None
     assert seen.fault is None
     notes, web = seen.upstreams
@@ -60,16 +58,10 @@ async def test_tools_that_were_never_called_come_behind_the_others(tmp_path: Pat
     tools = [tool(name) for name in ("c", "b", "a")]
     path = written(tmp_path / "tools.json", upstream={"command": "server"}, tools=tools)
     library = MemoryLibrary()
-    await library.add_usage(
-        [ToolUsage("b", 2, 1, 3.0, 2.0, DAY_ONE), ToolUsage("gone", 1, 0, 1, 1, 0)]
-    )
+    await library.add_usage([ToolUsage("b", 2, 1, 3.0, 2.0, DAY_ONE), ToolUsage("gone", 1, 0, 1, 1, 0)])
     seen = await read_overview(path, library)
     assert seen is not None
-    assert [(usage.tool, usage.calls) for usage in seen.tools] == [
-        ("b", 2),
-        ("a", 0),
-        ("c", 0),
-    ]
+    assert [(usage.tool, usage.calls) for usage in seen.tools] == [("b", 2), ("a", 0), ("c", 0)]
     assert [usage.tool for usage in seen.earlier] == ["gone"]
 
 
@@ -107,16 +99,11 @@ async def test_a_file_that_is_not_there_is_a_fault(tmp_path: Path) -> None:
         (UpstreamProgram("npx", ("-y", "x"), {"API_KEY": KEY, "PLACE": "/x"}), ["API_KEY"]),
         (UpstreamProgram("npx", ("--token", "abcdefgh1234")), ["args"]),
         (UpstreamProgram("npx", env={"API_KEY": "${MY_KEY}"}), []),
-        (
-            UpstreamEndpoint("https://x.y/mcp", {"Authorization": f"Bearer {KEY}"}),
-            ["Authorization"],
-        ),
+        (UpstreamEndpoint("https://x.y/mcp", {"Authorization": f"Bearer {KEY}"}), ["Authorization"]),
         (UpstreamEndpoint("https://x.y/mcp", {"Authorization": "Bearer ${MY_KEY}"}), []),
         (UpstreamEndpoint(f"https://x.y/mcp?api_key={KEY}"), ["url"]),
     ],
     ids=str,
 )
-def test_secrets_that_stand_in_the_file_are_named(
-    way: UpstreamProgram | UpstreamEndpoint, expected: list[str]
-) -> None:
+def test_secrets_that_stand_in_the_file_are_named(way: UpstreamProgram | UpstreamEndpoint, expected: list[str]) -> None:
     assert find_plain_secrets(UpstreamSettings("notes", way)) == expected

@@ -19,9 +19,7 @@ def test_names_are_those_of_the_toolsets_that_are_served(settings: Settings) -> 
     assert not settings.data_dir.exists()
 
 
-def test_names_of_tools_that_write_are_taken_where_only_reading_is_allowed(
-    settings: Settings,
-) -> None:
+def test_names_of_tools_that_write_are_taken_where_only_reading_is_allowed(settings: Settings) -> None:
     assert list_own_names(replace(settings, read_only=True)) == list_own_names(settings)
 
 

@@ -104,9 +104,7 @@ async def bench(tmp_path: Path) -> AsyncGenerator[Bench, None]:
 
 
 @asynccontextmanager
-async def watched(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> AsyncGenerator[asyncio.Queue[None], None]:
+async def watched(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[asyncio.Queue[None], None]:
     """While the file is watched, as a server does; the queue gets each word of a change."""
     monkeypatch.setattr(module, "WATCH_SECONDS", 0.01)
     told: asyncio.Queue[None] = asyncio.Queue()
@@ -176,9 +174,7 @@ async def test_a_name_of_ours_is_a_fault_of_the_file(bench: Bench) -> None:
     assert error.value.facts["line"] > 1
 
 
-async def test_a_changed_file_takes_effect_and_is_told(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_changed_file_takes_effect_and_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.write(SEARCH)
     assert bench.names() == ["memory__search"]
     async with watched(bench, monkeypatch) as told:
@@ -206,9 +202,7 @@ async def test_a_file_that_became_wrong_leaves_what_was(
     assert bench.gateway.fault is None
 
 
-async def test_a_file_that_comes_later_is_taken_up(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_file_that_comes_later_is_taken_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     assert bench.names() == []
     async with watched(bench, monkeypatch) as told:
         bench.write(SEARCH)
@@ -254,9 +248,7 @@ async def test_a_server_that_is_no_longer_wanted_ends_after_its_last_call(
     assert not bench.opened[1].is_closed
 
 
-async def test_a_server_may_be_started_at_once(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_server_may_be_started_at_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.write(SEARCH, upstream={"command": "program", "start": "at-start"})
     async with watched(bench, monkeypatch):
         await until(lambda: bool(bench.opened and bench.opened[0].is_started))
@@ -337,9 +329,7 @@ async def test_a_name_that_two_servers_have_is_that_of_the_first_in_the_file(ben
         await bench.call("add")
 
 
-async def test_a_server_that_never_stops_telling_is_asked_seldom(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_server_that_never_stops_telling_is_asked_seldom(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
     over = asyncio.Event()
 
@@ -374,9 +364,7 @@ async def test_a_call_that_is_cancelled_is_not_counted(bench: Bench) -> None:
     assert bench.counts.noted == []
 
 
-async def test_a_file_that_was_only_touched_is_not_told(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_file_that_was_only_touched_is_not_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.listings["notes"] = [listing("add")]
     bench.write(SEARCH | {"upstream": SEARCH["upstream"] | {"server": "notes"}}, upstreams=PASSING)
     await bench.gateway.refresh()
@@ -400,9 +388,7 @@ async def test_what_is_to_be_there_from_the_start_waits_for_a_client(bench: Benc
     assert bench.opened[0].is_started
 
 
-async def test_a_list_does_not_wait_for_a_slow_server_that_tells_when_it_is_there(
-    bench: Bench,
-) -> None:
+async def test_a_list_does_not_wait_for_a_slow_server_that_tells_when_it_is_there(bench: Bench) -> None:
     is_there = asyncio.Event()
     bench.listings["notes"] = [listing("add")]
     bench.write(upstreams=PASSING)
@@ -418,9 +404,7 @@ async def test_a_list_does_not_wait_for_a_slow_server_that_tells_when_it_is_ther
     assert bench.names() == ["notes_add"]
 
 
-async def test_a_passed_name_that_is_taken_is_left_out_and_said(
-    bench: Bench, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_passed_name_that_is_taken_is_left_out_and_said(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     bench.taken = {"add"}
     bench.listings["notes"] = [listing("add"), listing("find")]
     bench.write(upstreams={"notes": {"command": "notes", "passThrough": True}})
@@ -429,9 +413,7 @@ async def test_a_passed_name_that_is_taken_is_left_out_and_said(
     assert "prefix" in caplog.text
 
 
-async def test_beside_others_those_come_first_and_only_readers_where_nothing_may_be_written(
-    bench: Bench,
-) -> None:
+async def test_beside_others_those_come_first_and_only_readers_where_nothing_may_be_written(bench: Bench) -> None:
     async def run(*_: Any) -> ToolResult:
         return ToolResult({}, "")
 
@@ -443,6 +425,4 @@ async def test_beside_others_those_come_first_and_only_readers_where_nothing_may
     assert every == ["recall", "memory__search", "memory__add"]
     readers = [tool.name for tool in gateway.combine_tools(own, only_reads=True)]
     assert readers == ["recall", "memory__search"]
-    assert gateway.combine_tools(own, only_reads=True) is gateway.combine_tools(
-        own, only_reads=True
-    )
+    assert gateway.combine_tools(own, only_reads=True) is gateway.combine_tools(own, only_reads=True)

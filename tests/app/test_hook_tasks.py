@@ -10,9 +10,7 @@ from everkept.families.memories.memory_record import NewMemory
 from everkept.families.memories.model import MemorySource
 from everkept.settings import Settings
 
-NOTICED = NewMemory(
-    "Edited a.py", "episodic", "session", 0.2, "s-1", source=MemorySource(tool="hook:PostToolUse")
-)
+NOTICED = NewMemory("Edited a.py", "episodic", "session", 0.2, "s-1", source=MemorySource(tool="hook:PostToolUse"))
 
 
 @pytest.fixture

@@ -48,9 +48,7 @@ async def test_everything_is_counted_by_project_and_type(library: Library, tmp_p
     ]
 
 
-async def test_conversations_count_for_the_project_of_their_folder(
-    library: Library, tmp_path: Path
-) -> None:
+async def test_conversations_count_for_the_project_of_their_folder(library: Library, tmp_path: Path) -> None:
     root = tmp_path / "shop"
     (root / ".git").mkdir(parents=True)
     await library.link_workspace(str(root.resolve()), await library.create("shop", ""))
@@ -67,13 +65,7 @@ async def test_conversations_count_for_the_project_of_their_folder(
 async def test_weeks_tell_what_came_when(library: Library, tmp_path: Path) -> None:
     await library.create("shop", "")
     _, store = await library.open("shop")
-    ages = {
-        "today": 0,
-        "six": 6,
-        "seven": 7,
-        "oldest": 7 * SHOWN_WEEKS - 1,
-        "older": 7 * SHOWN_WEEKS,
-    }
+    ages = {"today": 0, "six": 6, "seven": 7, "oldest": 7 * SHOWN_WEEKS - 1, "older": 7 * SHOWN_WEEKS}
     made = [memory(name, created_at=DAY_ONE - days * DAY) for name, days in ages.items()]
     await store.commit(batch(*made))
     await tell(await library.open_history_store(), "a", "one", "two", at=DAY_ONE - 8 * DAY)
@@ -83,9 +75,7 @@ async def test_weeks_tell_what_came_when(library: Library, tmp_path: Path) -> No
     assert weeks[-1].since == "2023-11-08"
 
 
-async def test_what_was_recalled_most_is_shown_of_all_places(
-    library: Library, tmp_path: Path
-) -> None:
+async def test_what_was_recalled_most_is_shown_of_all_places(library: Library, tmp_path: Path) -> None:
     for name, times in (("shop", 3), ("blog", 8), ("secret", 9)):
         await library.create(name, "")
         _, store = await library.open(name)
@@ -96,19 +86,13 @@ async def test_what_was_recalled_most_is_shown_of_all_places(
     await user.note_accesses({"mine": 5}, DAY_ONE)
     await library.set_off("secret", off=True)
     found = await overview(library, tmp_path)
-    assert [(each.project, each.times) for each in found.recalled] == [
-        ("blog", 8),
-        ("@user", 5),
-        ("shop", 3),
-    ]
+    assert [(each.project, each.times) for each in found.recalled] == [("blog", 8), ("@user", 5), ("shop", 3)]
     assert found.recalled[0].content == "About blog"
     assert len(found.recalled[1].content) <= 201
     assert [(share.name, share.off) for share in found.projects if share.off] == [("secret", True)]
 
 
-async def test_an_archived_project_is_named_and_not_counted(
-    library: Library, tmp_path: Path
-) -> None:
+async def test_an_archived_project_is_named_and_not_counted(library: Library, tmp_path: Path) -> None:
     await library.create("old", "")
     await library.archive("old")
     [share] = (await overview(library, tmp_path)).projects
@@ -167,9 +151,7 @@ async def test_a_project_that_cannot_be_read_does_not_hide_the_others(tmp_path: 
     await library.close()
 
 
-async def test_conversations_of_no_project_are_counted_apart(
-    library: Library, tmp_path: Path
-) -> None:
+async def test_conversations_of_no_project_are_counted_apart(library: Library, tmp_path: Path) -> None:
     history = await library.open_history_store()
     await library.link_workspace("/home/ann/shop", await library.create("shop", ""))
     for name, folder in (("a", "/home/ann/shop"), ("b", "/home/ann/blog"), ("c", "")):
@@ -179,9 +161,7 @@ async def test_conversations_of_no_project_are_counted_apart(
     assert found.totals.conversations == 3
 
 
-async def test_what_is_an_accounts_alone_is_counted_and_never_shown(
-    library: Library, tmp_path: Path
-) -> None:
+async def test_what_is_an_accounts_alone_is_counted_and_never_shown(library: Library, tmp_path: Path) -> None:
     for name in ("shop", "@user (anna)", "@history (anna)", "@user (bob)"):
         await library.create(name, "")
         _, store = await library.open(name)

@@ -31,9 +31,7 @@ async def test_peers_and_the_access_log_are_those_of_the_folder(tmp_path: Path) 
     (log / "access.jsonl").write_bytes(b"x" * 70)
     (log / "access-1.jsonl").write_bytes(b"x" * 30)
     (log / "access.lock").write_bytes(b"x")
-    assert await read_team(accounts(), tmp_path) == TeamOverview(
-        peers=1, access_log=str(log), access_log_bytes=100
-    )
+    assert await read_team(accounts(), tmp_path) == TeamOverview(peers=1, access_log=str(log), access_log_bytes=100)
 
 
 async def test_a_list_of_peers_that_cannot_be_read_hides_nothing_else(tmp_path: Path) -> None:

@@ -22,9 +22,7 @@ def entity(name: str) -> dict[str, object]:
 
 
 async def test_each_active_project_is_a_resource(tmp_path: Path) -> None:
-    app = App(
-        read_settings({"data_dir": tmp_path, "toolsets": "graph"}, {}), library=MemoryLibrary()
-    )
+    app = App(read_settings({"data_dir": tmp_path, "toolsets": "graph"}, {}), library=MemoryLibrary())
     client = Client(app)
     await client("create_project", name="a b/ü".replace("/", "-"))
     await client("create_project", name="old")

@@ -41,11 +41,7 @@ async def test_memories_of_the_session_the_project_and_the_user_are_found(librar
     await mine.store("project tabs rule")
     await mine.store("user tabs rule", "user")
     hits = await found(memories_of(mine), "tabs rule")
-    assert {hit.content for hit in hits} == {
-        "session tabs rule",
-        "project tabs rule",
-        "user tabs rule",
-    }
+    assert {hit.content for hit in hits} == {"session tabs rule", "project tabs rule", "user tabs rule"}
     assert {(hit.type, hit.search_type) for hit in hits} == {("memory", "semantic")}
     assert all(hit.at is not None for hit in hits)
     assert mine.accesses.counts.total() == 3
@@ -70,9 +66,7 @@ async def test_memories_found_by_words_alone_say_so(library: Library) -> None:
     assert hit.search_type == "keyword"
 
 
-async def test_the_stamp_of_memories_changes_with_them_and_with_the_session(
-    library: Library,
-) -> None:
+async def test_the_stamp_of_memories_changes_with_them_and_with_the_session(library: Library) -> None:
     assistant = Assistant(library)
     await assistant.store("tabs")
     finder = memories_of(assistant)
@@ -140,9 +134,7 @@ async def test_relations_are_found_where_the_graph_is_asked(graph: Graphs) -> No
     assert "relation" not in {hit.type for hit in await found(graph.finder, "Postgres")}
 
 
-async def test_without_a_project_the_graph_has_nothing_and_that_is_no_error(
-    library: Library,
-) -> None:
+async def test_without_a_project_the_graph_has_nothing_and_that_is_no_error(library: Library) -> None:
     finder = GraphFinder(ProjectRule(library))
     assert await found(finder, "anything", RELATIONS) == []
     assert await finder.get_stamp(call()) == await finder.get_stamp(call())
@@ -177,9 +169,7 @@ async def test_sections_of_the_bank_are_found(searched: Searched) -> None:
     assert hits[0].title == "techContext.md: Tech > Caching"
 
 
-async def test_where_there_is_no_bank_nothing_is_found_and_that_is_no_error(
-    searched: Searched,
-) -> None:
+async def test_where_there_is_no_bank_nothing_is_found_and_that_is_no_error(searched: Searched) -> None:
     asked = ToolCall(Session(bank=f"{searched.at.bank.address}-gone"), "x")
     finder = bank_of(searched)
     with pytest.raises(NotFound):

@@ -28,10 +28,7 @@ async def test_a_folder_belongs_to_the_project_around_it(library: MemoryLibrary)
     shop = await project(library, "shop", "/nowhere/shop")
     blog = await project(library, "blog", "/nowhere/blog")
     folders = ("/nowhere/shop", "/nowhere/shop/src", "/nowhere/shopping", "/nowhere/blog", "")
-    assert await shared(library, [shop], *folders) == {
-        "/nowhere/shop": "shop",
-        "/nowhere/shop/src": "shop",
-    }
+    assert await shared(library, [shop], *folders) == {"/nowhere/shop": "shop", "/nowhere/shop/src": "shop"}
     assert await shared(library, [shop, blog], "/nowhere/blog") == {"/nowhere/blog": "blog"}
     assert await shared(library, [], *folders) == {}
 

@@ -42,9 +42,7 @@ async def test_nothing_is_shared_before_something_is_granted(app: App) -> None:
     assert await ask(app, "checkout waits for Redis") == SharedFindings([], [])
 
 
-async def test_what_is_granted_is_found_with_its_project_and_nothing_else(
-    app: App, tmp_path: Path
-) -> None:
+async def test_what_is_granted_is_found_with_its_project_and_nothing_else(app: App, tmp_path: Path) -> None:
     await grant(app, "shop")
     shared = await ask(app, "checkout waits for Redis")
     assert {each.type for each in shared.results} >= {"conversation", "memory", "entity"}
@@ -68,20 +66,12 @@ async def test_asking_leaves_no_trace(app: App) -> None:
     await grant(app, "shop")
     _, store = await app.library.open("shop")
     past = await app.library.open_history_store()
-    before = (
-        await store.get_revision(),
-        await past.get_revision(),
-        await app.library.list_notes(""),
-    )
+    before = (await store.get_revision(), await past.get_revision(), await app.library.list_notes(""))
     shared = await ask(app, "checkout waits for Redis")
     ids = [each.id for each in shared.results]
     assert await store.get_accesses(ids) == {}
     assert await app.library.list_searches() == []
-    assert (
-        await store.get_revision(),
-        await past.get_revision(),
-        await app.library.list_notes(""),
-    ) == before
+    assert (await store.get_revision(), await past.get_revision(), await app.library.list_notes("")) == before
 
 
 async def test_a_project_that_is_off_archived_or_deleted_is_not_shared(app: App) -> None:
@@ -115,13 +105,9 @@ async def test_no_secret_and_no_place_on_the_disk_is_told(app: App, tmp_path: Pa
 @settings(max_examples=examples(15))
 @given(
     st.sets(st.sampled_from(["shop", "diary"])),
-    st.lists(
-        st.sampled_from(["checkout", "diary", "mine", "Redis", "session", "slow"]), min_size=1
-    ),
+    st.lists(st.sampled_from(["checkout", "diary", "mine", "Redis", "session", "slow"]), min_size=1),
 )
-async def test_whatever_is_asked_what_is_not_granted_stays_here(
-    granted: set[str], words: list[str]
-) -> None:
+async def test_whatever_is_asked_what_is_not_granted_stays_here(granted: set[str], words: list[str]) -> None:
     with TemporaryDirectory() as folder:
         app = await neighbour(Path(folder))
         try:

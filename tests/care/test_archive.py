@@ -50,9 +50,7 @@ def with_manifest(source: Path, target: Path, change: Callable[[dict[str, Any]],
     return rewritten(source, target, changed)
 
 
-def test_a_copy_that_is_not_what_was_taken_in_is_noticed(
-    backup: Path, tmp_path: Path, place: Path
-) -> None:
+def test_a_copy_that_is_not_what_was_taken_in_is_noticed(backup: Path, tmp_path: Path, place: Path) -> None:
     def change(name: str, content: bytes) -> bytes:
         return content[:-1] + b"x" if name == "user.db" else content
 
@@ -61,9 +59,7 @@ def test_a_copy_that_is_not_what_was_taken_in_is_noticed(
     assert not [*place.glob("*.db")]
 
 
-def test_rows_that_are_not_counted_so_are_noticed(
-    backup: Path, tmp_path: Path, place: Path
-) -> None:
+def test_rows_that_are_not_counted_so_are_noticed(backup: Path, tmp_path: Path, place: Path) -> None:
     def change(told: dict[str, Any]) -> None:
         told["databases"][1]["rows"]["records"] += 1
 
@@ -79,9 +75,7 @@ def test_a_database_that_is_missing_is_noticed(backup: Path, tmp_path: Path, pla
         restored(place, rewritten(backup, tmp_path / "bad.zip", change))
 
 
-def test_a_list_of_projects_that_does_not_fit_the_files_is_noticed(
-    backup: Path, tmp_path: Path, place: Path
-) -> None:
+def test_a_list_of_projects_that_does_not_fit_the_files_is_noticed(backup: Path, tmp_path: Path, place: Path) -> None:
     def change(told: dict[str, Any]) -> None:
         told["databases"] = [each for each in told["databases"] if not each["project"]]
 
@@ -92,9 +86,7 @@ def test_a_list_of_projects_that_does_not_fit_the_files_is_noticed(
 @pytest.mark.parametrize(
     "name", ["../outside.db", "projects/../../outside.db", "/etc/outside.db", "other.txt", "C:x.db"]
 )
-def test_a_name_that_no_data_folder_has_is_refused(
-    backup: Path, tmp_path: Path, place: Path, name: str
-) -> None:
+def test_a_name_that_no_data_folder_has_is_refused(backup: Path, tmp_path: Path, place: Path, name: str) -> None:
     def change(told: dict[str, Any]) -> None:
         told["databases"][1]["name"] = name
 
@@ -104,9 +96,7 @@ def test_a_name_that_no_data_folder_has_is_refused(
 
 def test_a_backup_of_a_newer_program_is_refused(backup: Path, tmp_path: Path, place: Path) -> None:
     with pytest.raises(StoreTooNew):
-        restored(
-            place, with_manifest(backup, tmp_path / "b.zip", lambda told: told.update(format=2))
-        )
+        restored(place, with_manifest(backup, tmp_path / "b.zip", lambda told: told.update(format=2)))
 
 
 @pytest.mark.parametrize("content", [b"", b"text", b"PK\x03\x04 and nothing behind"])

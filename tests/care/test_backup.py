@@ -33,10 +33,7 @@ def test_the_manifest_tells_of_each_database_what_it_holds(data: Path, file: Pat
     backed_up(data, file)
     told = manifest_of(file)
     by_project = {each["project"]: each for each in told["databases"] if each["project"]}
-    assert {name: each["status"] for name, each in by_project.items()} == {
-        "shop": "active",
-        "old": "archived",
-    }
+    assert {name: each["status"] for name, each in by_project.items()} == {"shop": "active", "old": "archived"}
     assert by_project["shop"]["rows"]["records"] == 4
     assert by_project["shop"]["newest_change"] == 1
     others = {each["name"] for each in told["databases"] if not each["project"]}
@@ -51,9 +48,7 @@ def test_it_is_for_its_owner_alone_and_nothing_is_left_beside_it(data: Path, fil
     assert names_beside(file) == {"data", "copy.zip"}
 
 
-def test_brought_back_elsewhere_it_is_what_was_there(
-    data: Path, file: Path, tmp_path: Path
-) -> None:
+def test_brought_back_elsewhere_it_is_what_was_there(data: Path, file: Path, tmp_path: Path) -> None:
     expected = everything(data)
     backed_up(data, file)
     restored(tmp_path / "elsewhere", file)

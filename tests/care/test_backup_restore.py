@@ -3,15 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from data_folders import (
-    backed_up,
-    cut_short,
-    everything,
-    filled,
-    off_folders,
-    restored,
-    statement,
-)
+from data_folders import backed_up, cut_short, everything, filled, off_folders, restored, statement
 from everkept.care.backup import restore, restore_project
 from everkept.core.mcp import ToolUsage
 from everkept.core.times import read_clock
@@ -48,9 +40,7 @@ def test_what_is_replaced_is_in_the_safety_copy(data: Path, file: Path, tmp_path
     assert everything(data) == before
 
 
-def test_calls_are_counted_as_they_were_when_the_backup_was_made(
-    data: Path, tmp_path: Path
-) -> None:
+def test_calls_are_counted_as_they_were_when_the_backup_was_made(data: Path, tmp_path: Path) -> None:
     once = ToolUsage("search", 1, 0, 2.0, 2.0, 7)
 
     async def count() -> list[ToolUsage]:
@@ -67,9 +57,7 @@ def test_calls_are_counted_as_they_were_when_the_backup_was_made(
     assert [usage.calls for usage in asyncio.run(count())] == [2]
 
 
-def test_projects_that_changed_their_state_since_come_back_as_they_were(
-    data: Path, file: Path
-) -> None:
+def test_projects_that_changed_their_state_since_come_back_as_they_were(data: Path, file: Path) -> None:
     wanted = everything(data)
 
     async def change() -> None:
@@ -89,22 +77,13 @@ def test_projects_that_changed_their_state_since_come_back_as_they_were(
 
 def test_whoever_says_no_changes_nothing(data: Path, file: Path, tmp_path: Path) -> None:
     before = said_by("digests", data)
-    outcome = restore(
-        SqliteCare(data),
-        file,
-        read_clock,
-        off_folders,
-        lambda _manifest, _safety: False,
-        replace=True,
-    )
+    outcome = restore(SqliteCare(data), file, read_clock, off_folders, lambda _manifest, _safety: False, replace=True)
     assert outcome is None
     assert said_by("digests", data) == before
     assert {path.name for path in tmp_path.iterdir()} == {"data", "copy.zip"}
 
 
-def test_a_safety_copy_that_cannot_be_written_keeps_all_as_it_is(
-    data: Path, file: Path, tmp_path: Path
-) -> None:
+def test_a_safety_copy_that_cannot_be_written_keeps_all_as_it_is(data: Path, file: Path, tmp_path: Path) -> None:
     before = said_by("digests", data)
     for wrong in (file, tmp_path / "no" / "folder.zip"):
         with pytest.raises(InvalidInput, match="safety copy"):
@@ -113,9 +92,7 @@ def test_a_safety_copy_that_cannot_be_written_keeps_all_as_it_is(
 
 
 @pytest.mark.parametrize("name", ["user.db", "_meta.db", "projects"])
-def test_a_damaged_database_is_kept_in_the_safety_copy_and_replaced(
-    data: Path, file: Path, name: str
-) -> None:
+def test_a_damaged_database_is_kept_in_the_safety_copy_and_replaced(data: Path, file: Path, name: str) -> None:
     wanted = everything(data)
     [path] = (data / name).glob("*.db") if name == "projects" else [data / name]
     said_by("spoil", path)
@@ -185,9 +162,7 @@ def test_a_project_that_the_backup_lacks_is_named(data: Path, file: Path) -> Non
     assert not [*data.glob("restoring-*")]
 
 
-def test_an_interruption_in_the_middle_says_how_to_go_on(
-    data: Path, file: Path, tmp_path: Path
-) -> None:
+def test_an_interruption_in_the_middle_says_how_to_go_on(data: Path, file: Path, tmp_path: Path) -> None:
     wanted = everything(data)
     told = cut_short(data, file, tmp_path / "safety.zip")
     assert "--replace again" in str(told)
@@ -196,9 +171,7 @@ def test_an_interruption_in_the_middle_says_how_to_go_on(
     assert everything(data) == wanted
 
 
-def test_after_a_restore_that_was_cut_short_only_another_one_helps(
-    data: Path, file: Path, tmp_path: Path
-) -> None:
+def test_after_a_restore_that_was_cut_short_only_another_one_helps(data: Path, file: Path, tmp_path: Path) -> None:
     cut_short(data, file, tmp_path / "safety.zip")
     [about] = data.glob("restoring-*/about.json")
     assert about.stat().st_mode & 0o777 == 0o600

@@ -22,19 +22,15 @@ def test_an_engine_without_files_has_nothing_to_care_for(tmp_path: Path) -> None
     [
         (
             {"database_user": "postgres"},
-            "pg_dump --schema=memory --format=custom --file=memory.dump "
-            f"--username=postgres {TEAM}",
+            f"pg_dump --schema=memory --format=custom --file=memory.dump --username=postgres {TEAM}",
         ),
         (
             {"namespace": "Our-own", "database_user": "anna"},
-            "pg_dump '--schema=\"Our-own\"' --format=custom --file=Our-own.dump "
-            f"--username=anna {TEAM}",
+            f"pg_dump '--schema=\"Our-own\"' --format=custom --file=Our-own.dump --username=anna {TEAM}",
         ),
     ],
 )
-def test_postgresql_is_copied_by_its_own_means(
-    tmp_path: Path, more: dict[str, str], command: str
-) -> None:
+def test_postgresql_is_copied_by_its_own_means(tmp_path: Path, more: dict[str, str], command: str) -> None:
     flags = {"data_dir": tmp_path, "config": "none", "database_url": TEAM, **more}
     with pytest.raises(Refused, match="kept in PostgreSQL") as caught:
         get_sqlite_care(read_settings(flags, {"EVERKEPT_DATABASE_PASSWORD": "hunter2"}))

@@ -63,19 +63,13 @@ async def test_where_nothing_ever_waited_the_list_is_empty_and_nothing_is_made(
     assert made_in(tmp_path) == []
 
 
-async def test_a_write_is_told_with_its_store_its_time_and_its_beginning(
-    settings: Settings, journal: Journal
-) -> None:
+async def test_a_write_is_told_with_its_store_its_time_and_its_beginning(settings: Settings, journal: Journal) -> None:
     await known_here(settings, SHOP)
     steps = batch(memory("Logins  are\nlimited"), entity("Ada"), at=DAY_ONE)
-    number = await journal.append(
-        journal_acts.Commit(journal_acts.format_store_name(SHOP.id), steps)
-    )
+    number = await journal.append(journal_acts.Commit(journal_acts.format_store_name(SHOP.id), steps))
     [found] = await list_journal_writes(settings)
     told = f"{steps.tool}: 2 steps"
-    assert found == JournalWrite(
-        number, told, "shop", format_iso(DAY_ONE), content="Logins are limited; Ada"
-    )
+    assert found == JournalWrite(number, told, "shop", format_iso(DAY_ONE), content="Logins are limited; Ada")
 
 
 async def test_of_a_long_text_the_beginning_is_shown(settings: Settings, journal: Journal) -> None:
@@ -88,12 +82,8 @@ async def test_of_a_long_text_the_beginning_is_shown(settings: Settings, journal
     assert (first.store, second.store, second.content) == ("user", "history", "another text")
 
 
-async def test_a_project_without_a_copy_here_is_told_by_its_id(
-    settings: Settings, journal: Journal
-) -> None:
-    await journal.append(
-        journal_acts.Commit(journal_acts.format_store_name("id-other"), batch(entity("Ada")))
-    )
+async def test_a_project_without_a_copy_here_is_told_by_its_id(settings: Settings, journal: Journal) -> None:
+    await journal.append(journal_acts.Commit(journal_acts.format_store_name("id-other"), batch(entity("Ada"))))
     [found] = await list_journal_writes(settings)
     assert found.store == journal_acts.format_store_name("id-other")
 
@@ -127,21 +117,14 @@ async def test_all_are_told_however_many_wait(
     assert [each.number for each in await list_journal_writes(settings)] == numbers
 
 
-async def test_those_that_are_set_aside_come_first_with_their_reason(
-    settings: Settings, journal: Journal
-) -> None:
+async def test_those_that_are_set_aside_come_first_with_their_reason(settings: Settings, journal: Journal) -> None:
     first, second = [await journal.append(journal_acts.SetNote(key, "")) for key in "ab"]
     await journal.reject(second, "It is gone.")
     found = await list_journal_writes(settings)
-    assert [(each.number, each.reason) for each in found] == [
-        (second, "It is gone."),
-        (first, None),
-    ]
+    assert [(each.number, each.reason) for each in found] == [(second, "It is gone."), (first, None)]
 
 
-async def test_one_that_is_tried_again_is_the_last_and_has_another_number(
-    settings: Settings, journal: Journal
-) -> None:
+async def test_one_that_is_tried_again_is_the_last_and_has_another_number(settings: Settings, journal: Journal) -> None:
     first, second = [await journal.append(journal_acts.SetNote(key, "")) for key in "ab"]
     await journal.reject(first, "It is gone.")
     again = await retry_write(settings, first)
@@ -182,26 +165,18 @@ async def test_what_cannot_be_away_has_no_journal(tmp_path: Path, flags: dict[st
 
 
 async def test_a_step_without_a_text_has_none_to_show(settings: Settings, journal: Journal) -> None:
-    await journal.append(
-        journal_acts.Commit(journal_acts.USER_STORE, batch(Delete(Ref("record", "x"))))
-    )
+    await journal.append(journal_acts.Commit(journal_acts.USER_STORE, batch(Delete(Ref("record", "x")))))
     [found] = await list_journal_writes(settings)
     assert found.content is None
 
 
-async def test_of_what_an_account_wrote_no_text_is_shown(
-    settings: Settings, journal: Journal
-) -> None:
+async def test_of_what_an_account_wrote_no_text_is_shown(settings: Settings, journal: Journal) -> None:
     await known_here(settings, SHOP)
     await known_here(settings, replace(SHOP, id="id-home", name="@user (anna)"))
     steps = batch(memory("a private thought"), tool="store_memory")
-    aside = await journal.append(
-        journal_acts.Commit(journal_acts.format_store_name(SHOP.id), steps), account="anna"
-    )
+    aside = await journal.append(journal_acts.Commit(journal_acts.format_store_name(SHOP.id), steps), account="anna")
     await journal.reject(aside, "The account anna was removed meanwhile.")
-    await journal.append(
-        journal_acts.Commit(journal_acts.format_store_name("id-home"), steps), account="anna"
-    )
+    await journal.append(journal_acts.Commit(journal_acts.format_store_name("id-home"), steps), account="anna")
     await journal.append(journal_acts.Commit(journal_acts.format_store_name("id-home"), steps))
     home = replace(SHOP, name="@history (anna)")
     await journal.append(journal_acts.CreateProject(home), account="anna")
@@ -213,8 +188,6 @@ async def test_of_what_an_account_wrote_no_text_is_shown(
         ("anna", "the user scope of anna"),
         ("anna", "the user scope of anna"),
     ]
-    assert {(each.what, each.at) for each in told[:3]} == {
-        ("store_memory: 1 step", format_iso(steps.at))
-    }
+    assert {(each.what, each.at) for each in told[:3]} == {("store_memory: 1 step", format_iso(steps.at))}
     assert (told[3].what, told[3].account) == ("create the history scope of anna", "anna")
     assert told[0].reason == "The account anna was removed meanwhile."

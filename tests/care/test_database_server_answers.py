@@ -21,9 +21,7 @@ NOBODY = "ws://127.0.0.1:1"  # where nothing listens
 
 def patient_with(folder: Path, password: str = PASSWORD, **flags: Any) -> CheckContext:
     environment = {"EVERKEPT_DATABASE_PASSWORD": password} if "database_user" in flags else {}
-    return CheckContext(
-        read_settings({"data_dir": folder, "config": "none", **flags}, environment), read_clock
-    )
+    return CheckContext(read_settings({"data_dir": folder, "config": "none", **flags}, environment), read_clock)
 
 
 def served(folder: Path, core: int, **more: Any) -> CheckContext:
@@ -89,9 +87,7 @@ def test_a_server_that_answers_is_told_with_its_version(tmp_path: Path, server: 
 
 
 @pytest.mark.parametrize("address", [NOBODY, "postgresql://127.0.0.1:1/team"])
-def test_a_server_that_is_away_is_a_problem_and_is_not_stood_in_for(
-    tmp_path: Path, address: str
-) -> None:
+def test_a_server_that_is_away_is_a_problem_and_is_not_stood_in_for(tmp_path: Path, address: str) -> None:
     [finding] = found(patient_with(tmp_path, database_url=address, database_user=USER))
     assert finding.severity == "problem"
     assert "127.0.0.1:1" in finding.what
@@ -100,9 +96,7 @@ def test_a_server_that_is_away_is_a_problem_and_is_not_stood_in_for(
 
 
 def test_a_wrong_password_is_a_problem_and_is_not_told(tmp_path: Path) -> None:
-    context = patient_with(
-        tmp_path, "hunter2", database_user=USER, database_url=shared(2).url, namespace="x"
-    )
+    context = patient_with(tmp_path, "hunter2", database_user=USER, database_url=shared(2).url, namespace="x")
     [finding] = found(context)
     assert finding.severity == "problem"
     assert USER in f"{finding.what} {finding.command}" or "password" in finding.what
@@ -110,9 +104,7 @@ def test_a_wrong_password_is_a_problem_and_is_not_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("waiting", "aside"), [(1, 0), (3, 1), (0, 2)])
-def test_writes_that_wait_and_those_that_were_set_aside_are_told(
-    tmp_path: Path, waiting: int, aside: int
-) -> None:
+def test_writes_that_wait_and_those_that_were_set_aside_are_told(tmp_path: Path, waiting: int, aside: int) -> None:
     context = served(tmp_path, 2)
     left_waiting(context, waiting, aside)
     told = found(context)[1:]
@@ -137,9 +129,7 @@ def test_a_journal_that_was_moved_away_is_told(tmp_path: Path) -> None:
     assert str(moved) in finding.what
 
 
-def test_an_engine_inside_the_program_is_looked_at_where_it_holds_something(
-    tmp_path: Path,
-) -> None:
+def test_an_engine_inside_the_program_is_looked_at_where_it_holds_something(tmp_path: Path) -> None:
     context = patient_with(tmp_path / "data", engine="surreal")
     [finding] = found(context)
     assert (finding.severity, finding.what) == ("ok", "Nothing is stored yet.")

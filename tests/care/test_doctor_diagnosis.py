@@ -37,9 +37,7 @@ def test_checks_of_other_layers_are_asked_too(context: CheckContext) -> None:
     assert not found.is_healthy
 
 
-def test_while_a_restore_is_not_at_its_end_nothing_else_is_mended(
-    context: CheckContext, tmp_path: Path
-) -> None:
+def test_while_a_restore_is_not_at_its_end_nothing_else_is_mended(context: CheckContext, tmp_path: Path) -> None:
     backed_up(context.folder, tmp_path / "copy.zip")
     cut_short(context.folder, tmp_path / "copy.zip", tmp_path / "safety.zip")
     statement(context.folder / "user.db", "INSERT INTO words(words) VALUES ('delete-all')")
@@ -55,11 +53,7 @@ def test_while_a_restore_is_not_at_its_end_nothing_else_is_mended(
     }
 
 
-@settings(
-    max_examples=examples(25),
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_whatever_is_broken_is_a_finding_and_a_look_changes_nothing(
     context: CheckContext, sound: Path, data: st.DataObject

@@ -15,9 +15,7 @@ def worst(context: CheckContext) -> list[DoctorFinding]:
     return [finding for finding in check_vectors(context) if finding.severity != "ok"]
 
 
-def test_texts_that_wait_get_their_vectors(
-    context: CheckContext, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_texts_that_wait_get_their_vectors(context: CheckContext, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("everkept.care.doctor.MAX_UNREPORTED_TEXTS", 2)
     [finding] = worst(context)
     assert finding.severity == "advice"
@@ -69,9 +67,7 @@ def test_what_is_switched_off_is_not_looked_at(context: CheckContext) -> None:
     assert finding.severity == "ok"
 
 
-def test_a_damaged_database_does_not_keep_the_queue_from_being_counted(
-    context: CheckContext,
-) -> None:
+def test_a_damaged_database_does_not_keep_the_queue_from_being_counted(context: CheckContext) -> None:
     (context.folder / "user.db").write_bytes(b"scribbled over")
     assert worst(context) == []
     waiting = [f.what for f in check_vectors(context) if "wait" in f.what]

@@ -47,9 +47,7 @@ def test_in_memory_there_is_no_folder(context: CheckContext) -> None:
     assert finding.severity == "ok"
 
 
-@pytest.mark.parametrize(
-    ("address", "title"), [("ws://there", "SurrealDB"), ("postgresql://there/team", "PostgreSQL")]
-)
+@pytest.mark.parametrize(("address", "title"), [("ws://there", "SurrealDB"), ("postgresql://there/team", "PostgreSQL")])
 def test_what_a_server_keeps_is_no_folder_of_ours(tmp_path: Path, address: str, title: str) -> None:
     flags = {"data_dir": tmp_path, "config": "none", "database_url": address}
     known = {"EVERKEPT_DATABASE_USER": "anna", "EVERKEPT_DATABASE_PASSWORD": "hunter2"}
@@ -120,9 +118,7 @@ def test_a_restore_that_was_cut_short_is_told_with_its_safety_copy(context: Chec
     mark_restore(stage, Path("/backups/copy.zip"), Path("/backups/safety.zip"))
     [finding] = worst(context)
     assert finding.severity == "problem"
-    assert finding.command == (
-        f"everkept restore /backups/copy.zip --replace --data-dir {context.folder}"
-    )
+    assert finding.command == (f"everkept restore /backups/copy.zip --replace --data-dir {context.folder}")
     assert "/backups/safety.zip" in finding.what
     assert finding.mend is None
 

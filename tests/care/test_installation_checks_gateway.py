@@ -49,9 +49,7 @@ def test_a_file_that_can_be_used_is_well(gated: CheckContext, file: Path) -> Non
 
 
 @pytest.mark.parametrize("content", ['{\n\n  "upstream": {}\n}', "", "\n{"])
-def test_a_file_that_cannot_be_used_is_a_problem_with_its_line(
-    gated: CheckContext, file: Path, content: str
-) -> None:
+def test_a_file_that_cannot_be_used_is_a_problem_with_its_line(gated: CheckContext, file: Path, content: str) -> None:
     file.write_text(content, "utf-8")
     [finding] = check_gateway(gated)
     assert finding.severity == "problem"
@@ -75,9 +73,7 @@ def test_a_tool_with_the_name_of_one_of_ours_is_a_problem(gated: CheckContext, f
     assert found(alone) == []
 
 
-def test_a_file_that_was_named_and_is_not_there_is_a_problem(
-    gated: CheckContext, file: Path
-) -> None:
+def test_a_file_that_was_named_and_is_not_there_is_a_problem(gated: CheckContext, file: Path) -> None:
     file.unlink()
     [finding] = check_gateway(gated)
     assert finding.severity == "problem"
@@ -119,9 +115,7 @@ def test_a_broken_file_that_others_can_change_is_told_too(gated: CheckContext, f
     assert [finding.severity for finding in found(gated)] == ["problem", "problem"]
 
 
-def test_a_folder_in_which_others_can_replace_the_file_is_told(
-    gated: CheckContext, file: Path
-) -> None:
+def test_a_folder_in_which_others_can_replace_the_file_is_told(gated: CheckContext, file: Path) -> None:
     file.parent.chmod(0o777)
     [finding] = found(gated)
     assert finding.severity == "problem"
@@ -141,9 +135,7 @@ def test_the_folder_of_a_linked_file_is_the_one_that_it_lies_in(
     assert finding.command == f"chmod go-w {file.parent}"
 
 
-def test_a_file_of_another_user_is_told(
-    gated: CheckContext, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_of_another_user_is_told(gated: CheckContext, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if os.geteuid() == 0:
         os.chown(file, 4321, -1)
     else:

@@ -8,13 +8,7 @@ from packaging.specifiers import SpecifierSet
 
 from data_folders import filled
 from everkept.care.check_context import CheckContext, DoctorFinding
-from everkept.care.installation_checks import (
-    check_clients,
-    check_folders,
-    check_settings,
-    check_versions,
-    is_within,
-)
+from everkept.care.installation_checks import check_clients, check_folders, check_settings, check_versions, is_within
 from everkept.clients.own_command import remember_launcher
 from everkept.errors import InvalidInput
 from everkept.values import replace
@@ -40,9 +34,7 @@ def test_the_versions_here_are_fit(context: CheckContext) -> None:
     assert "SQLite" in finding.what
 
 
-def test_a_package_that_is_missing_or_unfit_is_named(
-    context: CheckContext, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_that_is_missing_or_unfit_is_named(context: CheckContext, monkeypatch: pytest.MonkeyPatch) -> None:
     required = ["click<1", "no-such-package>=2", 'asyncssh>=99; extra == "ssh"', "rich>=13.9"]
     required.append('surrealdb>=99; sys_platform == "none"')
     monkeypatch.setattr(metadata, "requires", lambda _name: required)
@@ -97,9 +89,7 @@ def test_a_program_that_is_not_there_is_a_problem(context: CheckContext, home: P
     assert finding.command == "everkept setup claude-code"
 
 
-def test_a_launcher_that_was_moved_away_is_known_still(
-    context: CheckContext, home: Path, data: Path
-) -> None:
+def test_a_launcher_that_was_moved_away_is_known_still(context: CheckContext, home: Path, data: Path) -> None:
     launcher = str(home / "gone" / "run")
     claude_code(home, launcher, "serve")
     [finding] = worst(check_clients(context))
@@ -110,9 +100,7 @@ def test_a_launcher_that_was_moved_away_is_known_still(
     assert launcher in finding.what
 
 
-def test_a_client_with_another_data_folder_gets_advice(
-    context: CheckContext, home: Path, data: Path
-) -> None:
+def test_a_client_with_another_data_folder_gets_advice(context: CheckContext, home: Path, data: Path) -> None:
     claude_code(home, *US, "--data-dir", str(home / "elsewhere"))
     [finding] = worst(check_clients(context))
     assert finding.severity == "advice"

@@ -47,18 +47,14 @@ async def test_a_text_chooses_every_record_that_holds_it(store: RecordStore) -> 
 
 async def test_everything_that_was_deleted_includes_relations(store: RecordStore) -> None:
     relation = RecordLink("4", "1", "is fond of", "1", 1)
-    await store.commit(
-        Batch((Insert(relation), Insert(replace(relation, id="5", verb="x"))), 3, "")
-    )
+    await store.commit(Batch((Insert(relation), Insert(replace(relation, id="5", verb="x"))), 3, ""))
     await store.commit(Batch((Delete(relation.ref),), 4, "test"))
     chosen = await select_items(store, [], deleted=True, containing=None)
     assert [thing.ref for thing in chosen] == [Ref("record", "3"), Ref("link", "4")]
 
 
 @pytest.mark.parametrize("deleted", [False, True])
-async def test_a_text_is_looked_for_in_verbs_and_types_too(
-    store: RecordStore, *, deleted: bool
-) -> None:
+async def test_a_text_is_looked_for_in_verbs_and_types_too(store: RecordStore, *, deleted: bool) -> None:
     relation = RecordLink("4", "1", "is fond of", "1", 1)
     spy = Record("5", "entity", 1, 1, name="Eve", name_key="eve", type="fondling")
     await store.commit(Batch((Insert(relation), Insert(spy)), 3, "test"))
@@ -80,24 +76,15 @@ async def namesakes(store: RecordStore) -> RecordStore:
     return store
 
 
-async def test_a_name_that_fits_entities_of_several_types_is_ambiguous(
-    namesakes: RecordStore,
-) -> None:
+async def test_a_name_that_fits_entities_of_several_types_is_ambiguous(namesakes: RecordStore) -> None:
     with pytest.raises(AmbiguousName) as caught:
         await select_items(namesakes, ["zoe"], deleted=False, containing=None)
     candidates = caught.value.facts["candidates"]
     assert {found["use"] for found in candidates} == {"Zoe (Person)", "Zoe (ship)"}
-    assert candidates[-1] == {
-        "id": "s",
-        "name": "Zoe",
-        "entity_type": "ship",
-        "use": "Zoe (ship)",
-    }
+    assert candidates[-1] == {"id": "s", "name": "Zoe", "entity_type": "ship", "use": "Zoe (ship)"}
 
 
-@pytest.mark.parametrize(
-    ("name", "ids"), [("Zoe (person)", ["p1", "p2"]), ("zoe (SHIP)", ["s"]), ("p1", ["p1"])]
-)
+@pytest.mark.parametrize(("name", "ids"), [("Zoe (person)", ["p1", "p2"]), ("zoe (SHIP)", ["s"]), ("p1", ["p1"])])
 async def test_a_name_with_its_type_or_an_id_chooses_among_namesakes(
     namesakes: RecordStore, name: str, ids: list[str]
 ) -> None:

@@ -100,9 +100,7 @@ async def test_masking_leaves_no_secret_and_a_second_look_finds_none(
     masked = await mask_secrets(library, (await find_secrets(library)).findings)
     assert (masked.records, masked.complete) == (3, True)
     assert (await find_secrets(library)).findings == []
-    assert BODY not in repr(
-        [await store.scan(RecordFilter(deleted=None)), await store.read_changes()]
-    )
+    assert BODY not in repr([await store.scan(RecordFilter(deleted=None)), await store.read_changes()])
     house, four = await store.get(["House", "four"])
     assert house.name == "House [masked: github token]"
     assert house.name_key == compute_name_key(house.name)
@@ -155,9 +153,7 @@ async def test_a_project_that_is_put_away_is_told_and_hides_no_other(
     assert len(audit.findings) == 1
 
 
-async def test_relations_are_found_and_masked_and_none_is_lost(
-    library: MemoryLibrary, store: RecordStore
-) -> None:
+async def test_relations_are_found_and_masked_and_none_is_lost(library: MemoryLibrary, store: RecordStore) -> None:
     await store.commit(
         batch(
             entity("a"),
@@ -198,17 +194,11 @@ async def test_types_that_differ_in_their_secrets_alone_keep_two_entities(
     await store.commit(batch(of_type(TOKEN, id="one"), of_type(OTHER_TOKEN, id="two")))
     await mask_secrets(library, (await find_secrets(library)).findings)
     one, two = await store.get(["one", "two"])
-    assert (one.name, one.type, one.variant) == (
-        "Key",
-        "[masked: github token]",
-        "[masked: github token]",
-    )
+    assert (one.name, one.type, one.variant) == ("Key", "[masked: github token]", "[masked: github token]")
     assert (two.name, two.name_key) == ("Key two", "key two")
 
 
-async def test_a_secret_in_the_id_of_a_session_is_told_and_left(
-    library: MemoryLibrary, store: RecordStore
-) -> None:
+async def test_a_secret_in_the_id_of_a_session_is_told_and_left(library: MemoryLibrary, store: RecordStore) -> None:
     place = f"session:{TOKEN}"
     await store.commit(
         batch(
@@ -312,11 +302,7 @@ async def test_no_byte_of_a_secret_stays_whatever_field_has_it(
 
 @pytest.mark.parametrize(
     "held",
-    [
-        link("a", HELD, "b"),
-        link("a", "uses", "b", facets={"why": [HELD]}),
-        link("a", "uses", "b", facets={HELD: 1}),
-    ],
+    [link("a", HELD, "b"), link("a", "uses", "b", facets={"why": [HELD]}), link("a", "uses", "b", facets={HELD: 1})],
 )
 @pytest.mark.parametrize("is_deleted", [False, True])
 async def test_no_byte_of_a_secret_in_a_relation_stays(

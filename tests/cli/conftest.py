@@ -39,9 +39,7 @@ class Typed(io.StringIO):
 
 
 @pytest.fixture
-def everkept(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Run:
+def everkept(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs one command on a data folder of its own; `stdin` is what is typed into it."""
     monkeypatch.setenv("EVERKEPT_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("COLUMNS", "120")

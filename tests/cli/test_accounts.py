@@ -55,9 +55,7 @@ def test_a_removed_user_is_gone_with_the_tokens(everkept: Run) -> None:
     assert (again.status, "not found" in again.err) == (2, True)
 
 
-def test_the_projects_of_a_removed_user_are_named_and_the_owners(
-    everkept: Run, tmp_path: Path
-) -> None:
+def test_the_projects_of_a_removed_user_are_named_and_the_owners(everkept: Run, tmp_path: Path) -> None:
     async def make() -> None:
         app = App(Settings(tmp_path / "data", embedding_model="none"))
         session = Session(account=Account("anna"))

@@ -11,9 +11,7 @@ from records import DAY_ONE
 
 Run = Callable[..., Any]
 
-READ = LoggedCall(
-    "1", DAY_ONE, "anna", False, "editor 2", "192.0.2.1", "search_nodes", "p", 3, "ok", 2
-)
+READ = LoggedCall("1", DAY_ONE, "anna", False, "editor 2", "192.0.2.1", "search_nodes", "p", 3, "ok", 2)
 ASKED = LoggedCall("2", DAY_ONE, "office", True, "", "", "/peers/search", None, 9, "ok")
 FORGED = LoggedCall("3", DAY_ONE, "anna", False, "a\nb", "", "\x1b[2J", "x\ny", 0, "not_found")
 
@@ -48,9 +46,7 @@ def test_what_a_caller_made_up_cannot_look_like_a_line(everkept: Run, written: A
     assert "\x1b" not in shown
 
 
-def test_calls_are_chosen_by_user_project_time_and_number(
-    everkept: Run, written: AccessLog
-) -> None:
+def test_calls_are_chosen_by_user_project_time_and_number(everkept: Run, written: AccessLog) -> None:
     for access in (READ, ASKED, FORGED):
         written.write(access)
 
@@ -67,9 +63,7 @@ def test_calls_are_chosen_by_user_project_time_and_number(
     assert calls("--id", "r2") == ["4"]
 
 
-def test_calls_that_may_have_touched_a_record_are_told_of(
-    everkept: Run, written: AccessLog
-) -> None:
+def test_calls_that_may_have_touched_a_record_are_told_of(everkept: Run, written: AccessLog) -> None:
     written.write(replace(READ, count=2, ids=("r1",)))
     written.write(replace(READ, call="2", outcome=BEGUN_OUTCOME))
     shown = everkept("access-log", "--id", "r2")
@@ -81,9 +75,7 @@ def test_calls_that_may_have_touched_a_record_are_told_of(
     assert "may have" not in everkept("access-log").err
 
 
-def test_lines_that_cannot_be_read_are_told_of(
-    everkept: Run, written: AccessLog, tmp_path: Path
-) -> None:
+def test_lines_that_cannot_be_read_are_told_of(everkept: Run, written: AccessLog, tmp_path: Path) -> None:
     written.write(READ)
     with (tmp_path / "data" / LOG_FOLDER / "access.jsonl").open("a", encoding="utf-8") as file:
         file.write("nonsense\n")
@@ -168,9 +160,7 @@ def test_what_the_owner_does_is_noted_before_it_is_done(everkept: Run, written: 
         ("account", "remove", "nobody", "--yes"),
     ],
 )
-def test_of_whom_there_is_none_nothing_is_noted(
-    everkept: Run, written: AccessLog, mistake: tuple[str, ...]
-) -> None:
+def test_of_whom_there_is_none_nothing_is_noted(everkept: Run, written: AccessLog, mistake: tuple[str, ...]) -> None:
     everkept("create-project", "shop")
     everkept("token", "--user", "anna")
     before = len(list(written.read()))
@@ -178,9 +168,7 @@ def test_of_whom_there_is_none_nothing_is_noted(
     assert len(list(written.read())) == before
 
 
-def test_what_the_owner_does_is_done_though_it_cannot_be_noted(
-    everkept: Run, tmp_path: Path
-) -> None:
+def test_what_the_owner_does_is_done_though_it_cannot_be_noted(everkept: Run, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / LOG_FOLDER).write_text("in the way", encoding="utf-8")
     made = everkept("token", "--user", "anna", "--json")

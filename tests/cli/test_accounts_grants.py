@@ -18,19 +18,12 @@ def seen(everkept: Run) -> list[tuple[str, str]]:
     return [(project["name"], project["access"]) for project in account["projects"]]
 
 
-def test_a_project_is_granted_to_be_read_unless_it_is_said_otherwise(
-    everkept: Run, anna: str
-) -> None:
+def test_a_project_is_granted_to_be_read_unless_it_is_said_otherwise(everkept: Run, anna: str) -> None:
     outcome = everkept("grant", "shop", "--user", "Anna")
     assert (outcome.status, outcome.out) == (0, 'anna may only read "shop" from now on.\n')
     assert seen(everkept) == [("shop", "read")]
     outcome = everkept("grant", "shop", "--user", "anna", "--access", "write", "--json")
-    assert outcome.json == {
-        "user": "anna",
-        "project": "shop",
-        "access": "write",
-        "shown_as": "shop",
-    }
+    assert outcome.json == {"user": "anna", "project": "shop", "access": "write", "shown_as": "shop"}
     assert seen(everkept) == [("shop", "write")]
 
 
@@ -63,9 +56,7 @@ def test_who_was_let_see_what_is_in_the_access_log(everkept: Run, anna: str) -> 
         (("grant", "shop", "--user", "anna", "--access", "own"), "own"),
     ],
 )
-def test_a_mistake_is_told_and_grants_nothing(
-    everkept: Run, anna: str, arguments: tuple[str, ...], told: str
-) -> None:
+def test_a_mistake_is_told_and_grants_nothing(everkept: Run, anna: str, arguments: tuple[str, ...], told: str) -> None:
     outcome = everkept(*arguments)
     assert outcome.status == 2
     assert told in outcome.err

@@ -9,16 +9,10 @@ def test_tokens_are_listed_with_whose_they_are(everkept: Run) -> None:
         everkept("token", *whose, "--label", "laptop", "--json").json
         for whose in ((), ("--user", "Anna"), ("--peer", "berlin"))
     ]
-    assert [(m.get("user"), m.get("peer")) for m in made] == [
-        (None, None),
-        ("anna", None),
-        (None, "berlin"),
-    ]
+    assert [(m.get("user"), m.get("peer")) for m in made] == [(None, None), ("anna", None), (None, "berlin")]
     listed = everkept("token", "list", "--json").json["tokens"]
     by_id = {token["id"]: token for token in listed}
-    assert [by_id[m["id"]] for m in made] == [
-        {key: value for key, value in m.items() if key != "token"} for m in made
-    ]
+    assert [by_id[m["id"]] for m in made] == [{key: value for key, value in m.items() if key != "token"} for m in made]
     text = everkept("token", "list").out
     assert {line.split("  ", 2)[2] for line in text.splitlines()} == {
         "(owner)        laptop",

@@ -76,9 +76,7 @@ def test_a_file_that_is_there_is_the_callers_mistake(stored: Run, file: Path) ->
     assert stored("backup", str(file), "--force").status == 0
 
 
-def test_replacing_asks_and_says_where_the_safety_copy_is(
-    stored: Run, file: Path, tmp_path: Path
-) -> None:
+def test_replacing_asks_and_says_where_the_safety_copy_is(stored: Run, file: Path, tmp_path: Path) -> None:
     assert stored("backup", str(file)).status == 0
     assert stored("remember", "Said later", "--project", "shop").status == 0
     assert stored("restore", str(file)).status == 2
@@ -123,10 +121,7 @@ def test_what_was_decided_since_the_backup_still_holds(stored: Run, file: Path) 
     added = stored("restore", str(file), "--project", "shop")
     assert "switched off" in added.out
     assert stored("list", "--project", "shop-2").status == 2
-    assert stored("restore", str(file), "--project", "shop", "--json").json == {
-        "project": "shop-3",
-        "off": True,
-    }
+    assert stored("restore", str(file), "--project", "shop", "--json").json == {"project": "shop-3", "off": True}
 
 
 def test_what_cannot_be_is_said_clearly(
@@ -148,18 +143,13 @@ def test_what_cannot_be_is_said_clearly(
 def test_a_backup_that_is_ended_leaves_nothing(stored: Run, tmp_path: Path) -> None:
     arguments = ["backup", str(tmp_path / "copy.zip"), "--data-dir", str(tmp_path / "data")]
     ended = subprocess.run(
-        [sys.executable, "-c", ENDED_EARLY, *arguments],
-        env=environment(),
-        timeout=HANG,
-        check=False,
+        [sys.executable, "-c", ENDED_EARLY, *arguments], env=environment(), timeout=HANG, check=False
     )
     assert ended.returncode == 130
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
-def test_who_interrupts_a_backup_is_told_what_is_left(
-    stored: Run, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_interrupts_a_backup_is_told_what_is_left(stored: Run, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_arguments: Any) -> None:
         raise KeyboardInterrupt
 
@@ -197,9 +187,7 @@ def test_what_is_an_accounts_alone_comes_back_with_everything_and_never_as_a_pro
     assert recalled_at_home(data) == [DIARY]
 
 
-def test_what_was_a_removed_accounts_alone_does_not_come_back(
-    stored: Run, file: Path, tmp_path: Path
-) -> None:
+def test_what_was_a_removed_accounts_alone_does_not_come_back(stored: Run, file: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     for account in (ANNA, Account("bela")):
         kept_at_home(data, account)

@@ -28,9 +28,7 @@ def of(answer: Any, check: str) -> list[tuple[str, str]]:
     return [(f["severity"], f["what"]) for f in answer["findings"] if f["check"] == check]
 
 
-def test_a_sound_installation_has_no_problem_and_is_left_as_it_is(
-    stored: Run, tmp_path: Path
-) -> None:
+def test_a_sound_installation_has_no_problem_and_is_left_as_it_is(stored: Run, tmp_path: Path) -> None:
     before = said_by("digests", tmp_path / "data")
     looked = stored("doctor")
     assert looked.status == 0
@@ -39,9 +37,7 @@ def test_a_sound_installation_has_no_problem_and_is_left_as_it_is(
     assert said_by("digests", tmp_path / "data") == before
 
 
-def test_nothing_stored_yet_is_no_problem_and_makes_no_folder(
-    everkept: Run, tmp_path: Path
-) -> None:
+def test_nothing_stored_yet_is_no_problem_and_makes_no_folder(everkept: Run, tmp_path: Path) -> None:
     assert everkept("doctor", "--json").json["ok"] is True
     assert not (tmp_path / "data").exists()
 
@@ -87,9 +83,7 @@ def test_settings_that_cannot_be_read_are_a_finding_and_the_rest_is_looked_at(
     assert stored("doctor", "--json", "--data-dir", str(tmp_path / "data")).status == 1
 
 
-def test_where_only_reading_is_allowed_nothing_is_mended(
-    stored: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_only_reading_is_allowed_nothing_is_mended(stored: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVERKEPT_READ_ONLY", "true")
     assert stored("doctor").status == 0
     assert stored("doctor", "--fix").status == 2
@@ -116,9 +110,7 @@ def test_a_server_that_is_away_is_a_problem_and_what_is_not_safe_is_told(
     assert not (tmp_path / "data").exists()
 
 
-def test_a_server_that_answers_is_no_problem(
-    everkept: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_answers_is_no_problem(everkept: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVERKEPT_DATABASE_URL", shared(3).url)
     monkeypatch.setenv("EVERKEPT_NAMESPACE", fresh_namespace())
     monkeypatch.setenv("EVERKEPT_DATABASE_USER", USER)

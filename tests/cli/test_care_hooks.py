@@ -30,9 +30,7 @@ sys.exit(not (done and all(each.is_done for each in done)))
 
 @pytest.fixture
 def context(tmp_path: Path) -> CheckContext:
-    return CheckContext(
-        read_settings({"data_dir": tmp_path / "data", "config": "none"}, {}), read_clock
-    )
+    return CheckContext(read_settings({"data_dir": tmp_path / "data", "config": "none"}, {}), read_clock)
 
 
 @pytest.fixture
@@ -86,9 +84,7 @@ def test_the_newest_fault_is_told_for_a_week(context: CheckContext, folder: Path
     assert worst(later) == []
 
 
-def test_what_waits_for_long_while_nobody_is_at_it_is_taken_up(
-    context: CheckContext, folder: Path
-) -> None:
+def test_what_waits_for_long_while_nobody_is_at_it_is_taken_up(context: CheckContext, folder: Path) -> None:
     jobs = JobQueue(folder)
     jobs.add(job("one"))
     assert worst(context) == []  # somebody may just be starting
@@ -122,9 +118,7 @@ def test_what_failed_gets_another_try(context: CheckContext, folder: Path) -> No
     assert worst(context) == []
 
 
-def test_ledgers_of_long_ago_go(
-    context: CheckContext, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ledgers_of_long_ago_go(context: CheckContext, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("everkept.cli.care.MAX_OLD_LEDGERS", 1)
     for session in ("one", "two", "three"):
         SessionLedger(folder, session).claim(["x"])

@@ -30,18 +30,14 @@ def test_the_log_tells_what_changed_and_by_which_tool(shop: Run) -> None:
     assert [change["change"] for change in changes] == ["other:1", "shop:2", "shop:1"]
     assert {change["tool"] for change in changes} == {"create_entities"}
     assert "Bob" in changes[1]["summary"]
-    assert [c["change"] for c in shop("log", "--limit", "1", "--json").json["changes"]] == [
-        "other:1"
-    ]
+    assert [c["change"] for c in shop("log", "--limit", "1", "--json").json["changes"]] == ["other:1"]
     only = shop("log", "--project", "shop", "--json").json["changes"]
     assert {change["project"] for change in only} == {"shop"}
     assert "shop:2" in shop("log").out
 
 
 @pytest.mark.parametrize("program", ["editor 1", ""])
-def test_the_log_says_who_it_was_once_somebody_else_changed_something(
-    shop: Run, tmp_path: Path, program: str
-) -> None:
+def test_the_log_says_who_it_was_once_somebody_else_changed_something(shop: Run, tmp_path: Path, program: str) -> None:
     async def change() -> None:
         app = App(Settings(tmp_path / "data", embedding_model="none"))
         session = Session(client=program, account=Account("anna"))
@@ -60,10 +56,7 @@ def test_the_log_says_who_it_was_once_somebody_else_changed_something(
     assert "  owner  " in next(line for line in after if line.startswith("shop:2"))
     assert "owner" not in shop("log", "--project", "shop").out
     rows = shop("log", "--json").json["changes"]
-    assert {(row["project"], row["account"]) for row in rows} == {
-        ("hers (anna)", "anna"),
-        ("shop", None),
-    }
+    assert {(row["project"], row["account"]) for row in rows} == {("hers (anna)", "anna"), ("shop", None)}
 
 
 def test_undo_takes_the_newest_change_back_and_then_the_one_before(shop: Run) -> None:
@@ -121,11 +114,7 @@ def test_a_project_that_is_off_shows_no_change_and_takes_none_back(shop: Run) ->
     shop("off", "--project", "shop")
     changes = shop("log", "--json").json["changes"]
     assert {change["project"] for change in changes} == {"other"}
-    for command in (
-        ("log", "--project", "shop"),
-        ("undo", "--project", "shop"),
-        ("undo", "shop:2"),
-    ):
+    for command in (("log", "--project", "shop"), ("undo", "--project", "shop"), ("undo", "shop:2")):
         refused = shop(*command, "--json")
         assert (refused.status, refused.json["error"]) == (2, "project_off")
         assert "Bob" not in refused.out + refused.err

@@ -28,11 +28,7 @@ def holders(folder: Path) -> list[str]:
 def test_secrets_are_listed_without_showing_them(leaky: Run, tmp_path: Path) -> None:
     told = leaky("audit", "secrets", "--json").json
     (finding,) = told["findings"]
-    assert (finding["project"], finding["kind"], finding["place"]) == (
-        "shop",
-        "observation",
-        "text",
-    )
+    assert (finding["project"], finding["kind"], finding["place"]) == ("shop", "observation", "text")
     assert finding["secrets"] == ["github token"]
     assert finding["excerpt"] == "uses [masked: github token] daily"
     assert told["masked"] is None
@@ -63,17 +59,13 @@ def test_one_project_can_be_looked_into_alone(leaky: Run) -> None:
     assert leaky("audit", "secrets", "--project", "nowhere").status == 2
 
 
-def test_masking_is_refused_where_only_reading_is_allowed(
-    leaky: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_masking_is_refused_where_only_reading_is_allowed(leaky: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVERKEPT_READ_ONLY", "yes")
     assert leaky("audit", "secrets").status == 0
     assert leaky("audit", "secrets", "--mask").status == 2
 
 
-def test_relations_are_masked_and_ids_are_told_to_be_left(
-    leaky: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_relations_are_masked_and_ids_are_told_to_be_left(leaky: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVERKEPT_MASK_SECRETS", "no")
     leaky("create-relations", "from=CI", "to=CI", f"relation_type=runs with {TOKEN}")
     leaky("store-memory", "it is green", "semantic", "project", "--session-id", TOKEN)
@@ -90,9 +82,7 @@ def test_relations_are_masked_and_ids_are_told_to_be_left(
 
 
 @pytest.mark.parametrize("options", [(), ("--mask",)])
-def test_a_project_that_is_off_is_not_looked_into(
-    leaky: Run, tmp_path: Path, options: tuple[str, ...]
-) -> None:
+def test_a_project_that_is_off_is_not_looked_into(leaky: Run, tmp_path: Path, options: tuple[str, ...]) -> None:
     leaky("off", "--project", "shop")
     looked = leaky("audit", "secrets", *options)
     assert (looked.status, looked.out) == (0, "No secrets found.\n")

@@ -46,12 +46,7 @@ def told(bank: Path) -> list[str]:
 
 
 def test_a_purge_leaves_no_byte_in_the_files_of_the_graph(everkept: Run, bank: Path) -> None:
-    assert holders(bank) == {
-        "graph.jsonl",
-        "graph.jsonl.bak",
-        "graph.snapshot.json",
-        "graph.md",
-    }
+    assert holders(bank) == {"graph.jsonl", "graph.jsonl.bak", "graph.snapshot.json", "graph.md"}
     outcome = everkept("purge", "--containing", WORD, "--yes")
     assert outcome.status == 0
     assert holders(bank) == set()

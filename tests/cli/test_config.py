@@ -84,9 +84,7 @@ def test_a_file_is_not_overwritten_unless_that_is_asked_for(written: Path, everk
     assert [path.name for path in written.parent.iterdir()] == ["config.md"]
 
 
-def test_init_tells_of_the_file_that_is_not_read_any_more(
-    file: Path, everkept: Run, tmp_path: Path
-) -> None:
+def test_init_tells_of_the_file_that_is_not_read_any_more(file: Path, everkept: Run, tmp_path: Path) -> None:
     older = tmp_path / ".claude" / "surrealdb-memory.local.md"
     older.parent.mkdir()
     write(older, "port: 9000")
@@ -163,14 +161,7 @@ def test_the_engine_is_chosen_by_options_of_every_command(file: Path, everkept: 
     told = settings(everkept, "--database-url", "ws://localhost")
     assert told["database_url"] == ("ws://localhost", "flag --database-url")
     assert told["deployment_mode"] == ("local-server", "follows from --database-url")
-    for command in (
-        ["config"],
-        ["list"],
-        ["read-graph"],
-        ["hook"],
-        ["migrate"],
-        ["gateway", "call"],
-    ):
+    for command in (["config"], ["list"], ["read-graph"], ["hook"], ["migrate"], ["gateway", "call"]):
         help_ = everkept(*command, "--help").out
         assert all(f" {flag} " in help_ for flag in ("--engine", "--database-url"))
         assert "--database-password" not in help_

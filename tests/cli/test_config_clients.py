@@ -44,11 +44,7 @@ def setup(everkept: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def state(folder: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def servers(file: Path) -> Any:
@@ -115,9 +111,7 @@ def test_data_that_a_variable_names_is_named_to_the_client(
     assert arguments[-2:] == ["--data-dir", str(tmp_path / "data")]
 
 
-def test_a_launcher_is_what_the_client_starts(
-    setup: Run, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_launcher_is_what_the_client_starts(setup: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVERKEPT_LAUNCHER", "/checkout/run")
     setup("cursor", "--yes")
     assert servers(home / ".cursor" / "mcp.json")["everkept"]["command"] == "/checkout/run"
@@ -228,9 +222,7 @@ def test_a_project_has_a_file_of_its_own(setup: Run, home: Path, tmp_path: Path)
     assert (refused.status, state(home)) == (2, before)
 
 
-def test_no_copy_of_a_projects_file_lies_in_the_project(
-    everkept: Run, home: Path, tmp_path: Path
-) -> None:
+def test_no_copy_of_a_projects_file_lies_in_the_project(everkept: Run, home: Path, tmp_path: Path) -> None:
     file, before = tmp_path / "shop" / ".mcp.json", b'{"mcpServers": {\n}}'
     file.write_bytes(before)
     outcome = everkept("setup", "claude-code", "--scope", "project", "--yes", "--no-hooks")

@@ -26,13 +26,9 @@ def away(everkept: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
     return everkept
 
 
-def kept(
-    data: Path, *written: Act, aside: Sequence[int] = (), account: str | None = None
-) -> list[int]:
+def kept(data: Path, *written: Act, aside: Sequence[int] = (), account: str | None = None) -> list[int]:
     """Their numbers; those at some places were set aside."""
-    standby = find_standby(
-        read_settings({"data_dir": data, "database_url": NOBODY, "config": "none"}, {})
-    )
+    standby = find_standby(read_settings({"data_dir": data, "database_url": NOBODY, "config": "none"}, {}))
     assert standby is not None
     standby.folder.mkdir(parents=True)
 
@@ -88,10 +84,7 @@ def test_a_write_that_was_set_aside_is_tried_again(away: Run, tmp_path: Path) ->
     assert shown.status == 0
     assert f"Write {first} waits again, as number {second + 1}." in shown.out
     told = away("journal", "--json").json["writes"]
-    assert [(each["number"], each.get("reason")) for each in told] == [
-        (second, None),
-        (second + 1, None),
-    ]
+    assert [(each["number"], each.get("reason")) for each in told] == [(second, None), (second + 1, None)]
 
 
 def test_all_that_were_set_aside_are_tried_again_in_their_order(away: Run, tmp_path: Path) -> None:
@@ -99,12 +92,7 @@ def test_all_that_were_set_aside_are_tried_again_in_their_order(away: Run, tmp_p
     notes = [SetNote(key, "") for key in "abc"]
     first, second, third = kept(tmp_path / "data", *notes, aside=[1, 0])
     answer = away("journal", "--retry", "all", "--json").json
-    assert answer == {
-        "writes": [
-            {"write": first, "waits_as": third + 1},
-            {"write": second, "waits_as": third + 2},
-        ]
-    }
+    assert answer == {"writes": [{"write": first, "waits_as": third + 1}, {"write": second, "waits_as": third + 2}]}
     told = away("journal", "--json").json["writes"]
     assert [each["what"] for each in told] == ["set note c", "set note a", "set note b"]
     assert away("journal", "--retry", "all").out == "0 writes wait again.\n"
@@ -132,9 +120,7 @@ def test_a_write_is_given_up_for_good_only_when_somebody_says_so(away: Run, tmp_
     assert away("journal", "--json").json["writes"] == []
 
 
-def test_all_that_were_set_aside_are_given_up_and_what_waits_is_not(
-    away: Run, tmp_path: Path
-) -> None:
+def test_all_that_were_set_aside_are_given_up_and_what_waits_is_not(away: Run, tmp_path: Path) -> None:
     assert away("journal", "--discard", "all").out == "0 writes given up.\n"
     first, second, third = kept(tmp_path / "data", TEA, TEA, TEA, aside=[0, 2])
     refused = away("journal", "--discard", "all", stdin="n\n", terminal=True)
@@ -156,22 +142,14 @@ def test_only_what_is_set_aside_can_be_decided_on(away: Run, tmp_path: Path, opt
 
 
 @pytest.mark.parametrize("options", [(), ("--engine", "surreal"), ("--retry", "1")])
-def test_what_cannot_be_away_has_no_journal(
-    everkept: Run, tmp_path: Path, options: tuple[str, ...]
-) -> None:
+def test_what_cannot_be_away_has_no_journal(everkept: Run, tmp_path: Path, options: tuple[str, ...]) -> None:
     refused = everkept("journal", *options, "--json")
     assert (refused.status, refused.json["error"]) == (2, "refused")
     assert not (tmp_path / "data").exists()
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        ("--retry", "1", "--discard", "1"),
-        ("--retry", "one"),
-        ("--discard", "one"),
-        ("--project", "shop"),
-    ],
+    "options", [("--retry", "1", "--discard", "1"), ("--retry", "one"), ("--discard", "one"), ("--project", "shop")]
 )
 def test_mistakes_are_refused(away: Run, options: tuple[str, ...]) -> None:
     assert away("journal", *options).status == 2
@@ -193,9 +171,7 @@ def test_what_a_command_stores_while_the_server_is_away_waits(away: Run) -> None
     assert "Prefers tea" in {each.get("content") for each in told}
 
 
-def test_who_wrote_it_is_shown_and_nothing_of_what_an_account_wrote(
-    away: Run, tmp_path: Path
-) -> None:
+def test_who_wrote_it_is_shown_and_nothing_of_what_an_account_wrote(away: Run, tmp_path: Path) -> None:
     kept(tmp_path / "data", TEA, account="anna", aside=[0])
     for shown in (away("journal"), away("journal", "--json")):
         assert "Prefers tea" not in shown.out

@@ -33,8 +33,7 @@ def with_vectors(folder: Path) -> None:
         vectors = np.eye(OnnxEmbedder.dimensions, dtype=np.float32)
         records = await store.scan(RecordFilter())
         embedded = [
-            RecordVector(record.id, record.version, vector)
-            for record, vector in zip(records, vectors, strict=False)
+            RecordVector(record.id, record.version, vector) for record, vector in zip(records, vectors, strict=False)
         ]
         await store.put_vectors(OnnxEmbedder.name, embedded)
         await library.set_off("quiet", off=True)
@@ -99,16 +98,10 @@ def on_server(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
 
 
 def same(data: Path, copy: Path) -> bool:
-    return (held(copy), vectors_of(copy), silences(copy)) == (
-        held(data),
-        vectors_of(data),
-        silences(data),
-    )
+    return (held(copy), vectors_of(copy), silences(copy)) == (held(data), vectors_of(data), silences(data))
 
 
-def test_what_went_to_surrealdb_and_back_is_the_same(
-    everkept: Run, data: Path, tmp_path: Path
-) -> None:
+def test_what_went_to_surrealdb_and_back_is_the_same(everkept: Run, data: Path, tmp_path: Path) -> None:
     there, back = tmp_path / "there", tmp_path / "back"
     first = everkept("migrate", "--to", f"surreal:{there}")
     assert (first.status, first.err) == (0, "")
@@ -128,11 +121,7 @@ def test_what_went_to_surrealdb_and_back_is_the_same(
 
 @pytest.mark.parametrize("server", SERVERS)
 def test_what_went_to_a_server_and_back_is_the_same(
-    everkept: Run,
-    data: Path,
-    tmp_path: Path,
-    on_server: Callable[[str], str],
-    server: str,
+    everkept: Run, data: Path, tmp_path: Path, on_server: Callable[[str], str], server: str
 ) -> None:
     back, url = tmp_path / "back", on_server(server)
     there = everkept("migrate", "--from", f"sqlite:{data}", "--to", url, "--json")
@@ -144,9 +133,7 @@ def test_what_went_to_a_server_and_back_is_the_same(
     assert same(data, back)
 
 
-def test_a_copy_is_used_as_what_it_was_copied_from(
-    everkept: Run, data: Path, tmp_path: Path
-) -> None:
+def test_a_copy_is_used_as_what_it_was_copied_from(everkept: Run, data: Path, tmp_path: Path) -> None:
     there = tmp_path / "there"
     assert everkept("migrate", "--to", f"surreal:{there}").status == 0
     places = ("--engine", "surreal", "--data-dir", str(there))
@@ -182,12 +169,7 @@ def stopped(actor: Actor, how: int, after: int) -> tuple[list[int], str]:
     ],
 )
 def test_a_copy_that_was_stopped_goes_on_where_it_was(
-    everkept: Run,
-    data: Path,
-    tmp_path: Path,
-    on_server: Callable[[str], str],
-    engine: str,
-    how: int,
+    everkept: Run, data: Path, tmp_path: Path, on_server: Callable[[str], str], engine: str, how: int
 ) -> None:
     there, back = tmp_path / "there", tmp_path / "back"
     target = on_server(engine) if engine == "postgres" else f"{engine}:{there}"
@@ -210,9 +192,7 @@ def test_a_copy_that_was_stopped_goes_on_where_it_was(
     assert same(data, there if engine == "sqlite" else back)
 
 
-def test_a_place_that_holds_something_is_left_as_it_is(
-    everkept: Run, data: Path, tmp_path: Path
-) -> None:
+def test_a_place_that_holds_something_is_left_as_it_is(everkept: Run, data: Path, tmp_path: Path) -> None:
     filled(tmp_path / "mine", "own")
     before = held(tmp_path / "mine")
     refused = everkept("migrate", "--to", f"sqlite:{tmp_path / 'mine'}", "--json")
@@ -233,9 +213,7 @@ def test_both_ends_are_not_the_same(everkept: Run, data: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["sqlite", "surreal"])
-def test_where_nothing_is_stored_there_is_nothing_to_copy(
-    everkept: Run, tmp_path: Path, place: str
-) -> None:
+def test_where_nothing_is_stored_there_is_nothing_to_copy(everkept: Run, tmp_path: Path, place: str) -> None:
     source, target = tmp_path / "mistyped", tmp_path / "there"
     refused = everkept("migrate", "--from", f"{place}:{source}", "--to", f"sqlite:{target}")
     assert refused.status == 2
@@ -258,11 +236,7 @@ def test_where_nothing_is_stored_there_is_nothing_to_copy(
     ],
 )
 def test_mistakes_are_refused_and_nothing_is_made(
-    everkept: Run,
-    data: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    options: tuple[str, ...],
+    everkept: Run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
 ) -> None:
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
@@ -270,9 +244,7 @@ def test_mistakes_are_refused_and_nothing_is_made(
     assert [*(tmp_path / "work").iterdir()] == []
 
 
-def test_what_is_in_memory_cannot_be_copied(
-    everkept: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_in_memory_cannot_be_copied(everkept: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVERKEPT_DEPLOYMENT_MODE", "embedded-memory")
     refused = everkept("migrate", "--to", f"sqlite:{tmp_path / 'there'}", "--json")
     assert (refused.status, refused.json["error"]) == (2, "refused")
@@ -311,10 +283,7 @@ def test_nothing_is_copied_while_writes_are_kept_on_this_machine(
         await journal.close()
 
     asyncio.run(run())
-    for ends in (
-        ("--from", NOBODY, "--to", f"sqlite:{tmp_path / 'there'}"),
-        ("--to", NOBODY),
-    ):
+    for ends in (("--from", NOBODY, "--to", f"sqlite:{tmp_path / 'there'}"), ("--to", NOBODY)):
         refused = everkept("migrate", *ends, "--json")
         assert (refused.status, refused.json["error"]) == (2, "refused")
         assert NOBODY in refused.json["message"]

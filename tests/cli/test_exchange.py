@@ -130,9 +130,7 @@ def test_what_is_an_accounts_alone_can_be_left_out_and_tokens_and_grants_always_
         assert ("anna" in texts) == is_in
 
 
-def test_the_next_of_a_name_gets_nothing_of_the_first_by_an_import(
-    everkept: Run, tmp_path: Path
-) -> None:
+def test_the_next_of_a_name_gets_nothing_of_the_first_by_an_import(everkept: Run, tmp_path: Path) -> None:
     kept_at_home(tmp_path / "data")
     everkept("export", str(tmp_path / "out"))
     everkept("account", "remove", "anna", "--yes")
@@ -161,9 +159,7 @@ def test_a_home_is_exported_as_no_project(everkept: Run, tmp_path: Path) -> None
     assert not (tmp_path / "out").exists()
 
 
-def test_a_home_among_the_projects_of_an_export_is_not_taken_in(
-    everkept: Run, tmp_path: Path
-) -> None:
+def test_a_home_among_the_projects_of_an_export_is_not_taken_in(everkept: Run, tmp_path: Path) -> None:
     kept_at_home(tmp_path / "data")
     folder = tmp_path / "out"
     everkept("export", str(folder))

@@ -103,9 +103,7 @@ def test_no_conversations_are_said_to_be_none(
         ("--source", "jsonl", "missing.jsonl"),
     ],
 )
-def test_an_import_that_makes_no_sense_is_refused(
-    everkept: Run, home: Path, arguments: tuple[str, ...]
-) -> None:
+def test_an_import_that_makes_no_sense_is_refused(everkept: Run, home: Path, arguments: tuple[str, ...]) -> None:
     outcome = everkept("import", "history", *arguments)
     assert outcome.status == 2
     assert outcome.err.startswith("everkept: ")
@@ -133,11 +131,7 @@ def test_what_comes_while_somebody_watches_is_taken_in(home: Path, tmp_path: Pat
         assert "14 new turns" in watching.stdout.readline()
         watching.stdout.readline()  # about vectors
         path = next((home / ".codex").rglob("*.jsonl"))
-        said = {
-            "type": "message",
-            "role": "user",
-            "content": [{"type": "input_text", "text": "Hm."}],
-        }
+        said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hm."}]}
         with path.open("a", encoding="utf-8") as file:
             line = {"timestamp": "2026-03-02T11:00:00Z", "type": "response_item", "payload": said}
             file.write(json.dumps(line) + "\n")

@@ -25,9 +25,7 @@ def named(name: str, **upstream: Any) -> JSON:
     return {**SEARCH, "name": name, "upstream": {**SEARCH["upstream"], **upstream}}
 
 
-def test_what_is_as_the_file_says_is_said_too(
-    everkept: Run, write: Run, actor: Run, tmp_path: Path
-) -> None:
+def test_what_is_as_the_file_says_is_said_too(everkept: Run, write: Run, actor: Run, tmp_path: Path) -> None:
     starts = tmp_path / "starts"
     servers = {"notes": actor("--starts", starts), "web": actor("--starts", starts)}
     add = named("memory__more", server="web")
@@ -42,9 +40,7 @@ def test_what_is_as_the_file_says_is_said_too(
     assert not any(psutil.pid_exists(pid) for pid in started)
 
 
-def test_drift_is_told_with_its_line(
-    everkept: Run, write: Run, actor: Run, tools_file: Path
-) -> None:
+def test_drift_is_told_with_its_line(everkept: Run, write: Run, actor: Run, tools_file: Path) -> None:
     path = write({"upstream": actor(), "tools": [SEARCH]})
     listed = json.loads(tools_file.read_text(encoding="utf-8"))
     listed[0]["inputSchema"]["properties"] = {"q": {"type": "string"}}
@@ -84,9 +80,7 @@ def test_every_problem_of_the_file_is_told_with_its_line(everkept: Run, write: R
     assert [each["line"] for each in as_json.json["problems"]][:1] == [2]
 
 
-def test_warnings_of_the_file_are_told_and_stop_nothing(
-    everkept: Run, write: Run, actor: Run
-) -> None:
+def test_warnings_of_the_file_are_told_and_stop_nothing(everkept: Run, write: Run, actor: Run) -> None:
     tool = named("memory__search", paramMapping={"query": "text", "lmit": "limit"})
     write({"upstream": actor(), "tools": [tool]})
     outcome = everkept("gateway", "check")
@@ -95,18 +89,14 @@ def test_warnings_of_the_file_are_told_and_stop_nothing(
     assert [each["line"] > 1 for each in everkept("gateway", "check", "--json").json["warnings"]]
 
 
-def test_a_passed_through_name_of_ours_takes_only_its_own_tool_away(
-    everkept: Run, write: Run, actor: Run
-) -> None:
+def test_a_passed_through_name_of_ours_takes_only_its_own_tool_away(everkept: Run, write: Run, actor: Run) -> None:
     server = {**actor(), "passThrough": {"rename": {"add": "store_memory"}}}
     write({"upstream": server, "tools": [SEARCH]})
     outcome = everkept("gateway", "check", "--json")
     assert (outcome.status, outcome.json["served"]) == (1, True)
 
 
-def test_a_parameter_that_no_call_can_have_is_an_error(
-    everkept: Run, write: Run, actor: Run
-) -> None:
+def test_a_parameter_that_no_call_can_have_is_an_error(everkept: Run, write: Run, actor: Run) -> None:
     tool = named("memory__search", paramMapping={"qery": "text", "limit": "limit"})
     write({"upstream": actor(), "tools": [tool]})
     outcome = everkept("gateway", "check")
@@ -118,9 +108,7 @@ def test_a_parameter_that_no_call_can_have_is_an_error(
     assert levels == ["error"]
 
 
-def test_a_strict_check_ends_with_one_where_there_is_a_warning(
-    everkept: Run, write: Run, actor: Run
-) -> None:
+def test_a_strict_check_ends_with_one_where_there_is_a_warning(everkept: Run, write: Run, actor: Run) -> None:
     write({"upstream": actor(), "tools": [SEARCH]})
     assert everkept("gateway", "check", "--strict").status == 0
     write({"upstream": actor(), "tools": [named("memory__search", paramMapping={"query": "text"})]})
@@ -157,10 +145,7 @@ def test_a_server_that_cannot_be_reached_hides_no_other(
     assert "notes: 1 tool, all there." in outcome.out
     assert any(line.startswith("web ") for line in outcome.out.splitlines())
     upstreams = everkept("gateway", "check", "--json").json["upstreams"]
-    assert [(each["name"], each["reached"]) for each in upstreams] == [
-        ("notes", True),
-        ("web", False),
-    ]
+    assert [(each["name"], each["reached"]) for each in upstreams] == [("notes", True), ("web", False)]
     assert upstreams[1]["error"]["error"] == "upstream_unavailable"
 
 
@@ -182,19 +167,14 @@ def test_names_of_our_own_tools_are_clashes_where_both_are_served(
     outcome = everkept("gateway", "check", "--json")
     assert (outcome.status, outcome.json["served"]) == (2, False)
     clashes = outcome.json["clashes"]
-    assert {each["tool"]: each["level"] for each in clashes} == {
-        "search_nodes": "error",
-        "store_memory": "error",
-    }
+    assert {each["tool"]: each["level"] for each in clashes} == {"search_nodes": "error", "store_memory": "error"}
     monkeypatch.setenv("EVERKEPT_TOOLSETS", "gateway")
     alone = everkept("gateway", "check")
     assert alone.status == 0
     assert "search_nodes: note: " in alone.out
 
 
-def test_two_servers_that_pass_one_name_through_are_told(
-    everkept: Run, write: Run, actor: Run
-) -> None:
+def test_two_servers_that_pass_one_name_through_are_told(everkept: Run, write: Run, actor: Run) -> None:
     server = {**actor(), "passThrough": True}
     write({"upstreams": {"notes": server, "web": {**server, "passThrough": {"only": ["add"]}}}})
     outcome = everkept("gateway", "check")

@@ -34,11 +34,7 @@ SCHEMA: JSON = {
         "literal": {"anyOf": [{"const": "7"}, {"const": 8}]},
         "never": False,
     },
-    "$defs": {
-        "entity": ENTITY,
-        "text": {"type": "string"},
-        "endless": {"anyOf": [{"$ref": "#/$defs/endless"}]},
-    },
+    "$defs": {"entity": ENTITY, "text": {"type": "string"}, "endless": {"anyOf": [{"$ref": "#/$defs/endless"}]}},
 }
 
 

@@ -40,17 +40,9 @@ def gateway(write: Run, actor: Run) -> Path:
 
 
 def test_a_call_goes_the_way_that_a_server_goes(everkept: Run, gateway: Path) -> None:
-    outcome = everkept(
-        *("gateway", "call", "memory__search"),
-        *("query=tea", "limit=5", "tags=green", "tags=black"),
-    )
+    outcome = everkept(*("gateway", "call", "memory__search"), *("query=tea", "limit=5", "tags=green", "tags=black"))
     assert outcome.status == 0, outcome.err
-    assert outcome.json == {
-        "mode": "both",
-        "search": {"text": "tea"},
-        "limit": 5,
-        "tags": ["green", "black"],
-    }
+    assert outcome.json == {"mode": "both", "search": {"text": "tea"}, "limit": 5, "tags": ["green", "black"]}
 
 
 def test_json_is_the_answer_as_it_came(everkept: Run, gateway: Path) -> None:
@@ -88,9 +80,7 @@ def test_a_server_that_fails_ends_with_status_one(everkept: Run, gateway: Path, 
     assert "Traceback" not in outcome.err
 
 
-def test_a_server_that_never_said_what_it_has_is_the_failure(
-    everkept: Run, write: Run, actor: Run
-) -> None:
+def test_a_server_that_never_said_what_it_has_is_the_failure(everkept: Run, write: Run, actor: Run) -> None:
     gone = {**actor("--ends", "3", tools=None), "passThrough": {"prefix": "notes_"}}
     write({"upstreams": {"notes": gone, "web": {**actor(tools=None), "passThrough": True}}})
     outcome = everkept("gateway", "call", "notes_echo")
@@ -134,12 +124,7 @@ def test_only_tools_that_read_are_called_where_only_reading_is_allowed(
 
 @pytest.mark.parametrize("is_trusted", [True, False])
 def test_tools_that_are_passed_through_only_read_where_the_file_trusts_their_server(
-    everkept: Run,
-    write: Run,
-    actor: Run,
-    tools_file: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    is_trusted: bool,
+    everkept: Run, write: Run, actor: Run, tools_file: Path, monkeypatch: pytest.MonkeyPatch, is_trusted: bool
 ) -> None:
     listed = [{**tool, "annotations": {"readOnlyHint": True}} for tool in json.loads(TOOLS)]
     tools_file.write_text(json.dumps(listed), encoding="utf-8")
@@ -182,9 +167,7 @@ def test_what_a_server_says_does_not_steer_the_terminal(
     assert "\ufffd[31mred\n" in shown
 
 
-def test_progress_is_shown_to_who_looks(
-    everkept: Run, gateway: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_progress_is_shown_to_who_looks(everkept: Run, gateway: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     off_folders = everkept("gateway", "call", "notes_progress", "steps=3")
     assert off_folders.err == ""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)

@@ -14,10 +14,7 @@ def entry(name: str, properties: JSON, required: tuple[str, ...] = ()) -> JSON:
         "name": name,
         "description": f"Says what {name} was asked. In full.",
         "inputSchema": {"type": "object", "properties": properties, "required": list(required)},
-        "upstream": {
-            "tool": "echo",
-            "paramMapping": {key: key.replace(".", "") for key in properties},
-        },
+        "upstream": {"tool": "echo", "paramMapping": {key: key.replace(".", "") for key in properties}},
     }
 
 
@@ -103,16 +100,10 @@ def test_objects_are_typed_as_keys_and_values(everkept: Run, offer: Run) -> None
     offer(entry("memory__create", {"entities": entities}, ("entities",)))
     typed = ["name=Ada", "age=36", "notes=a=1", "notes=b", "name=Bob", '{"name": "Eve"}']
     assert everkept("memory-create", *typed).json == {
-        "entities": [
-            {"name": "Ada", "age": 36, "notes": ["a=1", "b"]},
-            {"name": "Bob"},
-            {"name": "Eve"},
-        ]
+        "entities": [{"name": "Ada", "age": 36, "notes": ["a=1", "b"]}, {"name": "Bob"}, {"name": "Eve"}]
     }
     assert everkept("memory-create", '[{"name": "Ada"}]').json == {"entities": [{"name": "Ada"}]}
-    assert everkept("memory-create", "-", stdin='[{"name": "Ada"}]').json == {
-        "entities": [{"name": "Ada"}]
-    }
+    assert everkept("memory-create", "-", stdin='[{"name": "Ada"}]').json == {"entities": [{"name": "Ada"}]}
     assert "name=… age=… notes=…" in everkept("memory-create", "--help").out
     refused = everkept("memory-create", "nme=Ada")
     assert refused.status == 2
@@ -170,9 +161,7 @@ def test_a_name_that_is_taken_stays_whose_it_was(everkept: Run, offer: Run) -> N
 
 
 @pytest.mark.parametrize("text", ["{", '{"upstream": {}}', None])
-def test_a_file_that_cannot_be_used_stops_no_other_command(
-    everkept: Run, write: Run, text: str | None
-) -> None:
+def test_a_file_that_cannot_be_used_stops_no_other_command(everkept: Run, write: Run, text: str | None) -> None:
     path: Path = write(text or "")
     if text is None:
         path.unlink()
@@ -188,9 +177,7 @@ def test_a_file_that_cannot_be_used_stops_no_other_command(
     assert str(path) in missing.err
 
 
-def test_an_answer_that_is_an_error_ends_a_command_with_status_one(
-    everkept: Run, offer: Run
-) -> None:
+def test_an_answer_that_is_an_error_ends_a_command_with_status_one(everkept: Run, offer: Run) -> None:
     offer({**entry("memory__search", {}), "upstream": {"tool": "fails", "paramMapping": {}}})
     outcome = everkept("memory-search")
     assert (outcome.status, outcome.out) == (1, "")

@@ -35,13 +35,9 @@ def config_in(path: Path) -> JSON:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def test_a_server_is_asked_and_the_file_works(
-    everkept: Run, target: Path, command: list[str], tmp_path: Path
-) -> None:
+def test_a_server_is_asked_and_the_file_works(everkept: Run, target: Path, command: list[str], tmp_path: Path) -> None:
     starts = tmp_path / "starts"
-    outcome = everkept(
-        *("gateway", "init", "--prefix", "notes__", "--", *command, "--starts", str(starts))
-    )
+    outcome = everkept(*("gateway", "init", "--prefix", "notes__", "--", *command, "--starts", str(starts)))
     assert outcome.status == 0, outcome.err
     assert f"Written: {target}\n" in outcome.out
     assert "2 tools: notes__search, notes__add" in outcome.out
@@ -67,17 +63,13 @@ def test_the_file_is_its_owners_alone(everkept: Run, target: Path, command: list
         assert [first, *modes] == [0o600] * 3
 
 
-def test_a_command_needs_no_dashes_before_it(
-    everkept: Run, target: Path, command: list[str]
-) -> None:
+def test_a_command_needs_no_dashes_before_it(everkept: Run, target: Path, command: list[str]) -> None:
     outcome = everkept("gateway", "init", *command, "--name", "of the server's own options")
     assert outcome.status == 0, outcome.err
     assert config_in(target)["upstream"]["args"][-2:] == ["--name", "of the server's own options"]
 
 
-def test_a_file_that_is_there_is_replaced_by_force_alone(
-    everkept: Run, target: Path, command: list[str]
-) -> None:
+def test_a_file_that_is_there_is_replaced_by_force_alone(everkept: Run, target: Path, command: list[str]) -> None:
     target.parent.mkdir(parents=True)
     target.write_text("mine", encoding="utf-8")
     refused = everkept("gateway", "init", "--", "no-such-program-at-all")
@@ -93,15 +85,9 @@ def test_a_file_that_is_there_is_replaced_by_force_alone(
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        ["no-such-program-at-all"],
-        [sys.executable, "-c", "raise SystemExit('no token is set')"],
-    ],
+    "words", [["no-such-program-at-all"], [sys.executable, "-c", "raise SystemExit('no token is set')"]]
 )
-def test_a_server_that_cannot_be_started_leaves_nothing(
-    everkept: Run, target: Path, words: list[str]
-) -> None:
+def test_a_server_that_cannot_be_started_leaves_nothing(everkept: Run, target: Path, words: list[str]) -> None:
     outcome = everkept("gateway", "init", "--", *words)
     assert (outcome.status, outcome.out) == (1, "")
     assert "Traceback" not in outcome.err
@@ -114,11 +100,7 @@ def test_the_reason_is_the_servers_own_word(everkept: Run, target: Path) -> None
 
 
 def test_environment_and_folder_go_into_the_file(
-    everkept: Run,
-    target: Path,
-    actor: Run,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    everkept: Run, target: Path, actor: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NOTES_TEAM", "blue")
     monkeypatch.chdir(tmp_path)
@@ -139,12 +121,7 @@ def test_environment_and_folder_go_into_the_file(
 
 
 def test_what_is_typed_in_one_folder_works_from_every_other(
-    everkept: Run,
-    target: Path,
-    actor: Run,
-    tools_file: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    everkept: Run, target: Path, actor: Run, tools_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     words = [sys.executable, actor()["args"][0], "--tools", tools_file.name]
@@ -183,18 +160,14 @@ def test_the_time_to_connect_goes_into_the_file(
     assert config_in(target)["upstream"]["connectTimeout"] == 90
 
 
-def test_a_variable_that_is_not_set_is_named(
-    everkept: Run, target: Path, command: list[str]
-) -> None:
+def test_a_variable_that_is_not_set_is_named(everkept: Run, target: Path, command: list[str]) -> None:
     outcome = everkept("gateway", "init", "--env", "NOTES_TOKEN", "--", *command)
     assert outcome.status == 1
     assert "NOTES_TOKEN" in outcome.err
     assert not target.exists()
 
 
-def test_a_server_with_a_name_leaves_room_for_others(
-    everkept: Run, target: Path, command: list[str]
-) -> None:
+def test_a_server_with_a_name_leaves_room_for_others(everkept: Run, target: Path, command: list[str]) -> None:
     assert everkept("gateway", "init", "--name", "notes", "--", *command).status == 0
     assert list(config_in(target)["upstreams"]) == ["notes"]
     assert everkept("gateway", "check").status == 0
@@ -214,9 +187,7 @@ def test_names_that_we_have_ourselves_want_a_prefix(
     assert config_in(target)["tools"][0]["name"] == "create_entities"
 
 
-def test_a_server_without_tools_is_no_use(
-    everkept: Run, target: Path, command: list[str], tools_file: Path
-) -> None:
+def test_a_server_without_tools_is_no_use(everkept: Run, target: Path, command: list[str], tools_file: Path) -> None:
     tools_file.write_text("[]", encoding="utf-8")
     outcome = everkept("gateway", "init", "--", *command)
     assert outcome.status == 2
@@ -240,9 +211,7 @@ def test_a_ready_made_file_asks_nobody(everkept: Run, target: Path, name: str) -
     assert all(tool.name in outcome.out for tool in found.config.tools)  # type: ignore[union-attr]
 
 
-def test_a_plain_secret_is_a_warning_that_does_not_repeat_it(
-    everkept: Run, target: Path, command: list[str]
-) -> None:
+def test_a_plain_secret_is_a_warning_that_does_not_repeat_it(everkept: Run, target: Path, command: list[str]) -> None:
     secret = "ghp_" + "a1B2" * 9
     outcome = everkept("gateway", "init", "--env", f"GITHUB_TOKEN={secret}", "--", *command)
     assert outcome.status == 0
@@ -270,9 +239,7 @@ def test_a_plain_secret_is_a_warning_that_does_not_repeat_it(
         ["--ready", "server-memory", "--", "npx"],
     ],
 )
-def test_what_does_not_go_together_is_refused(
-    everkept: Run, target: Path, words: list[str]
-) -> None:
+def test_what_does_not_go_together_is_refused(everkept: Run, target: Path, words: list[str]) -> None:
     outcome = everkept("gateway", "init", *words)
     assert (outcome.status, outcome.out) == (2, "")
     assert outcome.err.strip()

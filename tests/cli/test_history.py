@@ -49,9 +49,7 @@ def taken_in(everkept: Run, talks: Path) -> Run:
 
 
 def titles(everkept: Run, *flags: str) -> list[str]:
-    return [
-        row["title"] for row in everkept("history", "list", *flags, "--json").json["conversations"]
-    ]
+    return [row["title"] for row in everkept("history", "list", *flags, "--json").json["conversations"]]
 
 
 def test_conversations_are_listed_the_newest_first(taken_in: Run) -> None:
@@ -77,9 +75,7 @@ def test_a_tool_prints_markdown_and_json_for_programs(taken_in: Run) -> None:
     assert whole.index("limit logins") < whole.index("token bucket")
 
 
-def test_a_forgotten_project_is_gone_and_stays_so(
-    taken_in: Run, talks: Path, tmp_path: Path
-) -> None:
+def test_a_forgotten_project_is_gone_and_stays_so(taken_in: Run, talks: Path, tmp_path: Path) -> None:
     gone = taken_in("history", "forget", "--project", "shop", "--yes")
     assert "Removed 1 conversation with 2 turns." in gone.out
     assert "/work/shop is left out from now on" in gone.out
@@ -92,9 +88,7 @@ def test_a_forgotten_project_is_gone_and_stays_so(
 
 def test_a_single_conversation_is_forgotten_by_its_id(taken_in: Run, talks: Path) -> None:
     first = taken_in("history", "list", "--json").json["conversations"][0]["id"]
-    assert (
-        taken_in("history", "forget", "--conversation", first, "--yes", "--json").json["turns"] == 1
-    )
+    assert taken_in("history", "forget", "--conversation", first, "--yes", "--json").json["turns"] == 1
     taken_in("import", "history", "--source", "jsonl", str(talks))
     assert titles(taken_in) == ["How do we limit logins?"]
 
@@ -133,9 +127,7 @@ def test_what_is_excluded_is_not_taken_in_until_it_is_included(everkept: Run, ta
     outcome = everkept("import", "history", "--source", "jsonl", str(talks))
     assert "left out 1 conversation" in outcome.err
     assert titles(everkept) == ["The invoices are printed twice."]
-    assert everkept("history", "excluded", "--json").json["excluded"] == [
-        {"folder": "/work/sh*", "by": "command"}
-    ]
+    assert everkept("history", "excluded", "--json").json["excluded"] == [{"folder": "/work/sh*", "by": "command"}]
     everkept("history", "include", "/work/sh*")
     assert everkept("history", "include", "/work/sh*").status == 2
     everkept("import", "history", "--source", "jsonl", str(talks))
@@ -181,9 +173,7 @@ def test_exclusions_of_many_processes_at_once_are_all_kept(tmp_path: Path) -> No
     names = [f"/work/{number}" for number in range(6)]
     running = [
         subprocess.Popen(
-            command("history", "exclude", name, "--data-dir", data),
-            env=environment(),
-            stdout=subprocess.DEVNULL,
+            command("history", "exclude", name, "--data-dir", data), env=environment(), stdout=subprocess.DEVNULL
         )
         for name in names
     ]
@@ -193,19 +183,13 @@ def test_exclusions_of_many_processes_at_once_are_all_kept(tmp_path: Path) -> No
 
 
 def test_words_need_no_quotes_and_a_project_no_other_option(taken_in: Run) -> None:
-    found = taken_in(
-        "recall-previous-discussions", "how", "do", "we", "limit", "logins", "--json"
-    ).json
+    found = taken_in("recall-previous-discussions", "how", "do", "we", "limit", "logins", "--json").json
     assert found["results"][0]["content"] == "How do we limit logins?"
     elsewhere = taken_in("recall-previous-discussions", "logins", "--project", "billing", "--json")
-    assert all(
-        result["context"]["project_path"] == "/work/billing" for result in elsewhere.json["results"]
-    )
+    assert all(result["context"]["project_path"] == "/work/billing" for result in elsewhere.json["results"])
 
 
-def test_the_folder_of_the_command_is_a_project(
-    taken_in: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_folder_of_the_command_is_a_project(taken_in: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     outcome = taken_in("recall-previous-discussions", "logins", "--project-filter", ".", "--json")
     assert str(tmp_path) in outcome.json["warnings"][0]["message"]
@@ -221,9 +205,7 @@ def test_conversations_count_among_what_is_stored_and_what_waits(taken_in: Run) 
     assert taken_in("status", "--json").json["history"]["without_vectors"] == 0
 
 
-def test_what_accounts_have_asked_is_not_shown_to_the_owner(
-    everkept: Run, home: Path, tmp_path: Path
-) -> None:
+def test_what_accounts_have_asked_is_not_shown_to_the_owner(everkept: Run, home: Path, tmp_path: Path) -> None:
     everkept("recall-previous-discussions", "invoices")
     asked = ("unified_memory_search", {"query": "my illness"})
     called(tmp_path / "data", ANNA, *[asked] * 3)

@@ -79,9 +79,7 @@ def test_on_makes_no_project(everkept: Run, shop: Path) -> None:
     assert everkept("list-projects", "--json").json["projects"] == []
 
 
-def test_memories_are_refused_while_it_is_off_and_there_again_after(
-    everkept: Run, shop: Path
-) -> None:
+def test_memories_are_refused_while_it_is_off_and_there_again_after(everkept: Run, shop: Path) -> None:
     assert everkept("remember", "Tests run with tox.").status == 0
     everkept("off")
     for command in (["remember", "More."], ["recall", "tox"], ["list"], ["context"]):
@@ -123,9 +121,7 @@ def test_a_named_project_without_a_folder_says_what_that_means(everkept: Run, sh
     assert "no folder" not in everkept("off").out
 
 
-def test_conversations_are_neither_found_nor_listed_while_it_is_off(
-    everkept: Run, shop: Path
-) -> None:
+def test_conversations_are_neither_found_nor_listed_while_it_is_off(everkept: Run, shop: Path) -> None:
     path = talks(shop, "We limit logins with a token bucket.", "2026-03-02T09:00:00Z")
     assert imported(everkept, path).status == 0
     asked = ["recall-previous-discussions", "limit logins", "--json"]
@@ -175,9 +171,7 @@ def test_no_command_shows_what_a_project_holds_that_is_off(
             assert "stripes" not in told.out + told.err, command
 
 
-def test_before_a_conversation_is_forgotten_its_title_is_not_told_while_it_is_off(
-    everkept: Run, shop: Path
-) -> None:
+def test_before_a_conversation_is_forgotten_its_title_is_not_told_while_it_is_off(everkept: Run, shop: Path) -> None:
     imported(everkept, talks(shop, "We limit logins.", "2026-03-02T09:00:00Z"))
     [kept] = everkept("history", "list", "--json").json["conversations"]
     forget = ["history", "forget", "--conversation", kept["id"]]
@@ -206,9 +200,7 @@ def test_what_sessions_of_it_have_searched_for_is_not_shown(
     assert len(everkept("history", "searches", "--json").json["searches"]) == 2
 
 
-def test_a_project_that_was_only_made_to_be_off_is_gone_when_it_is_on(
-    everkept: Run, shop: Path
-) -> None:
+def test_a_project_that_was_only_made_to_be_off_is_gone_when_it_is_on(everkept: Run, shop: Path) -> None:
     everkept("off")
     told = everkept("on")
     assert told.out.startswith('Project "shop" is on again.\n')
@@ -225,9 +217,7 @@ def test_a_project_that_was_only_made_to_be_off_is_gone_when_it_is_on(
     assert everkept("remember", "Tests run with tox.").status == 0
 
 
-def test_what_was_said_meanwhile_stays_out_although_the_project_is_gone(
-    everkept: Run, shop: Path
-) -> None:
+def test_what_was_said_meanwhile_stays_out_although_the_project_is_gone(everkept: Run, shop: Path) -> None:
     everkept("off")
     path = talks(shop, "Said meanwhile.", datetime.now(UTC).isoformat())
     everkept("on")
@@ -243,11 +233,7 @@ def test_what_was_said_meanwhile_stays_out_although_the_project_is_gone(
     ],
 )
 def test_a_project_that_somebody_uses_stays(
-    everkept: Run,
-    shop: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    before: list[str] | None,
-    meanwhile: list[str] | None,
+    everkept: Run, shop: Path, monkeypatch: pytest.MonkeyPatch, before: list[str] | None, meanwhile: list[str] | None
 ) -> None:
     if before:
         assert everkept(*before).status == 0

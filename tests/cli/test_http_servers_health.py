@@ -23,9 +23,7 @@ def port_of(url: str) -> str:
     return str(urlsplit(url).port)
 
 
-def test_a_server_that_answers_is_well(
-    everkept: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_answers_is_well(everkept: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with http_server(tmp_path / "served", "--no-token") as server:
         monkeypatch.setenv("EVERKEPT_TRANSPORT", "http")
         monkeypatch.setenv("EVERKEPT_PORT", port_of(server.url))
@@ -94,9 +92,7 @@ def test_any_other_status_is_not_well(everkept: Run, status: int) -> None:
     assert f"http://127.0.0.1:{port} is not well: /health answers with {status}" in refused.err
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"OK", b"[]", b"{}", b'{"status": "UP"}', b'{"status": ["ok"]}', b"[" * 1_000]
-)
+@pytest.mark.parametrize("body", [b"", b"OK", b"[]", b"{}", b'{"status": "UP"}', b'{"status": ["ok"]}', b"[" * 1_000])
 def test_somebody_elses_server_is_none_of_ours(everkept: Run, body: bytes) -> None:
     with answering({"/health": (200, body)}) as port:
         refused = everkept("health", "--port", port)

@@ -37,9 +37,7 @@ def test_a_peer_is_added_listed_and_removed(everkept: Run, tmp_path: Path) -> No
     assert everkept("peer", "remove", "anna").status == 2
 
 
-def test_a_token_comes_from_a_file_and_a_fingerprint_from_a_certificate(
-    everkept: Run, tmp_path: Path
-) -> None:
+def test_a_token_comes_from_a_file_and_a_fingerprint_from_a_certificate(everkept: Run, tmp_path: Path) -> None:
     token, pem = tmp_path / "token", certificate(tmp_path)
     token.write_text("evkp_of_a_file\n", encoding="utf-8")
     done = everkept(
@@ -66,9 +64,7 @@ def test_a_token_comes_from_a_file_and_a_fingerprint_from_a_certificate(
         ("anna", ADDRESS, *PINNED),
     ],
 )
-def test_a_mistake_is_told_and_changes_nothing(
-    everkept: Run, tmp_path: Path, arguments: tuple[str, ...]
-) -> None:
+def test_a_mistake_is_told_and_changes_nothing(everkept: Run, tmp_path: Path, arguments: tuple[str, ...]) -> None:
     done = everkept("peer", "add", *arguments, stdin="evkp_secret\n")
     assert done.status == 2
     assert done.err
@@ -76,9 +72,7 @@ def test_a_mistake_is_told_and_changes_nothing(
     assert not (tmp_path / "data" / "peers.json").exists()
 
 
-def test_an_empty_token_and_a_name_that_is_taken_are_mistakes(
-    everkept: Run, tmp_path: Path
-) -> None:
+def test_an_empty_token_and_a_name_that_is_taken_are_mistakes(everkept: Run, tmp_path: Path) -> None:
     assert add(everkept, token="\n").status == 2
     assert add(everkept).status == 0
     assert add(everkept, token="evkp_other\n").status == 2
@@ -107,10 +101,7 @@ def test_a_list_that_cannot_be_read_is_told(everkept: Run, tmp_path: Path) -> No
 def test_checking_asks_those_who_are_known(everkept: Run) -> None:
     assert everkept("peer", "check").status == 0
     assert everkept("peer", "check", "anna").status == 2
-    everkept(
-        *("peer", "add", "gone", "https://127.0.0.1:1", "--token-file", "-", *PINNED),
-        stdin="evkp_secret\n",
-    )
+    everkept(*("peer", "add", "gone", "https://127.0.0.1:1", "--token-file", "-", *PINNED), stdin="evkp_secret\n")
     done = everkept("peer", "check", "--json")
     assert done.status == 1
     assert done.json["peers"][0]["error"] == "peer_unreachable"
@@ -118,9 +109,7 @@ def test_checking_asks_those_who_are_known(everkept: Run) -> None:
     assert shown.startswith("gone: https://127.0.0.1:1 cannot be reached")
 
 
-def test_an_identity_is_made_once_and_says_how_to_serve_with_it(
-    everkept: Run, tmp_path: Path
-) -> None:
+def test_an_identity_is_made_once_and_says_how_to_serve_with_it(everkept: Run, tmp_path: Path) -> None:
     first = everkept("peer", "identity")
     assert first.out.startswith("sha256:")
     assert "--certificate-key" in first.err

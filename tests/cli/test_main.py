@@ -36,13 +36,7 @@ def test_the_version_is_told(everkept: Run) -> None:
 
 
 def test_every_command_can_be_loaded_and_takes_the_common_options(everkept: Run) -> None:
-    groups = {
-        "account": "list",
-        "import": "server-memory",
-        "history": "list",
-        "gateway": "check",
-        "peer": "list",
-    }
+    groups = {"account": "list", "import": "server-memory", "history": "list", "gateway": "check", "peer": "list"}
     for name in COMMANDS:
         words = [name, groups[name]] if name in groups else [name]
         page = everkept(*words, "--help")
@@ -51,19 +45,13 @@ def test_every_command_can_be_loaded_and_takes_the_common_options(everkept: Run)
             assert option in page.out, (name, option)
 
 
-LISTING = (
-    "import sys; from everkept.cli.main import main; main(); print(*sys.modules, file=sys.stderr)"
-)
+LISTING = "import sys; from everkept.cli.main import main; main(); print(*sys.modules, file=sys.stderr)"
 
 
 def loaded_by_serve(*options: str, sent: bytes = b"") -> set[str]:
     """The modules that a server has loaded by its end."""
     ended = subprocess.run(
-        [sys.executable, "-c", LISTING, "serve", *options],
-        input=sent,
-        capture_output=True,
-        timeout=60,
-        check=True,
+        [sys.executable, "-c", LISTING, "serve", *options], input=sent, capture_output=True, timeout=60, check=True
     )
     return set(ended.stderr.decode().split())
 

@@ -155,9 +155,7 @@ def test_the_context_is_printed_as_an_assistant_gets_it(everkept: Run) -> None:
     assert "### User Preferences" in everkept("context", "write", "docs").out
 
 
-def test_a_command_has_no_session_of_its_own(
-    everkept: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_has_no_session_of_its_own(everkept: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = everkept("remember", "x", "--scope", "session")
     assert refused.status == 2
     assert "EVERKEPT_SESSION_ID" in refused.err
@@ -177,9 +175,7 @@ def test_an_unknown_memory_is_named(everkept: Run, command: str) -> None:
     assert "memory:none" in refused.err
 
 
-def test_two_repositories_never_share_memories(
-    everkept: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_repositories_never_share_memories(everkept: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stored(everkept, "of the shop")
     other = tmp_path / "other"
     (other / ".git").mkdir(parents=True)
@@ -210,9 +206,7 @@ def test_a_promotion_is_undone_in_both_places(everkept: Run) -> None:
     assert contents(everkept("list", "--scope", "project", "--json")) == ["from here to everywhere"]
 
 
-def test_undo_leaves_the_end_of_a_session_alone(
-    everkept: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_undo_leaves_the_end_of_a_session_alone(everkept: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLAUDE_CODE_SESSION_ID", "s")
     stored(everkept, "in a session")
     assert "store_memory" in everkept("undo").out
@@ -223,10 +217,7 @@ def test_a_purge_looks_in_the_project_and_among_the_users_memories(everkept: Run
     stored(everkept, "numbat here")
     stored(everkept, "numbat everywhere", "--scope", "user")
     removed = everkept("purge", "--containing", "numbat", "--yes", "--json").json
-    assert removed == {
-        "project": "shop and @user",
-        "purged": {"records": 2, "links": 0, "complete": True},
-    }
+    assert removed == {"project": "shop and @user", "purged": {"records": 2, "links": 0, "complete": True}}
     assert "shop and @user" in everkept("purge", "--containing", "numbat", "--yes").out
 
 
@@ -265,9 +256,7 @@ def test_texts_of_all_projects_are_embedded(everkept: Run, monkeypatch: Any) -> 
     assert everkept("index", "--project", "nope").status == 2
 
 
-def test_what_could_not_be_embedded_is_told_beside_the_rest(
-    everkept: Run, monkeypatch: Any, tmp_path: Path
-) -> None:
+def test_what_could_not_be_embedded_is_told_beside_the_rest(everkept: Run, monkeypatch: Any, tmp_path: Path) -> None:
     monkeypatch.setenv("EVERKEPT_EMBEDDING_MODEL", "none")
     everkept("remember", "About the shop")
     everkept("create-project", "broken")
@@ -282,9 +271,7 @@ def test_what_could_not_be_embedded_is_told_beside_the_rest(
     assert problem["error"] == "store_damaged"
 
 
-def test_what_is_kept_in_memory_alone_is_said_not_to_stay(
-    everkept: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_kept_in_memory_alone_is_said_not_to_stay(everkept: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert everkept("remember", "Prefers tea", "--scope", "user").err == ""
     monkeypatch.setenv("EVERKEPT_DEPLOYMENT_MODE", "embedded-memory")
     for command in (("remember", "Prefers tea"), ("create-project", "shop")):
@@ -295,9 +282,7 @@ def test_what_is_kept_in_memory_alone_is_said_not_to_stay(
 
 
 @pytest.mark.parametrize("command", [("list",), ("recall", "tea"), ("context", "tea")])
-def test_a_mistyped_project_is_not_read_as_an_empty_one(
-    everkept: Run, command: tuple[str, ...]
-) -> None:
+def test_a_mistyped_project_is_not_read_as_an_empty_one(everkept: Run, command: tuple[str, ...]) -> None:
     stored(everkept, "Prefers tea", "--scope", "user")
     refused = everkept(*command, "--project", "nosuch", "--json")
     assert (refused.status, refused.json["error"]) == (2, "not_found")

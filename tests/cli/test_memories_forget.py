@@ -30,9 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def notice(tmp_path: Path, folder: Path) -> Notice:
     """Stores a memory as a hook does."""
 
-    def store(
-        text: str, session: str = "s-1", days_ago: int = 0, folder: Path = folder, **more: Any
-    ) -> None:
+    def store(text: str, session: str = "s-1", days_ago: int = 0, folder: Path = folder, **more: Any) -> None:
         wanted = NewMemory(
             content=text,
             type="episodic",
@@ -62,9 +60,7 @@ def test_what_hooks_stored_is_listed_apart_and_marked(everkept: Run, notice: Not
     assert " · automatic · " in listed
 
 
-def test_what_is_recalled_is_marked_too(
-    everkept: Run, notice: Notice, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_recalled_is_marked_too(everkept: Run, notice: Notice, monkeypatch: pytest.MonkeyPatch) -> None:
     notice("Edited limiter.py")
     monkeypatch.setenv("MEMORY_SESSION_ID", "s-1")
     assert " · automatic · " in everkept("recall", "limiter").out
@@ -80,9 +76,7 @@ def test_what_somebody_made_their_own_is_marked_no_longer(everkept: Run, notice:
     assert contents(everkept("list", "--automatic", "--json")) == []
 
 
-def test_all_of_it_is_forgotten_at_once_and_comes_back_by_one_undo(
-    everkept: Run, notice: Notice
-) -> None:
+def test_all_of_it_is_forgotten_at_once_and_comes_back_by_one_undo(everkept: Run, notice: Notice) -> None:
     everkept("remember", "Asked for")
     for name in ("a.py", "b.py", "c.py", "d.py"):
         notice(f"Edited {name}")
@@ -93,9 +87,7 @@ def test_all_of_it_is_forgotten_at_once_and_comes_back_by_one_undo(
     assert len(contents(everkept("list", "--json"))) == 5
 
 
-def test_what_was_forgotten_in_two_places_comes_back_as_it_is_told(
-    everkept: Run, notice: Notice
-) -> None:
+def test_what_was_forgotten_in_two_places_comes_back_as_it_is_told(everkept: Run, notice: Notice) -> None:
     notice("Edited a.py")
     notice("Edited b.py", scope="user")
     notice("Edited c.py", scope="user")
@@ -123,9 +115,7 @@ def test_what_was_forgotten_in_a_named_project_comes_back_by_its_name(
     assert contents(everkept("list", "--json", "--project", "shop")) == ["Edited a.py"]
 
 
-def test_undo_means_what_a_person_did_although_a_hook_stored_since(
-    everkept: Run, notice: Notice
-) -> None:
+def test_undo_means_what_a_person_did_although_a_hook_stored_since(everkept: Run, notice: Notice) -> None:
     notice("Edited a.py")
     everkept("forget", "--automatic", "--yes")
     notice("Edited b.py")
@@ -133,9 +123,7 @@ def test_undo_means_what_a_person_did_although_a_hook_stored_since(
     assert sorted(contents(everkept("list", "--json"))) == ["Edited a.py", "Edited b.py"]
 
 
-def test_only_those_of_a_session_or_from_before_a_time_are_meant(
-    everkept: Run, notice: Notice
-) -> None:
+def test_only_those_of_a_session_or_from_before_a_time_are_meant(everkept: Run, notice: Notice) -> None:
     notice("Edited old.py", days_ago=40)
     notice("Edited new.py")
     notice("Edited other.py", session="s-2")

@@ -27,10 +27,7 @@ def zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.parametrize(
     ("typed", "meant"),
-    [
-        ("2026-11-15T08:05:29Z", micros(2026, 11, 15, 8, 5, 29)),
-        ("2026-11-15 08:05+02:00", micros(2026, 11, 15, 6, 5)),
-    ],
+    [("2026-11-15T08:05:29Z", micros(2026, 11, 15, 8, 5, 29)), ("2026-11-15 08:05+02:00", micros(2026, 11, 15, 6, 5))],
 )
 def test_the_time_of_day_counts(typed: str, meant: int) -> None:
     assert parse_typed_time(typed, "since") == meant

@@ -24,9 +24,7 @@ def bank(everkept: Run, home: Path) -> Path:
 
 def test_a_file_is_printed_as_it_is(everkept: Run, bank: Path) -> None:
     (bank / "notes.md").write_text("# Notes\n\n[bold]not markup[/bold]\n", encoding="utf-8")
-    assert everkept("read-memory-bank-file", "notes.md").out == (
-        "# Notes\n\n[bold]not markup[/bold]\n"
-    )
+    assert everkept("read-memory-bank-file", "notes.md").out == ("# Notes\n\n[bold]not markup[/bold]\n")
 
 
 def test_an_answer_that_is_a_sentence_is_printed_as_one(everkept: Run, bank: Path) -> None:
@@ -46,10 +44,7 @@ def test_what_was_just_tracked_is_found_in_other_words(everkept: Run, bank: Path
     everkept("track-progress", "Fixed login", "The token was compared too early")
     found = everkept("search-memory-bank", "sign-in problem", "--json").json
     assert found["results"] == []
-    assert {section["file"] for section in found["sections"]} == {
-        "active-context.md",
-        "progress.md",
-    }
+    assert {section["file"] for section in found["sections"]} == {"active-context.md", "progress.md"}
     assert "warnings" not in found["metadata"]
     recalled = everkept("recall-memories", "sign-in problem", "--include-bank", "--json").json
     assert len(recalled["bank"]) == 2
@@ -140,9 +135,7 @@ def test_nodes_are_shown_with_names_and_ids(everkept: Run, bank: Path) -> None:
     assert everkept("graph-search", "nothingatall").out == "Nothing found.\n"
 
 
-def test_ids_of_backups_are_never_cut(
-    everkept: Run, bank: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ids_of_backups_are_never_cut(everkept: Run, bank: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = everkept("create-backup", "--json").json["id"]
     monkeypatch.setenv("COLUMNS", "30")
     assert made in everkept("list-backups").out
@@ -154,9 +147,7 @@ def test_a_missing_bank_is_an_error_with_the_way_out(everkept: Run, home: Path) 
     outcome = everkept("track-progress", "a", "b")
     assert outcome.status == 2
     assert "`everkept initialize-memory-bank`" in outcome.err
-    assert everkept("track-progress", "a", "b", "--json").json["expectedPath"] == str(
-        home / "memory-bank"
-    )
+    assert everkept("track-progress", "a", "b", "--json").json["expectedPath"] == str(home / "memory-bank")
 
 
 def test_a_folder_inside_a_repository_means_the_bank_at_its_root(
@@ -176,9 +167,7 @@ def test_a_command_reaches_every_folder_though_assistants_are_served_over_http(
     assert everkept("get-memory-bank-status", "--json").json["path"] == str(bank)
 
 
-def test_files_that_nobody_searched_yet_are_indexed_with_all_else(
-    everkept: Run, bank: Path
-) -> None:
+def test_files_that_nobody_searched_yet_are_indexed_with_all_else(everkept: Run, bank: Path) -> None:
     everkept("index")
     (bank / "notes.md").write_text("# Notes\n\nThe cart is slow.\n", encoding="utf-8")
     assert everkept("index", "--json").json == {"embedded": 1}

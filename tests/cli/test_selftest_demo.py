@@ -21,9 +21,7 @@ def test_the_demo_speaks_json(everkept: Run) -> None:
     assert [e["name"] for e in steps[-1]["result"]["entities"]] == ["Orders DB"]
 
 
-def test_the_demo_reaches_no_database_that_is_in_use(
-    everkept: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_demo_reaches_no_database_that_is_in_use(everkept: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MEMORY_DEPLOYMENT_MODE", "remote")
     monkeypatch.setenv("MEMORY_REMOTE_URL", "ws://127.0.0.1:1")
     monkeypatch.setenv("EVERKEPT_NAMESPACE", "other")

@@ -22,9 +22,7 @@ def unsafe(tmp_path: Path) -> dict[str, str]:
     return {"EVERKEPT_DATABASE_URL": NOBODY, "EVERKEPT_DATABASE_CA": str(ca)}
 
 
-def test_what_is_not_safe_is_said_once_at_the_start_and_not_on_the_wire(
-    tmp_path: Path, unsafe: dict[str, str]
-) -> None:
+def test_what_is_not_safe_is_said_once_at_the_start_and_not_on_the_wire(tmp_path: Path, unsafe: dict[str, str]) -> None:
     with stdio_server(tmp_path / "data", **unsafe) as server:
         assert server.ask(1, "ping")["result"] == {}
         assert _asked(server) == 2
@@ -52,9 +50,7 @@ def _asked(server: StdioServer) -> int:
 
 
 def test_what_waits_for_a_server_of_before_is_said_at_the_start(tmp_path: Path) -> None:
-    settings = read_settings(
-        {"data_dir": tmp_path / "data", "config": "none", "database_url": NOBODY}, {}
-    )
+    settings = read_settings({"data_dir": tmp_path / "data", "config": "none", "database_url": NOBODY}, {})
     standby = find_standby(settings)
     assert standby is not None
 
@@ -106,9 +102,7 @@ def test_a_key_that_others_may_read_is_told_of(tmp_path: Path) -> None:
     assert any(f"chmod 600 {path}" in line for line in server.said) == (os.name == "posix")
 
 
-def test_without_the_database_and_a_copy_of_it_no_token_is_said_to_be_missing(
-    tmp_path: Path,
-) -> None:
+def test_without_the_database_and_a_copy_of_it_no_token_is_said_to_be_missing(tmp_path: Path) -> None:
     place = ("--data-dir", tmp_path / "data", "--database-url", "ws://127.0.0.1:1")
     refused = run("serve", "--transport", "http", "--port", 0, *place)
     assert (refused.returncode, "Traceback" in refused.stderr) == (1, False)

@@ -60,9 +60,7 @@ def test_json_has_the_same_facts(everkept: Run, data: Path) -> None:
     assert [(each["name"], each["memories"]) for each in told["projects"]] == [("shop", 1)]
     assert len(told["weeks"]) == 12
     assert told["weeks"][-1]["memories"] == 1
-    assert [(each["times"], each["content"]) for each in told["recalled"]] == [
-        (1, "Tests run with tox")
-    ]
+    assert [(each["times"], each["content"]) for each in told["recalled"]] == [(1, "Tests run with tox")]
     assert told["data_dir"] == str(data)
     assert told["hooks"] == {"enabled": True, "waiting": 0, "failed": 0}
     assert {"connection", "storage", "history", "files"} <= told.keys()
@@ -204,18 +202,11 @@ def test_a_gateway_is_told_with_its_servers_and_the_calls_of_its_tools(
     everkept: Run, data: Path, gateway: Path
 ) -> None:
     at = read_clock()
-    count(
-        data,
-        ToolUsage("memory__search", 4, 1, 10.0, 5.25, at),
-        ToolUsage("other", 1, 0, 1.0, 1.0, at),
-    )
+    count(data, ToolUsage("memory__search", 4, 1, 10.0, 5.25, at), ToolUsage("other", 1, 0, 1.0, 1.0, at))
     told = everkept("status", "--json").json["gateway"]
     assert told.keys() == {"config", "upstreams", "tools"}
     assert told["config"] == str(gateway)
-    assert [(each["name"], each["way"]) for each in told["upstreams"]] == [
-        ("notes", "stdio"),
-        ("web", "http"),
-    ]
+    assert [(each["name"], each["way"]) for each in told["upstreams"]] == [("notes", "stdio"), ("web", "http")]
     assert told["upstreams"][1]["reached"] == "https://nowhere.invalid"
     assert told["tools"][0] == {
         "tool": "memory__search",
@@ -234,15 +225,11 @@ def test_a_gateway_is_told_with_its_servers_and_the_calls_of_its_tools(
     assert "hunter2" not in out
 
 
-def test_tools_that_the_file_does_not_have_any_more_are_only_counted(
-    everkept: Run, data: Path, gateway: Path
-) -> None:
+def test_tools_that_the_file_does_not_have_any_more_are_only_counted(everkept: Run, data: Path, gateway: Path) -> None:
     whole = json.loads(gateway.read_text("utf-8"))
     whole["upstreams"]["web"]["passThrough"] = {"prefix": "web_"}
     gateway.write_text(json.dumps(whole), "utf-8")
-    count(
-        data, *(ToolUsage(name, 1, 0, 1.0, 1.0, 1) for name in ("gone", "memory__read", "web_find"))
-    )
+    count(data, *(ToolUsage(name, 1, 0, 1.0, 1.0, 1) for name in ("gone", "memory__read", "web_find")))
     told = everkept("status", "--json").json["gateway"]
     assert {each["tool"] for each in told["tools"]} == {"memory__read", "web_find"}
     assert [each["tool"] for each in told["earlier"]] == ["gone"]
@@ -251,9 +238,7 @@ def test_tools_that_the_file_does_not_have_any_more_are_only_counted(
     assert "gone" not in out
 
 
-def test_a_gateway_without_any_call_makes_no_folder(
-    everkept: Run, data: Path, gateway: Path
-) -> None:
+def test_a_gateway_without_any_call_makes_no_folder(everkept: Run, data: Path, gateway: Path) -> None:
     told = everkept("status", "--json").json["gateway"]
     assert [each["calls"] for each in told["tools"]] == [0]
     assert "1 tool not called yet" in everkept("status").out
@@ -272,9 +257,7 @@ def test_the_fault_of_a_gateway_is_told_with_file_and_line_and_stops_nothing(
     assert "line 2" in " ".join(everkept("status").out.split())
 
 
-def test_another_file_of_a_gateway_can_be_named(
-    everkept: Run, data: Path, gateway: Path, tmp_path: Path
-) -> None:
+def test_another_file_of_a_gateway_can_be_named(everkept: Run, data: Path, gateway: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.json"
     other.write_text(gateway.read_text("utf-8"), "utf-8")
     named = everkept("status", "--gateway-config", str(other), "--json").json["gateway"]
@@ -310,8 +293,7 @@ def test_the_engine_is_told_where_it_is_not_the_usual_one(
 
 
 @pytest.mark.parametrize(
-    ("address", "title"),
-    [("ws://127.0.0.1:1", "SurrealDB"), ("postgresql://127.0.0.1:1/team", "PostgreSQL")],
+    ("address", "title"), [("ws://127.0.0.1:1", "SurrealDB"), ("postgresql://127.0.0.1:1/team", "PostgreSQL")]
 )
 def test_a_server_that_is_away_is_told_with_what_waits_for_it(
     everkept: Run, data: Path, monkeypatch: pytest.MonkeyPatch, address: str, title: str
@@ -342,9 +324,7 @@ def test_a_mistyped_project_is_a_mistake_while_the_server_is_away_too(
     assert "mistyped" in outcome.err
 
 
-def test_what_waits_for_a_server_of_before_is_told(
-    everkept: Run, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_waits_for_a_server_of_before_is_told(everkept: Run, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "400")
     server = ("--database-url", "ws://127.0.0.1:1")
     assert everkept("remember", "Prefers tea", "--scope", "user", *server).status == 0
@@ -357,9 +337,7 @@ def test_what_waits_for_a_server_of_before_is_told(
     assert "left_elsewhere" not in everkept("status", "--json", *server).json
 
 
-def test_of_what_is_an_accounts_alone_the_owner_sees_how_much_there_is(
-    everkept: Run, data: Path
-) -> None:
+def test_of_what_is_an_accounts_alone_the_owner_sees_how_much_there_is(everkept: Run, data: Path) -> None:
     everkept("remember", "Tests run with tox")
     kept_at_home(data)
     out = everkept("status").out
@@ -406,9 +384,7 @@ def test_a_mistyped_namespace_is_told_and_made_by_nobody_who_reads(
         assert "mistyped" not in refused.json["others"]
 
 
-def test_why_a_server_is_away_is_told_of_a_project_that_is_off_too(
-    everkept: Run, data: Path
-) -> None:
+def test_why_a_server_is_away_is_told_of_a_project_that_is_off_too(everkept: Run, data: Path) -> None:
     server = ("--database-url", "ws://127.0.0.1:1")
     everkept("remember", "x", *server)
     everkept("off", *server)

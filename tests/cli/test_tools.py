@@ -84,9 +84,7 @@ def test_project_makes_what_is_missing_for_writing_only(everkept: Run) -> None:
         ("add-observations", "entity_name=Nobody", "contents=x", "--project", "p"),
     ],
 )
-def test_a_callers_mistake_ends_with_status_two_and_a_sentence(
-    everkept: Run, arguments: tuple[str, ...]
-) -> None:
+def test_a_callers_mistake_ends_with_status_two_and_a_sentence(everkept: Run, arguments: tuple[str, ...]) -> None:
     outcome = everkept(*arguments)
     assert outcome.status == 2
     assert outcome.out == ""
@@ -202,9 +200,7 @@ def test_an_entity_of_the_bank_is_deleted_by_a_word(everkept: Run) -> None:
     assert 'Entity "Shop API" deleted.' in everkept("graph-delete-entity", "Shop API").out
 
 
-def test_the_options_of_a_bank_choose_it_for_one_command(
-    everkept: Run, home: Path, tmp_path: Path
-) -> None:
+def test_the_options_of_a_bank_choose_it_for_one_command(everkept: Run, home: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     everkept("initialize-memory-bank", ".")
@@ -228,9 +224,7 @@ def test_a_bank_that_is_named_goes_before_one_that_was_chosen(everkept: Run, hom
     assert kept["path"] == str(home / "notes")
 
 
-def test_the_options_of_a_bank_stand_only_where_the_tool_has_no_such_argument(
-    everkept: Run,
-) -> None:
+def test_the_options_of_a_bank_stand_only_where_the_tool_has_no_such_argument(everkept: Run) -> None:
     assert "--path" not in everkept("search-nodes", "--help").out
     assert everkept("select-store", "--help").out.count("--path") == 1
     assert "--folder" in everkept("select-store", "--help").out

@@ -100,9 +100,7 @@ def test_the_change_of_another_since_then_stays(tmp_path: Path) -> None:
     values["mcpServers"]["later"] = {"command": "later"}
     file.write_text(json.dumps(values), encoding="utf-8")
     make(part(file), undo=True)
-    assert json.loads(file.read_text(encoding="utf-8")) == {
-        "mcpServers": {"later": {"command": "later"}}
-    }
+    assert json.loads(file.read_text(encoding="utf-8")) == {"mcpServers": {"later": {"command": "later"}}}
 
 
 def test_a_new_comment_is_not_lost_to_the_copy(tmp_path: Path) -> None:
@@ -190,9 +188,7 @@ def test_a_file_that_is_not_there_is_made(tmp_path: Path) -> None:
         ("codex", b"mcp_servers = 1"),
     ],
 )
-def test_what_cannot_be_changed_is_refused_and_stays(
-    tmp_path: Path, name: str, content: bytes
-) -> None:
+def test_what_cannot_be_changed_is_refused_and_stays(tmp_path: Path, name: str, content: bytes) -> None:
     file = tmp_path / "config"
     file.write_bytes(content)
     for act in (lambda: plan_setup(part(file, name)), lambda: make(part(file, name))):
@@ -248,9 +244,7 @@ def test_two_files_are_changed_together_or_not_at_all(tmp_path: Path) -> None:
     assert len(make(part(one), hooks(other))) == 2
 
 
-def test_a_file_that_changes_at_this_moment_is_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_changes_at_this_moment_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "mcp.json"
     file.write_text('{"a": 1}', encoding="utf-8")
     sync = os.fsync
@@ -288,13 +282,9 @@ lines = st.lists(st.sampled_from(["{", "}", '  "a": 1,', '  "b": 2', ""]), max_s
 
 
 @given(lines, lines)
-def test_what_is_gone_and_what_is_new_can_be_read_from_the_difference(
-    old: list[str], new: list[str]
-) -> None:
+def test_what_is_gone_and_what_is_new_can_be_read_from_the_difference(old: list[str], new: list[str]) -> None:
     before = ConfigFileContent(b"", "\n".join(old), has_mark=False)
     change = ConfigChange(part(Path("mcp.json")), before, "\n".join(new))
     shown = [line for line in change.diff.split("\n") if line[:1] in ("+", "-")]
-    balance = len([line for line in shown if line[0] == "+"]) - len(
-        [line for line in shown if line[0] == "-"]
-    )
+    balance = len([line for line in shown if line[0] == "+"]) - len([line for line in shown if line[0] == "-"])
     assert balance == len("\n".join(new).splitlines()) - len("\n".join(old).splitlines())

@@ -106,12 +106,7 @@ def test_a_file_that_may_not_be_written_is_not_replaced(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("number", "kind"),
-    [
-        (errno.ENOSPC, StorageFull),
-        (errno.EACCES, ReadOnly),
-        (errno.EROFS, ReadOnly),
-        (errno.EIO, Unavailable),
-    ],
+    [(errno.ENOSPC, StorageFull), (errno.EACCES, ReadOnly), (errno.EROFS, ReadOnly), (errno.EIO, Unavailable)],
 )
 def test_what_the_system_refuses_is_told_and_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[EverkeptError]

@@ -2,13 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from everkept.clients.config_files import (
-    CLIENTS,
-    ClientEnvironment,
-    ClientProgram,
-    get_client,
-    list_clients,
-)
+from everkept.clients.config_files import CLIENTS, ClientEnvironment, ClientProgram, get_client, list_clients
 from everkept.errors import InvalidInput
 
 HOME = Path("/home/ada").absolute()
@@ -45,10 +39,7 @@ def test_most_clients_have_a_folder_in_the_home_folder() -> None:
 
 @pytest.mark.parametrize(
     ("platform", "folder"),
-    [
-        ("darwin", HOME / "Library" / "Application Support"),
-        ("win32", HOME / "AppData" / "Roaming"),
-    ],
+    [("darwin", HOME / "Library" / "Application Support"), ("win32", HOME / "AppData" / "Roaming")],
 )
 def test_programs_with_windows_use_the_platforms_folder(platform: str, folder: Path) -> None:
     found = files(platform)
@@ -57,9 +48,7 @@ def test_programs_with_windows_use_the_platforms_folder(platform: str, folder: P
 
 
 def test_variables_move_the_folders() -> None:
-    moved = {
-        name: str(HOME / name) for name in ("CODEX_HOME", "GEMINI_CLI_HOME", "XDG_CONFIG_HOME")
-    }
+    moved = {name: str(HOME / name) for name in ("CODEX_HOME", "GEMINI_CLI_HOME", "XDG_CONFIG_HOME")}
     found = files("linux", **moved)
     assert found["codex"] == HOME / "CODEX_HOME" / "config.toml"
     assert found["gemini"] == HOME / "GEMINI_CLI_HOME" / ".gemini" / "settings.json"
@@ -70,14 +59,8 @@ def test_variables_move_the_folders() -> None:
 
 def test_claude_code_has_its_file_beside_its_folder_unless_a_variable_names_that() -> None:
     usual, moved = named("claude-code"), named("claude-code", CLAUDE_CONFIG_DIR=str(HOME / "c"))
-    assert (usual.user_file, usual.user_hooks_file) == (
-        HOME / ".claude.json",
-        HOME / ".claude" / "settings.json",
-    )
-    assert (moved.user_file, moved.user_hooks_file) == (
-        HOME / "c" / ".claude.json",
-        HOME / "c" / "settings.json",
-    )
+    assert (usual.user_file, usual.user_hooks_file) == (HOME / ".claude.json", HOME / ".claude" / "settings.json")
+    assert (moved.user_file, moved.user_hooks_file) == (HOME / "c" / ".claude.json", HOME / "c" / "settings.json")
 
 
 def test_a_project_has_files_of_its_own_where_the_client_reads_them() -> None:

@@ -64,10 +64,7 @@ def test_clients_that_name_the_transport_are_told_it() -> None:
 @pytest.mark.parametrize("name", ["cursor", "codex"])
 def test_a_newer_entry_replaces_ours_and_keeps_what_was_added_to_it(name: str) -> None:
     old = part(name).insert(sample(name))
-    added = {
-        "cursor": ('"args": [', '"disabled": false,\n"args": ['),
-        "codex": ("args = [", "x = 1\nargs = ["),
-    }
+    added = {"cursor": ('"args": [', '"disabled": false,\n"args": ['), "codex": ("args = [", "x = 1\nargs = [")}
     find, replaced = added[name]
     head, tail = old.rsplit(find, 1)
     old = head + replaced + tail

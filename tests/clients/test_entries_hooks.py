@@ -6,21 +6,14 @@ import pytest
 
 from everkept.clients import jsonc
 from everkept.clients.config_files import UnexpectedShape
-from everkept.clients.entries import (
-    HOOK_EVENTS,
-    HooksConfigPart,
-    list_hooked_events,
-    list_our_hooks,
-)
+from everkept.clients.entries import HOOK_EVENTS, HooksConfigPart, list_hooked_events, list_our_hooks
 
 PLUGIN = Path(__file__).parents[2] / "plugin" / "hooks" / "hooks.json"
 SAMPLE = Path(__file__).parent / "samples" / "claude-settings.json"
 
 
 def part(program: str = "/opt/everkept", *launchers: str) -> HooksConfigPart:
-    return HooksConfigPart(
-        Path("settings.json"), lambda event: f"{program} hook {event}", launchers
-    )
+    return HooksConfigPart(Path("settings.json"), lambda event: f"{program} hook {event}", launchers)
 
 
 def sample() -> str:
@@ -38,9 +31,7 @@ def test_each_event_gets_a_hook_behind_those_of_others() -> None:
         assert after["hooks"][event][: len(groups)] == groups
     assert part().exclude_ours(after) == before
     started = after["hooks"]["SessionStart"][1]
-    assert started == {
-        "hooks": [{"type": "command", "command": "/opt/everkept hook SessionStart", "timeout": 15}]
-    }
+    assert started == {"hooks": [{"type": "command", "command": "/opt/everkept hook SessionStart", "timeout": 15}]}
     used = after["hooks"]["PostToolUse"][1]
     assert "Bash" in used["matcher"].split("|")
     assert "async" not in used["hooks"][0]
@@ -50,9 +41,7 @@ def test_a_hook_of_ours_that_nobody_waited_for_is_waited_for_again() -> None:
     before = jsonc.parse_text(part().insert("{}"))
     for event in ("PostToolUse", "PostToolUseFailure"):
         before["hooks"][event][0]["hooks"][0]["async"] = True
-    assert jsonc.parse_text(part().insert(json.dumps(before))) == jsonc.parse_text(
-        part().insert("{}")
-    )
+    assert jsonc.parse_text(part().insert(json.dumps(before))) == jsonc.parse_text(part().insert("{}"))
 
 
 def test_a_second_time_changes_nothing_and_taking_out_gives_the_text_back() -> None:
@@ -73,9 +62,7 @@ def test_a_launcher_that_nobody_knows_is_another_s() -> None:
     before = part("/old/run", "/old/run").insert(sample())
     values = jsonc.parse_text(before)
     assert list_hooked_events(values) == ()
-    assert list_hooked_events(values, ["/old/run"]) == tuple(
-        event for event in values["hooks"] if event in HOOK_EVENTS
-    )
+    assert list_hooked_events(values, ["/old/run"]) == tuple(event for event in values["hooks"] if event in HOOK_EVENTS)
     assert part().remove(before) == before
     assert part().exclude_ours(jsonc.parse_text(part().insert(before))) == values
 
@@ -99,9 +86,7 @@ def test_a_launcher_that_nobody_knows_is_another_s() -> None:
     ],
 )
 def test_hooks_of_others_stay_at_every_event(command: str) -> None:
-    hooks = {
-        name: [group(command.format(event=name))] for name in (*HOOK_EVENTS, "Stop", "PreToolUse")
-    }
+    hooks = {name: [group(command.format(event=name))] for name in (*HOOK_EVENTS, "Stop", "PreToolUse")}
     text = json.dumps({"hooks": hooks}, indent=1)
     after = part().insert(text)
     for event, groups in jsonc.parse_text(after)["hooks"].items():
@@ -127,10 +112,7 @@ def test_what_somebody_added_to_our_hook_stays() -> None:
     moved = part("/new/everkept").insert(text)
     assert moved.count("// mine") == len(HOOK_EVENTS)
     group_now = jsonc.parse_text(moved)["hooks"]["SessionStart"][0]
-    assert (group_now["matcher"], group_now["hooks"][0]["statusMessage"]) == (
-        "startup",
-        "remembering",
-    )
+    assert (group_now["matcher"], group_now["hooks"][0]["statusMessage"]) == ("startup", "remembering")
     assert group_now["hooks"][0]["command"] == "/new/everkept hook SessionStart"
 
 
@@ -146,18 +128,12 @@ def test_hooks_that_others_added_since_stay_in_their_order() -> None:
     left = jsonc.parse_text(part().remove(text))
     commands = [item["hooks"][0]["command"] for item in left["hooks"]["SessionStart"]]
     assert commands == ["npm run hook SessionStart", "mine", "later"]
-    assert left["hooks"]["PreCompact"] == [
-        {"hooks": [{"type": "prompt", "prompt": "everkept hook"}]}
-    ]
+    assert left["hooks"]["PreCompact"] == [{"hooks": [{"type": "prompt", "prompt": "everkept hook"}]}]
     assert part().exclude_ours(values) == left
 
 
 def test_ours_is_there_once() -> None:
-    twice = [
-        group("/a/everkept hook SessionStart"),
-        group("x"),
-        group("/b/everkept hook SessionStart"),
-    ]
+    twice = [group("/a/everkept hook SessionStart"), group("x"), group("/b/everkept hook SessionStart")]
     after = jsonc.parse_text(part().insert(json.dumps({"hooks": {"SessionStart": twice}})))
     commands = [item["hooks"][0]["command"] for item in after["hooks"]["SessionStart"]]
     assert commands == ["/opt/everkept hook SessionStart", "x"]

@@ -11,22 +11,15 @@ from everkept.clients.jsonc import NotJson, parse_text, remove_value, with_value
 ENTRY = {"command": "/opt/everkept", "args": ["serve", "--project", "auto"]}
 
 scalars = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-999, 999),
-    st.floats(allow_nan=False, allow_infinity=False),
+    st.none(), st.booleans(), st.integers(-999, 999), st.floats(allow_nan=False, allow_infinity=False)
 ) | st.text(max_size=8)
 values = st.recursive(
     scalars,
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
     max_leaves=8,
 )
 objects = st.dictionaries(st.text(max_size=4), values, max_size=4)
-comments = st.sampled_from(
-    ["// one\n", '// two, } ] "\r\n', "/* three */", "/* { four\n  , */", "//\n"]
-)
+comments = st.sampled_from(["// one\n", '// two, } ] "\r\n', "/* three */", "/* { four\n  , */", "//\n"])
 blanks = st.sampled_from(["", " ", "\n", "\n  ", "\r\n\t", "  "])
 
 
@@ -46,10 +39,7 @@ def written(draw: st.DrawFn, value: Any) -> str:
         inside = draw(trivia())
         return opening + (inside if "/" in inside else "") + closing
     items = (
-        [
-            (f"{json.dumps(key)}{draw(trivia())}:{draw(trivia())}", item)
-            for key, item in value.items()
-        ]
+        [(f"{json.dumps(key)}{draw(trivia())}:{draw(trivia())}", item) for key, item in value.items()]
         if isinstance(value, dict)
         else [("", item) for item in value]
     )
@@ -143,9 +133,7 @@ def test_a_file_on_one_line_stays_on_one_line() -> None:
     text = '{"a": 1, "servers": {"one": {"args": []}}}'
     changed = with_value(text, ["servers", "two"], {"args": ["x"]})
     assert changed == '{"a": 1, "servers": {"one": {"args": []}, "two": {"args": ["x"]}}}'
-    assert (
-        remove_value(changed, ["servers", "one"]) == '{"a": 1, "servers": {"two": {"args": ["x"]}}}'
-    )
+    assert remove_value(changed, ["servers", "one"]) == '{"a": 1, "servers": {"two": {"args": ["x"]}}}'
 
 
 def test_line_ends_of_windows_stay() -> None:
@@ -183,11 +171,7 @@ def test_taking_out_what_is_not_there_changes_nothing() -> None:
     ],
 )
 def test_what_cannot_be_read_is_told_with_its_place(text: str, place: str) -> None:
-    for act in (
-        parse_text,
-        lambda text: with_value(text, ["x"], 1),
-        lambda text: remove_value(text, ["x"]),
-    ):
+    for act in (parse_text, lambda text: with_value(text, ["x"], 1), lambda text: remove_value(text, ["x"])):
         with pytest.raises(NotJson) as raised:
             act(text)
         assert place in str(raised.value)

@@ -21,9 +21,7 @@ def test_a_launcher_is_what_clients_should_start() -> None:
     assert build_own_command("/opt/shop/run", "/usr/bin/everkept", "python") == ("/opt/shop/run",)
 
 
-def test_the_program_in_use_is_named_with_its_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_program_in_use_is_named_with_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = "everkept.exe" if sys.platform == "win32" else "everkept"
     program = tmp_path / name
     program.write_text("", encoding="utf-8")
@@ -35,11 +33,7 @@ def test_the_program_in_use_is_named_with_its_folder(
 
 @pytest.mark.parametrize("started_as", ["/site/everkept/__main__.py", "/usr/bin/pytest", "-c", ""])
 def test_else_it_is_a_module_of_the_interpreter(started_as: str) -> None:
-    assert build_own_command(None, started_as, "/usr/bin/python3") == (
-        "/usr/bin/python3",
-        "-m",
-        "everkept",
-    )
+    assert build_own_command(None, started_as, "/usr/bin/python3") == ("/usr/bin/python3", "-m", "everkept")
 
 
 def test_a_batch_file_of_windows_needs_its_shell() -> None:
@@ -124,11 +118,7 @@ def test_a_launcher_of_windows_is_known_with_either_slash() -> None:
 
 def test_an_entry_of_any_shape_has_words_or_none() -> None:
     assert get_command_words({"command": "a", "args": ["b", 3]}) == ("a", "b", "3")
-    assert (
-        get_command_words({"command": "a", "args": "b"})
-        == get_command_words({"command": "a"})
-        == ("a",)
-    )
+    assert get_command_words({"command": "a", "args": "b"}) == get_command_words({"command": "a"}) == ("a",)
     for entry in ({"url": "https://x.example"}, {"command": 3}, None, [], "a"):
         assert get_command_words(entry) == ()
 

@@ -19,9 +19,7 @@ def test_launchers_are_known_once_they_were_remembered(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"{}", b"[3, null]", b"\xff"])
-def test_a_list_that_cannot_be_read_knows_none_and_can_be_written_anew(
-    tmp_path: Path, content: bytes
-) -> None:
+def test_a_list_that_cannot_be_read_knows_none_and_can_be_written_anew(tmp_path: Path, content: bytes) -> None:
     (tmp_path / LAUNCHERS_FILE).write_bytes(content)
     assert read_launchers(tmp_path) == frozenset()
     remember_launcher(tmp_path, "/new/run")

@@ -6,14 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from everkept.clients.config_files import UnexpectedShape
-from everkept.clients.toml_text import (
-    NotToml,
-    format_table,
-    format_value,
-    parse_text,
-    remove_value,
-    with_value,
-)
+from everkept.clients.toml_text import NotToml, format_table, format_value, parse_text, remove_value, with_value
 
 ENTRY = {"command": "/opt/everkept", "args": ["serve", "--project", "auto"]}
 OURS = ("mcp_servers", "everkept")
@@ -47,12 +40,7 @@ def documents(draw: st.DrawFn) -> str:
     """Files with tables, comments and gaps, as somebody may have written them."""
     newline = draw(st.sampled_from(["\n", "\r\n"]))
     parts: list[str] = []
-    heads = draw(
-        st.lists(
-            st.sampled_from(["a", "mcp_servers.other", "a . 'b c'", "z.env", "[tasks]"]),
-            unique=True,
-        )
-    )
+    heads = draw(st.lists(st.sampled_from(["a", "mcp_servers.other", "a . 'b c'", "z.env", "[tasks]"]), unique=True))
     for head in ["", *heads]:
         parts += [f"[{head}]  # head"] if head else []
         for number in range(draw(st.integers(0, 3))):
@@ -85,9 +73,7 @@ def test_a_table_that_is_put_in_is_there_and_taking_it_out_gives_the_text_back(t
 @given(documents(), documents())
 def test_what_others_wrote_around_it_stays(above: str, below: str) -> None:
     assume(above.endswith("\n"))
-    below = "\n[later]\n" + "".join(
-        f"{line}\n" for line in below.splitlines() if line.lstrip().startswith("#")
-    )
+    below = "\n[later]\n" + "".join(f"{line}\n" for line in below.splitlines() if line.lstrip().startswith("#"))
     changed = with_value(above, OURS, ENTRY) + below
     assert remove_value(changed, OURS) == above + below
 
@@ -105,9 +91,7 @@ def test_a_table_is_written_as_people_write_it() -> None:
     assert with_value("", OURS, ENTRY) == (
         '[mcp_servers.everkept]\ncommand = "/opt/everkept"\nargs = ["serve", "--project", "auto"]\n'
     )
-    assert format_table(("a", "b c"), {"path": "C:\\x y", "on": True}) == (
-        "[a.\"b c\"]\npath = 'C:\\x y'\non = true"
-    )
+    assert format_table(("a", "b c"), {"path": "C:\\x y", "on": True}) == ("[a.\"b c\"]\npath = 'C:\\x y'\non = true")
 
 
 def test_a_new_key_joins_its_table() -> None:
@@ -138,9 +122,7 @@ def test_other_ways_of_writing_the_table_are_known(text: str, rest: str) -> None
     assert remove_value(text, OURS) == rest
 
 
-@pytest.mark.parametrize(
-    "text", ['mcp_servers = { everkept = { command = "r" } }\n', 'mcp_servers = "no"\n']
-)
+@pytest.mark.parametrize("text", ['mcp_servers = { everkept = { command = "r" } }\n', 'mcp_servers = "no"\n'])
 def test_a_place_that_is_part_of_something_else_is_refused(text: str) -> None:
     with pytest.raises(UnexpectedShape):
         with_value(text, (*OURS, "command"), "new")
@@ -150,11 +132,7 @@ def test_a_place_that_is_part_of_something_else_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["a = ", "[a", "a = 1\na = 2", "=", 'a = "\n"'])
 def test_what_cannot_be_read_is_told(text: str) -> None:
-    for act in (
-        parse_text,
-        lambda text: with_value(text, ["x"], 1),
-        lambda text: remove_value(text, ["x"]),
-    ):
+    for act in (parse_text, lambda text: with_value(text, ["x"], 1), lambda text: remove_value(text, ["x"])):
         with pytest.raises(NotToml):
             act(text)
 

@@ -50,9 +50,7 @@ def postgres_served(clock: Clock) -> Library:
 def standing_by(folder: Path, clock: Clock) -> Library:
     """A database that never goes away, with what would stand in for it."""
     replica = SqliteLibrary(folder / "replica", clock=clock)
-    return StandbyLibrary(
-        MemoryLibrary(clock), replica, Journal(folder / "journal.db"), clock=clock
-    )
+    return StandbyLibrary(MemoryLibrary(clock), replica, Journal(folder / "journal.db"), clock=clock)
 
 
 ENGINES: dict[str, Callable[[Path, Clock], Library]] = {
@@ -84,9 +82,7 @@ def clock() -> Clock:
 
 
 @pytest.fixture(params=ENGINES)
-async def library(
-    request: pytest.FixtureRequest, tmp_path: Path, clock: Clock
-) -> AsyncIterator[Library]:
+async def library(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> AsyncIterator[Library]:
     library = ENGINES[request.param](tmp_path / "data", clock)
     yield library
     await library.close()

@@ -19,9 +19,7 @@ async def test_a_library_says_what_it_is_kept_in(library: Library) -> None:
     assert condition.mode in get_args(Mode)
 
 
-async def test_a_library_names_the_engine_that_it_is(
-    library: Library, request: pytest.FixtureRequest
-) -> None:
+async def test_a_library_names_the_engine_that_it_is(library: Library, request: pytest.FixtureRequest) -> None:
     name: str = request.node.callspec.id
     named = [engine for engine in get_args(Engine) if name.startswith(engine)]
     assert library.condition.engine in (named or ["sqlite"])  # which a reading room reads

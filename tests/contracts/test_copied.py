@@ -24,9 +24,7 @@ async def test_a_copy_is_in_the_log_like_anything_else(store: RecordStore) -> No
 
 
 async def test_memories_that_nobody_asked_for_are_told_apart(store: RecordStore) -> None:
-    await store.commit(
-        batch(entity("asked"), entity("automatic", facets={"automatic": True, "pinned": True}))
-    )
+    await store.commit(batch(entity("asked"), entity("automatic", facets={"automatic": True, "pinned": True})))
     assert [r.id for r in await store.scan(RecordFilter(automatic=True))] == ["automatic"]
     assert await store.count_records(RecordFilter(automatic=True)) == 1
     assert await store.count_records(RecordFilter()) == 2

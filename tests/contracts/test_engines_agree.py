@@ -123,9 +123,7 @@ class Engines(RuleBasedStateMachine):
 
     @rule(which=LIVE, scope=SCOPES)
     def let_others_see(self, which: Pick, scope: str) -> None:
-        self.commit_drafts(
-            [Draft("update", "record", which, None, Pick("any", 0), {"scope": scope})], 0
-        )
+        self.commit_drafts([Draft("update", "record", which, None, Pick("any", 0), {"scope": scope})], 0)
 
     @rule(draft=DELETIONS, later=LATER)
     def delete(self, draft: Draft, later: int) -> None:
@@ -148,12 +146,7 @@ class Engines(RuleBasedStateMachine):
         steps = [self.step(draft, choices, versions) for draft in drafts]
         self.commit(Batch(tuple(steps), self.at, "test", "client"))
 
-    def step(
-        self,
-        draft: Draft,
-        choices: Mapping[str, Mapping[str, Sequence[str]]],
-        versions: dict[str, int],
-    ) -> Step:
+    def step(self, draft: Draft, choices: Mapping[str, Mapping[str, Sequence[str]]], versions: dict[str, int]) -> Step:
         item_id = draft.first.among(choices[draft.subject])
         second = draft.second and draft.second.among(choices["record"])
         match draft.make:
@@ -174,10 +167,7 @@ class Engines(RuleBasedStateMachine):
             case "restore":
                 return Restore(Ref(draft.subject, item_id))
 
-    @rule(
-        records=st.lists(st.sampled_from(RECORDS), max_size=2),
-        links=st.lists(st.sampled_from(LINKS), max_size=2),
-    )
+    @rule(records=st.lists(st.sampled_from(RECORDS), max_size=2), links=st.lists(st.sampled_from(LINKS), max_size=2))
     def purge(self, records: list[str], links: list[str]) -> None:
         refs = [Ref("record", item) for item in records] + [Ref("link", item) for item in links]
         purged = self.both(lambda store: store.purge(refs))
@@ -270,9 +260,7 @@ class Engines(RuleBasedStateMachine):
         return [replace(r, version=0, updated_at=0) for r in records], links
 
 
-def choices_of(
-    every: Sequence[str], known: Sequence[Record | RecordLink]
-) -> Mapping[str, Sequence[str]]:
+def choices_of(every: Sequence[str], known: Sequence[Record | RecordLink]) -> Mapping[str, Sequence[str]]:
     return {
         "live": [thing.id for thing in known if thing.deleted_at is None],
         "deleted": [thing.id for thing in known if thing.deleted_at is not None],
@@ -404,10 +392,7 @@ EXAMPLES = examples(int(os.environ.get("EVERKEPT_TEST_EXAMPLES", "60")))
 
 def chosen(count: int) -> settings:
     return settings(
-        max_examples=max(count, 5),
-        stateful_step_count=25,
-        deadline=None,
-        suppress_health_check=[HealthCheck.too_slow],
+        max_examples=max(count, 5), stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
 
 

@@ -68,18 +68,14 @@ async def test_commits_in_between_do_not_make_it_happen_again(store: RecordStore
     assert await state(store) == before
 
 
-async def test_a_revision_that_has_passed_is_no_conflict_for_what_is_done(
-    store: RecordStore,
-) -> None:
+async def test_a_revision_that_has_passed_is_no_conflict_for_what_is_done(store: RecordStore) -> None:
     planned = batch(entity("Ada"), key="first", revision=0)
     first = await store.commit(planned)
     await store.commit(batch(entity("Bob")))
     assert await store.commit(planned) == first
 
 
-async def test_it_happens_once_whoever_commits_it_again(
-    library: Library, store: RecordStore
-) -> None:
+async def test_it_happens_once_whoever_commits_it_again(library: Library, store: RecordStore) -> None:
     first = await store.commit(ADA)
     _, other = await library.open("project")
     assert await other.commit(ADA) == first
@@ -87,9 +83,7 @@ async def test_it_happens_once_whoever_commits_it_again(
 
 
 @pytest.mark.smoke
-async def test_it_happens_once_where_several_commit_it_at_the_same_time(
-    library: Library, store: RecordStore
-) -> None:
+async def test_it_happens_once_where_several_commit_it_at_the_same_time(library: Library, store: RecordStore) -> None:
     _, other = await library.open("project")
     found = await asyncio.gather(*(each.commit(ADA) for each in (store, other) * 4))
     assert len(set(map(repr, found))) == 1

@@ -60,9 +60,7 @@ async def test_several_files_are_written_in_one_call(files: Filing) -> None:
 
 
 @pytest.mark.parametrize("last", ["a", "x.md/y.md", "../y.md", ""])
-async def test_a_file_that_cannot_be_written_is_named_among_several(
-    files: Filing, last: str
-) -> None:
+async def test_a_file_that_cannot_be_written_is_named_among_several(files: Filing, last: str) -> None:
     files.put("a/x.md", b"old")
     files.put("x.md", b"old")
     code = "conflict" if last in ("a", "x.md/y.md") else "refused"
@@ -243,17 +241,7 @@ async def test_a_file_is_no_folder_and_a_folder_no_file(files: Filing) -> None:
     assert files.files() == {"x.md": b"x"}
 
 
-CALLS = [
-    "read",
-    "write",
-    "append",
-    "read_info",
-    "list",
-    "remove",
-    "rename from",
-    "rename to",
-    "make",
-]
+CALLS = ["read", "write", "append", "read_info", "list", "remove", "rename from", "rename to", "make"]
 
 
 async def called(files: Filing, call: str, path: str) -> object:

@@ -104,9 +104,7 @@ def _above(path: str) -> list[str]:
     return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
 
 
-def _has_a_part(
-    found: dict[str, bytes], old: dict[str, bytes], new: dict[str, bytes], path: str
-) -> bool:
+def _has_a_part(found: dict[str, bytes], old: dict[str, bytes], new: dict[str, bytes], path: str) -> bool:
     """Of what was appended, and all other files as they were."""
     if found.keys() != new.keys() or found | {path: b""} != new | {path: b""}:
         return False
@@ -125,9 +123,7 @@ class FileStoreMachine(RuleBasedStateMachine):
         self.model = Model({}, set())
         self.filing: Filing = self._run(self._open(kind))
         self.stores = [self.filing.store, self._run(self.filing.another(by_lease()))]
-        self.mortal = self._stack.enter_context(
-            acting("file_actors:crash_when_told", self.filing.way)
-        )
+        self.mortal = self._stack.enter_context(acting("file_actors:crash_when_told", self.filing.way))
 
     async def _open(self, kind: str) -> Filing:
         opened = await self._opened.enter_async_context(filing(kind, self._scratch))
@@ -220,9 +216,7 @@ class FileStoreMachine(RuleBasedStateMachine):
     @rule(store=st.integers(0, 1), path=PATHS, data=DATA)
     def run_a_write_under_the_lock(self, store: int, path: str, data: bytes) -> None:
         async def locked(path: str, data: bytes) -> None:
-            await self.stores[store].run_locked(
-                "bank", lambda: self.stores[store].write(path, data)
-            )
+            await self.stores[store].run_locked("bank", lambda: self.stores[store].write(path, data))
 
         self._expect(locked(path, data), "write", path, data)
 

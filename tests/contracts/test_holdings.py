@@ -56,11 +56,7 @@ async def everything(library: Library) -> dict[str, Any]:
         "folders": [await library.list_workspaces(project) for project in projects],
         "of folders": [await library.find_workspace_project(path) for path in (SHOP, CAFE)],
         "silences": sorted(await library.list_off_periods(), key=repr),
-        "notes": {
-            key: value
-            for key, value in (await library.list_notes("")).items()
-            if key in ("seen", "größe")
-        },
+        "notes": {key: value for key, value in (await library.list_notes("")).items() if key in ("seen", "größe")},
         "tokens": await library.list_tokens(),
         "known": [await library.has_token(f"hash {number}") for number in range(4)],
         "holdings": told(await library.read_catalog_data()),
@@ -96,10 +92,7 @@ async def test_holdings_are_all_but_what_holds_for_a_moment(library: Library) ->
         CAFE: projects["café"].id,
     }
     assert catalog_data.notes == {"seen": "1", "größe": ""}
-    assert {token.id: secret for token, secret in catalog_data.tokens} == {
-        "t1": "hash 1",
-        "t2": "hash 2",
-    }
+    assert {token.id: secret for token, secret in catalog_data.tokens} == {"t1": "hash 1", "t2": "hash 2"}
     assert catalog_data.switching[projects["shop"].id].off_since == projects["shop"].off_since
     assert len(catalog_data.switching[projects["café"].id].spans) == 1
     [left] = [each for each in catalog_data.switching.values() if each.deleted_at is not None]
@@ -107,9 +100,7 @@ async def test_holdings_are_all_but_what_holds_for_a_moment(library: Library) ->
     assert len(catalog_data.switching) == 3
 
 
-async def test_whoever_takes_over_answers_as_the_other_does(
-    library: Library, elsewhere: Library
-) -> None:
+async def test_whoever_takes_over_answers_as_the_other_does(library: Library, elsewhere: Library) -> None:
     await fill(elsewhere)
     await library.replace_catalog_data(await elsewhere.read_catalog_data())
     assert await everything(library) == await everything(elsewhere)
@@ -155,9 +146,7 @@ async def test_everything_may_be_given_up(library: Library) -> None:
     assert await ids((await library.open("shop"))[1]) == []
 
 
-async def test_what_holds_for_a_moment_stays_where_it_is(
-    library: Library, elsewhere: Library
-) -> None:
+async def test_what_holds_for_a_moment_stays_where_it_is(library: Library, elsewhere: Library) -> None:
     await library.set_note(f"{LEASE_PREFIX}here", "mine")
     await elsewhere.set_note(f"{LEASE_PREFIX}there", "theirs")
     await library.replace_catalog_data(await elsewhere.read_catalog_data())
@@ -178,15 +167,11 @@ async def test_what_was_asked_and_how_often_is_its_own(library: Library) -> None
 async def test_projects_that_stay_keep_their_records(library: Library, elsewhere: Library) -> None:
     shop = await library.create("shop", "")
     _, store = await library.open("shop")
-    for number, each in enumerate(
-        (store, await library.open_user_store(), await library.open_history_store())
-    ):
+    for number, each in enumerate((store, await library.open_user_store(), await library.open_history_store())):
         await each.commit(batch(entity(f"Ada {number}")))
     await elsewhere.create("other", "")
     await elsewhere.replace_catalog_data(
-        CatalogData(
-            projects=[*(await elsewhere.read_catalog_data()).projects, described(shop, "new words")]
-        )
+        CatalogData(projects=[*(await elsewhere.read_catalog_data()).projects, described(shop, "new words")])
     )
     await library.replace_catalog_data(await elsewhere.read_catalog_data())
     opened, again = await library.open("shop")
@@ -201,14 +186,10 @@ async def test_projects_that_stay_keep_their_records(library: Library, elsewhere
 
 
 def described(project: Project, words: str) -> Project:
-    return Project(
-        project.id, project.name, words, project.status, project.created_at, DAY_ONE + 99
-    )
+    return Project(project.id, project.name, words, project.status, project.created_at, DAY_ONE + 99)
 
 
-async def test_records_outlast_that_a_project_is_archived_elsewhere(
-    library: Library, elsewhere: Library
-) -> None:
+async def test_records_outlast_that_a_project_is_archived_elsewhere(library: Library, elsewhere: Library) -> None:
     shop = await library.create("shop", "")
     await (await library.open("shop"))[1].commit(batch(entity("Ada")))
     await elsewhere.replace_catalog_data(await library.read_catalog_data())
@@ -225,9 +206,7 @@ async def test_records_outlast_that_a_project_is_archived_elsewhere(
     assert restored.id == shop.id
 
 
-async def test_an_archived_project_that_is_new_can_be_restored(
-    library: Library, elsewhere: Library
-) -> None:
+async def test_an_archived_project_that_is_new_can_be_restored(library: Library, elsewhere: Library) -> None:
     await fill(elsewhere)
     await library.replace_catalog_data(await elsewhere.read_catalog_data())
     assert (await library.restore("old")).status == "active"
@@ -250,16 +229,12 @@ async def test_another_project_of_the_same_name_has_nothing_of_the_old_one(
     assert await library.find_workspace_project(SHOP) is None
 
 
-async def test_a_project_that_was_taken_over_is_a_project_like_any_other(
-    library: Library, elsewhere: Library
-) -> None:
+async def test_a_project_that_was_taken_over_is_a_project_like_any_other(library: Library, elsewhere: Library) -> None:
     await fill(elsewhere)
     await library.replace_catalog_data(await elsewhere.read_catalog_data())
     shop = await library.set_off("shop", off=False)
     assert not shop.is_off
-    assert [s.until is None for s in await library.list_off_periods() if s.folder == SHOP] == [
-        False
-    ]
+    assert [s.until is None for s in await library.list_off_periods() if s.folder == SHOP] == [False]
     cafe = await library.get_project("café")
     assert await library.link_workspace(SHOP, cafe) == shop
     await library.delete("shop")
@@ -310,9 +285,7 @@ async def test_an_id_that_is_free_again_may_be_given_again(library: Library) -> 
     assert await ids((await library.open("shop"))[1]) == []
 
 
-async def test_the_store_of_an_archived_project_is_there_for_who_copies_it(
-    library: Library,
-) -> None:
+async def test_the_store_of_an_archived_project_is_there_for_who_copies_it(library: Library) -> None:
     shop = await library.create("shop", "")
     _, store = await library.open("shop")
     await store.commit(batch(entity("Ada")))

@@ -130,10 +130,7 @@ class Breaking:
         self._listener = await asyncio.start_server(self.raw.serve, "127.0.0.1", 0)
         url = f"http://127.0.0.1:{self._listener.sockets[0].getsockname()[1]}/mcp"
         try:
-            async with (
-                asyncio.timeout(HANG),
-                owned(UpstreamEndpoint(url), connect_http, environment={}) as upstream,
-            ):
+            async with asyncio.timeout(HANG), owned(UpstreamEndpoint(url), connect_http, environment={}) as upstream:
                 yield upstream
         finally:
             self._listener.close()
@@ -169,16 +166,12 @@ class Breaking:
 @by_era
 @pytest.mark.parametrize("fate", FATES)
 @pytest.mark.parametrize("cut", BREAKS.values(), ids=BREAKS.keys())
-async def test_a_call_that_may_have_been_done_is_never_sent_again(
-    era: Era, cut: Break, fate: str
-) -> None:
+async def test_a_call_that_may_have_been_done_is_never_sent_again(era: Era, cut: Break, fate: str) -> None:
     server = Breaking(era, cut, fate)
     async with server.reached() as upstream:
         with pytest.raises(UpstreamUnavailable) as caught:
             await upstream.call("add", {})
-        assert caught.value.hint == (
-            "Whether the call took effect is not known, so it was not repeated."
-        )
+        assert caught.value.hint == ("Whether the call took effect is not known, so it was not repeated.")
         assert not caught.value.retry_possible
         assert server.effects == 1
         if fate != "goes":

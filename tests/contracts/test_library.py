@@ -122,9 +122,7 @@ async def test_a_bad_name_is_refused_and_nothing_is_made(library: Library, name:
     assert await library.list_projects() == []
 
 
-@pytest.mark.parametrize(
-    "name", ["x" * 100, "a.b", "...", "日本語 🎉", 'O\'Neil "x"', "-", "%", "NUL"]
-)
+@pytest.mark.parametrize("name", ["x" * 100, "a.b", "...", "日本語 🎉", 'O\'Neil "x"', "-", "%", "NUL"])
 async def test_a_name_may_be_anything_that_people_write(library: Library, name: str) -> None:
     await library.create(name, "")
     assert await names(library) == [name]
@@ -184,9 +182,7 @@ async def test_restoring_what_is_not_archived_is_a_conflict(library: Library) ->
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("archived", [False, True])
-async def test_a_deleted_project_is_gone_and_its_name_is_free(
-    library: Library, *, archived: bool
-) -> None:
+async def test_a_deleted_project_is_gone_and_its_name_is_free(library: Library, *, archived: bool) -> None:
     first = await library.create("shop", "")
     _, store = await library.open("shop")
     await store.commit(batch(entity("Ada")))
@@ -240,10 +236,7 @@ async def test_notes_are_found_by_the_beginning_of_their_key(library: Library) -
     await library.set_note("bank store 100%", "a")
     await library.set_note("bank store größe", "b")
     await library.set_note("Bank store other", "c")
-    assert await library.list_notes("bank store ") == {
-        "bank store 100%": "a",
-        "bank store größe": "b",
-    }
+    assert await library.list_notes("bank store ") == {"bank store 100%": "a", "bank store größe": "b"}
     assert await library.list_notes("none") == {}
 
 

@@ -160,6 +160,4 @@ async def test_what_was_switched_off_before_now_was_off_since_then(library: Libr
     project = await library.create("late", "")
     await library.link_workspace("/late", project)
     assert (await library.set_off("late", off=True, at=DAY_ONE - 5)).off_since == DAY_ONE - 5
-    assert [(each.folder, each.since) for each in await library.list_off_periods()] == [
-        ("/late", DAY_ONE - 5)
-    ]
+    assert [(each.folder, each.since) for each in await library.list_off_periods()] == [("/late", DAY_ONE - 5)]

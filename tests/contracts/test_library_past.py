@@ -25,17 +25,11 @@ async def queries(library: Library, **asked: Any) -> list[str]:
     return [found.query for found in await library.list_searches(**asked)]
 
 
-async def test_conversations_have_a_store_that_is_no_project_and_not_the_users(
-    library: Library,
-) -> None:
+async def test_conversations_have_a_store_that_is_no_project_and_not_the_users(library: Library) -> None:
     await (await library.open_history_store()).commit(batch(entity("a turn")))
     await (await library.open_user_store()).commit(batch(entity("a memory")))
-    assert [
-        record.id for record in await (await library.open_history_store()).scan(RecordFilter())
-    ] == ["a turn"]
-    assert [
-        record.id for record in await (await library.open_user_store()).scan(RecordFilter())
-    ] == ["a memory"]
+    assert [record.id for record in await (await library.open_history_store()).scan(RecordFilter())] == ["a turn"]
+    assert [record.id for record in await (await library.open_user_store()).scan(RecordFilter())] == ["a memory"]
     assert await library.list_projects() == []
 
 
@@ -75,9 +69,7 @@ async def test_the_newest_searches_come_first_whatever_their_time(library: Libra
 
 
 async def test_searches_can_be_asked_for_by_session(library: Library) -> None:
-    await library.add_searches(
-        [search("a", session="one"), search("b", session="two"), search("c"), search("d")]
-    )
+    await library.add_searches([search("a", session="one"), search("b", session="two"), search("c"), search("d")])
     await library.add_searches([search("e", session="one")])
     assert await queries(library, session="one") == ["e", "a"]
     assert await queries(library, session="one", limit=1) == ["e"]

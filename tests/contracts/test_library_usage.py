@@ -9,9 +9,7 @@ from everkept.core.ports import Library
 from records import DAY_ONE, batch, entity
 
 
-def calls(
-    tool: str, count: int = 1, *, errors: int = 0, each: float = 2.0, at: int = 0
-) -> ToolUsage:
+def calls(tool: str, count: int = 1, *, errors: int = 0, each: float = 2.0, at: int = 0) -> ToolUsage:
     return ToolUsage(tool, count, errors, count * each, each, DAY_ONE + at)
 
 
@@ -22,10 +20,7 @@ async def test_a_new_library_counts_no_call(library: Library) -> None:
 
 
 async def test_counts_come_back_as_they_were_kept(library: Library) -> None:
-    kept = [
-        ToolUsage("größe.日本", 7, 7, 12.75, 0.125, DAY_ONE),
-        ToolUsage("a-b_c", 3, 0, 0.0, 0.0, 1),
-    ]
+    kept = [ToolUsage("größe.日本", 7, 7, 12.75, 0.125, DAY_ONE), ToolUsage("a-b_c", 3, 0, 0.0, 0.0, 1)]
     await library.add_usage(kept)
     assert await library.list_usage() == kept
 
@@ -43,10 +38,7 @@ async def test_counts_are_added_to_those_that_are_there(library: Library) -> Non
 
 async def test_one_tool_may_be_twice_in_what_is_added(library: Library) -> None:
     await library.add_usage([calls("search"), calls("read"), calls("search", 2)])
-    assert [(usage.tool, usage.calls) for usage in await library.list_usage()] == [
-        ("search", 3),
-        ("read", 1),
-    ]
+    assert [(usage.tool, usage.calls) for usage in await library.list_usage()] == [("search", 3), ("read", 1)]
 
 
 async def test_the_most_called_come_first_and_then_the_names(library: Library) -> None:

@@ -45,8 +45,7 @@ JSON = st.recursive(
         st.sampled_from(["", "<", "text", "tool_use", "9999-12-31T23:59:59-14:00", "\ud800"]),
     ),
     lambda parts: st.one_of(
-        st.lists(parts, max_size=3),
-        st.dictionaries(st.sampled_from(["type", "text", "content", "id", "input"]), parts),
+        st.lists(parts, max_size=3), st.dictionaries(st.sampled_from(["type", "text", "content", "id", "input"]), parts)
     ),
     max_leaves=6,
 )
@@ -185,14 +184,10 @@ def test_a_gigantic_line_is_passed(source: str, tmp_path_factory: pytest.TempPat
     line = b'{"type": "user", "text": "' + b"x" * (9 * 1024 * 1024) + b'"}\n'
     kept = read(made(tmp_path_factory, line + sample), form)
     assert kept.skipped["line too long"] == 1
-    assert [turn.text for turn in kept.turns.values()] == [
-        turn.text for turn in expected.turns.values()
-    ]
+    assert [turn.text for turn in kept.turns.values()] == [turn.text for turn in expected.turns.values()]
 
 
-def test_lines_of_two_sessions_between_each_other_are_told_apart(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
+def test_lines_of_two_sessions_between_each_other_are_told_apart(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Where lines say which session they are of."""
     form, sample = FORMATS["claude-code"]
     other = sample.replace(b"11111111-2222", b"99999999-2222").replace(b"aaaaaaaa-0", b"bbbbbbbb-0")

@@ -31,9 +31,7 @@ def memory(record_id: str, **more: Any) -> Record:
 async def embed(store: RecordStore, angles: dict[str, float], model: str = MODEL) -> int:
     """Gives the records vectors in these directions, in the version they have."""
     records = await store.get(list(angles), include_deleted=True)
-    return await store.put_vectors(
-        model, [RecordVector(r.id, r.version, direction(angles[r.id])) for r in records]
-    )
+    return await store.put_vectors(model, [RecordVector(r.id, r.version, direction(angles[r.id])) for r in records])
 
 
 async def compass(store: RecordStore) -> None:
@@ -52,11 +50,7 @@ async def compass(store: RecordStore) -> None:
 
 
 async def near(
-    store: RecordStore,
-    degrees: float,
-    where: RecordFilter | None = None,
-    limit: int = 10,
-    **more: Any,
+    store: RecordStore, degrees: float, where: RecordFilter | None = None, limit: int = 10, **more: Any
 ) -> list[str]:
     matches = await store.find_near(
         more.pop("model", MODEL), direction(degrees), where or RecordFilter(), limit, **more
@@ -64,9 +58,7 @@ async def near(
     return [match.id for match in matches]
 
 
-async def waiting(
-    store: RecordStore, kinds: Sequence[str] = ("memory",), limit: int = 10
-) -> list[str]:
+async def waiting(store: RecordStore, kinds: Sequence[str] = ("memory",), limit: int = 10) -> list[str]:
     return [record.id for record in await store.find_unembedded(MODEL, kinds, limit)]
 
 
@@ -108,9 +100,7 @@ async def test_a_vector_is_for_the_version_it_was_made_of(store: RecordStore) ->
 
 
 @pytest.mark.parametrize(("name", "value"), [("text", "other"), ("name", "other")])
-async def test_a_record_whose_words_change_waits_again(
-    store: RecordStore, name: str, value: str
-) -> None:
+async def test_a_record_whose_words_change_waits_again(store: RecordStore, name: str, value: str) -> None:
     await compass(store)
     await store.commit(batch(Update("east", {name: value}, 1)))
     assert await waiting(store) == ["nowhere", "east"]
@@ -127,9 +117,7 @@ async def test_another_change_leaves_the_vector(store: RecordStore) -> None:
     assert (await near(store, 0))[0] == "east"
 
 
-async def test_a_deleted_record_has_its_vector_again_when_it_is_restored(
-    store: RecordStore,
-) -> None:
+async def test_a_deleted_record_has_its_vector_again_when_it_is_restored(store: RecordStore) -> None:
     await compass(store)
     await store.commit(batch(Delete(record_ref("east"))))
     assert await near(store, 0, limit=1) == ["northeast"]
@@ -142,17 +130,9 @@ async def test_a_deleted_record_has_its_vector_again_when_it_is_restored(
 
 async def test_storing_vectors_is_no_change(store: RecordStore) -> None:
     await store.commit(batch(memory("a")))
-    before = (
-        await store.scan(RecordFilter()),
-        await store.read_changes(),
-        await store.get_revision(),
-    )
+    before = (await store.scan(RecordFilter()), await store.read_changes(), await store.get_revision())
     await embed(store, {"a": 0})
-    assert (
-        await store.scan(RecordFilter()),
-        await store.read_changes(),
-        await store.get_revision(),
-    ) == before
+    assert (await store.scan(RecordFilter()), await store.read_changes(), await store.get_revision()) == before
 
 
 async def test_vectors_come_back_as_they_were_given(store: RecordStore) -> None:
@@ -206,17 +186,13 @@ async def test_a_store_without_vectors_has_nothing_near(store: RecordStore) -> N
     ],
     ids=repr,
 )
-async def test_only_what_is_meant_is_near(
-    store: RecordStore, where: RecordFilter, expected: str
-) -> None:
+async def test_only_what_is_meant_is_near(store: RecordStore, where: RecordFilter, expected: str) -> None:
     await compass(store)
     assert await near(store, 5, where) == expected.split()
     assert await near(store, 5, where, limit=1) == expected.split()[:1]
 
 
-async def test_others_that_are_asked_for_are_scored_however_far_they_are(
-    store: RecordStore,
-) -> None:
+async def test_others_that_are_asked_for_are_scored_however_far_they_are(store: RecordStore) -> None:
     await compass(store)
     also = ["west", "nowhere", "nobody", "east"]
     matches = await store.find_near(MODEL, direction(0), RecordFilter(), 1, also=also)
@@ -264,17 +240,11 @@ async def test_a_purged_record_is_near_nothing(store: RecordStore) -> None:
 
 
 async def test_many_that_do_not_fit_leave_room_for_those_that_do(store: RecordStore) -> None:
-    await store.commit(
-        batch(*(memory(f"m{n}", importance=n / 500, session=str(n % 2)) for n in range(500)))
-    )
+    await store.commit(batch(*(memory(f"m{n}", importance=n / 500, session=str(n % 2)) for n in range(500))))
     await embed(store, {f"m{n}": n / 10 for n in range(500)})
     best = await near(store, 0, RecordFilter(min_importance=0.99), limit=3)
     assert best == ["m495", "m496", "m497"]
-    assert await near(store, 0, RecordFilter(min_importance=0.99, sessions=("1",)), limit=9) == [
-        "m495",
-        "m497",
-        "m499",
-    ]
+    assert await near(store, 0, RecordFilter(min_importance=0.99, sessions=("1",)), limit=9) == ["m495", "m497", "m499"]
     assert len(await near(store, 0, RecordFilter(sessions=("0",)), limit=400)) == 250
 
 

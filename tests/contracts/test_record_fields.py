@@ -17,13 +17,7 @@ DAY = 86_400_000_000
 
 def memory(record_id: str, **more: Any) -> Record:
     """A memory of whom nothing is said; its id is its text."""
-    fields = {
-        "id": record_id,
-        "kind": "memory",
-        "text": record_id,
-        "created_at": DAY_ONE,
-        "updated_at": DAY_ONE,
-    }
+    fields = {"id": record_id, "kind": "memory", "text": record_id, "created_at": DAY_ONE, "updated_at": DAY_ONE}
     return Record(**(fields | more))
 
 
@@ -86,9 +80,7 @@ async def test_a_tag_counts_once_and_keeps_its_place(store: RecordStore) -> None
 
 
 @pytest.mark.parametrize("name", OTHER)
-async def test_an_update_of_any_field_is_logged_and_can_be_undone(
-    store: RecordStore, name: str
-) -> None:
+async def test_an_update_of_any_field_is_logged_and_can_be_undone(store: RecordStore, name: str) -> None:
     await store.commit(batch(FULL))
     change = await store.commit(batch(Update("full", {name: OTHER[name]}, 1)))
     [record] = await store.get(["full"])
@@ -107,9 +99,7 @@ async def test_all_fields_at_once_can_be_undone_and_redone(store: RecordStore) -
     change = await store.commit(batch(Update("full", OTHER, 1)))
     undoing = await store.commit(batch(*await plan_undo(store, change)))
     [record] = await store.get(["full"])
-    assert record == Record(
-        **{name: getattr(FULL, name) for name in FULL.__slots__} | {"version": 3}
-    )
+    assert record == Record(**{name: getattr(FULL, name) for name in FULL.__slots__} | {"version": 3})
     await store.commit(batch(*await plan_undo(store, undoing)))
     [record] = await store.get(["full"])
     assert {name: getattr(record, name) for name in OTHER} == OTHER
@@ -125,9 +115,7 @@ async def test_an_update_to_what_is_there_already_leaves_no_change(store: Record
 async def library_of_memories(store: RecordStore) -> None:
     await store.commit(
         batch(
-            memory(
-                "p1", scope="project", session="s1", position=4, tags=("x", "y"), importance=0.9
-            ),
+            memory("p1", scope="project", session="s1", position=4, tags=("x", "y"), importance=0.9),
             memory("p2", scope="project", type="semantic", tags=("y",), importance=0.5),
             memory("s1", scope="session", session="s1", type="episodic", author="Ada"),
             memory("s2", scope="session", session="s2", tags=("z",), created_at=DAY_ONE + DAY),
@@ -271,9 +259,7 @@ def turn(place: int, text: str, **more: Any) -> Record:
 
 
 async def conversation(store: RecordStore) -> None:
-    await store.commit(
-        batch(turn(1, "where is the kettle"), turn(2, "in the kitchen"), turn(4, "thanks"))
-    )
+    await store.commit(batch(turn(1, "where is the kettle"), turn(2, "in the kitchen"), turn(4, "thanks")))
 
 
 @pytest.mark.smoke
@@ -312,13 +298,9 @@ async def test_only_the_same_kind_in_the_same_session_is_beside_a_turn(
 
 
 @pytest.mark.parametrize(
-    "values",
-    [{"text": "nothing"}, {"session": "t"}, {"position": 9}, {"session": None}],
-    ids=repr,
+    "values", [{"text": "nothing"}, {"session": "t"}, {"position": 9}, {"session": None}], ids=repr
 )
-async def test_a_turn_that_changes_or_leaves_is_not_heard_any_more(
-    store: RecordStore, values: dict[str, Any]
-) -> None:
+async def test_a_turn_that_changes_or_leaves_is_not_heard_any_more(store: RecordStore, values: dict[str, Any]) -> None:
     await conversation(store)
     await store.commit(batch(Update("turn 1", values, 1)))
     assert "turn 2" not in await found(store, "kettle")
@@ -331,9 +313,7 @@ SCOPES = ["session", "project", ""]
 
 @pytest.mark.parametrize("scope", SCOPES)
 @pytest.mark.parametrize("beside", SCOPES)
-async def test_a_record_is_found_by_no_text_that_fewer_may_see(
-    store: RecordStore, scope: str, beside: str
-) -> None:
+async def test_a_record_is_found_by_no_text_that_fewer_may_see(store: RecordStore, scope: str, beside: str) -> None:
     first, second = turn(1, "the codename", scope=scope), turn(2, "is bluefin", scope=beside)
     await store.commit(batch(first, second))
     assert await found(store, "bluefin") == heard(scope, beside)
@@ -370,12 +350,8 @@ async def test_a_purged_turn_is_not_heard_any_more(store: RecordStore) -> None:
     assert await store.find_faults() == []
 
 
-async def test_a_turn_below_a_parent_is_found_by_its_name_and_by_its_neighbours(
-    store: RecordStore,
-) -> None:
-    await store.commit(
-        batch(entity("Ada"), turn(1, "where", parent="Ada"), turn(2, "kitchen", parent="Ada"))
-    )
+async def test_a_turn_below_a_parent_is_found_by_its_name_and_by_its_neighbours(store: RecordStore) -> None:
+    await store.commit(batch(entity("Ada"), turn(1, "where", parent="Ada"), turn(2, "kitchen", parent="Ada")))
     assert await found(store, "kitchen") == {"turn 1", "turn 2"}
     await store.commit(batch(Update("Ada", {"name": "Lovelace"}, 1)))
     assert await found(store, "lovelace") == {"Ada", "turn 1", "turn 2"}
@@ -391,14 +367,9 @@ async def test_a_whole_conversation_in_one_batch_knows_its_neighbours(store: Rec
 
 
 @pytest.mark.parametrize("order", ["age", "newest"])
-async def test_records_of_several_kinds_come_in_one_order_page_by_page(
-    store: RecordStore, order: Any
-) -> None:
+async def test_records_of_several_kinds_come_in_one_order_page_by_page(store: RecordStore, order: Any) -> None:
     kinds = ("turn", "code", "turn", "symbol", "code", "turn", "code", "turn")
-    records = [
-        Record(f"r{number}", kind, DAY_ONE, DAY_ONE, text=f"text {number}")
-        for number, kind in enumerate(kinds)
-    ]
+    records = [Record(f"r{number}", kind, DAY_ONE, DAY_ONE, text=f"text {number}") for number, kind in enumerate(kinds)]
     await store.commit(batch(*records))
     expected = [record for record in records if record.kind != "symbol"]
     if order == "newest":
@@ -406,32 +377,21 @@ async def test_records_of_several_kinds_come_in_one_order_page_by_page(
     where = RecordFilter(kinds=("turn", "code", "turn"))
     for size in (1, 2, 3, 100):
         found: list[Record] = []
-        while page := await store.scan(
-            where, order=order, after=found[-1].id if found else None, limit=size
-        ):
+        while page := await store.scan(where, order=order, after=found[-1].id if found else None, limit=size):
             assert len(page) <= size
             found += page
         assert found == expected
     assert await store.scan(where, order=order, limit=0) == []
 
 
-async def test_of_a_long_text_beside_it_a_record_hears_the_part_that_is_near(
-    store: RecordStore,
-) -> None:
+async def test_of_a_long_text_beside_it_a_record_hears_the_part_that_is_near(store: RecordStore) -> None:
     filling = "filling " * CONTEXT_CHARACTERS
     turns = [
         Record(f"t{place}", "turn", DAY_ONE, DAY_ONE, text=text, session="s", position=place)
-        for place, text in enumerate(
-            (f"faraway {filling} nearby", "between them", f"following {filling} distant")
-        )
+        for place, text in enumerate((f"faraway {filling} nearby", "between them", f"following {filling} distant"))
     ]
     await store.commit(batch(*turns))
-    for word, heard_by_between in (
-        ("nearby", True),
-        ("following", True),
-        ("faraway", False),
-        ("distant", False),
-    ):
+    for word, heard_by_between in (("nearby", True), ("following", True), ("faraway", False), ("distant", False)):
         words = parse_query(word).build_any_query()
         assert words is not None
         found = await store.match(words, RecordFilter(), Weights(), 10)

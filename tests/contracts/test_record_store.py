@@ -51,13 +51,7 @@ async def state(store: RecordStore) -> list[Any]:
     """All that can be read from a store."""
     records = await store.scan(EVERYTHING)
     links = await store.get_links(KNOWN_LINKS, include_deleted=True)
-    return [
-        records,
-        links,
-        await store.count_live(),
-        await store.read_changes(),
-        await store.get_revision(),
-    ]
+    return [records, links, await store.count_live(), await store.read_changes(), await store.get_revision()]
 
 
 async def family(store: RecordStore) -> None:
@@ -108,9 +102,7 @@ async def test_an_insert_begins_a_life(store: RecordStore) -> None:
     assert [(r.version, r.deleted_at) for r in await store.get(["a"])] == [(1, None)]
 
 
-async def test_what_the_caller_does_to_its_own_facets_later_does_not_reach_the_store(
-    store: RecordStore,
-) -> None:
+async def test_what_the_caller_does_to_its_own_facets_later_does_not_reach_the_store(store: RecordStore) -> None:
     facets: dict[str, Any] = {"tags": ["first"]}
     await store.commit(batch(entity("a", facets=facets)))
     facets["tags"].append("second")
@@ -119,16 +111,9 @@ async def test_what_the_caller_does_to_its_own_facets_later_does_not_reach_the_s
 
 @pytest.mark.smoke
 async def test_a_commit_answers_with_the_change_that_the_log_has(store: RecordStore) -> None:
-    change = await store.commit(
-        Batch(batch(entity("a"), note("a", "n")).steps, DAY_TWO, "create", "client", None)
-    )
+    change = await store.commit(Batch(batch(entity("a"), note("a", "n")).steps, DAY_TWO, "create", "client", None))
     assert change == Change(
-        1,
-        DAY_TWO,
-        "create",
-        "client",
-        None,
-        (Edit("insert", "record", "a"), Edit("insert", "record", "n")),
+        1, DAY_TWO, "create", "client", None, (Edit("insert", "record", "a"), Edit("insert", "record", "n"))
     )
     assert await store.read_changes() == [change]
 
@@ -163,9 +148,7 @@ async def test_names_are_unique_among_live_siblings(store: RecordStore) -> None:
     ],
     ids=["another kind", "another variant", "another parent", "no key"],
 )
-async def test_one_name_may_stand_twice_when_they_differ_in(
-    store: RecordStore, other: Record
-) -> None:
+async def test_one_name_may_stand_twice_when_they_differ_in(store: RecordStore, other: Record) -> None:
     await store.commit(batch(entity("box"), entity("Ada")))
     await store.commit(batch(other))
     assert [r.id for r in await store.get(["Ada", "other"])] == ["Ada", "other"]
@@ -223,9 +206,7 @@ async def test_a_batch_that_does_not_fit_changes_nothing_at_all(
     store: RecordStore, step: Step | Record | RecordLink
 ) -> None:
     await family(store)
-    await store.commit(
-        batch(entity("Deleted"), note("Deleted", "note of Deleted"), link("Deleted", "owns", "Ada"))
-    )
+    await store.commit(batch(entity("Deleted"), note("Deleted", "note of Deleted"), link("Deleted", "owns", "Ada")))
     await store.commit(batch(Delete(record_ref("Deleted"))))
     before = await state(store)
     with pytest.raises(Conflict):
@@ -245,9 +226,7 @@ async def test_a_batch_that_does_not_fit_changes_nothing_at_all(
     assert await store.find_faults() == []
 
 
-async def test_an_update_of_what_may_not_be_amended_is_a_mistake_and_changes_nothing(
-    store: RecordStore,
-) -> None:
+async def test_an_update_of_what_may_not_be_amended_is_a_mistake_and_changes_nothing(store: RecordStore) -> None:
     await family(store)
     before = await state(store)
     with pytest.raises(ValueError):
@@ -276,9 +255,7 @@ async def test_an_update_that_alters_nothing_leaves_no_change(store: RecordStore
 
 async def test_two_updates_of_one_batch_follow_each_other(store: RecordStore) -> None:
     await store.commit(batch(entity("Ada", text="one")))
-    await store.commit(
-        batch(Update("Ada", {"text": "two"}, 1), Update("Ada", {"text": "three"}, 2))
-    )
+    await store.commit(batch(Update("Ada", {"text": "two"}, 1), Update("Ada", {"text": "three"}, 2)))
     assert [(r.text, r.version) for r in await store.get(["Ada"])] == [("three", 3)]
 
 
@@ -301,15 +278,10 @@ async def test_deleting_a_record_takes_its_children_and_links_with_it(store: Rec
     assert gone.deleted_at == DAY_TWO
 
 
-async def test_a_deletion_reaches_grandchildren_and_lists_the_deepest_first(
-    store: RecordStore,
-) -> None:
+async def test_a_deletion_reaches_grandchildren_and_lists_the_deepest_first(store: RecordStore) -> None:
     await store.commit(
         batch(
-            entity("top"),
-            entity("middle", parent="top"),
-            entity("low", parent="middle"),
-            entity("other", parent="top"),
+            entity("top"), entity("middle", parent="top"), entity("low", parent="middle"), entity("other", parent="top")
         )
     )
     change = await store.commit(batch(Delete(record_ref("top"))))
@@ -343,9 +315,7 @@ async def test_a_restore_is_for_one_thing_alone(store: RecordStore) -> None:
 
 
 @pytest.mark.smoke
-async def test_restoring_all_that_a_deletion_took_gives_the_state_before(
-    store: RecordStore,
-) -> None:
+async def test_restoring_all_that_a_deletion_took_gives_the_state_before(store: RecordStore) -> None:
     await family(store)
     records, links = await store.scan(RecordFilter()), await store.find_links(["Ada"])
     change = await store.commit(batch(Delete(record_ref("Ada"))))
@@ -378,16 +348,10 @@ async def test_a_restored_link_finds_its_place_taken(store: RecordStore) -> None
 
 @pytest.mark.parametrize(
     "step",
-    [
-        note("Ada", "another"),
-        Delete(record_ref("lived in London")),
-        Restore(record_ref("forgotten")),
-    ],
+    [note("Ada", "another"), Delete(record_ref("lived in London")), Restore(record_ref("forgotten"))],
     ids=["insert", "delete", "restore"],
 )
-async def test_a_parent_is_as_new_as_the_last_change_to_its_children(
-    store: RecordStore, step: Step | Record
-) -> None:
+async def test_a_parent_is_as_new_as_the_last_change_to_its_children(store: RecordStore, step: Step | Record) -> None:
     await family(store)
     await store.commit(batch(note("Ada", "forgotten")))
     await store.commit(batch(Delete(record_ref("forgotten"))))
@@ -461,9 +425,7 @@ async def test_a_scan_by_name_pages_through_all_that_have_one(store: RecordStore
 
 
 @pytest.mark.parametrize("order", ["age", "newest"])
-async def test_a_scan_by_age_pages_through_all_that_are_meant(
-    store: RecordStore, order: Order
-) -> None:
+async def test_a_scan_by_age_pages_through_all_that_are_meant(store: RecordStore, order: Order) -> None:
     names = [f"r{number}" for number in range(7)]
     await store.commit(batch(*map(entity, names), entity("Ada"), note("Ada", "not meant")))
     await store.commit(batch(Delete(record_ref("r3"))))
@@ -502,9 +464,7 @@ async def test_a_scan_by_age_pages_through_all_that_are_meant(
         ("nothing of this", set()),
     ],
 )
-async def test_words_find_what_is_asked_for(
-    store: RecordStore, query: str, expected: set[str]
-) -> None:
+async def test_words_find_what_is_asked_for(store: RecordStore, query: str, expected: set[str]) -> None:
     await store.commit(
         batch(
             entity("box"),
@@ -523,9 +483,7 @@ async def test_any_word_is_enough_where_any_is_asked(store: RecordStore) -> None
     assert await found_any(store, "four") == set()
 
 
-async def test_words_of_one_query_may_be_in_different_parts_of_a_record(
-    store: RecordStore,
-) -> None:
+async def test_words_of_one_query_may_be_in_different_parts_of_a_record(store: RecordStore) -> None:
     await store.commit(batch(entity("Kettle", type="device", text="boils water")))
     assert await found(store, "kettle device water") == ["Kettle"]
 
@@ -542,28 +500,18 @@ async def test_a_name_counts_more_than_a_text(store: RecordStore) -> None:
     assert await found(store, "box") == ["Box", "Kettle"]
 
 
-async def test_the_better_match_has_the_higher_score_and_names_its_parent(
-    store: RecordStore,
-) -> None:
+async def test_the_better_match_has_the_higher_score_and_names_its_parent(store: RecordStore) -> None:
     await store.commit(batch(entity("Kettle"), entity("Cup"), note("Cup", "like a kettle")))
     matches = await store.match(everything_asked_for("kettle"), RecordFilter(), Weights(), 10)
-    assert [(match.id, match.parent) for match in matches] == [
-        ("Kettle", None),
-        ("like a kettle", "Cup"),
-    ]
+    assert [(match.id, match.parent) for match in matches] == [("Kettle", None), ("like a kettle", "Cup")]
     assert matches[0].score > matches[1].score > 0
-    assert (
-        await store.match(everything_asked_for("kettle"), RecordFilter(), Weights(), 1)
-        == matches[:1]
-    )
+    assert await store.match(everything_asked_for("kettle"), RecordFilter(), Weights(), 1) == matches[:1]
 
 
 async def test_a_part_that_counts_nothing_still_matches(store: RecordStore) -> None:
     await family(store)
     weights = Weights(name=1.0, text=1.0, context=0.0)
-    matches = await store.match(
-        everything_asked_for("grace"), RecordFilter(kinds=("observation",)), weights, 10
-    )
+    matches = await store.match(everything_asked_for("grace"), RecordFilter(kinds=("observation",)), weights, 10)
     assert [match.id for match in matches] == ["built a compiler"]
 
 
@@ -574,31 +522,18 @@ async def test_a_child_is_found_by_the_name_of_its_parent(store: RecordStore) ->
     assert (await found(store, "Grace"))[0] == "Grace"
 
 
-async def test_renaming_a_parent_renames_what_its_children_are_found_by(
-    store: RecordStore,
-) -> None:
+async def test_renaming_a_parent_renames_what_its_children_are_found_by(store: RecordStore) -> None:
     await family(store)
     await store.commit(batch(Delete(record_ref("lived in London"))))
     await store.commit(batch(Update("Ada", {"name": "Lovelace", "name_key": "lovelace"}, 1)))
     await store.commit(batch(Restore(record_ref("lived in London"))))
-    assert set(await found(store, "Lovelace")) == {
-        "Ada",
-        "wrote the first program",
-        "lived in London",
-    }
+    assert set(await found(store, "Lovelace")) == {"Ada", "wrote the first program", "lived in London"}
     assert await found(store, "Ada") == []
 
 
-async def test_a_child_of_a_parent_renamed_in_the_same_batch_has_the_new_name(
-    store: RecordStore,
-) -> None:
+async def test_a_child_of_a_parent_renamed_in_the_same_batch_has_the_new_name(store: RecordStore) -> None:
     await store.commit(
-        batch(
-            entity("Ada"),
-            note("Ada", "before"),
-            Update("Ada", {"name": "Lovelace"}, 1),
-            note("Ada", "after"),
-        )
+        batch(entity("Ada"), note("Ada", "before"), Update("Ada", {"name": "Lovelace"}, 1), note("Ada", "after"))
     )
     assert set(await found(store, "Lovelace")) == {"Ada", "before", "after"}
     assert await found(store, "Ada") == []
@@ -627,9 +562,7 @@ async def test_a_search_keeps_to_what_is_meant(store: RecordStore) -> None:
     await family(store)
     for search in (found, containing):
         assert await search(store, "grace", RecordFilter(kinds=("memory",))) == []
-        assert await search(store, "compiler", RecordFilter(parents=("Grace",))) == [
-            "built a compiler"
-        ]
+        assert await search(store, "compiler", RecordFilter(parents=("Grace",))) == ["built a compiler"]
         assert await search(store, "compiler", RecordFilter(parents=("Ada",))) == []
         assert await search(store, "compiler", RecordFilter(ids=("Ada",))) == []
         assert await search(store, "grace", RecordFilter(name_keys=("grace",))) == ["Grace"]
@@ -679,9 +612,7 @@ async def test_a_part_of_a_text_is_found_as_it_is_written_whatever_its_case(
 
 @pytest.mark.smoke
 async def test_a_name_that_contains_the_text_comes_first(store: RecordStore) -> None:
-    await store.commit(
-        batch(entity("Cup", text="beside the kettle"), entity("Kettle"), note("Cup", "a kettle"))
-    )
+    await store.commit(batch(entity("Cup", text="beside the kettle"), entity("Kettle"), note("Cup", "a kettle")))
     matches = await store.match_text("kettle", RecordFilter(), 10)
     assert [match.id for match in matches] == ["Kettle", "Cup", "a kettle"]
     assert [match.parent for match in matches] == [None, None, "Cup"]
@@ -768,9 +699,7 @@ async def test_history_is_every_edit_of_one_thing(store: RecordStore) -> None:
     assert [seq for seq, _ in await store.read_history([link_ref("a to b")])] == [1, 3]
 
 
-async def test_the_history_of_several_things_is_in_the_order_of_the_log(
-    store: RecordStore,
-) -> None:
+async def test_the_history_of_several_things_is_in_the_order_of_the_log(store: RecordStore) -> None:
     await store.commit(batch(entity("a"), entity("b"), link("a", "to", "b", id="a")))
     await store.commit(batch(Update("b", {"text": "new"}, 1)))
     await store.commit(batch(Delete(record_ref("a"))))
@@ -819,9 +748,7 @@ async def test_a_purged_link_leaves_its_ends(store: RecordStore) -> None:
 
 
 async def test_links_are_found_by_their_verbs_live_or_deleted(store: RecordStore) -> None:
-    await store.commit(
-        batch(entity("a"), entity("b"), link("a", "ÄHNELT", "b"), link("b", "knows", "a"))
-    )
+    await store.commit(batch(entity("a"), entity("b"), link("a", "ÄHNELT", "b"), link("b", "knows", "a")))
     await store.commit(batch(Delete(link_ref("a ÄHNELT b"))))
 
     async def verbs(deleted: bool | None, *text: str) -> list[str]:
@@ -870,9 +797,7 @@ async def test_what_was_purged_can_be_made_anew(store: RecordStore) -> None:
 
 
 async def family_of_ada_again(store: RecordStore) -> None:
-    await store.commit(
-        batch(entity("Ada"), note("Ada", "lived in London"), link("Ada", "knows", "Grace"))
-    )
+    await store.commit(batch(entity("Ada"), note("Ada", "lived in London"), link("Ada", "knows", "Grace")))
 
 
 async def test_purging_nothing_leaves_no_trace(store: RecordStore) -> None:
@@ -894,9 +819,7 @@ async def test_purging_nothing_leaves_no_trace(store: RecordStore) -> None:
     ],
     ids=["insert", "update", "delete", "delete a link", "purge"],
 )
-async def test_the_revision_differs_after_a_commit(
-    store: RecordStore, commit: Callable[[RecordStore], Any]
-) -> None:
+async def test_the_revision_differs_after_a_commit(store: RecordStore, commit: Callable[[RecordStore], Any]) -> None:
     await family(store)
     before = await store.get_revision()
     assert await store.get_revision() == before
@@ -921,9 +844,7 @@ async def test_a_record_of_many_facets_and_a_long_text_is_kept_whole(store: Reco
     assert await store.get(["big"]) == [record]
 
 
-async def test_of_what_is_derived_no_old_value_and_no_deleted_text_is_kept(
-    store: RecordStore,
-) -> None:
+async def test_of_what_is_derived_no_old_value_and_no_deleted_text_is_kept(store: RecordStore) -> None:
     await store.commit(batch(entity("a"), note("a", "secret words", id="n")))
     [kept] = await store.get(["n"])
     changed = Update("n", {"text": "other words"}, kept.version)
@@ -932,10 +853,7 @@ async def test_of_what_is_derived_no_old_value_and_no_deleted_text_is_kept(
     assert await found(store, "other") == ["n"]
     await store.commit(Batch((Delete(record_ref("a")),), DAY_TWO, "index", derived=True))
     gone = await store.get(["a", "n"], include_deleted=True)
-    assert [(record.name, record.text, dict(record.facets)) for record in gone] == [
-        (None, "", {}),
-        (None, "", {}),
-    ]
+    assert [(record.name, record.text, dict(record.facets)) for record in gone] == [(None, "", {}), (None, "", {})]
     told = [edit.before for change in await store.read_changes() for edit in change.edits]
     assert "words" not in str(told)
     assert await found(store, "words") == []

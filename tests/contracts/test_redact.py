@@ -90,10 +90,7 @@ async def test_what_a_record_holds_and_held_is_rewritten(store: RecordStore) -> 
     (record,) = await store.get(["is"])
     assert (record.text, record.tags, record.facets) == ("still ***", ("***",), {"why": "***"})
     history = await store.read_history([record_ref("is"), record_ref("was")])
-    assert [edit.before for _, edit in history if edit.before] == [
-        {"text": "is ***"},
-        {"text": "was ***"},
-    ]
+    assert [edit.before for _, edit in history if edit.before] == [{"text": "is ***"}, {"text": "was ***"}]
     assert await store.find_faults() == []
 
 
@@ -122,15 +119,10 @@ async def test_words_around_a_redacted_text_do_not_keep_it(store: RecordStore) -
     assert await found(store, SECRET) == []
 
 
-async def test_a_redacted_record_is_a_newer_version_and_waits_for_its_vector(
-    store: RecordStore,
-) -> None:
+async def test_a_redacted_record_is_a_newer_version_and_waits_for_its_vector(store: RecordStore) -> None:
     await filled(store)
     before = {record.id: record for record in await store.scan(RecordFilter())}
-    items = [
-        RecordVector(record.id, record.version, np.eye(4, dtype=np.float32)[0])
-        for record in before.values()
-    ]
+    items = [RecordVector(record.id, record.version, np.eye(4, dtype=np.float32)[0]) for record in before.values()]
     await store.put_vectors(MODEL, items)
     await store.redact(refs(*before), clean)
     after = {record.id: record for record in await store.scan(RecordFilter())}
@@ -169,9 +161,7 @@ async def test_links_that_would_become_one_are_refused(store: RecordStore) -> No
 
 
 @pytest.mark.parametrize("values", [{"session": "t"}, {"position": 9}])
-async def test_a_record_that_is_moved_is_not_heard_where_it_stood(
-    store: RecordStore, values: dict[str, Any]
-) -> None:
+async def test_a_record_that_is_moved_is_not_heard_where_it_stood(store: RecordStore, values: dict[str, Any]) -> None:
     await store.commit(
         batch(
             memory("the bluefin turn", id="one", session="s", position=1),
@@ -218,9 +208,7 @@ async def on_disk(tmp_path: Path, clock: Callable[[], int]) -> AsyncIterator[Lib
     await library.close()
 
 
-async def test_no_byte_of_what_was_redacted_stays_on_the_disk(
-    on_disk: Library, tmp_path: Path
-) -> None:
+async def test_no_byte_of_what_was_redacted_stays_on_the_disk(on_disk: Library, tmp_path: Path) -> None:
     await on_disk.create("project", "")
     _, store = await on_disk.open("project")
     await filled(store)

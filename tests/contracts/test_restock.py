@@ -40,12 +40,8 @@ async def fill(store: RecordStore) -> None:
             client="editor",
         )
     )
-    await store.put_vectors(
-        "one", [RecordVector("red blue", 1, axis(0)), RecordVector("Bob", 1, axis(1))]
-    )
-    await store.put_vectors(
-        "two", [RecordVector("parser", 1, axis(2)), RecordVector("Größe", 1, axis(3))]
-    )
+    await store.put_vectors("one", [RecordVector("red blue", 1, axis(0)), RecordVector("Bob", 1, axis(1))])
+    await store.put_vectors("two", [RecordVector("parser", 1, axis(2)), RecordVector("Größe", 1, axis(3))])
     await store.commit(batch(Update("Bob", {"tags": ("x",), "scope": "user"}, 1), at=LATER))
     renaming = await store.commit(batch(Update("Ada", {"name": "Ada L.", "name_key": "l"}, 1)))
     await store.commit(batch(*await plan_undo(store, renaming), undoes=renaming.seq, tool="undo"))
@@ -62,9 +58,7 @@ async def fill(store: RecordStore) -> None:
 
 
 @pytest.mark.parametrize("page", [1, 2, 5, ALL])
-async def test_a_copy_answers_everything_as_the_original_does(
-    store: RecordStore, copy: RecordStore, page: int
-) -> None:
+async def test_a_copy_answers_everything_as_the_original_does(store: RecordStore, copy: RecordStore, page: int) -> None:
     await fill(store)
     await copy_all(store, copy, page)
     assert await everything(copy) == await everything(store)
@@ -81,9 +75,7 @@ async def test_a_copy_may_be_made_again_and_again(store: RecordStore, copy: Reco
     assert await everything(copy) == once
 
 
-async def test_all_at_once_is_as_good_as_page_by_page(
-    store: RecordStore, copy: RecordStore
-) -> None:
+async def test_all_at_once_is_as_good_as_page_by_page(store: RecordStore, copy: RecordStore) -> None:
     await fill(store)
     records = await store.scan(RecordFilter(deleted=None))
     await copy.replicate(
@@ -98,9 +90,7 @@ async def test_all_at_once_is_as_good_as_page_by_page(
     assert await everything(copy) == await everything(store)
 
 
-async def test_life_goes_on_in_a_copy_as_in_the_original(
-    store: RecordStore, copy: RecordStore
-) -> None:
+async def test_life_goes_on_in_a_copy_as_in_the_original(store: RecordStore, copy: RecordStore) -> None:
     await fill(store)
     await copy_all(store, copy, 4)
     for each in (store, copy):
@@ -138,9 +128,7 @@ async def test_the_stamp_is_another_one_afterwards(store: RecordStore) -> None:
     assert len(set(stamps)) == len(stamps)
 
 
-async def test_what_others_hold_in_their_hands_sees_it_too(
-    library: Library, store: RecordStore
-) -> None:
+async def test_what_others_hold_in_their_hands_sees_it_too(library: Library, store: RecordStore) -> None:
     await store.commit(batch(entity("Ada", text="red")))
     _, other = await library.open("project")
     assert await found(other, "red") == {("Ada", None)}
@@ -153,14 +141,9 @@ async def test_what_others_hold_in_their_hands_sees_it_too(
 async def test_what_is_new_is_younger_and_what_is_known_keeps_its_age(store: RecordStore) -> None:
     await store.commit(batch(entity("Ada"), entity("Bob")))
     old = entity("Una", created_at=1, updated_at=1)
-    await store.replicate(
-        StorePage(records=[old, entity("Bob", text="new", version=2), entity("Ida")])
-    )
+    await store.replicate(StorePage(records=[old, entity("Bob", text="new", version=2), entity("Ida")]))
     assert [r.id for r in await store.scan(RecordFilter())] == ["Ada", "Bob", "Una", "Ida"]
-    assert [r.id for r in await store.scan(RecordFilter(), order="newest", after="Una")] == [
-        "Bob",
-        "Ada",
-    ]
+    assert [r.id for r in await store.scan(RecordFilter(), order="newest", after="Una")] == ["Bob", "Ada"]
     assert [(r.created_at, r.updated_at) for r in await store.get(["Una"])] == [(1, 1)]
 
 
@@ -220,11 +203,7 @@ async def test_a_name_may_pass_to_another_when_its_holder_goes(store: RecordStor
     [ada] = await store.get(["Ada"])
     await store.replicate(
         StorePage(
-            records=[
-                entity("Ada", id="new Ada"),
-                replace(ada, deleted_at=LATER),
-                entity("Bob", id="new Bob"),
-            ],
+            records=[entity("Ada", id="new Ada"), replace(ada, deleted_at=LATER), entity("Bob", id="new Bob")],
             gone=[record_ref("Bob")],
         )
     )
@@ -237,9 +216,7 @@ async def test_what_links_say_may_be_traded(store: RecordStore) -> None:
     traded = [link("Ada", "is", "Bob", id="1"), link("Ada", "knows", "Bob", id="2")]
     await store.replicate(StorePage(links=traded))
     assert await store.find_links(["Ada"]) == traded
-    await store.replicate(
-        StorePage(links=[replace(traded[0], deleted_at=LATER), link("Ada", "is", "Bob", id="3")])
-    )
+    await store.replicate(StorePage(links=[replace(traded[0], deleted_at=LATER), link("Ada", "is", "Bob", id="3")]))
     assert [x.id for x in await store.find_links(["Ada"])] == ["2", "3"]
 
 
@@ -263,9 +240,7 @@ async def test_what_was_purged_elsewhere_leaves_no_trace(store: RecordStore) -> 
 async def test_a_text_that_changed_is_found_by_its_own_words(store: RecordStore) -> None:
     await fill(store)
     [told] = await store.get(["red blue"])
-    await store.replicate(
-        StorePage(records=[replace(told, text="Größe", version=told.version + 1)])
-    )
+    await store.replicate(StorePage(records=[replace(told, text="Größe", version=told.version + 1)]))
     assert ("red blue", "Ada") in await found(store, "größe")
     assert ("red blue", "Ada") not in await found(store, "blue")
 
@@ -274,18 +249,11 @@ async def test_those_who_hear_of_it_are_found_by_it_too(store: RecordStore) -> N
     said = [memory(f"turn {n}", session="s", position=n) for n in (1, 2, 3)]
     await store.commit(batch(entity("Ada"), note("Ada", "told"), *said))
     await store.replicate(
-        StorePage(
-            records=[
-                entity("parser", id="Ada", version=2),
-                replace(said[1], text="blue", version=2),
-            ]
-        )
+        StorePage(records=[entity("parser", id="Ada", version=2), replace(said[1], text="blue", version=2)])
     )
     assert await found(store, "parser") == {("Ada", None), ("told", "Ada")}
     assert {i for i, _ in await found(store, "blue")} == {"turn 1", "turn 2", "turn 3"}
-    await store.replicate(
-        StorePage(records=[replace(said[1], text="blue", version=3, deleted_at=9)])
-    )
+    await store.replicate(StorePage(records=[replace(said[1], text="blue", version=3, deleted_at=9)]))
     assert await found(store, "blue") == set()
 
 
@@ -304,10 +272,7 @@ async def test_a_vector_goes_with_the_words_it_was_made_of(store: RecordStore) -
         )
     )
     kept = await store.get_vectors("one", ["a", "b", "c"])
-    assert {i: list(vector) for i, vector in kept.items()} == {
-        "b": list(axis(1)),
-        "c": list(axis(7)),
-    }
+    assert {i: list(vector) for i, vector in kept.items()} == {"b": list(axis(1)), "c": list(axis(7))}
     assert [r.id for r in await store.find_unembedded("one", ("memory",), 9)] == ["a"]
 
 
@@ -358,12 +323,7 @@ async def test_what_the_log_has_from_a_number_on_goes(store: RecordStore) -> Non
         await store.commit(batch(entity(name)))
     there = change(3, "Una")
     await store.replicate(
-        StorePage(
-            records=[entity("Una")],
-            gone=[record_ref("Eve"), record_ref("Kim")],
-            changes=[there],
-            log_from=3,
-        )
+        StorePage(records=[entity("Una")], gone=[record_ref("Eve"), record_ref("Kim")], changes=[there], log_from=3)
     )
     assert [c.seq for c in await store.read_changes()] == [1, 2, 3]
     assert await store.read_changes(after=2) == [there]
@@ -401,18 +361,9 @@ async def test_the_key_of_a_change_that_went_is_free(store: RecordStore) -> None
         StorePage(records=[entity("Una")], links=[link("Una", "knows", "nobody")]),
         StorePage(links=[link("Ada", "knows", "Eve")], gone=[record_ref("Eve")]),
     ],
-    ids=[
-        "name of another",
-        "name twice",
-        "link twice",
-        "child of nobody",
-        "link to nobody",
-        "link to what goes",
-    ],
+    ids=["name of another", "name twice", "link twice", "child of nobody", "link to nobody", "link to what goes"],
 )
-async def test_what_cannot_stand_together_is_refused_and_changes_nothing(
-    store: RecordStore, stock: StorePage
-) -> None:
+async def test_what_cannot_stand_together_is_refused_and_changes_nothing(store: RecordStore, stock: StorePage) -> None:
     await fill(store)
     before, stamp = await everything(store), await store.get_stamp()
     with pytest.raises(Conflict):

@@ -9,17 +9,7 @@ from hypothesis import strategies as st
 
 from everkept.core.answers import StorePage
 from everkept.core.ports import Library, RecordStore, RecordVector
-from everkept.core.records import (
-    Delete,
-    Insert,
-    Record,
-    RecordFilter,
-    RecordLink,
-    Ref,
-    Restore,
-    Step,
-    Update,
-)
+from everkept.core.records import Delete, Insert, Record, RecordFilter, RecordLink, Ref, Restore, Step, Update
 from everkept.engines.memory.store import MemoryStore
 from everkept.errors import Conflict
 from examples import examples
@@ -50,11 +40,7 @@ VALUES = st.fixed_dictionaries(
     },
 ).map(lambda drawn: drawn | {"name_key": drawn.get("name")})
 WISHES = st.builds(
-    Wish,
-    st.sampled_from(["record", "record", "record", *DOINGS]),
-    st.integers(0, 9),
-    st.integers(0, 9),
-    VALUES,
+    Wish, st.sampled_from(["record", "record", "record", *DOINGS]), st.integers(0, 9), st.integers(0, 9), VALUES
 )
 SEVERAL = st.lists(WISHES, max_size=12)
 WITHOUT_PURGE = st.lists(WISHES.filter(lambda wish: wish.make != "purge"), max_size=12)
@@ -71,9 +57,7 @@ async def grant(store: RecordStore, wishes: Sequence[Wish], prefix: str) -> None
         await _grant(store, at, wish, records, f"{prefix}{number}")
 
 
-async def _grant(
-    store: RecordStore, at: int, wish: Wish, records: Sequence[Record], new: str
-) -> None:
+async def _grant(store: RecordStore, at: int, wish: Wish, records: Sequence[Record], new: str) -> None:
     first, second = (records[which % len(records)] for which in (wish.first, wish.second))
     links = await store.scan_links(deleted=None)
     router: Record | RecordLink = links[0] if links and wish.second > 5 else first
@@ -89,9 +73,7 @@ async def _grant(
         case "purge":
             await store.purge([router.ref])
         case "embed":
-            vectors = (
-                [RecordVector(first.id, first.version, axis(wish.second))] if first.text else []
-            )
+            vectors = [RecordVector(first.id, first.version, axis(wish.second))] if first.text else []
             await store.put_vectors("one" if wish.second % 2 else "two", vectors)
         case _:
             await store.note_accesses({first.id: 1}, DAY_ONE + wish.second)
@@ -122,9 +104,7 @@ async def bring_up_to_date(source: RecordStore, target: RecordStore, base: int) 
     own = await target.read_changes(after=base, limit=ALL)
     refs = {Ref(e.subject, e.id) for c in (*changes, *own) for e in c.edits if e.id is not None}
     # What something belongs to is touched with it, and no edit says so.
-    refs |= {
-        Ref("record", r.parent) for s in (source, target) for r in await _among(s, refs) if r.parent
-    }
+    refs |= {Ref("record", r.parent) for s in (source, target) for r in await _among(s, refs) if r.parent}
     records = await _among(source, refs)
     links = [x for x in await source.scan_links(deleted=None) if x.ref in refs]
     there = {record.ref for record in records} | {link.ref for link in links}

@@ -22,9 +22,7 @@ def embedded(record_id: str, version: int = 1) -> RecordVector:
 
 @pytest.fixture
 async def filled(store: RecordStore) -> RecordStore:
-    await store.commit(
-        batch(entity("Ada", text="wrote"), entity("Bob"), note("Ada", "born in London"))
-    )
+    await store.commit(batch(entity("Ada", text="wrote"), entity("Bob"), note("Ada", "born in London")))
     await store.commit(batch(link("Ada", "knows", "Bob")))
     await store.put_vectors(MODEL, [embedded("Ada")])
     return store
@@ -77,9 +75,7 @@ async def test_every_vector_that_comes_makes_the_second_number_grow(filled: Reco
 
 
 @pytest.mark.parametrize("change", ["update", "purge", "redact", "derived delete"])
-async def test_every_vector_that_goes_makes_the_second_number_grow(
-    filled: RecordStore, change: str
-) -> None:
+async def test_every_vector_that_goes_makes_the_second_number_grow(filled: RecordStore, change: str) -> None:
     _, vectors = await filled.get_stamp()
     if change == "update":
         await filled.commit(batch(Update("Ada", {"text": "another"}, 1)))

@@ -38,11 +38,7 @@ async def graph(store: RecordStore) -> RecordStore:
             link("Ada", "about", "m"),
         )
     )
-    await store.commit(
-        batch(
-            Delete(record_ref("Gone")), Delete(record_ref("gone")), Delete(link_ref("Ada knew Cid"))
-        )
-    )
+    await store.commit(batch(Delete(record_ref("Gone")), Delete(record_ref("gone")), Delete(link_ref("Ada knew Cid"))))
     return store
 
 
@@ -58,11 +54,7 @@ CID = ("Cid", list[str]())
 @pytest.mark.parametrize(
     ("wanted", "nodes", "edges"),
     [
-        (
-            Selection(*KINDS),
-            [CID, ADA, BOB, CAT],
-            ["Ada is Ada", "Cid knows Bob", "Ada knows Bob", "Bob knows Ada"],
-        ),
+        (Selection(*KINDS), [CID, ADA, BOB, CAT], ["Ada is Ada", "Cid knows Bob", "Ada knows Bob", "Bob knows Ada"]),
         (
             Selection(*KINDS, ids=["Bob", "none", "m", "Gone", "Ada", "Bob"], direction="out"),
             [BOB, ADA],
@@ -71,11 +63,7 @@ CID = ("Cid", list[str]())
         (Selection(*KINDS, ids=["Cid"]), [CID], ["Cid knows Bob"]),
         (Selection(*KINDS, ids=["ada (cat)"]), [CAT], []),
         (Selection(*KINDS, ids=[]), [], []),
-        (
-            Selection(*KINDS, order="name", limit=2, direction="out"),
-            [ADA, CAT],
-            ["Ada is Ada", "Ada knows Bob"],
-        ),
+        (Selection(*KINDS, order="name", limit=2, direction="out"), [ADA, CAT], ["Ada is Ada", "Ada knows Bob"]),
         (
             Selection(*KINDS, order="name", after=("ada", "cat"), limit=9),
             [BOB, CID],
@@ -87,10 +75,7 @@ CID = ("Cid", list[str]())
     ],
 )
 async def test_a_part_of_the_graph_has_what_belongs_to_it(
-    graph: RecordStore,
-    wanted: Selection,
-    nodes: list[tuple[str, list[str]]],
-    edges: list[str],
+    graph: RecordStore, wanted: Selection, nodes: list[tuple[str, list[str]]], edges: list[str]
 ) -> None:
     found = await graph.read_subgraph(wanted)
     assert told(found) == (nodes, edges)
@@ -103,18 +88,6 @@ async def test_a_node_and_an_edge_say_what_is_stored(graph: RecordStore) -> None
     assert found.nodes == [
         Node("ada (cat)", "Ada", "cat", "ada", "cat", {}, DAY_ONE, DAY_ONE, []),
         Node("Cid", "Cid", "thing", "cid", "", {"stub": True}, DAY_ONE, DAY_ONE, []),
-        Node(
-            "Bob",
-            "Bob",
-            "thing",
-            "bob",
-            "",
-            {},
-            DAY_ONE,
-            DAY_ONE,
-            [("reads", "reads", DAY_ONE)],
-        ),
+        Node("Bob", "Bob", "thing", "bob", "", {}, DAY_ONE, DAY_ONE, [("reads", "reads", DAY_ONE)]),
     ]
-    assert found.edges[-1] == Edge(
-        "Bob knows Ada", "Bob", "Bob", "knows", "Ada", "Ada", DAY_ONE + 9
-    )
+    assert found.edges[-1] == Edge("Bob knows Ada", "Bob", "Bob", "knows", "Ada", "Ada", DAY_ONE + 9)

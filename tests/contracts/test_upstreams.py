@@ -40,14 +40,8 @@ def upstream(scene: Scene) -> Upstream:
 
 
 @given(st.dictionaries(st.text(), VALUES, max_size=4))
-@settings(
-    max_examples=examples(30),
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-async def test_values_go_there_and_back_as_they_are(
-    upstream: Upstream, arguments: dict[str, Any]
-) -> None:
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+async def test_values_go_there_and_back_as_they_are(upstream: Upstream, arguments: dict[str, Any]) -> None:
     answer = await upstream.call("echo", arguments)
     assert repr(answer["structuredContent"]) == repr(arguments)  # 1, 1.0 and True are not the same
 

@@ -28,9 +28,7 @@ HOPS = st.builds(
     width=FEW,
     limit=FEW,
 )
-LINKS = st.lists(
-    st.tuples(IDS, IDS, st.integers(0, 2)), min_size=4, max_size=14, unique_by=lambda x: x[:2]
-)
+LINKS = st.lists(st.tuples(IDS, IDS, st.integers(0, 2)), min_size=4, max_size=14, unique_by=lambda x: x[:2])
 
 
 async def met(store: RecordStore, ids: Sequence[str], hops: Hops) -> list[list[str]]:
@@ -58,15 +56,8 @@ async def ring(store: RecordStore) -> RecordStore:
 @pytest.mark.smoke
 async def test_each_link_is_met_once_and_a_circle_ends_the_walk(ring: RecordStore) -> None:
     assert await met(ring, ["a"], Hops(1)) == [["a to c", "a to b", "d to a"]]
-    assert await met(ring, ["a"], Hops(9)) == [
-        ["a to c", "a to b", "d to a"],
-        ["b to c", "c to d", "m on b"],
-    ]
-    assert await met(ring, ["a"], Hops(9, "out")) == [
-        ["a to c", "a to b"],
-        ["b to c", "c to d"],
-        ["d to a"],
-    ]
+    assert await met(ring, ["a"], Hops(9)) == [["a to c", "a to b", "d to a"], ["b to c", "c to d", "m on b"]]
+    assert await met(ring, ["a"], Hops(9, "out")) == [["a to c", "a to b"], ["b to c", "c to d"], ["d to a"]]
     assert await met(ring, ["a", "a", "c"], Hops(1, "in")) == [["a to c", "b to c", "d to a"]]
 
 
@@ -80,15 +71,10 @@ async def test_a_walk_that_goes_nowhere_meets_nothing(ring: RecordStore) -> None
 async def test_only_links_that_go_out_from_the_kinds_are_followed(ring: RecordStore) -> None:
     assert await met(ring, ["m"], Hops(3, sources=("entity",))) == []
     assert await met(ring, ["m"], Hops(2, "out", sources=("memory",))) == [["m on b"]]
-    assert await met(ring, ["m"], Hops(2, "out", sources=("memory", "entity"))) == [
-        ["m on b"],
-        ["b to c"],
-    ]
+    assert await met(ring, ["m"], Hops(2, "out", sources=("memory", "entity"))) == [["m on b"], ["b to c"]]
 
 
-async def test_the_oldest_links_are_followed_and_lead_to_the_next_records(
-    ring: RecordStore,
-) -> None:
+async def test_the_oldest_links_are_followed_and_lead_to_the_next_records(ring: RecordStore) -> None:
     assert await met(ring, ["a"], Hops(2, limit=1)) == [["a to c"]]
     assert await met(ring, ["a"], Hops(2, "out", limit=1)) == [["a to c"], ["c to d"]]
     assert await met(ring, ["a"], Hops(2, "out", width=1)) == [["a to c", "a to b"], ["c to d"]]
@@ -150,15 +136,10 @@ async def test_any_walk_through_any_graph_is_the_same(
     name = f"graph {len(await library.list_projects())}"
     await library.create(name, "")
     _, store = await library.open(name)
-    links = [
-        replace(link(source, "to", target), created_at=DAY_ONE + day)
-        for source, target, day in drawn
-    ]
+    links = [replace(link(source, "to", target), created_at=DAY_ONE + day) for source, target, day in drawn]
     await store.commit(batch(*map(entity, ENTITIES), *map(memory, MEMORIES), *links))
     lost = [x.id for number, x in enumerate(links) if number in gone]
-    await store.commit(
-        batch(*(Delete(link_ref(i)) for i in lost), *(Delete(record_ref(i)) for i in dead))
-    )
+    await store.commit(batch(*(Delete(link_ref(i)) for i in lost), *(Delete(record_ref(i)) for i in dead)))
     live = [x for x in links if x.id not in lost and not dead & {x.source, x.target}]
     live.sort(key=lambda x: x.created_at)
     for ids, hops in walks:
@@ -205,22 +186,13 @@ async def test_what_links_to_a_record_is_counted_once(told: RecordStore) -> None
 
 async def test_only_the_newest_sources_are_told_with_all_their_links(told: RecordStore) -> None:
     assert await sources(told, ["a"], 1) == ({"a": 3}, ["m on a", "m of a"])
-    assert await sources(told, ["a", "b"], 2) == (
-        {"a": 3, "b": 1},
-        ["m on b", "m on a", "n on a", "m of a"],
-    )
+    assert await sources(told, ["a", "b"], 2) == ({"a": 3, "b": 1}, ["m on b", "m on a", "n on a", "m of a"])
     assert await sources(told, ["a"], 0) == ({"a": 3}, [])
 
 
 async def test_sources_that_do_not_fit_are_not_counted(told: RecordStore) -> None:
-    assert await sources(told, ["a"], visible_to="two") == (
-        {"a": 2},
-        ["m on a", "n on a", "m of a"],
-    )
-    assert await sources(told, ["a"], visible_to="one", limit=2) == (
-        {"a": 3},
-        ["m on a", "n on a", "m of a"],
-    )
+    assert await sources(told, ["a"], visible_to="two") == ({"a": 2}, ["m on a", "n on a", "m of a"])
+    assert await sources(told, ["a"], visible_to="one", limit=2) == ({"a": 3}, ["m on a", "n on a", "m of a"])
     assert await sources(told, ["a"], types=("episodic",)) == ({"a": 1}, ["n on a"])
     assert await sources(told, ["a"], ids=("own", "n")) == ({"a": 2}, ["own on a", "n on a"])
     await told.commit(batch(Delete(link_ref("m of a")), Delete(record_ref("n"))))

@@ -17,9 +17,7 @@ def test_any_other_text_is_invalid_input(text: str) -> None:
         decode_cursor(text, str, str, str)
 
 
-@pytest.mark.parametrize(
-    "cursor", ["NQ==", "bnVsbA==", "e30=", encode_cursor("a"), encode_cursor(1, "a")]
-)
+@pytest.mark.parametrize("cursor", ["NQ==", "bnVsbA==", "e30=", encode_cursor("a"), encode_cursor(1, "a")])
 def test_a_position_of_another_form_is_invalid_input(cursor: str) -> None:
     with pytest.raises(InvalidInput):
         decode_cursor(cursor, str, int)

@@ -2,14 +2,7 @@
 
 import pytest
 
-from everkept.core.commits import (
-    MAX_ATTEMPTS,
-    ChangeWriter,
-    Planned,
-    collect_touched,
-    commit,
-    retry,
-)
+from everkept.core.commits import MAX_ATTEMPTS, ChangeWriter, Planned, collect_touched, commit, retry
 from everkept.core.ports import RecordStore
 from everkept.core.records import Insert, RecordFilter
 from everkept.engines.memory.store import MemoryStore

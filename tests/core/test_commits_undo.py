@@ -50,10 +50,7 @@ CHANGES: dict[str, tuple[Step | Record, ...]] = {
         Update("Ada", {"text": "second", "type": "person"}, 1),
         Update("Ada", {"text": "third"}, 2),
     ),
-    "an update there and back": (
-        Update("Ada", {"text": "second"}, 1),
-        Update("Ada", {"text": "first"}, 2),
-    ),
+    "an update there and back": (Update("Ada", {"text": "second"}, 1), Update("Ada", {"text": "first"}, 2)),
     "names that change places": (
         Update("Ada", {"name_key": "between"}, 1),
         Update("Grace", {"name_key": "ada"}, 1),
@@ -61,10 +58,7 @@ CHANGES: dict[str, tuple[Step | Record, ...]] = {
     ),
     "a deletion with all it takes": (Delete(record_ref("Ada")),),
     "a deleted link": (Delete(link_ref("Ada knows Grace")),),
-    "an update and a deletion": (
-        Update("Ada", {"text": "second"}, 1),
-        Delete(record_ref("Ada")),
-    ),
+    "an update and a deletion": (Update("Ada", {"text": "second"}, 1), Delete(record_ref("Ada"))),
     "an insert and its update": (entity("Zoe"), Update("Zoe", {"text": "new"}, 1)),
     "an insert and its deletion": (entity("Zoe"), Delete(record_ref("Zoe"))),
 }
@@ -86,10 +80,7 @@ async def test_an_undo_gives_the_state_before_and_its_own_undo_the_state_after(
 
 
 LATER: dict[str, tuple[Step | Record, Step | Record]] = {
-    "it was amended again": (
-        Update("Ada", {"text": "second"}, 1),
-        Update("Ada", {"text": "third"}, 2),
-    ),
+    "it was amended again": (Update("Ada", {"text": "second"}, 1), Update("Ada", {"text": "third"}, 2)),
     "it was deleted": (Update("Ada", {"text": "second"}, 1), Delete(record_ref("Ada"))),
     "it was amended after its insert": (entity("Zoe"), Update("Zoe", {"text": "new"}, 1)),
     "it has got a child": (entity("Zoe"), note("Zoe", "three")),
@@ -133,9 +124,7 @@ async def test_a_later_change_of_something_else_is_no_obstacle(store: MemoryStor
     assert [record.text for record in await store.get(["Grace"])] == [""]
 
 
-async def test_a_change_that_was_undone_and_redone_can_be_undone_again(
-    store: MemoryStore,
-) -> None:
+async def test_a_change_that_was_undone_and_redone_can_be_undone_again(store: MemoryStore) -> None:
     first = await store.commit(batch(Update("Ada", {"text": "second"}, 1)))
     await undo(store, await undo(store, first))
     await undo(store, first)
@@ -193,9 +182,7 @@ def change(seq: int, undoes: int | None = None) -> Change:
         ([change(1), change(2, undoes=1), change(3, undoes=2), change(4, undoes=1)], {1, 2}),
     ],
 )
-def test_an_undo_that_was_itself_undone_does_not_count(
-    changes: list[Change], expected: set[int]
-) -> None:
+def test_an_undo_that_was_itself_undone_does_not_count(changes: list[Change], expected: set[int]) -> None:
     assert find_undone(changes) == expected
     assert find_undone(changes[::-1]) == expected
 
@@ -217,9 +204,7 @@ def test_undoing_every_change_from_the_newest_on_gives_the_beginning(texts: list
 
 
 @given(texts, st.integers(0, 5))
-def test_an_undo_is_refused_exactly_when_the_text_is_another_by_now(
-    texts: list[str], which: int
-) -> None:
+def test_an_undo_is_refused_exactly_when_the_text_is_another_by_now(texts: list[str], which: int) -> None:
     async def run() -> None:
         store = MemoryStore()
         await store.commit(batch(entity("Ada", text="first")))
@@ -228,9 +213,7 @@ def test_an_undo_is_refused_exactly_when_the_text_is_another_by_now(
             return
         change = made[which % len(made)]
         now = (await store.get(["Ada"]))[0].text
-        await expect(
-            lambda: plan_undo(store, change), refused=await text_after(store, change) != now
-        )
+        await expect(lambda: plan_undo(store, change), refused=await text_after(store, change) != now)
 
     asyncio.run(run())
 

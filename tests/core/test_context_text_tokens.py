@@ -8,10 +8,7 @@ from everkept.core.context_text import count_tokens
 MEASURED = (
     ("The user prefers small functions, plain names and tests that read as sentences.", 15),
     ("Decided against caching: stale reads were worse than slow ones, Ana said.", 16),
-    (
-        "def count(text: str) -> int:\n    return sum(_tokens(m) for m in _WORDS.finditer(text))\n",
-        29,
-    ),
+    ("def count(text: str) -> int:\n    return sum(_tokens(m) for m in _WORDS.finditer(text))\n", 29),
     ("    if (error instanceof TimeoutError) {\n        throw new Retryable(error);\n    }", 18),
     ('{"memory_id": "memory:01JD8Z7Q", "tags": ["auth", "grpc"], "importance": 0.75}', 32),
     ("src/everkept/core/context_text.py:28 /usr/lib/python3.11/site-packages/numpy/core/", 30),
@@ -25,10 +22,7 @@ MEASURED = (
     ("!?#$%&/()=+*~^°§[]{}<>|\\\"';:,._-", 23),
     ("a    b\t\t\tc\n\n\n\n        d   \n \n", 10),
     ("Die Geschwindigkeitsbegrenzung steht in der ausführlichen Fehlermeldung.", 24),
-    (
-        "L'utilisateur préfère que les messages d'erreur soient détaillés, même dans les journaux.",
-        28,
-    ),
+    ("L'utilisateur préfère que les messages d'erreur soient détaillés, même dans les journaux.", 28),
     ("Użytkownik woli szczegółowe komunikaty o błędach, które wskazują źródło problemu.", 43),
     ("Käyttäjä haluaa yksityiskohtaisia virheilmoituksia, joista selviää ongelman alkuperä.", 38),
     ("Пользователь предпочитает подробные сообщения об ошибках.", 22),
@@ -49,9 +43,7 @@ TEXTS = st.text(alphabet=st.characters(exclude_categories=())) | ASCII | AWKWARD
 
 
 def test_no_text_counts_less_than_real_vocabularies_make_of_it() -> None:
-    too_low = {
-        text: (count_tokens(text), real) for text, real in MEASURED if count_tokens(text) < real
-    }
+    too_low = {text: (count_tokens(text), real) for text, real in MEASURED if count_tokens(text) < real}
     assert too_low == {}
 
 

@@ -39,8 +39,6 @@ RECORD = note(
         ({}, {"name_keys": ("text",)}),
     ],
 )
-def test_a_record_fits_what_is_asked_and_nothing_else(
-    asked: dict[str, Any], other: dict[str, Any]
-) -> None:
+def test_a_record_fits_what_is_asked_and_nothing_else(asked: dict[str, Any], other: dict[str, Any]) -> None:
     assert is_selected(RECORD, RecordFilter(**asked))
     assert not is_selected(RECORD, RecordFilter(**other))

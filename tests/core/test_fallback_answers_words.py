@@ -2,13 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.core.fallback_answers import (
-    CONTEXT_CHARACTERS,
-    clip_context,
-    compute_score,
-    is_match,
-    split_fields,
-)
+from everkept.core.fallback_answers import CONTEXT_CHARACTERS, clip_context, compute_score, is_match, split_fields
 from everkept.core.records import Weights
 from everkept.language.words import parse_query
 
@@ -49,9 +43,7 @@ def test_a_hit_counts_by_the_part_it_is_in_and_by_its_length() -> None:
     assert in_name > in_text > in_context > 0
     wanted = parse_query("shop").build_any_query()
     assert wanted is not None
-    assert in_text > compute_score(
-        split_fields("", "the shop around the corner", ""), wanted, weights
-    )
+    assert in_text > compute_score(split_fields("", "the shop around the corner", ""), wanted, weights)
 
 
 @given(text=st.text(max_size=CONTEXT_CHARACTERS), before=st.booleans())
@@ -72,8 +64,4 @@ def test_of_a_long_text_beside_the_nearest_whole_words_are_heard() -> None:
 
 def test_a_long_text_without_blanks_is_cut_anywhere() -> None:
     text = "日" * (2 * CONTEXT_CHARACTERS)
-    assert (
-        clip_context(text, before=True)
-        == clip_context(text, before=False)
-        == "日" * CONTEXT_CHARACTERS
-    )
+    assert clip_context(text, before=True) == clip_context(text, before=False) == "日" * CONTEXT_CHARACTERS

@@ -53,9 +53,7 @@ STEMS = st.sampled_from([*DEVICES, "co", "com0", "com10", "lpt", "cons", "x", ""
 
 
 @given(STEMS, st.booleans(), st.sampled_from(["", " ", "  "]), st.sampled_from(["", ".", ".md"]))
-def test_a_device_is_no_name_in_whatever_spelling(
-    stem: str, upper: bool, gap: str, ending: str
-) -> None:
+def test_a_device_is_no_name_in_whatever_spelling(stem: str, upper: bool, gap: str, ending: str) -> None:
     name = (stem.upper() if upper else stem) + gap + ending
     is_bad = stem in DEVICES or name in ("", ".", "..") or name[-1] in " ."
     assert is_name(name) == (not is_bad)

@@ -16,9 +16,7 @@ scalars = (
 )
 values = st.recursive(
     scalars,
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
     max_leaves=10,
 )
 
@@ -51,10 +49,7 @@ def test_each_key_of_an_object_in_lines_has_its_own_line(keys: list[str], above:
     document = JsonDocument(text)
     lines = [document.find_line((key,)) for key in keys]
     assert lines == [above + 2 + 4 * number for number in range(len(keys))]
-    assert [document.find_line((keys[0], index)) for index in range(2)] == [
-        lines[0] + 1,
-        lines[0] + 2,
-    ]
+    assert [document.find_line((keys[0], index)) for index in range(2)] == [lines[0] + 1, lines[0] + 2]
 
 
 TEXT = """\
@@ -133,9 +128,7 @@ def test_a_mark_at_the_beginning_does_not_count() -> None:
         ('{"a":' * 100_000, 1, MAX_DEPTH * 5 + 1, "brackets"),
     ],
 )
-def test_what_is_no_json_is_refused_with_its_place(
-    text: str, line: int, column: int, word: str
-) -> None:
+def test_what_is_no_json_is_refused_with_its_place(text: str, line: int, column: int, word: str) -> None:
     with pytest.raises(NotJson) as refused:
         JsonDocument(text)
     assert (refused.value.line, refused.value.column) == (line, column)

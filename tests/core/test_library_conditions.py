@@ -1,11 +1,6 @@
 import asyncio
 
-from everkept.core.library import (
-    UnreachableInfo,
-    note_pending_write,
-    note_replica_read,
-    track_replica_use,
-)
+from everkept.core.library import UnreachableInfo, note_pending_write, note_replica_read, track_replica_use
 
 
 def test_what_is_noted_outside_of_a_call_is_noted_nowhere() -> None:

@@ -11,10 +11,7 @@ KEY = "sk-ant-api03-" + "Zq8Lw2Xc9Vb4Nm1Kj7Hg5Fd3Sa6Po0Iu"
     ("way", "label"),
     [
         (UpstreamProgram("npx", ("-y", "@x/notes@1.2", "/folder")), "npx @x/notes@1.2"),
-        (
-            UpstreamProgram("/usr/bin/python3", ("-m", "notes.server", "--key", KEY)),
-            "python3 notes.server",
-        ),
+        (UpstreamProgram("/usr/bin/python3", ("-m", "notes.server", "--key", KEY)), "python3 notes.server"),
         (UpstreamProgram("python3", ("/x/flex.py",)), "python3 flex.py"),
         (UpstreamProgram("notes", ("--token", "hush", "file")), "notes"),
         (UpstreamProgram("notes", ("postgres://me:hush@host/db",)), "notes"),
@@ -26,8 +23,6 @@ KEY = "sk-ant-api03-" + "Zq8Lw2Xc9Vb4Nm1Kj7Hg5Fd3Sa6Po0Iu"
         (UpstreamEndpoint("example.com"), SINGLE_UPSTREAM),
     ],
 )
-def test_a_server_without_a_name_is_called_by_what_it_is(
-    way: UpstreamProgram | UpstreamEndpoint, label: str
-) -> None:
+def test_a_server_without_a_name_is_called_by_what_it_is(way: UpstreamProgram | UpstreamEndpoint, label: str) -> None:
     assert UpstreamSettings(SINGLE_UPSTREAM, way).label == label
     assert UpstreamSettings("web", way).label == "web"

@@ -23,9 +23,7 @@ def test_sums_of_one_tool_are_one_sum() -> None:
 
 
 def test_the_most_called_come_first_and_then_the_names() -> None:
-    rows = [
-        ToolUsage(tool, calls, 0, 0.0, 0.0, 0) for tool, calls in (("b", 1), ("c", 2), ("a", 1))
-    ]
+    rows = [ToolUsage(tool, calls, 0, 0.0, 0.0, 0) for tool, calls in (("b", 1), ("c", 2), ("a", 1))]
     assert [usage.tool for usage in sum_usage(rows)] == ["c", "a", "b"]
 
 

@@ -98,9 +98,7 @@ def test_a_folder_is_within_another(folder: str | None, other: str, is_it: bool)
         ("", (), ()),
     ],
 )
-def test_a_path_is_compared_as_its_machine_does_or_loosely(
-    path: str, exact: Parts, loose: Parts
-) -> None:
+def test_a_path_is_compared_as_its_machine_does_or_loosely(path: str, exact: Parts, loose: Parts) -> None:
     assert split_exact(path) == exact
     assert split_loose(path) == loose
 

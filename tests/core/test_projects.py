@@ -7,27 +7,14 @@ from everkept.errors import InvalidInput
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "a",
-        "my project",
-        "Größe 2.0",
-        "日本語",
-        "🎉",
-        "...",
-        "-",
-        "C:",
-        "x" * MAX_PROJECT_NAME_CHARACTERS,
-    ],
+    "name", ["a", "my project", "Größe 2.0", "日本語", "🎉", "...", "-", "C:", "x" * MAX_PROJECT_NAME_CHARACTERS]
 )
 def test_a_good_name_comes_back_as_it_is(name: str) -> None:
     assert validate_project_name(name) == name
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["", " ", "\n", " a", "a\t", "a\x00b", "a\x1b", "../x", "a/b", "a\\b", ".", "..", "x" * 101],
-    ids=repr,
+    "name", ["", " ", "\n", " a", "a\t", "a\x00b", "a\x1b", "../x", "a/b", "a\\b", ".", "..", "x" * 101], ids=repr
 )
 def test_a_bad_name_is_refused_with_its_value(name: str) -> None:
     with pytest.raises(InvalidInput) as caught:

@@ -3,9 +3,7 @@ from hypothesis import strategies as st
 
 from everkept.core.projects import OffHistory, OffPeriod
 
-spans = st.lists(
-    st.tuples(st.integers(0, 30), st.integers(1, 30)), max_size=5, unique_by=lambda span: span[0]
-)
+spans = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 30)), max_size=5, unique_by=lambda span: span[0])
 moves = st.lists(st.tuples(st.booleans(), st.integers(0, 1_000)))
 
 

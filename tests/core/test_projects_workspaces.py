@@ -26,9 +26,7 @@ def test_a_folder_of_a_repository_is_in_the_workspace_of_its_root(repository: Pa
     assert find_workspace_root(deep) == find_workspace_root(repository) == repository
 
 
-def test_a_worktree_is_in_the_workspace_of_the_main_checkout(
-    repository: Path, tmp_path: Path
-) -> None:
+def test_a_worktree_is_in_the_workspace_of_the_main_checkout(repository: Path, tmp_path: Path) -> None:
     git(repository, "worktree", "add", "--quiet", str(tmp_path / "elsewhere"))
     inside = tmp_path / "elsewhere" / "src"
     inside.mkdir()
@@ -53,18 +51,14 @@ def test_a_link_to_a_folder_is_that_folder(tmp_path: Path) -> None:
     assert find_workspace_root(tmp_path / "link") == (tmp_path / "real").resolve()
 
 
-def test_home_and_the_root_are_no_workspaces(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_home_and_the_root_are_no_workspaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
     assert find_workspace_root(tmp_path) is None
     assert find_workspace_root(Path(tmp_path.anchor)) is None
 
 
-def test_a_folder_below_home_is_a_workspace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_below_home_is_a_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
     (tmp_path / "notes").mkdir()

@@ -23,17 +23,13 @@ def install_from(monkeypatch: pytest.MonkeyPatch, direct_url: str | None) -> Non
     monkeypatch.setattr(metadata, "distribution", found)
 
 
-def test_a_checkout_is_told_to_start_its_own_script(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_checkout_is_told_to_start_its_own_script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     install_from(monkeypatch, f'{{"url": "{tmp_path.as_uri()}", "dir_info": {{"editable": true}}}}')
     monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
     assert f"start {tmp_path / 'run'}" in format_install_hint("ssh")
 
 
-def test_a_folder_or_wheel_is_named_while_it_is_there(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_folder_or_wheel_is_named_while_it_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     wheel = tmp_path / "a b.whl"
     wheel.touch()
     install_from(monkeypatch, f'{{"url": "{wheel.as_uri()}"}}')
@@ -43,9 +39,7 @@ def test_a_folder_or_wheel_is_named_while_it_is_there(
 
 
 @pytest.mark.parametrize("told", [None, "", "{", '{"url": "https://host/x.whl"}'])
-def test_nothing_is_said_of_the_package_index(
-    monkeypatch: pytest.MonkeyPatch, told: str | None
-) -> None:
+def test_nothing_is_said_of_the_package_index(monkeypatch: pytest.MonkeyPatch, told: str | None) -> None:
     install_from(monkeypatch, told)
     hint = format_install_hint("postgres")
     assert "[postgres]" in hint

@@ -69,10 +69,7 @@ def test_a_storage_key_in_a_connection_string_is_masked_alone() -> None:
 @pytest.mark.parametrize("label", ["", "RSA ", "EC ", "OPENSSH ", "ENCRYPTED "])
 def test_a_private_key_is_masked_as_a_block(label: str) -> None:
     block = f"-----BEGIN {label}{PRIVATE}-----\nMIIE\nabc=\n-----END {label}{PRIVATE}-----"
-    assert mask_text(f"before\n{block}\nafter") == (
-        "before\n[masked: private key]\nafter",
-        ["private key"],
-    )
+    assert mask_text(f"before\n{block}\nafter") == ("before\n[masked: private key]\nafter", ["private key"])
     assert mask_text(block.replace("\n", "\\n"))[0] == "[masked: private key]"
 
 
@@ -98,10 +95,7 @@ def test_a_private_key_without_its_end_is_masked_as_far_as_it_goes() -> None:
     ],
 )
 def test_a_password_in_a_url_is_masked_between_user_and_host(before: str, after: str) -> None:
-    assert mask_text(before.format(after)) == (
-        before.format("[masked: url password]"),
-        ["url password"],
-    )
+    assert mask_text(before.format(after)) == (before.format("[masked: url password]"), ["url password"])
 
 
 @pytest.mark.parametrize(
@@ -143,9 +137,7 @@ def test_what_is_given_to_a_name_of_a_secret_is_masked(form: str, kind: str) -> 
         ("const password = this.password!;", "const password = this.password!;"),
     ],
 )
-def test_a_mark_at_the_end_goes_with_a_secret_and_makes_none_of_a_word(
-    text: str, shown: str
-) -> None:
+def test_a_mark_at_the_end_goes_with_a_secret_and_makes_none_of_a_word(text: str, shown: str) -> None:
     assert mask_text(text)[0] == shown
 
 
@@ -226,9 +218,7 @@ SOME_SECRET = st.sampled_from([*TOKENS.values(), AWS_SECRET, "hunter2", "passwor
 PIECES = st.one_of(
     st.text(max_size=12),
     SOME_SECRET,
-    st.sampled_from(
-        ["password", "token", "secret: ", "=", ": ", '"', " is ", "://a:", "@b", "[masked: x]"]
-    ),
+    st.sampled_from(["password", "token", "secret: ", "=", ": ", '"', " is ", "://a:", "@b", "[masked: x]"]),
     st.sampled_from([f"-----BEGIN {PRIVATE}-----", f"-----END {PRIVATE}-----", "Bearer ", "\n"]),
 )
 
@@ -280,11 +270,7 @@ TOKEN = TOKENS["github token"]
         (f"uses {TOKEN}", "uses [masked: github token]", ["github token"]),
         ([1, None, True, "plain"], [1, None, True, "plain"], []),
         (("a", TOKEN), ("a", "[masked: github token]"), ["github token"]),
-        (
-            {"a": {"b": [f"x {TOKEN}"]}},
-            {"a": {"b": ["x [masked: github token]"]}},
-            ["github token"],
-        ),
+        ({"a": {"b": [f"x {TOKEN}"]}}, {"a": {"b": ["x [masked: github token]"]}}, ["github token"]),
         ({"password": "hunter2"}, {"password": "[masked: password]"}, ["password"]),
         ({"password": "two words"}, {"password": "[masked: password]"}, ["password"]),
         ({"dbPassword": "x9kdlw!"}, {"dbPassword": "[masked: password]"}, ["password"]),
@@ -292,31 +278,17 @@ TOKEN = TOKENS["github token"]
         ({"password": 12345678}, {"password": "[masked: password]"}, ["password"]),
         ({"password": f"{TOKEN} or x"}, {"password": "[masked: password]"}, ["password"]),
         ({"passwords": ["one1", "two2"]}, {"passwords": ["[masked: password]"] * 2}, ["password"]),
-        (
-            {"passwords": {"ada": "hunter2"}},
-            {"passwords": {"ada": "[masked: password]"}},
-            ["password"],
-        ),
+        ({"passwords": {"ada": "hunter2"}}, {"passwords": {"ada": "[masked: password]"}}, ["password"]),
         ({"apiKey": "abcdef"}, {"apiKey": "[masked: api key]"}, ["api key"]),
         ({"client-secret": "abcdef"}, {"client-secret": "[masked: secret]"}, ["secret"]),
         ({"auth_token": "abc12345"}, {"auth_token": "[masked: token]"}, ["token"]),
         ({"token": TOKEN}, {"token": "[masked: github token]"}, ["github token"]),
-        (
-            {"Authorization": "Basic dXNlcjpw"},
-            {"Authorization": "Basic [masked: authorization]"},
-            ["authorization"],
-        ),
+        ({"Authorization": "Basic dXNlcjpw"}, {"Authorization": "Basic [masked: authorization]"}, ["authorization"]),
         ({f"for {TOKEN}": "x"}, {"for [masked: github token]": "x"}, ["github token"]),
-        (
-            {"password=hunter2": "kept"},
-            {"password=[masked: password]": "kept"},
-            ["password"],
-        ),
+        ({"password=hunter2": "kept"}, {"password=[masked: password]": "kept"}, ["password"]),
     ],
 )
-def test_secrets_in_json_are_masked_in_keys_and_values(
-    given: Any, kept: Any, kinds: list[str]
-) -> None:
+def test_secrets_in_json_are_masked_in_keys_and_values(given: Any, kept: Any, kinds: list[str]) -> None:
     assert mask_json(given) == (kept, kinds)
 
 
@@ -345,9 +317,7 @@ def test_no_value_is_lost_where_two_keys_become_the_same() -> None:
 
 
 LINES = st.lists(PIECES, max_size=5).map("".join)
-KEYS = st.one_of(
-    LINES, st.sampled_from(["password", "apiKey", "token", "secrets", "Authorization"])
-)
+KEYS = st.one_of(LINES, st.sampled_from(["password", "apiKey", "token", "secrets", "Authorization"]))
 VALUES = st.recursive(
     st.one_of(LINES, st.integers(), st.booleans(), st.none()),
     lambda below: st.one_of(st.lists(below, max_size=3), st.dictionaries(KEYS, below, max_size=3)),

@@ -38,16 +38,12 @@ def test_an_account_signs_with_the_program_that_it_uses() -> None:
     assert [find_signer(name) for name in ("", "editor 1", "command line", "anna")] == [None] * 4
 
 
-@pytest.mark.parametrize(
-    ("given_name", "kept"), [("anna", "anna"), (" Anna.B-2_c ", "anna.b-2_c"), ("7", "7")]
-)
+@pytest.mark.parametrize(("given_name", "kept"), [("anna", "anna"), (" Anna.B-2_c ", "anna.b-2_c"), ("7", "7")])
 def test_names_are_kept_in_small_letters(given_name: str, kept: str) -> None:
     assert validate_account_name(given_name) == kept
 
 
-@pytest.mark.parametrize(
-    "name", ["", " ", "an na", "a/b", "ä", "a" * (MAX_NAME_CHARACTERS + 1), "a\x00", "a\nb"]
-)
+@pytest.mark.parametrize("name", ["", " ", "an na", "a/b", "ä", "a" * (MAX_NAME_CHARACTERS + 1), "a\x00", "a\nb"])
 def test_other_names_are_refused_with_what_would_do(name: str) -> None:
     with pytest.raises(InvalidInput, match="is no name of a user") as refused:
         validate_account_name(name)

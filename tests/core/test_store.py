@@ -20,12 +20,7 @@ from everkept.engines.surreal.library import SurrealLibrary
 from everkept.engines.surreal.store import SurrealStore
 
 STORES: list[type[TableStore]] = [MemoryStore, SqliteStore, PostgresStore, SurrealStore]
-LIBRARIES: list[type[TableLibrary]] = [
-    MemoryLibrary,
-    SqliteLibrary,
-    PostgresLibrary,
-    SurrealLibrary,
-]
+LIBRARIES: list[type[TableLibrary]] = [MemoryLibrary, SqliteLibrary, PostgresLibrary, SurrealLibrary]
 
 
 def kinds_of(base: type) -> set[type]:
@@ -40,9 +35,7 @@ def test_a_store_answers_every_question_and_does_every_upkeep(engine: type[Table
 
 
 @pytest.mark.parametrize("engine", LIBRARIES)
-def test_a_library_answers_every_question_and_does_every_change(
-    engine: type[TableLibrary],
-) -> None:
+def test_a_library_answers_every_question_and_does_every_change(engine: type[TableLibrary]) -> None:
     assert set(engine.answers) == kinds_of(catalog.CatalogQuestion)
     assert set(engine.changes) == kinds_of(catalog.CatalogChange)
 

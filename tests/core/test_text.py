@@ -4,13 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.core.text import (
-    clip_text,
-    compute_digest,
-    compute_name_key,
-    find_forbidden,
-    has_control_characters,
-)
+from everkept.core.text import clip_text, compute_digest, compute_name_key, find_forbidden, has_control_characters
 
 
 @pytest.mark.parametrize("name", ["a\x00", "\n", "a\tb", "\x1b[31m", "\x7f", "\x85", "a\u2028b"])

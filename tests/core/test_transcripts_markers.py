@@ -11,8 +11,7 @@ MARKER = "<!-- everkept: do not index -->"
     "text",
     [
         "<INSTRUCTIONS-TO-EPISODIC-MEMORY>DO NOT INDEX THIS CHAT</INSTRUCTIONS-TO-EPISODIC-MEMORY>",
-        "a <instructions-to-episodic-memory>\n do not  index this chat\n"
-        "</ instructions-to-episodic-memory > b",
+        "a <instructions-to-episodic-memory>\n do not  index this chat\n</ instructions-to-episodic-memory > b",
         "<!-- everkept: do not index -->",
         "<!--EVERKEPT : DO NOT\nINDEX-->",
         "What does `<!-- everkept: do not index -->` do?",

@@ -79,9 +79,7 @@ async def test_a_question_is_kept_for_a_day_from_when_it_was_last_asked(inner: C
     assert len(inner.asked) == 2
 
 
-@given(
-    st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, CACHE_MICROSECONDS + 1)), max_size=30)
-)
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, CACHE_MICROSECONDS + 1)), max_size=30))
 async def test_only_what_is_new_or_a_day_old_is_made(asked: list[tuple[str, int]]) -> None:
     inner, now = Counting(), Now()
     cached = CachedEmbedder(inner, now)

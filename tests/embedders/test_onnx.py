@@ -152,16 +152,8 @@ async def test_a_vector_does_not_depend_on_its_company(embedder: OnnxEmbedder) -
     [
         ("Her favourite colour is green.", "She likes green best.", "The train was late."),
         ("How do I reset my password?", "I forgot my login.", "The soup needs more salt."),
-        (
-            "Die Katze schläft auf dem Sofa.",
-            "Auf dem Sofa schläft eine Katze.",
-            "Der Zug nach Berlin hat Verspätung.",
-        ),
-        (
-            "猫がソファで寝ています。",
-            "ソファの上で猫が眠っている。",
-            "東京行きの電車が遅れています。",
-        ),
+        ("Die Katze schläft auf dem Sofa.", "Auf dem Sofa schläft eine Katze.", "Der Zug nach Berlin hat Verspätung."),
+        ("猫がソファで寝ています。", "ソファの上で猫が眠っている。", "東京行きの電車が遅れています。"),
         ("😀 Happy birthday!", "Happy birthday!", "the stock exchange"),
     ],
 )
@@ -187,9 +179,7 @@ async def test_a_long_text_lies_in_the_middle_of_its_windows(embedder: OnnxEmbed
     middle = (await embedder.embed(parts)).sum(axis=0)
     vectors = await embedder.embed(["before", " ".join(words), "after"])
     np.testing.assert_allclose(vectors[1], middle / np.linalg.norm(middle), atol=1e-5)
-    np.testing.assert_allclose(
-        vectors[[0, 2]], await embedder.embed(["before", "after"]), atol=1e-5
-    )
+    np.testing.assert_allclose(vectors[[0, 2]], await embedder.embed(["before", "after"]), atol=1e-5)
 
 
 async def test_the_end_of_a_long_text_counts(embedder: OnnxEmbedder) -> None:
@@ -311,9 +301,7 @@ async def test_a_damaged_vocabulary_is_named(folder: Path, content: bytes | None
     assert failure.value.facts["path"] == str(path)
 
 
-async def test_a_runtime_that_cannot_be_imported_is_no_crash(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_runtime_that_cannot_be_imported_is_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "everkept.embedders.network")
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(ModelUnavailable):
@@ -333,8 +321,6 @@ def test_the_import_is_light_and_embedding_leaves_no_trace(tmp_path: Path) -> No
     for name in ("HOME", "USERPROFILE", "LOCALAPPDATA", "XDG_CACHE_HOME", "XDG_DATA_HOME"):
         environment[name] = str(tmp_path)
     command = [sys.executable, "-B", "-c", script]
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert list(tmp_path.rglob("*")) == []

@@ -7,12 +7,7 @@ from hypothesis import strategies as st
 from tokenizers.implementations import BertWordPieceTokenizer
 
 from everkept.embedders import onnx
-from everkept.embedders.onnx import (
-    MAX_CACHED_CHARACTERS,
-    MAX_WORD_CHARACTERS,
-    SPECIAL_PIECES,
-    WordPiece,
-)
+from everkept.embedders.onnx import MAX_CACHED_CHARACTERS, MAX_WORD_CHARACTERS, SPECIAL_PIECES, WordPiece
 from examples import examples
 
 PIECES = (onnx.MODEL_FOLDER / onnx.VOCABULARY_FILE).read_text(encoding="utf-8").split()
@@ -48,9 +43,7 @@ SAMPLES = [
 ]
 
 SCRIPTS = "".join(SAMPLES)
-WORDS = st.sampled_from(
-    [piece.removeprefix("##") for piece in PIECES if piece not in SPECIAL_PIECES]
-)
+WORDS = st.sampled_from([piece.removeprefix("##") for piece in PIECES if piece not in SPECIAL_PIECES])
 GLUE = st.sampled_from(["", " ", "\n", "\u00a0", "-", ".", "\u0301", "\0", "\f", "[SEP]", "語"])
 TEXTS = st.one_of(
     st.text(),
@@ -102,9 +95,7 @@ def test_a_vocabulary_is_read_whatever_its_line_ends(tmp_path: Path) -> None:
     assert WordPiece.from_file(path).encode("Snowman snow man") == [5, 6, 5, 1]
 
 
-@pytest.mark.parametrize(
-    "pieces", [[], ["[PAD]", "[UNK]", "[CLS]", "snow"], [*SPECIAL_PIECES, "snow", "snow"]]
-)
+@pytest.mark.parametrize("pieces", [[], ["[PAD]", "[UNK]", "[CLS]", "snow"], [*SPECIAL_PIECES, "snow", "snow"]])
 def test_what_is_no_vocabulary_is_refused(pieces: list[str]) -> None:
     with pytest.raises(ValueError):
         WordPiece(pieces)

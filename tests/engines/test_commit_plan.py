@@ -9,18 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.core.records import (
-    Batch,
-    Delete,
-    Edit,
-    Insert,
-    Record,
-    RecordLink,
-    Ref,
-    Restore,
-    Step,
-    Update,
-)
+from everkept.core.records import Batch, Delete, Edit, Insert, Record, RecordLink, Ref, Restore, Step, Update
 from everkept.engines.commit_plan import CommitPlan, plan_commit
 from everkept.engines.memory.contents import ContentsView
 from everkept.errors import Conflict
@@ -96,9 +85,7 @@ async def test_nothing_is_written_by_planning(family: Shelf) -> None:
 
 async def test_what_is_to_be_written_is_said_with_what_was_there(family: Shelf) -> None:
     old = family.records["Ada"]
-    planned = await family.plan(
-        batch(Update("Ada", {"text": "x"}, 1), note("Bob", "new"), link("Bob", "is", "new"))
-    )
+    planned = await family.plan(batch(Update("Ada", {"text": "x"}, 1), note("Bob", "new"), link("Bob", "is", "new")))
     assert set(planned.records) == {"Ada", "new"}
     assert planned.before == {"Ada": old}
     assert planned.fresh == [Ref("record", "new"), Ref("link", "Bob is new")]
@@ -167,11 +154,7 @@ async def test_a_name_passes_on_within_a_batch(family: Shelf) -> None:
         [Update("Ada", {"text": "touched"}, 1), entity("x", name_key="ada")],
         [link("Ada", "knows", "Bob", id="x")],
         [link("Bob", "is", "Ada"), link("Bob", "is", "Ada", id="x")],
-        [
-            Delete(link_ref("Ada knows Bob")),
-            link("Ada", "knows", "Bob", id="x"),
-            Restore(link_ref("Ada knows Bob")),
-        ],
+        [Delete(link_ref("Ada knows Bob")), link("Ada", "knows", "Bob", id="x"), Restore(link_ref("Ada knows Bob"))],
         [Update("Ada", {"text": "x"}, 1), Update("Ada", {"text": "y"}, 1)],
         [Delete(record_ref("told")), note("told", "late")],
         [Delete(record_ref("told")), link("told", "is", "Ada")],
@@ -189,9 +172,7 @@ async def test_what_does_not_fit_is_refused(family: Shelf, steps: list[Any]) -> 
 
 
 async def test_what_something_belongs_to_is_touched_whatever_comes_later(family: Shelf) -> None:
-    planned = await family.plan(
-        batch(note("Ada", "new"), Update("Ada", {"text": "x"}, 1, DAY_ONE + 1), at=LATER)
-    )
+    planned = await family.plan(batch(note("Ada", "new"), Update("Ada", {"text": "x"}, 1, DAY_ONE + 1), at=LATER))
     assert planned.records["Ada"].updated_at == LATER
     assert planned.records["Ada"].version == 2
     copied = await family.plan(batch(note("Ada", "new"), at=LATER, copied=True))
@@ -221,20 +202,14 @@ async def test_of_what_can_be_made_again_no_words_stay(family: Shelf) -> None:
         )
     )
     assert [edit.before for edit in planned.edits if edit.operation == "update"] == [{}]
-    assert [(planned.records[i].text, planned.records[i].facets) for i in ("told", "beneath")] == [
-        ("", {}),
-        ("", {}),
-    ]
+    assert [(planned.records[i].text, planned.records[i].facets) for i in ("told", "beneath")] == [("", {}), ("", {})]
     assert planned.retold == {"said", "told", "beneath"}
 
 
 async def test_what_was_emptied_may_be_told_anew(family: Shelf) -> None:
     planned = await family.plan(
         batch(
-            Delete(record_ref("said")),
-            Restore(record_ref("said")),
-            Update("said", {"text": "anew"}, 1),
-            derived=True,
+            Delete(record_ref("said")), Restore(record_ref("said")), Update("said", {"text": "anew"}, 1), derived=True
         )
     )
     assert (planned.records["said"].text, planned.records["said"].deleted_at) == ("anew", None)

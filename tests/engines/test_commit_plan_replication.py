@@ -24,11 +24,7 @@ def test_a_stock_names_its_records_what_they_belong_to_and_what_has_more() -> No
 
 @pytest.mark.parametrize(
     ("item", "missing"),
-    [
-        (note("Bob", "said"), "Bob"),
-        (link("Bob", "knows", "Ada"), "Bob"),
-        (link("Ada", "knows", "Bob"), "Bob"),
-    ],
+    [(note("Bob", "said"), "Bob"), (link("Bob", "knows", "Ada"), "Bob"), (link("Ada", "knows", "Bob"), "Bob")],
 )
 def test_what_would_belong_to_nothing_is_named(item: Record | RecordLink, missing: str) -> None:
     check_references([item, entity("Ada")], {"Ada", "Bob"})
@@ -37,8 +33,7 @@ def test_what_would_belong_to_nothing_is_named(item: Record | RecordLink, missin
 
 
 @pytest.mark.parametrize(
-    ("change", "expected"),
-    [({"text": "x"}, True), ({"name": "x"}, True), ({"importance": 1.0, "version": 2}, False)],
+    ("change", "expected"), [({"text": "x"}, True), ({"name": "x"}, True), ({"importance": 1.0, "version": 2}, False)]
 )
 def test_a_vector_is_of_text_and_name(change: dict[str, Any], expected: bool) -> None:
     assert is_vector_outdated(entity("Ada"), replace(entity("Ada"), **change)) == expected

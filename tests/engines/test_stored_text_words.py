@@ -9,13 +9,7 @@ from hypothesis import strategies as st
 
 from everkept.core.records import Record
 from everkept.core.runtime import run_without_loop
-from everkept.engines.stored_text import (
-    AgedRecord,
-    IndexEntry,
-    RecordShift,
-    SessionPlace,
-    find_index_changes,
-)
+from everkept.engines.stored_text import AgedRecord, IndexEntry, RecordShift, SessionPlace, find_index_changes
 from records import DAY_ONE, entity, memory, note
 
 TEXTS = st.sampled_from(["red", "blue"])
@@ -43,9 +37,7 @@ def states(record_id: str) -> st.SearchStrategy[Record | None]:
 
 
 RECORDS = st.fixed_dictionaries({record_id: states(record_id) for record_id in SAID})
-CHANGES = st.lists(
-    st.sampled_from(SAID).flatmap(lambda i: st.tuples(st.just(i), states(i))), max_size=2
-).map(dict)
+CHANGES = st.lists(st.sampled_from(SAID).flatmap(lambda i: st.tuples(st.just(i), states(i))), max_size=2).map(dict)
 NAMES = st.tuples(*(st.sampled_from(["one", "two"]) for _ in PARENTS))
 
 
@@ -85,9 +77,7 @@ def all_words(stored: dict[str, Record]) -> dict[str, Any]:
     """Of each live record, the long way."""
     live = [stored[i] for i in AGES if i in stored and stored[i].deleted_at is None]
     names = {i: record.name or "" for i, record in stored.items()}
-    return {
-        r.id: (r.text, r.name, [names.get(r.parent or "", ""), *_around(r, live)]) for r in live
-    }
+    return {r.id: (r.text, r.name, [names.get(r.parent or "", ""), *_around(r, live)]) for r in live}
 
 
 def _around(record: Record, live: Sequence[Record]) -> list[str]:
@@ -125,18 +115,14 @@ def test_what_is_reached_is_all_that_is_found_by_other_words(
 def test_a_change_that_nobody_is_found_by_asks_for_nothing() -> None:
     world = World({"r0": said("r0", session="s", position=1)})
     new = said("r0", session="s", position=1, importance=1.0)
-    assert run_without_loop(
-        find_index_changes(RecordShift(world.stored, {"r0": new}, {"r0": 0}), world)
-    ) == ([], [])
+    assert run_without_loop(find_index_changes(RecordShift(world.stored, {"r0": new}, {"r0": 0}), world)) == ([], [])
     assert world.asked == []
 
 
 def test_who_has_no_place_and_no_parent_is_reached_without_a_question() -> None:
     world = World({"r0": said("r0")})
     new = said("r0", "blue")
-    found = run_without_loop(
-        find_index_changes(RecordShift(world.stored, {"r0": new}, {"r0": 0}), world)
-    ).found
+    found = run_without_loop(find_index_changes(RecordShift(world.stored, {"r0": new}, {"r0": 0}), world)).found
     assert found == [IndexEntry(new, [""])]
     assert world.asked == []
 
@@ -144,8 +130,6 @@ def test_who_has_no_place_and_no_parent_is_reached_without_a_question() -> None:
 def test_a_parent_that_was_not_read_is() -> None:
     world = World({"Ada": entity("Ada")})
     new = note("Ada", "said", id="r0")
-    [worded] = run_without_loop(
-        find_index_changes(RecordShift({}, {"r0": new}, {"r0": 1}), world)
-    ).found
+    [worded] = run_without_loop(find_index_changes(RecordShift({}, {"r0": new}, {"r0": 1}), world)).found
     assert worded.context == ["Ada"]
     assert world.asked == ["records"]

@@ -51,9 +51,7 @@ def test_few_vectors_are_compared_exactly_and_nothing_is_read() -> None:
     assert disk.read == 0
 
 
-def test_many_vectors_are_found_nearly_as_well_and_few_of_them_are_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_many_vectors_are_found_nearly_as_well_and_few_of_them_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vectors, "MAX_EXACT_VECTORS", 1_000)
     disk = Disk()
     index = VectorIndex(DIMENSIONS)
@@ -61,16 +59,13 @@ def test_many_vectors_are_found_nearly_as_well_and_few_of_them_are_read(
     for start in range(0, 20_000, 500):
         disk.put(index, np.arange(start, start + 500), floats[start : start + 500])
     hits = sum(
-        len(set(index.find_nearest(query, 10, disk.fetch)[0].tolist()) & exact(floats, query, 10))
-        for query in queries
+        len(set(index.find_nearest(query, 10, disk.fetch)[0].tolist()) & exact(floats, query, 10)) for query in queries
     )
     assert hits / 500 >= 0.98
     assert disk.read / len(queries) < 2_000
 
 
-def test_a_vector_takes_at_most_sixty_bytes_beyond_the_small_size(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_vector_takes_at_most_sixty_bytes_beyond_the_small_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vectors, "MAX_EXACT_VECTORS", 100)
     index = VectorIndex(DIMENSIONS)
     index.put(np.arange(5_000), directions(5_000, 5))
@@ -87,9 +82,7 @@ STEPS = st.lists(
 @pytest.mark.parametrize("limit", [3, 10_000])
 @given(steps=STEPS, tail=st.sampled_from([0, 2, 1_000]))
 @settings(max_examples=examples(60), deadline=None)
-def test_the_last_vector_of_each_key_counts(
-    limit: int, steps: list[tuple[str, int, int]], tail: int
-) -> None:
+def test_the_last_vector_of_each_key_counts(limit: int, steps: list[tuple[str, int, int]], tail: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(vectors, "MAX_EXACT_VECTORS", limit)
         patch.setattr(vectors, "MAX_TAIL_VECTORS", tail)
@@ -158,8 +151,7 @@ def test_a_hundred_thousand_vectors_are_found_nearly_as_well_as_by_comparing_all
         index.put(np.arange(start, start + 10_000), floats[start : start + 10_000])
     hits = sum(
         len(
-            set(index.find_nearest(query, 10, lambda keys: (keys, floats[keys]))[0].tolist())
-            & exact(floats, query, 10)
+            set(index.find_nearest(query, 10, lambda keys: (keys, floats[keys]))[0].tolist()) & exact(floats, query, 10)
         )
         for query in queries
     )

@@ -86,9 +86,7 @@ def test_how_often_a_record_was_changed_here_is_not_written() -> None:
         ({"colour": "red"}, '"colour"'),
     ],
 )
-def test_a_line_that_is_not_ours_is_refused_with_the_reason(
-    values: dict[str, Any], problem: str
-) -> None:
+def test_a_line_that_is_not_ours_is_refused_with_the_reason(values: dict[str, Any], problem: str) -> None:
     line = json.dumps(json.loads(format_line(entity("Ada"))) | values)
     with pytest.raises(ValueError, match=problem):
         parse_record(line)

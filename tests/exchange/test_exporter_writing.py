@@ -100,9 +100,7 @@ async def test_an_archived_project_is_named(library: Library, tmp_path: Path) ->
     assert outcome.archived == ["shop"]
 
 
-async def test_a_folder_that_cannot_be_written_is_an_error(
-    library: Library, tmp_path: Path
-) -> None:
+async def test_a_folder_that_cannot_be_written_is_an_error(library: Library, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(InvalidInput, match="cannot be written"):
         await export_library(library, tmp_path / "file" / "out", unheard)
@@ -142,9 +140,7 @@ async def test_what_is_switched_off_is_not_written(library: Library, tmp_path: P
         await export_library(library, tmp_path / "one", unheard, project="shop")
 
 
-async def test_one_project_is_brought_up_to_date_in_the_export_of_all(
-    library: Library, tmp_path: Path
-) -> None:
+async def test_one_project_is_brought_up_to_date_in_the_export_of_all(library: Library, tmp_path: Path) -> None:
     await library.create("other", "")
     folder = tmp_path / "out"
     await export_library(library, folder, unheard)

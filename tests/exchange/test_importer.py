@@ -94,24 +94,18 @@ async def moved(shop: Library, other: Library, folder: Path, **more: Any) -> Exp
 
 def files(folder: Path) -> dict[str, str]:
     return {
-        path.relative_to(folder).as_posix(): path.read_text("utf-8")
-        for path in folder.rglob("*")
-        if path.is_file()
+        path.relative_to(folder).as_posix(): path.read_text("utf-8") for path in folder.rglob("*") if path.is_file()
     }
 
 
-async def test_an_export_of_what_was_taken_in_is_the_same(
-    shop: Library, other: Library, tmp_path: Path
-) -> None:
+async def test_an_export_of_what_was_taken_in_is_the_same(shop: Library, other: Library, tmp_path: Path) -> None:
     outcome = await moved(shop, other, tmp_path / "one")
     assert (outcome.records, outcome.links, outcome.projects) == (8, 1, ["shop"])
     await export_library(other, tmp_path / "two", unheard)
     assert files(tmp_path / "two") == files(tmp_path / "one")
 
 
-async def test_taking_it_in_again_changes_nothing(
-    shop: Library, other: Library, tmp_path: Path
-) -> None:
+async def test_taking_it_in_again_changes_nothing(shop: Library, other: Library, tmp_path: Path) -> None:
     await moved(shop, other, tmp_path / "one")
     _, store = await other.open("shop")
     revision = await store.get_revision()
@@ -120,9 +114,7 @@ async def test_taking_it_in_again_changes_nothing(
     assert await store.get_revision() == revision
 
 
-async def test_the_same_thing_under_another_id_stays_one(
-    shop: Library, other: Library, tmp_path: Path
-) -> None:
+async def test_the_same_thing_under_another_id_stays_one(shop: Library, other: Library, tmp_path: Path) -> None:
     await other.create("shop", "")
     _, store = await other.open("shop")
     ours = entity("Ada", id="ours")
@@ -135,9 +127,7 @@ async def test_the_same_thing_under_another_id_stays_one(
     assert not await store.get(["Ada"])
 
 
-async def test_what_was_forgotten_here_stays_forgotten(
-    shop: Library, other: Library, tmp_path: Path
-) -> None:
+async def test_what_was_forgotten_here_stays_forgotten(shop: Library, other: Library, tmp_path: Path) -> None:
     await moved(shop, other, tmp_path / "one")
     _, store = await other.open("shop")
     await store.commit(batch(Delete(record_ref("Ada")), Delete(record_ref("m1"))))
@@ -147,9 +137,7 @@ async def test_what_was_forgotten_here_stays_forgotten(
     assert not await store.get(["Ada", "m1", "wrote it"])
 
 
-async def test_the_newer_of_two_changes_counts(
-    shop: Library, other: Library, tmp_path: Path
-) -> None:
+async def test_the_newer_of_two_changes_counts(shop: Library, other: Library, tmp_path: Path) -> None:
     await moved(shop, other, tmp_path / "one")
     _, theirs = await shop.open("shop")
     _, ours = await other.open("shop")
@@ -162,9 +150,7 @@ async def test_the_newer_of_two_changes_counts(
     assert [record.type for record in await ours.get(["Engine"])] == ["machine"]
 
 
-async def test_a_bad_line_is_named_and_nothing_is_taken_in(
-    shop: Library, other: Library, tmp_path: Path
-) -> None:
+async def test_a_bad_line_is_named_and_nothing_is_taken_in(shop: Library, other: Library, tmp_path: Path) -> None:
     await export_library(shop, tmp_path / "one", unheard)
     path = tmp_path / "one" / "projects" / "shop" / "records.jsonl"
     lines = path.read_text("utf-8").splitlines()
@@ -175,9 +161,7 @@ async def test_a_bad_line_is_named_and_nothing_is_taken_in(
     assert sum((await (await other.open_user_store()).count_live()).values()) == 0
 
 
-async def test_what_belongs_to_nothing_is_left_out(
-    shop: Library, other: Library, tmp_path: Path
-) -> None:
+async def test_what_belongs_to_nothing_is_left_out(shop: Library, other: Library, tmp_path: Path) -> None:
     await export_library(shop, tmp_path / "one", unheard)
     path = tmp_path / "one" / "projects" / "shop" / "records.jsonl"
     lines = path.read_text("utf-8").splitlines()
@@ -187,9 +171,7 @@ async def test_what_belongs_to_nothing_is_left_out(
     assert outcome.left_out == 2  # what was said of her, and the link
 
 
-async def test_secrets_of_a_foreign_export_are_masked(
-    shop: Library, other: Library, tmp_path: Path
-) -> None:
+async def test_secrets_of_a_foreign_export_are_masked(shop: Library, other: Library, tmp_path: Path) -> None:
     await export_library(shop, tmp_path / "one", unheard)
     path = tmp_path / "one" / "projects" / "shop" / "records.jsonl"
     secret = "ghp_" + "a1B2" * 9
@@ -201,9 +183,7 @@ async def test_secrets_of_a_foreign_export_are_masked(
     assert secret not in kept.text
 
 
-async def test_turns_that_were_forgotten_do_not_come_back(
-    shop: Library, other: Library, tmp_path: Path
-) -> None:
+async def test_turns_that_were_forgotten_do_not_come_back(shop: Library, other: Library, tmp_path: Path) -> None:
     history = await shop.open_history_store()
     tombstone = Record("grave_1", "turn", LATER, LATER, type="forgotten", parent="conv_1")
     await export_library(shop, tmp_path / "whole", unheard)
@@ -212,24 +192,18 @@ async def test_turns_that_were_forgotten_do_not_come_back(
     await moved(shop, other, tmp_path / "one")
     again = await import_export(other, tmp_path / "whole", clock, unheard)
     assert again.forgotten == 1
-    assert [r.id for r in await (await other.open_history_store()).get(["turn_1", "turn_2"])] == [
-        "turn_2"
-    ]
+    assert [r.id for r in await (await other.open_history_store()).get(["turn_1", "turn_2"])] == ["turn_2"]
     await export_library(other, tmp_path / "two", unheard)
     assert files(tmp_path / "two") == files(tmp_path / "one")
 
 
-async def test_conversations_of_an_excluded_folder_are_left_out(
-    shop: Library, other: Library, tmp_path: Path
-) -> None:
+async def test_conversations_of_an_excluded_folder_are_left_out(shop: Library, other: Library, tmp_path: Path) -> None:
     outcome = await moved(shop, other, tmp_path / "one", excluded=["/home/dev"])
     assert outcome.left_out == 2
     assert not await (await other.open_history_store()).get(["turn_1", "turn_2"])
 
 
-async def test_a_folder_finds_its_project_again(
-    shop: Library, other: Library, tmp_path: Path
-) -> None:
+async def test_a_folder_finds_its_project_again(shop: Library, other: Library, tmp_path: Path) -> None:
     await moved(shop, other, tmp_path / "one")
     project = await other.find_workspace_project("/home/dev/shop")
     assert project is not None
@@ -256,9 +230,7 @@ async def test_who_is_interrupted_goes_on(shop: Library, other: Library, tmp_pat
     assert files(tmp_path / "two") == files(tmp_path / "one")
 
 
-async def test_changes_are_followed_from_one_export_to_the_next(
-    shop: Library, other: Library, tmp_path: Path
-) -> None:
+async def test_changes_are_followed_from_one_export_to_the_next(shop: Library, other: Library, tmp_path: Path) -> None:
     """Also where the second change was made before the first was taken in."""
     _, theirs = await shop.open("shop")
     await theirs.commit(batch(Update("m1", {"importance": 0.6}, 1), at=DAY_ONE + 5))
@@ -272,9 +244,7 @@ async def test_changes_are_followed_from_one_export_to_the_next(
     assert files(tmp_path / "again") == files(tmp_path / "three")
 
 
-async def test_memories_that_are_alike_once_masked_are_one(
-    shop: Library, other: Library, tmp_path: Path
-) -> None:
+async def test_memories_that_are_alike_once_masked_are_one(shop: Library, other: Library, tmp_path: Path) -> None:
     _, store = await shop.open("shop")
     keys = ["ghp_" + letter * 36 for letter in "ab"]
     await store.commit(batch(*(memory(key[:5], f"The key is {key}") for key in keys)))
@@ -287,9 +257,7 @@ async def test_memories_that_are_alike_once_masked_are_one(
     assert again.records == 0
 
 
-async def test_a_memory_under_another_id_gets_what_it_lacked(
-    shop: Library, other: Library, tmp_path: Path
-) -> None:
+async def test_a_memory_under_another_id_gets_what_it_lacked(shop: Library, other: Library, tmp_path: Path) -> None:
     await other.create("shop", "")
     _, store = await other.open("shop")
     ours = memory("ours", "We use tabs", importance=0.2, tags=("mine",))
@@ -301,9 +269,7 @@ async def test_a_memory_under_another_id_gets_what_it_lacked(
     assert (kept.tags, kept.importance, outcome.updated) == (("mine", "style"), 0.9, 1)
 
 
-async def test_a_project_that_is_off_is_left_out(
-    shop: Library, other: Library, tmp_path: Path
-) -> None:
+async def test_a_project_that_is_off_is_left_out(shop: Library, other: Library, tmp_path: Path) -> None:
     project = await other.create("shop", "")
     await other.link_workspace("/home/dev/shop", project)
     await other.set_off("shop", off=True)
@@ -348,15 +314,11 @@ async def test_what_lies_in_the_wrong_place_is_refused(
     assert await other.list_projects() == []
 
 
-async def test_no_folder_is_taken_where_that_is_not_wanted(
-    shop: Library, other: Library, tmp_path: Path
-) -> None:
+async def test_no_folder_is_taken_where_that_is_not_wanted(shop: Library, other: Library, tmp_path: Path) -> None:
     outcome = await moved(shop, other, tmp_path / "one", folders=False)
     assert outcome.folders == {}
     assert await other.find_workspace_project("/home/dev/shop") is None
-    assert (await import_export(other, tmp_path / "one", clock, unheard)).folders == {
-        "/home/dev/shop": "shop"
-    }
+    assert (await import_export(other, tmp_path / "one", clock, unheard)).folders == {"/home/dev/shop": "shop"}
 
 
 async def test_what_was_forgotten_here_under_another_id_stays_forgotten(
@@ -374,23 +336,18 @@ async def test_what_was_forgotten_here_under_another_id_stays_forgotten(
     assert (await moved(shop, other, tmp_path / "one")).records == 1
 
 
-async def test_a_line_that_somebody_edits_is_taken_in(
-    shop: Library, other: Library, tmp_path: Path
-) -> None:
+async def test_a_line_that_somebody_edits_is_taken_in(shop: Library, other: Library, tmp_path: Path) -> None:
     await moved(shop, other, tmp_path / "one")
     path = tmp_path / "one" / "projects" / "shop" / "records.jsonl"
     path.write_text(path.read_text("utf-8").replace("We use tabs", "We use ☃"), encoding="utf-8")
     assert (await import_export(other, tmp_path / "one", clock, unheard)).updated == 1
     assert (await import_export(other, tmp_path / "one", clock, unheard)).updated == 0
     _, store = await other.open("shop")
-    assert [(r.text, r.name_key) for r in await store.get(["m1"])] == [
-        ("We use ☃", compute_text_key("We use ☃"))
-    ]
+    assert [(r.text, r.name_key) for r in await store.get(["m1"])] == [("We use ☃", compute_text_key("We use ☃"))]
 
 
 @pytest.mark.parametrize(
-    ("line", "problem"),
-    [(b"<<<<<<< HEAD", "conflict"), (b'{"id": "\xff"}', "not UTF-8"), (b"{", "no JSON")],
+    ("line", "problem"), [(b"<<<<<<< HEAD", "conflict"), (b'{"id": "\xff"}', "not UTF-8"), (b"{", "no JSON")]
 )
 async def test_a_line_that_cannot_be_read_is_named(
     shop: Library, other: Library, tmp_path: Path, line: bytes, problem: str
@@ -449,17 +406,13 @@ async def test_a_namesake_gets_nothing_unless_they_are_said_to_be_the_same(
     assert await homes_in(other) == [format_private_name("user", "anna")]
 
 
-async def test_who_is_unknown_here_is_nobody_that_is_the_same(
-    other: Library, shop: Library, tmp_path: Path
-) -> None:
+async def test_who_is_unknown_here_is_nobody_that_is_the_same(other: Library, shop: Library, tmp_path: Path) -> None:
     await exported_home(shop, tmp_path / "out")
     outcome = await import_export(other, tmp_path / "out", clock, unheard, same=["anna"])
     assert (outcome.strangers, await homes_in(other)) == (["anna"], [])
 
 
-async def test_an_export_that_does_not_say_which_account_it_was_is_nobodys(
-    shop: Library, tmp_path: Path
-) -> None:
+async def test_an_export_that_does_not_say_which_account_it_was_is_nobodys(shop: Library, tmp_path: Path) -> None:
     await exported_home(shop, tmp_path / "out")
     (tmp_path / "out" / "accounts" / "anna" / "account.json").unlink()
     assert (await import_export(shop, tmp_path / "out", clock, unheard)).strangers == ["anna"]
@@ -468,9 +421,7 @@ async def test_an_export_that_does_not_say_which_account_it_was_is_nobodys(
         await import_export(shop, tmp_path / "out", clock, unheard)
 
 
-async def test_what_is_left_of_somebody_who_was_removed_is_in_no_export(
-    shop: Library, tmp_path: Path
-) -> None:
+async def test_what_is_left_of_somebody_who_was_removed_is_in_no_export(shop: Library, tmp_path: Path) -> None:
     await exported_home(shop, tmp_path / "out")
     await shop.set_note(ANNA, None)
     assert (await export_library(shop, tmp_path / "out", unheard)).accounts == []

@@ -52,9 +52,7 @@ async def test_a_file_is_taken_in_exactly_once(store: RecordStore, tmp_path: Pat
     assert await store.count_live() == counted
 
 
-async def test_an_interrupted_import_goes_on_where_it_stopped(
-    store: RecordStore, tmp_path: Path
-) -> None:
+async def test_an_interrupted_import_goes_on_where_it_stopped(store: RecordStore, tmp_path: Path) -> None:
     path = written(tmp_path / "m.jsonl", *(entity(f"n{i}", "t", "x") for i in range(300)))
 
     def stop(done: int, _total: int) -> None:
@@ -70,9 +68,7 @@ async def test_an_interrupted_import_goes_on_where_it_stopped(
     assert (await store.count_live())["entity"] == 300
 
 
-async def test_a_relation_to_nobody_makes_a_stub_that_a_later_line_fills(
-    store: RecordStore, tmp_path: Path
-) -> None:
+async def test_a_relation_to_nobody_makes_a_stub_that_a_later_line_fills(store: RecordStore, tmp_path: Path) -> None:
     path = written(tmp_path / "m.jsonl", entity("Ada", "person"), relation("Ada", "Ghost"))
     await import_server_memory(path, store, read_clock, lambda *_: None)
     assert (await store.count_live())["entity"] == 2
@@ -82,9 +78,7 @@ async def test_a_relation_to_nobody_makes_a_stub_that_a_later_line_fills(
     assert (await store.count_live())["entity"] == 2
 
 
-async def test_the_files_own_entities_are_meant_where_a_name_fits_two(
-    store: RecordStore, tmp_path: Path
-) -> None:
+async def test_the_files_own_entities_are_meant_where_a_name_fits_two(store: RecordStore, tmp_path: Path) -> None:
     first = written(tmp_path / "a.jsonl", entity("Mercury", "planet"), entity("Sun", "star"))
     await import_server_memory(first, store, read_clock, lambda *_: None)
     second = written(tmp_path / "b.jsonl", entity("Mercury", "metal"), relation("Mercury", "Sun"))
@@ -97,31 +91,22 @@ async def test_the_files_own_entities_are_meant_where_a_name_fits_two(
 
 async def test_names_that_differ_in_case_stay_apart(store: RecordStore, tmp_path: Path) -> None:
     path = written(
-        tmp_path / "m.jsonl",
-        entity("Alice", "person", "x"),
-        entity("alice", "person", "y"),
-        relation("alice", "Alice"),
+        tmp_path / "m.jsonl", entity("Alice", "person", "x"), entity("alice", "person", "y"), relation("alice", "Alice")
     )
     outcome = await import_server_memory(path, store, read_clock, lambda *_: None)
     assert (outcome.entities, outcome.relations) == (2, 1)
-    (link,) = await store.find_links(
-        [r.id for r in await store.scan(RecordFilter(kinds=("entity",)))]
-    )
+    (link,) = await store.find_links([r.id for r in await store.scan(RecordFilter(kinds=("entity",)))])
     assert link.source != link.target
     again = await import_server_memory(path, store, read_clock, lambda *_: None)
     assert (again.entities, again.observations, again.relations) == (0, 0, 0)
 
 
-async def test_a_file_that_is_not_there_is_the_callers_mistake(
-    store: RecordStore, tmp_path: Path
-) -> None:
+async def test_a_file_that_is_not_there_is_the_callers_mistake(store: RecordStore, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput):
         await import_server_memory(tmp_path / "none", store, read_clock, lambda *_: None)
 
 
-async def test_secrets_in_names_types_and_verbs_are_kept_out(
-    store: RecordStore, tmp_path: Path
-) -> None:
+async def test_secrets_in_names_types_and_verbs_are_kept_out(store: RecordStore, tmp_path: Path) -> None:
     token = "gh" + "p_" + "aB3dE6gH9jK2mN5pQ8rS1tU4vW7xY0zA3cD6"
     path = written(
         tmp_path / "memory.jsonl",

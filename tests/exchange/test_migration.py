@@ -2,16 +2,7 @@ import numpy as np
 import pytest
 
 from everkept.core.ports import AccessCount, RecordVector
-from everkept.core.records import (
-    Batch,
-    Delete,
-    Insert,
-    Record,
-    RecordFilter,
-    RecordLink,
-    Ref,
-    Update,
-)
+from everkept.core.records import Batch, Delete, Insert, Record, RecordFilter, RecordLink, Ref, Update
 from everkept.engines.memory.store import MemoryStore
 from everkept.errors import Conflict
 from everkept.exchange import migration
@@ -45,9 +36,7 @@ async def test_every_difference_is_found() -> None:
     source, target = await stored(3), await stored(3)
     await source.commit(Batch((Update("r1", {"text": "other"}, 1),), DAY_ONE + 1, "test"))
     await target.commit(Batch((Insert(record(9)),), DAY_ONE + 1, "test"))
-    await source.commit(
-        Batch((Insert(RecordLink("l", "r0", "to", "r1", DAY_ONE)),), DAY_ONE + 2, "test")
-    )
+    await source.commit(Batch((Insert(RecordLink("l", "r0", "to", "r1", DAY_ONE)),), DAY_ONE + 2, "test"))
     found = await compare_stores(source, target, MODEL)
     assert [each.id for each in found.differing] == ["r1"]
     assert [each.id for each in found.differing_links] == ["l"]
@@ -72,9 +61,7 @@ async def test_the_checksum_is_of_what_is_stored_and_not_of_where() -> None:
     assert copied.digest != (await compare_stores(target, target, MODEL)).digest
 
 
-async def test_what_stands_on_another_page_there_is_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_what_stands_on_another_page_there_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(migration, "PAGE_ROWS", 3)
     source, target = await stored(11), MemoryStore()
     await copy_store(source, target, MODEL, quietly)
@@ -113,9 +100,7 @@ async def test_what_somebody_else_wrote_to_the_copy_is_not_written_over() -> Non
     assert [each.id for each in await target.scan(RecordFilter())] == ["r0", "r1", "r2", "r9"]
 
 
-async def test_what_was_written_to_the_copy_while_it_was_made_is_not_removed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_what_was_written_to_the_copy_while_it_was_made_is_not_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(migration, "PAGE_ROWS", 1)
     source, target = await stored(2), MemoryStore()
     await source.commit(Batch((Update("r0", {"text": "x"}, 1),), DAY_ONE + 1, "test"))

@@ -7,16 +7,7 @@ from everkept.app.engines import MIGRATION_ORIGIN_NOTE
 from everkept.core.answers import SearchRecord
 from everkept.core.mcp import ToolUsage
 from everkept.core.ports import Library, RecordStore, RecordVector, Token
-from everkept.core.records import (
-    Batch,
-    Delete,
-    Insert,
-    Record,
-    RecordFilter,
-    RecordLink,
-    Ref,
-    Update,
-)
+from everkept.core.records import Batch, Delete, Insert, Record, RecordFilter, RecordLink, Ref, Update
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import Conflict
@@ -53,13 +44,7 @@ async def fill(store: RecordStore, name: str, count: int) -> None:
     await store.commit(Batch(tuple(map(Insert, records)), DAY_ONE, "test"))
     link = RecordLink(f"{name}-link", records[0].id, "about", records[1].id, DAY_ONE)
     await store.commit(Batch((Insert(link),), DAY_ONE + 1, "test"))
-    await store.commit(
-        Batch(
-            (Update(records[2].id, {"text": "changed"}, 1), Delete(records[3].ref)),
-            DAY_ONE + 2,
-            "t",
-        )
-    )
+    await store.commit(Batch((Update(records[2].id, {"text": "changed"}, 1), Delete(records[3].ref)), DAY_ONE + 2, "t"))
     vector = np.zeros(8, np.float32)
     vector[0] = 1.0
     await store.put_vectors(MODEL, [RecordVector(records[0].id, 1, vector)])
@@ -68,10 +53,7 @@ async def fill(store: RecordStore, name: str, count: int) -> None:
 
 async def moved(source: Library, target: Library) -> MigrationResult:
     return await migrate_library(
-        MigrationEnd(source, "the source"),
-        MigrationEnd(target, "the target"),
-        MODEL,
-        lambda _done, _total: None,
+        MigrationEnd(source, "the source"), MigrationEnd(target, "the target"), MODEL, lambda _done, _total: None
     )
 
 
@@ -108,10 +90,7 @@ async def test_the_copy_is_the_same_in_all_that_can_be_read(tmp_path: Path) -> N
     assert await told(target) == await told(source)
     assert outcome.projects == 3
     assert {each.store for each in outcome.stores} == {"@user", "@history", "shop", "old", "quiet"}
-    assert all(
-        (each.records, each.links, each.log_entries, each.vectors) == (12, 1, 3, 1)
-        for each in outcome.stores
-    )
+    assert all((each.records, each.links, each.log_entries, each.vectors) == (12, 1, 3, 1) for each in outcome.stores)
     await target.close()
 
 
@@ -172,10 +151,7 @@ async def begun(source: Library, target: Library) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         await migrate_library(
-            MigrationEnd(source, "the source"),
-            MigrationEnd(target, "the target"),
-            MODEL,
-            interrupted,
+            MigrationEnd(source, "the source"), MigrationEnd(target, "the target"), MODEL, interrupted
         )
 
 

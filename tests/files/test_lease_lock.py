@@ -27,9 +27,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def written(
-    token: str = "a" * 32, *, machine: str = "elsewhere/1", pid: int = 1, until: int
-) -> str:
+def written(token: str = "a" * 32, *, machine: str = "elsewhere/1", pid: int = 1, until: int) -> str:
     return json.dumps({"machine": machine, "pid": pid, "token": token, "until": f"{until:020}"})
 
 
@@ -43,12 +41,7 @@ class Time:
         async def sleep(seconds: float) -> None:
             self.seconds += seconds
 
-        given = {
-            "now": self.now,
-            "elapsed": lambda: self.seconds,
-            "sleep": sleep,
-            "call_later": lambda *_: Never(),
-        }
+        given = {"now": self.now, "elapsed": lambda: self.seconds, "sleep": sleep, "call_later": lambda *_: Never()}
         return LockTerms(**(given | more))  # type: ignore[arg-type]
 
     def now(self) -> int:
@@ -65,9 +58,7 @@ KINDS = st.sampled_from(["step"] * 8 + ["crash", "learn"])
 
 @settings(max_examples=examples(500), deadline=None)
 @given(st.lists(st.tuples(KINDS, st.integers(0, 2), st.integers(1, 9)), max_size=30))
-def test_one_holds_whoever_dies_and_however_slow_each_step_is(
-    actions: list[tuple[str, int, int]],
-) -> None:
+def test_one_holds_whoever_dies_and_however_slow_each_step_is(actions: list[tuple[str, int, int]]) -> None:
     contend(actions)
 
 
@@ -123,9 +114,7 @@ async def test_a_process_of_another_machine_is_not_looked_for_here(tmp_path: Pat
     ],
     ids=["long over", "just over", "far ahead", "empty", "no json", "half", "bad token"],
 )
-async def test_a_lease_that_nobody_renews_is_over(
-    tmp_path: Path, content: Callable[[int], str], waited: int
-) -> None:
+async def test_a_lease_that_nobody_renews_is_over(tmp_path: Path, content: Callable[[int], str], waited: int) -> None:
     time = Time()
     (tmp_path / LOCK).write_text(content(time.now()), encoding="utf-8")
     before = time.seconds

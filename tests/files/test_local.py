@@ -121,9 +121,7 @@ async def test_a_replaced_file_keeps_its_rights(store: LocalFiles, tmp_path: Pat
     assert stat.S_IMODE(script.stat().st_mode) == 0o750
 
 
-async def test_a_new_file_has_the_rights_that_other_programs_give(
-    store: LocalFiles, tmp_path: Path
-) -> None:
+async def test_a_new_file_has_the_rights_that_other_programs_give(store: LocalFiles, tmp_path: Path) -> None:
     (tmp_path / "theirs.md").write_bytes(b"")
     await store.write("ours.md", b"")
     await store.append("log.jsonl", b"")
@@ -154,15 +152,11 @@ async def test_files_are_flushed_before_the_first_is_in_place_and_their_folder_o
     assert steps == [*flushed, "replace", "replace", "fsync"]
 
 
-async def test_files_of_which_one_finds_no_room_stay_as_they_were(
-    store: LocalFiles, tmp_path: Path
-) -> None:
+async def test_files_of_which_one_finds_no_room_stay_as_they_were(store: LocalFiles, tmp_path: Path) -> None:
     for name in ("x.md", "y.md"):
         await store.write(name, b"old")
     with limited_files(1_000):
-        assert await outcome(store.write_all({"x.md": b"new", "y.md": b"n" * 5_000})) == (
-            "storage_full"
-        )
+        assert await outcome(store.write_all({"x.md": b"new", "y.md": b"n" * 5_000})) == ("storage_full")
     assert (await store.read("x.md"), await store.read("y.md")) == (b"old", b"old")
     assert names(tmp_path) == ["x.md", "y.md"]
 
@@ -282,9 +276,7 @@ async def test_two_links_to_one_file_are_two_files(store: LocalFiles, tmp_path: 
     assert await store.read("x.md") == await store.read("X.MD") == b"x"
 
 
-async def test_a_folder_that_was_put_in_the_place_of_another_is_used(
-    store: LocalFiles, tmp_path: Path
-) -> None:
+async def test_a_folder_that_was_put_in_the_place_of_another_is_used(store: LocalFiles, tmp_path: Path) -> None:
     inner = LocalFiles(tmp_path / "bank")
     await inner.write("x.md", b"one")
     await store.rename("bank", "old")

@@ -29,9 +29,7 @@ def test_a_folder_that_the_system_does_not_allow_is_refused_by_name(
         assert f'"{path}" cannot be made' in str(caught.value)
 
 
-async def test_an_error_about_the_folder_itself_names_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_error_about_the_folder_itself_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = LocalFiles(tmp_path)
 
     def denied(*_: Any, **__: Any) -> int:
@@ -43,9 +41,7 @@ async def test_an_error_about_the_folder_itself_names_it(
     assert str(caught.value).startswith(f'"{tmp_path}" may not be read: Permission denied.')
 
 
-@pytest.mark.parametrize(
-    ("number", "hint"), [(errno.EACCES, "Look at its permissions."), (errno.EROFS, "mount it")]
-)
+@pytest.mark.parametrize(("number", "hint"), [(errno.EACCES, "Look at its permissions."), (errno.EROFS, "mount it")])
 async def test_a_lock_that_cannot_be_made_is_an_error_about_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, hint: str
 ) -> None:

@@ -28,9 +28,7 @@ def test_a_lock_is_out_of_reach_in_any_case(name: str) -> None:
             split_reachable(spelled)
 
 
-@pytest.mark.parametrize(
-    "name", [".gitignore", ".notes.tmp", "x.tmp", ".x.md.tmp", "yarn.lock", ".everkept.yaml", "x"]
-)
+@pytest.mark.parametrize("name", [".gitignore", ".notes.tmp", "x.tmp", ".x.md.tmp", "yarn.lock", ".everkept.yaml", "x"])
 def test_other_names_are_of_people(name: str) -> None:
     assert not is_working_file(name)
     assert split_reachable(name) == (name,)

@@ -22,9 +22,7 @@ from file_stores import outcome
         ("ssh://we%40corp@host/x", "we@corp", "host", None, "/x"),
     ],
 )
-def test_an_address_of_ssh_is_taken_apart(
-    address: str, user: str, host: str, port: int | None, path: str
-) -> None:
+def test_an_address_of_ssh_is_taken_apart(address: str, user: str, host: str, port: int | None, path: str) -> None:
     assert parse_address(address) == SshAddress(user, host, port, path)
 
 
@@ -100,9 +98,7 @@ async def test_a_path_is_a_folder_of_this_machine(tmp_path: Path) -> None:
     assert await store.read_info() is None
 
 
-async def test_a_tilde_is_the_home_of_the_user(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_tilde_is_the_home_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
     assert (await FileStoreResolver().open_folder("~/bank")).address == str(tmp_path / "bank")

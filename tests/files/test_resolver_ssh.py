@@ -62,8 +62,7 @@ async def test_a_path_that_names_nothing_is_an_error(path: str) -> None:
 async def test_one_folder_has_one_store() -> None:
     connections = SshConnections(SshOptions())
     first, again, other = [
-        await connections.open_folder("ada", "example.org", None, path)
-        for path in ("/a", "/a/", "/b")
+        await connections.open_folder("ada", "example.org", None, path) for path in ("/a", "/a/", "/b")
     ]
     assert first is again
     assert first is not other
@@ -130,9 +129,7 @@ def full(says: Exception, free: int) -> SftpFactory:
     ],
     ids=["no space", "quota", "without a reason"],
 )
-async def test_a_full_disk_changes_nothing_and_is_named(
-    tmp_path: Path, server: SftpFactory
-) -> None:
+async def test_a_full_disk_changes_nothing_and_is_named(tmp_path: Path, server: SftpFactory) -> None:
     async with store_on(tmp_path, server) as store:
         await store.write("note.md", b"old")
         with pytest.raises(StorageFull):

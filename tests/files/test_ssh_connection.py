@@ -84,9 +84,7 @@ async def test_a_write_that_is_cut_anywhere_is_done_again_as_a_whole(far: Far, w
 
 
 @WAYS
-async def test_a_write_without_a_second_chance_leaves_the_old_or_the_new(
-    far: Far, way: Way
-) -> None:
+async def test_a_write_without_a_second_chance_leaves_the_old_or_the_new(far: Far, way: Way) -> None:
     store = await far.warm()
     await store.write("note.md", OLD)
     spent = await cost(far, lambda: store.write("note.md", NEW))
@@ -245,9 +243,7 @@ async def test_a_server_that_stops_answering_is_given_up(tmp_path: Path) -> None
     keys = Keys.made_in(tmp_path / "keys")
     async with asyncssh_server(tmp_path, keys, sftp=Sleepy) as server:
         connections = SshConnections(replace(server.options, answer_seconds=0.05))
-        store = await connections.open_folder(
-            server.user, LOOPBACK, server.port, str(tmp_path / "files")
-        )
+        store = await connections.open_folder(server.user, LOOPBACK, server.port, str(tmp_path / "files"))
         with pytest.raises(Unavailable) as caught:
             await store.write("note.md", NEW)
         assert caught.value.retry_possible
@@ -280,9 +276,7 @@ async def test_connections_that_were_closed_open_again_for_who_still_asks(far: F
 async def test_locks_hold_between_two_connections(far: Far) -> None:
     first = await far.warm()
     other = SshConnections(far.server.options, terms=LockTerms(patience=0.05))
-    second = await other.open_folder(
-        far.server.user, LOOPBACK, far.line.port, far.server.served(far.folder)
-    )
+    second = await other.open_folder(far.server.user, LOOPBACK, far.line.port, far.server.served(far.folder))
     async with first.lock("bank"):
         with pytest.raises(Unavailable):
             async with second.lock("bank"):

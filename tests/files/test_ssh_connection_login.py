@@ -52,9 +52,7 @@ async def test_a_known_host_lets_a_known_key_in(server: SshServer) -> None:
     assert await read(server, server.options) == b"there"
 
 
-async def test_an_unknown_host_is_refused_with_the_way_to_accept_it(
-    server: SshServer, keys: Keys
-) -> None:
+async def test_an_unknown_host_is_refused_with_the_way_to_accept_it(server: SshServer, keys: Keys) -> None:
     keys.known_hosts.unlink()
     error = await refusal(server, server.options)
     assert isinstance(error, Refused)
@@ -65,9 +63,7 @@ async def test_an_unknown_host_is_refused_with_the_way_to_accept_it(
     assert not keys.known_hosts.exists()
 
 
-async def test_a_host_whose_key_was_changed_is_refused(
-    server: SshServer, keys: Keys, tmp_path: Path
-) -> None:
+async def test_a_host_whose_key_was_changed_is_refused(server: SshServer, keys: Keys, tmp_path: Path) -> None:
     other = Keys.made_in(tmp_path / "other")
     other.make_known(server.port)
     error = await refusal(server, replace(server.options, known_hosts=other.known_hosts))
@@ -76,9 +72,7 @@ async def test_a_host_whose_key_was_changed_is_refused(
     assert f'ssh-keygen -R "[{LOOPBACK}]:{server.port}"' in str(error.hint)
 
 
-async def test_a_host_that_has_a_key_of_another_kind_now_is_refused(
-    server: SshServer, keys: Keys
-) -> None:
+async def test_a_host_that_has_a_key_of_another_kind_now_is_refused(server: SshServer, keys: Keys) -> None:
     key = asyncssh.generate_private_key("ecdsa-sha2-nistp256").export_public_key().decode()
     keys.known_hosts.write_text(f"[{LOOPBACK}]:{server.port} {key}", encoding="ascii")
     error = await refusal(server, server.options)
@@ -108,12 +102,9 @@ async def test_a_configuration_that_trusts_every_host_is_not_followed(
     assert isinstance(await refusal(server, replace(server.options, known_hosts=None)), Refused)
 
 
-async def test_the_configuration_names_hosts_and_the_files_that_know_them(
-    server: SshServer, keys: Keys
-) -> None:
+async def test_the_configuration_names_hosts_and_the_files_that_know_them(server: SshServer, keys: Keys) -> None:
     keys.config.write_text(
-        f"Host notes\n  HostName {LOOPBACK}\n  UserKnownHostsFile {keys.known_hosts}\n",
-        encoding="utf-8",
+        f"Host notes\n  HostName {LOOPBACK}\n  UserKnownHostsFile {keys.known_hosts}\n", encoding="utf-8"
     )
     assert await read(server, replace(server.options, known_hosts=None), host="notes") == b"there"
 
@@ -133,12 +124,8 @@ async def test_the_way_to_accept_a_host_names_it_as_it_is_reached(
     assert f'ssh-keygen -R "[{LOOPBACK}]:{server.port}"' in str(changed.hint)
 
 
-async def test_the_way_to_accept_a_host_has_the_port_of_the_configuration(
-    server: SshServer, keys: Keys
-) -> None:
-    keys.config.write_text(
-        f"Host notes\n  HostName {LOOPBACK}\n  Port {server.port}\n", encoding="utf-8"
-    )
+async def test_the_way_to_accept_a_host_has_the_port_of_the_configuration(server: SshServer, keys: Keys) -> None:
+    keys.config.write_text(f"Host notes\n  HostName {LOOPBACK}\n  Port {server.port}\n", encoding="utf-8")
     keys.known_hosts.unlink()
     files = await SshConnections(server.options).open_folder(server.user, "notes", None, "/")
     with pytest.raises(Refused) as caught:
@@ -146,12 +133,8 @@ async def test_the_way_to_accept_a_host_has_the_port_of_the_configuration(
     assert f"ssh-keyscan -p {server.port} {LOOPBACK} " in str(caught.value.hint)
 
 
-async def test_a_key_that_has_another_name_is_accepted_through_ssh_itself(
-    server: SshServer, keys: Keys
-) -> None:
-    keys.config.write_text(
-        f"Host notes\n  HostName {LOOPBACK}\n  HostKeyAlias shelf\n", encoding="utf-8"
-    )
+async def test_a_key_that_has_another_name_is_accepted_through_ssh_itself(server: SshServer, keys: Keys) -> None:
+    keys.config.write_text(f"Host notes\n  HostName {LOOPBACK}\n  HostKeyAlias shelf\n", encoding="utf-8")
     keys.known_hosts.unlink()
     error = await refusal(server, server.options, host="notes")
     assert f'UserKnownHostsFile="{keys.known_hosts}" -p {server.port} ' in str(error.hint)
@@ -159,9 +142,7 @@ async def test_a_key_that_has_another_name_is_accepted_through_ssh_itself(
     assert "notes (shelf)" in error.message
 
 
-async def test_a_configuration_that_is_not_there_is_an_error(
-    server: SshServer, tmp_path: Path
-) -> None:
+async def test_a_configuration_that_is_not_there_is_an_error(server: SshServer, tmp_path: Path) -> None:
     error = await refusal(server, replace(server.options, config=tmp_path / "none"))
     assert isinstance(error, InvalidInput)
 
@@ -180,9 +161,7 @@ async def test_the_keys_in_the_home_folder_are_tried_without_another(
     assert await read(server, replace(server.options, key=None)) == b"there"
 
 
-async def test_a_key_that_the_host_does_not_know_is_refused(
-    server: SshServer, tmp_path: Path
-) -> None:
+async def test_a_key_that_the_host_does_not_know_is_refused(server: SshServer, tmp_path: Path) -> None:
     other = Keys.made_in(tmp_path / "other")
     error = await refusal(server, replace(server.options, key=other.user))
     assert isinstance(error, Refused)
@@ -195,9 +174,7 @@ async def test_an_encrypted_key_that_no_agent_has_open_is_named(
 ) -> None:
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     key = asyncssh.read_private_key(keys.user)
-    keys.user.write_bytes(
-        key.export_private_key("pkcs8-pem", passphrase="secret", cipher_name="aes256-cbc")
-    )
+    keys.user.write_bytes(key.export_private_key("pkcs8-pem", passphrase="secret", cipher_name="aes256-cbc"))
     error = await refusal(server, server.options)
     assert isinstance(error, Refused)
     assert "passphrase" in error.message
@@ -245,9 +222,7 @@ async def test_a_host_that_says_nothing_is_given_up(server: SshServer) -> None:
     silent = await asyncio.start_server(say_nothing, LOOPBACK, 0)
     async with silent:
         port = silent.sockets[0].getsockname()[1]
-        error = await refusal(
-            dataclasses.replace(server, port=port), replace(server.options, connect_seconds=0.05)
-        )
+        error = await refusal(dataclasses.replace(server, port=port), replace(server.options, connect_seconds=0.05))
     assert isinstance(error, Unavailable)
     assert error.retry_possible
 

@@ -70,9 +70,7 @@ async def test_a_process_that_dies_before_any_request_leaves_the_old_or_the_new(
     assert set(reached) == set(range(len(allowed)))
 
 
-async def found_after_each_death(
-    files: Filing, mortal: Actor, name: str, told: dict[str, str]
-) -> list[Tree]:
+async def found_after_each_death(files: Filing, mortal: Actor, name: str, told: dict[str, str]) -> list[Tree]:
     """What each heir finds under the lock that the dead held; the last of them died of nothing."""
     heirs = [files.store, await files.another(by_lease())]
     found: list[Tree] = []

@@ -7,13 +7,10 @@ from everkept.files.ssh_server import SshTarget
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["", "-oProxyCommand=x", "a b", "a\tb", "a\nb", "a\0b", "$(id)", "`id`", "a;b", "a|b", "a'b"],
+    "name", ["", "-oProxyCommand=x", "a b", "a\tb", "a\nb", "a\0b", "$(id)", "`id`", "a;b", "a|b", "a'b"]
 )
 @pytest.mark.parametrize("field", ["user", "host"])
-def test_a_name_that_a_program_could_take_for_something_else_is_refused(
-    name: str, field: str
-) -> None:
+def test_a_name_that_a_program_could_take_for_something_else_is_refused(name: str, field: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         SshTarget(**({"user": "ada", "host": "example.org"} | {field: name}))
     assert field in caught.value.facts

@@ -59,12 +59,7 @@ DEAR = {
     *("subprocess", "tempfile", "typing", "unittest", "urllib", "uuid", "xml", "zipfile"),
 }
 OF_ANOTHER_PYTHON = () if sys.version_info[:2] == (3, 11) else DEAR  # they differ by version
-IGNORED = {
-    "_distutils_hack",
-    "imported package",
-    "sitecustomize",
-    "usercustomize",
-}  # of the interpreter itself
+IGNORED = {"_distutils_hack", "imported package", "sitecustomize", "usercustomize"}  # of the interpreter itself
 
 
 def ask_all(server: StdioServer, method: str) -> list[Any]:
@@ -123,9 +118,7 @@ def test_a_gateway_answers_what_is_recorded(tmp_path: Path, golden: Golden) -> N
     golden("answers-gateway", talk.kept)
 
 
-async def test_questions_of_a_coding_assistant_rank_as_recorded(
-    tmp_path: Path, golden: Golden
-) -> None:
+async def test_questions_of_a_coding_assistant_rank_as_recorded(tmp_path: Path, golden: Golden) -> None:
     data = json.loads(CODING.read_text(encoding="utf-8"))
     library = SqliteLibrary(tmp_path)
     assistant = Assistant(library)
@@ -134,9 +127,7 @@ async def test_questions_of_a_coding_assistant_rank_as_recorded(
         more = {name: entry[name] for name in ("type", "importance") if name in entry}
         keys[await assistant.stored(entry["text"], **more)] = entry["id"]
     ranked = {
-        entry["text"]: [
-            keys[memory["id"]] for memory in await assistant.recall(entry["text"], limit=10)
-        ]
+        entry["text"]: [keys[memory["id"]] for memory in await assistant.recall(entry["text"], limit=10)]
         for entry in data["questions"]
     }
     await library.close()
@@ -153,9 +144,7 @@ def modules(process: "subprocess.Popen[bytes]", sent: bytes) -> list[str]:
 
 
 @pytest.mark.parametrize("name", HOOKS)
-def test_a_hook_loads_the_modules_that_are_recorded(
-    name: str, tmp_path: Path, golden: Golden
-) -> None:
+def test_a_hook_loads_the_modules_that_are_recorded(name: str, tmp_path: Path, golden: Golden) -> None:
     folder = tmp_path / "work"
     folder.mkdir()
     hooks = Hooks(tmp_path / "data", folder)
@@ -167,9 +156,7 @@ def test_a_hook_loads_the_modules_that_are_recorded(
 
 
 @pytest.mark.parametrize("name", STARTS)
-def test_a_start_loads_the_modules_that_are_recorded(
-    name: str, tmp_path: Path, golden: Golden
-) -> None:
+def test_a_start_loads_the_modules_that_are_recorded(name: str, tmp_path: Path, golden: Golden) -> None:
     given = ("serve", "--data-dir", tmp_path / "data", "--project", "shop")
     _, *rest = command(*given)
     sent = b"".join(json.dumps(message).encode() + b"\n" for message in STARTS[name])

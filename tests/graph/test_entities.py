@@ -39,10 +39,7 @@ async def test_a_text_is_on_an_entity_once() -> None:
     await store.commit(batch(ada, bob, known))
     wanted = {ada.id: ["writes", "reads", "reads"], bob.id: ["writes"]}
     made = await build_missing_observations(store, wanted, 2)
-    assert {owner: [o.text for o in many] for owner, many in made.items()} == {
-        ada.id: ["reads"],
-        bob.id: ["writes"],
-    }
+    assert {owner: [o.text for o in many] for owner, many in made.items()} == {ada.id: ["reads"], bob.id: ["writes"]}
     assert [o.id for o in await list_observations(store, [ada.id, bob.id])] == [known.id]
     assert await list_observations(store, [bob.id], ["writes"]) == []
     assert await list_observations(store, [ada.id], []) == []

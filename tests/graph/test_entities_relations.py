@@ -23,9 +23,7 @@ async def test_a_relation_is_known_by_its_ends_and_its_verb() -> None:
     await store.commit(batch(*ends, *known))
     exact = await list_relations_from(store, ["a"])
     assert exact == {("a", "Uses", "b"): [known[0]]}
-    assert await list_relations_from(store, ["a"], compute_name_key) == {
-        ("a", "uses", "b"): [known[0]]
-    }
+    assert await list_relations_from(store, ["a"], compute_name_key) == {("a", "uses", "b"): [known[0]]}
     wanted = [("a", "uses", "b"), ("a", "Uses", "b"), ("a", "uses", "b")]
     assert [link.verb for link in build_missing_relations(wanted, exact, 2)] == ["uses"]
     assert await list_relations_among(store, {"a", "b"}) == [known[0]]
@@ -42,9 +40,7 @@ async def store() -> RecordStore:
     return made
 
 
-async def met(
-    store: RecordStore, count: int, room: int | None = None
-) -> list[tuple[set[str], int]]:
+async def met(store: RecordStore, count: int, room: int | None = None) -> list[tuple[set[str], int]]:
     starts = await store.get(["a"])
     hops = walk_around(store, starts, Hops(count, sources=(ENTITY,)), room=room)
     return [({record.id for record in hop.entities}, hop.left_out) async for hop in hops]

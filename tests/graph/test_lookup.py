@@ -52,25 +52,16 @@ def test_a_name_that_means_two_entities_is_an_error_that_lists_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("Ada (Person)", ("ada", "person")),
-        ("a (b) (c) ", ("a (b)", "c")),
-        ("(x)", None),
-        ("a", None),
-    ],
+    ("text", "parts"), [("Ada (Person)", ("ada", "person")), ("a (b) (c) ", ("a (b)", "c")), ("(x)", None), ("a", None)]
 )
 def test_a_type_stands_in_brackets_at_the_end(text: str, parts: tuple[str, str] | None) -> None:
     assert parse_name_and_type(text) == parts
 
 
 @pytest.mark.parametrize(
-    ("identity", "count"),
-    [(BY_NAME_AND_TYPE, 2), (ExactNameIdentity(), 3), (ExactNameAndTypeIdentity(), 4)],
+    ("identity", "count"), [(BY_NAME_AND_TYPE, 2), (ExactNameIdentity(), 3), (ExactNameAndTypeIdentity(), 4)]
 )
-async def test_an_identity_says_which_names_and_types_are_one_entity(
-    identity: EntityIdentity, count: int
-) -> None:
+async def test_an_identity_says_which_names_and_types_are_one_entity(identity: EntityIdentity, count: int) -> None:
     store = await MemoryLibrary().open_user_store()
     wanted = [("Ada", "person"), ("ada", "Person"), (" Ada", "person"), ("Ada", "ship")]
     steps, meant = await ensure_entities(store, wanted, 1, identity)
@@ -89,9 +80,5 @@ async def test_of_two_stubs_the_one_with_the_exact_name_is_described() -> None:
     await store.commit(batch(*steps))
     found = await exact.resolve(store, ["ada", "Ada", "ADA"])
     kept = {name: record and (record.id, record.type) for name, record in found.items()}
-    assert kept == {
-        "ada": (stubs[1].id, "person"),
-        "Ada": (stubs[0].id, UNKNOWN_TYPE),
-        "ADA": None,
-    }
+    assert kept == {"ada": (stubs[1].id, "person"), "Ada": (stubs[0].id, UNKNOWN_TYPE), "ADA": None}
     assert made.id == stubs[1].id

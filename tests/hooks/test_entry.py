@@ -6,14 +6,7 @@ import pytest
 
 from everkept.clients.entries import HOOK_EVENTS, HOOK_TIMEOUT_SECONDS
 from everkept.errors import InvalidInput
-from everkept.hooks.entry import (
-    DEFAULT_SECONDS,
-    EVENT_SECONDS,
-    FINISH_SECONDS,
-    HookCall,
-    load_handler,
-    parse_arguments,
-)
+from everkept.hooks.entry import DEFAULT_SECONDS, EVENT_SECONDS, FINISH_SECONDS, HookCall, load_handler, parse_arguments
 from everkept.settings import find_files_folder, read_settings
 from hook_processes import KNOWN, Hooks, listed, remember
 
@@ -74,13 +67,9 @@ def test_other_events_have_none(event: str) -> None:
 @pytest.mark.parametrize("event", HOOK_EVENTS)
 def test_a_hook_ends_itself_before_a_client_ends_it(event: str) -> None:
     of_plugin = [
-        hook["timeout"]
-        for group in json.loads(PLUGIN.read_text("utf-8"))["hooks"][event]
-        for hook in group["hooks"]
+        hook["timeout"] for group in json.loads(PLUGIN.read_text("utf-8"))["hooks"][event] for hook in group["hooks"]
     ]
-    assert EVENT_SECONDS.get(event, DEFAULT_SECONDS) + FINISH_SECONDS < min(
-        HOOK_TIMEOUT_SECONDS, *of_plugin
-    )
+    assert EVENT_SECONDS.get(event, DEFAULT_SECONDS) + FINISH_SECONDS < min(HOOK_TIMEOUT_SECONDS, *of_plugin)
 
 
 @pytest.fixture
@@ -93,9 +82,7 @@ def hooks(tmp_path: Path) -> Hooks:
 
 
 @pytest.mark.parametrize("address", [NOBODY, "postgresql://127.0.0.1:1/team"])
-def test_hooks_of_a_server_read_the_copy_of_it_that_is_here(
-    hooks: Hooks, tmp_path: Path, address: str
-) -> None:
+def test_hooks_of_a_server_read_the_copy_of_it_that_is_here(hooks: Hooks, tmp_path: Path, address: str) -> None:
     flags = {"data_dir": tmp_path / "elsewhere", "database_url": address, "config": "none"}
     copy = find_files_folder(read_settings(flags, SIGNED_IN))
     assert copy is not None

@@ -102,9 +102,7 @@ values = st.recursive(
     lambda inner: st.lists(inner) | st.dictionaries(texts, inner),
     max_leaves=8,
 )
-names = st.sampled_from(
-    ["session_id", "cwd", "prompt", "tool_input", "tool_response", "transcript_path", "error"]
-)
+names = st.sampled_from(["session_id", "cwd", "prompt", "tool_input", "tool_response", "transcript_path", "error"])
 
 
 @given(st.dictionaries(names, values))

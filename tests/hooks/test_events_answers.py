@@ -12,14 +12,9 @@ def test_nothing_to_say_is_nothing_at_all(answer: HookAnswer | None) -> None:
 
 
 def test_context_goes_to_the_assistant_under_the_name_of_its_event() -> None:
-    said = json.loads(
-        format_answer("UserPromptSubmit", HookAnswer(context='a "quoted"\nthing: ä 日本'))
-    )
+    said = json.loads(format_answer("UserPromptSubmit", HookAnswer(context='a "quoted"\nthing: ä 日本')))
     assert said == {
-        "hookSpecificOutput": {
-            "hookEventName": "UserPromptSubmit",
-            "additionalContext": 'a "quoted"\nthing: ä 日本',
-        }
+        "hookSpecificOutput": {"hookEventName": "UserPromptSubmit", "additionalContext": 'a "quoted"\nthing: ä 日本'}
     }
 
 

@@ -57,12 +57,8 @@ def test_a_copy_in_other_order_was_given_with_the_first() -> None:
 def test_a_topic_is_the_same_where_more_than_half_of_its_words_are() -> None:
     given = set(compute_topic_marks(find_telling_words("redis replicas sentinel quorum")))
     assert is_same_topic(compute_topic_marks(find_telling_words("Redis replica sentinels")), given)
-    assert not is_same_topic(
-        compute_topic_marks(find_telling_words("redis replicas backup schedule")), given
-    )
+    assert not is_same_topic(compute_topic_marks(find_telling_words("redis replicas backup schedule")), given)
 
 
 def test_the_marks_of_a_topic_do_not_tell_its_words() -> None:
-    assert not any(
-        "swordfish" in mark for mark in compute_topic_marks(find_telling_words("swordfish recipe"))
-    )
+    assert not any("swordfish" in mark for mark in compute_topic_marks(find_telling_words("swordfish recipe")))

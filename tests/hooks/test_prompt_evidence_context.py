@@ -26,22 +26,16 @@ from records import DAY_ONE
 
 DAY = 86_400_000_000
 NOW = DAY_ONE + 3 * DAY
-FRAME = re.compile(
-    re.escape(NOTICE) + r"\n<memories-(?P<mark>\d+)>\n(?P<body>.*)</memories-(?P=mark)>", re.DOTALL
-)
+FRAME = re.compile(re.escape(NOTICE) + r"\n<memories-(?P<mark>\d+)>\n(?P<body>.*)</memories-(?P=mark)>", re.DOTALL)
 
 
-def find(
-    text: str = "We use Redis.", kind: str = TURN, title: str = "", **more: Any
-) -> PromptEvidence:
+def find(text: str = "We use Redis.", kind: str = TURN, title: str = "", **more: Any) -> PromptEvidence:
     fields: dict[str, Any] = {"id": f"{kind}_1", "scope": HERE, "author": "assistant"} | more
     record = Record(kind=kind, created_at=DAY_ONE, updated_at=DAY_ONE, text=text, **fields)
     return PromptEvidence(record, "project" if kind == MEMORY else "history", 1.0, 1.0, 3, title)
 
 
-def context(
-    *finds: PromptEvidence, budget: int = 1_500, query: str = "redis", briefly: bool = False
-) -> str:
+def context(*finds: PromptEvidence, budget: int = 1_500, query: str = "redis", briefly: bool = False) -> str:
     made = build_evidence_block(finds, query, budget=budget, now=NOW, briefly=briefly)
     return made.text if made else ""
 
@@ -62,9 +56,7 @@ def test_it_says_where_each_thing_comes_from_and_how_to_read_on() -> None:
 
 
 def test_a_long_text_is_clipped_around_the_words_that_matter() -> None:
-    text = "\n".join(
-        [*["Nothing of note here."] * 200, "Redis holds the sessions.", *["No."] * 200]
-    )
+    text = "\n".join([*["Nothing of note here."] * 200, "Redis holds the sessions.", *["No."] * 200])
     shown = context(find(text))
     assert "Redis holds the sessions." in shown
     assert len(shown) < 3_000
@@ -77,9 +69,7 @@ def test_secrets_are_masked_also_in_titles_and_at_a_cut() -> None:
     assert secret not in shown
     assert "[masked: " in shown
     # Wherever the reading of a long text ends, no half of a secret is left over.
-    for before in range(
-        MAX_READ_CHARACTERS - 40, MAX_READ_CHARACTERS + SECRET_MARGIN_CHARACTERS + 40, 20
-    ):
+    for before in range(MAX_READ_CHARACTERS - 40, MAX_READ_CHARACTERS + SECRET_MARGIN_CHARACTERS + 40, 20):
         long = ("word " * before)[: before - 1] + f" {secret} " + "word " * 500
         assert secret[:6] not in context(find(long, id="long"), query=secret[:8])
 
@@ -111,11 +101,7 @@ def test_where_nothing_fits_nothing_is_given() -> None:
 
 def test_it_never_gets_longer_than_a_client_shows() -> None:
     finds = [find(f"Redis number {n} is here. " * 200, id=f"turn_{n}") for n in range(12)]
-    assert (
-        MAX_EVIDENCE_CHARACTERS / 2
-        < len(context(*finds, budget=100_000))
-        <= MAX_EVIDENCE_CHARACTERS
-    )
+    assert MAX_EVIDENCE_CHARACTERS / 2 < len(context(*finds, budget=100_000)) <= MAX_EVIDENCE_CHARACTERS
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=300)

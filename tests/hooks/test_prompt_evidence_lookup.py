@@ -12,12 +12,7 @@ from everkept.families.history.model import TURN
 from everkept.families.memories.model import MEMORY
 from everkept.hooks import prompt_evidence
 from everkept.hooks.events import HookEvent
-from everkept.hooks.prompt_evidence import (
-    MAX_INDEX_ROWS,
-    EvidenceQuery,
-    EvidenceResult,
-    search_evidence,
-)
+from everkept.hooks.prompt_evidence import MAX_INDEX_ROWS, EvidenceQuery, EvidenceResult, search_evidence
 from everkept.hooks.workspace import ProjectFolders
 from everkept.language.telling_words import find_telling_words
 from everkept.settings import Settings
@@ -29,9 +24,7 @@ ANSWER = "The sharding of the ledger is done by the customer's region, in eight 
 
 def found(past: Past, text: str, where: str = HERE, *, everywhere: bool = False) -> EvidenceResult:
     event = HookEvent("UserPromptSubmit", SESSION, Path(where))
-    asked = EvidenceQuery(
-        find_telling_words(text), error=find_telling_words(text), everywhere=everywhere
-    )
+    asked = EvidenceQuery(find_telling_words(text), error=find_telling_words(text), everywhere=everywhere)
     return run_without_loop(search_evidence(past.library, event, past.around().settings, asked))
 
 
@@ -111,18 +104,14 @@ def test_turns_in_folders_below_the_project_belong_to_it(tmp_path: Path) -> None
 def test_other_projects_count_only_where_that_is_asked_and_this_one_has_nothing(past: Past) -> None:
     question = "akismet filter comments"
     assert found(past, question).finds == ()
-    assert [find.record.scope for find in found(past, question, everywhere=True).finds] == [
-        ELSEWHERE
-    ]
+    assert [find.record.scope for find in found(past, question, everywhere=True).finds] == [ELSEWHERE]
     past.say("Here too", 1, [("Do we use akismet?", f"The akismet filter is {'slow ' * 30}")])
     assert {find.record.scope for find in found(past, question, everywhere=True).finds} == {HERE}
 
 
 def test_other_projects_do_not_count_where_a_memory_was_found(past: Past) -> None:
     past.remember("The akismet filter of comments is off in tests")
-    shelves = [
-        find.source for find in found(past, "akismet filter comments", everywhere=True).finds
-    ]
+    shelves = [find.source for find in found(past, "akismet filter comments", everywhere=True).finds]
     assert shelves == ["project"]
 
 
@@ -162,10 +151,7 @@ def test_memories_of_the_project_and_the_user_are_found(past: Past) -> None:
         "Feature flags live in LaunchDarkly; the key is read from the environment."
     ]
     best = found(past, "conventional commits pull requests").finds[0]
-    assert (best.source, best.record.text) == (
-        "user",
-        "Prefers small pull requests and conventional commits.",
-    )
+    assert (best.source, best.record.text) == ("user", "Prefers small pull requests and conventional commits.")
     assert found(past, "launchdarkly feature flags", where=ELSEWHERE).finds == ()
 
 
@@ -228,9 +214,7 @@ async def test_words_that_nearly_every_record_has_are_not_ranked(tmp_path: Path)
     library = SqliteLibrary(tmp_path)
     history = await library.open_history_store()
     common: dict[str, Any] = {"kind": TURN, "created_at": NOW, "updated_at": NOW, "scope": HERE}
-    texts = [
-        f"worker {'drained' if n % 50 else 'stuck'} queue" for n in range(MAX_INDEX_ROWS + 100)
-    ]
+    texts = [f"worker {'drained' if n % 50 else 'stuck'} queue" for n in range(MAX_INDEX_ROWS + 100)]
     await history.commit(batch(*(Record(f"t{n}", text=t, **common) for n, t in enumerate(texts))))
     await library.close()
     room = SqliteReadOnlyLibrary(tmp_path)
@@ -252,10 +236,7 @@ def test_the_folders_of_a_repository_are_those_at_and_below_its_root(tmp_path: P
     (root / "web").mkdir()
     known = [str(root), str(root / "web"), str(tmp_path / "shop-2"), str(tmp_path), ""]
     for inside in (root, root / "web"):
-        assert ProjectFolders.from_folder(inside).select_scopes(known) == (
-            str(root),
-            str(root / "web"),
-        )
+        assert ProjectFolders.from_folder(inside).select_scopes(known) == (str(root), str(root / "web"))
 
 
 def test_a_worktree_has_the_conversations_of_its_main_checkout(tmp_path: Path) -> None:
@@ -263,10 +244,7 @@ def test_a_worktree_has_the_conversations_of_its_main_checkout(tmp_path: Path) -
     (main / ".git" / "worktrees" / "tree").mkdir(parents=True)
     tree.mkdir()
     (tree / ".git").write_text(f"gitdir: {main / '.git' / 'worktrees' / 'tree'}\n", "utf-8")
-    assert set(ProjectFolders.from_folder(tree).select_scopes([str(main), str(tree)])) == {
-        str(main),
-        str(tree),
-    }
+    assert set(ProjectFolders.from_folder(tree).select_scopes([str(main), str(tree)])) == {str(main), str(tree)}
     assert ProjectFolders.from_folder(main).select_scopes([str(main), str(tree)]) == (str(main),)
 
 
@@ -278,9 +256,7 @@ def test_case_and_separators_do_not_tell_folders_apart(tmp_path: Path) -> None:
 
 def test_the_home_folder_is_a_project_only_by_itself() -> None:
     home = Path.home().resolve()
-    assert ProjectFolders.from_folder(home).select_scopes([str(home), str(home / "shop")]) == (
-        str(home),
-    )
+    assert ProjectFolders.from_folder(home).select_scopes([str(home), str(home / "shop")]) == (str(home),)
 
 
 def test_nowhere_is_no_folder() -> None:

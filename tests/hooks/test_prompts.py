@@ -23,19 +23,7 @@ from everkept.hooks.prompts import (
 
 
 @pytest.mark.parametrize(
-    "prompt",
-    [
-        "",
-        " ",
-        "yes",
-        "go on",
-        "thanks",
-        "/clear",
-        "/review src",
-        "!ls -la",
-        "<bash-input>ls",
-        "ok?",
-    ],
+    "prompt", ["", " ", "yes", "go on", "thanks", "/clear", "/review src", "!ls -la", "<bash-input>ls", "ok?"]
 )
 def test_a_trivial_prompt_is_not_read_on(prompt: str) -> None:
     assert parse_prompt(prompt) is None
@@ -155,9 +143,7 @@ def test_debugging(prompt: str) -> None:
     assert is_debugging(prompt)
 
 
-@pytest.mark.parametrize(
-    "prompt", ["Rename the class", "Add an error page", "Explain exceptions", "Write the docs"]
-)
+@pytest.mark.parametrize("prompt", ["Rename the class", "Add an error page", "Explain exceptions", "Write the docs"])
 def test_not_debugging(prompt: str) -> None:
     assert not is_debugging(prompt)
 
@@ -177,8 +163,7 @@ def test_wanting_a_new_feature(prompt: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "prompt",
-    ["Fix the export", "Rename it", "make it blue", "Why add a flag?", "Explain the new flow"],
+    "prompt", ["Fix the export", "Rename it", "make it blue", "Why add a flag?", "Explain the new flow"]
 )
 def test_not_wanting_a_new_feature(prompt: str) -> None:
     assert not is_feature_request(prompt)
@@ -187,13 +172,9 @@ def test_not_wanting_a_new_feature(prompt: str) -> None:
 def test_complexity_grows_with_length_names_files_and_clauses() -> None:
     plain = "How do I refresh the token"
     assert compute_complexity("") == 0
-    assert compute_complexity(plain) < compute_complexity(
-        f"{plain} that the other program has given me now"
-    )
+    assert compute_complexity(plain) < compute_complexity(f"{plain} that the other program has given me now")
     assert compute_complexity(plain) < compute_complexity(f"{plain} refresh_token")
-    assert compute_complexity(f"{plain} refresh_token") < compute_complexity(
-        f"{plain} auth/session.py"
-    )
+    assert compute_complexity(f"{plain} refresh_token") < compute_complexity(f"{plain} auth/session.py")
     assert compute_complexity(plain) < compute_complexity(f"{plain} when it is old")
     assert compute_complexity("How do I limit logins?") < 0.5
     hard = (
@@ -249,7 +230,5 @@ def test_what_any_failure_says_tells_no_error_from_others(prompt: str) -> None:
 
 
 def test_without_a_line_of_an_error_the_sentence_that_tells_of_it_counts() -> None:
-    words = [
-        word.text for word in extract_error_words("I like trains. The websocket handshake fails.")
-    ]
+    words = [word.text for word in extract_error_words("I like trains. The websocket handshake fails.")]
     assert words == ["websocket", "handshake"]

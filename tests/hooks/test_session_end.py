@@ -9,13 +9,7 @@ from everkept.core.locks import FileLock
 from everkept.core.runtime import run_without_loop
 from everkept.hooks import workspace
 from everkept.hooks.events import HookContext, HookEvent
-from everkept.hooks.session_end import (
-    MAX_PENDING_JOBS,
-    JobQueue,
-    SessionJob,
-    get_lock_path,
-    handle_session_end,
-)
+from everkept.hooks.session_end import MAX_PENDING_JOBS, JobQueue, SessionJob, get_lock_path, handle_session_end
 from everkept.hooks.workspace import SessionLedger, get_hooks_folder
 from everkept.settings import Settings, read_settings
 
@@ -65,9 +59,7 @@ def told(settings: Settings) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["PreCompact", "SessionEnd"])
-def test_a_job_says_what_is_to_be_done(
-    settings: Settings, transcript: Path, home: Path, name: str
-) -> None:
+def test_a_job_says_what_is_to_be_done(settings: Settings, transcript: Path, home: Path, name: str) -> None:
     event = HookEvent(name, SESSION, folder=home.parent / "shop", transcript=transcript)
     [job] = left(settings, event)
     assert (job.event, job.session, job.at) == (name, SESSION, AT)
@@ -89,9 +81,7 @@ def test_a_job_keeps_the_settings_of_its_hook(tmp_path: Path, transcript: Path) 
     assert job.wishes == {name: value for name, value in flags.items() if name != "data_dir"}
 
 
-def test_a_path_may_begin_in_the_home_folder(
-    settings: Settings, transcript: Path, home: Path
-) -> None:
+def test_a_path_may_begin_in_the_home_folder(settings: Settings, transcript: Path, home: Path) -> None:
     short = Path("~", transcript.relative_to(home))
     [job] = left(settings, HookEvent("PreCompact", SESSION, transcript=short))
     assert job.transcript == str(transcript)
@@ -103,25 +93,19 @@ def test_a_session_without_a_transcript_is_still_summed_up(settings: Settings) -
     assert told(settings) == []
 
 
-@pytest.mark.parametrize(
-    "event", [HookEvent("PreCompact", SESSION), HookEvent("SessionEnd"), HookEvent("PreCompact")]
-)
+@pytest.mark.parametrize("event", [HookEvent("PreCompact", SESSION), HookEvent("SessionEnd"), HookEvent("PreCompact")])
 def test_nothing_is_left_where_nothing_is_to_be_done(settings: Settings, event: HookEvent) -> None:
     assert left(settings, event) == []
 
 
-def test_a_session_in_which_nothing_was_said_has_no_transcript(
-    settings: Settings, transcript: Path
-) -> None:
+def test_a_session_in_which_nothing_was_said_has_no_transcript(settings: Settings, transcript: Path) -> None:
     missing = transcript.with_name("other.jsonl")
     [job] = left(settings, HookEvent("SessionEnd", SESSION, transcript=missing))
     assert job.transcript is None
     assert told(settings) == []
 
 
-def test_a_compaction_whose_transcript_is_missing_is_a_fault(
-    settings: Settings, transcript: Path
-) -> None:
+def test_a_compaction_whose_transcript_is_missing_is_a_fault(settings: Settings, transcript: Path) -> None:
     missing = transcript.with_name("other.jsonl")
     assert left(settings, HookEvent("PreCompact", SESSION, transcript=missing)) == []
     assert [str(missing) in reason for reason in told(settings)] == [True]
@@ -133,9 +117,7 @@ def test_a_folder_is_no_transcript(settings: Settings, transcript: Path) -> None
     assert len(told(settings)) == 1
 
 
-def test_a_file_outside_of_the_assistants_folders_is_not_taken_in(
-    settings: Settings, home: Path
-) -> None:
+def test_a_file_outside_of_the_assistants_folders_is_not_taken_in(settings: Settings, home: Path) -> None:
     diary = home / "diary.jsonl"
     diary.write_text("{}\n", encoding="utf-8")
     [job] = left(settings, HookEvent("SessionEnd", SESSION, transcript=diary))
@@ -149,9 +131,7 @@ def test_where_only_reading_is_allowed_nothing_is_left(tmp_path: Path, transcrip
     assert left(settings, HookEvent("SessionEnd", SESSION, transcript=transcript)) == []
 
 
-def test_what_is_dropped_because_too_much_waits_is_a_fault(
-    settings: Settings, transcript: Path
-) -> None:
+def test_what_is_dropped_because_too_much_waits_is_a_fault(settings: Settings, transcript: Path) -> None:
     jobs = JobQueue(get_hooks_folder(settings))
     for at in range(MAX_PENDING_JOBS):
         jobs.add(SessionJob("SessionEnd", "one", at))

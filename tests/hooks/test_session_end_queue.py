@@ -29,9 +29,7 @@ def jobs(tmp_path: Path) -> JobQueue:
 
 
 def job(session: str = "one", at: int = 1, **more: object) -> SessionJob:
-    return replace(
-        SessionJob("SessionEnd", session, at, "/t.jsonl", "claude-code", "/work"), **more
-    )  # type: ignore[arg-type]
+    return replace(SessionJob("SessionEnd", session, at, "/t.jsonl", "claude-code", "/work"), **more)  # type: ignore[arg-type]
 
 
 def waiting(jobs: JobQueue) -> list[SessionJob]:
@@ -92,8 +90,7 @@ def test_what_is_done_is_gone_and_what_came_meanwhile_stays(jobs: JobQueue) -> N
 
 
 @pytest.mark.parametrize(
-    "damage",
-    ["", "{", "[]", "null", "{}", '{"event": 1}', '{"event": "SessionEnd", "session": "x"}'],
+    "damage", ["", "{", "[]", "null", "{}", '{"event": 1}', '{"event": "SessionEnd", "session": "x"}']
 )
 def test_what_is_no_job_is_put_aside(jobs: JobQueue, damage: str, tmp_path: Path) -> None:
     jobs.add(job())
@@ -163,9 +160,7 @@ def test_a_job_is_small_and_plain(jobs: JobQueue, tmp_path: Path) -> None:
     assert json.loads(content)["session"] == "one"
 
 
-def test_what_was_given_up_can_be_tried_again_and_what_is_no_job_goes(
-    jobs: JobQueue, tmp_path: Path
-) -> None:
+def test_what_was_given_up_can_be_tried_again_and_what_is_no_job_goes(jobs: JobQueue, tmp_path: Path) -> None:
     jobs.add(job(failures=3, starts=7, reached=90))
     taken = jobs.read_job(jobs.list_names()[0])
     assert taken is not None

@@ -5,13 +5,7 @@ from pathlib import Path
 import pytest
 
 from everkept.core.locks import IS_INHERITED, FileLock
-from everkept.hooks.session_end import (
-    JobQueue,
-    SessionJob,
-    get_lock_path,
-    get_start_turn,
-    wake_worker,
-)
+from everkept.hooks.session_end import JobQueue, SessionJob, get_lock_path, get_start_turn, wake_worker
 from everkept.hooks.workspace import get_hooks_folder
 from everkept.settings import Settings, read_settings
 from everkept.values import replace
@@ -117,9 +111,7 @@ def test_a_worker_that_cannot_be_started_leaves_the_lock_free(
 
 
 @pytest.mark.parametrize("is_inherited", sorted({IS_INHERITED, False}))
-def test_of_many_who_come_at_once_one_starts_a_worker(
-    settings: Settings, is_inherited: bool
-) -> None:
+def test_of_many_who_come_at_once_one_starts_a_worker(settings: Settings, is_inherited: bool) -> None:
     add(settings)
     assert program(MANY, settings, str(is_inherited)) == f"1 {AT_ONCE - 1}"
     wait_for_workers(settings.data_dir)
@@ -133,9 +125,7 @@ def test_where_only_reading_is_allowed_nobody_is_started(settings: Settings) -> 
     assert not get_lock_path(settings).exists()
 
 
-def test_the_variables_of_another_python_do_not_reach_the_worker(
-    settings: Settings, tmp_path: Path
-) -> None:
+def test_the_variables_of_another_python_do_not_reach_the_worker(settings: Settings, tmp_path: Path) -> None:
     add(settings)
     folder = tmp_path / "another"
     (folder / "everkept").mkdir(parents=True)

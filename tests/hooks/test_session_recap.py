@@ -25,10 +25,7 @@ def test_what_both_said_is_there_in_order_with_its_time(tmp_path: Path) -> None:
     text = [{"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": "Yes."}]
     file.write_text(line("user", "Is it?") + "\n" + line("assistant", text), encoding="utf-8")
     at = 1_767_225_600_000_000
-    assert read_recent_utterances(file, "s-1") == [
-        Utterance("Is it?", True, at),
-        Utterance("Yes.", False, at),
-    ]
+    assert read_recent_utterances(file, "s-1") == [Utterance("Is it?", True, at), Utterance("Yes.", False, at)]
 
 
 def test_tools_agents_summaries_and_others_are_left_out(tmp_path: Path) -> None:
@@ -68,9 +65,7 @@ shapes = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(("type", "message", "content", "text", "sessionId", "timestamp")),
-            inner,
-            max_size=5,
+            st.sampled_from(("type", "message", "content", "text", "sessionId", "timestamp")), inner, max_size=5
         )
     ),
     max_leaves=12,

@@ -66,9 +66,7 @@ def test_nothing_need_be_stored_for_that(desk: Desk) -> None:
 
 def test_a_decision_that_the_history_has_too_is_told_once(desk: Desk) -> None:
     text = "Both would do. We decided to use Redis."
-    desk.stored_of_past(
-        Record("t", "turn", DAY_ONE, DAY_ONE, type="decision", text=text, session=SESSION)
-    )
+    desk.stored_of_past(Record("t", "turn", DAY_ONE, DAY_ONE, type="decision", text=text, session=SESSION))
     assert len(before(desk, transcript(desk, ("assistant", text)))) == 1
 
 

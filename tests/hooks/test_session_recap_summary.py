@@ -10,9 +10,7 @@ def test_a_greeting_or_a_nod_says_nothing(prompt: str) -> None:
     assert not is_meaningful(prompt)
 
 
-@pytest.mark.parametrize(
-    "prompt", ["Fix the login", "ok, now rename the table", "修复登录问题", "/review the parser"]
-)
+@pytest.mark.parametrize("prompt", ["Fix the login", "ok, now rename the table", "修复登录问题", "/review the parser"])
 def test_a_wish_says_something(prompt: str) -> None:
     assert is_meaningful(prompt)
 

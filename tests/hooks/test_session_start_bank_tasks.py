@@ -52,9 +52,7 @@ def test_a_huge_file_is_read_in_part(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("link", ["memory-bank", "memory-bank/active-context.md"])
-def test_what_lies_elsewhere_is_not_read(
-    folder: Path, tmp_path_factory: pytest.TempPathFactory, link: str
-) -> None:
+def test_what_lies_elsewhere_is_not_read(folder: Path, tmp_path_factory: pytest.TempPathFactory, link: str) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     write(elsewhere, "## Tasks\n- One\n")
     (folder / link).parent.mkdir(exist_ok=True)

@@ -75,11 +75,7 @@ def test_a_session_begins_with_what_matters_in_the_project_and_to_the_user(desk:
         memory("Minor, too.", scope="user", importance=0.4),
     )
     text = told(desk)
-    assert lines(text, "Project Knowledge") == [
-        "Pinned.",
-        "Deploy on Fridays never.",
-        "Orders are in PostgreSQL.",
-    ]
+    assert lines(text, "Project Knowledge") == ["Pinned.", "Deploy on Fridays never.", "Orders are in PostgreSQL."]
     assert lines(text, "User Preferences") == ["Prefers short answers."]
     assert "(project semantic; 3 days ago)" in text
 
@@ -150,13 +146,7 @@ def test_open_todos_are_those_of_memories_and_of_the_memory_bank(desk: Desk) -> 
     text = "# Active\n\n## Ongoing Tasks\n- [ ] Rotate keys\n- [x] Old\n- Bare one\n- [Task 1]\n"
     (bank / "active-context.md").write_text(text, encoding="utf-8")
     shown = told(desk)
-    assert lines(shown, "Open Todos") == [
-        "Mine.",
-        "Write the docs.",
-        "todo: Say so.",
-        "Rotate keys",
-        "Bare one",
-    ]
+    assert lines(shown, "Open Todos") == ["Mine.", "Write the docs.", "todo: Say so.", "Rotate keys", "Bare one"]
     assert lines(shown, "Project Knowledge") == []
 
 
@@ -186,10 +176,7 @@ def test_past_sessions_are_told_by_their_titles_and_by_what_they_came_to(desk: D
         conversation("Own", desk.folder, session=desk.session),
     )
     text = told(desk)
-    assert lines(text, "Recent Sessions") == [
-        "Login. Topics: login.",
-        "Topics: ports.",
-    ]
+    assert lines(text, "Recent Sessions") == ["Login. Topics: login.", "Topics: ports."]
     assert "(session; 12 turns; just now)" in text
 
 
@@ -257,13 +244,7 @@ def test_after_a_compaction_a_session_learns_what_it_did_itself(desk: Desk) -> N
         memory("We chose tokens.", **own),
         memory("Not ours.", scope="session", session="other"),
         *edits,
-        memory(
-            "`pytest` failed:\nE boom",
-            id="failure",
-            tags=("failed",),
-            facets={"automatic": True},
-            **noticed,
-        ),
+        memory("`pytest` failed:\nE boom", id="failure", tags=("failed",), facets={"automatic": True}, **noticed),
         memory("Known in the project."),
     )
     turn: dict[str, Any] = {"kind": "turn", "created_at": DAY_ONE, "updated_at": DAY_ONE}
@@ -319,10 +300,7 @@ def test_whatever_is_stored_an_answer_is_fenced_within_its_bounds_and_new(
         desk = Desk(Path(folder))
         desk.stored(*(memory(t, id=f"p{i}", name_key=f"p{i}") for i, t in enumerate(project)))
         desk.stored_of_user(
-            *(
-                memory(t, id=f"u{i}", name_key=f"u{i}", scope="user", importance=0.9)
-                for i, t in enumerate(user)
-            )
+            *(memory(t, id=f"u{i}", name_key=f"u{i}", scope="user", importance=0.9) for i, t in enumerate(user))
         )
         before: set[str] = set()
         for source in sources:

@@ -42,9 +42,7 @@ def desk(tmp_path: Path) -> Desk:
 
 
 def told(desk: Desk, source: str) -> str:
-    answer = handle_session_start(
-        desk.event("SessionStart", source=source), desk.around(project="other")
-    )
+    answer = handle_session_start(desk.event("SessionStart", source=source), desk.around(project="other"))
     return "" if answer is None else answer.context
 
 
@@ -99,10 +97,7 @@ def test_a_session_is_told_by_what_was_asked_and_decided_and_not_by_counts(tmp_p
             ("said", "hi"),
             ("said", "Hello! What shall we do?"),
             ("said", "Let the shop keep its carts when somebody logs out."),
-            (
-                "decision",
-                "There are two ways. We decided to keep carts in Redis. It has them already.",
-            ),
+            ("decision", "There are two ways. We decided to keep carts in Redis. It has them already."),
             ("said", "Fine, now write the migration for it"),
             ("said", "Done."),
             ("said", "thanks"),
@@ -133,9 +128,7 @@ def test_topics_stand_in_for_decisions_without_those_of_what_hooks_store(tmp_pat
     assert line_of(told_here(desk)).startswith("- Repair the cart. Topics: carts. (")
 
 
-def test_a_title_that_somebody_gave_stays_and_a_talk_of_nothing_is_left_out(
-    tmp_path: Path,
-) -> None:
+def test_a_title_that_somebody_gave_stays_and_a_talk_of_nothing_is_left_out(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     talk(desk, "Carts", [("said", "ok")])
     talk(desk, "hello", [("said", "hello"), ("said", "Hello!")], named=0)

@@ -96,9 +96,7 @@ PURPOSES = {
 
 
 @pytest.mark.parametrize(("command", "wanted"), PURPOSES.items())
-def test_a_command_is_known_by_the_program_that_does_the_work(
-    command: str, wanted: str | None
-) -> None:
+def test_a_command_is_known_by_the_program_that_does_the_work(command: str, wanted: str | None) -> None:
     assert find_purpose(command) == wanted
 
 
@@ -119,9 +117,7 @@ def test_looking_around_and_tidying_up_is_trivial(command: str) -> None:
     assert is_trivial(command)
 
 
-@pytest.mark.parametrize(
-    "command", ["pytest", "ls && make", "git commit -m x", "./ls", "python x.py"]
-)
+@pytest.mark.parametrize("command", ["pytest", "ls && make", "git commit -m x", "./ls", "python x.py"])
 def test_whatever_does_something_is_not(command: str) -> None:
     assert not is_trivial(command)
 
@@ -169,10 +165,7 @@ def test_any_text_can_be_read_and_its_essence_has_no_other(command: str) -> None
     ("command", "wanted"),
     [
         ("make <<'EOF' 2>&1\npytest\nEOF", "make"),
-        (
-            "make <<-EOF && npm test\n\tpytest\n\tEOF\nnpm run build",
-            "make && npm test ; npm run build",
-        ),
+        ("make <<-EOF && npm test\n\tpytest\n\tEOF\nnpm run build", "make && npm test ; npm run build"),
         ("make <<A <<B\npytest\nA\nnpm test\nB\ntox", "make ; tox"),
         ("make <<EOF\npytest", "make ; pytest"),  # it has no end: no heredoc
         ("make <<<EOF\ntox\nEOF", "make ; tox ; EOF"),  # one word alone is given

@@ -40,9 +40,7 @@ def test_what_a_client_calls_a_failure_is_one() -> None:
         ran({"stdout": "1 failed", "interrupted": True}),
         HookEvent("PostToolUseFailure", error="Exit code 1", is_interrupt=True),
         HookEvent("PostToolUseFailure", error="Exit code 130"),
-        HookEvent(
-            "PostToolUseFailure", error="The user doesn't want to proceed with this tool use"
-        ),
+        HookEvent("PostToolUseFailure", error="The user doesn't want to proceed with this tool use"),
         HookEvent("PostToolUseFailure", error="Permission to use Bash has been denied."),
         ran({"stdout": "", "backgroundTaskId": "b1"}),
         ran("", tool_input={"command": "x", "run_in_background": True}),
@@ -117,9 +115,7 @@ def test_a_failure_is_known_again_whatever_its_numbers() -> None:
     first = ["TypeError: bad value at line 12 of login.py", "=== 1 failed in 0.1s ==="]
     again = ["TypeError: bad value at line 40 of login.py", "=== 1 failed in 9.9s ==="]
     assert compute_signatures(first) == compute_signatures(again) != set()
-    assert (
-        compute_signatures(["boom", "=== 2 failed in 1s ===", "Tests: 1 failed, 3 passed"]) == set()
-    )
+    assert compute_signatures(["boom", "=== 2 failed in 1s ===", "Tests: 1 failed, 3 passed"]) == set()
     assert compute_signatures(["migration 0042 failed: no such column"]) != set()
 
 
@@ -139,10 +135,7 @@ def test_an_output_of_any_length_gives_few_short_lines(text: str, times: int) ->
         st.none() | st.booleans() | st.integers() | st.text(),
         lambda inner: (
             st.lists(inner)
-            | st.dictionaries(
-                st.sampled_from(["stdout", "exit_code", "content", "interrupted", "is_error"]),
-                inner,
-            )
+            | st.dictionaries(st.sampled_from(["stdout", "exit_code", "content", "interrupted", "is_error"]), inner)
         ),
     )
 )

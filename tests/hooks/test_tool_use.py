@@ -39,14 +39,10 @@ class Session:
 
     def runs(self, command: str, output: str = "", **response: Any) -> HookAnswer | None:
         response = {"stdout": output, "stderr": "", "interrupted": False} | response
-        return self.tells(
-            "PostToolUse", "Bash", tool_input={"command": command}, tool_response=response
-        )
+        return self.tells("PostToolUse", "Bash", tool_input={"command": command}, tool_response=response)
 
     def fails(self, command: str, error: str = TRACEBACK) -> HookAnswer | None:
-        return self.tells(
-            "PostToolUseFailure", "Bash", tool_input={"command": command}, error=error
-        )
+        return self.tells("PostToolUseFailure", "Bash", tool_input={"command": command}, error=error)
 
     def edits(self, file: str | Path, tool: str = "Edit") -> HookAnswer | None:
         return self.tells("PostToolUse", tool, tool_input={"file_path": str(file)})
@@ -72,9 +68,7 @@ def session(tmp_path: Path) -> Session:
 def test_a_failure_becomes_a_memory_of_the_session_that_nobody_asked_for(session: Session) -> None:
     assert session.fails("cd src && pytest -q 2>&1 | tail -5") is None
     (memory,) = session.memories()
-    assert memory.text == (
-        "`pytest -q` failed:\nE       AttributeError: Limiter has no attribute window\n1 failed"
-    )
+    assert memory.text == ("`pytest -q` failed:\nE       AttributeError: Limiter has no attribute window\n1 failed")
     assert (memory.type, memory.scope, memory.session) == ("episodic", "session", "s-1")
     assert memory.facets == {"source": {"tool": "hook:PostToolUse"}, "automatic": True}
     assert (memory.importance, memory.tags, memory.author) == (0.4, ("failed",), None)
@@ -92,9 +86,7 @@ def test_the_same_event_twice_is_stored_once(session: Session) -> None:
     assert len(session.texts()) == 4
 
 
-def test_a_failed_command_that_works_later_says_what_was_edited_in_between(
-    session: Session,
-) -> None:
+def test_a_failed_command_that_works_later_says_what_was_edited_in_between(session: Session) -> None:
     session.edits("src/early.py")
     session.fails("pytest -q")
     session.edits("src/login.py")
@@ -148,9 +140,7 @@ def test_a_file_is_kept_once_where_it_is_the_projects_own(session: Session) -> N
         ("Task", {"prompt": "x"}),
     ],
 )
-def test_all_else_is_worth_nothing_and_makes_nothing(
-    session: Session, tool: str, given: dict[str, Any]
-) -> None:
+def test_all_else_is_worth_nothing_and_makes_nothing(session: Session, tool: str, given: dict[str, Any]) -> None:
     assert session.tells("PostToolUse", tool, tool_input=given, tool_response="x") is None
     assert not session.settings.data_dir.exists()
 
@@ -167,8 +157,7 @@ def test_a_password_on_the_command_line_reaches_no_memory(session: Session) -> N
     session.fails("docker login -u me -p Dck3rPass99 registry", "Error: Dck3rPass99 was denied")
     session.runs("docker login -u me -p Dck3rPass99 registry")
     assert session.texts() == [
-        "`docker login -u me -p [masked: password] registry` failed:\n"
-        "Error: [masked: password] was denied",
+        "`docker login -u me -p [masked: password] registry` failed:\nError: [masked: password] was denied",
         "`docker login -u me -p [masked: password] registry` failed and works again, "
         "without an edit of a file. It had failed with:\nError: [masked: password] was denied",
     ]
@@ -215,9 +204,7 @@ def test_what_mended_an_error_is_told_when_another_session_meets_it(tmp_path: Pa
     assert first.fails("pytest -q") is None  # it was there
 
 
-def test_a_hook_that_stores_loads_neither_the_model_nor_the_tools_of_the_web(
-    tmp_path: Path,
-) -> None:
+def test_a_hook_that_stores_loads_neither_the_model_nor_the_tools_of_the_web(tmp_path: Path) -> None:
     (tmp_path / "shop" / ".git").mkdir(parents=True)
     event = {
         "session_id": "s-1",
@@ -235,11 +222,7 @@ def test_a_hook_that_stores_loads_neither_the_model_nor_the_tools_of_the_web(
         f"entry.main(['PostToolUse', '--data-dir', {str(tmp_path / 'data')!r}])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        input=json.dumps(event),
-        capture_output=True,
-        text=True,
-        timeout=60,
+        [sys.executable, "-c", code], input=json.dumps(event), capture_output=True, text=True, timeout=60
     )
     assert done.stdout.strip() == "[]", done.stderr
     assert Session(tmp_path).texts() == ["`pytest -q` failed:\n1 failed"]

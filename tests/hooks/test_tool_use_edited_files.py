@@ -6,8 +6,7 @@ from everkept.hooks.tool_use import is_worth_a_memory
 
 
 @pytest.mark.parametrize(
-    "file",
-    ["src/login.py", "README.md", ".github/workflows/ci.yml", "app/build.py", ".env.example"],
+    "file", ["src/login.py", "README.md", ".github/workflows/ci.yml", "app/build.py", ".env.example"]
 )
 def test_what_people_write_is_worth_a_memory(file: str) -> None:
     assert is_worth_a_memory(PurePosixPath(file))

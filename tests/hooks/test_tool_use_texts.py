@@ -21,9 +21,7 @@ TOLD_AT_THE_START = 0.5
         build_edit("a.py"),
     ],
 )
-def test_what_nobody_asked_for_is_not_told_at_the_start_of_a_session(
-    notice: AutomaticMemory,
-) -> None:
+def test_what_nobody_asked_for_is_not_told_at_the_start_of_a_session(notice: AutomaticMemory) -> None:
     assert 0 < notice.importance < TOLD_AT_THE_START
 
 
@@ -37,9 +35,7 @@ def test_a_repair_says_what_was_edited_in_between_and_what_had_been_wrong() -> N
     assert build_fix("pytest", ["a.py", "b.py"], ["E boom"]).text == (
         "`pytest` failed and works again, after edits of a.py, b.py. It had failed with:\nE boom"
     )
-    assert build_fix("pytest", [], []).text == (
-        "`pytest` failed and works again, without an edit of a file."
-    )
+    assert build_fix("pytest", [], []).text == ("`pytest` failed and works again, without an edit of a file.")
     many = build_fix("pytest", [f"{i}.py" for i in range(12)], [])
     assert many.text.endswith("6.py, 7.py and 4 more.")
 

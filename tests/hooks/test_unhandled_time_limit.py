@@ -19,11 +19,7 @@ print("done")
 
 def ended(code: str) -> tuple[int, str, str]:
     process = subprocess.run(
-        [sys.executable, "-c", code],
-        check=False,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=2 * HANG,
+        [sys.executable, "-c", code], check=False, capture_output=True, encoding="utf-8", timeout=2 * HANG
     )
     return process.returncode, process.stdout, process.stderr
 

@@ -30,9 +30,7 @@ def test_it_names_the_newest_conversations_how_the_last_ended_and_what_is_open(p
     assert "</memories-" in lines[-1]
 
 
-@pytest.mark.parametrize(
-    "prompt", ["where did we leave off?", "wo waren wir?", "¿qué hicimos ayer?"]
-)
+@pytest.mark.parametrize("prompt", ["where did we leave off?", "wo waren wir?", "¿qué hicimos ayer?"])
 def test_it_may_be_asked_for_in_many_ways(past: Past, prompt: str) -> None:
     assert "Deploy to staging" in past.ask(prompt)
 

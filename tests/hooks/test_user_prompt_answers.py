@@ -52,29 +52,19 @@ GIVEN = {
     'Traceback (most recent call last):\n  File "/srv/shop/ws.py", line 7, in connect\n    await '
     "self.socket.open(uri, timeout=limit)\nasyncio.TimeoutError: handshake took longer than 5 "
     "seconds": "exponential backoff",
-    "psycopg2.errors.LockNotAvailable: canceling statement due to lock timeout, alembic upgrade": (
-        "concurrently"
-    ),
+    "psycopg2.errors.LockNotAvailable: canceling statement due to lock timeout, alembic upgrade": ("concurrently"),
 }
 HINTED = {
-    "How did we throttle the login attempts of each tenant back then?": (
-        "recall_previous_discussions"
-    ),
+    "How did we throttle the login attempts of each tenant back then?": ("recall_previous_discussions"),
     "What did we decide about LaunchDarkly flags of tenants on mobile clients?": "recall_memories",
     "The reconnect test is failing: asyncio.TimeoutError: handshake took longer than expected": (
         "find_similar_problems"
     ),
     "Product search finds nothing with typos in long names": "recall_previous_discussions",
-    "Add a JSON export to the invoices page, and stream it as the CSV": (
-        "recall_previous_discussions"
-    ),
-    "Build a new endpoint for the Stripe webhook of refunds that checks the signature": (
-        "recall_previous_discussions"
-    ),
+    "Add a JSON export to the invoices page, and stream it as the CSV": ("recall_previous_discussions"),
+    "Build a new endpoint for the Stripe webhook of refunds that checks the signature": ("recall_previous_discussions"),
     "How should we verify the signature of the webhook in shop/payments/gateway.py, when the "
-    "header is missing and the secret was rotated, without breaking Stripe's retries?": (
-        "recall_previous_discussions"
-    ),
+    "header is missing and the secret was rotated, without breaking Stripe's retries?": ("recall_previous_discussions"),
 }
 SILENT = (
     "yes",
@@ -175,9 +165,7 @@ HEAVY = {
 
 
 @pytest.mark.parametrize(("prompt", "told"), GIVEN.items(), ids=lambda text: text[:40])
-def test_the_past_is_given_where_it_is_asked_for_or_just_the_same(
-    past: Past, prompt: str, told: str
-) -> None:
+def test_the_past_is_given_where_it_is_asked_for_or_just_the_same(past: Past, prompt: str, told: str) -> None:
     context = past.ask(prompt)
     assert told in context
     assert "</memories-" in context
@@ -333,9 +321,7 @@ def test_a_hook_that_was_quicker_has_given_it(past: Past) -> None:
             SessionLedger(past.folder / "hooks", SESSION).claim(i for i in ids if i.endswith(" 1"))
             return super().claim(ids)
 
-    event = HookEvent(
-        "UserPromptSubmit", SESSION, Path(HERE), prompt="Last time we worked on the CSV export"
-    )
+    event = HookEvent("UserPromptSubmit", SESSION, Path(HERE), prompt="Last time we worked on the CSV export")
     around = replace(past.around(), ledger=Slow(past.folder / "hooks", SESSION))
     answer = handle_user_prompt(event, around)
     assert answer is not None
@@ -350,7 +336,5 @@ from pathlib import Path
 from everkept.hooks import prompt_evidence, prompts, user_prompt
 print(*sorted(set(sys.modules) & {HEAVY}))
 """.replace("HEAVY", ", ".join(map(repr, sorted(HEAVY))))
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == ""

@@ -40,9 +40,7 @@ def find(name: str = "one", share: float = 1.0, **more: Any) -> PromptEvidence:
     return PromptEvidence(record, "history", share, **fields)
 
 
-def answer(
-    prompt: str, *finds: PromptEvidence, **more: Any
-) -> ShownEvidence | SearchSuggestion | None:
+def answer(prompt: str, *finds: PromptEvidence, **more: Any) -> ShownEvidence | SearchSuggestion | None:
     return choose_answer(reading(prompt), EvidenceResult(finds, **more))
 
 
@@ -96,9 +94,7 @@ def test_of_another_project_only_what_is_sure_is_given_and_nothing_hinted_at() -
     sure = find(is_elsewhere=True, shared=2)
     assert answer(ASKING, sure) == ShownEvidence((sure,))
     assert answer(ASKING, find(is_elsewhere=True, shared=1)) is None
-    assert answer(ASKING, find(share=0.5, is_elsewhere=True), known=known) == SearchSuggestion(
-        None, ()
-    )
+    assert answer(ASKING, find(share=0.5, is_elsewhere=True), known=known) == SearchSuggestion(None, ())
 
 
 def test_the_same_error_is_given_however_much_stands_around_it() -> None:
@@ -121,9 +117,7 @@ def test_the_same_error_is_given_however_much_stands_around_it() -> None:
         ("redis.ReplicaError: quorum of sentinels lost", [find(error_likeness=0.6)], None),
     ],
 )
-def test_a_hint_needs_a_reason_and_a_find(
-    prompt: str, finds: list[PromptEvidence], reason: str | None
-) -> None:
+def test_a_hint_needs_a_reason_and_a_find(prompt: str, finds: list[PromptEvidence], reason: str | None) -> None:
     hint = answer(prompt, *finds)
     assert (hint is None) == (reason is None)
     if reason is not None:
@@ -182,9 +176,7 @@ def test_it_names_the_tool_for_what_was_found_and_shows_no_stored_text() -> None
     # Where nothing of it was said in a conversation, no search of those finds it.
     noticed = format_suggestion("similar error", [record_found(MEMORY, "one")], "redis", NOW)
     assert "call recall_memories with query" in noticed
-    both = format_suggestion(
-        "how to", [record_found(MEMORY, "one"), record_found(TURN, "two")], "redis", NOW
-    )
+    both = format_suggestion("how to", [record_found(MEMORY, "one"), record_found(TURN, "two")], "redis", NOW)
     assert "call recall_memories or recall_previous_discussions with query" in both
 
 

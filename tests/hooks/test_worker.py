@@ -69,17 +69,13 @@ def write(path: Path, *records: dict[str, Any]) -> None:
     path.write_text("".join(json.dumps(each) + "\n" for each in records), encoding="utf-8")
 
 
-def job_of(
-    transcript: Path | None, folder: Path, event: str = "SessionEnd", **more: Any
-) -> SessionJob:
+def job_of(transcript: Path | None, folder: Path, event: str = "SessionEnd", **more: Any) -> SessionJob:
     path = None if transcript is None else str(transcript)
     source = None if transcript is None else "claude-code"
     return replace(SessionJob(event, SESSION, 1, path, source, str(folder)), **more)
 
 
-async def worked(
-    settings: Settings, *jobs: SessionJob, ends_at: float = NO_TIME_LIMIT
-) -> list[SessionJob]:
+async def worked(settings: Settings, *jobs: SessionJob, ends_at: float = NO_TIME_LIMIT) -> list[SessionJob]:
     """What waits after a worker has been there."""
     kept = JobQueue(get_hooks_folder(settings))
     for job in jobs:
@@ -118,9 +114,7 @@ def told(settings: Settings) -> list[str]:
     return [fault.reason for fault in workspace.read_recent_faults(get_hooks_folder(settings))]
 
 
-async def test_a_transcript_is_taken_in_once(
-    settings: Settings, transcript: Path, folder: Path
-) -> None:
+async def test_a_transcript_is_taken_in_once(settings: Settings, transcript: Path, folder: Path) -> None:
     assert await worked(settings, job_of(transcript, folder, "PreCompact")) == []
     assert len(await turns(settings)) == 2
     write(transcript, *(said(folder, number) for number in range(5)))
@@ -129,9 +123,7 @@ async def test_a_transcript_is_taken_in_once(
     assert told(settings) == []
 
 
-async def test_what_agents_said_is_taken_in_with_it(
-    settings: Settings, transcript: Path, folder: Path
-) -> None:
+async def test_what_agents_said_is_taken_in_with_it(settings: Settings, transcript: Path, folder: Path) -> None:
     agent = said(folder, 7) | {"isSidechain": True, "agentId": "a1"}
     write(transcript.with_suffix("") / "subagents" / "agent-a1.jsonl", agent)
     assert await worked(settings, job_of(transcript, folder)) == []
@@ -172,8 +164,7 @@ async def test_what_is_made_of_automatic_memories_alone_fades_like_them(
 
 
 @pytest.mark.parametrize(
-    ("event", "wishes"),
-    [("PreCompact", {}), ("SessionEnd", {"consolidation_on_shutdown": False})],
+    ("event", "wishes"), [("PreCompact", {}), ("SessionEnd", {"consolidation_on_shutdown": False})]
 )
 async def test_a_session_that_goes_on_or_wants_none_gets_no_summary(
     settings: Settings, transcript: Path, folder: Path, event: str, wishes: dict[str, Any]
@@ -187,9 +178,7 @@ async def test_a_session_that_goes_on_or_wants_none_gets_no_summary(
     assert not any(record.facets.get("consolidated") for record in found.values())
 
 
-async def test_the_end_of_a_session_lets_old_automatic_memories_fade(
-    settings: Settings, folder: Path
-) -> None:
+async def test_the_end_of_a_session_lets_old_automatic_memories_fade(settings: Settings, folder: Path) -> None:
     await remember(settings, folder, "The teapot leaks")
     library = SqliteLibrary(settings.data_dir)
     _, store = await library.open(folder.name)
@@ -202,9 +191,7 @@ async def test_the_end_of_a_session_lets_old_automatic_memories_fade(
     assert faded == ["an old failure"]
 
 
-async def test_nothing_is_done_for_a_project_that_is_off(
-    settings: Settings, transcript: Path, folder: Path
-) -> None:
+async def test_nothing_is_done_for_a_project_that_is_off(settings: Settings, transcript: Path, folder: Path) -> None:
     await remember(settings, folder, "The teapot leaks")
     library = SqliteLibrary(settings.data_dir)
     await library.set_off(folder.name, off=True)
@@ -224,17 +211,13 @@ async def test_a_folder_that_is_gone_keeps_nothing_from_being_taken_in(
     assert told(settings) == []
 
 
-async def test_the_settings_of_the_hook_hold_for_its_job(
-    settings: Settings, transcript: Path, folder: Path
-) -> None:
+async def test_the_settings_of_the_hook_hold_for_its_job(settings: Settings, transcript: Path, folder: Path) -> None:
     wishes = {"history_exclude": str(folder), "no_token": True}
     assert await worked(settings, job_of(transcript, folder, wishes=wishes)) == []
     assert await turns(settings) == []
 
 
-async def test_a_project_that_is_archived_is_left_alone(
-    settings: Settings, transcript: Path, folder: Path
-) -> None:
+async def test_a_project_that_is_archived_is_left_alone(settings: Settings, transcript: Path, folder: Path) -> None:
     await remember(settings, folder, "The teapot leaks")
     library = SqliteLibrary(settings.data_dir)
     await library.archive(folder.name)
@@ -279,9 +262,7 @@ async def test_a_job_that_fails_is_tried_again_by_others_and_given_up_in_the_end
     assert len(told(settings)) == MAX_FAILURES
 
 
-async def test_one_job_that_fails_does_not_stop_the_others(
-    settings: Settings, transcript: Path, folder: Path
-) -> None:
+async def test_one_job_that_fails_does_not_stop_the_others(settings: Settings, transcript: Path, folder: Path) -> None:
     jobs = JobQueue(get_hooks_folder(settings))
     jobs.add(job_of(transcript, folder, at=1))
     (get_hooks_folder(settings) / "jobs" / jobs.list_names()[0]).write_text("{", encoding="utf-8")
@@ -410,9 +391,7 @@ async def test_what_will_pass_uses_up_no_try(
         left = await worked(settings)
     assert [(job.failures, job.starts) for job in left] == [(0, 0)]
     assert "being restored" in told(settings)[0]
-    left = await worked(
-        settings, job_of(transcript, folder, at=read_clock() - TRANSIENT_MICROSECONDS)
-    )
+    left = await worked(settings, job_of(transcript, folder, at=read_clock() - TRANSIENT_MICROSECONDS))
     assert [job.failures for job in left] == [1, 0]
     restored(settings.data_dir, backup, replace=True, safety=tmp_path / "again.zip")
     assert await worked(settings) == []

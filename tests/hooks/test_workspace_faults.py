@@ -24,8 +24,7 @@ def test_a_fault_is_a_line_with_time_event_and_reason(folder: Path) -> None:
     record_fault(folder, "SessionStart", StoreBusy("_meta.db is locked.", hint="Try again."))
     line = (folder / FAULTS_FILE).read_text("utf-8")
     assert re.fullmatch(
-        r"\d{4}-\d\d-\d\dT[\d:.]{12}Z SessionStart store_busy: _meta\.db is locked\. Try again\.\n",
-        line,
+        r"\d{4}-\d\d-\d\dT[\d:.]{12}Z SessionStart store_busy: _meta\.db is locked\. Try again\.\n", line
     )
 
 
@@ -44,9 +43,7 @@ def test_an_unexpected_error_is_told_by_type_and_place_alone(folder: Path) -> No
 
 
 def test_an_error_of_the_system_names_its_file(folder: Path) -> None:
-    record_fault(
-        folder, "SessionEnd", raised(PermissionError(13, "Permission denied", "/data/x.db"))
-    )
+    record_fault(folder, "SessionEnd", raised(PermissionError(13, "Permission denied", "/data/x.db")))
     assert read_recent_faults(folder)[0].reason == "PermissionError: Permission denied (/data/x.db)"
 
 
@@ -101,9 +98,7 @@ def test_rubbish_in_the_log_is_passed_over(folder: Path) -> None:
     assert [fault.reason for fault in read_recent_faults(folder)] == ["good"]
 
 
-def test_it_is_said_aloud_only_where_that_is_wanted(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_is_said_aloud_only_where_that_is_wanted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record_fault(folder, "SessionStart", "quiet")
     assert capsys.readouterr() == ("", "")
     record_fault(folder, "SessionStart", "loud", echo=True)

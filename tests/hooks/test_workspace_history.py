@@ -47,9 +47,7 @@ async def told(room: MemoryLibrary | SqliteReadOnlyLibrary) -> set[str]:
     return {Path(record.scope).name for record in await past.scan(RecordFilter(kinds=(TURN,)))}
 
 
-async def test_nothing_of_a_project_that_is_off_is_told_whatever_its_folder_is_called(
-    shop: Path,
-) -> None:
+async def test_nothing_of_a_project_that_is_off_is_told_whatever_its_folder_is_called(shop: Path) -> None:
     library = MemoryLibrary()
     await filled(library, shop)
     assert await open_history(library) is await library.open_history_store()

@@ -6,13 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.hooks.workspace import (
-    RETENTION_DAYS,
-    SESSIONS_FOLDER,
-    SessionLedger,
-    prune_daily,
-    prune_sessions,
-)
+from everkept.hooks.workspace import RETENTION_DAYS, SESSIONS_FOLDER, SessionLedger, prune_daily, prune_sessions
 from processes import acting
 
 SESSION = "0b7f-11"
@@ -69,9 +63,7 @@ def test_of_two_who_claim_at_once_each_thing_goes_to_one(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("place", "session"), [("", ""), ("missing", SESSION)])
-def test_without_a_session_or_a_data_folder_nothing_is_kept(
-    tmp_path: Path, place: str, session: str
-) -> None:
+def test_without_a_session_or_a_data_folder_nothing_is_kept(tmp_path: Path, place: str, session: str) -> None:
     ledger = SessionLedger(tmp_path / place / "hooks", session)
     assert ledger.claim(["a"]) == {"a"}
     assert ledger.read_given() == set()

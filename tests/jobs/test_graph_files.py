@@ -47,9 +47,7 @@ async def test_what_another_family_wrote_is_mirrored_soon_after(app: App, home: 
     assert events(home) == ["memory_bank_graph", "entity_upsert", "observation_add"]
 
 
-async def test_the_end_of_the_program_brings_files_and_view_up_to_date(
-    app: App, home: Path
-) -> None:
+async def test_the_end_of_the_program_brings_files_and_view_up_to_date(app: App, home: Path) -> None:
     await app.call(Session(), "create_entities", {"entities": [ENTITY]})
     await app.close()
     assert "entity_upsert" in events(home)
@@ -127,9 +125,7 @@ async def test_what_a_process_without_the_bank_wrote_is_mirrored_soon_after_a_re
     assert "Shop API" in (home / "memory-bank/graph/graph.md").read_text(encoding="utf-8")
 
 
-async def test_neither_a_read_nor_a_write_corrects_what_git_brought(
-    app: App, home: Path, tmp_path: Path
-) -> None:
+async def test_neither_a_read_nor_a_write_corrects_what_git_brought(app: App, home: Path, tmp_path: Path) -> None:
     log = home / "memory-bank" / "graph" / "graph.jsonl"
     log.parent.mkdir()
     log.write_text("".join(json.dumps(line) + "\n" for line in FOREIGN), encoding="utf-8")
@@ -173,9 +169,7 @@ async def test_making_a_bank_writes_the_graph_that_its_project_has(app: App, hom
     assert events(home) == ["memory_bank_graph", "entity_upsert"]
 
 
-async def test_a_write_to_a_project_that_was_named_gives_the_bank_no_project(
-    home: Path, tmp_path: Path
-) -> None:
+async def test_a_write_to_a_project_that_was_named_gives_the_bank_no_project(home: Path, tmp_path: Path) -> None:
     log = home / "memory-bank" / "graph" / "graph.jsonl"
     log.parent.mkdir()
     before = '{"type":"memory_bank_graph","source":"memory-bank-mcp","version":"1"}\n'

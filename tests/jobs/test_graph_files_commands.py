@@ -9,13 +9,7 @@ import pytest
 from everkept.app.app import App
 from everkept.core.projects import USER_PROJECT
 from everkept.core.sessions import Session
-from everkept.jobs.graph_files import (
-    FOLDER_MISSING,
-    IN_OTHER_PROJECT,
-    ON_OTHER_MACHINE,
-    GraphMirrors,
-    MirrorResult,
-)
+from everkept.jobs.graph_files import FOLDER_MISSING, IN_OTHER_PROJECT, ON_OTHER_MACHINE, GraphMirrors, MirrorResult
 from everkept.settings import read_settings
 from processes import acting
 
@@ -65,16 +59,7 @@ async def test_programs_that_write_at_once_lose_nothing_and_tell_nothing_twice(
     each = 25
     with ExitStack() as running:
         actors = [
-            running.enter_context(
-                acting(
-                    "mirror_actors:write_entities",
-                    tmp_path / "data",
-                    home,
-                    toolsets,
-                    who,
-                    each,
-                )
-            )
+            running.enter_context(acting("mirror_actors:write_entities", tmp_path / "data", home, toolsets, who, each))
             for who, toolsets in (("a", "bank"), ("b", "bank"), ("c", "graph"))
         ]
         for actor in actors:
@@ -91,21 +76,15 @@ async def test_programs_that_write_at_once_lose_nothing_and_tell_nothing_twice(
     assert sorted(names(home)) == sorted(wanted)
 
 
-async def test_the_bank_of_the_session_follows_though_it_never_had_a_file(
-    app: App, home: Path
-) -> None:
-    store = await app.call(
-        Session(), "create_entities", {"entities": [{"name": "Ada", "entity_type": "person"}]}
-    )
+async def test_the_bank_of_the_session_follows_though_it_never_had_a_file(app: App, home: Path) -> None:
+    store = await app.call(Session(), "create_entities", {"entities": [{"name": "Ada", "entity_type": "person"}]})
     assert store.facts
     settled = await mirrors(app).update_files(await project(app), Session())
     assert settled.done == [str(home / "memory-bank")]
     assert names(home) == ["Ada"]
 
 
-async def test_where_the_project_is_named_the_bank_at_hand_is_none_of_its(
-    app: App, home: Path, tmp_path: Path
-) -> None:
+async def test_where_the_project_is_named_the_bank_at_hand_is_none_of_its(app: App, home: Path, tmp_path: Path) -> None:
     await app.library.create("other", "")
     named = opened(home, tmp_path, project="other")
     assert await mirrors(named).update_files("other", Session()) == MirrorResult()
@@ -123,9 +102,7 @@ async def test_banks_that_cannot_be_reached_are_left_with_the_reason(app: App, h
     await app.library.set_note(f"bank graph {home / 'moved' / 'memory-bank'}", note)
     settled = await mirrors(app).update_files(name, Session())
     assert settled.done == [key.removeprefix("bank graph ")]
-    assert sorted(settled.left.values()) == sorted(
-        [ON_OTHER_MACHINE, FOLDER_MISSING, IN_OTHER_PROJECT]
-    )
+    assert sorted(settled.left.values()) == sorted([ON_OTHER_MACHINE, FOLDER_MISSING, IN_OTHER_PROJECT])
     assert list((home / "moved" / "memory-bank").iterdir()) == []
 
 

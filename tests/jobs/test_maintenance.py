@@ -36,14 +36,8 @@ class Pinning(MemoryStore):
 
     async def commit(self, batch: Batch) -> Change:
         if batch.tool == FORGET_TOOL:
-            found = [
-                record
-                for record in await self.scan(RecordFilter())
-                if "pinned" not in record.facets
-            ]
-            steps = [
-                Update(r.id, {"facets": {**r.facets, "pinned": True}}, r.version) for r in found
-            ]
+            found = [record for record in await self.scan(RecordFilter()) if "pinned" not in record.facets]
+            steps = [Update(r.id, {"facets": {**r.facets, "pinned": True}}, r.version) for r in found]
             if steps:
                 await super().commit(Batch(tuple(steps), batch.at, "pin", ""))
         return await super().commit(batch)
@@ -77,9 +71,7 @@ def maintenance(library: MemoryLibrary) -> Maintenance:
     def clock() -> int:
         return DAY_ONE + 9
 
-    return Maintenance(
-        library, Indexer(HashingEmbedder(), ("memory",)), BatchedAccesses(clock), clock
-    )
+    return Maintenance(library, Indexer(HashingEmbedder(), ("memory",)), BatchedAccesses(clock), clock)
 
 
 async def settled(maintenance: Maintenance) -> None:
@@ -104,8 +96,7 @@ async def test_the_first_use_of_a_store_finishes_what_a_crash_left(library: Memo
 
 
 @pytest.mark.parametrize(
-    ("tool", "arguments"),
-    [("recall_memories", {"query": "tea"}), ("forget_memory", {"memory_id": "none"})],
+    ("tool", "arguments"), [("recall_memories", {"query": "tea"}), ("forget_memory", {"memory_id": "none"})]
 )
 async def test_the_first_answer_does_not_wait_for_the_care(
     tool: str, arguments: dict[str, str], tmp_path: Path
@@ -115,9 +106,7 @@ async def test_the_first_answer_does_not_wait_for_the_care(
     library = OneShelf(store)
     await library.create("shop", "")
     await store.commit(batch(memory("Tea is ready")))
-    settings = read_settings(
-        {"data_dir": tmp_path, "project": "shop", "embedding_model": "none"}, {}
-    )
+    settings = read_settings({"data_dir": tmp_path, "project": "shop", "embedding_model": "none"}, {})
     app = App(settings, library=library)
     with suppress(NotFound):
         await Client(app)(tool, **arguments)
@@ -165,9 +154,7 @@ def test_memories_kept_in_memory_touch_no_file(tmp_path: Path) -> None:
 async def test_what_somebody_made_their_own_since_it_was_listed_is_not_forgotten(
     library: MemoryLibrary, tmp_path: Path
 ) -> None:
-    settings = read_settings(
-        {"data_dir": tmp_path, "project": "shop", "embedding_model": "none"}, {}
-    )
+    settings = read_settings({"data_dir": tmp_path, "project": "shop", "embedding_model": "none"}, {})
     app = App(settings, library=library)
     client = Client(app)
     noticed = {"type": "episodic", "scope": "project", "source": {"tool": "hook:PostToolUse"}}
@@ -192,9 +179,7 @@ async def test_what_is_pinned_while_others_are_forgotten_is_not(tmp_path: Path) 
     """The pin comes between the look at the memories and the change that forgets them."""
     store = Pinning()
     library = OneShelf(store)
-    settings = read_settings(
-        {"data_dir": tmp_path, "project": "shop", "embedding_model": "none"}, {}
-    )
+    settings = read_settings({"data_dir": tmp_path, "project": "shop", "embedding_model": "none"}, {})
     app = App(settings, library=library)
     client = Client(app)
     noticed = {"type": "episodic", "scope": "project", "source": {"tool": "hook:PostToolUse"}}
@@ -222,15 +207,11 @@ async def full(tmp_path: Path) -> AsyncIterator[SqliteLibrary]:
 
 
 def indexing(library: SqliteLibrary, folder: Path) -> App:
-    settings = read_settings(
-        {"data_dir": folder / "data", "project": "shop", "toolsets": "memories"}, {}
-    )
+    settings = read_settings({"data_dir": folder / "data", "project": "shop", "toolsets": "memories"}, {})
     return App(settings, library=library, embedder=HashingEmbedder())
 
 
-async def test_all_that_waits_is_embedded_whatever_project_it_is_in(
-    full: SqliteLibrary, tmp_path: Path
-) -> None:
+async def test_all_that_waits_is_embedded_whatever_project_it_is_in(full: SqliteLibrary, tmp_path: Path) -> None:
     steps: list[tuple[int, int]] = []
     app = indexing(full, tmp_path)
     indexed = await app.memory_access.index(Session("test"), lambda *step: steps.append(step))
@@ -242,18 +223,14 @@ async def test_all_that_waits_is_embedded_whatever_project_it_is_in(
     assert (await app.memory_access.index(Session("test"), lambda *_: None)).done == 1
 
 
-async def test_one_project_is_embedded_where_it_is_named(
-    full: SqliteLibrary, tmp_path: Path
-) -> None:
+async def test_one_project_is_embedded_where_it_is_named(full: SqliteLibrary, tmp_path: Path) -> None:
     app = indexing(full, tmp_path)
     assert (await app.memory_access.index(Session("test"), lambda *_: None, "blog")).done == 3
     with pytest.raises(NotFound):
         await app.memory_access.index(Session("test"), lambda *_: None, "nope")
 
 
-async def test_a_project_that_cannot_be_read_keeps_no_other_waiting(
-    full: SqliteLibrary, tmp_path: Path
-) -> None:
+async def test_a_project_that_cannot_be_read_keeps_no_other_waiting(full: SqliteLibrary, tmp_path: Path) -> None:
     made = await full.create("broken", "")
     (tmp_path / "data" / "projects" / f"{made.id}.db").write_bytes(b"no database at all" * 500)
     app = indexing(full, tmp_path)

@@ -45,9 +45,7 @@ async def test_whoever_ends_lets_the_other_begin(leases: tuple[TurnLease, TurnLe
     assert not await ours.take()
 
 
-async def test_the_turn_of_one_that_died_ends(
-    leases: tuple[TurnLease, TurnLease], clock: Hands
-) -> None:
+async def test_the_turn_of_one_that_died_ends(leases: tuple[TurnLease, TurnLease], clock: Hands) -> None:
     ours, theirs = leases
     await ours.take()
     clock.at += LEASE_MICROSECONDS + 1
@@ -55,9 +53,7 @@ async def test_the_turn_of_one_that_died_ends(
     assert not await ours.take()
 
 
-async def test_one_that_goes_on_keeps_its_turn(
-    leases: tuple[TurnLease, TurnLease], clock: Hands
-) -> None:
+async def test_one_that_goes_on_keeps_its_turn(leases: tuple[TurnLease, TurnLease], clock: Hands) -> None:
     ours, theirs = leases
     for _ in range(10):
         assert await ours.take()
@@ -65,9 +61,7 @@ async def test_one_that_goes_on_keeps_its_turn(
         assert not await theirs.take()
 
 
-async def test_ending_a_turn_that_is_not_ours_changes_nothing(
-    leases: tuple[TurnLease, TurnLease],
-) -> None:
+async def test_ending_a_turn_that_is_not_ours_changes_nothing(leases: tuple[TurnLease, TurnLease]) -> None:
     ours, theirs = leases
     await ours.take()
     await theirs.end()

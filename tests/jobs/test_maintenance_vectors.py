@@ -45,9 +45,7 @@ def store() -> MemoryStore:
     return MemoryStore()
 
 
-async def test_what_is_stored_gets_its_vector_in_small_batches(
-    embedder: Counting, store: MemoryStore
-) -> None:
+async def test_what_is_stored_gets_its_vector_in_small_batches(embedder: Counting, store: MemoryStore) -> None:
     await store.commit(batch(*(memory(f"fact {i}") for i in range(40))))
     indexer = Indexer(embedder, KINDS)
     indexer.wake(store)
@@ -74,9 +72,7 @@ async def test_a_text_that_changes_while_it_is_embedded_gets_the_vector_of_the_n
     await indexer.close()
 
 
-async def test_what_comes_while_it_works_is_embedded_too(
-    embedder: Counting, store: MemoryStore
-) -> None:
+async def test_what_comes_while_it_works_is_embedded_too(embedder: Counting, store: MemoryStore) -> None:
     await store.commit(batch(memory("first")))
     indexer = Indexer(embedder, KINDS)
 
@@ -123,9 +119,7 @@ async def test_a_text_that_cannot_be_embedded_does_not_keep_the_others_waiting(
     await indexer.close()
 
 
-async def test_closing_in_the_middle_leaves_the_rest_queued(
-    embedder: Counting, store: MemoryStore
-) -> None:
+async def test_closing_in_the_middle_leaves_the_rest_queued(embedder: Counting, store: MemoryStore) -> None:
     await store.commit(batch(*(memory(f"fact {i}") for i in range(40))))
     reached, never = asyncio.Event(), asyncio.Event()
 
@@ -204,9 +198,7 @@ async def test_a_long_queue_is_worked_off_without_a_pause_while_somebody_waits(
         pauses.append(seconds)
 
     monkeypatch.setattr(asyncio, "sleep", paused)
-    await store.commit(
-        batch(*(memory(f"fact {i}") for i in range(BATCH_TEXTS * (EAGER_BATCHES + 3))))
-    )
+    await store.commit(batch(*(memory(f"fact {i}") for i in range(BATCH_TEXTS * (EAGER_BATCHES + 3)))))
     indexer = Indexer(embedder, KINDS)
     indexer.wake(store)
     assert await indexer.wait_until_settled(PATIENCE)
@@ -214,13 +206,9 @@ async def test_a_long_queue_is_worked_off_without_a_pause_while_somebody_waits(
     await indexer.close()
 
 
-async def test_a_long_queue_lets_another_store_in_between(
-    embedder: Counting, store: MemoryStore
-) -> None:
+async def test_a_long_queue_lets_another_store_in_between(embedder: Counting, store: MemoryStore) -> None:
     other = MemoryStore()
-    await store.commit(
-        batch(*(memory(f"old {i}") for i in range((EAGER_BATCHES + 9) * BATCH_TEXTS)))
-    )
+    await store.commit(batch(*(memory(f"old {i}") for i in range((EAGER_BATCHES + 9) * BATCH_TEXTS))))
     await other.commit(batch(memory("new")))
     indexer = Indexer(embedder, KINDS)
     indexer.wake(store)
@@ -245,15 +233,11 @@ async def test_two_long_queues_take_turns(embedder: Counting, store: MemoryStore
     await indexer.close()
 
 
-async def test_one_process_at_a_time_works_off_a_long_queue(
-    embedder: Counting, store: MemoryStore
-) -> None:
+async def test_one_process_at_a_time_works_off_a_long_queue(embedder: Counting, store: MemoryStore) -> None:
     library = MemoryLibrary()
     theirs = TurnLease(library, "vectors", read_clock)
     assert await theirs.take()
-    await store.commit(
-        batch(*(memory(f"old {i}") for i in range((EAGER_BATCHES + 9) * BATCH_TEXTS)))
-    )
+    await store.commit(batch(*(memory(f"old {i}") for i in range((EAGER_BATCHES + 9) * BATCH_TEXTS))))
     indexer = Indexer(embedder, KINDS, TurnLease(library, "vectors", read_clock))
     indexer.wake(store)
     while len(embedder.sizes) < EAGER_BATCHES:  # noqa: ASYNC110

@@ -14,10 +14,7 @@ async def test_counts_are_known_at_once_and_stored_at_the_end() -> None:
     assert (await book.read_accesses(store, ["a", "b", "c"]))["a"] == AccessCount(2, DAY_ONE)
     assert await store.get_accesses(["a"]) == {}
     await book.close()
-    assert await store.get_accesses(["a", "b"]) == {
-        "a": AccessCount(2, DAY_ONE),
-        "b": AccessCount(1, DAY_ONE),
-    }
+    assert await store.get_accesses(["a", "b"]) == {"a": AccessCount(2, DAY_ONE), "b": AccessCount(1, DAY_ONE)}
     assert await store.get_revision() == revision
     later = BatchedAccesses(lambda: DAY_ONE + 5)
     later.note(store, ["a"])

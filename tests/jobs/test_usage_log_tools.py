@@ -27,10 +27,7 @@ async def test_a_call_is_known_at_once_and_stored_at_the_end() -> None:
     book.note("search", 4.0, failed=False, at=DAY_ONE)
     book.note("search", 2.0, failed=True, at=DAY_ONE + 1)
     book.note("read", 3.0, failed=False, at=DAY_ONE + 2)
-    counted = [
-        ToolUsage("read", 2, 0, 4.0, 3.0, DAY_ONE + 2),
-        ToolUsage("search", 2, 1, 6.0, 4.0, DAY_ONE + 1),
-    ]
+    counted = [ToolUsage("read", 2, 0, 4.0, 3.0, DAY_ONE + 2), ToolUsage("search", 2, 1, 6.0, 4.0, DAY_ONE + 1)]
     assert await book.read_usage() == counted
     assert await library.list_usage() == [once("read", 1.0)]
     await book.close()
@@ -107,9 +104,7 @@ class Failing(MemoryLibrary):
 
 
 @pytest.mark.usefixtures("at_once")
-async def test_what_could_not_be_stored_is_stored_with_the_next_call(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_what_could_not_be_stored_is_stored_with_the_next_call(caplog: pytest.LogCaptureFixture) -> None:
     library = Failing()
     book = BatchedUsage(lambda: library)
     for _ in range(3):

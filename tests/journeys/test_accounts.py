@@ -252,9 +252,7 @@ async def test_who_may_only_read_keeps_a_conversation_for_themselves(app: App) -
     owner, anna = client(app), client(app, "anna")
     await remember(owner, "The deploy needs the staging key")
     await app.accounts.grant("anna", await app.library.get_project("team"), "read")
-    kept = [
-        (await remember(anna, f"Deploy step {n} failed", "session"))["memory_id"] for n in range(4)
-    ]
+    kept = [(await remember(anna, f"Deploy step {n} failed", "session"))["memory_id"] for n in range(4)]
     for scopes in ({}, {"scope": "session"}):
         found = await anna("recall_memories", query="deploy step", **scopes)
         assert set(kept) <= {memory["id"] for memory in found["memories"]}

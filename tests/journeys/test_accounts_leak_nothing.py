@@ -6,19 +6,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from account_worlds import (
-    ANNA,
-    ENTITIES,
-    HOMES,
-    PROJECTS,
-    SECRET,
-    URIS,
-    WORDS,
-    Step,
-    World,
-    repeatable,
-    steps,
-)
+from account_worlds import ANNA, ENTITIES, HOMES, PROJECTS, SECRET, URIS, WORDS, Step, World, repeatable, steps
 from everkept.app.app import App
 from everkept.core.records import RecordFilter
 from everkept.core.sessions import act_as
@@ -44,9 +32,7 @@ grants = st.fixed_dictionaries({"shop": accesses, "blog": accesses})
 
 
 def offered() -> list[Tool]:
-    app = App(
-        read_settings({"data_dir": NOWHERE, "transport": "http"}, {}), library=MemoryLibrary()
-    )
+    app = App(read_settings({"data_dir": NOWHERE, "transport": "http"}, {}), library=MemoryLibrary())
     with act_as(ANNA):
         return list(app.tools)
 
@@ -68,9 +54,7 @@ async def all_ids(given_grants: Mapping[str, str]) -> list[str]:
     return [*found[::7], "talk", "turn", "code"]
 
 
-async def told_in(
-    made: Sequence[Step], given_grants: Mapping[str, str], *, has_others: bool
-) -> list[str]:
+async def told_in(made: Sequence[Step], given_grants: Mapping[str, str], *, has_others: bool) -> list[str]:
     with repeatable():
         world = World(NOWHERE, given_grants, has_others=has_others)
         await world.begin()
@@ -88,9 +72,7 @@ IDS = asyncio.run(all_ids(dict.fromkeys(PROJECTS[:2], "none")))
 
 @settings(max_examples=examples(40))
 @given(made=st.lists(steps(TOOLS, IDS), min_size=1, max_size=25), granted=grants)
-def test_whatever_others_have_and_do_an_account_is_told_the_same(
-    made: list[Step], granted: dict[str, str]
-) -> None:
+def test_whatever_others_have_and_do_an_account_is_told_the_same(made: list[Step], granted: dict[str, str]) -> None:
     there = asyncio.run(told_in(made, granted, has_others=True))
     absent = asyncio.run(told_in(made, granted, has_others=False))
     for step, one, other in zip(made, there, absent, strict=True):

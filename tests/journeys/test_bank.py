@@ -20,8 +20,7 @@ PUBLIC_FOLDER = {
     "activeContext.md": "# Current Context\n\n## Ongoing Tasks\n\n- Ship the cart\n\n"
     "## Known Issues\n\n- Slow login\n\n## Next Steps\n\n- Measure\n\n"
     "## Current Session Notes\n\n- [10:30:00] [Alice] Work: began\n\n## Our own heading\n\nKept.\n",
-    "progress.md": "# Project Progress\n\n## Update History\n\n"
-    "- [2026-02-13 10:30:00] [Alice] - Feature: The cart\n",
+    "progress.md": "# Project Progress\n\n## Update History\n\n- [2026-02-13 10:30:00] [Alice] - Feature: The cart\n",
     "decision-log.md": "# Decision Log\n\n## Use PostgreSQL\n- **Date:** 2026-02-13 10:30:00\n"
     "- **Author:** Alice\n- **Context:** Orders grow\n- **Decision:** PostgreSQL\n",
     "graph/graph.jsonl": "\n".join(
@@ -63,9 +62,7 @@ def one(data: Path, home: Path) -> Iterator[StdioServer]:
 
 
 def served(data: Path, home: Path, name: str) -> Any:
-    return stdio_server(
-        data, "--toolsets", "all", "--path", home, "--username", name, "--project", "auto"
-    )
+    return stdio_server(data, "--toolsets", "all", "--path", home, "--username", name, "--project", "auto")
 
 
 def opened(server: StdioServer) -> StdioServer:
@@ -122,9 +119,7 @@ def test_two_windows_lose_nothing_of_what_they_note(data: Path, home: Path) -> N
     assert "Feature: The cart" in progress
 
 
-def test_what_a_killed_server_had_not_mirrored_comes_with_the_next_call(
-    data: Path, home: Path
-) -> None:
+def test_what_a_killed_server_had_not_mirrored_comes_with_the_next_call(data: Path, home: Path) -> None:
     with served(data, home, "Ada") as server:
         opened(server)
         server.call("graph_open_nodes", nodes=["Shop API"])
@@ -203,15 +198,10 @@ def test_a_connection_without_state_names_the_store_in_each_call(data: Path, hom
         (["--path", "/does/not/exist"], "/does/not/exist"),
         (["--ssh-key", "/no/key"], "/no/key"),
         (["--toolsets", ""], "toolsets"),
-        (
-            ["--remote", "--remote-user", "me", "--remote-host", "a b", "--remote-path", "x"],
-            "a b",
-        ),
+        (["--remote", "--remote-user", "me", "--remote-host", "a b", "--remote-path", "x"], "a b"),
     ],
 )
-def test_options_that_do_not_go_together_are_told_at_the_start(
-    data: Path, options: list[str], said: str
-) -> None:
+def test_options_that_do_not_go_together_are_told_at_the_start(data: Path, options: list[str], said: str) -> None:
     ended = run("serve", "--data-dir", data, *options)
     assert ended.returncode == 2
     assert said in ended.stderr

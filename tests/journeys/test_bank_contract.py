@@ -18,9 +18,7 @@ from json_shapes import keys_of, pattern, unlike
 
 JSON = dict[str, Any]
 BANK = "families/bank/contract.json"
-CONTRACT: dict[str, JSON] = json.loads(
-    (Path(__file__).parent.parent / BANK).read_text(encoding="utf-8")
-)
+CONTRACT: dict[str, JSON] = json.loads((Path(__file__).parent.parent / BANK).read_text(encoding="utf-8"))
 ENTITY = {"name": "Shop API", "entityType": "service", "attrs": {"port": 8443}}
 EDGE = {"from": "Shop API", "relationType": "uses", "to": "Orders DB"}
 THOUGHT = {"thought": "t", "thoughtNumber": 1, "totalThoughts": 1, "nextThoughtNeeded": False}
@@ -84,12 +82,7 @@ CALLS: list[tuple[str, JSON]] = [
     ("write_memory_bank_file", {"filename": "x.md", "content": "# X\n\nabout x\n"}),
     (
         "batch_write_files",
-        {
-            "files": [
-                {"filename": "y.md", "content": "y"},
-                {"filename": "x.md", "content": "", "ifMatchEtag": "0" * 16},
-            ]
-        },
+        {"files": [{"filename": "y.md", "content": "y"}, {"filename": "x.md", "content": "", "ifMatchEtag": "0" * 16}]},
     ),
     ("read_memory_bank_file", {"filename": "x.md"}),
     ("read_memory_bank_file [bare]", {"filename": "x.md", "includeEtag": False}),
@@ -161,10 +154,7 @@ async def test_every_answer_is_what_the_contract_says(bank: Bank) -> None:
     seen: set[str] = set()
     for named, arguments in CALLS:
         tool, _, form = named.rstrip("]").partition(" [")
-        given = {
-            name: await the_one(bank, tool) if value == "THE ONE" else value
-            for name, value in arguments.items()
-        }
+        given = {name: await the_one(bank, tool) if value == "THE ONE" else value for name, value in arguments.items()}
         answer = await bank.call(tool, given)
         promised = CONTRACT[tool]["returns"]
         lost += missing_from(answer, promised["alt"][form] if form else promised, named, seen)
@@ -211,20 +201,16 @@ WITHOUT_A_BANK = {
         "process_umb_command",
     ],
     "Memory Bank not initialized. Use set_memory_bank_path or initialize_memory_bank first.": [
-        *("get_context_bundle", "get_context_digest", "batch_read_files", "batch_write_files"),
+        *("get_context_bundle", "get_context_digest", "batch_read_files", "batch_write_files")
     ],
     "Memory Bank not found in the provided directory. Use initialize_memory_bank to create one.": [
-        "set_memory_bank_path",
+        "set_memory_bank_path"
     ],
 }
 
 
-@pytest.mark.parametrize(
-    ("tool", "text"), [(tool, text) for text, tools in WITHOUT_A_BANK.items() for tool in tools]
-)
-async def test_without_a_bank_a_tool_says_so_in_the_contracts_words(
-    no_bank: Bank, tool: str, text: str
-) -> None:
+@pytest.mark.parametrize(("tool", "text"), [(tool, text) for text, tools in WITHOUT_A_BANK.items() for tool in tools])
+async def test_without_a_bank_a_tool_says_so_in_the_contracts_words(no_bank: Bank, tool: str, text: str) -> None:
     assert text in CONTRACT[tool]["errors"]["calls"]
     assert text in str(await no_bank.error(tool, ARGUMENTS[tool]))
     assert not no_bank.folder.exists()
@@ -276,19 +262,11 @@ FAILURES = [
     ),
     Failure("read_memory_bank_file", "Error reading file <name>: ...", {"filename": "gone.md"}),
     Failure("read_memory_bank_file", "Error reading file <name>: ...", {"filename": "../x.md"}),
-    Failure(
-        "write_memory_bank_file",
-        "Error writing file <name>: ...",
-        {"filename": "../x.md", "content": ""},
-    ),
+    Failure("write_memory_bank_file", "Error writing file <name>: ...", {"filename": "../x.md", "content": ""}),
     Failure("get_context_bundle", "No Memory Bank files found. Errors: ...", {}, no_core_files),
     Failure("search_memory_bank", "Search query cannot be empty.", {"query": ""}),
     Failure("search_memory_bank", "Search query cannot be empty.", {"query": " "}),
-    Failure(
-        "process_umb_command",
-        'Invalid UMB command. Use "Update Memory Bank" or "UMB".',
-        {"command": "number"},
-    ),
+    Failure("process_umb_command", 'Invalid UMB command. Use "Update Memory Bank" or "UMB".', {"command": "number"}),
     Failure("complete_umb", "UMB mode is not active.", {}),
     Failure(
         "graph_add_observation",

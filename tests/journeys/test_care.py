@@ -74,11 +74,7 @@ def test_a_backup_beside_writers_has_all_that_was_acknowledged_before_it(
             assert f"/work/{name}" in copy_of_it["workspaces"]["shop"]
             for place in ("shop", "@user"):
                 for kind, key in _expected(name, number, who):
-                    assert copied[place][kind][key] == live["stores"][place][kind][key], (
-                        place,
-                        kind,
-                        key,
-                    )
+                    assert copied[place][kind][key] == live["stores"][place][kind][key], (place, kind, key)
     for place in ("shop", "@user", "@history", "old"):
         _assert_beginning(copied[place], live["stores"][place])
     assert made.manifest.damaged == []
@@ -166,9 +162,7 @@ def test_servers_go_on_through_a_restore_and_lose_nothing_that_they_acknowledged
         assert len(kept) < sum(len(answer["kept"][place]) for answer in told)
 
 
-def test_a_running_server_goes_on_with_what_was_restored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_running_server_goes_on_with_what_was_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("HOME", "USERPROFILE"):  # whose clients the doctor looks at
         monkeypatch.setenv(variable, str(tmp_path))
     data, file = tmp_path / "data", tmp_path / "copy.zip"

@@ -89,10 +89,7 @@ class Away(RuleBasedStateMachine):
         self.number += 1
         name, known = f"r{self.number}", self.known[place]
         parents = [record_id for record_id in known.ids if not record_id.startswith("n")]
-        if which is None or not parents:
-            record = entity(name)
-        else:
-            record = note(parents[which % len(parents)], f"n{name}")
+        record = entity(name) if which is None or not parents else note(parents[which % len(parents)], f"n{name}")
         self.tried[place].add(record.id)
         if self.commits(place, record):
             known.ids.append(record.id)
@@ -217,9 +214,7 @@ class Away(RuleBasedStateMachine):
             assert [each for each in inserted if each in known.texts] == known.ids
             texts = {record.id: record.text for record in await store.scan(RecordFilter())}
             assert all(texts[record_id] in known.texts[record_id] for record_id in known.ids)
-            here = await (
-                self.standing.replica.open_user_store() if place == "user" else self.here(place)
-            )
+            here = await (self.standing.replica.open_user_store() if place == "user" else self.here(place))
             assert await contents(here) == await contents(store)
 
     async def here(self, place: str) -> Any:
@@ -229,9 +224,7 @@ class Away(RuleBasedStateMachine):
 async def contents(store: Any) -> dict[str, Any]:
     found = await everything(store)
     wanted = ("records", "links", "changes", "revision", "wrong")
-    return {
-        name: sorted(found[name], key=repr) if name == "records" else found[name] for name in wanted
-    }
+    return {name: sorted(found[name], key=repr) if name == "records" else found[name] for name in wanted}
 
 
 Away.TestCase.settings = settings(

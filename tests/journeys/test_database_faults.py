@@ -74,9 +74,7 @@ class Load:
 
 
 @asynccontextmanager
-async def loaded(
-    folder: Path, url: str, namespace: str, first: int = 0
-) -> AsyncGenerator[Load, None]:
+async def loaded(folder: Path, url: str, namespace: str, first: int = 0) -> AsyncGenerator[Load, None]:
     load = Load(folder, url, namespace, first)
     try:
         load.start()
@@ -91,9 +89,7 @@ async def inserted(server: Server, namespace: str) -> list[tuple[str, str]]:
     """Who has stored what, in the order of the log."""
     store: RecordStore = await library_on(server, namespace).open_user_store()
     found = [
-        (change.client, edit.id or "")
-        for change in await store.read_changes(limit=100_000)
-        for edit in change.edits
+        (change.client, edit.id or "") for change in await store.read_changes(limit=100_000) for edit in change.edits
     ]
     assert await store.find_faults() == []
     assert len(await store.get([name for _, name in found])) == len(found)
@@ -109,9 +105,7 @@ def check(found: list[tuple[str, str]], stored: dict[int, list[str]]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_database_that_is_killed_under_load_loses_nothing(
-    kind: str, tmp_path: Path
-) -> None:
+async def test_a_database_that_is_killed_under_load_loses_nothing(kind: str, tmp_path: Path) -> None:
     namespace = fresh_namespace()
     async with served(kind, tmp_path / "data") as server:
         async with loaded(tmp_path / "standby", server.url, namespace) as load:
@@ -141,9 +135,7 @@ async def test_a_database_that_freezes_under_load_loses_nothing(kind: str, tmp_p
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_two_machines_bring_over_what_each_of_them_has_kept(
-    kind: str, tmp_path: Path
-) -> None:
+async def test_two_machines_bring_over_what_each_of_them_has_kept(kind: str, tmp_path: Path) -> None:
     namespace = fresh_namespace()
     async with served(kind, tmp_path / "data") as server:
         async with (
@@ -164,9 +156,7 @@ async def test_two_machines_bring_over_what_each_of_them_has_kept(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_line_that_breaks_anywhere_in_a_commit_loses_nothing(
-    kind: str, tmp_path: Path
-) -> None:
+async def test_a_line_that_breaks_anywhere_in_a_commit_loses_nothing(kind: str, tmp_path: Path) -> None:
     namespace = fresh_namespace()
     async with served(kind) as server, proxied(server) as proxy:
         async with loaded(tmp_path, proxy.url, namespace) as load:
@@ -180,9 +170,7 @@ async def test_a_line_that_breaks_anywhere_in_a_commit_loses_nothing(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_program_that_ends_while_it_is_away_goes_on_where_it_was(
-    kind: str, tmp_path: Path
-) -> None:
+async def test_a_program_that_ends_while_it_is_away_goes_on_where_it_was(kind: str, tmp_path: Path) -> None:
     namespace = fresh_namespace()
     async with served(kind, tmp_path / "data") as server:
         folder = tmp_path / "standby"
@@ -205,9 +193,7 @@ async def test_a_program_that_ends_while_it_is_away_goes_on_where_it_was(
         assert library.condition.waiting == 2
         await library.set_note("what waits", "goes before")
         with track_replica_use() as noted:
-            assert (
-                len(await (await library.open_user_store()).get(["first", "second", "third"])) == 3
-            )
+            assert len(await (await library.open_user_store()).get(["first", "second", "third"])) == 3
         assert not noted.is_degraded
         assert library.condition.waiting == 0
         await library.close()
@@ -237,9 +223,7 @@ async def until(ask: Callable[[], Awaitable[bool]]) -> None:
 
 
 @pytest.mark.parametrize("core", CORES)
-async def test_what_a_server_without_files_had_is_kept_when_it_begins_anew(
-    core: int, tmp_path: Path
-) -> None:
+async def test_what_a_server_without_files_had_is_kept_when_it_begins_anew(core: int, tmp_path: Path) -> None:
     from everkept.engines.sqlite.library import SqliteLibrary
 
     async with served_by_surreal(core) as server:

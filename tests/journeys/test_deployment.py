@@ -34,9 +34,7 @@ def test_a_token_is_made_in_a_database_that_is_empty_and_has_no_server(tmp_path:
 
 
 def test_there_is_one_image_and_its_variables_are_settings() -> None:
-    assert [path.name for path in ROOT.rglob("Dockerfile*") if ".venv" not in path.parts] == [
-        "Dockerfile"
-    ]
+    assert [path.name for path in ROOT.rglob("Dockerfile*") if ".venv" not in path.parts] == ["Dockerfile"]
     compose = (ROOT / "deploy" / "compose.yaml").read_text("utf-8")
     assert "build: .." in compose
     named = re.findall(r"\bEVERKEPT_([A-Z_]+):", compose)

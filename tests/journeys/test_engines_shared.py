@@ -154,9 +154,7 @@ def test_servers_see_each_others_memories_at_once(engine: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("engine", parameters(LASTING))
-def test_a_server_that_is_killed_and_started_again_knows_everything(
-    engine: str, tmp_path: Path
-) -> None:
+def test_a_server_that_is_killed_and_started_again_knows_everything(engine: str, tmp_path: Path) -> None:
     at = place(engine, tmp_path / "place")
     facts = [f"Fact {number} about the harbour" for number in range(5)]
     with at.serving() as server:
@@ -177,10 +175,7 @@ def test_a_server_that_is_killed_and_started_again_knows_everything(
 
 
 def parts() -> list[dict[str, Any]]:
-    return [
-        {"name": name, "entity_type": "part", "observations": [text]}
-        for name, text in PARTS.items()
-    ]
+    return [{"name": name, "entity_type": "part", "observations": [text]} for name, text in PARTS.items()]
 
 
 def found_parts(server: StdioServer) -> Sequence[str]:

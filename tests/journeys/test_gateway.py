@@ -13,16 +13,7 @@ import pytest
 from episodic_server import CONVERSATION
 from gateway_front import JSON, Front, actor, answered, call, mapped, names, npx, text, write
 from processes import acting
-from server_processes import (
-    HANG,
-    INITIALIZE,
-    META,
-    HttpServer,
-    command,
-    http_server,
-    run,
-    stdio_server,
-)
+from server_processes import HANG, INITIALIZE, META, HttpServer, command, http_server, run, stdio_server
 
 # The example of the design, as it stands there.
 EXAMPLE = """\
@@ -104,9 +95,7 @@ async def test_the_example_of_the_design_works_as_it_stands(front: Front) -> Non
     with front.running():
         async with front.connect() as client:
             listed = (await client.list_tools()).tools
-            described = [
-                each.model_dump(by_alias=True, exclude_unset=True, mode="json") for each in listed
-            ]
+            described = [each.model_dump(by_alias=True, exclude_unset=True, mode="json") for each in listed]
             configured = json.loads(EXAMPLE)["tools"]
             for tool in configured:
                 del tool["upstream"]
@@ -134,9 +123,7 @@ async def test_the_example_of_the_design_works_as_it_stands(front: Front) -> Non
 
 
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
-async def test_a_client_and_a_server_behind_it_need_not_be_of_one_era(
-    front: Front, era: str
-) -> None:
+async def test_a_client_and_a_server_behind_it_need_not_be_of_one_era(front: Front, era: str) -> None:
     tools = [mapped("ours", "echo", {"said": "heard"}), mapped("steps", "progress", {})]
     write(front.file, {"upstream": actor("--era", era), "tools": tools})
     steps: list[tuple[float, float | None, str | None]] = []
@@ -187,9 +174,7 @@ def test_nothing_of_the_client_reaches_the_server_behind(tmp_path: Path, way: st
         given = ("--toolsets", "gateway", "--gateway-config", file)
         with http_server(tmp_path / "data", *given, **variables) as server:
             called = {"name": "memory__search", "arguments": {"query": "harbour"}, "_meta": PRIVATE}
-            status, answer = server.ask(
-                "tools/call", called, Authorization=f"Bearer {secret}", Cookie="of=the client"
-            )
+            status, answer = server.ask("tools/call", called, Authorization=f"Bearer {secret}", Cookie="of=the client")
     assert status == 200, answer
     assert answer["result"]["content"][0]["text"].startswith("Found 1")
     told = heard.read_text("utf-8")
@@ -227,10 +212,7 @@ def _in_the_config_folder(folder: Path) -> dict[str, str]:
     for base in ("config", "config/Library/Application Support"):
         place = folder / base / "everkept"
         place.mkdir(parents=True)
-        write(
-            place / "tools.json",
-            {"upstream": actor(), "tools": [mapped("ours", "echo", {}, **READS)]},
-        )
+        write(place / "tools.json", {"upstream": actor(), "tools": [mapped("ours", "echo", {}, **READS)]})
     config = str(folder / "config")
     return {"HOME": config, "USERPROFILE": config, "XDG_CONFIG_HOME": config} | {
         "LOCALAPPDATA": config,
@@ -238,9 +220,7 @@ def _in_the_config_folder(folder: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize(
-    ("options", "is_served"), [((), True), (("--gateway-config", "none"), False)]
-)
+@pytest.mark.parametrize(("options", "is_served"), [((), True), (("--gateway-config", "none"), False)])
 def test_a_file_in_the_config_folder_adds_its_tools_unless_it_is_declined(
     tmp_path: Path, options: tuple[str, ...], is_served: bool
 ) -> None:
@@ -253,9 +233,7 @@ def test_a_file_in_the_config_folder_adds_its_tools_unless_it_is_declined(
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
-def test_a_bad_file_alone_is_the_callers_mistake_with_its_line(
-    tmp_path: Path, transport: str
-) -> None:
+def test_a_bad_file_alone_is_the_callers_mistake_with_its_line(tmp_path: Path, transport: str) -> None:
     bad = write(tmp_path / "tools.json", MISSPELT)
     given = ("--transport", transport, "--port", 0, "--data-dir", tmp_path / "data")
     done = run("serve", *given, "--toolsets", "gateway", "--gateway-config", bad)
@@ -335,9 +313,7 @@ async def test_a_everkept_behind_itself_is_one_more_process_and_no_chain(tmp_pat
         ("--toolsets", "gateway,gateway", "--gateway-config", "MISSING"),
     ],
 )
-def test_a_file_that_would_not_be_served_is_refused(
-    tmp_path: Path, options: tuple[str, ...]
-) -> None:
+def test_a_file_that_would_not_be_served_is_refused(tmp_path: Path, options: tuple[str, ...]) -> None:
     file = write(tmp_path / "tools.json", {"upstream": actor(), "tools": []})
     places = {"FILE": str(file), "MISSING": str(tmp_path / "missing.json")}
     given = [places.get(option, option) for option in options]

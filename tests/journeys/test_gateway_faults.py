@@ -16,12 +16,7 @@ from server_processes import HANG, INITIALIZE, HttpServer, StdioServer, http_ser
 
 UNAVAILABLE = "upstream_unavailable"
 # What servers do, and what a call of theirs comes to.
-SICK = {
-    "crash": UNAVAILABLE,
-    "wait": UNAVAILABLE,
-    "garble": UNAVAILABLE,
-    "broken": "upstream_error",
-}
+SICK = {"crash": UNAVAILABLE, "wait": UNAVAILABLE, "garble": UNAVAILABLE, "broken": "upstream_error"}
 SILENT = "silent"
 
 
@@ -55,9 +50,7 @@ def _all(server: StdioServer, calls: list[tuple[str, JSON]]) -> list[JSON]:
     return [answers[number] for number in range(len(calls))]
 
 
-def test_of_a_hundred_calls_at_once_those_of_the_sick_servers_alone_fail(
-    server: StdioServer,
-) -> None:
+def test_of_a_hundred_calls_at_once_those_of_the_sick_servers_alone_fail(server: StdioServer) -> None:
     calls: list[tuple[str, JSON]] = []
     for number in range(10):
         calls += [(name, {}) for name in (*SICK, SILENT)]
@@ -92,10 +85,7 @@ def _works_again(ask: Callable[[], JSON]) -> None:
 
 def test_a_call_that_takes_long_holds_up_no_other(tmp_path: Path) -> None:
     started, go = tmp_path / "started", tmp_path / "go"
-    tools = [
-        mapped("wait", "wait", {"started": "started", "until": "until"}),
-        mapped("echo", "echo", {"x": "x"}),
-    ]
+    tools = [mapped("wait", "wait", {"started": "started", "until": "until"}), mapped("echo", "echo", {"x": "x"})]
     file = write(tmp_path / "tools.json", {"upstream": actor(), "tools": tools})
     given = ("--toolsets", "graph,gateway", "--gateway-config", file, "--project", "p")
     with stdio_server(tmp_path / "data", *given) as server:
@@ -136,11 +126,7 @@ def _until(is_so: Callable[[], bool], server: StdioServer) -> None:
 def lone(tmp_path: Path) -> Path:
     """A file with one server that tells who it is, and ignores a polite end."""
     upstream = actor("--stays") | {"callTimeout": 20}
-    tools = [
-        mapped("pid", "pid", {}),
-        mapped("spawn", "spawn", {}),
-        mapped("x", "echo", {"x": "x"}),
-    ]
+    tools = [mapped("pid", "pid", {}), mapped("spawn", "spawn", {}), mapped("x", "echo", {"x": "x"})]
     return write(tmp_path / "tools.json", {"upstream": upstream, "tools": tools})
 
 
@@ -172,9 +158,7 @@ def _gone(pid: int) -> None:
         return
 
 
-def test_a_server_that_was_killed_is_started_again(
-    served: tuple[Any, Callable[[str], Any]],
-) -> None:
+def test_a_server_that_was_killed_is_started_again(served: tuple[Any, Callable[[str], Any]]) -> None:
     _, pid_of = served
     first = pid_of("pid")
     os.kill(first, signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)
@@ -185,9 +169,7 @@ def test_a_server_that_was_killed_is_started_again(
     assert second != first
 
 
-def test_no_process_is_left_when_the_server_is_told_to_end(
-    served: tuple[Any, Callable[[str], Any]],
-) -> None:
+def test_no_process_is_left_when_the_server_is_told_to_end(served: tuple[Any, Callable[[str], Any]]) -> None:
     server, pid_of = served
     pid = pid_of("pid")
     child = pid_of("spawn")
@@ -197,9 +179,7 @@ def test_no_process_is_left_when_the_server_is_told_to_end(
     _gone(child)
 
 
-def test_no_process_is_left_when_the_server_is_killed(
-    served: tuple[Any, Callable[[str], Any]],
-) -> None:
+def test_no_process_is_left_when_the_server_is_killed(served: tuple[Any, Callable[[str], Any]]) -> None:
     server, pid_of = served
     pid = pid_of("pid")
     server.process.kill()

@@ -6,15 +6,7 @@ from typing import Any
 
 from episodic_server import CONVERSATION
 from gateway_front import npx, write
-from server_processes import (
-    HANG,
-    INITIALIZE,
-    HttpServer,
-    command,
-    environment,
-    http_server,
-    stdio_server,
-)
+from server_processes import HANG, INITIALIZE, HttpServer, command, environment, http_server, stdio_server
 
 
 def _run(*arguments: object, **variables: str) -> str:

@@ -40,29 +40,19 @@ def _one_more_tool(config: JSON, folder: Path) -> None:
 
 def _another_structure(config: JSON, folder: Path) -> None:
     config["tools"][0] = mapped(
-        "memory__search",
-        "episodic-memory__search",
-        {"query": "query.text"},
-        constants={"query.filters": {}},
+        "memory__search", "episodic-memory__search", {"query": "query.text"}, constants={"query.filters": {}}
     )
 
 
 SCENARIOS = {
     "another provider": Scenario(
-        _another_provider,
-        *SEARCH,
-        {"tool": "new-memory__search", "arguments": {"searchQuery": "harbour"}},
+        _another_provider, *SEARCH, {"tool": "new-memory__search", "arguments": {"searchQuery": "harbour"}}
     ),
     "one more tool": Scenario(
-        _one_more_tool,
-        "memory__delete",
-        {"path": "/a.jsonl"},
-        {"tool": "delete", "arguments": {"path": "/a.jsonl"}},
+        _one_more_tool, "memory__delete", {"path": "/a.jsonl"}, {"tool": "delete", "arguments": {"path": "/a.jsonl"}}
     ),
     "another structure of parameters": Scenario(
-        _another_structure,
-        *SEARCH,
-        {"tool": "search", "arguments": {"query": {"text": "harbour", "filters": {}}}},
+        _another_structure, *SEARCH, {"tool": "search", "arguments": {"query": {"text": "harbour", "filters": {}}}}
     ),
 }
 

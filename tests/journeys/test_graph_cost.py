@@ -13,8 +13,7 @@ from tool_calls import Client
 
 NAMES = [f"Thing {number}" for number in range(30)]
 ENTITIES = [
-    {"name": name, "entityType": "thing", "observations": [f"{name} is red", f"{name} is round"]}
-    for name in NAMES
+    {"name": name, "entityType": "thing", "observations": [f"{name} is red", f"{name} is round"]} for name in NAMES
 ]
 RELATIONS = [{"from": one, "to": other, "relationType": "knows"} for one, other in pairwise(NAMES)]
 
@@ -50,9 +49,7 @@ async def store(client: Client, name: str) -> None:
     await client("create_entities", entities=[new])
 
 
-async def test_to_open_an_entity_takes_four_questions_of_its_own_rows(
-    client: Client, watch: Watch
-) -> None:
+async def test_to_open_an_entity_takes_four_questions_of_its_own_rows(client: Client, watch: Watch) -> None:
     opened = await client("open_nodes", names=["Thing 7"])
     assert len(opened["entities"]) == 1
     assert len(watch.questions) == 4  # who is meant; the entity, its observations, its relations

@@ -29,9 +29,7 @@ def home(tmp_path: Path) -> Path:
 
 def said(number: int) -> dict[str, Any]:
     is_user = number % 2 == 0
-    text = (
-        f"Turn {number} is about the {('cache', 'queue', 'login')[number % 3]} of service {number}."
-    )
+    text = f"Turn {number} is about the {('cache', 'queue', 'login')[number % 3]} of service {number}."
     code = f"\n\n```python\ndef handle_{number}():\n    return check_{number // 10}()\n```"
     content = text if is_user else [{"type": "text", "text": text + code}]
     role = "user" if is_user else "assistant"
@@ -72,9 +70,7 @@ def imported(home: Path, data: Path) -> dict[str, Any]:
     return json.loads(out)["total"]
 
 
-async def test_an_import_that_is_killed_again_and_again_ends_as_if_it_never_was(
-    home: Path, tmp_path: Path
-) -> None:
+async def test_an_import_that_is_killed_again_and_again_ends_as_if_it_never_was(home: Path, tmp_path: Path) -> None:
     whole = imported(home, tmp_path / "whole")
     assert whole["turns"] == MANY + 5
     data = tmp_path / "killed"
@@ -113,9 +109,7 @@ def recall(server: StdioServer, query: str, **more: Any) -> list[dict[str, Any]]
     return server.call("recall_previous_discussions", query=query, **more)["results"]
 
 
-def test_an_assistant_finds_what_is_imported_while_it_is_connected(
-    home: Path, tmp_path: Path
-) -> None:
+def test_an_assistant_finds_what_is_imported_while_it_is_connected(home: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     with stdio_server(data) as server:
         nothing = server.call("recall_previous_discussions", query="rate limiting for logins")
@@ -138,9 +132,7 @@ def test_an_assistant_finds_what_is_imported_while_it_is_connected(
         assert before != after
 
 
-def test_names_of_the_original_are_understood_and_searches_are_shown(
-    home: Path, tmp_path: Path
-) -> None:
+def test_names_of_the_original_are_understood_and_searches_are_shown(home: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     imported(home, data)
     with stdio_server(data) as server:

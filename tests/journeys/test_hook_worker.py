@@ -125,9 +125,7 @@ async def test_what_was_said_is_recalled_after_the_session_and_it_has_a_summary(
         assert found[0]["context"]["project_path"] == str(folder)
 
 
-async def test_a_session_that_loses_its_context_is_taken_in_and_goes_on(
-    home: Path, data: Path, folder: Path
-) -> None:
+async def test_a_session_that_loses_its_context_is_taken_in_and_goes_on(home: Path, data: Path, folder: Path) -> None:
     path = transcript(home, SESSION, folder, 3)
     assert hooked("PreCompact", data, home, told(path, folder)) == ""
     wait_for_workers(data)
@@ -140,9 +138,7 @@ async def test_a_session_that_loses_its_context_is_taken_in_and_goes_on(
     assert await past(data) == await past(data.with_name("whole"))
 
 
-async def test_fifty_sessions_that_end_at_once_keep_one_process_busy(
-    home: Path, data: Path, folder: Path
-) -> None:
+async def test_fifty_sessions_that_end_at_once_keep_one_process_busy(home: Path, data: Path, folder: Path) -> None:
     sessions = [f"session-{number}" for number in range(AT_ONCE)]
     paths = {each: transcript(home, each, folder, 4) for each in sessions}
     hooks = [hook("SessionEnd", data, home, told(paths[each], folder, each)) for each in sessions]
@@ -157,11 +153,7 @@ async def test_fifty_sessions_that_end_at_once_keep_one_process_busy(
     assert most == 1
     assert waiting(data) == []
     taken = {kept[5] for kept in (await past(data)).values() if kept[0] == "turn"}
-    late = [
-        fault
-        for fault in read_recent_faults(data / "hooks", AT_ONCE)
-        if "longer than" in fault.reason
-    ]
+    late = [fault for fault in read_recent_faults(data / "hooks", AT_ONCE) if "longer than" in fault.reason]
     left = [each for each in sessions if each not in taken]
     assert len(left) <= len(late)  # a machine that has too much to do cuts hooks off, and says so
     for each in left:
@@ -197,9 +189,7 @@ async def test_a_worker_that_is_killed_again_and_again_ends_as_if_it_never_was(
     assert await past(data) == await past(data.with_name("whole"))
 
 
-async def test_a_worker_keeps_to_its_time_and_the_next_one_goes_on(
-    home: Path, data: Path, folder: Path
-) -> None:
+async def test_a_worker_keeps_to_its_time_and_the_next_one_goes_on(home: Path, data: Path, folder: Path) -> None:
     path = transcript(home, SESSION, folder, MANY)
     hooked("SessionEnd", data, home, told(path, folder), EVERKEPT_READ_ONLY="true")
     assert waiting(data) == []
@@ -238,9 +228,7 @@ def limited(home: Path, data: Path, seconds: float, grace: float) -> int:
     ).returncode
 
 
-def test_a_worker_is_polite_and_its_own_hooks_keep_still(
-    home: Path, data: Path, folder: Path
-) -> None:
+def test_a_worker_is_polite_and_its_own_hooks_keep_still(home: Path, data: Path, folder: Path) -> None:
     path = transcript(home, SESSION, folder, MANY)
     hooked("SessionEnd", data, home, told(path, folder))
     [job] = waiting(data)
@@ -279,9 +267,7 @@ async def test_a_project_that_is_off_and_hooks_that_are_off_leave_nothing_behind
     await library.close()
 
 
-def test_a_transcript_with_a_secret_is_masked_as_any_import_is(
-    home: Path, data: Path, folder: Path
-) -> None:
+def test_a_transcript_with_a_secret_is_masked_as_any_import_is(home: Path, data: Path, folder: Path) -> None:
     path = transcript(home, SESSION, folder, 1)
     said = json.loads(path.read_text("utf-8"))
     said["message"]["content"] = "The key is AKIAIOSFODNN7EXAMPLE, keep it safe"
@@ -291,9 +277,7 @@ def test_a_transcript_with_a_secret_is_masked_as_any_import_is(
     assert b"AKIAIOSFODNN7EXAMPLE" not in (data / "history.db").read_bytes()
 
 
-def test_where_only_reading_is_allowed_what_waits_goes_on_waiting(
-    home: Path, data: Path, folder: Path
-) -> None:
+def test_where_only_reading_is_allowed_what_waits_goes_on_waiting(home: Path, data: Path, folder: Path) -> None:
     jobs = JobQueue(data / "hooks")
     jobs.add(SessionJob("SessionEnd", SESSION, 1))
     before = jobs.read_job(jobs.list_names()[0])

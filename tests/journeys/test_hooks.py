@@ -113,9 +113,7 @@ def test_the_event_may_name_itself(hooks: Hooks) -> None:
     assert KNOWN in hooks.call("", told).context
 
 
-def test_the_folder_of_the_project_counts_before_the_events_own(
-    hooks: Hooks, tmp_path: Path
-) -> None:
+def test_the_folder_of_the_project_counts_before_the_events_own(hooks: Hooks, tmp_path: Path) -> None:
     elsewhere = hooks.told(cwd=str(tmp_path / "elsewhere"))
     assert hooks.call("SessionStart", elsewhere).is_silent
     named = str(hooks.folder)
@@ -129,14 +127,10 @@ def test_without_a_folder_in_the_event_the_processs_own_counts(hooks: Hooks) -> 
 
 
 @pytest.mark.parametrize("event", QUICK)
-@pytest.mark.parametrize(
-    "told", [b"", b"{", b"[1]", b"\xff\xfe\x00", b"{}" * 9_000_000], ids=lambda told: len(told)
-)
+@pytest.mark.parametrize("told", [b"", b"{", b"[1]", b"\xff\xfe\x00", b"{}" * 9_000_000], ids=lambda told: len(told))
 def test_bad_input_is_a_fault_and_silence(hooks: Hooks, event: str, told: bytes) -> None:
     assert hooks.call(event, told).is_silent
-    assert [(fault.event, fault.reason[:13]) for fault in hooks.faults] == [
-        (event, "invalid_input")
-    ]
+    assert [(fault.event, fault.reason[:13]) for fault in hooks.faults] == [(event, "invalid_input")]
 
 
 @pytest.mark.parametrize("arguments", [("--unknown",), ("--data-dir",), ("--log-level=loud",)])
@@ -182,16 +176,10 @@ def test_an_event_that_is_mistyped_is_a_fault(hooks: Hooks, event: str) -> None:
 
 @pytest.mark.parametrize(
     "environment",
-    [
-        {"EVERKEPT_INSIDE_HOOK": "1"},
-        {"EVERKEPT_HOOKS": "false"},
-        {"EVERKEPT_DEPLOYMENT_MODE": "embedded-memory"},
-    ],
+    [{"EVERKEPT_INSIDE_HOOK": "1"}, {"EVERKEPT_HOOKS": "false"}, {"EVERKEPT_DEPLOYMENT_MODE": "embedded-memory"}],
 )
 @pytest.mark.parametrize("event", ["SessionStart", "UserPromptSubmit", "SessionEnd"])
-def test_what_is_switched_off_does_nothing(
-    hooks: Hooks, event: str, environment: dict[str, str]
-) -> None:
+def test_what_is_switched_off_does_nothing(hooks: Hooks, event: str, environment: dict[str, str]) -> None:
     before = listed(hooks.data)
     assert hooks.call(event, hooks.told(prompt=ASKED), **environment).is_silent
     assert listed(hooks.data) == before
@@ -245,12 +233,7 @@ def test_a_database_that_cannot_be_read_is_a_fault_and_silence(
     [path] = hooks.data.glob(which)
     harm(path)
     assert hooks.call("SessionStart").is_silent
-    assert hooks.faults[0].reason.split(":")[0] in {
-        "store_damaged",
-        "store_too_new",
-        "unavailable",
-        "conflict",
-    }
+    assert hooks.faults[0].reason.split(":")[0] in {"store_damaged", "store_too_new", "unavailable", "conflict"}
 
 
 @pytest.mark.parametrize("event", [*QUICK, "PostToolUse", "SessionEnd"])
@@ -263,9 +246,7 @@ def test_a_data_folder_that_is_a_file_is_silence(hooks: Hooks, tmp_path: Path, e
 
 
 @pytest.mark.parametrize("rights", [0o000, 0o500])
-def test_a_data_folder_that_may_not_be_used_is_silence(
-    hooks: Hooks, reachable: Path, rights: int
-) -> None:
+def test_a_data_folder_that_may_not_be_used_is_silence(hooks: Hooks, reachable: Path, rights: int) -> None:
     shutil.copytree(hooks.data, reachable / "data")
     user = NOBODY if os.geteuid() == 0 else os.geteuid()
     os.chown(reachable / "data", user, -1)
@@ -380,9 +361,7 @@ def test_an_event_that_nobody_handles_loads_next_to_nothing(hooks: Hooks) -> Non
 
 
 @pytest.mark.parametrize("event", ["Stop", "PreToolUse"])
-def test_input_of_an_unhandled_event_that_never_ends_is_not_waited_for(
-    hooks: Hooks, event: str
-) -> None:
+def test_input_of_an_unhandled_event_that_never_ends_is_not_waited_for(hooks: Hooks, event: str) -> None:
     with hooks.started(event) as process:
         assert process.wait(PATIENCE) == 0
     assert hooks.faults == []

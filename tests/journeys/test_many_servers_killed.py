@@ -17,10 +17,7 @@ CLIENTS, SERVERS = 32, 3
 
 def test_what_was_acknowledged_is_there_once_whoever_was_killed(tmp_path: Path) -> None:
     schema = fresh_schema()
-    with (
-        database() as postgres,
-        machines(tmp_path, postgres, schema, SERVERS) as servers,
-    ):
+    with database() as postgres, machines(tmp_path, postgres, schema, SERVERS) as servers:
         first, second, third = servers
         load = Load(servers)
         with load.of(CLIENTS):

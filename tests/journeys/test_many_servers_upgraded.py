@@ -52,9 +52,7 @@ def waiting_on(machine: Machine) -> list[str]:
     return [each["content"] for each in json.loads(told.stdout)["writes"]]
 
 
-def test_older_servers_are_refused_from_the_moment_that_a_newer_one_has_come(
-    tmp_path: Path,
-) -> None:
+def test_older_servers_are_refused_from_the_moment_that_a_newer_one_has_come(tmp_path: Path) -> None:
     schema, acknowledged = fresh_schema(), list[str]()
     newer = Machine(tmp_path / "newer", shared().port, schema)
 
@@ -76,10 +74,7 @@ def test_older_servers_are_refused_from_the_moment_that_a_newer_one_has_come(
 
     with machines(tmp_path, shared(), schema, 2) as older:
         try:
-            together(
-                lambda each: store_until_refused(older[each % 2], each) if each else upgrade(),
-                CLIENTS,
-            )
+            together(lambda each: store_until_refused(older[each % 2], each) if each else upgrade(), CLIENTS)
             for machine in older:
                 check_refused(machine)
                 assert ready(machine) == 503
@@ -126,14 +121,9 @@ def ready(machine: Machine) -> int:
         machine.server.url = url
 
 
-def test_what_was_kept_while_the_database_was_away_waits_for_a_newer_program(
-    tmp_path: Path,
-) -> None:
+def test_what_was_kept_while_the_database_was_away_waits_for_a_newer_program(tmp_path: Path) -> None:
     schema = fresh_schema()
-    with (
-        database() as postgres,
-        machines(tmp_path, postgres, schema, 1) as [older],
-    ):
+    with database() as postgres, machines(tmp_path, postgres, schema, 1) as [older]:
         older.store("Stored before")
         postgres.end("kill")
         older.store("Kept meanwhile")

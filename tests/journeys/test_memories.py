@@ -57,9 +57,7 @@ def wait_for_vectors(server: StdioServer, count: int) -> None:
     raise AssertionError(embeddings)
 
 
-def test_what_one_process_stores_another_recalls_by_words_and_by_meaning(
-    one: StdioServer, two: StdioServer
-) -> None:
+def test_what_one_process_stores_another_recalls_by_words_and_by_meaning(one: StdioServer, two: StdioServer) -> None:
     stored(two, "Lunch is at noon")
     assert recalled(one, "lunch") == ["Lunch is at noon"]
     stored(one, "Purchases are kept in PostgreSQL")
@@ -82,9 +80,7 @@ def test_a_crash_before_the_vector_was_made_loses_nothing(data: Path, one: Stdio
         assert len(recalled(again, "a port for ships", strategy="vector", limit=50)) == len(texts)
 
 
-def test_each_session_sees_its_own_and_all_see_the_projects_and_the_users(
-    one: StdioServer, two: StdioServer
-) -> None:
+def test_each_session_sees_its_own_and_all_see_the_projects_and_the_users(one: StdioServer, two: StdioServer) -> None:
     mine = stored(one, "A passing thought of one", "session")
     stored(one, "A lasting thought of the project")
     stored(one, "A general thought of the user", "user")
@@ -142,9 +138,7 @@ def test_without_a_session_of_its_own_a_connection_passes_one(data: Path) -> Non
         assert len(found["result"]["structuredContent"]["memories"]) == 1
 
 
-def test_the_four_documents_are_read_and_tell_of_changes(
-    one: StdioServer, two: StdioServer
-) -> None:
+def test_the_four_documents_are_read_and_tell_of_changes(one: StdioServer, two: StdioServer) -> None:
     listed = one.ask(2, "resources/list")["result"]["resources"]
     uris = [
         "memory://status",

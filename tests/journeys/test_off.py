@@ -114,10 +114,7 @@ async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     for variable in ("HOME", "USERPROFILE"):
         monkeypatch.setenv(variable, str(tmp_path))
     settings = Settings(
-        tmp_path / "data",
-        project="auto",
-        embedding_model="none",
-        toolsets="memories,graph,history,bank",
+        tmp_path / "data", project="auto", embedding_model="none", toolsets="memories,graph,history,bank"
     )
     apps: list[App] = []
     for name in ("shop", "other"):
@@ -189,9 +186,7 @@ async def test_what_others_hold_is_given_out_as_before(scene: Scene) -> None:
 
 
 async def test_no_id_and_no_cursor_from_before_leads_to_it(scene: Scene) -> None:
-    page = await scene.here.app.call(
-        scene.here.session, "read_conversation", {"id": "s1", "limit": 1}
-    )
+    page = await scene.here.app.call(scene.here.session, "read_conversation", {"id": "s1", "limit": 1})
     following = {"id": "s1", "cursor": page.facts["next_cursor"]}
     assert SECRET in await scene.here("read_conversation", **following)
     await scene.switch(off=True)
@@ -254,9 +249,7 @@ async def test_what_is_searched_for_in_it_is_not_kept(scene: Scene) -> None:
 
 
 async def test_the_dialect_of_the_reference_server_is_refused_too(scene: Scene) -> None:
-    settings = replace(
-        scene.here.app.settings, dialect="server-memory", project="shop", toolsets="graph"
-    )
+    settings = replace(scene.here.app.settings, dialect="server-memory", project="shop", toolsets="graph")
     seat = Seat(App(settings))
     asked: list[tuple[str, dict[str, Any]]] = [
         ("read_graph", {}),
@@ -301,9 +294,7 @@ async def test_no_hook_tells_another_project_of_it(tmp_path: Path, name: str) ->
 async def test_while_something_is_off_a_hook_is_as_quick_to_load(tmp_path: Path) -> None:
     (tmp_path / "other" / ".git").mkdir(parents=True)
     library = SqliteLibrary(tmp_path / "data")
-    await tell(
-        await library.open_history_store(), "s1", "Zebra invoices", project=str(tmp_path / "shop")
-    )
+    await tell(await library.open_history_store(), "s1", "Zebra invoices", project=str(tmp_path / "shop"))
     await library.link_workspace(str(tmp_path / "shop"), await library.create("shop", ""))
     await library.set_off("shop", off=True)
     await library.close()

@@ -76,9 +76,7 @@ def asking(tmp_path: Path) -> Asking:
     return Asking(tmp_path / "mine")
 
 
-def test_what_others_have_is_found_and_who_fails_is_named(
-    three: list[Neighbour], asking: Asking
-) -> None:
+def test_what_others_have_is_found_and_who_fails_is_named(three: list[Neighbour], asking: Asking) -> None:
     right, slow, stranger = three
     asking.know("anna", right)
     asking.know("bert", slow, "--time-limit", "1")
@@ -106,9 +104,7 @@ def test_what_others_have_is_found_and_who_fails_is_named(
         assert hidden not in json.dumps([said, every["results"]])
 
 
-def test_what_a_server_told_is_in_its_access_log_and_nowhere_else(
-    three: list[Neighbour], asking: Asking
-) -> None:
+def test_what_a_server_told_is_in_its_access_log_and_nowhere_else(three: list[Neighbour], asking: Asking) -> None:
     right = three[0]
     asking.know("anna", right)
     with stdio_server(asking.data, **PLAIN) as mine:
@@ -141,9 +137,7 @@ def test_what_is_taken_back_counts_at_once(tmp_path: Path, asking: Asking) -> No
         assert (status, gone["error"]) == (1, "peer_unreachable")
 
 
-def test_a_server_that_is_asked_too_often_says_when_to_come_back(
-    tmp_path: Path, asking: Asking
-) -> None:
+def test_a_server_that_is_asked_too_often_says_when_to_come_back(tmp_path: Path, asking: Asking) -> None:
     with neighbour(tmp_path / "a") as anna, stdio_server(asking.data, **PLAIN) as mine:
         asking.know("anna", anna)
         told: dict[str, Any] = {}
@@ -156,9 +150,7 @@ def test_a_server_that_is_asked_too_often_says_when_to_come_back(
     assert "seconds" in message
 
 
-def test_the_token_of_a_person_or_the_owner_is_no_peers(
-    three: list[Neighbour], asking: Asking
-) -> None:
+def test_the_token_of_a_person_or_the_owner_is_no_peers(three: list[Neighbour], asking: Asking) -> None:
     right = three[0]
     asking.know("anna", right)
     known = asking.data / "peers.json"  # no command would have taken it

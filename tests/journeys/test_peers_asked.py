@@ -35,13 +35,7 @@ class Neighbours:
 
 
 LOGIN = SearchFinding(
-    "anna:turn_1",
-    "conversation",
-    "Login form: the KeyError is a race",
-    0.9,
-    "semantic",
-    project="shop",
-    at=DAY_ONE,
+    "anna:turn_1", "conversation", "Login form: the KeyError is a race", 0.9, "semantic", project="shop", at=DAY_ONE
 )
 
 
@@ -55,9 +49,7 @@ async def test_others_are_asked_only_where_a_call_says_so(library: MemoryLibrary
 
 
 @pytest.mark.parametrize("form", ["json", "markdown"])
-async def test_what_others_have_is_in_the_answer_and_named(
-    library: MemoryLibrary, form: str
-) -> None:
+async def test_what_others_have_is_in_the_answer_and_named(library: MemoryLibrary, form: str) -> None:
     peers = Neighbours(LOGIN)
     historian = Historian(library, Moment(), peers=peers)
     asked = {"query": "KeyError of the login form", "include_peers": True, "format": form}

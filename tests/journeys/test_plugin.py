@@ -175,9 +175,7 @@ def test_an_installed_plugin_is_set_up_by_its_server_and_not_by_its_hooks(
     assert launch(plugin, "hook", "SessionStart").stdout == "ran hook SessionStart\n"
 
 
-def test_an_update_of_the_plugin_keeps_its_environment(
-    checkout: Checkout, launch: Launch, tmp_path: Path
-) -> None:
+def test_an_update_of_the_plugin_keeps_its_environment(checkout: Checkout, launch: Launch, tmp_path: Path) -> None:
     launch(installed(checkout, tmp_path, "1"), "serve")
     (tmp_path / "kept/venv/in use").touch()
     updated = installed(checkout, tmp_path, "2")

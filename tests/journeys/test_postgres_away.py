@@ -127,12 +127,7 @@ def test_what_an_account_wrote_is_not_brought_over_once_it_is_removed(tmp_path: 
             assert "A new project cannot be made while the database is away." in made["message"]
             assert str(postgres.port) not in str(made)
         waiting = here.told("journal")["writes"]
-        assert [each.get("account") for each in waiting if "memory" in each["what"]] == [
-            None,
-            "anna",
-            "ben",
-            "anna",
-        ]
+        assert [each.get("account") for each in waiting if "memory" in each["what"]] == [None, "anna", "ben", "anna"]
         refused = here.run("grant", "shop", "--user", "anna")
         assert (refused.returncode, "while the database is away" in refused.stderr) == (1, True)
         postgres.start()

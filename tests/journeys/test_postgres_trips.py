@@ -78,9 +78,7 @@ async def store(way: Way, library: PostgresLibrary) -> PostgresStore:
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-async def test_a_question_takes_one_trip_and_one_transaction(
-    way: Way, store: PostgresStore, name: str
-) -> None:
+async def test_a_question_takes_one_trip_and_one_transaction(way: Way, store: PostgresStore, name: str) -> None:
     ways = way.count()
     await QUESTIONS[name](store)
     assert (ways.trips, way.transactions) == (1, 1)
@@ -95,9 +93,7 @@ async def test_a_list_of_the_library_takes_one_trip_and_one_transaction(
     assert (ways.trips, way.transactions) == (1, 1)
 
 
-async def test_a_word_query_takes_one_trip_to_count_and_one_to_find(
-    way: Way, store: PostgresStore
-) -> None:
+async def test_a_word_query_takes_one_trip_to_count_and_one_to_find(way: Way, store: PostgresStore) -> None:
     ways = way.count()
     assert await store.match(WordPhrase(("ada",)), RecordFilter(), Weights(), 3)
     assert (ways.trips, way.transactions) == (2, 1)

@@ -43,9 +43,7 @@ class Place:
             target: Any = self.server.url
         else:
             program, *arguments = command("serve", "--data-dir", self.data_dir)
-            target = stdio_client(
-                StdioServerParameters(command=program, args=arguments, env=environment())
-            )
+            target = stdio_client(StdioServerParameters(command=program, args=arguments, env=environment()))
         async with asyncio.timeout(HANG), Client(target, mode=self.mode, **options) as client:
             yield client
 
@@ -134,9 +132,7 @@ async def test_a_graph_is_listed_and_read_as_a_resource(place: Place) -> None:
         listed = [str(item.uri) for item in (await client.list_resources()).resources]
         assert listed[-2:] == [CURRENT, "memory://projects/p/knowledge-graph"]
         templates = (await client.list_resource_templates()).resource_templates
-        assert [item.uri_template for item in templates] == [
-            "memory://projects/{name}/knowledge-graph"
-        ]
+        assert [item.uri_template for item in templates] == ["memory://projects/{name}/knowledge-graph"]
         read = await client.read_resource(listed[-1])
         assert isinstance(read, types.ReadResourceResult)
         [content] = read.contents
@@ -181,9 +177,7 @@ async def test_a_change_by_another_process_is_announced(place: Place) -> None:
     def write_here(number: int) -> None:
         entities = [{"name": f"Ada {number}", "entity_type": "person"}]
         with stdio_server(place.data_dir, "--project", "p") as other:
-            made = other.ask(
-                1, "tools/call", name="create_entities", arguments={"entities": entities}
-            )
+            made = other.ask(1, "tools/call", name="create_entities", arguments={"entities": entities})
         assert made["result"]["isError"] is False
 
     async def write(number: int) -> None:

@@ -63,9 +63,7 @@ async def test_three_people_at_once_see_only_what_is_theirs(people: Team, mode: 
 
 
 @MODES
-async def test_a_project_is_seen_from_the_moment_of_its_grant_to_its_end(
-    people: Team, mode: str
-) -> None:
+async def test_a_project_is_seen_from_the_moment_of_its_grant_to_its_end(people: Team, mode: str) -> None:
     name = f"shared {mode}"
     async with people.connect(OWNER, mode) as owner, people.connect("ben", mode) as ben:
         await call(owner, "create_project", name=name)
@@ -95,9 +93,7 @@ async def test_a_subscription_is_told_of_what_its_user_may_see(people: Team, mod
 
 
 @MODES
-async def test_a_revoked_token_is_told_nothing_more_by_its_open_stream(
-    people: Team, mode: str
-) -> None:
+async def test_a_revoked_token_is_told_nothing_more_by_its_open_stream(people: Team, mode: str) -> None:
     project, name = f"left {mode}", f"anna leaving {mode}"
     people.join(name, "--user", "anna")
     async with people.connect("anna", mode) as anna:
@@ -113,9 +109,7 @@ def _uri(project: str) -> str:
 
 
 @asynccontextmanager
-async def _following(
-    people: Team, user: str, project: str, mode: str
-) -> AsyncGenerator[AsyncIterator[str], None]:
+async def _following(people: Team, user: str, project: str, mode: str) -> AsyncGenerator[AsyncIterator[str], None]:
     """The addresses that an open stream names as changed."""
     async with asyncio.timeout(HANG), people.http(user) as http:
         if mode == "legacy":
@@ -148,9 +142,7 @@ async def _told(response: httpx2.Response) -> AsyncIterator[Any]:
             yield json.loads(text)["params"]
 
 
-async def test_a_revoked_token_and_a_removed_user_are_refused_in_open_sessions(
-    people: Team,
-) -> None:
+async def test_a_revoked_token_and_a_removed_user_are_refused_in_open_sessions(people: Team) -> None:
     people.join("dora", "--user", "dora")
     people.join("dora at home", "--user", "dora")
     async with people.http("dora") as http, people.http("dora at home") as home:
@@ -192,9 +184,7 @@ async def test_an_account_is_offered_nothing_of_the_owners_bank(tmp_path: Path) 
             assert hers < ours
             assert not hers & BANK
             assert {"recall_memories", "search_nodes"} <= hers
-            assert "error" not in await call(
-                owner, "initialize_memory_bank", path=str(tmp_path / "here")
-            )
+            assert "error" not in await call(owner, "initialize_memory_bank", path=str(tmp_path / "here"))
             for tool in sorted(BANK):
                 with pytest.raises(MCPError, match="Unknown tool"):
                     await call(anna, tool)
@@ -226,11 +216,7 @@ async def test_the_log_says_who_did_what_and_not_what_it_was_about(people: Team)
         made = await call(carla, "create_entities", entities=[entity], project="diary")
         await call(carla, "search_nodes", query="Secretive", project="diary")
     noted = people.done("access-log", "--user", "carla", "--project", "diary")["accesses"]
-    assert [each["what"] for each in noted] == [
-        "create_project",
-        "create_entities",
-        "search_nodes",
-    ]
+    assert [each["what"] for each in noted] == ["create_project", "create_entities", "search_nodes"]
     [entity_id] = noted[1]["ids"]
     assert entity_id == made["entities"][0]["id"]
     assert {each["address"] for each in noted} == {"127.0.0.1"}
@@ -241,9 +227,7 @@ async def test_the_log_says_who_did_what_and_not_what_it_was_about(people: Team)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600 or os.name != "posix"
 
 
-async def test_anybody_may_ask_whether_the_server_lives_and_nobody_learns_more(
-    people: Team,
-) -> None:
+async def test_anybody_may_ask_whether_the_server_lives_and_nobody_learns_more(people: Team) -> None:
     for path, word in (("/health", "ok"), ("/ready", "ready")):
         answer = await people.get(path)
         assert (answer.status_code, answer.json()) == (200, {"status": word})
@@ -288,9 +272,7 @@ async def test_who_asks_too_often_is_told_when_to_come_again(tmp_path: Path) -> 
         assert (await few.get("/metrics", OWNER)).status_code == 404  # nobody asked for them
 
 
-async def test_a_log_that_cannot_be_written_stops_accounts_and_not_the_owner(
-    tmp_path: Path,
-) -> None:
+async def test_a_log_that_cannot_be_written_stops_accounts_and_not_the_owner(tmp_path: Path) -> None:
     with team(tmp_path) as unnoted:
         unnoted.join("anna", "--user", "anna")
         shutil.rmtree(unnoted.data_dir / "access")

@@ -20,12 +20,7 @@ from memory_transcripts import contents, importer
 SAMPLES = Path(__file__).parents[1] / "transcripts" / "samples"
 SESSION = "11111111-2222-4333-8444-555555555555"
 PLAIN = [
-    {
-        "session": "p",
-        "author": "Ada",
-        "timestamp": "2026-03-02T10:00:00Z",
-        "text": "What is a set?",
-    },
+    {"session": "p", "author": "Ada", "timestamp": "2026-03-02T10:00:00Z", "text": "What is a set?"},
     {"session": "p", "author": "Bob", "timestamp": "2026-03-02T10:01:00Z", "text": "A bag."},
     {"session": "q", "author": "Ada", "timestamp": "2026-03-02T10:02:00Z", "text": "Thanks."},
 ]
@@ -75,12 +70,7 @@ KEPT = [
         sample("cursor_agent_transcript.jsonl"),
         "Rename Cart to Basket",
     ),
-    Kept(
-        "jsonl",
-        "said.jsonl",
-        b"".join(json.dumps(line).encode() + b"\n" for line in PLAIN),
-        "What is a set?",
-    ),
+    Kept("jsonl", "said.jsonl", b"".join(json.dumps(line).encode() + b"\n" for line in PLAIN), "What is a set?"),
 ]
 
 
@@ -115,11 +105,7 @@ async def taken_in(store: RecordStore, home: Path, kept: Kept) -> Any:
 
 async def told(store: RecordStore) -> dict[str, Any]:
     found = await contents(store)
-    return {
-        name: each
-        for name, each in found.items()
-        if not (isinstance(each, Record) and each.kind == TRANSCRIPT)
-    }
+    return {name: each for name, each in found.items() if not (isinstance(each, Record) and each.kind == TRANSCRIPT)}
 
 
 async def clean(home: Path, kept: Kept) -> dict[str, Any]:
@@ -128,9 +114,7 @@ async def clean(home: Path, kept: Kept) -> dict[str, Any]:
     return await told(store)
 
 
-async def test_what_was_said_is_taken_in_once(
-    store: RecordStore, tmp_path: Path, kept: Kept
-) -> None:
+async def test_what_was_said_is_taken_in_once(store: RecordStore, tmp_path: Path, kept: Kept) -> None:
     written(tmp_path, kept, kept.content)
     assert (await taken_in(store, tmp_path, kept)).turns >= 2
     assert any(kept.said in turn.text for turn in await store.scan(RecordFilter(kinds=(TURN,))))
@@ -171,9 +155,7 @@ def _texts(found: dict[str, Any]) -> dict[str, str]:
     return {name: each.text for name, each in found.items() if isinstance(each, Record)}
 
 
-async def test_a_conversation_that_an_editor_keeps_twice_is_taken_in_once(
-    store: RecordStore, tmp_path: Path
-) -> None:
+async def test_a_conversation_that_an_editor_keeps_twice_is_taken_in_once(store: RecordStore, tmp_path: Path) -> None:
     kept = next(each for each in KEPT if each.source == "cursor")
     database = get_client_folders({}, tmp_path, "linux").cursor_user / "globalStorage/state.vscdb"
     bubbles = [{"type": 1, "text": kept.said}, {"type": 2, "text": "Searching for uses."}]

@@ -4,12 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.language.past_forms import (
-    MAX_TOPIC_CHARACTERS,
-    find_trigger,
-    list_foreign_indicators,
-    list_indicators,
-)
+from everkept.language.past_forms import MAX_TOPIC_CHARACTERS, find_trigger, list_foreign_indicators, list_indicators
 
 FORMS = {
     # What the forms promise: the topic that follows, with or without a question mark.
@@ -17,20 +12,14 @@ FORMS = {
     "how did we limit logins before": ("implementation", "limit logins"),
     "How did we limit logins last time?": ("implementation", "limit logins"),
     "How'd we do the pagination back then?": ("implementation", "do the pagination"),
-    "how have we solved the encoding of exports in the past": (
-        "implementation",
-        "solved the encoding of exports",
-    ),
+    "how have we solved the encoding of exports in the past": ("implementation", "solved the encoding of exports"),
     "How did I set up the proxy?": ("implementation", "set up the proxy"),
     "Do it the way we did the invoices page before": ("implementation", "the invoices page"),
     "use our previous implementation of the csv export": ("implementation", "the csv export"),
     "Remember when we fixed the reconnect?": ("memory", "fixed the reconnect"),
     "remember when we fixed the reconnect": ("memory", "fixed the reconnect"),
     "Remember how you mocked the clock?": ("memory", "mocked the clock"),
-    "do you remember the deploy command for staging": (
-        "memory",
-        "the deploy command for staging",
-    ),
+    "do you remember the deploy command for staging": ("memory", "the deploy command for staging"),
     "I don’t remember which port the worker uses.": ("memory", "which port the worker uses"),
     "Last time we worked on the billing export": ("last work", "the billing export"),
     "last time I touched the parser it broke": ("last work", "the parser it broke"),
@@ -73,10 +62,7 @@ FOREIGN_FORMS = {
     "La última vez que trabajamos en el importer": ("last work", "importer"),
     "¿Qué hicimos ayer?": ("overview", ""),
     "¿dónde nos quedamos?": ("overview", ""),
-    "Comment avait-on limité les logins la dernière fois ?": (
-        "implementation",
-        "limite les logins",
-    ),
+    "Comment avait-on limité les logins la dernière fois ?": ("implementation", "limite les logins"),
     "Qu’est-ce qu’on avait décidé pour les compteurs ?": ("discussion", "compteurs"),
     "Pourquoi avons-nous choisi Postgres ?": ("discussion", "choisi Postgres"),
     "Tu te souviens du webhook de Stripe ?": ("memory", "webhook de Stripe"),
@@ -109,15 +95,11 @@ NO_FORMS = (
 
 
 @pytest.mark.parametrize(("prompt", "expected"), FORMS.items(), ids=lambda each: str(each)[:40])
-def test_a_prompt_that_asks_for_the_past_names_its_topic(
-    prompt: str, expected: tuple[str, str]
-) -> None:
+def test_a_prompt_that_asks_for_the_past_names_its_topic(prompt: str, expected: tuple[str, str]) -> None:
     assert find_trigger(prompt) == (*expected, False)
 
 
-@pytest.mark.parametrize(
-    ("prompt", "expected"), FOREIGN_FORMS.items(), ids=lambda each: str(each)[:40]
-)
+@pytest.mark.parametrize(("prompt", "expected"), FOREIGN_FORMS.items(), ids=lambda each: str(each)[:40])
 def test_it_may_do_so_in_german_spanish_or_french(prompt: str, expected: tuple[str, str]) -> None:
     found = find_trigger(prompt)
     assert found is not None

@@ -30,8 +30,7 @@ def test_a_long_text_of_abbreviations_is_one_sentence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "begun"),
-    [("one two", "one two"), ("one two three", "one two"), (" " * 20, ""), ("x" * 20, "x" * 9)],
+    ("text", "begun"), [("one two", "one two"), ("one two three", "one two"), (" " * 20, ""), ("x" * 20, "x" * 9)]
 )
 def test_a_text_is_cut_at_a_word(text: str, begun: str) -> None:
     assert take_beginning(text, 9) == begun
@@ -72,9 +71,7 @@ def test_sentences_are_made_of_the_text_alone(text: str) -> None:
         ("```python:src/app.py\nx\n```", [("python:src/app.py", "x")]),
     ],
 )
-def test_blocks_are_found_wherever_markdown_allows_them(
-    text: str, found: list[tuple[str, str]]
-) -> None:
+def test_blocks_are_found_wherever_markdown_allows_them(text: str, found: list[tuple[str, str]]) -> None:
     assert [(block.info, block.text) for block in list_blocks(text)] == found
 
 
@@ -93,9 +90,7 @@ def test_around_the_blocks_stands_what_was_said() -> None:
     assert said.split() == ["one", "two"]
 
 
-@given(
-    st.lists(st.sampled_from(["```", "~~~", "```py", "````", "a", "", "  ```", "> ```", "- ```"]))
-)
+@given(st.lists(st.sampled_from(["```", "~~~", "```py", "````", "a", "", "  ```", "> ```", "- ```"])))
 def test_any_lines_give_blocks_that_hold_something(lines: list[str]) -> None:
     text = "\n".join(lines)
     assert all(block.text.strip() for block in list_blocks(text))

@@ -22,14 +22,7 @@ def words(text: str) -> list[str]:
 def test_stop_words_and_what_people_say_of_anything_tell_nothing() -> None:
     assert words("Please fix the failing test, and don't change anything else!") == []
     assert words("Bitte ändere den Preis nicht") == ["andere", "preis"]
-    assert words("rotate the Redis keys in v2 on port 6379") == [
-        "rotate",
-        "redis",
-        "keys",
-        "v2",
-        "port",
-        "6379",
-    ]
+    assert words("rotate the Redis keys in v2 on port 6379") == ["rotate", "redis", "keys", "v2", "port", "6379"]
 
 
 def test_stop_words_of_other_languages_tell_nothing_either() -> None:
@@ -39,10 +32,7 @@ def test_stop_words_of_other_languages_tell_nothing_either() -> None:
 
 
 def test_common_words_tell_where_they_are_all_that_is_asked_for() -> None:
-    assert [word.text for word in find_telling_words("run the tests", commonplace=True)] == [
-        "run",
-        "tests",
-    ]
+    assert [word.text for word in find_telling_words("run the tests", commonplace=True)] == ["run", "tests"]
 
 
 def test_each_word_counts_once_whatever_its_ending() -> None:
@@ -50,9 +40,7 @@ def test_each_word_counts_once_whatever_its_ending() -> None:
 
 
 def test_a_name_is_one_word_and_its_parts() -> None:
-    assert find_telling_words("LoginLimiter") == (
-        TellingWord("loginlimiter", ("login", "limiter")),
-    )
+    assert find_telling_words("LoginLimiter") == (TellingWord("loginlimiter", ("login", "limiter")),)
     word = find_telling_words("refreshToken")[0]
     assert word.is_in({"refreshtoken"})
     assert word.is_in({"refresh", "token"})

@@ -10,21 +10,13 @@ RARITY = WordRarity({COMMON: 0.5, RARE: 0.01, NEW: 0.0})
 
 
 def test_the_rarer_word_is_the_heavier_one() -> None:
-    assert (
-        0
-        < RARITY.sum_weights([COMMON])
-        < RARITY.sum_weights([RARE])
-        < RARITY.sum_weights([NEW])
-        <= 1
-    )
+    assert 0 < RARITY.sum_weights([COMMON]) < RARITY.sum_weights([RARE]) < RARITY.sum_weights([NEW]) <= 1
 
 
 def test_a_word_that_nobody_has_used_counts_fully_against_a_text() -> None:
     said = {"common", "rare"}
     assert RARITY.compute_share([COMMON, RARE], said) == 1
-    assert RARITY.compute_share([COMMON, RARE, NEW], said) < RARITY.compute_share(
-        [COMMON, RARE, COMMON], said
-    )
+    assert RARITY.compute_share([COMMON, RARE, NEW], said) < RARITY.compute_share([COMMON, RARE, COMMON], said)
 
 
 def test_a_word_is_rare_where_somebody_has_used_it_and_hardly_anybody_else() -> None:
@@ -53,14 +45,10 @@ def test_many_rare_words_are_believed_sooner_than_a_few_common_ones() -> None:
     st.dictionaries(st.text("abc", min_size=1).map(TellingWord), st.floats(0, 1), max_size=8),
     st.sets(st.text("abc", min_size=1)),
 )
-def test_shares_and_likenesses_are_from_0_to_1(
-    shares: dict[TellingWord, float], said: set[str]
-) -> None:
+def test_shares_and_likenesses_are_from_0_to_1(shares: dict[TellingWord, float], said: set[str]) -> None:
     rarity = WordRarity(shares)
     words = list(shares)
-    assert (
-        0 <= rarity.compute_likeness(words, said) <= rarity.compute_share(words, said) <= 1.0000001
-    )
+    assert 0 <= rarity.compute_likeness(words, said) <= rarity.compute_share(words, said) <= 1.0000001
 
 
 def test_a_rare_word_tells_more_than_a_common_one() -> None:

@@ -22,9 +22,7 @@ def test_a_topic_ends_with_its_word() -> None:
     assert topics("written in C++ here", "more in C++ there") != ["C"]
 
 
-def test_only_the_spellings_of_topics_that_are_told_are_counted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_only_the_spellings_of_topics_that_are_told_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[Counter[str]] = []
 
     def noted(*arguments: Any) -> Counter[str]:
@@ -32,8 +30,6 @@ def test_only_the_spellings_of_topics_that_are_told_are_counted(
         return counted[-1]
 
     monkeypatch.setattr(module, "Counter", noted)
-    told = find_key_topics(
-        [(f"{word} parser", ()) for word in ("river", "stone", "window")], limit=2
-    )
+    told = find_key_topics([(f"{word} parser", ()) for word in ("river", "stone", "window")], limit=2)
     assert told == ["parser"]
     assert counted == [Counter(parser=3)]

@@ -26,9 +26,7 @@ from everkept.language.words import (
 from examples import examples
 
 CATEGORIES = "L* N* Co Mn Mc"
-ENGLISH_LIKE = st.from_regex(
-    r"[a-z]{1,4}[aeiouy]{1,2}[a-z]{1,3}(at|er|s|y|ion|ic|e)?", fullmatch=True
-)
+ENGLISH_LIKE = st.from_regex(r"[a-z]{1,4}[aeiouy]{1,2}[a-z]{1,3}(at|er|s|y|ion|ic|e)?", fullmatch=True)
 UNSPACED = "日本語検索東京ひらがなカタカナー한국어데이터ภาษาไทยພາສາខ្មែរမြန်မာ"
 
 
@@ -110,9 +108,7 @@ AWKWARD = [
 
 
 @pytest.mark.parametrize(("typed", "wanted", "other"), AWKWARD)
-def test_an_awkward_query_finds_its_text_and_not_the_other(
-    typed: str, wanted: str, other: str
-) -> None:
+def test_an_awkward_query_finds_its_text_and_not_the_other(typed: str, wanted: str, other: str) -> None:
     assert Index(wanted, other).find(meaning(parse_query(typed))) == [0]
 
 
@@ -230,10 +226,7 @@ def test_a_text_that_is_no_expression_is_plain_words(typed: str) -> None:
 def test_a_typed_word_is_one_term_with_its_other_spellings() -> None:
     assert parse_query("getUserName v1.2 foo-bar port").terms == (
         AnyOf(
-            (
-                WordPhrase(("getusername",)),
-                AllOf((WordPhrase(("get",)), WordPhrase(("user",)), WordPhrase(("name",)))),
-            )
+            (WordPhrase(("getusername",)), AllOf((WordPhrase(("get",)), WordPhrase(("user",)), WordPhrase(("name",)))))
         ),
         AnyOf((WordPhrase(("v1", "2")), WordPhrase(("v", "1", "2")), WordPhrase(("v12",)))),
         AnyOf((WordPhrase(("foo", "bar")), WordPhrase(("foobar",)))),
@@ -258,9 +251,7 @@ def test_stop_words_alone_are_searched_for() -> None:
 
 
 def test_a_quoted_stop_word_is_asked_for() -> None:
-    assert parse_query('"the" port').expression == AllOf(
-        (WordPhrase(("the",)), WordPhrase(("port",)))
-    )
+    assert parse_query('"the" port').expression == AllOf((WordPhrase(("the",)), WordPhrase(("port",))))
 
 
 def test_a_word_typed_twice_is_asked_for_once() -> None:
@@ -314,9 +305,7 @@ def test_an_expression_is_read_with_the_precedence_of_fts5(typed: str, expected:
 
 
 WORDS = ("ant", "bee", "cat", "dog")
-SUBSETS = [
-    " ".join(word for bit, word in enumerate(WORDS) if number >> bit & 1) for number in range(16)
-]
+SUBSETS = [" ".join(word for bit, word in enumerate(WORDS) if number >> bit & 1) for number in range(16)]
 
 
 @st.composite
@@ -326,9 +315,7 @@ def expressions(draw: st.DrawFn) -> str:
     expression = st.recursive(
         operand,
         lambda inner: st.lists(
-            st.tuples(st.sampled_from(("AND", "OR", "NOT")), inner.map("({})".format) | operand),
-            min_size=2,
-            max_size=4,
+            st.tuples(st.sampled_from(("AND", "OR", "NOT")), inner.map("({})".format) | operand), min_size=2, max_size=4
         ).map(lambda parts: " ".join(f"{op} {part}" for op, part in parts).split(" ", 1)[1]),
         max_leaves=6,
     )
@@ -382,9 +369,7 @@ def test_the_beginning_of_a_word_is_not_stemmed(beginning: str) -> None:
 
 @settings(max_examples=examples(300), deadline=None)
 @given(ENGLISH_LIKE, st.integers(2, 12), st.sampled_from(["", "s", "ed", "ing", "ation", "ness"]))
-def test_a_prefix_phrase_matches_stems_by_their_indexed_prefix(
-    start: str, size: int, ending: str
-) -> None:
+def test_a_prefix_phrase_matches_stems_by_their_indexed_prefix(start: str, size: int, ending: str) -> None:
     word, beginning = start + ending, start[:size]
     SCRATCH.put(0, word)
     found = SCRATCH.find(WordPhrase((beginning,), prefix=True)) == [0]
@@ -409,25 +394,16 @@ def test_the_longest_queries_are_not_too_long_for_fts5() -> None:
     plain = parse_query(" ".join(long))
     level = "ant OR bee AND cat NOT dog ("
     deep = parse_query(
-        level * MAX_NESTED_PARENTHESES
-        + "ant OR bee AND cat NOT v1.getName*"
-        + ")" * MAX_NESTED_PARENTHESES
+        level * MAX_NESTED_PARENTHESES + "ant OR bee AND cat NOT v1.getName*" + ")" * MAX_NESTED_PARENTHESES
     )
     chain = parse_query(" NOT ".join(f"x{n}" for n in range(MAX_TERMS)))
     assert deep.expression
     assert chain.expression
-    for query in (
-        plain.build_all_query(),
-        plain.build_any_query(),
-        deep.expression,
-        chain.expression,
-    ):
+    for query in (plain.build_all_query(), plain.build_any_query(), deep.expression, chain.expression):
         SUBSET_INDEX.find(query)
 
 
-@pytest.mark.parametrize(
-    "unit", ["a", "A", "a-", "Aa", "a1", "日", "🎉", "é", "c+", ".n", "As", "'"]
-)
+@pytest.mark.parametrize("unit", ["a", "A", "a-", "Aa", "a1", "日", "🎉", "é", "c+", ".n", "As", "'"])
 def test_a_text_of_a_hundred_thousand_characters_is_no_trouble(unit: str) -> None:
     text = unit * (100_000 // len(unit))
     assert build_index_text(text).startswith(fold(text))
@@ -465,12 +441,7 @@ SPACED_SOUP = st.lists(st.sampled_from(PIECES), max_size=80).map(" ".join)
 @given(SOUP | SPACED_SOUP)
 def test_no_query_is_an_error(typed: str) -> None:
     query = parse_query(typed)
-    for reading in (
-        query.expression,
-        query.build_all_query(),
-        query.build_any_query(),
-        *query.terms,
-    ):
+    for reading in (query.expression, query.build_all_query(), query.build_any_query(), *query.terms):
         SUBSET_INDEX.find(reading)
 
 
@@ -581,6 +552,4 @@ def test_other_ways_to_write_a_word_follow_the_text(text: str, added: str) -> No
 @settings(max_examples=examples(300), deadline=None)
 @given(st.lists(SOUP | SPACED_SOUP, max_size=4))
 def test_texts_prepared_apart_are_indexed_as_one_with_a_line_for_each(texts: list[str]) -> None:
-    assert join_index_texts([prepare_text(text) for text in texts]) == build_index_text(
-        "\n".join(texts)
-    )
+    assert join_index_texts([prepare_text(text) for text in texts]) == build_index_text("\n".join(texts))

@@ -3,13 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from everkept.peers.client import (
-    MAX_BODY_BYTES,
-    MAX_HEAD_BYTES,
-    InvalidReply,
-    UnknownCertificate,
-    send_request,
-)
+from everkept.peers.client import MAX_BODY_BYTES, MAX_HEAD_BYTES, InvalidReply, UnknownCertificate, send_request
 from peer_servers import TOKEN, Answer, replying, saying, silent, standing_in
 
 

@@ -107,9 +107,7 @@ def test_an_answer_that_is_too_long_in_all_is_taken_in_part_and_says_so() -> Non
     answer = read(found(*many))
     taken = MAX_ANSWER_CHARACTERS // MAX_CONTENT_CHARACTERS
     assert [each.id for each in answer.findings] == [f"anna:turn_{n}" for n in range(taken)]
-    assert answer.notices == (
-        f"{MAX_RESULTS - taken} of its {MAX_RESULTS} results are left out: it is too long.",
-    )
+    assert answer.notices == (f"{MAX_RESULTS - taken} of its {MAX_RESULTS} results are left out: it is too long.",)
 
 
 VALUES = st.recursive(

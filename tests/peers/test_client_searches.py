@@ -172,9 +172,7 @@ async def test_who_does_not_say_what_they_are_is_not_understood(tmp_path: Path, 
     assert fault.code == "peer_wrong_answer"
 
 
-async def test_a_name_that_is_never_answered_for_holds_up_no_other_thread(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_name_that_is_never_answered_for_holds_up_no_other_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     answered = threading.Event()
 
     def hang(*_asked: Any, **_more: Any) -> Any:
@@ -188,9 +186,7 @@ async def test_a_name_that_is_never_answered_for_holds_up_no_other_thread(
     peers = [Peer(f"p{n}", "slow.example", 1, "0" * 64, "t", 0.05) for n in range(8)]
     try:
         faults = await asyncio.gather(*map(greet_peer, peers))
-        assert {fault.code for fault in faults if isinstance(fault, PeerFault)} == {
-            "peer_timed_out"
-        }
+        assert {fault.code for fault in faults if isinstance(fault, PeerFault)} == {"peer_timed_out"}
         async with asyncio.timeout(HANG / 4):
             await asyncio.to_thread(lambda: None)
     finally:

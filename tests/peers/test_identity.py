@@ -40,9 +40,7 @@ def test_a_fingerprint_is_that_of_the_certificate_in_any_form(tmp_path: Path) ->
     assert read_fingerprint(both) == read_fingerprint(tmp_path / "plain.der") == expected
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"nonsense", b"-----BEGIN CERTIFICATE-----\nxx\n-----END CERTIFICATE-----\n"]
-)
+@pytest.mark.parametrize("content", [b"", b"nonsense", b"-----BEGIN CERTIFICATE-----\nxx\n-----END CERTIFICATE-----\n"])
 def test_what_is_no_certificate_has_no_fingerprint(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "file.pem"
     file.write_bytes(content)

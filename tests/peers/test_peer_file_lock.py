@@ -22,10 +22,7 @@ def test_the_list_is_kept(tmp_path: Path) -> None:
 
 
 def test_of_many_who_add_somebody_at_once_none_is_lost(tmp_path: Path) -> None:
-    threads = [
-        threading.Thread(target=PeerList(tmp_path).add, args=(peer(f"p{number}"),))
-        for number in range(8)
-    ]
+    threads = [threading.Thread(target=PeerList(tmp_path).add, args=(peer(f"p{number}"),)) for number in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -23,9 +23,7 @@ VECTOR = replace(MEMORIES, strategy="vector")
 
 
 async def asked(shelf: Shelf, text: str) -> MeaningQuestion:
-    return await parse_question(
-        [SearchPlace(store, RecordFilter(kinds=("memory",))) for store in shelf.stores], text
-    )
+    return await parse_question([SearchPlace(store, RecordFilter(kinds=("memory",))) for store in shelf.stores], text)
 
 
 async def test_authors_and_dates_leave_the_question(shelf: Shelf) -> None:
@@ -93,10 +91,7 @@ async def test_the_model_knows_other_languages_by_their_spelling_at_most(shelf: 
 
 
 def test_capitalised_words_may_be_names_and_stop_words_are_none() -> None:
-    assert list_capitalized("What did Caroline's sister Ann-Marie say to Caroline?") == [
-        "caroline",
-        "ann-marie",
-    ]
+    assert list_capitalized("What did Caroline's sister Ann-Marie say to Caroline?") == ["caroline", "ann-marie"]
 
 
 def test_a_word_is_common_when_it_stands_in_more_than_8_of_100_records() -> None:

@@ -88,9 +88,7 @@ async def test_filters_look_at_what_a_record_was(shelf: Shelf) -> None:
 async def test_a_record_whose_text_is_the_same_keeps_its_meaning(shelf: Shelf) -> None:
     await shelf.put(memory("authentication by passkey", id="a"), memory("lunch at noon"))
     await shelf.change("a", DAY_ONE + DAY, importance=0.9)
-    found = await shelf.search(
-        "authenticating", replace(MEMORIES, strategy="vector"), as_of=DAY_ONE
-    )
+    found = await shelf.search("authenticating", replace(MEMORIES, strategy="vector"), as_of=DAY_ONE)
     assert (found.hits[0].record.id, found.hits[0].record.importance) == ("a", 0.5)
 
 
@@ -103,17 +101,12 @@ async def test_a_vector_of_today_says_nothing_about_an_older_text(shelf: Shelf) 
 
 
 async def test_rare_words_count_more_in_the_past_too(shelf: Shelf) -> None:
-    await shelf.put(
-        *(memory(f"the service number {number}") for number in range(20)),
-        memory("the gateway", id="g"),
-    )
+    await shelf.put(*(memory(f"the service number {number}") for number in range(20)), memory("the gateway", id="g"))
     await shelf.change("g", DAY_ONE + DAY, text="gone")
     assert (await shelf.texts("service gateway", KEYWORD, as_of=DAY_ONE))[0] == "the gateway"
 
 
-async def test_forgotten_memories_are_found_on_request(
-    shelf: Shelf, profile: SearchProfile
-) -> None:
+async def test_forgotten_memories_are_found_on_request(shelf: Shelf, profile: SearchProfile) -> None:
     await shelf.put(memory("the port is 1"), memory("the port is 2"))
     await shelf.forget("the port is 1", DAY_ONE + DAY)
     assert await shelf.texts("port", profile) == ["the port is 2"]
@@ -167,12 +160,7 @@ async def test_however_many_are_forgotten_all_are_found_on_request(
 
 @pytest.mark.parametrize(("asked_for", "times", "left"), [("read_history", 1, 2), ("scan", 3, 6)])
 async def test_what_cannot_be_read_in_time_is_left_out_and_said_to_be(
-    shelf: Shelf,
-    profile: SearchProfile,
-    monkeypatch: pytest.MonkeyPatch,
-    asked_for: str,
-    times: int,
-    left: int,
+    shelf: Shelf, profile: SearchProfile, monkeypatch: pytest.MonkeyPatch, asked_for: str, times: int, left: int
 ) -> None:
     await seven_that_changed(shelf, monkeypatch)
     slow = Shelf([Faltering(shelf.stores[0], asked_for, times)], shelf.embedder)

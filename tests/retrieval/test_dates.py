@@ -4,13 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.retrieval.dates import (
-    OTHER_YEAR_STRENGTH,
-    compute_fit,
-    find_date_phrases,
-    find_spans,
-    remove_dates,
-)
+from everkept.retrieval.dates import OTHER_YEAR_STRENGTH, compute_fit, find_date_phrases, find_spans, remove_dates
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NOW = datetime(2024, 5, 15, 12, tzinfo=UTC)  # a Wednesday
@@ -124,10 +118,7 @@ def test_slashes_are_read_in_both_orders() -> None:
 
 
 def test_several_dates_all_count() -> None:
-    assert days("between 8 May 2023 and yesterday") == [
-        ("2023-05-08", "2023-05-08"),
-        ("2024-05-14", "2024-05-14"),
-    ]
+    assert days("between 8 May 2023 and yesterday") == [("2023-05-08", "2023-05-08"), ("2024-05-14", "2024-05-14")]
 
 
 def test_a_day_begins_at_midnight_of_whoever_asks() -> None:

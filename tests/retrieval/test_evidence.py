@@ -65,9 +65,7 @@ async def test_a_broken_model_leaves_the_search_by_words(filled: Shelf, strategy
 
 
 @pytest.mark.parametrize("strategy", ["vector", "hybrid"])
-async def test_a_model_that_is_still_loading_is_not_waited_for(
-    filled: Shelf, strategy: Strategy
-) -> None:
+async def test_a_model_that_is_still_loading_is_not_waited_for(filled: Shelf, strategy: Strategy) -> None:
     model = Loading()
     profile = replace(MEMORIES, strategy=strategy)
     found = await filled.search("parser", profile, embedder=model, time_limit=SHORT)
@@ -104,9 +102,7 @@ async def test_nearness_that_takes_too_long_leaves_the_words(filled: Shelf) -> N
     assert [notice.code for notice in found.notices] == ["partial_results"]
 
 
-async def test_when_nothing_is_there_in_time_the_answer_is_empty_and_says_why(
-    filled: Shelf,
-) -> None:
+async def test_when_nothing_is_there_in_time_the_answer_is_empty_and_says_why(filled: Shelf) -> None:
     store = Stuck(filled.stores[0], "match", "find_near", "list_authors")
     stuck = Shelf([store], filled.embedder)
     found = await stuck.search("parser", time_limit=SHORT)
@@ -143,11 +139,7 @@ async def graph(shelf: Shelf) -> Shelf:
 
 async def test_memories_are_found_by_the_entities_of_the_query_nearest_first(graph: Shelf) -> None:
     found = await graph.search("What do we know about the api gateway?", GRAPH)
-    assert [hit.record.text for hit in found.hits] == [
-        "it answers in 20 ms",
-        "it rotates keys at night",
-        "it has 2 GB",
-    ]
+    assert [hit.record.text for hit in found.hits] == ["it answers in 20 ms", "it rotates keys at night", "it has 2 GB"]
     assert found.strategy == "graph"
     assert found.hits[0].why["closeness"] > found.hits[2].why["closeness"] > 0
     assert found.notices == []
@@ -155,13 +147,7 @@ async def test_memories_are_found_by_the_entities_of_the_query_nearest_first(gra
 
 @pytest.mark.parametrize(
     "query",
-    [
-        "TokenService",
-        "tokenservice's keys",
-        'the "API Gateway" and its friends',
-        "gateway",
-        "how is the token service",
-    ],
+    ["TokenService", "tokenservice's keys", 'the "API Gateway" and its friends', "gateway", "how is the token service"],
 )
 async def test_a_name_is_found_quoted_in_other_case_and_by_a_word(graph: Shelf, query: str) -> None:
     found = await graph.search(query, GRAPH)
@@ -196,13 +182,8 @@ async def test_an_entity_that_nothing_is_linked_to_leads_nowhere(graph: Shelf) -
 
 
 async def test_entities_of_each_place_lead_to_memories_of_that_place(two_shelves: Shelf) -> None:
-    await two_shelves.put(
-        entity("Redis"), memory("it has 2 GB"), link("it has 2 GB", "of", "Redis")
-    )
+    await two_shelves.put(entity("Redis"), memory("it has 2 GB"), link("it has 2 GB", "of", "Redis"))
     liked = memory("I like it", scope="user")
     await two_shelves.put(entity("Redis"), liked, link("I like it", "of", "Redis"), store=1)
     found = await two_shelves.search("Redis", GRAPH)
-    assert {(hit.place, hit.record.text) for hit in found.hits} == {
-        (0, "it has 2 GB"),
-        (1, "I like it"),
-    }
+    assert {(hit.place, hit.record.text) for hit in found.hits} == {(0, "it has 2 GB"), (1, "I like it")}

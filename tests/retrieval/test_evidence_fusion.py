@@ -48,9 +48,7 @@ def signs(draw: st.DrawFn) -> CandidateSignals:
         return always(values) if draw(st.booleans()) else None
 
     flags = st.sampled_from([0.0, 1.0])
-    return CandidateSignals(
-        column(RAW), column(COSINE), beside, asked(flags), asked(UNIT), asked(UNIT)
-    )
+    return CandidateSignals(column(RAW), column(COSINE), beside, asked(flags), asked(UNIT), asked(UNIT))
 
 
 def sums(some: CandidateSignals, parts: SignalWeights, fusion: Fusion = "scores") -> list[float]:
@@ -62,18 +60,14 @@ def is_about(value: float, other: float) -> bool:
 
 
 @given(signs(), PARTS, st.sampled_from(["scores", "ranks"]))
-def test_relevance_is_within_0_and_1(
-    some: CandidateSignals, parts: SignalWeights, fusion: Fusion
-) -> None:
+def test_relevance_is_within_0_and_1(some: CandidateSignals, parts: SignalWeights, fusion: Fusion) -> None:
     columns = compute_relevance(some, parts, fusion)
     assert all(value >= 0 for column in columns.values() for value in column)
     assert all(score <= 1 + 1e-9 for score in sum_columns(columns))
 
 
 @given(signs(), st.data(), st.floats(0.01, 1))
-def test_more_of_a_sign_never_counts_less(
-    some: CandidateSignals, data: st.DataObject, more: float
-) -> None:
+def test_more_of_a_sign_never_counts_less(some: CandidateSignals, data: st.DataObject, more: float) -> None:
     some = replace(some, neighbours=[[]] * len(some.keyword))  # a better record outshines its own
     known = [
         (name, i)
@@ -124,11 +118,7 @@ def test_the_unit_of_the_word_scores_does_not_count(some: CandidateSignals, unit
 
 def alone(**columns: list[float | None]) -> CandidateSignals:
     count = len(next(iter(columns.values())))
-    return CandidateSignals(
-        columns.get("keyword", [None] * count),
-        columns.get("cosine", [None] * count),
-        [[]] * count,
-    )
+    return CandidateSignals(columns.get("keyword", [None] * count), columns.get("cosine", [None] * count), [[]] * count)
 
 
 def test_a_leg_that_found_nothing_takes_nothing_away() -> None:
@@ -159,12 +149,7 @@ def test_an_author_and_a_date_lift_and_never_exclude() -> None:
 def test_ranks_count_from_one_and_equal_scores_share_theirs() -> None:
     assert scale_by_rank([9.0, None, 7.0, 9.0]) == [1.0, None, 61 / 63, 1.0]
     assert scale_by_best([4.0, None, 1.0]) == [1.0, None, 0.25]
-    assert scale_by_range([0.6, None, 0.2, 0.4]) == [
-        1.0,
-        None,
-        pytest.approx(0),
-        pytest.approx(0.5),
-    ]
+    assert scale_by_range([0.6, None, 0.2, 0.4]) == [1.0, None, pytest.approx(0), pytest.approx(0.5)]
 
 
 def test_small_differences_of_meaning_stay_small() -> None:
@@ -188,12 +173,8 @@ def test_recency_halves_after_a_half_life() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 0.5), st.floats(0, 0.5), UNIT, UNIT), min_size=1))
-def test_what_makes_up_a_score_stays_within_0_and_1(
-    candidates: list[tuple[float, float, float, float]],
-) -> None:
-    keyword, meaning, importance, recent = (
-        list(column) for column in zip(*candidates, strict=True)
-    )
+def test_what_makes_up_a_score_stays_within_0_and_1(candidates: list[tuple[float, float, float, float]]) -> None:
+    keyword, meaning, importance, recent = (list(column) for column in zip(*candidates, strict=True))
     shares = ScoreShares(0.6, 0.2, 0.2)
 
     def scores(**factors: float) -> list[float]:
@@ -226,9 +207,7 @@ NOTHING: list[list[int]] = [[], [], []]
 def test_a_meaning_that_is_far_from_the_query_speaks_for_nobody(
     cosines: list[float | None], expected: list[bool]
 ) -> None:
-    assert (
-        mark_supported(CandidateSignals([None] * 3, cosines, NOTHING), SignalWeights()) == expected
-    )
+    assert mark_supported(CandidateSignals([None] * 3, cosines, NOTHING), SignalWeights()) == expected
 
 
 def test_a_family_may_ask_for_more_meaning_where_no_word_speaks() -> None:
@@ -249,9 +228,7 @@ def test_whatever_is_asked_about_speaks_for_those_who_have_it() -> None:
 def test_what_does_not_count_here_speaks_for_nobody() -> None:
     some = CandidateSignals([3.0, None, None], [None, 0.9, None], [[], [2], [1]], author=[1.0] * 3)
     by_words, by_meaning = (
-        SignalWeights(
-            keyword=keyword, meaning=1 - keyword, author=0, date=0, neighbour=0, closeness=0
-        )
+        SignalWeights(keyword=keyword, meaning=1 - keyword, author=0, date=0, neighbour=0, closeness=0)
         for keyword in (1, 0)
     )
     assert mark_supported(some, by_words) == [True, False, False]

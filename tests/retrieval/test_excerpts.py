@@ -6,13 +6,7 @@ from everkept.language import spellings as stemmer
 from everkept.language import telling_words, words
 from everkept.language.telling_words import list_stems
 from everkept.retrieval import excerpts
-from everkept.retrieval.excerpts import (
-    MAX_TEXT_CHARACTERS,
-    StemSearch,
-    TextExcerpt,
-    compute_coverage,
-    select_excerpt,
-)
+from everkept.retrieval.excerpts import MAX_TEXT_CHARACTERS, StemSearch, TextExcerpt, compute_coverage, select_excerpt
 
 LOG = "## Log\n\n" + "".join(f"- entry {i}\n" for i in range(200))
 
@@ -86,16 +80,12 @@ TEXTS = st.lists(WORDS | st.text(alphabet="aeiysgnd-_.'#+ \n\0éC", max_size=6),
 
 
 @given(TEXTS, TEXTS)
-def test_what_is_sought_is_found_as_by_reading_everything(
-    said: list[str], asked: list[str]
-) -> None:
+def test_what_is_sought_is_found_as_by_reading_everything(said: list[str], asked: list[str]) -> None:
     text, wanted = " ".join(said), list_stems(" ".join(asked))
     assert StemSearch(wanted).find_stems(text) == wanted & list_stems(text)
 
 
-def test_only_words_that_begin_like_a_sought_one_are_stemmed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_only_words_that_begin_like_a_sought_one_are_stemmed(monkeypatch: pytest.MonkeyPatch) -> None:
     stemmed: list[str] = []
 
     def noted(word: str) -> str:
@@ -108,9 +98,7 @@ def test_only_words_that_begin_like_a_sought_one_are_stemmed(
     assert stemmed == ["logs", "logs", "form"]
 
 
-def test_of_what_may_be_several_words_only_that_with_a_sought_one_is_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_of_what_may_be_several_words_only_that_with_a_sought_one_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
 
     def noted(text: str) -> str:

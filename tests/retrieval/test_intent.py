@@ -15,12 +15,7 @@ from everkept.retrieval.intent import (
     find_mentions,
 )
 
-FIND, RECALL, TRACE, STRUCTURE = (
-    "find_code",
-    "recall_discussion",
-    "trace_dependencies",
-    "understand_structure",
-)
+FIND, RECALL, TRACE, STRUCTURE = ("find_code", "recall_discussion", "trace_dependencies", "understand_structure")
 
 # Each question with its intent, and what of functions, files, concepts and times is in it.
 QUESTIONS: list[tuple[str, PrimaryIntent, dict[str, list[str]]]] = [
@@ -58,11 +53,7 @@ QUESTIONS: list[tuple[str, PrimaryIntent, dict[str, list[str]]]] = [
         {"concepts": ["database"], "time_references": ["last week"]},
     ),
     ("what did we discuss yesterday", RECALL, {"time_references": ["yesterday"]}),
-    (
-        "what did you say about caching in March",
-        RECALL,
-        {"concepts": ["caching"], "time_references": ["in March"]},
-    ),
+    ("what did you say about caching in March", RECALL, {"concepts": ["caching"], "time_references": ["in March"]}),
     ("remember when we fixed the flaky test?", RECALL, {"concepts": ["flaky test"]}),
     ("our conversation about authentication", RECALL, {"concepts": ["authentication"]}),
     ("why did we choose Postgres over MySQL", RECALL, {"concepts": ["Postgres", "MySQL"]}),
@@ -78,11 +69,7 @@ QUESTIONS: list[tuple[str, PrimaryIntent, dict[str, list[str]]]] = [
     ("last time we worked on the parser", RECALL, {"concepts": ["parser"]}),
     ("remind me what the plan was", RECALL, {"concepts": ["plan"]}),
     ("what was the decision on logging", RECALL, {"concepts": ["logging"]}),
-    (
-        "what was that trick we used for SQLite locking",
-        RECALL,
-        {"concepts": ["trick", "SQLite locking"]},
-    ),
+    ("what was that trick we used for SQLite locking", RECALL, {"concepts": ["trick", "SQLite locking"]}),
     (
         "we discussed rate limits on 2026-03-02",
         RECALL,
@@ -90,11 +77,7 @@ QUESTIONS: list[tuple[str, PrimaryIntent, dict[str, list[str]]]] = [
     ),
     ("find conversations about deployment", RECALL, {"concepts": ["deployment"]}),
     ("show me the discussion where we decided on FTS5", RECALL, {"concepts": ["FTS5"]}),
-    (
-        "find where we discussed the implementation of auth",
-        RECALL,
-        {"concepts": ["implementation", "auth"]},
-    ),
+    ("find where we discussed the implementation of auth", RECALL, {"concepts": ["implementation", "auth"]}),
     ("who decided to drop Windows support", RECALL, {"concepts": ["drop Windows support"]}),
     ("similar problem with CORS", RECALL, {"concepts": ["CORS"]}),
     ("what have we tried for the slow query", RECALL, {"concepts": ["slow query"]}),
@@ -159,9 +142,7 @@ def spoken_of(entities: QuestionEntities) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize(("question", "intent", "expected"), QUESTIONS, ids=lambda it: str(it)[:40])
-def test_a_question_says_what_it_is_after(
-    question: str, intent: PrimaryIntent, expected: dict[str, list[str]]
-) -> None:
+def test_a_question_says_what_it_is_after(question: str, intent: PrimaryIntent, expected: dict[str, list[str]]) -> None:
     found = analyze_question(question)
     assert (found.primary_intent, found.confidence) == (intent, SURE_CONFIDENCE)
     assert found.search_types == SEARCH_TYPES[intent]
@@ -172,9 +153,7 @@ def test_a_question_says_what_it_is_after(
 
 
 @pytest.mark.parametrize(("question", "expected"), UNCLEAR)
-def test_a_question_of_no_known_form_is_about_what_was_said(
-    question: str, expected: dict[str, list[str]]
-) -> None:
+def test_a_question_of_no_known_form_is_about_what_was_said(question: str, expected: dict[str, list[str]]) -> None:
     found = analyze_question(question)
     assert (found.primary_intent, found.confidence) == (RECALL, UNSURE_CONFIDENCE)
     assert found.search_types == ("semantic",)
@@ -203,20 +182,7 @@ def test_every_intent_has_its_ways() -> None:
 
 PIECES = [
     *("find", "what", "calls", "where is", "how does", "work", "implement", "if we change", "the"),
-    *(
-        "a/b.py",
-        "x_y()",
-        "`",
-        '"',
-        "(",
-        "::",
-        "../",
-        "last week",
-        "in March",
-        "class",
-        "\n",
-        "日本",
-    ),
+    *("a/b.py", "x_y()", "`", '"', "(", "::", "../", "last week", "in March", "class", "\n", "日本"),
 ]
 
 
@@ -229,9 +195,7 @@ def test_any_text_has_an_intent(text: str) -> None:
         assert name in text.replace("’", "'")
 
 
-@pytest.mark.parametrize(
-    "piece", ["find ", "a/", "a.", '"', "`", "(", "_", "aA", "a::", "if i ", " "]
-)
+@pytest.mark.parametrize("piece", ["find ", "a/", "a.", '"', "`", "(", "_", "aA", "a::", "if i ", " "])
 @pytest.mark.timeout(60)
 def test_a_long_text_is_read_no_further_than_a_question_goes(piece: str) -> None:
     long = piece * (10_000 // len(piece))

@@ -69,8 +69,7 @@ def replace_embedder(shelf: Shelf) -> Shelf:
 
 async def test_the_author_asked_about_is_preferred_and_nobody_left_out(shelf: Shelf) -> None:
     await shelf.put(
-        memory("Hey Ann, I like the new office", author="Bob"),
-        memory("I like the new office too", author="Ann Lee"),
+        memory("Hey Ann, I like the new office", author="Bob"), memory("I like the new office too", author="Ann Lee")
     )
     found = await shelf.search("What does Ann like about the new office?")
     assert [hit.record.author for hit in found.hits] == ["Ann Lee", "Bob"]
@@ -155,8 +154,7 @@ async def test_superseded_and_consolidated_memories_rank_below_and_say_so(shelf:
 @pytest.mark.parametrize("strategy", ["hybrid", "vector"])
 async def test_what_only_is_important_and_new_is_not_listed(shelf: Shelf, strategy: Any) -> None:
     await shelf.put(
-        memory("the parser is written by hand"),
-        memory("lunch is at noon", importance=1.0, facets={"pinned": True}),
+        memory("the parser is written by hand"), memory("lunch is at noon", importance=1.0, facets={"pinned": True})
     )
     await replace_embedder(shelf).put(memory("no vector yet", importance=1.0))
     found = await shelf.search("parser", replace(MIXED, strategy=strategy), limit=1)
@@ -183,9 +181,7 @@ async def test_two_places_are_one_ranking(two_shelves: Shelf) -> None:
     assert found.hits[0].score == 1 > found.hits[1].score
 
 
-async def test_a_memory_on_its_way_to_a_broader_scope_is_found_there_alone(
-    two_shelves: Shelf,
-) -> None:
+async def test_a_memory_on_its_way_to_a_broader_scope_is_found_there_alone(two_shelves: Shelf) -> None:
     await two_shelves.put(memory("tabs are forbidden"))
     await two_shelves.put(memory("tabs are forbidden", scope="user"), store=1)
     found = await two_shelves.search("tabs")
@@ -243,18 +239,7 @@ async def test_ranks_may_be_fused_instead_of_scores(shelf: Shelf) -> None:
 
 
 @pytest.mark.parametrize(
-    "query",
-    [
-        "",
-        " ",
-        "what is it",
-        '"',
-        "(((",
-        "\\ud800"[:0] or "🦜🦜",
-        "NOT",
-        "a" * 100_000,
-        "x y " * 30_000,
-    ],
+    "query", ["", " ", "what is it", '"', "(((", "\\ud800"[:0] or "🦜🦜", "NOT", "a" * 100_000, "x y " * 30_000]
 )
 @pytest.mark.parametrize("strategy", ["keyword", "vector", "hybrid", "graph"])
 async def test_no_query_is_an_error(shelf: Shelf, query: str, strategy: Any) -> None:
@@ -290,12 +275,9 @@ async def store(library: Library) -> RecordStore:
     _, store = await library.open("one")
     steps: list[Insert] = []
     for at, (name, texts) in enumerate(FACTS.items(), start=1):
-        steps.append(
-            Insert(Record(name, "entity", at, at, name=name, type="thing", name_key=name.lower()))
-        )
+        steps.append(Insert(Record(name, "entity", at, at, name=name, type="thing", name_key=name.lower())))
         steps += [
-            Insert(Record(f"{name}/{i}", "observation", at, at, text=text, parent=name))
-            for i, text in enumerate(texts)
+            Insert(Record(f"{name}/{i}", "observation", at, at, text=text, parent=name)) for i, text in enumerate(texts)
         ]
     await store.commit(Batch(tuple(steps), 1, "test"))
     return store
@@ -331,9 +313,7 @@ async def names(store: RecordStore, query: str, limit: int = 10) -> list[str]:
         ("size elephants", "Grösse"),
     ],
 )
-async def test_what_people_type_finds_what_they_mean(
-    store: RecordStore, query: str, first: str
-) -> None:
+async def test_what_people_type_finds_what_they_mean(store: RecordStore, query: str, first: str) -> None:
     assert (await names(store, query))[:1] == [first]
 
 
@@ -341,10 +321,7 @@ async def test_a_language_is_not_found_by_its_letter(store: RecordStore) -> None
     assert "Plan C" not in await names(store, "C++")
 
 
-@pytest.mark.parametrize(
-    "query",
-    ['foo" AND (', '"', "AND", "NOT", "", " ", "()", "*", "?!", "a:b", "\t\n", "-"],
-)
+@pytest.mark.parametrize("query", ['foo" AND (', '"', "AND", "NOT", "", " ", "()", "*", "?!", "a:b", "\t\n", "-"])
 async def test_no_text_is_an_error(store: RecordStore, query: str) -> None:
     await search([SearchPlace(store)], query, ENTITIES, limit=10)
 
@@ -370,9 +347,7 @@ async def test_pages_of_tiers_follow_each_other_without_gap_or_repeat(store: Rec
     seen: list[str] = []
     cursor = None
     while True:
-        page = await search(
-            [SearchPlace(store)], "the OR in OR a OR at OR to", ENTITIES, limit=2, cursor=cursor
-        )
+        page = await search([SearchPlace(store)], "the OR in OR a OR at OR to", ENTITIES, limit=2, cursor=cursor)
         seen += [hit.record.name or "" for hit in page.hits]
         cursor = page.next_cursor
         if cursor is None:
@@ -381,8 +356,6 @@ async def test_pages_of_tiers_follow_each_other_without_gap_or_repeat(store: Rec
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "bm90IGpzb24=", "WyJhbGwiLCAtMV0=", "NQ==", "é"])
-async def test_a_cursor_that_was_never_given_out_is_refused(
-    store: RecordStore, cursor: str
-) -> None:
+async def test_a_cursor_that_was_never_given_out_is_refused(store: RecordStore, cursor: str) -> None:
     with pytest.raises(InvalidInput):
         await search([SearchPlace(store)], "x", ENTITIES, limit=2, cursor=cursor)

@@ -58,11 +58,7 @@ def test_the_documented_file_of_surrealdb_memory_is_honoured(file: Path) -> None
     assert settings.max_memories_per_session == 100
     assert settings.consolidation_on_shutdown is True
     assert settings.log_level == "info"
-    assert (settings.engine, settings.namespace, settings.database) == (
-        "sqlite",
-        "memory",
-        "default",
-    )
+    assert (settings.engine, settings.namespace, settings.database) == ("sqlite", "memory", "default")
     assert settings.database_url is None
 
 

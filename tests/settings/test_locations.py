@@ -104,9 +104,7 @@ def test_the_data_folder_is_the_one_of_platformdirs(
 
 
 @pytest.mark.parametrize("platform", ["linux", "darwin"])
-def test_the_usual_data_folder_is_known_without_asking(
-    monkeypatch: pytest.MonkeyPatch, platform: str
-) -> None:
+def test_the_usual_data_folder_is_known_without_asking(monkeypatch: pytest.MonkeyPatch, platform: str) -> None:
     monkeypatch.setattr("sys.platform", platform)
     monkeypatch.setitem(sys.modules, "platformdirs", None)  # whoever imports it fails
     home = {"HOME": "/home/ada"}
@@ -122,9 +120,7 @@ def test_on_a_mac_the_usual_folder_is_that_of_platformdirs(monkeypatch: pytest.M
     assert get_default_data_dir(os.environ) == expected
 
 
-def test_the_working_folder_is_the_one_given_where_nobody_names_one(
-    home: dict[str, str], tmp_path: Path
-) -> None:
+def test_the_working_folder_is_the_one_given_where_nobody_names_one(home: dict[str, str], tmp_path: Path) -> None:
     assert read_settings({}, home).path == Path.cwd()
     assert read_settings({}, home, folder=tmp_path).path == tmp_path
     named = home | {"CLAUDE_PROJECT_DIR": "/named"}

@@ -39,9 +39,7 @@ def error(environment: dict[str, str], **flags: object) -> EverkeptError:
     ],
 )
 @pytest.mark.parametrize("engine", [None, "postgres"])
-def test_an_address_of_postgresql_implies_its_engine_and_its_mode(
-    address: str, mode: str, engine: str | None
-) -> None:
+def test_an_address_of_postgresql_implies_its_engine_and_its_mode(address: str, mode: str, engine: str | None) -> None:
     environment = WHO | {"EVERKEPT_DATABASE_URL": address}
     settings = read_settings({"engine": engine}, environment)
     assert (settings.engine, settings.deployment_mode) == ("postgres", mode)
@@ -76,25 +74,15 @@ def test_postgresql_is_never_embedded(mode: str) -> None:
     assert isinstance(refused, Refused)
     assert "PostgreSQL is always a server" in refused.message
     assert "`EVERKEPT_DEPLOYMENT_MODE`" in refused.message
-    assert not is_on_server(
-        read_settings({}, {"EVERKEPT_DEPLOYMENT_MODE": mode, "MEMORY_REMOTE_URL": HERE})
-    )
-    assert is_on_server(
-        read_settings({"database_url": HERE}, WHO | {"EVERKEPT_DEPLOYMENT_MODE": mode})
-    )
+    assert not is_on_server(read_settings({}, {"EVERKEPT_DEPLOYMENT_MODE": mode, "MEMORY_REMOTE_URL": HERE}))
+    assert is_on_server(read_settings({"database_url": HERE}, WHO | {"EVERKEPT_DEPLOYMENT_MODE": mode}))
 
 
 @pytest.mark.parametrize(
     ("engine", "address", "other"),
-    [
-        ("sqlite", HERE, "PostgreSQL"),
-        ("surreal", HERE, "PostgreSQL"),
-        ("postgres", "ws://db.example.com", "SurrealDB"),
-    ],
+    [("sqlite", HERE, "PostgreSQL"), ("surreal", HERE, "PostgreSQL"), ("postgres", "ws://db.example.com", "SurrealDB")],
 )
-def test_an_engine_is_refused_beside_the_address_of_another(
-    engine: str, address: str, other: str
-) -> None:
+def test_an_engine_is_refused_beside_the_address_of_another(engine: str, address: str, other: str) -> None:
     refused = error(WHO | {"EVERKEPT_DATABASE_URL": address}, engine=engine)
     assert isinstance(refused, Refused)
     assert refused.facts["argument"] == "--engine"
@@ -239,10 +227,7 @@ def test_certificates_for_an_open_way_to_postgresql_are_warned_of(tmp_path: Path
 def test_what_stands_in_for_postgresql_is_found_however_its_address_is_written(
     one: str, other: str, is_same: bool
 ) -> None:
-    folders = [
-        get_standby_folder(read_settings({"database_url": each}, SIGNED_IN))
-        for each in (one, other)
-    ]
+    folders = [get_standby_folder(read_settings({"database_url": each}, SIGNED_IN)) for each in (one, other)]
     assert (folders[0] == folders[1]) == is_same
 
 

@@ -80,14 +80,10 @@ def test_an_address_implies_its_mode(address: str, mode: str) -> None:
 
 
 def test_what_follows_is_explained_by_what_it_follows_from() -> None:
-    told = {
-        item.name: item.source for item in explain_settings({}, {"MEMORY_REMOTE_URL": "ws://a"})
-    }
+    told = {item.name: item.source for item in explain_settings({}, {"MEMORY_REMOTE_URL": "ws://a"})}
     assert told["deployment_mode"] == "follows from MEMORY_REMOTE_URL"
     assert told["engine"] == "follows from MEMORY_REMOTE_URL"
-    told = {
-        item.name: item.source for item in explain_settings({"deployment_mode": "local-server"}, {})
-    }
+    told = {item.name: item.source for item in explain_settings({"deployment_mode": "local-server"}, {})}
     assert told["database_url"] == "default of local-server"
 
 
@@ -153,9 +149,7 @@ def test_a_user_or_password_in_an_address_is_sent_to_its_place(address: str) -> 
 
 
 def test_a_scheme_counts_however_it_is_written() -> None:
-    assert (
-        read_settings({"database_url": "WSS://Db.Example"}, {}).database_url == "wss://Db.Example"
-    )
+    assert read_settings({"database_url": "WSS://Db.Example"}, {}).database_url == "wss://Db.Example"
 
 
 def test_a_user_and_a_password_go_together() -> None:
@@ -198,10 +192,7 @@ def test_names_are_of_letters_digits_and_dashes(name: str) -> None:
 def test_a_database_is_not_named_like_a_part_of_another(suffix: str) -> None:
     refused = error({}, engine="surreal", database=f"shop_{suffix}")
     assert "'shop'" in refused.message
-    assert (
-        read_settings({"engine": "surreal", "namespace": f"shop_{suffix}"}, {}).database
-        == "default"
-    )
+    assert read_settings({"engine": "surreal", "namespace": f"shop_{suffix}"}, {}).database == "default"
 
 
 def test_a_name_that_sqlite_would_not_heed_is_refused_unless_sqlite_is_what_was_said() -> None:
@@ -247,9 +238,7 @@ def test_a_password_on_an_open_wire_is_warned_of(address: str, is_warned_of: boo
 
 def test_certificates_for_an_open_wire_are_warned_of(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").touch()
-    settings = read_settings(
-        {"database_url": "ws://localhost", "database_ca": tmp_path / "ca.pem"}, {}
-    )
+    settings = read_settings({"database_url": "ws://localhost", "database_ca": tmp_path / "ca.pem"}, {})
     (told,) = list_warnings(settings)
     assert "database_ca" in told
     assert list_warnings(replace(settings, database_url="wss://localhost")) == ()
@@ -269,10 +258,7 @@ def test_another_process_is_led_to_the_same_engine_by_flags() -> None:
     environment = {"EVERKEPT_DATABASE_PASSWORD": "hunter2"}
     server = ["--engine", "surreal", "--database-url", "ws://db.example", "--database-user", "root"]
     assert build_engine_flags(read_settings(flags, environment)) == server
-    assert (
-        build_engine_flags(read_settings({"engine": "surreal", "database_user": "x"}, {}))
-        == server[:2]
-    )
+    assert build_engine_flags(read_settings({"engine": "surreal", "database_user": "x"}, {})) == server[:2]
     assert build_engine_flags(read_settings({}, environment)) == []
 
 
@@ -293,9 +279,7 @@ PLACES = st.tuples(ADDRESSES, st.sampled_from(["m", "n"]), st.sampled_from(["m",
 
 
 @given(one=PLACES, other=PLACES)
-def test_no_two_databases_share_what_stands_in_for_them(
-    one: tuple[str, str, str], other: tuple[str, str, str]
-) -> None:
+def test_no_two_databases_share_what_stands_in_for_them(one: tuple[str, str, str], other: tuple[str, str, str]) -> None:
     def folder(address: str, namespace: str, database: str) -> Path:
         settings = Settings(Path("data"), namespace=namespace, database=database)
         return get_standby_folder(replace(settings, database_url=address))
@@ -316,10 +300,6 @@ def test_no_two_databases_share_what_stands_in_for_them(
         ("ws://127.0.0.1:8000", "ws://[::1]:8000"),
     ],
 )
-def test_an_address_may_be_written_otherwise_and_means_the_same_database(
-    one: str, other: str
-) -> None:
-    folders = [
-        get_standby_folder(read_settings({"database_url": each}, {})) for each in (one, other)
-    ]
+def test_an_address_may_be_written_otherwise_and_means_the_same_database(one: str, other: str) -> None:
+    folders = [get_standby_folder(read_settings({"database_url": each}, {})) for each in (one, other)]
     assert folders[0] == folders[1]

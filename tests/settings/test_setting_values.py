@@ -76,10 +76,7 @@ def test_toolsets_are_chosen_by_name(tmp_path: Path) -> None:
 
 def test_a_setting_of_the_memory_bank_adds_its_tools_unless_tools_were_chosen() -> None:
     assert choose_toolsets(read_settings({"mode": "ask"}, {})) == (*DEFAULT_TOOLSETS, "bank")
-    assert choose_toolsets(read_settings({}, {"EVERKEPT_USERNAME": "Ada"})) == (
-        *DEFAULT_TOOLSETS,
-        "bank",
-    )
+    assert choose_toolsets(read_settings({}, {"EVERKEPT_USERNAME": "Ada"})) == (*DEFAULT_TOOLSETS, "bank")
     assert choose_toolsets(read_settings({"mode": "ask", "toolsets": "graph"}, {})) == ("graph",)
     assert choose_toolsets(read_settings({"known_hosts": "x"}, {})) == DEFAULT_TOOLSETS
 
@@ -89,10 +86,7 @@ def test_a_bank_on_another_machine_needs_its_user_host_and_path() -> None:
     assert find_remote_bank(read_settings(flags, {})) == "ssh://me@a.org:22/srv/my%20bank"
     assert find_remote_bank(read_settings({}, {})) is None
     for path in ("shop", "~/shop"):
-        assert (
-            find_remote_bank(read_settings({**flags, "ssh_path": path}, {}))
-            == "ssh://me@a.org:22/~/shop"
-        )
+        assert find_remote_bank(read_settings({**flags, "ssh_path": path}, {})) == "ssh://me@a.org:22/~/shop"
     for missing, flag in REMOTE_FLAGS.items():
         with pytest.raises(InvalidInput) as caught:
             find_remote_bank(read_settings({**flags, missing: None}, {}))

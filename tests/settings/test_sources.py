@@ -5,13 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from everkept.settings import (
-    TOOLSETS,
-    Settings,
-    build_unset_environment,
-    explain_settings,
-    read_settings,
-)
+from everkept.settings import TOOLSETS, Settings, build_unset_environment, explain_settings, read_settings
 from everkept.settings.setting_values import list_choices
 from everkept.settings.sources import REMOTE_FLAGS
 from everkept.values import list_fields
@@ -33,11 +27,9 @@ def spelled(name: str, index: int) -> str:
         return ("all", *TOOLSETS)[index]
     if name == "database_url":
         return ("ws://a.example", "wss://b.example:1", "http://127.0.0.1/rpc")[index]
-    return {
-        bool: ("true", "false", "on"),
-        int: ("11", "12", "13"),
-        float: ("1.5", "2.5", "3.5"),
-    }.get(kind, ("first", "second", "third"))[index]
+    return {bool: ("true", "false", "on"), int: ("11", "12", "13"), float: ("1.5", "2.5", "3.5")}.get(
+        kind, ("first", "second", "third")
+    )[index]
 
 
 def understood(name: str, text: str, folder: Path) -> Any:

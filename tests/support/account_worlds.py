@@ -100,9 +100,7 @@ class World:
         self.time = Time()
         with speaking("start"):
             self.app = App(
-                read_settings(
-                    {"data_dir": data, "transport": "http", "max_memories_per_session": CROWD}, {}
-                ),
+                read_settings({"data_dir": data, "transport": "http", "max_memories_per_session": CROWD}, {}),
                 library=MemoryLibrary(self.time),
                 embedder=HashingEmbedder(),
                 clock=self.time,
@@ -231,13 +229,7 @@ class World:
         await self.app.close()
 
 
-_DOCUMENTS = (
-    "resources/list",
-    "resources/templates/list",
-    "resources/read",
-    "resources/state",
-    "tools/list",
-)
+_DOCUMENTS = ("resources/list", "resources/templates/list", "resources/read", "resources/state", "tools/list")
 
 
 def _in_private(step: Step) -> Step:

@@ -288,10 +288,7 @@ def crash_at_lines(folder: str, operation: str, every: int) -> None:
 
 
 # The lines of these modules are where a move can be cut in two.
-_MOVING = {
-    project_lifecycle.__file__: None,
-    connection.__file__: {"transaction", "create", "fold", "migrate"},
-}
+_MOVING = {project_lifecycle.__file__: None, connection.__file__: {"transaction", "create", "fold", "migrate"}}
 DIED = 9
 
 
@@ -402,9 +399,7 @@ def spoil(path: str) -> None:
 
 def set_transition(meta: str, project: str, transition: str) -> None:
     with contextlib.closing(apsw.Connection(meta)) as connection:
-        connection.execute(
-            "UPDATE projects SET transition = ? WHERE name = ?", (transition, project)
-        )
+        connection.execute("UPDATE projects SET transition = ? WHERE name = ?", (transition, project))
     say("set")
 
 

@@ -7,14 +7,7 @@ from typing import Any, cast
 
 from everkept.accounts.project_rule import ProjectRule
 from everkept.core.answers import SectionSearch, Sources
-from everkept.core.ports import (
-    AccessCount,
-    Embedder,
-    Library,
-    ProjectChoice,
-    RecordStore,
-    RecordVector,
-)
+from everkept.core.ports import AccessCount, Embedder, Library, ProjectChoice, RecordStore, RecordVector
 from everkept.core.records import Batch, Change
 from everkept.core.sessions import Session, ToolCall
 from everkept.errors import ModelUnavailable
@@ -65,8 +58,7 @@ class PromptIndexing:
             if waiting:
                 rows = await self.embedder.embed([record.text for record in waiting])
                 items = [
-                    RecordVector(record.id, record.version, row)
-                    for record, row in zip(waiting, rows, strict=True)
+                    RecordVector(record.id, record.version, row) for record, row in zip(waiting, rows, strict=True)
                 ]
                 await store.put_vectors(self.embedder.name, items)
 
@@ -81,9 +73,7 @@ class Ledger:
     def note(self, store: RecordStore, ids: Sequence[str]) -> None:
         self.counts.update(ids)
 
-    async def read_accesses(
-        self, store: RecordStore, ids: Sequence[str]
-    ) -> Mapping[str, AccessCount]:
+    async def read_accesses(self, store: RecordStore, ids: Sequence[str]) -> Mapping[str, AccessCount]:
         self.asked += 1
         return {i: AccessCount(self.counts[i], DAY_ONE) for i in ids if i in self.counts}
 
@@ -206,9 +196,7 @@ class Assistant:
         self.choice: ProjectChoice = choice or ProjectRule(library, configured=project)
         # No limit on time: a loaded machine must not change what a test sees.
         self.options = options or MemoryOptions(time_limit=None, started_at=DAY_ONE)
-        self.family = MemoryTools(
-            self.choice, library, self.indexing, self.accesses, self.clock, self.options, bank
-        )
+        self.family = MemoryTools(self.choice, library, self.indexing, self.accesses, self.clock, self.options, bank)
         self.tools = Toolset(self.family.list_tools())
 
     async def __call__(self, tool: str, **arguments: Any) -> dict[str, Any]:
@@ -237,10 +225,7 @@ class Assistant:
     def beside(self, session: str) -> "Assistant":
         """Another client of the same data."""
         return Assistant(
-            self.library,
-            clock=self.clock,
-            session=Session(client="other", id=session),
-            options=self.options,
+            self.library, clock=self.clock, session=Session(client="other", id=session), options=self.options
         )
 
     def watched(
@@ -253,9 +238,5 @@ class Assistant:
         choice = cast(ProjectChoice, WatchedProject(self.choice, project)) if project else None
         library = cast(Library, WatchedUser(self.library, user)) if user else self.library
         return Assistant(
-            library,
-            clock=self.clock,
-            session=self.session,
-            options=self.options,
-            choice=choice or self.choice,
+            library, clock=self.clock, session=self.session, options=self.options, choice=choice or self.choice
         )

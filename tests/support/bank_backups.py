@@ -84,9 +84,7 @@ class BackingUp:
 
 
 @asynccontextmanager
-async def backing_up(
-    home: Path, *, clock: Clock | None = None, **more: Any
-) -> AsyncGenerator[BackingUp, None]:
+async def backing_up(home: Path, *, clock: Clock | None = None, **more: Any) -> AsyncGenerator[BackingUp, None]:
     async with bank_in(home, **more) as banking:
         fuse = Fuse()
         files = BreakingStores(banking.files, fuse)
@@ -101,17 +99,12 @@ async def backing_up_far_away(scratch: Path) -> AsyncGenerator[BackingUp, None]:
     """The same over SSH: the server shows the folder `there` of the scratch folder."""
     keys = Keys.made_in(scratch / "keys")
     home = scratch / "there" / "project"
-    async with (
-        bank_in(home) as banking,
-        asyncssh_server(scratch / "there", keys) as server,
-    ):
+    async with bank_in(home) as banking, asyncssh_server(scratch / "there", keys) as server:
         files = FileStoreResolver(server.options)
         place = f"ssh://{server.user}@{LOOPBACK}:{server.port}/project"
         banks = Banks(files, banking.banks.registry, BankOptions(place=place))
         graph = LineGraph()
-        banking.offer(
-            BackupTools(banks, files, graph, banking.clock), StoreTools(banks, banking.clock)
-        )
+        banking.offer(BackupTools(banks, files, graph, banking.clock), StoreTools(banks, banking.clock))
         try:
             yield BackingUp(banking, graph, Fuse())
         finally:

@@ -55,9 +55,7 @@ class Graphing:
         return made["entity"]["id"]
 
     async def observe(self, entity: str, text: str, **more: Any) -> str:
-        return (await self("add_observation", entity=entity, text=text, **more))["observation"][
-            "id"
-        ]
+        return (await self("add_observation", entity=entity, text=text, **more))["observation"]["id"]
 
     async def link(self, source: str, verb: str, target: str) -> None:
         await self("link_entities", **{"from": source, "relationType": verb, "to": target})
@@ -73,9 +71,7 @@ class Graphing:
 
 
 @asynccontextmanager
-async def graph_in(
-    home: Path, *, mask: bool = True, library: Library | None = None
-) -> AsyncGenerator[Graphing, None]:
+async def graph_in(home: Path, *, mask: bool = True, library: Library | None = None) -> AsyncGenerator[Graphing, None]:
     library = library or MemoryLibrary()
     async with bank_in(home / "project", library=library) as banking:
         mirror = SilentMirror()
@@ -121,14 +117,10 @@ class CountingRecords:
         return await self.inner.find_project_id(bank)
 
     async def open_to_read(self, bank: Bank) -> RecordStore:
-        return cast(
-            RecordStore, CountingStore(await self.inner.open_to_read(bank), self.calls, self.rows)
-        )
+        return cast(RecordStore, CountingStore(await self.inner.open_to_read(bank), self.calls, self.rows))
 
     async def open_to_write(self, bank: Bank) -> RecordStore:
-        return cast(
-            RecordStore, CountingStore(await self.inner.open_to_write(bank), self.calls, self.rows)
-        )
+        return cast(RecordStore, CountingStore(await self.inner.open_to_write(bank), self.calls, self.rows))
 
     def begin(self) -> None:
         self.calls.clear()

@@ -43,15 +43,9 @@ class Searched:
         at = self.at
         records = WatchedRecords(at.records, self.watched) if self.watched else at.records
         self.index = SectionIndex(
-            cast(BankRecords, records),
-            self.indexing,
-            at.clock,
-            at.banks,
-            time_limit=self.time_limit,
+            cast(BankRecords, records), self.indexing, at.clock, at.banks, time_limit=self.time_limit
         )
-        self.sections = BankSectionSearch(
-            at.banks, at.records, self.index, self.indexing, at.clock, time_limit=None
-        )
+        self.sections = BankSectionSearch(at.banks, at.records, self.index, self.indexing, at.clock, time_limit=None)
         self.at.offer(SearchTools(at.banks, self.sections, at.clock))
 
     async def __call__(self, query: str, **more: Any) -> dict[str, Any]:

@@ -102,9 +102,7 @@ class BreakingFiles:
     async def run_all(self, works: Sequence[FileWork[T]]) -> Sequence[T]:
         return await self._inner.run_all(works)
 
-    async def run_locked(
-        self, name: str, work: FileWork[T], undo: FileWork[None] | None = None
-    ) -> T:
+    async def run_locked(self, name: str, work: FileWork[T], undo: FileWork[None] | None = None) -> T:
         if self._fuse.without_lock == self.address:
             raise ReadOnly("Nothing can be made here.")
         return await self._inner.run_locked(name, work, undo)

@@ -278,13 +278,7 @@ record Point(int x) {}
         ("Item", "Cart.init"),
     },
     ["java.util.List", "shop.Tools.twice"],
-    [
-        ("Base", "Cart"),
-        ("Shape", "Cart"),
-        ("Priced", "Cart"),
-        ("Area", "Shape"),
-        ("Round", "Shape"),
-    ],
+    [("Base", "Cart"), ("Shape", "Cart"), ("Priced", "Cart"), ("Area", "Shape"), ("Round", "Shape")],
 )
 
 CPP = Sample(

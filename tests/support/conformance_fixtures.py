@@ -8,15 +8,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
-from conformance_rounds import (
-    ROOTS,
-    Answers,
-    Question,
-    Rounds,
-    form,
-    sample,
-    text_block,
-)
+from conformance_rounds import ROOTS, Answers, Question, Rounds, form, sample, text_block
 from everkept.core.sessions import ToolCall
 from everkept.tools.tool import Tool, ToolResult
 from everkept.transports.connection import JSON
@@ -100,10 +92,7 @@ class _Fixtures:
     def _listed(self, method: str, key: str, uri: str, fixtures: Mapping[str, JSON]) -> Handler:
         async def listed(request: Request) -> JSON:
             result = cast(JSON, await self._real[method](request))
-            ours = [
-                {uri: place, "name": place, "mimeType": content["mimeType"]}
-                for place, content in fixtures.items()
-            ]
+            ours = [{uri: place, "name": place, "mimeType": content["mimeType"]} for place, content in fixtures.items()]
             return result | {key: [*result[key], *ours]}
 
         return listed
@@ -133,8 +122,7 @@ class _Fixtures:
                 "name": name,
                 "description": name.replace("_", " "),
                 "arguments": [
-                    {"name": argument, "description": argument, "required": True}
-                    for argument in prompt.arguments
+                    {"name": argument, "description": argument, "required": True} for argument in prompt.arguments
                 ],
             }
             for name, prompt in PROMPTS.items()
@@ -165,11 +153,7 @@ def _declared(name: str) -> Tool:
 
     fixture = TOOLS[name]
     properties = {argument: {"type": "string"} for argument in fixture.arguments}
-    schema = fixture.schema or {
-        "type": "object",
-        "properties": properties,
-        "required": list(fixture.arguments),
-    }
+    schema = fixture.schema or {"type": "object", "properties": properties, "required": list(fixture.arguments)}
     return Tool(name, f"Conformance fixture {name}.", schema, run)
 
 
@@ -262,11 +246,7 @@ async def _ask_user(request: Request) -> JSON:
     def finish(answers: Answers) -> JSON:
         answer = answers["user"]
         content = json.dumps(answer.get("content", {}))
-        return {
-            "content": [
-                text_block(f"User response: action: {answer['action']}, content: {content}")
-            ]
-        }
+        return {"content": [text_block(f"User response: action: {answer['action']}, content: {content}")]}
 
     return await Rounds(({"user": asked},), finish).run(request)
 
@@ -294,11 +274,7 @@ DEFAULTS = form(
         "name": {"type": "string", "default": "John Doe"},
         "age": {"type": "integer", "default": 30},
         "score": {"type": "number", "default": 95.5},
-        "status": {
-            "type": "string",
-            "enum": ["active", "inactive", "pending"],
-            "default": "active",
-        },
+        "status": {"type": "string", "enum": ["active", "inactive", "pending"], "default": "active"},
         "verified": {"type": "boolean", "default": True},
     },
 )
@@ -345,10 +321,7 @@ SCHEMA_2020_12: JSON = {
     "else": {"required": ["email"]},
     "additionalProperties": False,
 }
-HEADER_SCHEMA: JSON = {
-    "type": "object",
-    "properties": {"region": {"type": "string", "x-mcp-header": "Region"}},
-}
+HEADER_SCHEMA: JSON = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
 
 TOOLS: dict[str, _Fixture] = {
     "test_simple_text": _content(text_block("This is a simple text response for testing.")),
@@ -360,13 +333,9 @@ TOOLS: dict[str, _Fixture] = {
     "test_multiple_content_types": _content(
         text_block("Multiple content types test:"),
         _image(),
-        _resource(
-            "test://mixed-content-resource", "application/json", '{"test":"data","value":123}'
-        ),
+        _resource("test://mixed-content-resource", "application/json", '{"test":"data","value":123}'),
     ),
-    "test_error_handling": _content(
-        text_block("This tool intentionally returns an error for testing"), is_error=True
-    ),
+    "test_error_handling": _content(text_block("This tool intentionally returns an error for testing"), is_error=True),
     "test_tool_with_logging": _Fixture(_log),
     "test_logging_tool": _Fixture(_log),
     "test_tool_with_progress": _Fixture(_report_progress),
@@ -379,9 +348,7 @@ TOOLS: dict[str, _Fixture] = {
     "test_missing_capability": _asks(_done, {"model": sample("Are you there?")}),
     "test_streaming_elicitation": _asks(_done, {"user_name": NAME}),
     "test_input_required_result_elicitation": _asks(_done, {"user_name": NAME}),
-    "test_input_required_result_sampling": _asks(
-        _done, {"capital_question": sample("What is the capital of France?")}
-    ),
+    "test_input_required_result_sampling": _asks(_done, {"capital_question": sample("What is the capital of France?")}),
     "test_input_required_result_list_roots": _asks(_done, {"client_roots": ROOTS}),
     "test_input_required_result_capabilities": _asks(
         _done, {"user_name": NAME, "greeting": sample("Generate a greeting", 50)}
@@ -389,20 +356,13 @@ TOOLS: dict[str, _Fixture] = {
     "test_input_required_result_request_state": _asks_with_state({"confirm": CONFIRM}),
     "test_input_required_result_tampered_state": _asks_with_state({"confirm": CONFIRM}),
     "test_input_required_result_multiple_inputs": _asks_with_state(
-        {
-            "user_name": NAME,
-            "greeting": sample("Generate a greeting", 50),
-            "client_roots": ROOTS,
-        }
+        {"user_name": NAME, "greeting": sample("Generate a greeting", 50), "client_roots": ROOTS}
     ),
     "test_input_required_result_multi_round": _asks_with_state({"step1": NAME}, {"step2": COLOUR}),
 }
 
 RESOURCES: dict[str, JSON] = {
-    "test://static-text": {
-        "mimeType": "text/plain",
-        "text": "This is the content of the static text resource.",
-    },
+    "test://static-text": {"mimeType": "text/plain", "text": "This is the content of the static text resource."},
     "test://static-binary": {"mimeType": "image/png", "blob": PNG},
     "test://watched-resource": {"mimeType": "text/plain", "text": "This resource never changes."},
 }

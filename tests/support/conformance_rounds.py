@@ -7,23 +7,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from everkept.transports.connection import JSON
-from everkept.transports.dispatch import (
-    CLIENT_CAPABILITIES,
-    INVALID_PARAMS,
-    ProtocolError,
-    Request,
-)
+from everkept.transports.dispatch import CLIENT_CAPABILITIES, INVALID_PARAMS, ProtocolError, Request
 from everkept.transports.http_requests import MISSING_CAPABILITY
 from everkept.values import Value
 
 Question = JSON  # a request to the client: its method and params
 Answers = Mapping[str, JSON]
 
-NEEDS = {
-    "elicitation/create": "elicitation",
-    "sampling/createMessage": "sampling",
-    "roots/list": "roots",
-}
+NEEDS = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
 
 
 def text_block(text: str) -> JSON:
@@ -38,10 +29,7 @@ def form(message: str, properties: JSON, required: tuple[str, ...] = ()) -> Ques
 
 def sample(prompt: str, tokens: int = 100) -> Question:
     message = {"role": "user", "content": text_block(prompt)}
-    return {
-        "method": "sampling/createMessage",
-        "params": {"messages": [message], "maxTokens": tokens},
-    }
+    return {"method": "sampling/createMessage", "params": {"messages": [message], "maxTokens": tokens}}
 
 
 ROOTS: Question = {"method": "roots/list", "params": {}}
@@ -63,10 +51,7 @@ class Rounds(Value):
         if request.is_stateless:
             return self._step(request)
         if request.ask is None:
-            return {
-                "content": [text_block("This connection carries no questions.")],
-                "isError": True,
-            }
+            return {"content": [text_block("This connection carries no questions.")], "isError": True}
         answers: dict[str, JSON] = {}
         for questions in self.rounds:
             for key, question in questions.items():
@@ -103,8 +88,7 @@ class Rounds(Value):
 
 def _are_complete(questions: Mapping[str, Question], answers: Answers) -> bool:
     return all(
-        isinstance(answers.get(key), dict)
-        and (question["method"] != "elicitation/create" or "action" in answers[key])
+        isinstance(answers.get(key), dict) and (question["method"] != "elicitation/create" or "action" in answers[key])
         for key, question in questions.items()
     )
 

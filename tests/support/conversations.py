@@ -82,12 +82,7 @@ async def tell(
         for number, turn in enumerate(turns)
     ]
     parent = build_conversation_id(source, session)
-    about = {
-        "source": source,
-        "project": project,
-        "turns": len(said),
-        "ended": at + max(len(said) - 1, 0) * MINUTE,
-    }
+    about = {"source": source, "project": project, "turns": len(said), "ended": at + max(len(said) - 1, 0) * MINUTE}
     steps: list[Step] = [
         Insert(
             Record(
@@ -128,9 +123,7 @@ async def tell(
     return ids
 
 
-async def embed(
-    store: RecordStore, embedder: Embedder | None = None, kinds: Sequence[str] = (TURN, CODE)
-) -> None:
+async def embed(store: RecordStore, embedder: Embedder | None = None, kinds: Sequence[str] = (TURN, CODE)) -> None:
     """Gives all that waits its vector."""
     model = embedder or HashingEmbedder()
     waiting = await store.find_unembedded(model.name, kinds, 10_000)
@@ -222,9 +215,7 @@ class Historian:
         settings = options or HistoryOptions(time_limit=None)
         unified = UnifiedSearch(library, finders, self._indexing, clock, settings)
         self.tools = Toolset(
-            HistoryTools(
-                library, self._indexing, self.book, clock, settings, unified, peers
-            ).list_tools()
+            HistoryTools(library, self._indexing, self.book, clock, settings, unified, peers).list_tools()
         )
 
     async def __call__(self, tool: str, **arguments: Any) -> dict[str, Any]:

@@ -111,9 +111,7 @@ def everything(folder: Path) -> dict[str, Any]:
             "projects": {(p.id, p.name, p.description, p.created_at) for p in projects},
             "archived": sorted(p.name for p in projects if p.status == "archived"),
             # But for the note of the last backup, which is written after it.
-            "notes": {
-                k: v for k, v in (await library.list_notes("")).items() if k != LAST_BACKUP_KEY
-            },
+            "notes": {k: v for k, v in (await library.list_notes("")).items() if k != LAST_BACKUP_KEY},
             "tokens": await library.list_tokens(),
             "workspaces": {},
             "stores": (stores := {}),

@@ -16,10 +16,7 @@ def named(server: str) -> dict[str, str]:
         url, namespace = postgres_url(postgres_server.shared().port), postgres_server.fresh_schema()
         user = postgres_server.USER
     else:
-        url, namespace = (
-            surreal_server.shared(int(server[-1])).url,
-            surreal_server.fresh_namespace(),
-        )
+        url, namespace = (surreal_server.shared(int(server[-1])).url, surreal_server.fresh_namespace())
         user = surreal_server.USER
     return {"database_url": url, "database_user": user, "namespace": namespace}
 

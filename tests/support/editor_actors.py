@@ -31,11 +31,7 @@ def put(connection: apsw.Connection, rows: Mapping[str, Any]) -> None:
 def conversation(own: str, *bubbles: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     """The rows of a conversation, as newer versions have them."""
     headers = [{"bubbleId": f"b{place}"} for place in range(len(bubbles))]
-    head = {
-        "composerId": own,
-        "fullConversationHeadersOnly": headers,
-        "createdAt": 1_772_449_200_000,
-    }
+    head = {"composerId": own, "fullConversationHeadersOnly": headers, "createdAt": 1_772_449_200_000}
     rows: dict[str, Any] = {f"composerData:{own}": head | more}
     return rows | {f"bubbleId:{own}:b{place}": dict(each) for place, each in enumerate(bubbles)}
 

@@ -35,9 +35,7 @@ _IDS = re.compile(
     r"\b(?:[0-9A-HJKMNP-TV-Z]{26}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
     r"|(?:ent|obs|rel)_[\w-]{12})"
 )
-_TIMES = re.compile(
-    r"\b(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d(?::\d\d)?(?:\.\d+)?Z?|just now|\d+ min\w* ago"
-)
+_TIMES = re.compile(r"\b(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d(?::\d\d)?(?:\.\d+)?Z?|just now|\d+ min\w* ago")
 _FENCES = re.compile(r"memories-[0-9a-f]{6}")
 _FOREIGN = ("CODEX_HOME", "GEMINI_CLI_HOME", "XDG_CONFIG_HOME")
 
@@ -84,9 +82,7 @@ class Place:
         return kept | {"HOME": str(self.home), "USERPROFILE": str(self.home), **self.variables}
 
     @contextmanager
-    def serving(
-        self, *options: object, session: str = SESSION
-    ) -> Generator[StdioServer, None, None]:
+    def serving(self, *options: object, session: str = SESSION) -> Generator[StdioServer, None, None]:
         """A server with all tools, which works in the project `shop`."""
         chosen = (*("--toolsets", "all", "--project", "shop", "--path", self.work), *options)
         variables = {**self.environment(), "MEMORY_SESSION_ID": session}

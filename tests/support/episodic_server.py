@@ -14,12 +14,7 @@ from typing import Any, cast
 
 JSON = dict[str, Any]
 
-_READS: JSON = {
-    "readOnlyHint": True,
-    "destructiveHint": False,
-    "idempotentHint": True,
-    "openWorldHint": False,
-}
+_READS: JSON = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
 _DAY: JSON = {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}$"}
 _NAME: JSON = {"type": "string", "minLength": 1}
 _CONCEPTS: JSON = {"type": "array", "items": {"type": "string", "minLength": 2}}
@@ -29,12 +24,7 @@ SEARCH: JSON = {
     "inputSchema": {
         "type": "object",
         "properties": {
-            "query": {
-                "oneOf": [
-                    {"type": "string", "minLength": 2},
-                    _CONCEPTS | {"minItems": 2, "maxItems": 5},
-                ]
-            },
+            "query": {"oneOf": [{"type": "string", "minLength": 2}, _CONCEPTS | {"minItems": 2, "maxItems": 5}]},
             "mode": {"type": "string", "enum": ["vector", "text", "both"], "default": "both"},
             "limit": {"type": "number", "minimum": 1, "maximum": 50, "default": 10},
             "after": _DAY,
@@ -42,11 +32,7 @@ SEARCH: JSON = {
             "project": _NAME,
             "session_id": _NAME,
             "git_branch": _NAME,
-            "response_format": {
-                "type": "string",
-                "enum": ["markdown", "json"],
-                "default": "markdown",
-            },
+            "response_format": {"type": "string", "enum": ["markdown", "json"], "default": "markdown"},
         },
         "required": ["query"],
         "additionalProperties": False,
@@ -92,10 +78,7 @@ def read(arguments: JSON) -> str:
     return "# Conversation\n\n## Messages\n\n**User:** Where is the harbour?"
 
 
-TOOLS: dict[str, tuple[JSON, Callable[[JSON], str]]] = {
-    "search": (SEARCH, search),
-    "read": (READ, read),
-}
+TOOLS: dict[str, tuple[JSON, Callable[[JSON], str]]] = {"search": (SEARCH, search), "read": (READ, read)}
 
 
 def called(name: str, arguments: JSON) -> JSON:

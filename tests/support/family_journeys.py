@@ -70,10 +70,7 @@ def graph(talk: Talk) -> None:
     for query in ("grpc", '"port 8443"', "post*", "tiles NOT grpc", "reads service"):
         talk("search_nodes", query=query)
     [opened] = talk("open_nodes", names=["router", "nothing"])["entities"]
-    assert [each["content"] for each in opened["observations"]] == [
-        "speaks gRPC",
-        "runs on port 8443",
-    ]
+    assert [each["content"] for each in opened["observations"]] == ["speaks gRPC", "runs on port 8443"]
     page = talk("read_graph", limit=2)
     talk("read_graph", limit=2, cursor=page["next_cursor"])
     gone = [{"entity_name": "Tiles", "observations": ["80 GB"]}]
@@ -108,9 +105,7 @@ def bank(talk: Talk) -> None:
     assert "The cart ships" in (folder / "progress.md").read_text(encoding="utf-8")
     talk("write_memory_bank_file", filename="notes.md", content="# Notes\n\nThe pier is deep.\n")
     read = talk("read_memory_bank_file", filename="notes.md")
-    refused = talk.refused(
-        "write_memory_bank_file", filename="notes.md", content="", ifMatchEtag=read["etag"] + "0"
-    )
+    refused = talk.refused("write_memory_bank_file", filename="notes.md", content="", ifMatchEtag=read["etag"] + "0")
     assert refused == "ETAG_MISMATCH"
     talk("graph_upsert_entity", name="Shop API", entityType="service", attrs={"port": 9443})
     talk("graph_upsert_entity", name="Pier", entityType="place")
@@ -139,9 +134,7 @@ def history(talk: Talk) -> None:
         nothing = talk("recall_previous_discussions", query="rate limiting for logins")
         assert nothing["warnings"][0]["code"] == "no_history"
         return
-    [first, *_] = talk.settled("recall_previous_discussions", query="rate limiting for logins")[
-        "results"
-    ]
+    [first, *_] = talk.settled("recall_previous_discussions", query="rate limiting for logins")["results"]
     assert first["content"] == "Add rate limiting to the login endpoint"
     assert talk("read_conversation", id=first["id"])["total_turns"] == 4
     decided = talk.settled("recall_previous_discussions", query="rate limiting", type="decision")

@@ -108,13 +108,7 @@ async def remove(store: FileStore) -> None:
     await store.remove("folder")
 
 
-CHANGES: dict[str, Change] = {
-    "write": write,
-    "edit": edit,
-    "make": make,
-    "rename": rename,
-    "remove": remove,
-}
+CHANGES: dict[str, Change] = {"write": write, "edit": edit, "make": make, "rename": rename, "remove": remove}
 
 
 def die_at_every_call(scratch: str, change: str) -> None:

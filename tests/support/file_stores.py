@@ -28,10 +28,7 @@ async def local_stores(_: Path) -> AsyncIterator[Stores]:
 
 
 # Each is given a scratch folder for what it needs itself, as keys of a server.
-STORES: dict[str, Callable[[Path], AbstractAsyncContextManager[Stores]]] = {
-    "local": local_stores,
-    "ssh": ssh_stores,
-}
+STORES: dict[str, Callable[[Path], AbstractAsyncContextManager[Stores]]] = {"local": local_stores, "ssh": ssh_stores}
 if SSHD:
     STORES["openssh"] = openssh_stores
 REMOTE = [kind for kind in STORES if kind != "local"]
@@ -83,9 +80,7 @@ def by_lease() -> LockTerms:
         elapsed += LockTerms().lease
         await asyncio.sleep(0)
 
-    return LockTerms(
-        patience=3600, elapsed=lambda: elapsed, sleep=outlast, is_running=lambda _: True
-    )
+    return LockTerms(patience=3600, elapsed=lambda: elapsed, sleep=outlast, is_running=lambda _: True)
 
 
 def cancel_at_once(task: "asyncio.Task[Any]", loop: asyncio.AbstractEventLoop) -> None:

@@ -33,10 +33,7 @@ def mapped(name: str, tool: str, mapping: Mapping[str, str], **more: Any) -> JSO
     return {
         "name": name,
         "description": f"Does what {name} promises",
-        "inputSchema": {
-            "type": "object",
-            "properties": {parameter: {"type": "string"} for parameter in mapping},
-        },
+        "inputSchema": {"type": "object", "properties": {parameter: {"type": "string"} for parameter in mapping}},
         "upstream": {"tool": tool, "paramMapping": dict(mapping), **more},
         **own,
     }

@@ -8,13 +8,7 @@ from typing import Any, NamedTuple, cast
 from everkept.core.mcp import JSON, UpstreamProgram, UpstreamSettings
 from everkept.core.sessions import Report, Session, ToolCall
 from everkept.errors import UpstreamUnavailable
-from everkept.families.gateway.model import (
-    SINGLE_UPSTREAM,
-    GatewayConfig,
-    PassThrough,
-    ToolConfig,
-    UpstreamConfig,
-)
+from everkept.families.gateway.model import SINGLE_UPSTREAM, GatewayConfig, PassThrough, ToolConfig, UpstreamConfig
 
 TEXT: JSON = {"type": "string"}
 
@@ -67,9 +61,7 @@ class MemoryUpstream:
         self.listings += 1
         return _copied(self._tools)
 
-    async def call(
-        self, tool: str, arguments: Mapping[str, Any], report: Report | None = None
-    ) -> JSON:
+    async def call(self, tool: str, arguments: Mapping[str, Any], report: Report | None = None) -> JSON:
         self._use()
         asked = Asked(tool, _copied(dict(arguments)), report)
         self.asked.append(asked)
@@ -115,10 +107,7 @@ def tool_config(
 ) -> ToolConfig:
     """A tool with texts for parameters where nothing else is said; a dot goes one level down."""
     mapping = {"query": "query"} if mapping is None else mapping
-    schema: JSON = {
-        "type": "object",
-        "properties": dict.fromkeys(mapping, TEXT) if properties is None else properties,
-    }
+    schema: JSON = {"type": "object", "properties": dict.fromkeys(mapping, TEXT) if properties is None else properties}
     if required:
         schema["required"] = required
     fields: JSON = {
@@ -132,15 +121,11 @@ def tool_config(
     return ToolConfig(**(fields | more))
 
 
-def upstream_config(
-    name: str = SINGLE_UPSTREAM, through: PassThrough | None = None
-) -> UpstreamConfig:
+def upstream_config(name: str = SINGLE_UPSTREAM, through: PassThrough | None = None) -> UpstreamConfig:
     return UpstreamConfig(UpstreamSettings(name, UpstreamProgram("program")), through)
 
 
-def gateway_config(
-    *tools: ToolConfig, upstreams: Mapping[str, PassThrough | None] | None = None
-) -> GatewayConfig:
+def gateway_config(*tools: ToolConfig, upstreams: Mapping[str, PassThrough | None] | None = None) -> GatewayConfig:
     """One upstream that passes nothing through, where none is named."""
     named = {SINGLE_UPSTREAM: None} if upstreams is None else upstreams
     configs = {name: upstream_config(name, through) for name, through in named.items()}

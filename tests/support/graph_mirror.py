@@ -14,17 +14,7 @@ from assistant import Time
 from everkept.core.commits import plan_undo
 from everkept.core.files import FileInfo, FileStore, FileWork, FolderSurvey
 from everkept.core.ports import Library, RecordStore
-from everkept.core.records import (
-    Batch,
-    Delete,
-    Insert,
-    Record,
-    RecordFilter,
-    RecordLink,
-    Ref,
-    Step,
-    Update,
-)
+from everkept.core.records import Batch, Delete, Insert, Record, RecordFilter, RecordLink, Ref, Step, Update
 from everkept.core.sessions import Session
 from everkept.core.text import compute_digest, compute_name_key
 from everkept.core.times import Clock, format_iso
@@ -127,9 +117,7 @@ class CrashingFiles:
     async def run_all(self, works: Sequence[FileWork[T]]) -> Sequence[T]:
         return await self._files.run_all(works)
 
-    async def run_locked(
-        self, name: str, work: FileWork[T], undo: FileWork[None] | None = None
-    ) -> T:
+    async def run_locked(self, name: str, work: FileWork[T], undo: FileWork[None] | None = None) -> T:
         return await self._files.run_locked(name, work, undo)
 
     def calls(self, *names: str) -> Calls:
@@ -197,9 +185,7 @@ class FolderInMemory:
     async def run_all(self, works: Sequence[FileWork[T]]) -> Sequence[T]:
         return [await work() for work in works]
 
-    async def run_locked(
-        self, name: str, work: FileWork[T], undo: FileWork[None] | None = None
-    ) -> T:
+    async def run_locked(self, name: str, work: FileWork[T], undo: FileWork[None] | None = None) -> T:
         async with self.lock(name):
             return await work()
 
@@ -254,12 +240,7 @@ class Mirroring:
     async def observe(self, name: str, text: str, kind: str = "thing", **more: Any) -> None:
         at = self.clock()
         entity = await self.upsert_same(name, kind)
-        fields = {
-            "id": str(uuid4()),
-            "kind": OBSERVATION,
-            "text": text,
-            "name_key": compute_digest(text),
-        }
+        fields = {"id": str(uuid4()), "kind": OBSERVATION, "text": text, "name_key": compute_digest(text)}
         fields |= {"parent": entity.id, "created_at": at, "updated_at": at} | more
         await self.commit(Insert(Record(**fields)))
 
@@ -271,9 +252,7 @@ class Mirroring:
 
     async def relate(self, source: str, verb: str, target: str) -> None:
         ends = [await self.upsert_same(name) for name in (source, target)]
-        await self.commit(
-            Insert(RecordLink(str(uuid4()), ends[0].id, verb, ends[1].id, self.clock()))
-        )
+        await self.commit(Insert(RecordLink(str(uuid4()), ends[0].id, verb, ends[1].id, self.clock())))
 
     async def amend(self, record_id: str, **values: Any) -> None:
         [record] = await (await self.store()).get([record_id])
@@ -312,9 +291,7 @@ class Mirroring:
     async def entity(self, name: str, kind: str = "thing") -> Record | None:
         where = RecordFilter(kinds=(ENTITY,), name_keys=(compute_name_key(name),))
         found = await (await self.store()).scan(where)
-        return next(
-            (e for e in found if compute_name_key(e.type or "") == compute_name_key(kind)), None
-        )
+        return next((e for e in found if compute_name_key(e.type or "") == compute_name_key(kind)), None)
 
     async def observations(self) -> list[Record]:
         return await (await self.store()).scan(RecordFilter(kinds=(OBSERVATION,)))
@@ -352,11 +329,7 @@ class Mirroring:
 
 
 def make_mirror(
-    banking: Banking,
-    *,
-    records: BankRecords | None = None,
-    mask: bool = True,
-    read_only: bool = False,
+    banking: Banking, *, records: BankRecords | None = None, mask: bool = True, read_only: bool = False
 ) -> GraphMirror:
     records = records or banking.records
     return GraphMirror(records, banking.library, banking.clock, mask=mask, read_only=read_only)
@@ -393,32 +366,20 @@ def upserted(name: str, at: int, kind: str = "thing", **attrs: Any) -> dict[str,
 
 def observed(name: str, text: str, at: int, kind: str = "thing") -> dict[str, Any]:
     owner = compute_entity_id(name, kind)
-    observation = {
-        "id": compute_observation_id(owner, text, format_iso(at)),
-        "entityId": owner,
-        "text": text,
-    }
+    observation = {"id": compute_observation_id(owner, text, format_iso(at)), "entityId": owner, "text": text}
     observation |= {"source": {"kind": "agent"}, "timestamp": format_iso(at)}
     return {"type": "observation_add", "observation": observation, "ts": format_iso(at)}
 
 
 def related(source: str, verb: str, target: str, at: int) -> dict[str, Any]:
     ends = compute_entity_id(source, "thing"), compute_entity_id(target, "thing")
-    relation = {
-        "id": compute_relation_id(ends[0], verb, ends[1]),
-        "fromId": ends[0],
-        "toId": ends[1],
-    }
+    relation = {"id": compute_relation_id(ends[0], verb, ends[1]), "fromId": ends[0], "toId": ends[1]}
     relation |= {"relationType": verb, "createdAt": format_iso(at)}
     return {"type": "relation_add", "relation": relation, "ts": format_iso(at)}
 
 
 def entity_deleted(name: str, at: int, kind: str = "thing") -> dict[str, Any]:
-    return {
-        "type": "entity_delete",
-        "entityId": compute_entity_id(name, kind),
-        "ts": format_iso(at),
-    }
+    return {"type": "entity_delete", "entityId": compute_entity_id(name, kind), "ts": format_iso(at)}
 
 
 def observation_deleted(record: Record, owner: Record, at: int) -> dict[str, Any]:
@@ -428,10 +389,7 @@ def observation_deleted(record: Record, owner: Record, at: int) -> dict[str, Any
 
 
 def relation_removed(source: str, verb: str, target: str, at: int) -> dict[str, Any]:
-    ends = {
-        "fromId": compute_entity_id(source, "thing"),
-        "toId": compute_entity_id(target, "thing"),
-    }
+    ends = {"fromId": compute_entity_id(source, "thing"), "toId": compute_entity_id(target, "thing")}
     return {"type": "relation_remove", **ends, "relationType": verb, "ts": format_iso(at)}
 
 
@@ -466,9 +424,7 @@ def replay(data: bytes) -> Told:
         elif kind == "relation_remove":
             wanted = event["fromId"], event["toId"], event["relationType"].lower()
             relations = {
-                k: r
-                for k, r in relations.items()
-                if (r["fromId"], r["toId"], r["relationType"].lower()) != wanted
+                k: r for k, r in relations.items() if (r["fromId"], r["toId"], r["relationType"].lower()) != wanted
             }
     names = {key: (e["name"], e["entityType"]) for key, e in entities.items()}
     return (

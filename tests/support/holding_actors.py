@@ -25,18 +25,8 @@ from records import DAY_ONE, batch, entity
 DIED = 9
 # The functions that are steps of it: a move is finished or taken back by whoever comes next.
 STEPS = {
-    project_lifecycle.__file__: {
-        "archive_project",
-        "create_project",
-        "delete_project",
-        "restore_project",
-    },
-    catalog.__file__: {
-        "_is_excluded_note",
-        "_write_catalog_data",
-        "_write_file_facts",
-        "_write_projects",
-    },
+    project_lifecycle.__file__: {"archive_project", "create_project", "delete_project", "restore_project"},
+    catalog.__file__: {"_is_excluded_note", "_write_catalog_data", "_write_file_facts", "_write_projects"},
 }
 LATER = DAY_ONE + 5  # microseconds: no thousandths alone
 

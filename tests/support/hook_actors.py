@@ -75,8 +75,7 @@ def fill(folder: str, project: str, many: int) -> None:
         library = SqliteLibrary(Path(folder))
         _, store = await library.open(project)
         records = [
-            memory("common needle" if number == 17 else "common words", id=f"m {number}")
-            for number in range(many)
+            memory("common needle" if number == 17 else "common words", id=f"m {number}") for number in range(many)
         ]
         await store.commit(batch(*records))
         await library.close()

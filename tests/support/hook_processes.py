@@ -50,14 +50,10 @@ class Hooks:
         usual = {"session_id": "5e55-10", "cwd": str(self.folder), "source": "startup"}
         return json.dumps(usual | facts)
 
-    def call(
-        self, event: str, told: str | bytes | None = None, *arguments: str, **environment: str
-    ) -> Outcome:
+    def call(self, event: str, told: str | bytes | None = None, *arguments: str, **environment: str) -> Outcome:
         given = self.told() if told is None else told
         process = self.started(event, *arguments, **environment)
-        out, err = process.communicate(
-            given.encode() if isinstance(given, str) else given, timeout=PATIENCE
-        )
+        out, err = process.communicate(given.encode() if isinstance(given, str) else given, timeout=PATIENCE)
         return Outcome(process.returncode, out.decode(), err.decode())
 
     def started(self, event: str, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:

@@ -16,9 +16,7 @@ from server_processes import HANG, command, environment
 NAP = 0.05  # seconds between two looks at other processes
 
 
-def hook(
-    event: str, data: Path, home: Path, told: Mapping[str, Any], **variables: str
-) -> "subprocess.Popen[str]":
+def hook(event: str, data: Path, home: Path, told: Mapping[str, Any], **variables: str) -> "subprocess.Popen[str]":
     """Its input is written; it ends by itself."""
     process = subprocess.Popen(
         command("hook", event, "--data-dir", data),

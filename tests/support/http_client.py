@@ -48,10 +48,7 @@ class Exchange:
             "method": method,
             "path": "/mcp",
             "query_string": b"",
-            "headers": [
-                *((name.encode(), value.encode()) for name, value in sent.items()),
-                *more_headers,
-            ],
+            "headers": [*((name.encode(), value.encode()) for name, value in sent.items()), *more_headers],
             **scope,
         }
         self.task = asyncio.create_task(app(request, self._received.get, self._sent.put))
@@ -68,9 +65,7 @@ class Exchange:
         """The status and the headers."""
         message = await self._sent.get()
         assert message["type"] == "http.response.start"
-        return message["status"], {
-            name.decode(): value.decode() for name, value in message["headers"]
-        }
+        return message["status"], {name.decode(): value.decode() for name, value in message["headers"]}
 
     async def part(self) -> tuple[bytes, bool]:
         """The next bytes of the body, and whether there may be more."""

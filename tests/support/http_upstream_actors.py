@@ -33,11 +33,7 @@ METHOD_NOT_FOUND = -32601
 def serve_http(actor: Actor, era: str, port_file: Path, port: int = 0) -> None:
     """Serves on a free port of this machine until it is ended."""
     config = uvicorn.Config(
-        http_app(actor, era),
-        port=port,
-        log_level="critical",
-        lifespan="on",
-        timeout_graceful_shutdown=1,
+        http_app(actor, era), port=port, log_level="critical", lifespan="on", timeout_graceful_shutdown=1
     )
     _Server(config, port_file).run()
 
@@ -57,9 +53,7 @@ class _Server(uvicorn.Server):
 
 def http_app(actor: Actor, era: str = "both", schema: JSON | None = None) -> App:
     """The actor as an ASGI application; `schema` is the input of every tool, for its headers."""
-    server = Server[Any](
-        actor.name, get_tool_input_schema=None if schema is None else lambda _name: schema
-    )
+    server = Server[Any](actor.name, get_tool_input_schema=None if schema is None else lambda _name: schema)
     server.middleware[:] = [_Answers(actor)]
     return _of_era(era, cast(App, server.streamable_http_app(streamable_http_path=PATH)))
 
@@ -161,9 +155,7 @@ class _Answers:
 
         call = Call(params["name"], params.get("arguments") or {}, report, announce, cancelled)
         try:
-            return await anyio.to_thread.run_sync(
-                partial(_called, self._actor, call), abandon_on_cancel=True
-            )
+            return await anyio.to_thread.run_sync(partial(_called, self._actor, call), abandon_on_cancel=True)
         except anyio.get_cancelled_exc_class():
             cancelled.set()
             raise
@@ -179,8 +171,6 @@ def _called(actor: Actor, call: Call) -> JSON:
 def _notifier(ctx: Context) -> Notify:
     async def notify(method: str, params: JSON) -> None:
         notification = types.Notification[JSON, str](method=method, params=params)
-        await ctx.session.send_notification(
-            cast(types.ServerNotification, notification), ctx.request_id
-        )
+        await ctx.session.send_notification(cast(types.ServerNotification, notification), ctx.request_id)
 
     return notify

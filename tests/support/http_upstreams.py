@@ -25,9 +25,7 @@ HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"na
 @contextmanager
 def served(app: App) -> Generator[str, None, None]:
     """The application in a thread with a loop of its own; gives its address."""
-    config = uvicorn.Config(
-        app, port=0, log_config=None, lifespan="on", timeout_graceful_shutdown=1
-    )
+    config = uvicorn.Config(app, port=0, log_config=None, lifespan="on", timeout_graceful_shutdown=1)
     server = _Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -149,9 +147,7 @@ async def _received(reader: asyncio.StreamReader) -> Received | None:
     return Received(method, path, headers, json.loads(body) if body else {})
 
 
-def send(
-    writer: Writer, status: int, body: bytes = b"", content_type: str = "", **headers: str
-) -> None:
+def send(writer: Writer, status: int, body: bytes = b"", content_type: str = "", **headers: str) -> None:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     lines = [f"HTTP/1.1 {status} Whatever", f"Content-Length: {len(body)}"]
     lines += [f"Content-Type: {content_type}"] if content_type else []

@@ -80,9 +80,7 @@ def _fits(value: Any, word: str) -> bool:
 def pattern(sentence: str) -> str:
     """`<this>` stands for anything, `<this|that>` for one of them, `...` also for nothing."""
     parts = re.split(r"(<[^>]+>|\.\.\.)", sentence)
-    return "".join(
-        _gap(part) if number % 2 else re.escape(part) for number, part in enumerate(parts)
-    )
+    return "".join(_gap(part) if number % 2 else re.escape(part) for number, part in enumerate(parts))
 
 
 def _gap(part: str) -> str:

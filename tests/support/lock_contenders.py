@@ -24,9 +24,7 @@ class File:
 class SteppedFiles:
     """Implements LockFiles with no more atomicity than a server far away gives."""
 
-    def __init__(
-        self, files: dict[str, File], step: Callable[[], Awaitable[None]], stamps: "count[int]"
-    ) -> None:
+    def __init__(self, files: dict[str, File], step: Callable[[], Awaitable[None]], stamps: "count[int]") -> None:
         self._files, self._step, self._stamps = files, step, stamps
 
     async def create(self, name: str, content: bytes) -> bool:

@@ -155,9 +155,7 @@ class Machine:
 
 
 @contextmanager
-def machines(
-    folder: Path, database: Server, schema: str, count: int
-) -> Generator[list[Machine], None, None]:
+def machines(folder: Path, database: Server, schema: str, count: int) -> Generator[list[Machine], None, None]:
     """All of them serve; whatever runs is ended with the block."""
     made = [Machine(folder / f"machine {n}", database.port, schema) for n in range(count)]
     with ExitStack() as ends:
@@ -273,9 +271,7 @@ def log_numbers(server: Server, schema: str) -> list[int]:
     return _asked(server, schema, LAYOUT, ask)
 
 
-def _asked(
-    server: Server, schema: str, layout: Layout, ask: Callable[[RecordStore], Awaitable[T]]
-) -> T:
+def _asked(server: Server, schema: str, layout: Layout, ask: Callable[[RecordStore], Awaitable[T]]) -> T:
     async def run() -> T:
         opened = Database(server.url, schema, layout=layout)
         library = PostgresLibrary(opened, mode="local-server", place=server.url)

@@ -64,9 +64,7 @@ class Banking:
 
     def offer(self, *families: ToolFamily) -> None:
         """From now on the tools of these families can be called."""
-        self.tools = Toolset(
-            [rephrase_errors(tool) for family in families for tool in family.list_tools()]
-        )
+        self.tools = Toolset([rephrase_errors(tool) for family in families for tool in family.list_tools()])
 
     def call(self, tool: str = "test") -> ToolCall:
         return ToolCall(self.session, tool)
@@ -116,9 +114,7 @@ async def bank_in(
     folder = home / options.folder
     if made:
         folder.mkdir(parents=True, exist_ok=True)
-    bank = await (
-        banks.open_in_folder(options.place or "") if is_elsewhere else banks.open_at(str(folder))
-    )
+    bank = await (banks.open_in_folder(options.place or "") if is_elsewhere else banks.open_at(str(folder)))
     session = session or Session(client="test", id="one")
     try:
         yield Banking(home, folder, files, library, banks, bank, session)

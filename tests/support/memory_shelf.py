@@ -14,9 +14,7 @@ from records import DAY_ONE, batch
 
 DAY = 86_400_000_000
 MEMORIES = SearchProfile(kinds=("memory",), reading="any", strategy="hybrid")
-MIXED = replace(
-    MEMORIES, shares=ScoreShares(0.6, 0.2, 0.2), half_lives={"episodic": 1.0, "semantic": 7.0}
-)
+MIXED = replace(MEMORIES, shares=ScoreShares(0.6, 0.2, 0.2), half_lives={"episodic": 1.0, "semantic": 7.0})
 
 
 def memory(text: str, **more: Any) -> Record:
@@ -60,9 +58,7 @@ class Shelf:
         waiting = await kept.find_unembedded(self.embedder.name, ("memory",), 1_000)
         if waiting:
             vectors = await self.embedder.embed([record.text for record in waiting])
-            items = [
-                RecordVector(r.id, r.version, v) for r, v in zip(waiting, vectors, strict=True)
-            ]
+            items = [RecordVector(r.id, r.version, v) for r, v in zip(waiting, vectors, strict=True)]
             await kept.put_vectors(self.embedder.name, items)
 
     async def search(

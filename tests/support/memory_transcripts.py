@@ -108,12 +108,7 @@ class Written:
             }
             skipped = self.skipped if is_last else {}
             yield Portion(
-                told,
-                reached,
-                end,
-                skipped,
-                is_anew=is_anew and first == 0,
-                is_last=is_last and self.broken is None,
+                told, reached, end, skipped, is_anew=is_anew and first == 0, is_last=is_last and self.broken is None
             )
         if self.broken is not None:
             raise self.broken
@@ -213,9 +208,7 @@ async def conversation(store: RecordStore, session: str = "s") -> Record:
 
 async def turns(store: RecordStore, session: str = "s") -> list[Record]:
     """Of a conversation, in their order."""
-    found = await store.scan(
-        RecordFilter(kinds=(TURN,), parents=(build_conversation_id(SOURCE, session),)), limit=None
-    )
+    found = await store.scan(RecordFilter(kinds=(TURN,), parents=(build_conversation_id(SOURCE, session),)), limit=None)
     return sorted(found, key=lambda record: record.position or 0)
 
 
@@ -239,15 +232,11 @@ async def contents(store: RecordStore) -> dict[str, Any]:
     kept = [
         each
         for each in _told(records)
-        if (each.kind != SYMBOL or each.id in spoken)
-        and (each.kind != CONVERSATION or each.facets.get("turns") != 0)
+        if (each.kind != SYMBOL or each.id in spoken) and (each.kind != CONVERSATION or each.facets.get("turns") != 0)
     ]
     return {
         **{each.id: replace(each, created_at=0, updated_at=0, version=0) for each in kept},
-        **{
-            f"{each.source} {each.verb} {each.target}": json.dumps(each.facets, sort_keys=True)
-            for each in links
-        },
+        **{f"{each.source} {each.verb} {each.target}": json.dumps(each.facets, sort_keys=True) for each in links},
     }
 
 
@@ -258,11 +247,7 @@ def _told(records: Sequence[Record]) -> Iterator[Record]:
         if each.kind == TURN:
             ranks.setdefault(each.parent or "", []).append(each.facets["sequence"])
     for each in records:
-        facets = {
-            name: value
-            for name, value in each.facets.items()
-            if name not in ("sequence", "readings")
-        }
+        facets = {name: value for name, value in each.facets.items() if name not in ("sequence", "readings")}
         match each.kind:
             case "symbol":
                 yield replace(each, type=None)

@@ -22,9 +22,7 @@ def write_entities(data: str, home: str, toolsets: str, who: str, count: int) ->
         for number in range(count):
             name, kind = f"{who} {number}", "thing"
             if toolsets == "bank":
-                made = await app.call(
-                    Session(), "graph_upsert_entity", {"name": name, "entityType": kind}
-                )
+                made = await app.call(Session(), "graph_upsert_entity", {"name": name, "entityType": kind})
                 warnings += made.facts.get("warnings", [])
             else:
                 entity = {"name": name, "entity_type": kind}

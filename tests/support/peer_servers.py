@@ -49,9 +49,7 @@ class StandIn:
 def replying(status: str, body: Any = b"", **headers: str) -> Answer:
     """Answers each request in this way."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    told = {"Content-Length": str(len(content))} | {
-        name.replace("_", "-"): value for name, value in headers.items()
-    }
+    told = {"Content-Length": str(len(content))} | {name.replace("_", "-"): value for name, value in headers.items()}
     head = "\r\n".join([f"HTTP/1.1 {status}", *(f"{n}: {v}" for n, v in told.items()), "", ""])
     return saying(head.encode() + content)
 
@@ -131,9 +129,7 @@ async def _request(reader: asyncio.StreamReader, received: bytearray) -> bool:
         received += chunk
         head, _, body = received.partition(b"\r\n\r\n")
         lengths = [
-            int(line.partition(b":")[2])
-            for line in head.split(b"\r\n")
-            if line.lower().startswith(b"content-length")
+            int(line.partition(b":")[2]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")
         ]
         if b"\r\n\r\n" in received and len(body) >= sum(lengths):
             return True
@@ -143,12 +139,7 @@ async def _request(reader: asyncio.StreamReader, received: bytearray) -> bool:
 async def neighbour(folder: Path) -> App:
     """In this process: a shop and a diary, and a peer `me`, who may see neither yet."""
     settings = {"data_dir": str(folder / "data"), "deployment_mode": "embedded-memory"}
-    made = App(
-        read_settings(settings),
-        library=MemoryLibrary(),
-        embedder=HashingEmbedder(),
-        clock=lambda: DAY_ONE,
-    )
+    made = App(read_settings(settings), library=MemoryLibrary(), embedder=HashingEmbedder(), clock=lambda: DAY_ONE)
     for name in ("shop", "diary"):
         await filled(made, name, made_folder(folder / name))
     await _call(made, None, "store_memory", content="Checkout of mine", **NEW | {"scope": "user"})
@@ -181,13 +172,7 @@ async def household(folder: Path, *, grants: tuple[str, ...] = ("shop",)) -> Hou
     try:
         for name, place in places.items():
             await filled(app, name, place)
-        await _call(
-            app,
-            None,
-            "store_memory",
-            content="Checkout by the user alone",
-            **NEW | {"scope": "user"},
-        )
+        await _call(app, None, "store_memory", content="Checkout by the user alone", **NEW | {"scope": "user"})
         _, token = await app.accounts.create_token("me", "", peer=True)
         for name in grants:
             await app.accounts.grant("me", await app.library.get_project(name), "read")
@@ -207,13 +192,7 @@ async def filled(app: App, name: str, folder: str) -> None:
     project = await app.library.create(name, "")
     await app.library.link_workspace(folder, project)
     await _call(app, name, "store_memory", content=f"Checkout of the {name} waits for Redis", **NEW)
-    await _call(
-        app,
-        name,
-        "store_memory",
-        content=f"Checkout in a session of {name}",
-        **NEW | {"scope": "session"},
-    )
+    await _call(app, name, "store_memory", content=f"Checkout in a session of {name}", **NEW | {"scope": "session"})
     entity = {"name": f"Checkout {name}", "entityType": "service", "observations": ["uses Redis"]}
     await _call(app, name, "create_entities", entities=[entity])
     await tell(

@@ -15,9 +15,7 @@ from postgres_server import fresh_schema, shared
 
 
 def library_over(database: Database, *, clock: Clock = read_clock) -> PostgresLibrary:
-    return PostgresLibrary(
-        database, mode="local-server", place="postgresql://127.0.0.1", clock=clock
-    )
+    return PostgresLibrary(database, mode="local-server", place="postgresql://127.0.0.1", clock=clock)
 
 
 def fresh_library(clock: Clock = read_clock) -> PostgresLibrary:

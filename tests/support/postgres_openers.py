@@ -14,9 +14,7 @@ def open_and_count(url: str, schema: str) -> None:
     async def run() -> int:
         opened = open_database(url, schema)
         try:
-            return await opened.read(
-                lambda cursor: len(cursor.execute("SELECT number FROM stores").fetchall())
-            )
+            return await opened.read(lambda cursor: len(cursor.execute("SELECT number FROM stores").fetchall()))
         finally:
             await opened.close()
 

@@ -47,13 +47,7 @@ PROGRAM = str(Path(__file__).with_name("postgres_supervisor.py"))
 PATIENCE = 60  # seconds; nothing takes that long unless it hangs
 USER = "postgres"
 ATTEMPTS = 5  # to find a port that nobody else takes meanwhile
-SETTINGS = (
-    "fsync=off",
-    "unix_socket_directories=",
-    "max_connections=200",
-    "lc_messages=C",
-    "timezone=UTC",
-)
+SETTINGS = ("fsync=off", "unix_socket_directories=", "max_connections=200", "lc_messages=C", "timezone=UTC")
 
 OF_PACKAGE = Path("pginstall18", "bin")
 WANTS_TLS = struct.pack("!ii", 8, 80877103)
@@ -68,12 +62,7 @@ def fresh_schema() -> str:
 class Server:
     """One database cluster in a folder of its own, and the processes that serve it."""
 
-    def __init__(
-        self,
-        *,
-        password: str = "",
-        settings: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, *, password: str = "", settings: Sequence[str] = ()) -> None:
         self.credentials = Credentials(USER, password)
         self._settings = [*SETTINGS, *settings]
         self._owner = _owner()
@@ -94,11 +83,7 @@ class Server:
 
     def database(self, schema: str = "", *, url: str = "", **options: Any) -> Database:
         """One more, with all tables unless a test wants others; closed with the server."""
-        chosen: dict[str, Any] = {
-            "layout": LAYOUT,
-            "credentials": self.credentials,
-            "time_limit": PATIENCE,
-        }
+        chosen: dict[str, Any] = {"layout": LAYOUT, "credentials": self.credentials, "time_limit": PATIENCE}
         database = Database(url or self.url, schema or fresh_schema(), **(chosen | options))
         self._databases.append(database)
         return database
@@ -112,8 +97,7 @@ class Server:
         """How many connections have a statement under way with that in it."""
         with self.connect() as connection:
             found = connection.execute(
-                "SELECT FROM pg_stat_activity WHERE state = 'active' AND query LIKE %s "
-                "AND pid <> pg_backend_pid()",
+                "SELECT FROM pg_stat_activity WHERE state = 'active' AND query LIKE %s AND pid <> pg_backend_pid()",
                 [f"%{sign}%"],
             )
             return found.rowcount
@@ -265,9 +249,7 @@ class Schemas:
 def _empty(schema: str) -> None:
     with shared().connect() as connection:
         rows = connection.execute(
-            "SELECT tablename FROM pg_tables WHERE schemaname = %s "
-            "AND tablename NOT IN ('meta', 'stores')",
-            [schema],
+            "SELECT tablename FROM pg_tables WHERE schemaname = %s AND tablename NOT IN ('meta', 'stores')", [schema]
         ).fetchall()
         if not rows:  # it was never used
             return
@@ -378,11 +360,7 @@ def _can_be_run(program: Path) -> bool:
         return True
     try:
         subprocess.run(
-            [program, "--version"],
-            check=True,
-            capture_output=True,
-            cwd=tempfile.gettempdir(),
-            **unprivileged(*owner),
+            [program, "--version"], check=True, capture_output=True, cwd=tempfile.gettempdir(), **unprivileged(*owner)
         )
     except (OSError, subprocess.SubprocessError):
         return False

@@ -43,9 +43,7 @@ class Tables:
         return open_cursor(self.connection)
 
     def another_store(self) -> int:
-        return self.value(
-            "INSERT INTO stores(name) SELECT 'store ' || count(*) FROM stores RETURNING number"
-        )
+        return self.value("INSERT INTO stores(name) SELECT 'store ' || count(*) FROM stores RETURNING number")
 
     def value(self, statement: str, *values: Any) -> Any:
         row = self.connection.execute(statement.encode(), values).fetchone()
@@ -63,9 +61,7 @@ class Tables:
         statement = f"INSERT INTO records({columns}) VALUES ({places})"
         with self.connection.cursor() as cursor:
             cursor.executemany(statement.encode(), rows)
-        self.connection.execute(
-            "UPDATE stores SET ages = ages + %s WHERE number = %s", (len(items), number)
-        )
+        self.connection.execute("UPDATE stores SET ages = ages + %s WHERE number = %s", (len(items), number))
 
     def remove(self, record_id: str) -> None:
         self.connection.execute(

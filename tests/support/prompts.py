@@ -66,8 +66,7 @@ PAST: tuple[tuple[str, int, tuple[Said, ...]], ...] = (
         14,
         (
             (
-                "The websocket reconnect test fails with asyncio.TimeoutError: handshake took "
-                "longer than 5 seconds",
+                "The websocket reconnect test fails with asyncio.TimeoutError: handshake took longer than 5 seconds",
                 "The cause was a proxy that buffered the upgrade response. The handshake passes "
                 "now that ReconnectPolicy waits with exponential backoff and jitter.",
             ),
@@ -84,8 +83,7 @@ PAST: tuple[tuple[str, int, tuple[Said, ...]], ...] = (
             ),
             (
                 "Which signature scheme do we check?",
-                "We verify the Stripe-Signature header with the endpoint secret and a tolerance "
-                "of five minutes.",
+                "We verify the Stripe-Signature header with the endpoint secret and a tolerance of five minutes.",
             ),
         ),
     ),
@@ -94,15 +92,13 @@ PAST: tuple[tuple[str, int, tuple[Said, ...]], ...] = (
         8,
         (
             (
-                "The alembic upgrade failed: psycopg2.errors.LockNotAvailable: canceling statement "
-                "due to lock timeout",
+                "The alembic upgrade failed: psycopg2.errors.LockNotAvailable: canceling statement due to lock timeout",
                 "The migration waited for a long transaction. The fix was to set lock_timeout to "
                 "two seconds and to retry, and to build the index concurrently.",
             ),
             (
                 "What about the orders table partitioning?",
-                "We agreed to partition the orders table by month with pg_partman, keeping "
-                "twelve months online.",
+                "We agreed to partition the orders table by month with pg_partman, keeping twelve months online.",
             ),
         ),
     ),
@@ -176,9 +172,7 @@ class Past:
     def keep(self, store: RecordStore, records: Iterable[Record]) -> None:
         run_without_loop(store.commit(batch(*records)))
 
-    def say(
-        self, title: str, days: int, said: Iterable[Said], where: str = HERE, session: str = ""
-    ) -> None:
+    def say(self, title: str, days: int, said: Iterable[Said], where: str = HERE, session: str = "") -> None:
         """A conversation, with the code in its turns."""
         self.keep(self.history, _conversation(title, self.now - days * DAY, said, where, session))
 
@@ -223,9 +217,7 @@ def shop(folder: Path) -> Past:
     return past
 
 
-def _conversation(
-    title: str, at: int, said: Iterable[Said], where: str, session: str
-) -> list[Record]:
+def _conversation(title: str, at: int, said: Iterable[Said], where: str, session: str) -> list[Record]:
     session = session or f"session of {title}"
     common: dict[str, Any] = {"created_at": at, "updated_at": at, "scope": where}
     owner = f"conv {title}"

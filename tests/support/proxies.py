@@ -109,9 +109,7 @@ class Proxy:
         """What goes on instead of a piece."""
         return data
 
-    async def _pass(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: Direction
-    ) -> None:
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: Direction) -> None:
         while data := await reader.read(65_536):
             if self.delay:
                 await asyncio.sleep(self.delay)

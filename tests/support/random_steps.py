@@ -122,8 +122,7 @@ WHERES = st.builds(
 MODELS = st.sampled_from(["one", "two"])
 KINDS = ("entity", "note")
 TURNS = [
-    {"text": text, "session": "s1", "position": position}
-    for position, text in enumerate(("parser", "Größe"), start=1)
+    {"text": text, "session": "s1", "position": position} for position, text in enumerate(("parser", "Größe"), start=1)
 ]
 FAMILY = [
     Draft("record", "record", Pick("any", 0), None, Pick("any", 0), {"name": "red"}),

@@ -52,14 +52,10 @@ class _ReadByRoom(ForwardingLibrary):
         return project, self._joined(writer, reader)
 
     async def open_user_store(self) -> Any:
-        return self._joined(
-            await self._library.open_user_store(), await self._room.open_user_store()
-        )
+        return self._joined(await self._library.open_user_store(), await self._room.open_user_store())
 
     async def open_history_store(self) -> Any:
-        return self._joined(
-            await self._library.open_history_store(), await self._room.open_history_store()
-        )
+        return self._joined(await self._library.open_history_store(), await self._room.open_history_store())
 
     @property
     def condition(self) -> Condition:

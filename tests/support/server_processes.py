@@ -16,15 +16,8 @@ from urllib.parse import urlsplit
 
 HANG = 60  # seconds; nothing takes that long unless it hangs
 MODERN = "2026-07-28"
-META = {
-    "io.modelcontextprotocol/protocolVersion": MODERN,
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
-INITIALIZE = {
-    "protocolVersion": "2025-11-25",
-    "capabilities": {},
-    "clientInfo": {"name": "test", "version": "1"},
-}
+META = {"io.modelcontextprotocol/protocolVersion": MODERN, "io.modelcontextprotocol/clientCapabilities": {}}
+INITIALIZE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 
 
 def command(*arguments: object) -> list[str]:
@@ -86,11 +79,7 @@ class HttpServer:
         place = urlsplit(self.url)
         assert place.hostname is not None
         connection = HTTPConnection(place.hostname, place.port, timeout=HANG)
-        sent = {
-            "Content-Type": "application/json",
-            "Accept": "application/json, text/event-stream",
-            **(headers or {}),
-        }
+        sent = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **(headers or {})}
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         try:
             connection.request(method, place.path, data, sent)

@@ -7,12 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import (
-    AbstractAsyncContextManager,
-    asynccontextmanager,
-    contextmanager,
-    suppress,
-)
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -91,12 +86,7 @@ def _write_key(path: Path) -> None:
 
 @asynccontextmanager
 async def asyncssh_server(
-    folder: Path | None,
-    keys: Keys,
-    *,
-    port: int = 0,
-    sftp: SftpFactory | None = None,
-    has_sftp: bool = True,
+    folder: Path | None, keys: Keys, *, port: int = 0, sftp: SftpFactory | None = None, has_sftp: bool = True
 ) -> AsyncIterator[SshServer]:
     """Shows `folder` as `/` and nothing else, or the whole disk."""
 
@@ -253,9 +243,7 @@ class BadLine:
         finally:
             back.transport.abort()
 
-    async def _pass_on(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: Way
-    ) -> None:
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: Way) -> None:
         while data := await reader.read(1 << 16):
             if self._counts and way == self._way:
                 if len(data) >= self._counts[0]:
@@ -298,7 +286,7 @@ async def bad_line(to: int) -> AsyncIterator[BadLine]:
 
 # What is run on each; `tools/openssh` asks for the second.
 SERVERS: dict[str, Callable[[Path | None, Keys], AbstractAsyncContextManager[SshServer]]] = {
-    "asyncssh": asyncssh_server,
+    "asyncssh": asyncssh_server
 }
 if SSHD:
     SERVERS["openssh"] = openssh_server
@@ -324,17 +312,13 @@ async def _stores(server: SshServer) -> AsyncIterator[Stores]:
 
     async def at(folder: Path, terms: LockTerms) -> FileStore:
         opened.append(SshConnections(server.options, terms=terms))
-        return await opened[-1].open_folder(
-            server.user, LOOPBACK, server.port, server.served(folder)
-        )
+        return await opened[-1].open_folder(server.user, LOOPBACK, server.port, server.served(folder))
 
     def way_to(folder: Path) -> dict[str, Any]:
         options = server.options
         return {
             "login": [server.user, LOOPBACK, server.port, server.served(folder)],
-            "options": {
-                name: str(getattr(options, name)) for name in ("key", "known_hosts", "config")
-            },
+            "options": {name: str(getattr(options, name)) for name in ("key", "known_hosts", "config")},
         }
 
     try:

@@ -198,9 +198,7 @@ class _FarStore(RecordStore):
 class Standing:
     """A database in memory at the end of a line, and a folder for what stands in for it."""
 
-    def __init__(
-        self, folder: Path, database: MemoryLibrary | None = None, clock: Clock | None = None
-    ) -> None:
+    def __init__(self, folder: Path, database: MemoryLibrary | None = None, clock: Clock | None = None) -> None:
         ticks = count(DAY_ONE, MILLISECOND)
         self.clock: Clock = clock or (lambda: next(ticks))
         self.database = database or MemoryLibrary(self.clock)
@@ -291,9 +289,7 @@ def _on_surreal(url: str, namespace: str) -> Library:
     from everkept.engines.surreal.library import SurrealLibrary
     from surreal_server import PASSWORD, USER
 
-    connection = SocketConnection(
-        url, namespace, Credentials(USER, PASSWORD), time_limit=3.0, connect_limit=3.0
-    )
+    connection = SocketConnection(url, namespace, Credentials(USER, PASSWORD), time_limit=3.0, connect_limit=3.0)
     return SurrealLibrary(connection, database="default", mode="local-server", place=url)
 
 

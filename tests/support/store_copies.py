@@ -44,9 +44,7 @@ async def copy_all(source: RecordStore, target: RecordStore, page: int = ALL) ->
         await target.replicate(StorePage(accesses=accesses, vectors=await vectors_of(source, some)))
 
 
-async def vectors_of(
-    source: RecordStore, records: Sequence[Record]
-) -> dict[str, list[RecordVector]]:
+async def vectors_of(source: RecordStore, records: Sequence[Record]) -> dict[str, list[RecordVector]]:
     versions = {record.id: record.version for record in records}
     return {
         model: [RecordVector(i, versions[i], vector) for i, vector in found.items()]

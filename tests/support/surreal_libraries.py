@@ -14,12 +14,8 @@ from surreal_server import fresh_namespace, shared
 DATABASE = "default"
 
 
-def library_over(
-    connection: Connection, *, clock: Clock = read_clock, database: str = DATABASE
-) -> SurrealLibrary:
-    return SurrealLibrary(
-        connection, database=database, mode="local-server", place="ws://127.0.0.1", clock=clock
-    )
+def library_over(connection: Connection, *, clock: Clock = read_clock, database: str = DATABASE) -> SurrealLibrary:
+    return SurrealLibrary(connection, database=database, mode="local-server", place="ws://127.0.0.1", clock=clock)
 
 
 class Shelf:

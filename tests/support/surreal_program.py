@@ -27,15 +27,11 @@ Engine = Any  # an AsyncEmbeddedDB of either version
 class StandIn:
     """Lets in who knows the password, and hands everything else to the engine."""
 
-    def __init__(
-        self, engine: Engine, user: str, password: str, namespace: str, *, orderly: bool = False
-    ) -> None:
+    def __init__(self, engine: Engine, user: str, password: str, namespace: str, *, orderly: bool = False) -> None:
         self._engine = engine
         # Both engines in memory, and the older one in files, lose one of two changes of a record
         # that overlap now and then, and say nothing. One text at a time they lose none.
-        self._order: AbstractAsyncContextManager[object] = (
-            asyncio.Lock() if orderly else nullcontext()
-        )
+        self._order: AbstractAsyncContextManager[object] = asyncio.Lock() if orderly else nullcontext()
         self._login = {"user": user, "pass": password} | ({"ns": namespace} if namespace else {})
 
     async def serve(self, socket: ServerConnection) -> None:
@@ -88,9 +84,7 @@ def _failure(request_id: str, code: int, message: str) -> bytes:
 async def _run(options: argparse.Namespace) -> None:
     engine = import_module(ENGINES[options.core]).AsyncEmbeddedDB(options.store)
     await engine.connect()
-    stand_in = StandIn(
-        engine, options.user, options.password, options.namespace, orderly=options.orderly
-    )
+    stand_in = StandIn(engine, options.user, options.password, options.namespace, orderly=options.orderly)
     context = None
     if options.certificate:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

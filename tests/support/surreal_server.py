@@ -86,11 +86,7 @@ class Server:
         return self.at(self.url, namespace, **options)
 
     def at(self, url: str, namespace: str, **options: Any) -> SocketConnection:
-        chosen: dict[str, Any] = {
-            "time_limit": PATIENCE,
-            "connect_limit": PATIENCE,
-            "ca": self._certificate,
-        }
+        chosen: dict[str, Any] = {"time_limit": PATIENCE, "connect_limit": PATIENCE, "ca": self._certificate}
         connection = SocketConnection(url, namespace, self.credentials, **(chosen | options))
         self._connections.append(connection)
         return connection
@@ -149,9 +145,7 @@ class Server:
 
 
 @asynccontextmanager
-async def served(
-    core: int, folder: Path | None = None, **options: Any
-) -> AsyncGenerator[Server, None]:
+async def served(core: int, folder: Path | None = None, **options: Any) -> AsyncGenerator[Server, None]:
     """A server of its own, gone when the block ends."""
     server = Server(core, folder, **options)
     await asyncio.to_thread(server.start)

@@ -6,16 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from everkept.core.transcripts import (
-    Event,
-    ExclusionEvent,
-    Mark,
-    Portion,
-    RewindEvent,
-    TitleEvent,
-    Transcript,
-    Turn,
-)
+from everkept.core.transcripts import Event, ExclusionEvent, Mark, Portion, RewindEvent, TitleEvent, Transcript, Turn
 
 SAMPLES = Path(__file__).parents[1] / "transcripts" / "samples"
 

@@ -30,9 +30,7 @@ class Told:
     )
     state: object = 0
 
-    async def find(
-        self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int
-    ) -> SearchFindings:
+    async def find(self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int) -> SearchFindings:
         self.asked.append((query, tuple(ways), limit))
         if self.is_late:
             await asyncio.Event().wait()
@@ -73,9 +71,5 @@ class Everything:
         if self.indexing.embedder is not None:
             await embed(await self.store(), self.indexing.embedder)
         return await self.unified(*families, time_limit=time_limit).search(
-            ToolCall(Session(), "unified_memory_search"),
-            query,
-            limit=limit,
-            merge=merge,
-            include_graph=include_graph,
+            ToolCall(Session(), "unified_memory_search"), query, limit=limit, merge=merge, include_graph=include_graph
         )

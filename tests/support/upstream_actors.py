@@ -14,17 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
-from upstream_tools import (
-    INVALID_PARAMS,
-    JSON,
-    LIFETIME,
-    POLL,
-    Actor,
-    Call,
-    Cancelled,
-    RpcError,
-    said,
-)
+from upstream_tools import INVALID_PARAMS, JSON, LIFETIME, POLL, Actor, Call, Cancelled, RpcError, said
 
 META = "io.modelcontextprotocol/"
 VERSION = "2026-07-28"

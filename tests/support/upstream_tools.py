@@ -45,9 +45,7 @@ class Call:
 class Actor:
     """What the server does, whatever it is reached by. Tools may take long: call from a thread."""
 
-    def __init__(
-        self, name: str = "actor", tools: Path | None = None, page_size: int | None = None
-    ) -> None:
+    def __init__(self, name: str = "actor", tools: Path | None = None, page_size: int | None = None) -> None:
         self.name = name
         self._file = tools
         self._page_size = page_size
@@ -200,9 +198,7 @@ def _spawn(_: Call) -> JSON:
         "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
         f"sys.stderr.write('ready\\n'); sys.stderr.flush(); time.sleep({LIFETIME})"
     )
-    child = subprocess.Popen(
-        [sys.executable, "-c", code], stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
-    )
+    child = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
     assert child.stderr is not None
     child.stderr.readline()
     return said({"pid": child.pid})

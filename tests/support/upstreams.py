@@ -163,9 +163,7 @@ async def memory_scene(folder: Path) -> AsyncIterator[Scene]:
             return await asyncio.to_thread(server.call, call)
         except RpcError as error:
             body = error.body
-            raise UpstreamError(
-                body["message"], upstream="notes", upstream_code=body["code"]
-            ) from error
+            raise UpstreamError(body["message"], upstream="notes", upstream_code=body["code"]) from error
         except asyncio.CancelledError:
             call.cancelled.set()
             raise

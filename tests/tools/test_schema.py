@@ -64,13 +64,7 @@ def test_a_schema_says_what_is_needed_and_what_is_assumed() -> None:
                     "required": ["from"],
                 },
             },
-            "limit": {
-                "type": "integer",
-                "description": "At most.",
-                "minimum": 1,
-                "maximum": 5,
-                "default": 3,
-            },
+            "limit": {"type": "integer", "description": "At most.", "minimum": 1, "maximum": 5, "default": 3},
             "loud": {"type": "boolean", "default": False},
         },
         "required": ["parts"],
@@ -108,9 +102,7 @@ def test_values_come_out_typed_and_with_their_defaults() -> None:
         ({"parts": [], "loud": 1}, "loud", ["true or false", "1"]),
     ],
 )
-def test_a_wrong_value_is_named_with_its_place(
-    arguments: dict[str, Any], argument: str, words: list[str]
-) -> None:
+def test_a_wrong_value_is_named_with_its_place(arguments: dict[str, Any], argument: str, words: list[str]) -> None:
     with pytest.raises(InvalidInput) as caught:
         parse_object(PARTS, arguments)
     assert caught.value.facts["argument"] == argument
@@ -125,9 +117,7 @@ def test_a_wrong_value_is_named_with_its_place(
         ({"parts": [], "zzz": 3}, "parts, limit, loud"),
     ],
 )
-def test_an_unknown_argument_is_refused_with_the_nearest_known_name(
-    arguments: dict[str, Any], suggestion: str
-) -> None:
+def test_an_unknown_argument_is_refused_with_the_nearest_known_name(arguments: dict[str, Any], suggestion: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         parse_object(PARTS, arguments)
     assert suggestion in str(caught.value)
@@ -184,11 +174,7 @@ class Change(Value):
 
 
 CHANGES = (
-    build_parameter(
-        "colours",
-        Annotated[list[Literal["red", "blue"]], Field("Which.", one_or_more=True)] | None,
-        None,
-    ),
+    build_parameter("colours", Annotated[list[Literal["red", "blue"]], Field("Which.", one_or_more=True)] | None, None),
     build_parameter("tags", Annotated[Change | list[Word], Field("New ones.")] | None, None),
     build_parameter("since", Annotated[int, Field("Not before.", moment=True)] | None, None),
     build_parameter("share", Annotated[float, Field(ge=0, le=0.5)], 0.1),
@@ -256,9 +242,7 @@ def test_a_moment_is_text_outside_and_microseconds_inside(text: str, moment: int
         ({"extra": {"a": float("nan")}}, "extra.a", ["finite"]),
     ],
 )
-def test_a_wrong_form_is_named_with_its_place(
-    arguments: dict[str, Any], argument: str, words: list[str]
-) -> None:
+def test_a_wrong_form_is_named_with_its_place(arguments: dict[str, Any], argument: str, words: list[str]) -> None:
     with pytest.raises(InvalidInput) as caught:
         parse_object(CHANGES, arguments)
     assert caught.value.facts["argument"] == argument
@@ -280,11 +264,7 @@ def test_a_whole_number_past_what_json_can_carry_is_refused(number: int) -> None
         parse_object((build_parameter("n", int),), {"n": number})
 
 
-@given(
-    st.dictionaries(
-        st.sampled_from(["colours", "tags", "since", "share", "extra"]), json_values, max_size=5
-    )
-)
+@given(st.dictionaries(st.sampled_from(["colours", "tags", "since", "share", "extra"]), json_values, max_size=5))
 def test_any_json_is_taken_or_refused_in_every_form(arguments: dict[str, Any]) -> None:
     with suppress(InvalidInput):
         parse_object(CHANGES, arguments)

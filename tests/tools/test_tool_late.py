@@ -42,10 +42,7 @@ def test_a_listing_has_all_in_their_order() -> None:
     toolset = Makers().toolset
     assert [tool.name for tool in toolset] == ["a1", "a3", "b1"]
     assert len(toolset) == 3
-    assert [tool.name for tool in select_tools(toolset, lambda tool: tool.name != "a1")] == [
-        "a3",
-        "b1",
-    ]
+    assert [tool.name for tool in select_tools(toolset, lambda tool: tool.name != "a1")] == ["a3", "b1"]
 
 
 def test_a_name_that_no_family_is_known_for_is_found_too() -> None:

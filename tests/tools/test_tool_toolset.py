@@ -2,15 +2,7 @@ import pytest
 
 from everkept.core.sessions import ToolCall
 from everkept.errors import Conflict, NotFound
-from everkept.tools.tool import (
-    Effect,
-    Tool,
-    ToolResult,
-    Toolset,
-    combine,
-    rename_tools,
-    select_tools,
-)
+from everkept.tools.tool import Effect, Tool, ToolResult, Toolset, combine, rename_tools, select_tools
 from everkept.values import replace
 
 

@@ -163,17 +163,13 @@ def test_what_no_person_said_is_no_turn(content: Any, tmp_path: Path) -> None:
         ("<div>Why is this centred?</div>", "<div>Why is this centred?</div>"),
     ],
 )
-def test_a_persons_words_are_taken_out_of_their_wrappers(
-    content: Any, words: str, tmp_path: Path
-) -> None:
+def test_a_persons_words_are_taken_out_of_their_wrappers(content: Any, words: str, tmp_path: Path) -> None:
     assert spoken(taken(tmp_path, asks(1, content))) == [(USER, words)]
 
 
 def test_what_a_person_says_to_a_running_assistant_is_kept(tmp_path: Path) -> None:
     queued = {"type": "queued_command", "commandMode": "prompt", "prompt": "Also the docs"}
-    refused = (
-        "The user doesn't want to proceed. To tell you how to proceed, the user said:\nNo: UTC"
-    )
+    refused = "The user doesn't want to proceed. To tell you how to proceed, the user said:\nNo: UTC"
     kept = taken(
         tmp_path,
         answers(1, "Editing.", uses("Edit", file_path="/a", old_string="a", new_string="b")),

@@ -131,9 +131,7 @@ def test_a_patch_is_files_and_what_was_written_into_them(called: Any, tmp_path: 
     assert turn.files == ("src/cart.py", "src/shop.py", "src/store.py", "src/gone.py")
     assert turn.snippets == (
         Snippet("LIMIT = 5", "src/cart.py"),
-        Snippet(
-            "def total():\n    return 2", "src/store.py", replaced="def total():\n    return 1"
-        ),
+        Snippet("def total():\n    return 2", "src/store.py", replaced="def total():\n    return 1"),
     )
 
 
@@ -147,10 +145,7 @@ FAILED = json.dumps({"output": "boom", "metadata": {"exit_code": 2, "duration_se
         (json.loads(FAILED), "boom"),
         ({"content": "no such file", "success": False}, "no such file"),
         ("Exit code: 1\nWall time: 0.1 seconds\nOutput:\nboom", "Exit code: 1\nboom"),
-        (
-            "Chunk ID: 1\nProcess exited with code 3\nOutput:\nboom",
-            "Process exited with code 3\nboom",
-        ),
+        ("Chunk ID: 1\nProcess exited with code 3\nOutput:\nboom", "Process exited with code 3\nboom"),
         ("x" * 500 + "\nExit code: 1", None),
         (json.dumps({"output": "fine", "metadata": {"exit_code": 0}}), None),
         ("Exit code: 0\nOutput:\nfine", None),

@@ -75,15 +75,7 @@ def test_a_spelled_time_without_a_zone_is_that_of_the_machine(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "tag",
-    [
-        "Monday morning",
-        "Xyz 2, 2026",
-        "Feb 31, 2026",
-        "Mar 2, 2026, 25:00",
-        "",
-        "Mar 2, 2026 (UTC+99)",
-    ],
+    "tag", ["Monday morning", "Xyz 2, 2026", "Feb 31, 2026", "Mar 2, 2026, 25:00", "", "Mar 2, 2026 (UTC+99)"]
 )
 def test_a_tag_that_is_no_time_gives_none(tag: str, tmp_path: Path) -> None:
     [turn] = read(tmp_path, user(f"<timestamp>{tag}</timestamp> Why?")).turns.values()
@@ -157,9 +149,7 @@ def test_equal_turns_are_told_apart_and_copies_are_not(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("changed", [0, 2, 3])
-def test_what_is_written_anew_takes_the_place_of_what_was_there(
-    changed: int, tmp_path: Path
-) -> None:
+def test_what_is_written_anew_takes_the_place_of_what_was_there(changed: int, tmp_path: Path) -> None:
     records = [user("one"), assistant(text("yes")), user("two"), assistant(text("no"))]
     path = written(tmp_path / f"{SESSION}.jsonl", records)
     replay = replayed(lines(path))

@@ -17,9 +17,7 @@ from processes import acting
 
 def seen(folder: Path) -> dict[str, tuple[bytes, int]]:
     """All that can be told of the files in a folder."""
-    return {
-        path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in sorted(folder.iterdir())
-    }
+    return {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in sorted(folder.iterdir())}
 
 
 def made(path: Path, *, ahead: bool = False, **rows: object) -> CursorDatabase:
@@ -88,9 +86,7 @@ def test_a_database_that_would_have_to_be_mended_is_left_alone(tmp_path: Path) -
 
 
 def test_a_value_that_is_too_large_is_not_read(tmp_path: Path) -> None:
-    database = made(
-        tmp_path / "state.vscdb", a=b"x" * MAX_VALUE_BYTES, b=b"x" * (MAX_VALUE_BYTES + 1)
-    )
+    database = made(tmp_path / "state.vscdb", a=b"x" * MAX_VALUE_BYTES, b=b"x" * (MAX_VALUE_BYTES + 1))
     fits, too_large = database.read_values(["a", "b"])
     assert isinstance(fits, bytes)
     assert isinstance(too_large, OversizedValue)
@@ -128,9 +124,7 @@ def test_a_change_while_it_is_read_as_fixed_is_told(tmp_path: Path) -> None:
 
 @settings(deadline=None, max_examples=examples(60))
 @given(st.integers(min_value=0), st.binary(min_size=1, max_size=40))
-def test_damage_is_unavailable_or_not_seen(
-    tmp_path_factory: pytest.TempPathFactory, place: int, damage: bytes
-) -> None:
+def test_damage_is_unavailable_or_not_seen(tmp_path_factory: pytest.TempPathFactory, place: int, damage: bytes) -> None:
     folder = tmp_path_factory.mktemp("damage")
     database = made(folder / "state.vscdb", a="1" * 9_000, b="2")
     raw = bytearray((folder / "state.vscdb").read_bytes())

@@ -59,9 +59,7 @@ def test_a_conversation_in_which_nothing_was_said_is_none(tmp_path: Path) -> Non
 def test_turns_hold_what_the_database_knows(tmp_path: Path) -> None:
     replay = read(
         tmp_path,
-        asked(
-            "Fix it", createdAt="2026-03-02T11:00:01.000Z", workspaceUris=["file:///home/ada/a%20b"]
-        ),
+        asked("Fix it", createdAt="2026-03-02T11:00:01.000Z", workspaceUris=["file:///home/ada/a%20b"]),
         answered("I look.", createdAt=1_772_449_202_000, modelInfo={"modelName": "model-z"}),
         used("read_file", '{"targetFile": "cart.py"}', status="completed"),
         answered(thinking={"text": "Hm."}),
@@ -146,12 +144,9 @@ def test_what_cannot_be_read_is_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "reason"),
-    [("no JSON", "value that is no JSON"), (b" " * (MAX_VALUE_BYTES + 1), "value over 8 MiB")],
+    ("value", "reason"), [("no JSON", "value that is no JSON"), (b" " * (MAX_VALUE_BYTES + 1), "value over 8 MiB")]
 )
-def test_a_conversation_that_cannot_be_read_is_counted(
-    value: object, reason: str, tmp_path: Path
-) -> None:
+def test_a_conversation_that_cannot_be_read_is_counted(value: object, reason: str, tmp_path: Path) -> None:
     [transcript] = stored(tmp_path, {"composerData:c1": value})
     assert replayed(transcript).skipped == {reason: 1}
 
@@ -212,10 +207,7 @@ def test_a_conversation_is_followed_while_the_editor_writes(tmp_path: Path) -> N
             assert replay.read(transcript).texts == [f"message {n}" for n in range(count)]
 
 
-BUBBLES = st.lists(
-    st.sampled_from([asked("Q"), answered("A"), answered(), used("ls", '{"path": "a"}')]),
-    max_size=8,
-)
+BUBBLES = st.lists(st.sampled_from([asked("Q"), answered("A"), answered(), used("ls", '{"path": "a"}')]), max_size=8)
 
 
 @settings(deadline=None, max_examples=examples(60))
@@ -259,9 +251,7 @@ def test_turns_say_that_they_are_out_of_the_database(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 1, 2, 3, 4])
-def test_what_was_edited_or_answered_anew_takes_the_place_of_what_was_there(
-    kept: int, tmp_path: Path
-) -> None:
+def test_what_was_edited_or_answered_anew_takes_the_place_of_what_was_there(kept: int, tmp_path: Path) -> None:
     said = [asked("one"), answered("yes"), asked("two"), answered("no")]
     rows = conversation("c1", *said)
     [transcript] = stored(tmp_path, rows)

@@ -59,12 +59,7 @@ def test_all_programs_are_looked_for_oldest_first(tmp_path: Path) -> None:
     paths = placed(tmp_path, *order)
     found = machine(tmp_path).find_transcripts()
     assert [transcript.name for transcript in found] == [str(path) for path in paths]
-    assert [transcript.source for transcript in found] == [
-        "cursor",
-        "claude-code",
-        "gemini",
-        "codex",
-    ]
+    assert [transcript.source for transcript in found] == ["cursor", "claude-code", "gemini", "codex"]
     assert all(replayed(transcript).turns for transcript in found)
 
 
@@ -131,9 +126,7 @@ def test_the_editors_conversations_are_found_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("created", [1_500_000_000_000, 1_800_000_000_000])
-def test_of_a_conversation_that_the_editor_has_twice_the_database_comes_first(
-    created: int, tmp_path: Path
-) -> None:
+def test_of_a_conversation_that_the_editor_has_twice_the_database_comes_first(created: int, tmp_path: Path) -> None:
     [file] = placed(tmp_path, CURSOR)
     connection = opened(folders(tmp_path).cursor_user / "globalStorage" / "state.vscdb")
     put(connection, conversation(SESSION, {"type": 1, "text": "Hello"}, createdAt=created))
@@ -261,9 +254,7 @@ def test_a_file_of_which_nothing_is_known_needs_its_source(tmp_path: Path) -> No
 
 def test_a_file_of_another_source_than_those_given_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput):
-        machine(tmp_path).find_transcripts(
-            ["codex", "gemini"], [SAMPLES / "claude_code_session.jsonl"]
-        )
+        machine(tmp_path).find_transcripts(["codex", "gemini"], [SAMPLES / "claude_code_session.jsonl"])
 
 
 def test_a_source_that_there_is_not_is_refused_with_those_that_there_are(tmp_path: Path) -> None:
@@ -280,9 +271,7 @@ def test_plain_lines_must_be_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["missing.jsonl", "nul\0.jsonl", "~nobody-of-this-name/x"])
 def test_a_file_that_is_not_there_is_not_found(name: str, tmp_path: Path) -> None:
     with pytest.raises(NotFound):
-        machine(tmp_path).find_transcripts(
-            ["jsonl"], [tmp_path / name if name[0] != "~" else Path(name)]
-        )
+        machine(tmp_path).find_transcripts(["jsonl"], [tmp_path / name if name[0] != "~" else Path(name)])
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:

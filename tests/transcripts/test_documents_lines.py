@@ -223,9 +223,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("other", ["shorter", "another beginning", "another end"])
-def test_a_file_that_is_not_the_same_any_more_is_read_from_its_start(
-    other: str, tmp_path: Path
-) -> None:
+def test_a_file_that_is_not_the_same_any_more_is_read_from_its_start(other: str, tmp_path: Path) -> None:
     path = made(tmp_path, jsonl(*(said(str(n), "before") for n in range(99)), said("-", "before")))
     mark = read(path, Talk).mark
     data = path.read_bytes()
@@ -241,9 +239,7 @@ def test_a_file_that_is_not_the_same_any_more_is_read_from_its_start(
 def test_a_reading_says_that_it_began_anew_and_that_it_ended(tmp_path: Path) -> None:
     path = made(tmp_path, jsonl(*(said(str(n)) for n in range(200))))
     first = list(transcript(path).read_portions(None))
-    assert [(part.is_anew, part.is_last) for part in first] == [(False, False)] * 3 + [
-        (False, True)
-    ]
+    assert [(part.is_anew, part.is_last) for part in first] == [(False, False)] * 3 + [(False, True)]
     again = list(transcript(path).read_portions(first[1].mark))
     assert [(part.is_anew, part.is_last) for part in again] == [(False, False), (False, True)]
     path.write_bytes(jsonl(*(said(f"new {n}") for n in range(70))))
@@ -297,14 +293,10 @@ def test_a_marker_in_a_broken_line_is_of_the_conversation_around_it(tmp_path: Pa
 @given(
     mark=st.dictionaries(
         st.sampled_from(["version", "offset", "line", "tail_size", "head", "state", "reported"]),
-        st.one_of(
-            st.just(1), st.integers(), st.none(), st.text(), st.just(True), st.just({"a": "b"})
-        ),
+        st.one_of(st.just(1), st.integers(), st.none(), st.text(), st.just(True), st.just({"a": "b"})),
     )
 )
-def test_a_mark_that_makes_no_sense_is_none(
-    mark: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_a_mark_that_makes_no_sense_is_none(mark: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> None:
     path = made(tmp_path_factory.mktemp("talk"), jsonl(said("a"), said("b")))
     assert len(read(path, Talk, mark).turns) == 2
 

@@ -30,21 +30,13 @@ def test_a_line_is_a_turn_with_all_that_it_says(tmp_path: Path) -> None:
     [turn] = read(tmp_path, said(**extras)).turns.values()
     assert (turn.session, turn.author, turn.text) == ("s1", "Ada", "Hello")
     assert turn.at == parse_time("2026-03-02T11:00:00Z")
-    assert (turn.project, turn.branch, turn.files, turn.tools) == (
-        "/shop",
-        "main",
-        ("a.py",),
-        ("Read",),
-    )
+    assert (turn.project, turn.branch, turn.files, turn.tools) == ("/shop", "main", ("a.py",), ("Read",))
 
 
 @pytest.mark.parametrize(
-    ("author", "kept"),
-    [("User", "user"), ("human", "user"), ("Assistant", "assistant"), ("Grace", "Grace")],
+    ("author", "kept"), [("User", "user"), ("human", "user"), ("Assistant", "assistant"), ("Grace", "Grace")]
 )
-def test_the_two_sides_have_one_spelling_and_names_stay(
-    author: str, kept: str, tmp_path: Path
-) -> None:
+def test_the_two_sides_have_one_spelling_and_names_stay(author: str, kept: str, tmp_path: Path) -> None:
     [turn] = read(tmp_path, said(author=author)).turns.values()
     assert turn.author == kept
 
@@ -59,9 +51,7 @@ def test_the_two_sides_have_one_spelling_and_names_stay(
         ("1772449200", "2026-03-02T11:00:00Z"),
     ],
 )
-def test_times_are_iso_or_counted_since_1970(
-    written_time: object, iso: str, tmp_path: Path
-) -> None:
+def test_times_are_iso_or_counted_since_1970(written_time: object, iso: str, tmp_path: Path) -> None:
     [turn] = read(tmp_path, said(timestamp=written_time)).turns.values()
     assert turn.at == parse_time(iso)
 
@@ -72,9 +62,7 @@ def test_a_time_without_a_zone_is_that_of_the_machine(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("timestamp", ["soon", {}, True, "9" * 400])
-def test_a_time_that_is_none_is_counted_and_the_turn_stays(
-    timestamp: object, tmp_path: Path
-) -> None:
+def test_a_time_that_is_none_is_counted_and_the_turn_stays(timestamp: object, tmp_path: Path) -> None:
     replay = read(tmp_path, said(timestamp=timestamp))
     assert [turn.at for turn in replay.turns.values()] == [None]
     assert replay.skipped == {"timestamp that is no time": 1}
@@ -82,9 +70,7 @@ def test_a_time_that_is_none_is_counted_and_the_turn_stays(
 
 @pytest.mark.parametrize("field", ["session", "author", "text"])
 @pytest.mark.parametrize("value", [None, "", " ", 4.5, [], {}])
-def test_a_line_that_lacks_something_is_skipped_with_its_reason(
-    field: str, value: object, tmp_path: Path
-) -> None:
+def test_a_line_that_lacks_something_is_skipped_with_its_reason(field: str, value: object, tmp_path: Path) -> None:
     replay = read(tmp_path, said(**{field: value}), said())
     assert len(replay.turns) == 1
     assert replay.skipped == {f"line without {field}": 1}
@@ -102,9 +88,7 @@ def test_lines_without_a_time_stay_apart_in_any_number_of_conversations(tmp_path
 
 
 @pytest.mark.parametrize("timestamp", ["2026-03-02T11:00:00Z", None])
-def test_a_file_that_is_written_anew_has_its_own_turns_alone(
-    timestamp: str | None, tmp_path: Path
-) -> None:
+def test_a_file_that_is_written_anew_has_its_own_turns_alone(timestamp: str | None, tmp_path: Path) -> None:
     path = tmp_path / "talk.jsonl"
     lines = [said(text=f"line {n}", timestamp=timestamp) for n in range(5)]
     replay = replayed(transcript(written(path, lines)))

@@ -29,11 +29,7 @@ def test_a_document_is_read_as_a_whole(tmp_path: Path) -> None:
     assert (transcript.source, transcript.name) == ("gemini", str(tmp_path / "a"))
     assert transcript.size == len("one 2 three")
     replay = replayed(transcript)
-    assert (replay.texts, replay.titles, replay.skipped) == (
-        ["one", "three"],
-        {"s": "a"},
-        {"number": 1},
-    )
+    assert (replay.texts, replay.titles, replay.skipped) == (["one", "three"], {"s": "a"}, {"number": 1})
 
 
 def test_reading_it_again_gives_nothing_new(tmp_path: Path) -> None:

@@ -22,9 +22,7 @@ def listed(home: Path, content: object) -> GeminiProjects:
 
 
 @pytest.mark.parametrize("projects", [{FOLDER: "shop"}, {"shop": FOLDER}])
-def test_a_short_name_stands_for_the_folder_that_the_list_has(
-    projects: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_short_name_stands_for_the_folder_that_the_list_has(projects: dict[str, str], tmp_path: Path) -> None:
     found = listed(tmp_path, {"projects": projects})
     assert found.find_folder(session(tmp_path, "shop"), "") == FOLDER
     assert found.find_folder(session(tmp_path, "other"), "") is None
@@ -51,16 +49,12 @@ def test_the_folder_of_a_projects_sessions_may_name_it_itself(tmp_path: Path) ->
     place.parent.mkdir(parents=True)
     (place.parent.parent / ".project_root").write_text(FOLDER + "\n", encoding="utf-8")
     assert GeminiProjects(tmp_path).find_folder(place, "") == FOLDER
-    assert (
-        GeminiProjects(tmp_path).find_folder(place.parent / "parent" / "agent.jsonl", "") == FOLDER
-    )
+    assert GeminiProjects(tmp_path).find_folder(place.parent / "parent" / "agent.jsonl", "") == FOLDER
 
 
 @settings(deadline=None)
 @given(st.binary(max_size=20) | st.just(b'{"projects": [1]}') | st.just(b'{"projects": {"a": 1}}'))
-def test_a_list_that_is_none_is_no_error(
-    tmp_path_factory: pytest.TempPathFactory, content: bytes
-) -> None:
+def test_a_list_that_is_none_is_no_error(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     home = tmp_path_factory.mktemp("gemini")
     (home / "projects.json").write_bytes(content)
     assert GeminiProjects(home).find_folder(session(home, "shop"), HASH) is None

@@ -81,9 +81,7 @@ def test_uses_of_tools_belong_to_the_text_before_them(tmp_path: Path) -> None:
         user("u1", "Fix it"),
         gemini("a1", "", call("read_file", absolute_path="/shop/cart.py")),
         gemini("a2", "I change the total."),
-        gemini(
-            "a3", "", call("replace", file_path="/shop/cart.py", old_string="a", new_string="b")
-        ),
+        gemini("a3", "", call("replace", file_path="/shop/cart.py", old_string="a", new_string="b")),
         gemini("a4", "Done."),
     )
     assert replay.texts == ["Fix it", "I change the total.", "Done."]
@@ -123,11 +121,7 @@ def test_a_message_that_comes_again_takes_the_place_of_the_first(tmp_path: Path)
 
 def test_part_of_an_earlier_answer_that_changes_is_counted(tmp_path: Path) -> None:
     replay = read(
-        tmp_path,
-        gemini("a1", "So."),
-        gemini("a2", "", call("read_file")),
-        user("u2", "Thanks"),
-        gemini("a2", "Masked"),
+        tmp_path, gemini("a1", "So."), gemini("a2", "", call("read_file")), user("u2", "Thanks"), gemini("a2", "Masked")
     )
     assert replay.texts == ["So.", "Thanks"]
     assert replay.skipped == {"change of an earlier answer": 1}
@@ -186,13 +180,7 @@ def test_what_the_program_leaves_out_to_shorten_a_conversation_stays(tmp_path: P
         {"$set": {"messages": [summary, user("u2", "Three"), kept]}},
         user("u3", "Five"),
     )
-    assert [text for text in replay.texts if "state" not in text] == [
-        "One",
-        "Two",
-        "Three",
-        "Four",
-        "Five",
-    ]
+    assert [text for text in replay.texts if "state" not in text] == ["One", "Two", "Three", "Four", "Five"]
     [told] = [turn for turn in replay.turns.values() if turn.is_summary]
     assert told.key.endswith(":n1")
 
@@ -240,9 +228,7 @@ def test_the_object_that_lost_messages_takes_them_back(tmp_path: Path) -> None:
 
 def test_the_folder_is_found_by_the_hash_of_a_known_one(tmp_path: Path) -> None:
     digest = hashlib.sha256(b"/home/ada/shop").hexdigest()
-    path = written(
-        tmp_path / "session-1.jsonl", [HEAD | {"projectHash": digest}, user("u1", "One")]
-    )
+    path = written(tmp_path / "session-1.jsonl", [HEAD | {"projectHash": digest}, user("u1", "One")])
     [turn] = replayed(lines(path, GeminiProjects(tmp_path, ["/home/ada/shop"]))).turns.values()
     assert turn.project == "/home/ada/shop"
     [turn] = replayed(lines(path)).turns.values()
@@ -271,9 +257,7 @@ SCRIPT = st.lists(
     st.one_of(
         st.builds(user, st.sampled_from(["u1", "u2", "u3"]), st.sampled_from(["One", "Two"])),
         st.builds(gemini, st.sampled_from(["a1", "a2", "a3"]), st.sampled_from(["So", "Thus", ""])),
-        st.builds(
-            gemini, st.sampled_from(["a1", "a4"]), st.just(""), st.just(call("ls", path="a"))
-        ),
+        st.builds(gemini, st.sampled_from(["a1", "a4"]), st.just(""), st.just(call("ls", path="a"))),
         st.builds(lambda own: {"$rewindTo": own}, st.sampled_from(["u1", "u2", "a1", "a2"])),
         st.just({"$set": {"summary": "Talk", "messages": [user("u9", "New"), gemini("a9", "Q")]}}),
     ),

@@ -5,12 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from everkept.transcripts.source_programs import (
-    ClientFolders,
-    find_source,
-    get_client_folders,
-    list_agents,
-)
+from everkept.transcripts.source_programs import ClientFolders, find_source, get_client_folders, list_agents
 
 SESSION = "11111111-2222-4333-8444-555555555555"
 
@@ -68,9 +63,7 @@ def test_what_is_no_path_is_nowhere(folders: ClientFolders) -> None:
     assert find_source(Path("a\0b"), folders) is None
 
 
-def test_agents_of_a_session_are_those_in_its_folder_and_those_that_name_it(
-    tmp_path: Path,
-) -> None:
+def test_agents_of_a_session_are_those_in_its_folder_and_those_that_name_it(tmp_path: Path) -> None:
     main = written(tmp_path / f"{SESSION}.jsonl")
     newer = written(tmp_path / SESSION / "subagents" / "agent-b.jsonl", at=2)
     older = written(tmp_path / SESSION / "subagents" / "agent-a.jsonl", at=3)

@@ -34,9 +34,7 @@ def test_variables_of_the_programs_move_their_folders() -> None:
     assert folders.gemini == Path("g", ".gemini")
 
 
-@pytest.mark.parametrize(
-    ("variable", "platform"), [("APPDATA", "win32"), ("XDG_CONFIG_HOME", "linux")]
-)
+@pytest.mark.parametrize(("variable", "platform"), [("APPDATA", "win32"), ("XDG_CONFIG_HOME", "linux")])
 def test_variables_of_the_platform_move_the_editors_folder(variable: str, platform: str) -> None:
     folders = get_client_folders({variable: "elsewhere"}, HOME, platform)
     assert folders.cursor_user == Path("elsewhere", "Cursor", "User")

@@ -8,14 +8,7 @@ from typing import Any
 import pytest
 
 from conversations import Written, assistant, tell, user
-from everkept.accounts.access_log import (
-    BEGUN_OUTCOME,
-    LISTENING_OUTCOME,
-    MAX_IDS,
-    AccessLog,
-    LoggedCall,
-    find_calls,
-)
+from everkept.accounts.access_log import BEGUN_OUTCOME, LISTENING_OUTCOME, MAX_IDS, AccessLog, LoggedCall, find_calls
 from everkept.app.app import App
 from everkept.core.commits import note_touched
 from everkept.core.sessions import Account, Session, act_as, format_private_name
@@ -49,13 +42,7 @@ class Place:
         async def unheard(_method: str, _params: JSON) -> None: ...
 
         answer = await self.dispatcher.handle(
-            connection,
-            1,
-            method,
-            params,
-            notify=unheard,
-            announce=unheard,
-            address="192.0.2.7",
+            connection, 1, method, params, notify=unheard, announce=unheard, address="192.0.2.7"
         )
         return answer.as_json()
 
@@ -154,9 +141,7 @@ async def test_what_the_owner_does_is_not_noted(place: Place) -> None:
 
 
 @pytest.mark.parametrize("account", [ANNA, Account("office", is_peer=True)])
-async def test_what_cannot_be_noted_is_not_done_and_not_told(
-    place: Place, account: Account
-) -> None:
+async def test_what_cannot_be_noted_is_not_done_and_not_told(place: Place, account: Account) -> None:
     place.spoil()
     answer = await place.tool(account, "list_projects")
     assert answer["isError"]
@@ -170,9 +155,7 @@ async def test_what_cannot_be_noted_is_not_done_and_not_told(
     assert caught.value.code == -32603
 
 
-async def test_a_change_that_is_done_is_answered_although_its_end_is_not_noted(
-    place: Place,
-) -> None:
+async def test_a_change_that_is_done_is_answered_although_its_end_is_not_noted(place: Place) -> None:
     async def change(request: Request) -> JSON:
         place.spoil()
         return {"structuredContent": {"id": "x"}, "isError": False}
@@ -284,14 +267,10 @@ async def test_whatever_gives_out_or_changes_a_record_is_found_by_its_id(place: 
     await anna.tool("open_nodes", tea, names=["Tea"])
     await anna.tool("read_graph", tea)
 
-    told = {
-        "type": "semantic",
-        "related_entities": [{"name": "Tea", "type": "drink", "relationship": "about"}],
-    }
+    told = {"type": "semantic", "related_entities": [{"name": "Tea", "type": "drink", "relationship": "about"}]}
     liked = await anna.tool("store_memory", content="Anna likes tea.", scope="user", **told)
     memories = [
-        await anna.tool("store_memory", content=f"Tea number {n} is hot", scope="session", **told)
-        for n in range(4)
+        await anna.tool("store_memory", content=f"Tea number {n} is hot", scope="session", **told) for n in range(4)
     ]
     first = memories[0]["memory_id"]
     await anna.tool("recall_memories", first, query="tea number 0")

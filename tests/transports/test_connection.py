@@ -37,9 +37,7 @@ async def test_reads_run_side_by_side_and_a_write_waits_for_them() -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 3), st.booleans()), max_size=12))
 @settings(max_examples=examples(100))
-def test_a_write_has_the_field_for_itself_and_keeps_its_place(
-    calls: list[tuple[bool, int, bool]],
-) -> None:
+def test_a_write_has_the_field_for_itself_and_keeps_its_place(calls: list[tuple[bool, int, bool]]) -> None:
     """Each call writes or reads, takes some steps, and may be cancelled at once."""
     turns = CallSequence()
     running: set[int] = set()
@@ -59,8 +57,7 @@ def test_a_write_has_the_field_for_itself_and_keeps_its_place(
 
     async def run() -> None:
         tasks = [
-            asyncio.ensure_future(call(number, steps, writes=writes))
-            for number, (writes, steps, _) in enumerate(calls)
+            asyncio.ensure_future(call(number, steps, writes=writes)) for number, (writes, steps, _) in enumerate(calls)
         ]
         await asyncio.sleep(0)
         for task, (_, _, cancelled) in zip(tasks, calls, strict=True):

@@ -59,9 +59,7 @@ async def answered(dispatcher: Dispatcher, account: Account | None, method: str)
 
 
 @pytest.mark.parametrize("error", FAILURES, ids=lambda error: error.code)
-def test_an_account_learns_what_to_do_and_not_where_the_server_keeps_things(
-    error: EverkeptError,
-) -> None:
+def test_an_account_learns_what_to_do_and_not_where_the_server_keeps_things(error: EverkeptError) -> None:
     told = redact_for_account(ANNA, error)
     assert PLACE not in json.dumps(told.to_envelope()) + str(told)
     envelope = error.to_envelope()

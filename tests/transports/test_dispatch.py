@@ -20,13 +20,7 @@ from everkept.families.memories.memory_documents import PREFERENCES_URI
 from everkept.settings import Settings
 from everkept.tools.tool import ToolResult, Toolset
 from everkept.transports.connection import ClientConnection
-from everkept.transports.dispatch import (
-    Dispatcher,
-    ProtocolError,
-    Request,
-    RequestResult,
-    build_progress_report,
-)
+from everkept.transports.dispatch import Dispatcher, ProtocolError, Request, RequestResult, build_progress_report
 from gateway_front import actor, mapped, write
 from records import DAY_ONE
 from server_processes import HANG, META
@@ -51,9 +45,7 @@ class Client:
 
         if self.meta is not None:
             params = {"_meta": self.meta | params.pop("_meta", {})} | params
-        answer = await self.dispatcher.handle(
-            self.connection, 1, method, params, notify=tell, announce=tell
-        )
+        answer = await self.dispatcher.handle(self.connection, 1, method, params, notify=tell, announce=tell)
         return answer.as_json()
 
     async def tool(self, name: str, /, **arguments: Any) -> Any:
@@ -108,12 +100,8 @@ async def test_methods_of_the_other_era_do_not_exist(
     assert (await Client(dispatcher, meta).error(method)).code == -32601
 
 
-@pytest.mark.parametrize(
-    "method", ["server/discover", "tools/list", "resources/list", "resources/templates/list"]
-)
-async def test_stateless_results_say_what_may_be_cached(
-    dispatcher: Dispatcher, method: str
-) -> None:
+@pytest.mark.parametrize("method", ["server/discover", "tools/list", "resources/list", "resources/templates/list"])
+async def test_stateless_results_say_what_may_be_cached(dispatcher: Dispatcher, method: str) -> None:
     result = await Client(dispatcher, META)(method)
     assert result["resultType"] == "complete"
     assert (result["ttlMs"], result["cacheScope"]) == (0, "private")
@@ -125,22 +113,16 @@ async def test_handshake_results_carry_nothing_of_the_other_era(dispatcher: Disp
 
 
 @ERAS
-async def test_a_tool_answers_with_text_and_structure(
-    dispatcher: Dispatcher, meta: dict[str, Any] | None
-) -> None:
+async def test_a_tool_answers_with_text_and_structure(dispatcher: Dispatcher, meta: dict[str, Any] | None) -> None:
     result = await Client(dispatcher, meta)("tools/call", name="list_projects")
     assert result["isError"] is False
     assert json.loads(result["content"][0]["text"]) == result["structuredContent"]
 
 
 @ERAS
-async def test_a_failed_call_is_a_result_with_the_envelope(
-    dispatcher: Dispatcher, meta: dict[str, Any] | None
-) -> None:
+async def test_a_failed_call_is_a_result_with_the_envelope(dispatcher: Dispatcher, meta: dict[str, Any] | None) -> None:
     arguments = {"name": "nowhere"}
-    result = await Client(dispatcher, meta)(
-        "tools/call", name="switch_project", arguments=arguments
-    )
+    result = await Client(dispatcher, meta)("tools/call", name="switch_project", arguments=arguments)
     assert result["isError"] is True
     envelope = result["structuredContent"]
     assert (envelope["error"], envelope["degraded"]) == ("not_found", False)
@@ -149,8 +131,7 @@ async def test_a_failed_call_is_a_result_with_the_envelope(
 
 @ERAS
 @pytest.mark.parametrize(
-    "params",
-    [{"name": "serch_nodes"}, {}, {"name": 7}, {"name": "list_projects", "arguments": [1]}],
+    "params", [{"name": "serch_nodes"}, {}, {"name": 7}, {"name": "list_projects", "arguments": [1]}]
 )
 async def test_an_unknown_tool_or_a_malformed_call_is_an_error(
     dispatcher: Dispatcher, meta: dict[str, Any] | None, params: dict[str, Any]
@@ -236,9 +217,7 @@ async def test_a_subscription_to_nothing_is_an_error(dispatcher: Dispatcher) -> 
     assert error.code == -32002
 
 
-async def test_a_stream_acknowledges_first_tags_everything_and_ends_with_an_answer(
-    dispatcher: Dispatcher,
-) -> None:
+async def test_a_stream_acknowledges_first_tags_everything_and_ends_with_an_answer(dispatcher: Dispatcher) -> None:
     client = Client(dispatcher, META)
     await client.tool("create_project", name="p")
     uri = "memory://projects/p/knowledge-graph"
@@ -325,9 +304,7 @@ async def test_a_call_that_hangs_elsewhere_holds_up_none_of_ours(fronted: Dispat
 
 
 @ERAS
-async def test_a_resource_of_what_was_last_seen_is_marked(
-    tmp_path: Path, meta: dict[str, Any] | None
-) -> None:
+async def test_a_resource_of_what_was_last_seen_is_marked(tmp_path: Path, meta: dict[str, Any] | None) -> None:
     async with standing_by(tmp_path / "standby") as standing:
         app = App(Settings(tmp_path), library=standing.library)
         client = Client(Dispatcher(app), meta)
@@ -368,9 +345,7 @@ async def test_a_session_begins_when_its_client_does(tmp_path: Path) -> None:
         ToolResult(encoded='{"words":"Hello"}'),
     ],
 )
-def test_an_answer_is_the_same_as_json_and_as_text(
-    result: ToolResult | None, fields: dict[str, Any]
-) -> None:
+def test_an_answer_is_the_same_as_json_and_as_text(result: ToolResult | None, fields: dict[str, Any]) -> None:
     answer = RequestResult(fields, result)
     assert json.loads(answer.as_bytes()) == answer.as_json()
     message = json.loads(answer.respond("x"))

@@ -3,13 +3,7 @@ import pytest
 from asgi_client import asked
 from everkept.errors import InvalidInput
 from everkept.transports.guard import Guard, TrustedProxies
-from everkept.transports.http_exchange import (
-    Message,
-    Receive,
-    Send,
-    get_client_address,
-    send_answer,
-)
+from everkept.transports.http_exchange import Message, Receive, Send, get_client_address, send_answer
 
 
 async def seen(trusted: str, address: str, *told: str) -> str:

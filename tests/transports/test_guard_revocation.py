@@ -28,11 +28,7 @@ class Door:
         return [message["body"] for message in self.sent if "body" in message]
 
     async def answer(
-        self,
-        inside: Inside,
-        kind: bytes = b"text/event-stream",
-        interval: float = NEVER,
-        method: str = "POST",
+        self, inside: Inside, kind: bytes = b"text/event-stream", interval: float = NEVER, method: str = "POST"
     ) -> None:
         async def app(_scope: Message, _receive: Receive, send: Send) -> None:
             headers = [(b"Content-Type", kind)]

@@ -170,9 +170,7 @@ async def test_a_right_token_comes_in_whatever_others_tried_from_its_address() -
 
 async def test_too_many_that_come_at_once_are_looked_for_one_after_another() -> None:
     door = Door()
-    tried = [
-        door.status(f"wrong {n}") for n in range(WRONG_TOKENS_PER_MINUTE + MAX_WAITING_REQUESTS - 1)
-    ]
+    tried = [door.status(f"wrong {n}") for n in range(WRONG_TOKENS_PER_MINUTE + MAX_WAITING_REQUESTS - 1)]
     statuses = await asyncio.gather(*tried, door.status("hers"))
     assert statuses == [401] * WRONG_TOKENS_PER_MINUTE + [429] * (MAX_WAITING_REQUESTS - 1) + [200]
     assert door.most_at_once == WRONG_TOKENS_PER_MINUTE + 1
@@ -182,9 +180,7 @@ async def test_more_than_can_wait_are_not_looked_for_and_hold_up_nobody_else() -
     door = Door()
     many = 3 * MAX_WAITING_REQUESTS
     statuses = await asyncio.gather(*(door.status(f"wrong {n}") for n in range(many)))
-    assert sorted(statuses) == [401] * WRONG_TOKENS_PER_MINUTE + [429] * (
-        many - WRONG_TOKENS_PER_MINUTE
-    )
+    assert sorted(statuses) == [401] * WRONG_TOKENS_PER_MINUTE + [429] * (many - WRONG_TOKENS_PER_MINUTE)
     assert door.looked_for == WRONG_TOKENS_PER_MINUTE + MAX_WAITING_REQUESTS
     assert await door.status("hers") == 200
 
@@ -192,9 +188,7 @@ async def test_more_than_can_wait_are_not_looked_for_and_hold_up_nobody_else() -
 async def test_while_as_many_wait_as_can_only_tokens_that_were_right_lately_come_in() -> None:
     door = Door()
     assert await door.status("hers") == 200
-    many = [
-        door.status(f"wrong {n}") for n in range(WRONG_TOKENS_PER_MINUTE + MAX_WAITING_REQUESTS)
-    ]
+    many = [door.status(f"wrong {n}") for n in range(WRONG_TOKENS_PER_MINUTE + MAX_WAITING_REQUESTS)]
     *_, lately, new = await asyncio.gather(*many, door.status("hers"), door.status("mine"))
     assert (lately, new) == (200, 429)
     assert await door.status("mine") == 200
@@ -254,9 +248,7 @@ async def test_refusals_are_told() -> None:
     assert told == [401, 421]
 
 
-async def test_what_a_caller_made_up_makes_no_line_of_its_own_in_the_log(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_what_a_caller_made_up_makes_no_line_of_its_own_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     await asked(Door().guard, "/x\nfake line\x1b[31m")
     [record] = [each for each in caplog.records if "refused" in each.message]

@@ -34,9 +34,7 @@ async def shown(port: int, name: str = "") -> str:
     client = ssl.create_default_context()
     client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
     async with asyncio.timeout(HANG):
-        _, writer = await asyncio.open_connection(
-            "127.0.0.1", port, ssl=client, server_hostname=name
-        )
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client, server_hostname=name)
         seen = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
         writer.close()
         await writer.wait_closed()
@@ -56,9 +54,7 @@ def refusal(path: Path, key: Path | None = None) -> str:
 
 
 @pytest.mark.parametrize("name", ["", "memory.example"])
-async def test_a_renewed_certificate_is_shown_to_the_next_who_comes(
-    tmp_path: Path, name: str
-) -> None:
+async def test_a_renewed_certificate_is_shown_to_the_next_who_comes(tmp_path: Path, name: str) -> None:
     first = made(tmp_path / "a")
     second = own(made(tmp_path / "b"))
     async with listening(build_tls_context(first, None)) as port:

@@ -24,9 +24,7 @@ def tasks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return made
 
 
-async def test_a_quick_answer_is_made_in_the_task_of_its_request(
-    endpoint: McpEndpoint, tasks: list[str]
-) -> None:
+async def test_a_quick_answer_is_made_in_the_task_of_its_request(endpoint: McpEndpoint, tasks: list[str]) -> None:
     client = await SessionClient.begin(endpoint)
     await client.ask("ping").document()
     await Exchange(endpoint, stateless("server/discover")).document()
@@ -42,9 +40,7 @@ async def test_headers_are_decoded_once(endpoint: McpEndpoint) -> None:
             return super().decode(*args, **options)
 
     exchange = Exchange(
-        Guard(endpoint, "localhost", None),
-        stateless("server/discover"),
-        more_headers=[(b"x-counted", Value(b"x"))],
+        Guard(endpoint, "localhost", None), stateless("server/discover"), more_headers=[(b"x-counted", Value(b"x"))]
     )
     assert (await exchange.document())[0] == 200
     assert Value.decoded == 1

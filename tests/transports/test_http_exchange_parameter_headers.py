@@ -3,12 +3,7 @@ from typing import Any
 
 import pytest
 
-from everkept.transports.http_exchange import (
-    ParameterHeader,
-    decode_value,
-    find_declared_headers,
-    find_mismatch,
-)
+from everkept.transports.http_exchange import ParameterHeader, decode_value, find_declared_headers, find_mismatch
 
 TEXT = {"type": "string", "x-mcp-header": "Region"}
 NESTED = {"type": "object", "properties": {"place": {"type": "object", "properties": {"r": TEXT}}}}
@@ -85,9 +80,7 @@ def test_a_header_agrees_with_its_argument(kind: str, value: Any, said: str | No
         ("boolean", {"a": True}, {"mcp-param-a": "1"}, ()),
     ],
 )
-def test_a_header_that_does_not_is_told(
-    kind: str, arguments: Any, headers: dict[str, str], repeated: Any
-) -> None:
+def test_a_header_that_does_not_is_told(kind: str, arguments: Any, headers: dict[str, str], repeated: Any) -> None:
     declared = (ParameterHeader("mcp-param-a", ("a",), kind),)
     assert "mcp-param-a" in str(find_mismatch(declared, arguments, headers, repeated))
 

@@ -37,9 +37,7 @@ def test_who_waits_as_long_as_told_may_come(per_minute: int, waits: list[float])
 
 
 @given(per_minute=st.integers(1, 60), gaps=st.lists(st.floats(0, 10), min_size=1, max_size=200))
-def test_nobody_comes_more_often_than_twice_in_any_minute(
-    per_minute: int, gaps: list[float]
-) -> None:
+def test_nobody_comes_more_often_than_twice_in_any_minute(per_minute: int, gaps: list[float]) -> None:
     watch = Watch()
     buckets = RateLimiter(per_minute, watch)
     came: list[float] = []

@@ -25,18 +25,12 @@ async def test_a_slash_after_the_path_changes_nothing(endpoint: McpEndpoint) -> 
 
 @pytest.mark.parametrize(
     ("method", "version", "allowed"),
-    [
-        ("PUT", "2025-11-25", "GET, POST, DELETE"),
-        ("GET", "2026-07-28", "POST"),
-        ("DELETE", "2026-07-28", "POST"),
-    ],
+    [("PUT", "2025-11-25", "GET, POST, DELETE"), ("GET", "2026-07-28", "POST"), ("DELETE", "2026-07-28", "POST")],
 )
 async def test_a_wrong_method_is_refused_with_those_that_do(
     endpoint: McpEndpoint, method: str, version: str, allowed: str
 ) -> None:
-    status, headers = await Exchange(
-        endpoint, None, {"MCP-Protocol-Version": version}, method
-    ).start()
+    status, headers = await Exchange(endpoint, None, {"MCP-Protocol-Version": version}, method).start()
     assert (status, headers["allow"]) == (405, allowed)
 
 
@@ -60,19 +54,11 @@ async def test_a_client_must_take_both_kinds_of_answer_and_send_json(
 
 @pytest.mark.parametrize(
     "headers",
-    [
-        {"Accept": "*/*"},
-        {"Accept": "application/*;q=0.9, text/*"},
-        {"Content-Type": "Application/JSON; charset=utf-8"},
-    ],
+    [{"Accept": "*/*"}, {"Accept": "application/*;q=0.9, text/*"}, {"Content-Type": "Application/JSON; charset=utf-8"}],
 )
-async def test_the_same_can_be_said_in_other_ways(
-    endpoint: McpEndpoint, headers: dict[str, str]
-) -> None:
+async def test_the_same_can_be_said_in_other_ways(endpoint: McpEndpoint, headers: dict[str, str]) -> None:
     modern = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/list"}
-    assert (await Exchange(endpoint, stateless("tools/list"), modern | headers).document())[
-        0
-    ] == 200
+    assert (await Exchange(endpoint, stateless("tools/list"), modern | headers).document())[0] == 200
 
 
 @pytest.mark.parametrize("headers", [{}, {"MCP-Protocol-Version": "2026-07-28"}])
@@ -131,9 +117,7 @@ async def test_a_bug_is_masked_and_ends_one_request(
     assert (await Exchange(endpoint, stateless("server/discover")).document())[0] == 200
 
 
-async def test_an_answer_that_cannot_be_written_is_an_error(
-    endpoint: McpEndpoint, dispatcher: Dispatcher
-) -> None:
+async def test_an_answer_that_cannot_be_written_is_an_error(endpoint: McpEndpoint, dispatcher: Dispatcher) -> None:
     async def wrong(request: Request) -> dict[str, Any]:
         return {"value": float("nan")}
 
@@ -196,9 +180,7 @@ async def test_the_facts_of_a_call_are_encoded_once_for_text_and_structure(
         exchange = client.post(request("tools/call", call))
     else:
         modern = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call"}
-        exchange = Exchange(
-            endpoint, stateless("tools/call", **call), modern | {"Mcp-Name": "list_projects"}
-        )
+        exchange = Exchange(endpoint, stateless("tools/call", **call), modern | {"Mcp-Name": "list_projects"})
     monkeypatch.setattr(orjson, "dumps", count)
     _, answered = await exchange.document()
     assert [type(value) for value in encoded] == [dict, str]  # the second time as a quoted text

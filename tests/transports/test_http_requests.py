@@ -34,9 +34,7 @@ async def test_an_answer_is_a_document_without_a_session(endpoint: McpEndpoint) 
 async def test_progress_makes_it_a_stream_that_ends_with_the_answer(endpoint: McpEndpoint) -> None:
     params = {"name": "test_tool_with_progress", "_meta": META | {"progressToken": "t"}}
     exchange = Exchange(
-        endpoint,
-        request("tools/call", params),
-        headers_of("tools/call", Mcp_Name="test_tool_with_progress"),
+        endpoint, request("tools/call", params), headers_of("tools/call", Mcp_Name="test_tool_with_progress")
     )
     status, headers = await exchange.start()
     assert (status, headers["content-type"]) == (200, "text/event-stream")
@@ -48,9 +46,7 @@ async def test_progress_makes_it_a_stream_that_ends_with_the_answer(endpoint: Mc
     await exchange.task
 
 
-async def test_a_silent_request_is_kept_alive(
-    pinging_endpoint: McpEndpoint, dispatcher: Dispatcher
-) -> None:
+async def test_a_silent_request_is_kept_alive(pinging_endpoint: McpEndpoint, dispatcher: Dispatcher) -> None:
     go_on = asyncio.Event()
 
     async def slow(request: Request) -> dict[str, Any]:
@@ -119,22 +115,16 @@ async def test_a_request_that_contradicts_itself_is_refused(
     assert (status, answered["error"]["code"]) == (400, code)
 
 
-async def test_a_version_that_is_not_known_is_answered_with_those_that_are(
-    endpoint: McpEndpoint,
-) -> None:
+async def test_a_version_that_is_not_known_is_answered_with_those_that_are(endpoint: McpEndpoint) -> None:
     meta = META | {"io.modelcontextprotocol/protocolVersion": "2030-01-01"}
     headers = headers_of("tools/list") | {"MCP-Protocol-Version": "2030-01-01"}
-    status, answered = await Exchange(
-        endpoint, request("tools/list", {"_meta": meta}), headers
-    ).document()
+    status, answered = await Exchange(endpoint, request("tools/list", {"_meta": meta}), headers).document()
     assert (status, answered["error"]["code"], answered["id"]) == (400, -32022, 1)
     assert answered["error"]["data"] == {"supported": [MODERN], "requested": "2030-01-01"}
 
 
 async def test_a_header_that_comes_twice_is_refused(endpoint: McpEndpoint) -> None:
-    exchange = Exchange(
-        endpoint, stateless("tools/list"), more_headers=[(b"mcp-method", b"tools/list")]
-    )
+    exchange = Exchange(endpoint, stateless("tools/list"), more_headers=[(b"mcp-method", b"tools/list")])
     status, answered = await exchange.document()
     assert (status, answered["error"]["code"]) == (400, -32020)
     assert "more than once" in answered["error"]["message"]
@@ -143,9 +133,7 @@ async def test_a_header_that_comes_twice_is_refused(endpoint: McpEndpoint) -> No
 async def test_a_name_may_come_encoded(endpoint: McpEndpoint) -> None:
     name = f"=?base64?{base64.b64encode(b'test_simple_text').decode()}?="
     exchange = Exchange(
-        endpoint,
-        stateless("tools/call", name="test_simple_text"),
-        headers_of("tools/call", Mcp_Name=name),
+        endpoint, stateless("tools/call", name="test_simple_text"), headers_of("tools/call", Mcp_Name=name)
     )
     assert (await exchange.document())[0] == 200
 
@@ -176,9 +164,7 @@ async def test_headers_and_the_arguments_that_they_repeat_must_agree(
 
 
 @pytest.mark.parametrize(("version", "status"), [(MODERN, 202), ("2030-01-01", 400)])
-async def test_a_notification_is_accepted_and_means_nothing(
-    endpoint: McpEndpoint, version: str, status: int
-) -> None:
+async def test_a_notification_is_accepted_and_means_nothing(endpoint: McpEndpoint, version: str, status: int) -> None:
     note = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
     exchange = Exchange(endpoint, note, {"MCP-Protocol-Version": version})
     assert (await exchange.document())[0] == status

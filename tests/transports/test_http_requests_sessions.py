@@ -52,9 +52,7 @@ def slow(dispatcher: Dispatcher) -> Slow:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_an_answer_is_a_document_with_the_session(
-    endpoint: McpEndpoint, version: str
-) -> None:
+async def test_an_answer_is_a_document_with_the_session(endpoint: McpEndpoint, version: str) -> None:
     client = await SessionClient.begin(endpoint, version)
     exchange = client.ask("ping")
     status, headers = await exchange.start()
@@ -111,9 +109,7 @@ async def test_a_request_goes_on_without_its_client_and_its_stream_is_resumed(
     assert not slow.is_cancelled
 
 
-async def test_a_stream_that_has_ended_is_sent_again_from_any_event(
-    endpoint: McpEndpoint, slow: Slow
-) -> None:
+async def test_a_stream_that_has_ended_is_sent_again_from_any_event(endpoint: McpEndpoint, slow: Slow) -> None:
     client = await SessionClient.begin(endpoint)
     exchange = client.ask("test/slow")
     slow.report()
@@ -129,9 +125,7 @@ async def test_a_stream_that_has_ended_is_sent_again_from_any_event(
 
 
 @pytest.mark.parametrize("wrong", ["7-0", "x", "1", "1-x", "-1-0", ""])
-async def test_an_event_that_is_not_known_cannot_be_resumed_from(
-    endpoint: McpEndpoint, wrong: str
-) -> None:
+async def test_an_event_that_is_not_known_cannot_be_resumed_from(endpoint: McpEndpoint, wrong: str) -> None:
     client = await SessionClient.begin(endpoint)
     assert (await client.listen(wrong).document())[0] == 400
 
@@ -149,9 +143,7 @@ async def test_a_silent_request_is_kept_alive(pinging_endpoint: McpEndpoint, slo
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-async def test_a_cancelled_request_is_ended_with_an_error(
-    endpoint: McpEndpoint, slow: Slow, is_stream: bool
-) -> None:
+async def test_a_cancelled_request_is_ended_with_an_error(endpoint: McpEndpoint, slow: Slow, is_stream: bool) -> None:
     client = await SessionClient.begin(endpoint)
     other = await SessionClient.begin(endpoint)
     exchange = client.ask("test/slow", request_id="a")
@@ -184,9 +176,7 @@ async def follow(dispatcher: Dispatcher, client: SessionClient) -> NotificationQ
     return connections[0].notices
 
 
-async def test_notices_wait_for_the_stream_for_longer_than_events_are_kept(
-    dispatcher: Dispatcher,
-) -> None:
+async def test_notices_wait_for_the_stream_for_longer_than_events_are_kept(dispatcher: Dispatcher) -> None:
     now = 0.0
     log = EventLog(clock=lambda: now)
     endpoint = McpEndpoint(dispatcher, "/mcp", sessions=HttpSessions(log=log))
@@ -203,9 +193,7 @@ async def test_notices_wait_for_the_stream_for_longer_than_events_are_kept(
     endpoint.close()
 
 
-async def test_notices_wait_for_the_stream_and_none_is_lost(
-    endpoint: McpEndpoint, dispatcher: Dispatcher
-) -> None:
+async def test_notices_wait_for_the_stream_and_none_is_lost(endpoint: McpEndpoint, dispatcher: Dispatcher) -> None:
     client = await SessionClient.begin(endpoint)
     notices = await follow(dispatcher, client)
     for uri in ("a", "b", "a", "b"):
@@ -224,11 +212,7 @@ async def test_notices_wait_for_the_stream_and_none_is_lost(
     again = client.listen(told[0].id)
     await again.start()
     missed = [await again.event() for _ in range(3)]
-    assert [event.message and event.message["params"]["uri"] for event in missed] == [
-        None,
-        "b",
-        "c",
-    ]
+    assert [event.message and event.message["params"]["uri"] for event in missed] == [None, "b", "c"]
 
     instead = client.listen(missed[-1].id)
     await again.task
@@ -292,9 +276,7 @@ async def test_without_a_session_there_is_nothing_to_do(endpoint: McpEndpoint, m
     assert (await Exchange(endpoint, request("ping"), {}).document())[0] == 400
     unknown = {"Mcp-Session-Id": "0" * 32}
     assert (await Exchange(endpoint, None, unknown, method).document())[0] == 404
-    assert (await Exchange(endpoint, request("initialize", INITIALIZE), unknown).document())[
-        0
-    ] == 404
+    assert (await Exchange(endpoint, request("initialize", INITIALIZE), unknown).document())[0] == 404
 
 
 async def test_a_handshake_that_fails_opens_no_session(endpoint: McpEndpoint) -> None:
@@ -345,9 +327,7 @@ async def test_a_batch_without_a_request_has_no_answer(endpoint: McpEndpoint) ->
     assert (await Exchange(endpoint, [note], {}).document())[0] == 400
 
 
-async def test_the_answers_of_a_batch_are_events_once_there_is_a_stream(
-    endpoint: McpEndpoint, slow: Slow
-) -> None:
+async def test_the_answers_of_a_batch_are_events_once_there_is_a_stream(endpoint: McpEndpoint, slow: Slow) -> None:
     client = await SessionClient.begin(endpoint, "2025-03-26")
     exchange = client.post([request("ping", request_id=1), request("test/slow", request_id=2)])
     slow.report()
@@ -376,9 +356,7 @@ async def test_a_question_to_the_client_is_answered_by_another_request(
     assert answered["content"] == [{"type": "text", "text": "LLM response: Yes"}]
 
 
-async def test_a_question_that_the_client_refuses_ends_the_call(
-    endpoint: McpEndpoint, dispatcher: Dispatcher
-) -> None:
+async def test_a_question_that_the_client_refuses_ends_the_call(endpoint: McpEndpoint, dispatcher: Dispatcher) -> None:
     add_fixtures(dispatcher)
     client = await SessionClient.begin(endpoint)
     exchange = client.ask("tools/call", {"name": "test_sampling", "arguments": {"prompt": "?"}})
@@ -386,7 +364,5 @@ async def test_a_question_that_the_client_refuses_ends_the_call(
     await exchange.event()
     number = (await exchange.event()).message["id"]
     error = {"code": -1, "message": "User rejected sampling request"}
-    assert (await client.post({"jsonrpc": "2.0", "id": number, "error": error}).document())[
-        0
-    ] == 202
+    assert (await client.post({"jsonrpc": "2.0", "id": number, "error": error}).document())[0] == 202
     assert (await exchange.event()).message["error"]["code"] == -32603

@@ -56,9 +56,7 @@ async def test_sweeping_forgets_events_too(clock: Clock) -> None:
     sessions.close_all()
 
 
-async def test_there_is_a_limit_to_open_sessions(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_there_is_a_limit_to_open_sessions(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_sessions, "MAX_SESSIONS", 2)
     sessions = HttpSessions(clock=clock)
     first = sessions.open(None, None)

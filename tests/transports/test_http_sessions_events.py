@@ -18,9 +18,7 @@ class Streams:
 
     def __init__(self, events: int) -> None:
         self.clock = Clock()
-        self.log = EventLog(
-            limit=events * (EVENT_OVERHEAD_BYTES + 100), keep=KEEP, clock=self.clock
-        )
+        self.log = EventLog(limit=events * (EVENT_OVERHEAD_BYTES + 100), keep=KEEP, clock=self.clock)
         self.forgotten: list[int] = []
 
     def open(self, number: int) -> EventStream:

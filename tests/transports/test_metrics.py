@@ -30,9 +30,7 @@ async def handled(dispatcher: Dispatcher, name: str, /, **arguments: object) -> 
 
     connection = ClientConnection(Session())
     params = {"name": name, "arguments": arguments}
-    answer = await dispatcher.handle(
-        connection, 1, "tools/call", params, notify=unheard, announce=unheard
-    )
+    answer = await dispatcher.handle(connection, 1, "tools/call", params, notify=unheard, announce=unheard)
     return answer.as_json()
 
 
@@ -93,9 +91,7 @@ def test_labels_cannot_grow_without_end() -> None:
     metrics = Metrics(lambda: AWAY)
     for number in range(10 * MAX_OUTCOMES):
         metrics.count_call("t", f"code {number}", 0)
-    lines = [
-        line for line in metrics.format_text().splitlines() if line.startswith("everkept_calls")
-    ]
+    lines = [line for line in metrics.format_text().splitlines() if line.startswith("everkept_calls")]
     assert len(lines) == MAX_OUTCOMES + 1
     assert sample(metrics.format_text(), 'everkept_calls_total{tool="t",outcome="other"}') > 0
 

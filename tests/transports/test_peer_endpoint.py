@@ -38,13 +38,7 @@ class Server:
         self._routes = build_peer_routes(lambda: app.shared_search, access_log, app.clock)
 
     async def __call__(
-        self,
-        path: str,
-        body: Any = b"",
-        *,
-        method: str = "POST",
-        account: Account | None = ME,
-        pieces: int = 1,
+        self, path: str, body: Any = b"", *, method: str = "POST", account: Account | None = ME, pieces: int = 1
     ) -> tuple[int, Any]:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         size = max(len(data) // pieces, 1)
@@ -60,13 +54,7 @@ class Server:
         async def send(message: Message) -> None:
             sent.append(message)
 
-        scope = {
-            "type": "http",
-            "method": method,
-            "path": path,
-            "client": ("10.0.0.7", 1234),
-            ACCOUNT_KEY: account,
-        }
+        scope = {"type": "http", "method": method, "path": path, "client": ("10.0.0.7", 1234), ACCOUNT_KEY: account}
         await self._routes[path](scope, receive, send)
         start, answer = sent
         text = bytes(answer["body"])
@@ -128,9 +116,7 @@ async def test_owner_and_users_are_refused(
         b"x" * (MAX_BODY_BYTES + 1),
     ],
 )
-async def test_what_is_no_question_is_refused(
-    server: Server, access_log: AccessLog, body: Any
-) -> None:
+async def test_what_is_no_question_is_refused(server: Server, access_log: AccessLog, body: Any) -> None:
     status, answer = await server(SEARCH, body)
     assert status == 400
     assert answer["error"]["message"]
@@ -152,9 +138,7 @@ async def test_a_peer_learns_what_runs_here_and_no_more(server: Server) -> None:
     assert await server(INFO, method="GET") == (200, told)
 
 
-async def test_what_was_told_is_noted_before_and_without_the_words(
-    server: Server, access_log: AccessLog
-) -> None:
+async def test_what_was_told_is_noted_before_and_without_the_words(server: Server, access_log: AccessLog) -> None:
     _, answer = await server(SEARCH, asked())
     [noted] = access_log.read()
     assert noted is not None

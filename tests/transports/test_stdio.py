@@ -55,9 +55,7 @@ def test_ids_come_back_as_they_were(server: StdioServer) -> None:
         (b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call"}\n', -32602),
     ],
 )
-def test_a_wrong_message_gets_an_error_and_the_next_is_served(
-    server: StdioServer, line: bytes, code: int
-) -> None:
+def test_a_wrong_message_gets_an_error_and_the_next_is_served(server: StdioServer, line: bytes, code: int) -> None:
     server.write(line)
     assert server.receive()["error"]["code"] == code
     assert server.ask(2, "ping")["result"] == {}
@@ -88,10 +86,7 @@ def test_the_members_of_a_batch_are_answered_one_by_one(server: StdioServer) -> 
 
 
 def test_an_id_that_is_still_running_cannot_be_used_again(server: StdioServer) -> None:
-    meta = {
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientCapabilities": {},
-    }
+    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
     server.request(1, "subscriptions/listen", _meta=meta, notifications={})
     assert server.receive()["method"]
     again = server.ask(1, "ping")
@@ -99,20 +94,11 @@ def test_an_id_that_is_still_running_cannot_be_used_again(server: StdioServer) -
 
 
 def test_a_cancelled_request_is_not_answered(server: StdioServer) -> None:
-    meta = {
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientCapabilities": {},
-    }
+    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
     server.request(1, "subscriptions/listen", _meta=meta, notifications={})
     assert server.receive()["method"] == "notifications/subscriptions/acknowledged"
     for cancelled in ([], None, 77, 1):
-        server.send(
-            {
-                "jsonrpc": "2.0",
-                "method": "notifications/cancelled",
-                "params": {"requestId": cancelled},
-            }
-        )
+        server.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": cancelled}})
     # The id is free again, so the stream has ended; and it ended without an answer.
     assert server.ask(2, "ping")["id"] == 2
     assert server.ask(1, "ping") == {"jsonrpc": "2.0", "id": 1, "result": {}}
@@ -165,12 +151,7 @@ def test_calls_that_are_sent_at_once_take_effect_in_their_order(server: StdioSer
     ]
     calls: list[tuple[str, dict[str, Any]]] = [("create_project", {"name": "shop"}), *rounds * 5]
     messages = [
-        {
-            "jsonrpc": "2.0",
-            "id": number,
-            "method": "tools/call",
-            "params": {"name": name, "arguments": arguments},
-        }
+        {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
         for number, (name, arguments) in enumerate(calls)
     ]
     server.write("".join(json.dumps(message) + "\n" for message in messages).encode())
@@ -185,10 +166,7 @@ def test_calls_that_are_sent_at_once_take_effect_in_their_order(server: StdioSer
 
 
 def test_a_signal_ends_the_server_while_a_large_call_runs(server: StdioServer) -> None:
-    large = [
-        {"name": f"n{i}", "entity_type": "t", "observations": [f"{i} {j}" for j in range(9)]}
-        for i in range(500)
-    ]
+    large = [{"name": f"n{i}", "entity_type": "t", "observations": [f"{i} {j}" for j in range(9)]} for i in range(500)]
     server.request(1, "tools/call", name="create_entities", arguments={"entities": large})
     server.process.send_signal(signal.SIGTERM)
     assert server.process.wait(HANG) == 0
@@ -203,10 +181,7 @@ def test_a_signal_ends_the_server_well(server: StdioServer, number: int) -> None
 
 
 def test_a_signal_ends_open_streams_with_an_answer(server: StdioServer) -> None:
-    meta = {
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientCapabilities": {},
-    }
+    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
     server.request(1, "subscriptions/listen", _meta=meta, notifications={})
     server.receive()
     server.process.send_signal(signal.SIGTERM)
@@ -262,20 +237,14 @@ def test_a_stray_print_goes_to_standard_error(tmp_path: Path) -> None:
         "os.write(written, os.read(read, 100))\n"
     )
     done = subprocess.run(
-        [*command()[:1], "-c", script],
-        capture_output=True,
-        check=True,
-        input=b"wire\n",
-        timeout=HANG,
+        [*command()[:1], "-c", script], capture_output=True, check=True, input=b"wire\n", timeout=HANG
     )
     assert done.stdout == b"wire\n"
     assert sorted(done.stderr.split()) == [b"low", b"stray"]
 
 
 def asked(*methods: str) -> bytes:
-    messages = (
-        {"jsonrpc": "2.0", "id": number, "method": name} for number, name in enumerate(methods)
-    )
+    messages = ({"jsonrpc": "2.0", "id": number, "method": name} for number, name in enumerate(methods))
     return "".join(json.dumps(message) + "\n" for message in messages).encode()
 
 
@@ -309,9 +278,7 @@ def test_files_and_a_shared_error_stream_are_served_too(tmp_path: Path) -> None:
         streams = {"stdin": given, "env": environment(), "timeout": HANG}
         subprocess.run(served, stdout=written, stderr=subprocess.DEVNULL, check=True, **streams)
         given.seek(0)
-        shared = subprocess.run(
-            served, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True, **streams
-        )
+        shared = subprocess.run(served, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True, **streams)
     for answers in ((tmp_path / "out").read_bytes(), shared.stdout):
         assert [json.loads(line)["id"] for line in answers.splitlines()] == [0, 1, 2]
 

@@ -35,9 +35,7 @@ class Checked:
         async def tell(name: str, _: dict[str, Any]) -> None:
             await self.told.put(name)
 
-        answer = await self._dispatcher.handle(
-            self.connection, 1, method, params, notify=tell, announce=tell
-        )
+        answer = await self._dispatcher.handle(self.connection, 1, method, params, notify=tell, announce=tell)
         return answer.as_json()
 
     async def news(self) -> str:
@@ -57,9 +55,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "kept"
 
 
-async def test_a_list_of_the_last_start_is_given_once_and_corrected(
-    dispatcher: Dispatcher, path: Path
-) -> None:
+async def test_a_list_of_the_last_start_is_given_once_and_corrected(dispatcher: Dispatcher, path: Path) -> None:
     client = Checked(dispatcher, path, [])
     hello = await client("initialize", **INITIALIZE)
     assert hello["capabilities"]["tools"] == {"listChanged": True}
@@ -100,9 +96,7 @@ async def test_answers_that_more_than_files_decides_are_corrected_and_not_kept(
     assert read_answers(str(path)) is None
 
 
-async def test_a_list_that_fails_is_corrected_and_not_kept(
-    dispatcher: Dispatcher, path: Path
-) -> None:
+async def test_a_list_that_fails_is_corrected_and_not_kept(dispatcher: Dispatcher, path: Path) -> None:
     async def fail(request: Request) -> dict[str, Any]:
         raise Refused("There are no tools now.")
 

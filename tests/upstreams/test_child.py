@@ -73,9 +73,7 @@ def test_a_program_with_a_folder_in_its_name_lies_beside_where_it_will_be(tmp_pa
 
 def test_a_program_that_is_not_there_is_named() -> None:
     error = refused(UpstreamProgram("no-such-program"))
-    assert error.message == (
-        "notes cannot be started: there is no program no-such-program in the folders of PATH."
-    )
+    assert error.message == ("notes cannot be started: there is no program no-such-program in the folders of PATH.")
     assert error.hint
 
 
@@ -97,9 +95,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert "away" in error.message
 
 
-def test_without_a_folder_it_is_the_home_folder_and_never_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_folder_it_is_the_home_folder_and_never_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     home = tmp_path / "home"
     home.mkdir()
@@ -109,9 +105,7 @@ def test_without_a_folder_it_is_the_home_folder_and_never_ours(
         assert folder == Path(sys.executable).anchor
 
 
-def test_a_program_is_not_looked_for_where_we_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_is_not_looked_for_where_we_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     script(tmp_path / "server.cmd")
     (tmp_path / "bin").mkdir()
@@ -122,9 +116,7 @@ def test_a_program_is_not_looked_for_where_we_are(
         launched(UpstreamProgram("bin/server.cmd"), **{HOME: ""})
 
 
-def test_on_windows_a_program_is_known_by_its_ending(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_windows_a_program_is_known_by_its_ending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("npx", "npx.cmd", "npx.txt"):
         script(tmp_path / name)
     monkeypatch.setattr(sys, "platform", "win32")
@@ -147,9 +139,7 @@ def hide(text: str) -> str:
     return text.replace("hunter22", "***")
 
 
-async def test_each_line_is_logged_with_the_name_of_the_server(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_each_line_is_logged_with_the_name_of_the_server(caplog: pytest.LogCaptureFixture) -> None:
     remarks = StderrLog("notes", hide)
     remarks.feed(b"rea")
     remarks.feed(b"dy\r\n \nport 80")
@@ -158,9 +148,7 @@ async def test_each_line_is_logged_with_the_name_of_the_server(
     assert remarks.format_last_lines() == "ready / port 80"
 
 
-async def test_what_is_hidden_shows_neither_in_the_log_nor_in_the_last_words(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_what_is_hidden_shows_neither_in_the_log_nor_in_the_last_words(caplog: pytest.LogCaptureFixture) -> None:
     remarks = StderrLog("notes", hide)
     remarks.feed(b"x" * (LOGGED_CHARACTERS - 4) + b"hunter22\n")
     assert "hunt" not in caplog.text
@@ -175,9 +163,7 @@ async def test_what_cannot_be_seen_is_escaped(caplog: pytest.LogCaptureFixture) 
     assert remarks.format_last_lines().isprintable()
 
 
-async def test_a_flood_is_cut_and_counted(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_flood_is_cut_and_counted(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     remarks = StderrLog("notes", hide)
     remarks.feed(b"".join(b"line %d\n" % number for number in range(1000)))
@@ -192,18 +178,14 @@ async def test_a_flood_is_cut_and_counted(
     assert remarks.format_last_lines() == "line 998 / line 999 / calm again"
 
 
-async def test_what_was_left_out_before_the_end_is_counted_too(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_what_was_left_out_before_the_end_is_counted_too(caplog: pytest.LogCaptureFixture) -> None:
     remarks = StderrLog("notes", hide)
     remarks.feed(b"line\n" * (MAX_LOGGED_LINES + 3))
     remarks.finish()
     assert "3 more lines" in caplog.messages[-1]
 
 
-async def test_what_strays_onto_its_output_is_logged_once_and_kept(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_what_strays_onto_its_output_is_logged_once_and_kept(caplog: pytest.LogCaptureFixture) -> None:
     remarks = StderrLog("notes", hide)
     remarks.add_stray_line(b"x" * (LOGGED_CHARACTERS - 4) + b"hunter22 is the password")
     remarks.add_stray_line(b"Hello!")

@@ -129,10 +129,7 @@ async def test_calls_that_find_their_session_forgotten_are_all_sent_on_a_new_one
         else:
             await in_handshake_era(by_tool())(received, writer)
 
-    async with (
-        raw_server(answer) as (url, raw),
-        owned(UpstreamEndpoint(url), connect_http) as upstream,
-    ):
+    async with raw_server(answer) as (url, raw), owned(UpstreamEndpoint(url), connect_http) as upstream:
         await upstream.call("echo", {})
         forgotten.add("s0")
         calls = (upstream.call("echo", {}) for _ in range(TOGETHER))
@@ -242,10 +239,7 @@ async def test_a_call_that_is_given_up_while_another_waits_leaves_it_alone() -> 
 
 
 ERAS = ("handshake", "stateless", "both")
-HEADED = {
-    "type": "object",
-    "properties": {"where": {"type": "string", "x-mcp-header": "Region"}},
-}
+HEADED = {"type": "object", "properties": {"where": {"type": "string", "x-mcp-header": "Region"}}}
 
 
 def call(tool: str, **arguments: Any) -> dict[str, Any]:
@@ -353,9 +347,7 @@ async def test_a_session_hears_that_its_server_is_gone_without_asking() -> None:
         link = await leaving.__aenter__()
         await link.probe()
     async with asyncio.timeout(HANG):
-        reason = (
-            await link.wait_ended()
-        )  # by the stream of notices, or by the next attempt to open it
+        reason = await link.wait_ended()  # by the stream of notices, or by the next attempt to open it
     assert "cannot be reached" in reason or "ended the connection" in reason
     await leaving.__aexit__(None, None, None)
 
@@ -377,9 +369,7 @@ async def test_what_json_cannot_say_is_refused_and_harms_no_other_call() -> None
 
 
 @pytest.mark.parametrize("era", RAW_ERAS.values(), ids=RAW_ERAS.keys())
-async def test_what_json_can_say_is_said_even_where_others_could_not(
-    era: Callable[[Answer], Answer],
-) -> None:
+async def test_what_json_can_say_is_said_even_where_others_could_not(era: Callable[[Answer], Answer]) -> None:
     async def echo(received: Received, writer: Writer) -> None:
         send_result(writer, received, {"got": received.body["params"]["arguments"]})
 
@@ -453,10 +443,7 @@ async def test_a_call_that_finds_its_session_forgotten_is_sent_on_a_new_one() ->
     async def echo(received: Received, writer: Writer) -> None:
         send_result(writer, received, {"content": [received.headers["mcp-session-id"]]})
 
-    async with (
-        raw_server(answer) as (url, _),
-        owned(UpstreamEndpoint(url), connect_http) as upstream,
-    ):
+    async with raw_server(answer) as (url, _), owned(UpstreamEndpoint(url), connect_http) as upstream:
         assert await upstream.call("echo", {}) == {"content": ["s0"]}
         forgotten.add("s0")
         assert await upstream.call("echo", {}) == {"content": ["s1"]}

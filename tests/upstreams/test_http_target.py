@@ -5,22 +5,9 @@ import pytest
 from everkept.core.mcp import UpstreamEndpoint
 from everkept.errors import UpstreamUnavailable
 from everkept.upstreams.http_target import build_target, find_proxy
-from http_upstreams import (
-    Received,
-    Writer,
-    ask,
-    by_tool,
-    in_stateless_era,
-    linked,
-    raw_server,
-    send,
-)
+from http_upstreams import Received, Writer, ask, by_tool, in_stateless_era, linked, raw_server, send
 
-PROXIES = {
-    "HTTP_PROXY": "http://one:3128",
-    "https_proxy": "two:3129",
-    "ALL_PROXY": "socks5://three:1080",
-}
+PROXIES = {"HTTP_PROXY": "http://one:3128", "https_proxy": "two:3129", "ALL_PROXY": "socks5://three:1080"}
 
 
 @pytest.mark.parametrize(
@@ -59,9 +46,7 @@ def test_one_proxy_may_serve_all_kinds() -> None:
 
 
 def test_credentials_leave_the_address_for_a_header() -> None:
-    target = build_target(
-        UpstreamEndpoint("https://a%40b:p%3Aw@example.org:444/mcp?x=1#y"), {}, "notes"
-    )
+    target = build_target(UpstreamEndpoint("https://a%40b:p%3Aw@example.org:444/mcp?x=1#y"), {}, "notes")
     assert target.url == "https://example.org:444/mcp?x=1"
     assert target.shown == "example.org:444"
     scheme, encoded = target.headers["Authorization"].split(" ")
@@ -77,9 +62,7 @@ def test_a_header_that_is_given_wins_over_the_address() -> None:
 @pytest.mark.parametrize("value", ["a\nb", "é", "a\x00b"])
 def test_a_value_that_no_header_can_hold_is_refused_without_showing_it(value: str) -> None:
     with pytest.raises(UpstreamUnavailable) as caught:
-        build_target(
-            UpstreamEndpoint("https://example.org/", {"X-Key": "${KEY}"}), {"KEY": value}, "notes"
-        )
+        build_target(UpstreamEndpoint("https://example.org/", {"X-Key": "${KEY}"}), {"KEY": value}, "notes")
     assert "X-Key" in caught.value.message
     assert value not in str(caught.value)
 
@@ -117,9 +100,7 @@ async def test_a_proxy_is_asked_for_a_way_through_to_https_and_may_refuse() -> N
         with pytest.raises(UpstreamUnavailable, match="the proxy refuses it") as caught:
             async with linked("https://notes.invalid/mcp", environment={"HTTPS_PROXY": proxy}):
                 pass
-    assert {(received.method, received.path) for received in raw.received} == {
-        ("CONNECT", "notes.invalid:443")
-    }
+    assert {(received.method, received.path) for received in raw.received} == {("CONNECT", "notes.invalid:443")}
     assert not caught.value.retry_possible
 
 

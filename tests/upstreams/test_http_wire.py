@@ -68,9 +68,7 @@ async def test_a_status_in_place_of_an_answer_fails_that_call_alone(era: Era, st
 
 
 @by_era
-async def test_an_error_of_json_rpc_keeps_its_words_whatever_the_status(
-    era: Era,
-) -> None:
+async def test_an_error_of_json_rpc_keeps_its_words_whatever_the_status(era: Era) -> None:
     def refuse(status: int) -> Act:
         error = {"jsonrpc": "2.0", "id": None, "error": {"code": -32001, "message": "No such."}}
         body = json.dumps(error).encode()
@@ -81,16 +79,11 @@ async def test_an_error_of_json_rpc_keeps_its_words_whatever_the_status(
         for tool in answers:
             with pytest.raises(UpstreamError) as caught:
                 await ask(link, tool)
-            assert (caught.value.message, caught.value.facts["upstream_code"]) == (
-                "No such.",
-                -32001,
-            )
+            assert (caught.value.message, caught.value.facts["upstream_code"]) == ("No such.", -32001)
 
 
 @pytest.mark.parametrize(("status", "code"), [(404, -32600), (404, -32000), (400, -32000)])
-async def test_a_session_that_the_server_has_forgotten_ends_the_link(
-    status: int, code: int
-) -> None:
+async def test_a_session_that_the_server_has_forgotten_ends_the_link(status: int, code: int) -> None:
     body = json.dumps({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": "Who?"}})
 
     def forget(_: Received, writer: Writer) -> None:
@@ -145,9 +138,7 @@ async def test_an_answer_that_breaks_off_fails_that_call_alone(era: Era, cut: Ac
 
 
 @by_era
-async def test_an_answer_that_breaks_off_with_the_server_ends_the_link(
-    era: Era,
-) -> None:
+async def test_an_answer_that_breaks_off_with_the_server_ends_the_link(era: Era) -> None:
     gone = asyncio.Event()
 
     async def answer(received: Received, writer: Writer) -> None:
@@ -187,9 +178,7 @@ NO_ANSWERS: dict[str, Act] = {
 
 
 @pytest.mark.parametrize("answer", NO_ANSWERS.values(), ids=NO_ANSWERS.keys())
-async def test_what_is_no_answer_fails_that_call_alone(
-    answer: Act,
-) -> None:
+async def test_what_is_no_answer_fails_that_call_alone(answer: Act) -> None:
     acting = in_stateless_era(by_tool(wrong=answer))
     async with raw_server(acting) as (url, _), linked(url) as link:
         with pytest.raises((UpstreamUnavailable, UpstreamError)) as caught:
@@ -212,9 +201,7 @@ async def test_an_answer_counts_whatever_id_it_has() -> None:
 
 
 @by_era
-async def test_a_redirect_to_another_place_is_told_and_nothing_is_sent_there(
-    era: Era,
-) -> None:
+async def test_a_redirect_to_another_place_is_told_and_nothing_is_sent_there(era: Era) -> None:
     async with raw_server(by_tool()) as (elsewhere, other):
 
         def redirect(_: Received, writer: Writer) -> None:
@@ -483,11 +470,7 @@ async def test_a_proxy_of_the_environment_is_used() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "why"),
-    [
-        ("http://127.0.0.1:1/mcp", "is refused"),
-        ("https://127.0.0.1:1/mcp", "is refused"),
-    ],
+    ("url", "why"), [("http://127.0.0.1:1/mcp", "is refused"), ("https://127.0.0.1:1/mcp", "is refused")]
 )
 async def test_a_server_that_is_not_there_says_why(url: str, why: str) -> None:
     with pytest.raises(UpstreamUnavailable, match=why):

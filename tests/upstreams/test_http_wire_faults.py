@@ -6,18 +6,7 @@ import pytest
 
 from everkept.errors import UpstreamUnavailable
 from everkept.upstreams.http_wire import FaultKind, explain_exception, explain_status
-from http_upstreams import (
-    Era,
-    Received,
-    Writer,
-    ask,
-    by_era,
-    by_tool,
-    in_stateless_era,
-    linked,
-    raw_server,
-    send,
-)
+from http_upstreams import Era, Received, Writer, ask, by_era, by_tool, in_stateless_era, linked, raw_server, send
 
 NOT_KNOWN = "Whether the call took effect is not known, so it was not repeated."
 PLACE = "example.org:444"
@@ -50,9 +39,7 @@ def caused(by: Exception) -> Exception:
         (httpx2.DecodingError(""), FaultKind.UNREADABLE, "compression"),
     ],
 )
-def test_a_failure_of_the_network_is_told_in_words(
-    error: Exception, kind: FaultKind, words: str
-) -> None:
+def test_a_failure_of_the_network_is_told_in_words(error: Exception, kind: FaultKind, words: str) -> None:
     fault = explain_exception(error, PLACE)
     assert fault.kind is kind
     assert words in fault.reason
@@ -98,9 +85,7 @@ def test_only_what_may_pass_is_worth_another_attempt(error: Exception, may_pass:
         (403, "", "Check the `headers`"),
     ],
 )
-async def test_an_address_that_is_none_of_mcp_is_to_be_corrected(
-    status: int, content_type: str, hint: str
-) -> None:
+async def test_an_address_that_is_none_of_mcp_is_to_be_corrected(status: int, content_type: str, hint: str) -> None:
     async def answer(_: Received, writer: Writer) -> None:
         send(writer, status, b"<html>", content_type)
 

@@ -4,12 +4,7 @@ from typing import Any
 
 import pytest
 
-from everkept.core.mcp import (
-    HANDSHAKE_VERSIONS,
-    UpstreamEndpoint,
-    UpstreamProgram,
-    UpstreamSettings,
-)
+from everkept.core.mcp import HANDSHAKE_VERSIONS, UpstreamEndpoint, UpstreamProgram, UpstreamSettings
 from everkept.errors import UpstreamError, UpstreamUnavailable
 from everkept.upstreams.link import ServerGreeting, build_mask, fill_variables, greet
 
@@ -74,9 +69,7 @@ async def test_a_version_that_we_do_not_speak_is_named(version: Any) -> None:
     assert "protocol" in await Server(discover={"supportedVersions": [version]}).refusal()
 
 
-@pytest.mark.parametrize(
-    "capabilities", [None, [], {}, {"tools": None}, {"tools": {}}, {"tools": {"listChanged": 1}}]
-)
+@pytest.mark.parametrize("capabilities", [None, [], {}, {"tools": None}, {"tools": {}}, {"tools": {"listChanged": 1}}])
 async def test_only_a_plain_yes_is_a_promise_to_tell_of_changes(capabilities: Any) -> None:
     answer = {"protocolVersion": "2025-06-18", "capabilities": capabilities}
     assert not (await Server(initialize=answer).greeted()).tells_of_changes
@@ -85,11 +78,7 @@ async def test_only_a_plain_yes_is_a_promise_to_tell_of_changes(capabilities: An
 def test_variables_are_replaced_once_and_wherever_they_stand() -> None:
     ours = {"A": "${B}", "B": "$x\\1"}
     values = {"one": "${A}-${B}", "two": "$A {B} ${}", "three": ""}
-    assert fill_variables(values, ours, "notes") == {
-        "one": "${B}-$x\\1",
-        "two": "$A {B} ${}",
-        "three": "",
-    }
+    assert fill_variables(values, ours, "notes") == {"one": "${B}-$x\\1", "two": "$A {B} ${}", "three": ""}
 
 
 def test_a_variable_that_is_not_set_is_named() -> None:
@@ -107,15 +96,11 @@ def test_a_variable_that_is_empty_is_set() -> None:
 @pytest.mark.parametrize(
     "way",
     [
-        UpstreamProgram(
-            "x", env={"A": "Bearer ${TOKEN}", "B": "${LONGER}-${HOME}-${MISSING}-${SHORT}"}
-        ),
+        UpstreamProgram("x", env={"A": "Bearer ${TOKEN}", "B": "${LONGER}-${HOME}-${MISSING}-${SHORT}"}),
         UpstreamEndpoint("http://x", {"A": "Bearer ${TOKEN}", "B": "${LONGER}-${HOME}-${SHORT}"}),
     ],
 )
-def test_what_was_filled_in_is_hidden_in_what_a_server_says(
-    way: UpstreamProgram | UpstreamEndpoint,
-) -> None:
+def test_what_was_filled_in_is_hidden_in_what_a_server_says(way: UpstreamProgram | UpstreamEndpoint) -> None:
     ours = {"TOKEN": "s3cret", "LONGER": "s3cret-er", "HOME": "/home/ada", "SHORT": "on"}
     hide = build_mask(UpstreamSettings("notes", way), ours | {"OTHER": "plain words"})
     assert hide("got s3cret and s3cret-er in /home/ada, plain words only") == (

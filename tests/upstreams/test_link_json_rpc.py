@@ -6,17 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everkept.errors import InvalidInput, UpstreamError
-from everkept.upstreams.link import (
-    UnreadableJson,
-    encode_message,
-    get_result,
-    parse_message,
-    strip_stateless_fields,
-)
+from everkept.upstreams.link import UnreadableJson, encode_message, get_result, parse_message, strip_stateless_fields
 
-LEAVES = (
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
-)
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 VALUES = st.recursive(
     LEAVES | st.text(st.characters(exclude_categories=())),  # half characters too
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
@@ -68,9 +60,7 @@ def test_half_a_character_is_read() -> None:
 OWN = "io.modelcontextprotocol/"
 FRAMING = ("serverInfo", "protocolVersion", "clientInfo", "clientCapabilities", "subscriptionId")
 SMALL = st.none() | st.booleans() | st.integers() | st.text(max_size=2000)
-JSON_VALUES = st.recursive(
-    SMALL, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8
-)
+JSON_VALUES = st.recursive(SMALL, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
 KEYS = st.text().filter(lambda key: key not in ("_meta", "resultType"))
 
 
@@ -103,11 +93,7 @@ def test_a_result_that_asks_for_more_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("error", "words", "code"),
     [
-        (
-            {"code": -32602, "message": "Failed to parse the date."},
-            "Failed to parse the date.",
-            -32602,
-        ),
+        ({"code": -32602, "message": "Failed to parse the date."}, "Failed to parse the date.", -32602),
         ({"code": "7", "message": "SSE stream failed"}, "SSE stream failed", None),
         ({"code": True, "message": " "}, "error {'code': True, 'message': ' '}", None),
         ("No.", "No.", None),

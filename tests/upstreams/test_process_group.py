@@ -15,9 +15,7 @@ from everkept.upstreams.process_group import ChildProcess
 from processes import acting
 from upstreams import PATIENCE, PROGRAM, gone, lives, pid_of, started, until
 
-ENDS = pytest.mark.parametrize(
-    "options", [(), ("--stays",), ("--stays", "--apart")], ids=["ends", "stays", "apart"]
-)
+ENDS = pytest.mark.parametrize("options", [(), ("--stays",), ("--stays", "--apart")], ids=["ends", "stays", "apart"])
 
 
 ROUNDS_OF_ENDS = 8
@@ -28,9 +26,7 @@ def our_children() -> set[int]:
 
 
 @ENDS
-async def test_a_program_and_what_it_has_started_end_with_the_upstream(
-    options: tuple[str, ...],
-) -> None:
+async def test_a_program_and_what_it_has_started_end_with_the_upstream(options: tuple[str, ...]) -> None:
     before = our_children()
     async with started(*options) as upstream:
         pids = [await pid_of(upstream), await pid_of(upstream, "spawn")]
@@ -107,9 +103,7 @@ async def ended(process: ChildProcess) -> None:
     await asyncio.sleep(0)
 
 
-async def test_the_end_of_a_process_that_was_let_go_just_then_is_known(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_the_end_of_a_process_that_was_let_go_just_then_is_known(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     for _ in range(ROUNDS):
         process = ChildProcess()

@@ -13,13 +13,7 @@ from typing import Any, cast
 import psutil
 import pytest
 
-from everkept.core.mcp import (
-    SINGLE_UPSTREAM,
-    OverlongLine,
-    Upstream,
-    UpstreamProgram,
-    UpstreamSettings,
-)
+from everkept.core.mcp import SINGLE_UPSTREAM, OverlongLine, Upstream, UpstreamProgram, UpstreamSettings
 from everkept.errors import InvalidInput, UpstreamError, UpstreamUnavailable
 from everkept.upstreams.child import ChildProgram
 from everkept.upstreams.link import LinkEnded, NotSent, UpstreamLink
@@ -60,16 +54,11 @@ class Talk:
         self.changes: list[str] = []  # of the tools
         self.strays: list[bytes] = []
         self.link = StdioLink(
-            "notes",
-            cast(ChildProgram, self.paper),
-            lambda: self.changes.append("told"),
-            self.strays.append,
+            "notes", cast(ChildProgram, self.paper), lambda: self.changes.append("told"), self.strays.append
         )
 
     def comes(self, message: Any) -> None:
-        self.link.handle_line(
-            message if isinstance(message, bytes) else json.dumps(message).encode()
-        )
+        self.link.handle_line(message if isinstance(message, bytes) else json.dumps(message).encode())
 
     def answer(self, request_id: Any, **body: Any) -> None:
         self.comes({"jsonrpc": "2.0", "id": request_id, **body})
@@ -95,8 +84,7 @@ async def failure(task: Awaitable[Any]) -> Exception:
 async def test_answers_find_their_requests_in_any_order(talk: Talk) -> None:
     tasks = await talk.asked(3)
     assert talk.paper.sent == [
-        {"jsonrpc": "2.0", "id": number + 1, "method": "m", "params": {"n": number}}
-        for number in range(3)
+        {"jsonrpc": "2.0", "id": number + 1, "method": "m", "params": {"n": number}} for number in range(3)
     ]
     for number in (3, 1, 2):
         talk.answer(number, result={"for": number})
@@ -126,9 +114,7 @@ async def test_a_batch_is_taken_apart(talk: Talk) -> None:
         ({"result": []}, "notes gave a result that is no object."),
     ],
 )
-async def test_an_answer_without_a_good_result_fails_its_request_alone(
-    talk: Talk, body: JSON, words: str
-) -> None:
+async def test_an_answer_without_a_good_result_fails_its_request_alone(talk: Talk, body: JSON, words: str) -> None:
     bad, good = await talk.asked(2)
     talk.answer(1, **body)
     talk.answer(2, result={"x": 1})
@@ -165,9 +151,7 @@ async def test_an_answer_that_is_no_json_fails_its_request_alone(talk: Talk, lin
         OverlongLine(b'{"jsonrpc":"2.0","result":{"id":2,', b'"id":2}]},"id":1}'),
     ],
 )
-async def test_a_line_that_is_too_long_fails_the_request_that_it_answers(
-    talk: Talk, line: OverlongLine
-) -> None:
+async def test_a_line_that_is_too_long_fails_the_request_that_it_answers(talk: Talk, line: OverlongLine) -> None:
     bad, good = await talk.asked(2)
     talk.link.handle_line(line)
     talk.answer(2, result={})
@@ -432,9 +416,7 @@ async def test_a_late_answer_is_no_matter(tmp_path: Path) -> None:
         assert await pid_of(upstream) == pid
 
 
-@pytest.mark.parametrize(
-    ("method", "answer"), [("ping", "result"), ("sampling/createMessage", "error")]
-)
+@pytest.mark.parametrize(("method", "answer"), [("ping", "result"), ("sampling/createMessage", "error")])
 async def test_what_a_server_asks_of_us_is_answered(method: str, answer: str) -> None:
     async with started("--era", "handshake") as upstream:
         assert answer in await said(upstream, "ask", method=method)
@@ -444,10 +426,7 @@ async def test_a_kill_under_load_fails_the_calls_that_were_under_way(tmp_path: P
     async with started() as upstream:
         pid = await pid_of(upstream)
         started_files = [tmp_path / str(number) for number in range(20)]
-        calls = [
-            asyncio.create_task(upstream.call("wait", {"started": str(path)}))
-            for path in started_files
-        ]
+        calls = [asyncio.create_task(upstream.call("wait", {"started": str(path)})) for path in started_files]
         for path in started_files:
             await there(path)
         os.kill(pid, 9)
@@ -476,9 +455,7 @@ async def test_a_server_that_closes_its_output_is_started_again() -> None:
         await gone(before)
 
 
-async def test_why_a_server_ended_is_said_in_its_own_words(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_why_a_server_ended_is_said_in_its_own_words(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with started("--says", "no database\nat /x", "--ends", "7") as upstream:
         assert await reason(upstream) == "notes ended with status 7: no database / at /x."
@@ -512,9 +489,7 @@ async def test_secrets_in_a_servers_words_reach_neither_the_log_nor_the_caller(
         assert "Tr0ub4dor" not in text
 
 
-async def test_nothing_is_run_from_the_folder_that_we_are_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_nothing_is_run_from_the_folder_that_we_are_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran, home = tmp_path / "ran", tmp_path / "home"
     module = f"open({str(ran)!r}, 'w').close()"
     (tmp_path / "notes_server.py").write_text(module, encoding="utf-8")

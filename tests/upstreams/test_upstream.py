@@ -189,8 +189,7 @@ async def test_a_server_that_answers_nothing_at_all_is_connected_anew() -> None:
 
 
 @pytest.mark.parametrize(
-    ("way", "what"),
-    [(UpstreamProgram("x"), "it"), (UpstreamEndpoint("https://example.com/mcp"), "the connection")],
+    ("way", "what"), [(UpstreamProgram("x"), "it"), (UpstreamEndpoint("https://example.com/mcp"), "the connection")]
 )
 async def test_calls_that_end_with_a_silent_server_are_told_that_it_hung(
     way: UpstreamProgram | UpstreamEndpoint, what: str, monkeypatch: pytest.MonkeyPatch
@@ -294,9 +293,7 @@ async def test_progress_gives_a_call_its_time_anew(monkeypatch: pytest.MonkeyPat
         (100, "within 20 s, in spite of its progress."),
     ],
 )
-async def test_no_progress_gives_a_call_time_for_ever(
-    monkeypatch: pytest.MonkeyPatch, steps: int, words: str
-) -> None:
+async def test_no_progress_gives_a_call_time_for_ever(monkeypatch: pytest.MonkeyPatch, steps: int, words: str) -> None:
     clock, told = Clock(monkeypatch), list[float]()
 
     async def report(done: float, *_: Any) -> None:
@@ -338,12 +335,8 @@ async def test_a_program_is_started() -> None:
         await upstream.close()
 
 
-@pytest.mark.parametrize(
-    "way", [UpstreamProgram("no-such-program"), UpstreamEndpoint("http://127.0.0.1:1/mcp")]
-)
-async def test_what_cannot_be_reached_is_unavailable(
-    way: UpstreamProgram | UpstreamEndpoint,
-) -> None:
+@pytest.mark.parametrize("way", [UpstreamProgram("no-such-program"), UpstreamEndpoint("http://127.0.0.1:1/mcp")])
+async def test_what_cannot_be_reached_is_unavailable(way: UpstreamProgram | UpstreamEndpoint) -> None:
     upstream = open_upstream(UpstreamSettings("notes", way), dict(os.environ))
     try:
         async with asyncio.timeout(PATIENCE):
@@ -354,7 +347,5 @@ async def test_what_cannot_be_reached_is_unavailable(
 
 
 def test_an_upstream_that_is_not_used_loads_nothing() -> None:
-    said = subprocess.run(
-        [sys.executable, "-c", WEIGHED], capture_output=True, check=True, timeout=PATIENCE
-    )
+    said = subprocess.run([sys.executable, "-c", WEIGHED], capture_output=True, check=True, timeout=PATIENCE)
     assert json.loads(said.stdout) == []

@@ -100,12 +100,8 @@ def failed(reason: str = "is away.") -> UpstreamUnavailable:
 async def owned() -> AsyncIterator[Callable[..., ConnectionOwner]]:
     owners: list[ConnectionOwner] = []
 
-    def make(
-        exchange: Exchange, pauses: tuple[float, ...] = (0.0,), **reach: Any
-    ) -> ConnectionOwner:
-        told = UpstreamSettings(
-            "notes", UpstreamProgram("x"), **({"connect_timeout": PATIENCE} | reach)
-        )
+    def make(exchange: Exchange, pauses: tuple[float, ...] = (0.0,), **reach: Any) -> ConnectionOwner:
+        told = UpstreamSettings("notes", UpstreamProgram("x"), **({"connect_timeout": PATIENCE} | reach))
         owners.append(ConnectionOwner(told, {}, exchange.connect, pauses))
         return owners[-1]
 
@@ -157,9 +153,7 @@ async def test_one_task_enters_and_leaves_every_connection(owned: Make) -> None:
     assert exchange.open == 0
 
 
-async def test_nothing_of_the_client_that_came_first_is_known_to_the_connection(
-    owned: Make,
-) -> None:
+async def test_nothing_of_the_client_that_came_first_is_known_to_the_connection(owned: Make) -> None:
     exchange = Exchange()
     CLIENT.set("somebody")
     await owned(exchange).wait_link()
@@ -223,9 +217,7 @@ async def test_pauses_grow_with_failures_and_shrink_with_success(owned: Make) ->
     assert await owner.wait_link() is exchange.links[-1]
 
 
-async def test_one_that_is_to_be_there_all_the_time_is_connected_again_by_itself(
-    owned: Make,
-) -> None:
+async def test_one_that_is_to_be_there_all_the_time_is_connected_again_by_itself(owned: Make) -> None:
     exchange = Exchange(failed(), None, failed())
     owner = owned(exchange, starts_at_once=True)
     owner.start()
@@ -237,9 +229,7 @@ async def test_one_that_is_to_be_there_all_the_time_is_connected_again_by_itself
 
 
 @pytest.mark.parametrize("starts_at_once", [False, True])
-async def test_one_that_always_ends_at_once_is_not_connected_in_a_hurry(
-    owned: Make, starts_at_once: bool
-) -> None:
+async def test_one_that_always_ends_at_once_is_not_connected_in_a_hurry(owned: Make, starts_at_once: bool) -> None:
     exchange = Exchange()
     owner = owned(exchange, (0.0, *NEVER), starts_at_once=starts_at_once)
     for _ in range(3):
@@ -312,9 +302,7 @@ async def test_one_that_nobody_waits_for_is_not_connected_after_its_pause(
     await owner.wait_link()
 
 
-async def test_words_of_a_server_forge_no_line_of_the_log(
-    owned: Make, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_words_of_a_server_forge_no_line_of_the_log(owned: Make, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     owner = owned(Exchange(failed("said: No.\nERROR forged \x1b[2J")))
     with pytest.raises(UpstreamUnavailable):
@@ -370,9 +358,7 @@ async def test_the_first_reason_of_an_end_is_the_one(owned: Make) -> None:
 
 
 @pytest.mark.parametrize("may_pass", [True, False])
-async def test_in_a_pause_a_call_may_be_tried_again_where_that_may_help(
-    owned: Make, may_pass: bool
-) -> None:
+async def test_in_a_pause_a_call_may_be_tried_again_where_that_may_help(owned: Make, may_pass: bool) -> None:
     owner = owned(Exchange(UpstreamUnavailable("notes", "is.", retry_possible=may_pass)), NEVER)
     for _ in range(2):
         with pytest.raises(UpstreamUnavailable) as error:

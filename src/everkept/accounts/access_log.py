@@ -87,9 +87,7 @@ class LoggedCall(Value):
 class AccessLog:
     """Files in one folder, to which several processes may write at once."""
 
-    def __init__(
-        self, folder: Path, *, most_bytes: int = MAX_FILE_BYTES, most_files: int = MAX_FILES
-    ) -> None:
+    def __init__(self, folder: Path, *, most_bytes: int = MAX_FILE_BYTES, most_files: int = MAX_FILES) -> None:
         self._folder = folder
         self._most_bytes = most_bytes
         self._most_files = most_files
@@ -265,9 +263,7 @@ def clip_name(value: object) -> str | None:
 def clip_ids(ids: Iterable[str]) -> tuple[str, ...]:
     """As many as a line may hold, each no longer than one of ours when it is written."""
     some = islice(ids, MAX_IDS)
-    return tuple(
-        (each if each.isascii() else ascii(each)[1:-1])[:MAX_ID_CHARACTERS] for each in some
-    )
+    return tuple((each if each.isascii() else ascii(each)[1:-1])[:MAX_ID_CHARACTERS] for each in some)
 
 
 def _has_line_end(file: int, size: int) -> bool:

@@ -21,21 +21,9 @@ from everkept.accounts.grants import (
 from everkept.accounts.project_rule import get_empty_store
 from everkept.core import library as catalog
 from everkept.core.answers import Finder, SearchFindings, SearchType, SectionHits, SectionSearch
-from everkept.core.library import (
-    CatalogAnswers,
-    CatalogChange,
-    CatalogChanges,
-    CatalogQuestion,
-    Condition,
-    Library,
-)
+from everkept.core.library import CatalogAnswers, CatalogChange, CatalogChanges, CatalogQuestion, Condition, Library
 from everkept.core.peers import PeerAnswers, PeerQuestion
-from everkept.core.projects import (
-    MAX_PROJECT_NAME_CHARACTERS,
-    OffPeriod,
-    Project,
-    validate_project_name,
-)
+from everkept.core.projects import MAX_PROJECT_NAME_CHARACTERS, OffPeriod, Project, validate_project_name
 from everkept.core.records import Batch, Change
 from everkept.core.sessions import (
     NAME_PATTERN,
@@ -47,14 +35,7 @@ from everkept.core.sessions import (
     get_acting_account,
     is_private_name,
 )
-from everkept.core.store import (
-    MeasureSize,
-    NoteAccesses,
-    PutVectors,
-    RecordStore,
-    StoreQuestion,
-    Upkeep,
-)
+from everkept.core.store import MeasureSize, NoteAccesses, PutVectors, RecordStore, StoreQuestion, Upkeep
 from everkept.core.times import Clock
 from everkept.errors import (
     NO_FOLDER,
@@ -147,8 +128,7 @@ class SharedStore(GuardedStore):
     def check_own(self) -> None:
         if not self._is_own:
             raise Refused(
-                "This project is shared with you: a memory that becomes yours alone would be gone "
-                "for all others.",
+                "This project is shared with you: a memory that becomes yours alone would be gone for all others.",
                 hint="Store a memory of your own with the scope `user`.",
             )
 
@@ -197,14 +177,8 @@ class OwnerFinder:
     def name(self) -> str:
         return self._finder.name
 
-    async def find(
-        self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int
-    ) -> SearchFindings:
-        return (
-            SearchFindings([])
-            if get_acting_account()
-            else await self._finder.find(call, query, ways, limit)
-        )
+    async def find(self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int) -> SearchFindings:
+        return SearchFindings([]) if get_acting_account() else await self._finder.find(call, query, ways, limit)
 
     async def get_stamp(self, call: ToolCall) -> object:
         return None if get_acting_account() else await self._finder.get_stamp(call)
@@ -283,9 +257,7 @@ class GuardedLibrary(Library):
         grant, project = await self._resolve_project(name)
         with _translate_errors(project.name, name):
             found, store = await self._library.open(project.name)
-        writes = (
-            grant is not None and grant.can_write and account is not None and not account.is_peer
-        )
+        writes = grant is not None and grant.can_write and account is not None and not account.is_peer
         is_own = grant is not None and grant.access == "own"
         shared = self._get_shared_store(found, store, name, writes=writes, is_own=is_own)
         return replace(found, name=name), shared
@@ -294,9 +266,7 @@ class GuardedLibrary(Library):
         name = validate_project_name(change.name)
         account = get_acting_account()
         if is_reserved_name(name):
-            raise InvalidInput(
-                f'Project name "{name}" has a meaning of its own.', argument="name", value=name
-            )
+            raise InvalidInput(f'Project name "{name}" has a meaning of its own.', argument="name", value=name)
         if account is None:
             return await self._library.apply(change)
         _refuse_peer(account)
@@ -318,15 +288,11 @@ class GuardedLibrary(Library):
                 await self._library.set_note(key, None)
             raise
         # Whoever makes a project of a name means that one from now on.
-        for ended in list_ended_keys(
-            await self._library.list_notes(build_grants_prefix(account.name)), name
-        ):
+        for ended in list_ended_keys(await self._library.list_notes(build_grants_prefix(account.name)), name):
             await self._library.set_note(ended, None)
         return replace(made, name=name)
 
-    async def _change_project(
-        self, change: catalog.SetProjectStatus | catalog.SetProjectOff
-    ) -> Project:
+    async def _change_project(self, change: catalog.SetProjectStatus | catalog.SetProjectOff) -> Project:
         stored = await self._resolve_own_project(change.name)
         with _translate_errors(stored.name, change.name):
             altered = await self._library.apply(replace(change, name=stored.name))
@@ -339,9 +305,7 @@ class GuardedLibrary(Library):
             await self._library.delete(stored.name)
         for grant in parse_grants(await self._library.list_notes(GRANT_NOTES)):
             if grant.project_id == stored.id:
-                await self._library.set_note(
-                    build_grant_key(grant.user, stored.id), encode_ended_grant(grant)
-                )
+                await self._library.set_note(build_grant_key(grant.user, stored.id), encode_ended_grant(grant))
 
     async def _list_off_periods(self, question: catalog.ListOffPeriods) -> list[OffPeriod]:
         """Return none to an account: its past is in no folder of this machine."""
@@ -365,9 +329,7 @@ class GuardedLibrary(Library):
             self._homes[key] = AccountStore(self._library, home, account.name)
         return self._homes[key]
 
-    async def _find_workspace_project(
-        self, question: catalog.FindWorkspaceProject
-    ) -> Project | None:
+    async def _find_workspace_project(self, question: catalog.FindWorkspaceProject) -> Project | None:
         """Return an account's own, else the one of the folder itself if that is granted."""
         account = get_acting_account()
         if account is None:
@@ -473,8 +435,7 @@ class GuardedLibrary(Library):
             _refuse_peer(account)
         if grant is not None and grant.access != "own":
             raise Refused(
-                f'Project "{name}" is shared with you; whoever shares it puts it away, deletes it '
-                "or switches it off.",
+                f'Project "{name}" is shared with you; whoever shares it puts it away, deletes it or switches it off.',
                 project=name,
             )
         return project
@@ -499,9 +460,7 @@ class GuardedLibrary(Library):
         while True:
             stored = _build_stored_name(granted.name, account, number)
             try:
-                return await self._library.create(
-                    stored, description, project_id=granted.project_id
-                )
+                return await self._library.create(stored, description, project_id=granted.project_id)
             except Conflict:
                 if granted.name in await self._map_shown(account):
                     raise _build_exists_error(granted.name) from None
@@ -579,8 +538,7 @@ def _build_unreachable_error() -> Refused:
     """What an account has, all servers are to know of; why it is away is the owner's to know."""
     error = Refused(
         "A new project cannot be made while the database is away.",
-        hint="Try again when it is back. Until then store with the scope `user`, or in a project "
-        "that you see already.",
+        hint="Try again when it is back. Until then store with the scope `user`, or in a project that you see already.",
     )
     error.retry_possible = error.degraded = True
     return error

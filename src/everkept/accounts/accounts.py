@@ -143,8 +143,7 @@ class Accounts:
         found = next((user for user in await self.list_users() if user.name == wanted), None)
         if found is None:
             hint = (
-                "`everkept account list` shows who has one; "
-                f"`everkept token --user {wanted}` makes it, with a token."
+                f"`everkept account list` shows who has one; `everkept token --user {wanted}` makes it, with a token."
             )
             raise NotFound("user", wanted, hint=hint)
         return found
@@ -170,9 +169,7 @@ class Accounts:
             raise Conflict(f'"{project.name}" is {owner.name}\'s own project.', user=owner.name)
         notes = await self._library.list_notes(build_grants_prefix(owner.name))
         name = choose_shown_name(project.name, project.id, notes)
-        granted = Grant(
-            owner.name, project.id, access, name, before.at if before else self._clock()
-        )
+        granted = Grant(owner.name, project.id, access, name, before.at if before else self._clock())
         await self._library.set_note(build_grant_key(owner.name, project.id), encode_grant(granted))
         return granted
 
@@ -204,17 +201,13 @@ class Accounts:
         user = await self.get_user(name)
         # First: what comes from now on, from a server that was cut off too, is nobody's.
         fields = parse_note(await self._library.get_note(USER_NOTE_PREFIX + user.name)) or {}
-        await self._library.set_note(
-            USER_NOTE_PREFIX + user.name, json.dumps({**fields, "leaving": True})
-        )
+        await self._library.set_note(USER_NOTE_PREFIX + user.name, json.dumps({**fields, "leaving": True}))
         for token_id, owner in (await self.map_token_users()).items():
             if owner.name == user.name:
                 await revoke_token(self._library, token_id)
         await self._clear(user.name)
         await self._forget_searches(user.name)
-        await self._library.set_note(
-            USER_NOTE_PREFIX + user.name, None
-        )  # last: who was cut short tries again
+        await self._library.set_note(USER_NOTE_PREFIX + user.name, None)  # last: who was cut short tries again
 
     async def look_up(self, asked: Awaitable[T]) -> T:
         """What somebody names who changes what accounts see. Raises StoreAway where the database

@@ -11,13 +11,7 @@ from typing import Any, Literal, cast
 
 from everkept.core.ports import Library, Rights, Token
 from everkept.core.projects import MAX_PROJECT_NAME_CHARACTERS, Project
-from everkept.core.sessions import (
-    NOTE_PREFIX,
-    USER_NOTE_PREFIX,
-    Account,
-    get_acting_account,
-    parse_account_id,
-)
+from everkept.core.sessions import NOTE_PREFIX, USER_NOTE_PREFIX, Account, get_acting_account, parse_account_id
 from everkept.core.times import Clock
 from everkept.errors import InvalidInput, NotFound
 from everkept.values import Value
@@ -165,9 +159,7 @@ def get_moment(fields: Mapping[str, Any], name: str) -> int:
     return value if isinstance(value, int) and 0 <= value < _MAX_MICROSECONDS else 0
 
 
-def map_shown_names(
-    grants: Iterable[Grant], projects: Iterable[Project]
-) -> dict[str, tuple[Grant, Project]]:
+def map_shown_names(grants: Iterable[Grant], projects: Iterable[Project]) -> dict[str, tuple[Grant, Project]]:
     """Projects by the names that an account knows them by.
 
     Two have the same only where they were granted at the same moment: the later gets a number.

@@ -79,16 +79,8 @@ class ProjectRule:
 
         To an account it has another name: how folders are called here is the owner's alone.
         """
-        home = (
-            find_workspace(self._workspace)
-            if isinstance(self._workspace, Path)
-            else self._workspace
-        )
-        return (
-            home
-            if home is None or get_acting_account() is None
-            else home._replace(name=DEFAULT_PROJECT)
-        )
+        home = find_workspace(self._workspace) if isinstance(self._workspace, Path) else self._workspace
+        return home if home is None or get_acting_account() is None else home._replace(name=DEFAULT_PROJECT)
 
     async def _find_store(self, call: ToolCall, name: str | None) -> RecordStore | None:
         """None for a project that is chosen but not made yet."""

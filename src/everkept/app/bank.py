@@ -21,15 +21,7 @@ from everkept.core.projects import (
 )
 from everkept.core.sessions import Session, ToolCall
 from everkept.core.times import Clock
-from everkept.errors import (
-    EverkeptError,
-    FileNotFound,
-    InvalidInput,
-    NotFound,
-    ProjectOff,
-    Refused,
-    Unavailable,
-)
+from everkept.errors import EverkeptError, FileNotFound, InvalidInput, NotFound, ProjectOff, Refused, Unavailable
 from everkept.families.bank.bank_files import find_name
 from everkept.families.bank.banks import (
     GRAPH_VIEW,
@@ -52,12 +44,7 @@ from everkept.families.bank.model import (
     PROGRESS,
     BankOptions,
 )
-from everkept.families.bank.section_records import (
-    FileStamp,
-    decode_text,
-    get_stamp,
-    list_searched_files,
-)
+from everkept.families.bank.section_records import FileStamp, decode_text, get_stamp, list_searched_files
 from everkept.families.bank.toolset import BankFamily, BankSurface
 from everkept.files.resolver import FileStoreResolver
 from everkept.files.ssh_server import SshOptions
@@ -116,11 +103,7 @@ class BankProjects:
         if store := await self._find_known_store(bank):
             return store
         found = await self._look_up_project(bank)
-        return (
-            get_empty_store()
-            if found.is_pending
-            else await found.rule.open_to_read(self._call, None)
-        )
+        return get_empty_store() if found.is_pending else await found.rule.open_to_read(self._call, None)
 
     async def open_to_write(self, bank: Bank) -> RecordStore:
         if store := await self._find_known_store(bank):
@@ -132,9 +115,7 @@ class BankProjects:
             await self._library.set_note(_FIRST_BANK_NOTE + found.first_of, place)
         project = await found.rule.find_active(self._call)
         if project is not None:
-            await self._library.set_note(
-                _PROJECT_NOTE + bank.address, f"{project.id} {project.name}"
-            )
+            await self._library.set_note(_PROJECT_NOTE + bank.address, f"{project.id} {project.name}")
             self._projects[bank.address] = project
         return store
 
@@ -159,9 +140,7 @@ class BankProjects:
 
     async def _find_project(self, bank: Bank) -> Project | None:
         """None where it has none yet, or none any more."""
-        project_id, _, name = (
-            await self._library.get_note(_PROJECT_NOTE + bank.address) or ""
-        ).partition(" ")
+        project_id, _, name = (await self._library.get_note(_PROJECT_NOTE + bank.address) or "").partition(" ")
         try:
             project = await self._library.get_project(name) if name else None
         except NotFound:
@@ -180,9 +159,7 @@ class BankProjects:
             return _ProjectLookup(self._build_rule(configured=DEFAULT_PROJECT))
         first = await self._library.get_note(_FIRST_BANK_NOTE + workspace.key)
         if first in (None, place):
-            return _ProjectLookup(
-                self._build_rule(home=workspace), workspace.key if first is None else None
-            )
+            return _ProjectLookup(self._build_rule(home=workspace), workspace.key if first is None else None)
         return _ProjectLookup(self._build_rule(home=WorkspaceInfo(bank.address, workspace.name)))
 
     def _is_start_bank(self, bank: Bank) -> bool:
@@ -192,12 +169,8 @@ class BankProjects:
             return self._place in (bank.home.address, bank.address)
         return self._place.resolve() in (Path(bank.home.address), Path(bank.address))
 
-    def _build_rule(
-        self, *, configured: str | None = None, home: WorkspaceInfo | None = None
-    ) -> ProjectRule:
-        return ProjectRule(
-            self._library, configured=configured, workspace=home, on_open=self._on_open
-        )
+    def _build_rule(self, *, configured: str | None = None, home: WorkspaceInfo | None = None) -> ProjectRule:
+        return ProjectRule(self._library, configured=configured, workspace=home, on_open=self._on_open)
 
 
 def _locate_bank(folder: Path, name: str) -> tuple[WorkspaceInfo | None, str]:
@@ -224,9 +197,7 @@ class BankParts(Value):
         await self.files.close()
 
 
-def build_bank(
-    settings: Settings, library: Library, maintenance: Maintenance, clock: Clock
-) -> BankParts:
+def build_bank(settings: Settings, library: Library, maintenance: Maintenance, clock: Clock) -> BankParts:
     remote = find_remote_bank(settings)
     folder = settings.path  # over HTTP only where it is given
     named = None if settings.project in (None, AUTO) else settings.project
@@ -322,11 +293,7 @@ class BankResources:
         return [*infos, *([_build_info(GRAPH_VIEW)] if graph else [])]
 
     def list_templates(self) -> list[ResourceInfo]:
-        return [
-            ResourceInfo(
-                URI_SCHEME + "{name}", "memory-bank-file", "A file of the memory bank.", MARKDOWN
-            )
-        ]
+        return [ResourceInfo(URI_SCHEME + "{name}", "memory-bank-file", "A file of the memory bank.", MARKDOWN)]
 
     def has_resource(self, uri: str) -> bool:
         return uri.startswith(URI_SCHEME)

@@ -123,9 +123,7 @@ _TOOLS = {
 TOOL_FAMILIES = {name: family for family, names in _TOOLS.items() for name in names}
 
 
-def build_parts(
-    settings: Settings, library: Library | None, embedder: Embedder | None, clock: Clock
-) -> "AppParts":
+def build_parts(settings: Settings, library: Library | None, embedder: Embedder | None, clock: Clock) -> "AppParts":
     """Touches no file: the library opens its databases at the first call."""
     return AppParts(settings, library, embedder, clock)
 
@@ -133,22 +131,14 @@ def build_parts(
 class AppParts:
     """The parts of an application. Each is loaded and made when it is first needed."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        library: Library | None,
-        embedder: Embedder | None,
-        clock: Clock,
-    ) -> None:
+    def __init__(self, settings: Settings, library: Library | None, embedder: Embedder | None, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
         self._embedder = embedder
         self._started_at = clock()
         self._families = _list_families(settings)
         self._made: dict[str, list[Tool]] = {}
-        self.library = library or make_library(
-            settings, clock, on_return=lambda: self.indexer.wake_all()
-        )
+        self.library = library or make_library(settings, clock, on_return=lambda: self.indexer.wake_all())
         #: The same, as the acting account may see it.
         self.guarded = GuardedLibrary(self.library, clock)
         self.choice = _build_graph_rule(settings, self.guarded)
@@ -193,9 +183,7 @@ class AppParts:
         if self.bank is not None:
             owners = [self._build_bank_resources(self.bank)]
             makers["bank"] = lambda: owners[0]
-        return AllResources(
-            [makers[name]() for name in self._families if name in makers], owners=owners
-        )
+        return AllResources([makers[name]() for name in self._families if name in makers], owners=owners)
 
     @cached_property
     def watcher(self) -> "ResourceWatcher":
@@ -315,9 +303,7 @@ class AppParts:
     def _build_memory_resources(self) -> "Resources":
         from everkept.app.resources import MemoryResources
 
-        return MemoryResources(
-            self.memories, self._memory_rule, self.guarded, self._memory_options, self.searches
-        )
+        return MemoryResources(self.memories, self._memory_rule, self.guarded, self._memory_options, self.searches)
 
     def _build_graph_resources(self) -> "Resources":
         from everkept.app.resources import GraphResources
@@ -420,9 +406,7 @@ def _build_history_options(settings: Settings, rule: ProjectRule) -> "HistoryOpt
 
     return HistoryOptions(
         mask_secrets=settings.mask_secrets,
-        excluded=tuple(
-            part.strip() for part in settings.history_exclude.split(",") if part.strip()
-        ),
+        excluded=tuple(part.strip() for part in settings.history_exclude.split(",") if part.strip()),
         time_limit=settings.recall_time_limit,
         session_id=settings.session_id if settings.transport == "stdio" else None,
         zone=LocalZone(),

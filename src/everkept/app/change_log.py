@@ -83,9 +83,7 @@ class _ChangeSummarizer:
 
     def _get_name(self, record_id: str) -> str:
         record = self._records.get(record_id)
-        return clip_text(
-            (record and (record.name or record.text)) or record_id, MAX_TEXT_CHARACTERS
-        )
+        return clip_text((record and (record.name or record.text)) or record_id, MAX_TEXT_CHARACTERS)
 
 
 def _format_items(kind: str, things: Sequence[_EditedItem]) -> str:
@@ -139,9 +137,7 @@ class _ListedChange(Value):
 class ChangeLog:
     """Of all projects but those that are switched off; where one is named, it is refused."""
 
-    def __init__(
-        self, library: Library, clock: Clock, numbered_here: ReadPendingChanges = read_no_changes
-    ) -> None:
+    def __init__(self, library: Library, clock: Clock, numbered_here: ReadPendingChanges = read_no_changes) -> None:
         self._library = library
         self._clock = clock
         self._numbered_here = numbered_here
@@ -162,8 +158,7 @@ class ChangeLog:
                 continue
             taken_back = find_undone(changes)
             heads += [
-                _ListedChange(name, store, each, each.seq in taken_back, _is_pending(here, each))
-                for each in changes
+                _ListedChange(name, store, each, each.seq in taken_back, _is_pending(here, each)) for each in changes
             ]
         heads.sort(key=lambda head: (head.change.at, head.change.seq), reverse=True)
         return await _build_entries(heads[:limit])
@@ -229,9 +224,7 @@ class ChangeLog:
         await retry(attempt, f'project "{name}"', again=has_moved)
         return summary
 
-    async def _plan(
-        self, store: RecordStore, name: str, change: Change, client: str, seen: int
-    ) -> Batch:
+    async def _plan(self, store: RecordStore, name: str, change: Change, client: str, seen: int) -> Batch:
         found = await store.read_changes(after=change.seq - 1, limit=MAX_SEARCHED_CHANGES)
         if not found or _get_identity(found[0]) != _get_identity(change):
             raise _build_renumbered_error(f"{name}:{change.seq}")
@@ -255,9 +248,7 @@ class ChangeLog:
         places = projects if name == USER_PROJECT else [USER_PROJECT]
         found: list[tuple[str, Change]] = []
         for place in places:
-            changes = await (await self.open_store(place)).read_changes(
-                limit=MAX_SEARCHED_CHANGES, newest_first=True
-            )
+            changes = await (await self.open_store(place)).read_changes(limit=MAX_SEARCHED_CHANGES, newest_first=True)
             taken_back = find_undone(changes)
             found += [
                 (place, other)
@@ -270,11 +261,7 @@ class ChangeLog:
 
     async def _find_newest(self, project: str | None, of_user: str | None) -> tuple[str, Change]:
         """With `of_user` also among what this client changed of the user's."""
-        names = [
-            name
-            for name in await self._list_names(project)
-            if name != USER_PROJECT or project == USER_PROJECT
-        ]
+        names = [name for name in await self._list_names(project) if name != USER_PROJECT or project == USER_PROJECT]
         if len(names) > 1:
             raise Refused(
                 "There are several projects, and none is selected.",
@@ -289,8 +276,7 @@ class ChangeLog:
         name, change = max(found, key=lambda pair: pair[1].at)
         if change.tool == PURGE_TOOL:
             raise Refused(
-                f"The newest change, {name}:{change.seq}, is a purge: what it removed is gone "
-                "for good.",
+                f"The newest change, {name}:{change.seq}, is a purge: what it removed is gone for good.",
                 hint="Name an earlier change, as `everkept log` shows it.",
                 change=change.seq,
             )
@@ -313,10 +299,7 @@ class ChangeLog:
     async def _find_referenced(self, reference: str, project: str | None) -> tuple[str, Change]:
         name, _, number = reference.rpartition(":")
         name = name or project or ""
-        is_numbered_here, number = (
-            number.startswith(PENDING_MARK),
-            number.removeprefix(PENDING_MARK),
-        )
+        is_numbered_here, number = (number.startswith(PENDING_MARK), number.removeprefix(PENDING_MARK))
         if not number.isdecimal() or len(number) > MAX_DIGITS or not name:
             raise InvalidInput(
                 f'"{clip_text(reference)}" names no change.',
@@ -346,8 +329,7 @@ def _is_pending(waiting: Sequence[PendingChange], change: Change) -> bool:
 
 def _build_renumbered_error(reference: str) -> Refused:
     return Refused(
-        f"{clip_text(reference)} was the number of a change while its database was away, and is "
-        "none any more.",
+        f"{clip_text(reference)} was the number of a change while its database was away, and is none any more.",
         hint="`everkept log` shows what it is called there.",
         change=clip_text(reference),
     )
@@ -379,8 +361,5 @@ async def _build_entries(heads: Sequence[_ListedChange]) -> list[ChangeLogEntry]
         for change, summary in zip(changes, await summarize_changes(store, changes), strict=True)
     }
     return [
-        ChangeLogEntry(
-            h.project, h.change, told[h.store, h.change.seq], h.is_undone, h.is_numbered_here
-        )
-        for h in heads
+        ChangeLogEntry(h.project, h.change, told[h.store, h.change.seq], h.is_undone, h.is_numbered_here) for h in heads
     ]

@@ -36,11 +36,7 @@ _FLAG = "--database-url"
 
 
 def load_address_settings(
-    address: str,
-    flags: Mapping[str, Any],
-    environment: Mapping[str, str] | None = None,
-    *,
-    named_by: str = "--to",
+    address: str, flags: Mapping[str, Any], environment: Mapping[str, str] | None = None, *, named_by: str = "--to"
 ) -> Settings:
     """What the settings would be with that place in them; the rest stays as it is.
 
@@ -127,9 +123,7 @@ class FinishedLibrary(ForwardingLibrary):
     The first call looks whether it is, and then runs `on_first`.
     """
 
-    def __init__(
-        self, library: Library, name: str, on_first: Callable[[], Awaitable[None]]
-    ) -> None:
+    def __init__(self, library: Library, name: str, on_first: Callable[[], Awaitable[None]]) -> None:
         self._library = library
         self._name = name
         self._on_first = on_first
@@ -149,13 +143,9 @@ class FinishedLibrary(ForwardingLibrary):
 
     async def _expect_finished(self) -> None:
         if origin := await self._library.get_note(MIGRATION_ORIGIN_NOTE):
-            command = (
-                f"everkept migrate --from {_quote_address(origin)} --to "
-                f"{_quote_address(self._name)}"
-            )
+            command = f"everkept migrate --from {_quote_address(origin)} --to {_quote_address(self._name)}"
             raise Refused(
-                f"{self._name} holds an unfinished copy of {origin}, and is not used before that "
-                "is finished.",
+                f"{self._name} holds an unfinished copy of {origin}, and is not used before that is finished.",
                 hint=f"`{command}` finishes it.",
             )
         await self._on_first()
@@ -186,9 +176,7 @@ async def read_no_changes() -> Sequence[PendingChange]:
 JOURNAL_FILE = "journal.db"
 ADDRESS_FILE = "address"  # the file that tells which database a folder stands in for
 WRITE_WAIT_SECONDS = 2.0  # seconds that a write waits for a database that has just gone
-_CMD_CHARACTERS = frozenset(
-    "&|<>^()%!,;="
-)  # what cmd.exe takes for its own outside quotation marks
+_CMD_CHARACTERS = frozenset("&|<>^()%!,;=")  # what cmd.exe takes for its own outside quotation marks
 WRITE_LOCK_SECONDS = 5.0  # seconds that one program waits for others to write to the same server
 
 
@@ -221,9 +209,7 @@ def make_library(
     return FinishedLibrary(library, format_place(settings), on_first)
 
 
-def _build_library(
-    settings: Settings, clock: Clock, waiting: "FailoverOptions | None", *, founds: bool
-) -> Library:
+def _build_library(settings: Settings, clock: Clock, waiting: "FailoverOptions | None", *, founds: bool) -> Library:
     if settings.engine == "surreal":
         return _build_surreal(settings, clock, waiting)
     if settings.engine == "postgres":
@@ -236,10 +222,7 @@ def _build_library(
     from everkept.engines.sqlite.library import SqliteLibrary
 
     return SqliteLibrary(
-        settings.data_dir,
-        clock=clock,
-        synchronous=settings.synchronous,
-        inline_writes=settings.transport == "stdio",
+        settings.data_dir, clock=clock, synchronous=settings.synchronous, inline_writes=settings.transport == "stdio"
     )
 
 
@@ -318,9 +301,7 @@ class StandbyFolder(Value):
             last = 0
             while page := await journal.list_pending(after=last):
                 found += [
-                    PendingChange(
-                        parse_project_id(act.store), entry.local_seq, act.batch.at, act.batch.tool
-                    )
+                    PendingChange(parse_project_id(act.store), entry.local_seq, act.batch.at, act.batch.tool)
                     for entry in page
                     if isinstance(act := entry.act, Commit) and entry.local_seq is not None
                 ]
@@ -355,10 +336,7 @@ class StrandedWrites(Value):
         variables = _list_variables(self.address, has_user=bool(self.user))
         said = f"With {' and '.join(variables)} set, " if variables else ""
         where = format_command(flags, sys.platform)
-        return (
-            f"{said}`everkept status {where}` brings over what waits, and "
-            f"`everkept journal {where}` shows it"
-        )
+        return f"{said}`everkept status {where}` brings over what waits, and `everkept journal {where}` shows it"
 
 
 def format_command(words: Sequence[str], platform: str) -> str:
@@ -389,9 +367,7 @@ async def find_stranded_writes(settings: Settings) -> list[StrandedWrites]:
             continue
         waiting, aside = await standby.count_writes()
         if waiting or aside:
-            found.append(
-                StrandedWrites(standby.address, str(standby.folder), waiting, aside, standby.user)
-            )
+            found.append(StrandedWrites(standby.address, str(standby.folder), waiting, aside, standby.user))
     return found
 
 
@@ -454,9 +430,7 @@ def _build_surreal(settings: Settings, clock: Clock, waiting: "FailoverOptions |
     return served if waiting is None else _add_standby(settings, clock, served, waiting)
 
 
-def _add_standby(
-    settings: Settings, clock: Clock, primary: Library, waiting: "FailoverOptions"
-) -> Library:
+def _add_standby(settings: Settings, clock: Clock, primary: Library, waiting: "FailoverOptions") -> Library:
     """A database that may go away, with what stands in for it then."""
     from everkept.accounts.grants import read_rights
     from everkept.engines.sqlite.library import SqliteLibrary
@@ -492,11 +466,7 @@ def _build_surreal_server(settings: Settings, clock: Clock) -> Library:
         turns=WaitingLock(folder / "server.lock", "A write", WRITE_LOCK_SECONDS).hold_async,
     )
     return SurrealLibrary(
-        connection,
-        database=settings.database,
-        mode=settings.deployment_mode,
-        place=address,
-        clock=clock,
+        connection, database=settings.database, mode=settings.deployment_mode, place=address, clock=clock
     )
 
 

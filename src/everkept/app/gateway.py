@@ -30,18 +30,12 @@ class PassedTools:
     """
 
     def __init__(
-        self,
-        config: GatewayConfig,
-        family: GatewayTools,
-        taken: Collection[str],
-        made: Callable[[Tool], Tool],
+        self, config: GatewayConfig, family: GatewayTools, taken: Collection[str], made: Callable[[Tool], Tool]
     ) -> None:
         """`taken` are names that are not to be had; `made` is what becomes of each tool."""
         self.failures: dict[str, EverkeptError] = {}  # of those that did not answer last time
         self._ways: dict[str, PassThrough] = {
-            name: each.pass_through
-            for name, each in config.upstreams.items()
-            if each.pass_through is not None
+            name: each.pass_through for name, each in config.upstreams.items() if each.pass_through is not None
         }
         self._family = family
         self._taken = taken
@@ -72,9 +66,7 @@ class PassedTools:
             async with asyncio.timeout(patience):
                 listed = await self._family.list_passed_tools(upstream)
         except TimeoutError:
-            self._note_failure(
-                upstream, UpstreamUnavailable(upstream, "has not listed its tools yet.")
-            )
+            self._note_failure(upstream, UpstreamUnavailable(upstream, "has not listed its tools yet."))
             raise
         except EverkeptError as error:
             self._note_failure(upstream, error)
@@ -101,8 +93,7 @@ class PassedTools:
         if (upstream, name) not in self._told:
             self._told.add((upstream, name))
             log.warning(
-                "gateway: %s of %s is not offered: there is a tool of that name; "
-                "a `prefix` tells them apart",
+                "gateway: %s of %s is not offered: there is a tool of that name; a `prefix` tells them apart",
                 escape_name(name),
                 upstream,
             )
@@ -132,9 +123,7 @@ class CountedUpstream:
     async def list_tools(self) -> list[JSON]:
         return await self._upstream.list_tools()
 
-    async def call(
-        self, tool: str, arguments: Mapping[str, Any], report: Report | None = None
-    ) -> JSON:
+    async def call(self, tool: str, arguments: Mapping[str, Any], report: Report | None = None) -> JSON:
         self._calls += 1
         self._is_idle.clear()
         try:
@@ -158,9 +147,7 @@ class CountedUpstream:
         await self._upstream.close()
 
 
-FAULT_INSTRUCTIONS = (
-    "The gateway's file has a fault: tell the user to run `everkept gateway check`."
-)
+FAULT_INSTRUCTIONS = "The gateway's file has a fault: tell the user to run `everkept gateway check`."
 WATCH_SECONDS = 1.0  # seconds between two looks at the file
 # seconds between looks at what a server has
 REFRESH_PAUSES_SECONDS = 0.2, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0
@@ -263,9 +250,7 @@ class Gateway:
         served = self._served
         if served is not None:
             upstreams = served.passing.upstreams
-            await asyncio.gather(
-                *(self._refresh_upstream(served, name, patience) for name in upstreams)
-            )
+            await asyncio.gather(*(self._refresh_upstream(served, name, patience) for name in upstreams))
 
     def start(self, *, at_once: bool) -> None:
         """Watches the file; the servers that are to be there from the start wait for the first
@@ -320,13 +305,9 @@ class Gateway:
             log.info("gateway: %s, %s", self.path, escape_name(str(warning)))
         self._served = served = self._build_served(config, dict(before.upstreams) if before else {})
         self._revision += 1
-        return before is None or _list_served_definitions(before) != _list_served_definitions(
-            served
-        )
+        return before is None or _list_served_definitions(before) != _list_served_definitions(served)
 
-    def _build_served(
-        self, config: GatewayConfig, before: dict[str, CountedUpstream]
-    ) -> _ServedConfig:
+    def _build_served(self, config: GatewayConfig, before: dict[str, CountedUpstream]) -> _ServedConfig:
         """Servers that are reached as before stay connected."""
         upstreams: dict[str, CountedUpstream] = {}
         for name, each in config.upstreams.items():
@@ -341,9 +322,7 @@ class Gateway:
         family = GatewayTools(config, upstreams)
         mapped = [self._wrap_tool(tool) for tool in family.list_mapped_tools()]
         taken = {*self._taken(), *(tool.name for tool in mapped)}
-        return _ServedConfig(
-            config, upstreams, mapped, PassedTools(config, family, taken, self._wrap_tool)
-        )
+        return _ServedConfig(config, upstreams, mapped, PassedTools(config, family, taken, self._wrap_tool))
 
     def _wrap_tool(self, tool: Tool) -> Tool:
         async def run(call: ToolCall, arguments: Mapping[str, Any]) -> ToolResult:
@@ -362,9 +341,7 @@ class Gateway:
         elapsed = (time.perf_counter() - started) * 1000
         self._counting.note(tool, elapsed, failed=failed, at=self._clock())
 
-    async def _refresh_upstream(
-        self, served: _ServedConfig, upstream: str, patience: float | None
-    ) -> bool:
+    async def _refresh_upstream(self, served: _ServedConfig, upstream: str, patience: float | None) -> bool:
         try:
             is_changed = await served.passing.refresh(upstream, patience)
         except TimeoutError:
@@ -387,9 +364,7 @@ class Gateway:
         try:
             while self._looking[upstream] and (served := self._served) is not None:
                 self._looking[upstream] = False
-                if upstream in served.passing.upstreams and await self._refresh_upstream(
-                    served, upstream, None
-                ):
+                if upstream in served.passing.upstreams and await self._refresh_upstream(served, upstream, None):
                     self._notify_listeners()
                 # A server that never stops saying that its tools have changed is asked seldom.
                 await pause(next(pauses, REFRESH_PAUSES_SECONDS[-1]))
@@ -406,9 +381,7 @@ class Gateway:
                 # A fault in one look must not end the watch.
                 log.exception("gateway: could not look at %s", self.path)
 
-    def _check_file(
-        self, unsure: gateway_file.GatewayFileState | None
-    ) -> gateway_file.GatewayFileState | None:
+    def _check_file(self, unsure: gateway_file.GatewayFileState | None) -> gateway_file.GatewayFileState | None:
         """Returns the state that did not make sense: it may be half written, and gets another
         look before a word is said."""
         self._load_once()
@@ -460,15 +433,11 @@ class Gateway:
 
 def _list_served_definitions(served: _ServedConfig) -> list[JSON | None]:
     """With where tools are passed through from, since what these are is not known yet."""
-    passing: list[JSON | None] = [
-        {name: each.pass_through} for name, each in served.config.upstreams.items()
-    ]
+    passing: list[JSON | None] = [{name: each.pass_through} for name, each in served.config.upstreams.items()]
     return [*(tool.listing for tool in served.mapped), *passing]
 
 
-def build_gateway(
-    settings: Settings, own: Callable[[], Toolset], usage: CallCounter, clock: Clock
-) -> Gateway:
+def build_gateway(settings: Settings, own: Callable[[], Toolset], usage: CallCounter, clock: Clock) -> Gateway:
     """Reads no file and starts no server: that happens when its tools are first asked for."""
 
     def taken() -> set[str]:

@@ -6,13 +6,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from everkept.core.mcp import (
-    ToolUsage,
-    UpstreamEndpoint,
-    UpstreamProgram,
-    UpstreamSettings,
-    UsageLog,
-)
+from everkept.core.mcp import ToolUsage, UpstreamEndpoint, UpstreamProgram, UpstreamSettings, UsageLog
 from everkept.core.secrets import mask_json, mask_text
 from everkept.core.times import read_clock
 from everkept.errors import InvalidInput
@@ -69,10 +63,7 @@ def _build_file_error(path: Path, problems: list[FileProblem]) -> InvalidInput:
         f"{path}, {first}{rest}",
         file=str(path),
         line=first.line,
-        problems=[
-            {"line": problem.line, "message": problem.message, "fix": problem.fix}
-            for problem in problems
-        ],
+        problems=[{"line": problem.line, "message": problem.message, "fix": problem.fix} for problem in problems],
     )
 
 
@@ -86,14 +77,10 @@ def _read_text(path: Path) -> str:
         return path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
         raise InvalidInput(
-            f"There is no gateway file {path}.",
-            hint="`everkept gateway init` writes a first one.",
-            file=str(path),
+            f"There is no gateway file {path}.", hint="`everkept gateway init` writes a first one.", file=str(path)
         ) from None
     except UnicodeDecodeError as error:
-        raise InvalidInput(
-            f"{path} is not UTF-8: byte {error.start:,} cannot be read.", file=str(path)
-        ) from None
+        raise InvalidInput(f"{path} is not UTF-8: byte {error.start:,} cannot be read.", file=str(path)) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InvalidInput(f"{path} cannot be read: {reason}.", file=str(path)) from None
@@ -140,9 +127,7 @@ class GatewayOverview(Value):
     earlier: Sequence[ToolUsage] = ()
 
 
-async def read_overview(
-    path: Path | None, log: UsageLog, taken: Collection[str] = ()
-) -> GatewayOverview | None:
+async def read_overview(path: Path | None, log: UsageLog, taken: Collection[str] = ()) -> GatewayOverview | None:
     """None where there is neither a file nor a call. No server is started.
 
     `taken` are the names of the tools that these are served beside.

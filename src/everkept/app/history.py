@@ -135,10 +135,7 @@ class ImportedHistory:
     async def find_folders(self, project: str) -> dict[str, int]:
         """The folders that a name means to somebody who wants to forget it, with how many
         conversations each has. Raises NotFound."""
-        from everkept.families.history.search_filters import (
-            find_nearest_project,
-            match_named_projects,
-        )
+        from everkept.families.history.search_filters import find_nearest_project, match_named_projects
 
         store = await self._library.open_history_store()
         counts = await _count_by_folder(store)
@@ -149,9 +146,7 @@ class ImportedHistory:
             raise NotFound("project", project, hint=hint)
         return {folder: counts[folder] for folder in found}
 
-    async def forget(
-        self, folders: Sequence[str], conversations: Sequence[str], report: Progress
-    ) -> "RemovalReport":
+    async def forget(self, folders: Sequence[str], conversations: Sequence[str], report: Progress) -> "RemovalReport":
         """Removes conversations for good. They are not taken in again, and nothing of these
         folders is any more."""
         from everkept.families.history.ingest.removal import forget_conversations
@@ -177,10 +172,7 @@ class ImportedHistory:
                 hint = "`everkept history list` shows ids; they begin with conv_."
                 raise NotFound("conversation", name, hint=hint)
         past = await open_visible_history(self._library, self._options)
-        return [
-            name if found[name].scope in past.hidden else found[name].name or name
-            for name in conversations
-        ]
+        return [name if found[name].scope in past.hidden else found[name].name or name for name in conversations]
 
     async def list_conversations(self, limit: int, project: str | None = None) -> list[Record]:
         """The newest first, of all projects or of one; none of a project that is off."""
@@ -189,9 +181,7 @@ class ImportedHistory:
         past = await open_visible_history(self._library, self._options)
         scopes = () if project is None else tuple(await self.find_folders(project))
         kept = await _list_conversations(past.store, scopes)
-        kept.sort(
-            key=lambda record: int(record.facets.get("ended") or record.effective_at), reverse=True
-        )
+        kept.sort(key=lambda record: int(record.facets.get("ended") or record.effective_at), reverse=True)
         return kept[:limit]
 
     async def list_searches(self, limit: int) -> list[SearchRecord]:
@@ -205,9 +195,7 @@ class ImportedHistory:
         if not past.hidden:
             return every[:limit]
         where = RecordFilter(kinds=(CONVERSATION,), scopes=tuple(sorted(past.hidden)))
-        held_there = {
-            each.session for each in await (await self._library.open_history_store()).scan(where)
-        }
+        held_there = {each.session for each in await (await self._library.open_history_store()).scan(where)}
         told = [each for each in every if each.session is None or each.session not in held_there]
         return told[:limit]
 
@@ -217,11 +205,7 @@ class ImportedHistory:
 
 def select_topmost(folders: Sequence[str]) -> list[str]:
     """Those that lie in no other of them: what holds for a folder holds for all below it."""
-    return [
-        folder
-        for folder in folders
-        if not any(folder.startswith((f"{o}/", f"{o}\\")) for o in folders)
-    ]
+    return [folder for folder in folders if not any(folder.startswith((f"{o}/", f"{o}\\")) for o in folders)]
 
 
 async def _list_conversations(store: RecordStore, scopes: tuple[str, ...] = ()) -> list[Record]:
@@ -232,6 +216,4 @@ async def _list_conversations(store: RecordStore, scopes: tuple[str, ...] = ()) 
 
 async def _count_by_folder(store: RecordStore) -> dict[str, int]:
     """How many are kept of each folder."""
-    return dict(
-        Counter(record.scope for record in await _list_conversations(store) if record.scope)
-    )
+    return dict(Counter(record.scope for record in await _list_conversations(store) if record.scope))

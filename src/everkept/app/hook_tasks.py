@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from everkept.app.app import App
 
 HOOK_CLIENT = "hooks"  # in whose name it is stored
-WRITE_WAIT_SECONDS = (
-    0.3  # seconds for a database that has just gone: who waits is an assistant at work
-)
+WRITE_WAIT_SECONDS = 0.3  # seconds for a database that has just gone: who waits is an assistant at work
 
 
 class DeferredIndexing:
@@ -73,9 +71,7 @@ async def store_memory(
         rule = ProjectRule(opened, configured=named, workspace=folder or Path.home())
         call = ToolCall(Session(client=HOOK_CLIENT), wanted.source.tool or HOOK_CLIENT)
         stores = MemoryStores(rule, opened, call, None, clock, wanted.session)
-        options = MemoryOptions(
-            mask_secrets=settings.mask_secrets, max_per_session=settings.max_memories_per_session
-        )
+        options = MemoryOptions(mask_secrets=settings.mask_secrets, max_per_session=settings.max_memories_per_session)
         return await MemoryWriter(stores, DeferredIndexing(), options, SessionUses()).store(wanted)
     finally:
         if library is None:
@@ -99,9 +95,7 @@ class SessionEnd:
         project = await self._find_project()
         return project is not None and project.is_off
 
-    async def import_transcript(
-        self, transcript: Path, source: str, session: str, report: Progress
-    ) -> None:
+    async def import_transcript(self, transcript: Path, source: str, session: str, report: Progress) -> None:
         """What is new in it, and in those of the agents that it sent.
 
         Raises InvalidInput where it is no transcript of that program any more, and Unavailable.
@@ -129,9 +123,7 @@ class SessionEnd:
         from everkept.families.memories.lifecycle import fade_memories
 
         stores = (await self._find_store(), await self._app.library.open_user_store())
-        return sum(
-            [await fade_memories(each, self._app.clock, SESSION_CLIENT) for each in stores if each]
-        )
+        return sum([await fade_memories(each, self._app.clock, SESSION_CLIENT) for each in stores if each])
 
     async def _find_store(self) -> RecordStore | None:
         """None where nothing was stored yet, or the project is archived."""

@@ -121,12 +121,7 @@ class OverviewReader:
     """Looks at each project once."""
 
     def __init__(
-        self,
-        library: Library,
-        past: ImportedHistory,
-        indexer: "Indexer",
-        clock: Clock,
-        folder: Path | None,
+        self, library: Library, past: ImportedHistory, indexer: "Indexer", clock: Clock, folder: Path | None
     ) -> None:
         """`folder` holds the files; None where there are none."""
         self._library = library
@@ -163,9 +158,7 @@ class OverviewReader:
         types = sum((each.types for each in counted), Counter[str]())
         turns = await self._count_weekly(await self._library.open_history_store(), TURN)
         past = await self._past.read_overview()
-        mine = self._with_counts(
-            ProjectCounts(USER_PROJECT, "active", _sum_size(files, "user.db")), user
-        )
+        mine = self._with_counts(ProjectCounts(USER_PROJECT, "active", _sum_size(files, "user.db")), user)
         here = sum(file.size_bytes for file in files)
         taken = [mine.size_bytes, accounts.size_bytes, past.database_size_bytes]
         taken += [share.size_bytes for share in shares]
@@ -191,9 +184,7 @@ class OverviewReader:
             sorted(shares, key=lambda share: (-(share.memories or 0), share.name)),
             [
                 WeekCounts(format_iso(since)[:10], memories, said)
-                for since, memories, said in zip(
-                    self._list_week_starts(), stored, turns, strict=True
-                )
+                for since, memories, said in zip(self._list_week_starts(), stored, turns, strict=True)
             ],
             recalled[:MAX_RECALLED],
             past,
@@ -277,24 +268,17 @@ class OverviewReader:
     def _list_week_starts(self) -> list[int]:
         """Of the weeks, the last of which ends now."""
         today = self._clock() // (WEEK_MICROSECONDS // 7) * (WEEK_MICROSECONDS // 7)
-        return [
-            today - WEEK_MICROSECONDS * number + WEEK_MICROSECONDS // 7
-            for number in range(SHOWN_WEEKS, 0, -1)
-        ]
+        return [today - WEEK_MICROSECONDS * number + WEEK_MICROSECONDS // 7 for number in range(SHOWN_WEEKS, 0, -1)]
 
     async def _count_conversations(self, projects: Sequence[Project]) -> Counter[str]:
         """By the project of the folder that they were in."""
         owners = {
-            folder: project.name
-            for project in projects
-            for folder in await self._library.list_workspaces(project)
+            folder: project.name for project in projects for folder in await self._library.list_workspaces(project)
         }
         folders = await self._past.count_by_folder()
         found: Counter[str] = Counter()
         if owners:
-            keys = await asyncio.to_thread(
-                lambda: {each: find_workspace_key(each) for each in folders}
-            )
+            keys = await asyncio.to_thread(lambda: {each: find_workspace_key(each) for each in folders})
             for folder, count in folders.items():
                 owner = owners.get(folder) or owners.get(keys[folder] or "")
                 if owner is not None:
@@ -306,9 +290,7 @@ def _sum_size(files: Sequence[StoredFile], name: str) -> int:
     return sum(file.size_bytes for file in files if file.file == name)
 
 
-def _build_project_counts(
-    project: Project, files: Sequence[StoredFile], conversations: int
-) -> ProjectCounts:
+def _build_project_counts(project: Project, files: Sequence[StoredFile], conversations: int) -> ProjectCounts:
     size = sum(file.size_bytes for file in files if file.project == project.name)
     off = True if project.is_off else None
     return ProjectCounts(project.name, project.status, size, conversations=conversations, off=off)
@@ -318,11 +300,7 @@ async def _read_recalled(store: RecordStore, name: str) -> list[RecalledMemory]:
     accesses = await store.list_most_accessed(MAX_RECALLED)
     return [
         RecalledMemory(
-            record.id,
-            name,
-            accesses[record.id].count,
-            format_iso(accesses[record.id].last_at),
-            _format_content(record),
+            record.id, name, accesses[record.id].count, format_iso(accesses[record.id].last_at), _format_content(record)
         )
         for record in (await store.get(list(accesses)) if accesses else [])
     ]
@@ -346,12 +324,9 @@ def _list_files(folder: Path | None, projects: Sequence[Project]) -> list[Stored
             except OSError:  # it went away meanwhile
                 continue
             shown = path.relative_to(folder).as_posix()
-            sizes[
-                next((shown.removesuffix(s) for s in _SIDE_FILES if shown.endswith(s)), shown)
-            ] += size
+            sizes[next((shown.removesuffix(s) for s in _SIDE_FILES if shown.endswith(s)), shown)] += size
     return [
-        StoredFile(file, sizes[file], names.get(Path(file).stem) if "/" in file else None)
-        for file in sorted(sizes)
+        StoredFile(file, sizes[file], names.get(Path(file).stem) if "/" in file else None) for file in sorted(sizes)
     ]
 
 

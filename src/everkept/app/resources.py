@@ -34,9 +34,7 @@ class AbsenceNotices:
     def __init__(self) -> None:
         self._told: dict[str, UnreachableInfo] = {}  # the last one, by session
 
-    def mark_result(
-        self, result: ToolResult, session: Session, noted: ReplicaUse, place: str
-    ) -> ToolResult:
+    def mark_result(self, result: ToolResult, session: Session, noted: ReplicaUse, place: str) -> ToolResult:
         """The answer as it is where the database gave it."""
         if not noted.is_degraded or result.wire is not None:
             return result
@@ -149,9 +147,7 @@ class AllResources:
 
     async def list_resources(self, session: Session) -> list[ResourceInfo]:
         with act_in(session):
-            return [
-                info for family in self._families for info in await family.list_resources(session)
-            ]
+            return [info for family in self._families for info in await family.list_resources(session)]
 
     def list_templates(self) -> list[ResourceInfo]:
         return [info for family in self._families for info in family.list_templates()]
@@ -193,9 +189,7 @@ class GraphResources:
         self._render = render
 
     async def list_resources(self, session: Session) -> list[ResourceInfo]:
-        current = ResourceInfo(
-            CURRENT_GRAPH, "knowledge-graph", "The knowledge graph of the active project."
-        )
+        current = ResourceInfo(CURRENT_GRAPH, "knowledge-graph", "The knowledge graph of the active project.")
         named = [
             ResourceInfo(
                 build_project_uri(project.name),
@@ -207,11 +201,7 @@ class GraphResources:
         return [current, *named]
 
     def list_templates(self) -> list[ResourceInfo]:
-        return [
-            ResourceInfo(
-                PROJECT_GRAPH, "project-knowledge-graph", "The knowledge graph of a project."
-            )
-        ]
+        return [ResourceInfo(PROJECT_GRAPH, "project-knowledge-graph", "The knowledge graph of a project.")]
 
     def has_resource(self, uri: str) -> bool:
         return uri == CURRENT_GRAPH or _parse_project_name(uri) is not None
@@ -390,9 +380,7 @@ class MemoryResources:
         if uri not in _map_memory_documents():
             raise NotFound("resource", uri, hint="resources/list names what there is.")
         mime_type = _map_memory_documents()[uri].mime_type
-        return ResourceDocument(
-            mime_type, await self._render_text(ToolCall(session, "resource"), uri)
-        )
+        return ResourceDocument(mime_type, await self._render_text(ToolCall(session, "resource"), uri))
 
     async def read_state(self, session: Session, uri: str) -> object:
         """Both places count for each of the documents: a promotion moves between them."""
@@ -414,9 +402,7 @@ class MemoryResources:
         if uri == memory_documents.STATUS_URI:
             return memory_documents.format_status(await self._tools.get_memory_status(call))
         if uri == memory_documents.PREFERENCES_URI:
-            return await memory_documents.read_preferences_document(
-                await self._library.open_user_store()
-            )
+            return await memory_documents.read_preferences_document(await self._library.open_user_store())
         project = await self._choice.open_to_read(call, None)
         session = get_session_id(call, None, self._options)
         if uri == memory_documents.KNOWLEDGE_GRAPH_URI:
@@ -425,6 +411,4 @@ class MemoryResources:
         user = await self._library.open_user_store()
         searches = await self._searches.list_newest(session=session) if session else []
         began = await read_start_time(call, (project, user), session or "", self._options)
-        return await memory_documents.read_session_document(
-            project, user, session, began, use, searches
-        )
+        return await memory_documents.read_session_document(project, user, session, began, use, searches)

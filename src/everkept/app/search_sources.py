@@ -6,15 +6,7 @@ from pathlib import PurePath, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, cast
 from weakref import ref
 
-from everkept.core.answers import (
-    Edge,
-    Node,
-    SearchFinding,
-    SearchFindings,
-    SearchType,
-    SectionHit,
-    SectionSearch,
-)
+from everkept.core.answers import Edge, Node, SearchFinding, SearchFindings, SearchType, SectionHit, SectionSearch
 from everkept.core.paths import is_windows, is_within
 from everkept.core.peers import MAX_RESULTS, MEMORY_TYPES, PeerQuestion
 from everkept.core.ports import Library, ProjectChoice, RecordStore, VectorIndexer
@@ -27,12 +19,7 @@ from everkept.core.times import Clock, LocalZone, parse_time
 from everkept.errors import NoActiveProject, NotFound, Refused
 from everkept.families.history.model import HistoryOptions
 from everkept.families.history.off_folders import FilteredStore, read_folders
-from everkept.families.history.search_answers import (
-    CODE_PART,
-    CONVERSATIONS_PART,
-    NO_HISTORY_CODE,
-    UnifiedResult,
-)
+from everkept.families.history.search_answers import CODE_PART, CONVERSATIONS_PART, NO_HISTORY_CODE, UnifiedResult
 from everkept.families.history.unified_search import UnifiedSearch
 from everkept.families.memories.model import MEMORY, MEMORY_PROFILE, MemoryView, RecalledMemories
 from everkept.families.memories.toolset import MemoryTools
@@ -66,13 +53,8 @@ class MemoryFinder:
         self._choice = choice
         self._library = library
 
-    async def find(
-        self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int
-    ) -> SearchFindings:
-        found = cast(
-            RecalledMemories,
-            await self._memories.recall_memories(call, query, limit=limit, explain=True),
-        )
+    async def find(self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int) -> SearchFindings:
+        found = cast(RecalledMemories, await self._memories.recall_memories(call, query, limit=limit, explain=True))
         way: SearchType = "keyword" if found.strategy_used == "keyword" else "semantic"
         hits = [_build_memory_finding(memory, way) for memory in found.memories]
         hits.sort(key=lambda hit: -hit.score)
@@ -92,13 +74,9 @@ class GraphFinder:
     def __init__(self, choice: ProjectChoice) -> None:
         self._choice = choice
 
-    async def find(
-        self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int
-    ) -> SearchFindings:
+    async def find(self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int) -> SearchFindings:
         store = await self._find_store(call)
-        return SearchFindings(
-            [] if store is None else await search_graph(store, query, ways, limit)
-        )
+        return SearchFindings([] if store is None else await search_graph(store, query, ways, limit))
 
     async def get_stamp(self, call: ToolCall) -> object:
         store = await self._find_store(call)
@@ -121,9 +99,7 @@ class BankFinder:
         self._banks = banks
         self._records = records
 
-    async def find(
-        self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int
-    ) -> SearchFindings:
+    async def find(self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int) -> SearchFindings:
         try:
             found = await self._sections.find_sections(call, query, limit)
         except NotFound:
@@ -147,9 +123,7 @@ class BankFinder:
         return (bank.address, listed, ref(store), await store.get_stamp())
 
 
-async def search_graph(
-    store: RecordStore, query: str, ways: Sequence[SearchType], limit: int
-) -> list[SearchFinding]:
+async def search_graph(store: RecordStore, query: str, ways: Sequence[SearchType], limit: int) -> list[SearchFinding]:
     """Entities of one store, with their relations where these are asked for, best first."""
     hits = (await search([SearchPlace(store)], query, ENTITY_PROFILE, limit=limit)).hits
     found = await read_entities(store, [hit.record.id for hit in hits])
@@ -169,9 +143,7 @@ async def search_graph(
         for node in found.nodes
     ]
     if way == "graph":
-        findings += _build_relation_findings(
-            found.edges, {each.id: each.score for each in findings}
-        )
+        findings += _build_relation_findings(found.edges, {each.id: each.score for each in findings})
     findings.sort(key=lambda each: -each.score)
     return findings[:limit]
 
@@ -205,9 +177,7 @@ def _score_entity(entity: Node, text: str, names: str, asked: frozenset[str]) ->
     return min(compute_coverage(asked, text), NAME_SCORE)
 
 
-def _build_relation_findings(
-    edges: Sequence[Edge], scores: dict[str, float]
-) -> list[SearchFinding]:
+def _build_relation_findings(edges: Sequence[Edge], scores: dict[str, float]) -> list[SearchFinding]:
     def score(edge: Edge) -> float:
         return RELATION_FACTOR * max(scores.get(edge.source, 0.0), scores.get(edge.target, 0.0))
 
@@ -228,9 +198,7 @@ def _build_relation_findings(
 
 def _build_section_finding(hit: SectionHit) -> SearchFinding:
     title = hit.file if hit.heading is None else f"{hit.file}: {hit.heading}"
-    return SearchFinding(
-        f"{hit.file}:{hit.line}", "section", hit.text, hit.score, "semantic", title
-    )
+    return SearchFinding(f"{hit.file}:{hit.line}", "section", hit.text, hit.score, "semantic", title)
 
 
 async def map_project_folders(
@@ -250,9 +218,7 @@ async def map_project_folders(
     for folder, places in (await asyncio.to_thread(_map_folder_keys, folders)).items():
         if not any(is_within(place, inside) for place in places):
             continue
-        around = [
-            owner for place in places if (owner := await owners.find_owner(place)) is not None
-        ]
+        around = [owner for place in places if (owner := await owners.find_owner(place)) is not None]
         if around and all(owner.id in known for owner in around):
             found[folder] = known[around[0].id]
     return found
@@ -279,10 +245,7 @@ class _FolderOwners:
 def _map_folder_keys(folders: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
     """Each folder as conversations name it, and as its project does, where that can be told."""
     named = {folder: find_workspace_key(folder) for folder in folders if folder}
-    return {
-        folder: (folder,) if key is None or key == folder else (folder, key)
-        for folder, key in named.items()
-    }
+    return {folder: (folder,) if key is None or key == folder else (folder, key) for folder, key in named.items()}
 
 
 SHARED_SCOPE = "project"  # of memories: what the user or a session keeps stays here
@@ -290,9 +253,7 @@ INCOMPLETE_WARNING = "Not everything could be searched; asking again may find mo
 
 
 def build_options(settings: Settings) -> HistoryOptions:
-    return HistoryOptions(
-        time_limit=settings.recall_time_limit, zone=LocalZone(), workspace=find_workspace_key
-    )
+    return HistoryOptions(time_limit=settings.recall_time_limit, zone=LocalZone(), workspace=find_workspace_key)
 
 
 class SharedFindings(Value):
@@ -314,12 +275,7 @@ class SharedSearch:
     """
 
     def __init__(
-        self,
-        granted: Library,
-        library: Library,
-        indexing: VectorIndexer,
-        clock: Clock,
-        options: HistoryOptions,
+        self, granted: Library, library: Library, indexing: VectorIndexer, clock: Clock, options: HistoryOptions
     ) -> None:
         """`granted` shows the projects that the one who is acting may see, and `library` has the
         past conversations, of which those are shown that were held in these projects."""
@@ -373,20 +329,14 @@ class _SharedMemories:
     name = "memories"
 
     def __init__(
-        self,
-        granted: Sequence[_GrantedProject],
-        indexing: VectorIndexer,
-        clock: Clock,
-        options: HistoryOptions,
+        self, granted: Sequence[_GrantedProject], indexing: VectorIndexer, clock: Clock, options: HistoryOptions
     ) -> None:
         self._granted = granted
         self._indexing = indexing
         self._clock = clock
         self._options = options
 
-    async def find(
-        self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int
-    ) -> SearchFindings:
+    async def find(self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int) -> SearchFindings:
         if not self._granted:
             return SearchFindings([])
         where = RecordFilter(kinds=(MEMORY,), scopes=(SHARED_SCOPE,))
@@ -426,9 +376,7 @@ class _SharedGraph:
     def __init__(self, granted: Sequence[_GrantedProject]) -> None:
         self._granted = granted
 
-    async def find(
-        self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int
-    ) -> SearchFindings:
+    async def find(self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int) -> SearchFindings:
         async def in_project(each: _GrantedProject) -> list[SearchFinding]:
             hits = await search_graph(each.store, query, ways, limit)
             return [replace(hit, project=each.project.name) for hit in hits]

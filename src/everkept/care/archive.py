@@ -99,9 +99,7 @@ def add_manifest(archive: zipfile.ZipFile, manifest: ArchiveManifest) -> None:
 
 
 @contextmanager
-def open_backup(
-    care: "SqliteCare", file: Path
-) -> Generator[tuple[zipfile.ZipFile, ArchiveManifest], None, None]:
+def open_backup(care: "SqliteCare", file: Path) -> Generator[tuple[zipfile.ZipFile, ArchiveManifest], None, None]:
     """A backup to read. Raises InvalidInput for what is none, StoreDamaged for a broken one."""
     if not file.is_file():
         what = f"{file} is a folder." if file.is_dir() else f"There is no file {file}."
@@ -117,9 +115,7 @@ def _detect_damage(file: Path) -> Generator[None, None, None]:
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
         with file.open("rb") as source:
             begins_as_zip = source.read(4) == b"PK\x03\x04"
-        raise (
-            _build_damaged_error(file, str(error)) if begins_as_zip else _build_invalid_error(file)
-        ) from error
+        raise (_build_damaged_error(file, str(error)) if begins_as_zip else _build_invalid_error(file)) from error
 
 
 def _read_manifest(care: "SqliteCare", archive: zipfile.ZipFile, file: Path) -> ArchiveManifest:
@@ -129,8 +125,7 @@ def _read_manifest(care: "SqliteCare", archive: zipfile.ZipFile, file: Path) -> 
         told: dict[str, Any] = json.loads(archive.read(MANIFEST_FILE))
         if int(told["format"]) > BACKUP_FORMAT:
             raise StoreTooNew(
-                f"{file} was made by Everkept {told.get('version')}, in a form that this one "
-                "does not know.",
+                f"{file} was made by Everkept {told.get('version')}, in a form that this one does not know.",
                 hint="Update Everkept.",
                 path=str(file),
             )
@@ -142,9 +137,7 @@ def _read_manifest(care: "SqliteCare", archive: zipfile.ZipFile, file: Path) -> 
     return manifest
 
 
-def _check_names(
-    care: "SqliteCare", archive: zipfile.ZipFile, manifest: ArchiveManifest, file: Path
-) -> None:
+def _check_names(care: "SqliteCare", archive: zipfile.ZipFile, manifest: ArchiveManifest, file: Path) -> None:
     """Only names that a data folder has: nothing is ever written anywhere else."""
     names = [copied.name for copied in manifest.databases]
     if (
@@ -158,18 +151,13 @@ def _check_names(
 
 
 def extract_databases(
-    care: "SqliteCare",
-    archive: zipfile.ZipFile,
-    file: Path,
-    manifest: ArchiveManifest,
-    folder: Path,
+    care: "SqliteCare", archive: zipfile.ZipFile, file: Path, manifest: ArchiveManifest, folder: Path
 ) -> None:
     """Every database of a backup under its name in the folder, once all of them are verified."""
     free = shutil.disk_usage(folder).free
     if free < manifest.size:
         raise StorageFull(
-            f"There is no room for the {manifest.size:,} bytes of {file} in {folder}: {free:,} "
-            "bytes are free.",
+            f"There is no room for the {manifest.size:,} bytes of {file} in {folder}: {free:,} bytes are free.",
             hint="Free some disk space, and try again.",
             path=str(folder),
             needed=manifest.size,
@@ -222,9 +210,7 @@ def _copy_stream(source: IO[bytes], target: IO[bytes], at_most: int | None = Non
     return checksum.hexdigest()
 
 
-def _check_listed(
-    file: Path, manifest: ArchiveManifest, owners: Mapping[str, OwningProject]
-) -> None:
+def _check_listed(file: Path, manifest: ArchiveManifest, owners: Mapping[str, OwningProject]) -> None:
     """The catalogue names exactly the files that are there."""
     listed = {(path, *owner) for path, owner in owners.items()}
     told = {(copied.name, copied.project, copied.status) for copied in manifest.projects}
@@ -235,16 +221,10 @@ def _check_listed(
 
 
 def _build_invalid_error(file: Path) -> InvalidInput:
-    return InvalidInput(
-        f"{file} is no backup of Everkept.",
-        hint="`everkept backup FILE` makes one.",
-        value=str(file),
-    )
+    return InvalidInput(f"{file} is no backup of Everkept.", hint="`everkept backup FILE` makes one.", value=str(file))
 
 
 def _build_damaged_error(file: Path, reason: str) -> StoreDamaged:
     return StoreDamaged(
-        f"The backup {file} is damaged: {reason}.",
-        hint="Take another one; nothing was changed.",
-        path=str(file),
+        f"The backup {file} is damaged: {reason}.", hint="Take another one; nothing was changed.", path=str(file)
     )

@@ -21,15 +21,7 @@ from everkept.core.care_results import Progress, RestoredProject, UnfinishedOper
 from everkept.core.disk import translate_os_errors, write_new_file
 from everkept.core.sessions import is_private_name
 from everkept.core.times import Clock, format_iso
-from everkept.errors import (
-    Conflict,
-    EverkeptError,
-    InvalidInput,
-    NotFound,
-    Refused,
-    StoreDamaged,
-    Unavailable,
-)
+from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound, Refused, StoreDamaged, Unavailable
 from everkept.values import Value
 
 if TYPE_CHECKING:
@@ -48,13 +40,7 @@ class WrittenBackup(Value):
 
 
 def back_up(
-    care: "SqliteCare",
-    file: Path,
-    clock: Clock,
-    report: Progress,
-    *,
-    force: bool = False,
-    with_damaged: bool = False,
+    care: "SqliteCare", file: Path, clock: Clock, report: Progress, *, force: bool = False, with_damaged: bool = False
 ) -> WrittenBackup:
     """Writes a backup of a data folder beside which servers go on writing.
 
@@ -99,9 +85,7 @@ def write_backup(
         care.open_snapshot(lenient=with_damaged, is_locked=is_locked) as moment,
     ):
         draft = scratch / "backup.zip"
-        manifest = _BackupWriter(care, scratch, moment, report, with_damaged=with_damaged).write(
-            draft, clock()
-        )
+        manifest = _BackupWriter(care, scratch, moment, report, with_damaged=with_damaged).write(draft, clock())
         archive.verify_backup(care, draft, manifest)
         _publish(draft, file, force=force)
     return WrittenBackup(file, file.stat().st_size, manifest)
@@ -111,13 +95,7 @@ class _BackupWriter:
     """One backup in the making."""
 
     def __init__(
-        self,
-        care: "SqliteCare",
-        scratch: Path,
-        moment: "FolderSnapshot",
-        report: Progress,
-        *,
-        with_damaged: bool,
+        self, care: "SqliteCare", scratch: Path, moment: "FolderSnapshot", report: Progress, *, with_damaged: bool
     ) -> None:
         self._care = care
         self._scratch = scratch
@@ -204,9 +182,7 @@ def _open_archive(draft: Path) -> Generator[zipfile.ZipFile, None, None]:
     """A zip that only its owner may read, on the disk when the block has ended."""
     with (
         write_new_file(draft) as file,
-        zipfile.ZipFile(
-            file, "w", zipfile.ZIP_DEFLATED, compresslevel=archive.COMPRESSION_LEVEL
-        ) as target,
+        zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=archive.COMPRESSION_LEVEL) as target,
     ):
         yield target
 

@@ -89,9 +89,7 @@ class FixResult(Value):
     is_done: bool
 
 
-def run_checks(
-    context: CheckContext, checks: Iterable[tuple[str, DoctorCheck]]
-) -> list[DoctorFinding]:
+def run_checks(context: CheckContext, checks: Iterable[tuple[str, DoctorCheck]]) -> list[DoctorFinding]:
     """All findings. A check that fails is one itself: the others go on."""
     found: list[DoctorFinding] = []
     for name, check in checks:

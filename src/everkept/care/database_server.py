@@ -6,13 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everkept.app.engines import (
-    StandbyFolder,
-    build_empty_library,
-    find_standby,
-    find_stranded_writes,
-    make_library,
-)
+from everkept.app.engines import StandbyFolder, build_empty_library, find_standby, find_stranded_writes, make_library
 from everkept.care.check_context import CheckContext, DoctorFinding
 from everkept.core.library import Condition
 from everkept.core.records import Batch, Insert, Record, Update
@@ -56,9 +50,7 @@ async def list_journal_writes(settings: Settings) -> list[JournalWrite]:
             return []
         names = await _read_store_names(standby)
         aside = [
-            replace(
-                _describe_write(names, each), reason=each.reason, set_aside_at=format_iso(each.at)
-            )
+            replace(_describe_write(names, each), reason=each.reason, set_aside_at=format_iso(each.at))
             for each in await journal.list_rejected()
         ]
         return aside + [_describe_write(names, each) async for each in _read_pending(journal)]
@@ -128,18 +120,14 @@ async def _read_store_names(standby: StandbyFolder) -> Mapping[str, str]:
         return {}
     replica = SqliteLibrary(standby.replica)
     try:
-        return {
-            format_store_name(project.id): project.name for project in await replica.list_projects()
-        }
+        return {format_store_name(project.id): project.name for project in await replica.list_projects()}
     except EverkeptError:  # names are a help, and no reason to hide what waits
         return {}
     finally:
         await replica.close()
 
 
-def _describe_write(
-    names: Mapping[str, str], entry: "JournalEntry | RejectedWrite"
-) -> JournalWrite:
+def _describe_write(names: Mapping[str, str], entry: "JournalEntry | RejectedWrite") -> JournalWrite:
     from everkept.engines.standby.journal_acts import Commit
 
     act, account = entry.act, entry.account
@@ -148,16 +136,9 @@ def _describe_write(
     store = names.get(act.store, act.store)
     if home := parse_private_name(store):
         account = account or home.user
-    shown = (
-        "" if account else clip_text(" ".join(_get_text(act.batch).split()), MAX_SHOWN_CHARACTERS)
-    )
+    shown = "" if account else clip_text(" ".join(_get_text(act.batch).split()), MAX_SHOWN_CHARACTERS)
     return JournalWrite(
-        entry.seq,
-        _describe_act(act),
-        _format_store(store),
-        format_iso(act.batch.at),
-        account,
-        shown or None,
+        entry.seq, _describe_act(act), _format_store(store), format_iso(act.batch.at), account, shown or None
     )
 
 
@@ -206,9 +187,7 @@ def _describe_act(act: "Act") -> str:
 
 
 def _build_missing_error(number: int) -> NotFound:
-    return NotFound(
-        "write", str(number), message=f"No write with the number {number} is set aside."
-    )
+    return NotFound("write", str(number), message=f"No write with the number {number} is set aside.")
 
 
 DATABASE_CHECK = "database"
@@ -241,9 +220,7 @@ def _check_answer(context: CheckContext) -> DoctorFinding:
         return DoctorFinding(DATABASE_CHECK, "advice", error.message, error.hint)
     except EverkeptError as error:
         is_new = error.facts.get("others") == []  # there is nothing yet that could be meant
-        return DoctorFinding(
-            DATABASE_CHECK, "advice" if is_new else "problem", error.message, error.hint
-        )
+        return DoctorFinding(DATABASE_CHECK, "advice" if is_new else "problem", error.message, error.hint)
     where = f" at {condition.place}" if condition.place else ""
     version = f" {condition.version}" if condition.version else ""
     title = get_title(condition.engine)
@@ -254,9 +231,7 @@ def _check_answer(context: CheckContext) -> DoctorFinding:
 async def _read_condition(context: CheckContext) -> tuple[Condition, int]:
     library = make_library(context.settings, context.clock, standing_by=False, founds=False)
     try:
-        projects = [
-            each for each in await library.list_projects() if not is_private_name(each.name)
-        ]
+        projects = [each for each in await library.list_projects() if not is_private_name(each.name)]
         return library.condition, len(projects)
     finally:
         await library.close()
@@ -266,9 +241,7 @@ def _check_journal(standby: StandbyFolder) -> Iterator[DoctorFinding]:
     waiting, aside = asyncio.run(standby.count_writes())
     if waiting:
         verb = "waits" if waiting == 1 else "wait"
-        what = (
-            f"{format_count(waiting, 'write')} {verb} on this machine for a server to bring over."
-        )
+        what = f"{format_count(waiting, 'write')} {verb} on this machine for a server to bring over."
         yield DoctorFinding(DATABASE_CHECK, "advice", what, JOURNAL_COMMAND)
     if aside:
         verb = "was" if aside == 1 else "were"
@@ -276,11 +249,7 @@ def _check_journal(standby: StandbyFolder) -> Iterator[DoctorFinding]:
         yield DoctorFinding(DATABASE_CHECK, "problem", what, JOURNAL_COMMAND)
     for path in list_kept_copies(standby):
         what = f"The database came back with less than it had; what it had is in {path}."
-        yield DoctorFinding(
-            DATABASE_CHECK, "problem", what, f"everkept migrate --from sqlite:{path} --to PLACE"
-        )
+        yield DoctorFinding(DATABASE_CHECK, "problem", what, f"everkept migrate --from sqlite:{path} --to PLACE")
     for path in sorted(standby.folder.glob(_DAMAGED_JOURNALS)):
         what = f"A journal was damaged and moved to {path}: what waited in it was not written."
-        yield DoctorFinding(
-            DATABASE_CHECK, "problem", what, "remove the file once you need it no more"
-        )
+        yield DoctorFinding(DATABASE_CHECK, "problem", what, "remove the file once you need it no more")

@@ -6,14 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from everkept.accounts.access_log import LOG_FOLDER
-from everkept.care.check_context import (
-    CheckContext,
-    DoctorCheck,
-    DoctorFinding,
-    FixResult,
-    apply_fixes,
-    run_checks,
-)
+from everkept.care.check_context import CheckContext, DoctorCheck, DoctorFinding, FixResult, apply_fixes, run_checks
 from everkept.care.database_server import DATABASE_CHECK as DATABASE
 from everkept.care.database_server import check_database
 from everkept.care.installation_checks import (
@@ -76,17 +69,13 @@ async def _contact_peers(peers: Sequence[Peer]) -> "list[ReachedPeer | PeerFault
 
 VECTORS_CHECK = "search by meaning"
 MAX_UNREPORTED_TEXTS = 200  # texts that a running server embeds within a minute
-MAX_FIXABLE_TEXTS = (
-    5_000  # texts that are embedded in a minute or so; more are for who watches them
-)
+MAX_FIXABLE_TEXTS = 5_000  # texts that are embedded in a minute or so; more are for who watches them
 
 
 def check_vectors(context: CheckContext) -> Iterator[DoctorFinding]:
     model = context.settings.embedding_model
     if model == "none":
-        yield DoctorFinding(
-            VECTORS_CHECK, "ok", "It is switched off (embedding_model): words are searched."
-        )
+        yield DoctorFinding(VECTORS_CHECK, "ok", "It is switched off (embedding_model): words are searched.")
         return
     fault = _find_model_fault()
     if fault is not None:
@@ -121,19 +110,12 @@ def _check_queue(care: "SqliteCare", model: str, *, can_embed: bool) -> Iterator
         yield DoctorFinding(VECTORS_CHECK, "ok", "No text waits for its vector.")
         return
     where = max(waiting, key=lambda each: each.texts).title
-    what = (
-        f"{format_count(total, 'text')} {_format_wait(total)} for a vector, most of them in "
-        f"{where}."
-    )
+    what = f"{format_count(total, 'text')} {_format_wait(total)} for a vector, most of them in {where}."
     if others:
         what += f" {format_count(others, 'vector')} {_format_verb(others)} of another model."
-    mend = (
-        (lambda: _embed_pending(care, model)) if can_embed and total <= MAX_FIXABLE_TEXTS else None
-    )
+    mend = (lambda: _embed_pending(care, model)) if can_embed and total <= MAX_FIXABLE_TEXTS else None
     command = "everkept index, or a server that runs for a while"
-    yield DoctorFinding(
-        VECTORS_CHECK, "advice" if total > MAX_UNREPORTED_TEXTS else "ok", what, command, mend
-    )
+    yield DoctorFinding(VECTORS_CHECK, "advice" if total > MAX_UNREPORTED_TEXTS else "ok", what, command, mend)
 
 
 def _format_wait(count: int) -> str:
@@ -217,9 +199,7 @@ class DoctorReport(Value):
         return not any(finding.severity == "problem" for finding in self.findings)
 
 
-def diagnose(
-    context: CheckContext, more: Iterable[tuple[str, DoctorCheck]] = (), *, fix: bool = False
-) -> DoctorReport:
+def diagnose(context: CheckContext, more: Iterable[tuple[str, DoctorCheck]] = (), *, fix: bool = False) -> DoctorReport:
     """`more` are checks of what this layer does not know. Nothing is written without `fix`."""
     checks = (*CHECKS, *more)
     findings = _run_applicable_checks(context, checks)
@@ -227,9 +207,7 @@ def diagnose(
     return DoctorReport(_run_applicable_checks(context, checks) if done else findings, done)
 
 
-def _run_applicable_checks(
-    context: CheckContext, checks: Iterable[tuple[str, DoctorCheck]]
-) -> list[DoctorFinding]:
+def _run_applicable_checks(context: CheckContext, checks: Iterable[tuple[str, DoctorCheck]]) -> list[DoctorFinding]:
     """While a restore is not at its end, nothing but that puts the databases right."""
     findings = run_checks(context, checks)
     restoring = context.care.find_unfinished_restore() if context.care else None

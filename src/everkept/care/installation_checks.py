@@ -21,14 +21,7 @@ from everkept.clients.own_command import read_launchers
 from everkept.core.care_results import FREE_SPACE_ADVICE, Severity, UnfinishedRestore
 from everkept.core.text import format_count
 from everkept.errors import InvalidInput
-from everkept.settings import (
-    GATEWAY,
-    choose_toolsets,
-    get_title,
-    list_warnings,
-    read_client_environment,
-    read_settings,
-)
+from everkept.settings import GATEWAY, choose_toolsets, get_title, list_warnings, read_client_environment, read_settings
 
 if TYPE_CHECKING:
     from everkept.app.gateway_file import LoadedGateway
@@ -63,9 +56,7 @@ def check_data_folder(context: CheckContext) -> Iterator[DoctorFinding]:
     if care is None:
         engine = context.settings.engine
         kept = "in memory" if engine == "sqlite" else f"by {get_title(engine)}"
-        yield DoctorFinding(
-            DATA_FOLDER_CHECK, "ok", f"What is remembered is kept {kept}, and in no file here."
-        )
+        yield DoctorFinding(DATA_FOLDER_CHECK, "ok", f"What is remembered is kept {kept}, and in no file here.")
         return
     if not folder.exists():
         what = f"{folder} is not there yet: it is made when something is stored."
@@ -73,30 +64,22 @@ def check_data_folder(context: CheckContext) -> Iterator[DoctorFinding]:
         return
     if not folder.is_dir():
         what = f"{folder} is no folder."
-        yield DoctorFinding(
-            DATA_FOLDER_CHECK, "problem", what, "choose another one with --data-dir"
-        )
+        yield DoctorFinding(DATA_FOLDER_CHECK, "problem", what, "choose another one with --data-dir")
         return
     problems = [*_check_usable(folder), *_check_permissions(folder), *_check_location(folder)]
     if restoring := care.find_unfinished_restore():
         problems.append(_report_unfinished_restore(restoring))
     problems += [*care.check_leftovers(DATA_FOLDER_CHECK), *_check_free_space(folder)]
-    yield from problems or [
-        DoctorFinding(DATA_FOLDER_CHECK, "ok", f"{folder} can be written, and only by you.")
-    ]
+    yield from problems or [DoctorFinding(DATA_FOLDER_CHECK, "ok", f"{folder} can be written, and only by you.")]
 
 
 def _check_usable(folder: Path) -> Iterator[DoctorFinding]:
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         what = f"{folder} cannot be written: memories can be read at best."
-        yield DoctorFinding(
-            DATA_FOLDER_CHECK, "problem", what, f"change its permissions: chmod u+rwx {folder}"
-        )
+        yield DoctorFinding(DATA_FOLDER_CHECK, "problem", what, f"change its permissions: chmod u+rwx {folder}")
     if hasattr(os, "geteuid") and folder.stat().st_uid != os.geteuid():
         what = f"{folder} belongs to another user (number {folder.stat().st_uid})."
-        yield DoctorFinding(
-            DATA_FOLDER_CHECK, "advice", what, "run Everkept as that user, or change the owner"
-        )
+        yield DoctorFinding(DATA_FOLDER_CHECK, "advice", what, "run Everkept as that user, or change the owner")
 
 
 def _check_permissions(folder: Path) -> Iterator[DoctorFinding]:
@@ -142,9 +125,7 @@ def _check_location(folder: Path) -> Iterator[DoctorFinding]:
                 f"{folder} is synchronised by {program}, which copies databases in the middle of "
                 "a write: they can be damaged."
             )
-            yield DoctorFinding(
-                DATA_FOLDER_CHECK, "advice", what, f"{move}; `everkept backup` can write there"
-            )
+            yield DoctorFinding(DATA_FOLDER_CHECK, "advice", what, f"{move}; `everkept backup` can write there")
             return
     kind = _find_network_kind(folder.resolve())
     if kind:
@@ -157,9 +138,7 @@ def _find_network_kind(folder: Path) -> str | None:
         import ctypes
 
         drive = f"{folder.drive}\\"
-        is_remote = folder.drive.startswith("\\\\") or (
-            ctypes.windll.kernel32.GetDriveTypeW(drive) == _DRIVE_REMOTE
-        )
+        is_remote = folder.drive.startswith("\\\\") or (ctypes.windll.kernel32.GetDriveTypeW(drive) == _DRIVE_REMOTE)
         return "another machine's drive" if is_remote else None
     if not _MOUNTS_FILE.exists():
         return None
@@ -181,10 +160,7 @@ def find_mount_kind(folder: Path, mounts: Sequence[str]) -> str | None:
 
 def _report_unfinished_restore(restoring: UnfinishedRestore) -> DoctorFinding:
     before = f" What was there before is in {restoring.safety}." if restoring.safety else ""
-    what = (
-        "A restore was cut short, unless it is under way: some databases are old, some new."
-        f"{before}"
-    )
+    what = f"A restore was cut short, unless it is under way: some databases are old, some new.{before}"
     return DoctorFinding(DATA_FOLDER_CHECK, "problem", what, restoring.command)
 
 
@@ -196,12 +172,7 @@ def _check_free_space(folder: Path) -> Iterator[DoctorFinding]:
         yield DoctorFinding(DATA_FOLDER_CHECK, severity, what, FREE_SPACE_ADVICE)
 
 
-VERSIONS_CHECK, SETTINGS_CHECK, CLIENTS_CHECK, FOLDERS_CHECK = (
-    "versions",
-    "settings",
-    "clients",
-    "data folders",
-)
+VERSIONS_CHECK, SETTINGS_CHECK, CLIENTS_CHECK, FOLDERS_CHECK = ("versions", "settings", "clients", "data folders")
 MIN_PYTHON = (3, 11)
 
 
@@ -291,9 +262,7 @@ def check_clients(context: CheckContext) -> Iterator[DoctorFinding]:
 def _check_client(context: CheckContext, each: ClientInstallation) -> Iterator[DoctorFinding]:
     command = f"everkept setup {each.client}"
     if each.problem:
-        yield DoctorFinding(
-            CLIENTS_CHECK, "advice", f"{each.title}: {each.problem}", f"mend {each.file}"
-        )
+        yield DoctorFinding(CLIENTS_CHECK, "advice", f"{each.title}: {each.problem}", f"mend {each.file}")
         return
     if not each.is_set_up:
         return
@@ -305,13 +274,8 @@ def _check_client(context: CheckContext, each: ClientInstallation) -> Iterator[D
         what = f"{each.title} has no hook for {events} ({each.file})."
         yield DoctorFinding(CLIENTS_CHECK, "advice", what, command)
     if each.data_dir is not None and not _is_same_folder(each.data_dir, context.folder):
-        what = (
-            f"{each.title} keeps its memories in {each.data_dir}; this command looks at "
-            f"{context.folder}."
-        )
-        yield DoctorFinding(
-            CLIENTS_CHECK, "advice", what, f"everkept doctor --data-dir {each.data_dir}"
-        )
+        what = f"{each.title} keeps its memories in {each.data_dir}; this command looks at {context.folder}."
+        yield DoctorFinding(CLIENTS_CHECK, "advice", what, f"everkept doctor --data-dir {each.data_dir}")
 
 
 def check_folders(context: CheckContext) -> Iterator[DoctorFinding]:
@@ -333,9 +297,7 @@ def _is_same_folder(named: str, folder: Path) -> bool:
 def _survey_clients(context: CheckContext) -> list[ClientInstallation]:
     project = (context.settings.path or Path.cwd()).absolute()
     launchers = read_launchers(context.folder) | {context.settings.launcher or ""}
-    places = ClientEnvironment(
-        read_client_environment(), Path.home(), sys.platform, project, launchers - {""}
-    )
+    places = ClientEnvironment(read_client_environment(), Path.home(), sys.platform, project, launchers - {""})
     return survey_clients(places)
 
 
@@ -357,9 +319,7 @@ def check_gateway(context: CheckContext) -> Iterator[DoctorFinding]:
         loaded = load(path)
         _refuse_own_names(context, path, loaded)
     except InvalidInput as error:
-        yield DoctorFinding(
-            GATEWAY_FILE_CHECK, "problem", error.message, error.hint or GATEWAY_COMMAND
-        )
+        yield DoctorFinding(GATEWAY_FILE_CHECK, "problem", error.message, error.hint or GATEWAY_COMMAND)
     else:
         yield _describe_gateway(context, path, loaded)
     # On Windows a file of the user's has an access list of its own.
@@ -388,9 +348,7 @@ def _describe_gateway(context: CheckContext, path: Path, loaded: "LoadedGateway"
     if loaded.warnings:
         more = len(loaded.warnings) - 1
         rest = f" And {more} more." if more else ""
-        return DoctorFinding(
-            GATEWAY_FILE_CHECK, "advice", f"{path}, {loaded.warnings[0]}{rest}", GATEWAY_COMMAND
-        )
+        return DoctorFinding(GATEWAY_FILE_CHECK, "advice", f"{path}, {loaded.warnings[0]}{rest}", GATEWAY_COMMAND)
     return DoctorFinding(GATEWAY_FILE_CHECK, "ok", what)
 
 
@@ -399,9 +357,7 @@ def _check_writable_by_others(path: Path) -> Iterator[DoctorFinding]:
     owner = path.stat().st_uid
     if owner not in (os.geteuid(), 0):
         what = f"{path} belongs to another user (number {owner}), who can change what it starts."
-        yield DoctorFinding(
-            GATEWAY_FILE_CHECK, "problem", what, f"change its owner: chown {os.geteuid()} {path}"
-        )
+        yield DoctorFinding(GATEWAY_FILE_CHECK, "problem", what, f"change its owner: chown {os.geteuid()} {path}")
     if _get_file_mode(path) & OTHERS_WRITE_MODE:
         what = f"Others may change {path}, which says what programs are started in your name."
         mend = _build_chmod_fix(path, OTHERS_WRITE_MODE)
@@ -412,9 +368,7 @@ def _check_writable_by_others(path: Path) -> Iterator[DoctorFinding]:
         yield DoctorFinding(GATEWAY_FILE_CHECK, _get_severity(folder), what, f"chmod go-w {folder}")
 
 
-def _check_readable_by_others(
-    path: Path, loaded: "LoadedGateway | None"
-) -> Iterator[DoctorFinding]:
+def _check_readable_by_others(path: Path, loaded: "LoadedGateway | None") -> Iterator[DoctorFinding]:
     """Of a file that cannot be used nobody knows what is a secret in it."""
     if loaded is None or not _get_file_mode(path) & OTHERS_READ_MODE:
         return
@@ -427,13 +381,7 @@ def _check_readable_by_others(
     ]
     if found:
         what = f"Others may read {path}, and it holds what looks like a secret: {', '.join(found)}."
-        yield DoctorFinding(
-            GATEWAY_FILE_CHECK,
-            "problem",
-            what,
-            FIX_COMMAND,
-            _build_chmod_fix(path, ALL_OTHERS_MODE),
-        )
+        yield DoctorFinding(GATEWAY_FILE_CHECK, "problem", what, FIX_COMMAND, _build_chmod_fix(path, ALL_OTHERS_MODE))
 
 
 def _get_severity(path: Path) -> Severity:

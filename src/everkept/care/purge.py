@@ -72,9 +72,7 @@ async def _find_containing(store: RecordStore, text: str) -> list[PurgeItem]:
         *(
             record
             for record in await store.scan(RecordFilter(deleted=True))
-            if any(
-                wanted in (part or "").lower() for part in (record.name, record.type, record.text)
-            )
+            if any(wanted in (part or "").lower() for part in (record.name, record.type, record.text))
         ),
         *await store.scan_links(deleted=None, containing=text),
     ]
@@ -140,9 +138,7 @@ async def find_secrets(library: Library, project: str | None = None) -> SecretAu
     """In one project, or in all of them and in what belongs to the user."""
     audit = SecretAudit([], [])
     if project is not None:
-        audit.findings.extend(
-            [f async for f in _find_in_store(await _open_store(library, project), project)]
-        )
+        audit.findings.extend([f async for f in _find_in_store(await _open_store(library, project), project)])
         return audit
     for name in [*(p.name for p in await library.list_projects()), USER_PROJECT]:
         try:
@@ -164,9 +160,7 @@ async def mask_secrets(library: Library, findings: Sequence[SecretFinding]) -> M
             by_project.setdefault(finding.project, {})[finding.ref] = None
     for project, refs in by_project.items():
         store = await _open_store(library, project)
-        taken = await _find_taken_records(store, list(refs)) | await _find_taken_links(
-            store, list(refs)
-        )
+        taken = await _find_taken_records(store, list(refs)) | await _find_taken_links(store, list(refs))
         redacted = await store.redact(list(refs), partial(_mask_unless_taken, taken))
         records += redacted.records
         links += redacted.links
@@ -254,9 +248,7 @@ async def _find_in_store(store: RecordStore, project: str) -> AsyncIterator[Secr
                 yield SecretFinding(project, kinds[record_id], record_id, *told, in_id=in_id)
 
 
-async def _read_inserted(
-    store: RecordStore, edits: Sequence[Edit]
-) -> AsyncIterator[Record | RecordLink]:
+async def _read_inserted(store: RecordStore, edits: Sequence[Edit]) -> AsyncIterator[Record | RecordLink]:
     new = [Ref(e.subject, e.id) for e in edits if e.operation == "insert" and e.id]
     for at in range(0, len(new), PAGE_ITEMS):
         page = new[at : at + PAGE_ITEMS]
@@ -315,9 +307,7 @@ async def _find_taken_records(store: RecordStore, refs: Sequence[Ref]) -> frozen
             continue
         mark = (record.kind, record.parent, variant, key)
         others = await store.scan(RecordFilter(kinds=(record.kind,), name_keys=(key,)))
-        is_there = any(
-            (o.parent, o.variant) == (record.parent, variant) and o.id != record.id for o in others
-        )
+        is_there = any((o.parent, o.variant) == (record.parent, variant) and o.id != record.id for o in others)
         if is_there or mark in given:
             taken.add(record.ref)
         given.add(mark)

@@ -10,12 +10,7 @@ from everkept.accounts.access_log import LoggedCall as LoggedAccess
 from everkept.accounts.accounts import User
 from everkept.accounts.grants import AccessLevel, Grant, create_token, map_shown_names, revoke_token
 from everkept.app.app import App
-from everkept.cli.options import (
-    CountRange,
-    add_common_options,
-    load_command_settings,
-    parse_typed_time,
-)
+from everkept.cli.options import CountRange, add_common_options, load_command_settings, parse_typed_time
 from everkept.cli.runner import confirm, print_json, run_with_app
 from everkept.core.ports import Token
 from everkept.core.projects import Project
@@ -45,9 +40,7 @@ def list_accounts(as_json: bool, **flags: Any) -> None:
         leaving = "; being removed, to be finished" if user["leaving"] else ""
         click.echo(f"{user['name']}  {kind} since {user['created_at'][:10]}{leaving}")
         for granted in user["projects"]:
-            known_as = (
-                "" if granted["shown_as"] == granted["name"] else f" as {granted['shown_as']}"
-            )
+            known_as = "" if granted["shown_as"] == granted["name"] else f" as {granted['shown_as']}"
             click.echo(f"  {granted['access']:5}  {granted['name']}{known_as}")
 
 
@@ -113,9 +106,7 @@ ACCESS_TEXTS = {"read": "only read", "write": "read and change", "own": "do ever
 @add_common_options
 @click.argument("name", metavar="PROJECT")
 @click.option("--user", required=True, metavar="NAME", help="Who is to see it.")
-@click.option(
-    "--access", type=click.Choice(("read", "write")), default="read", help="Default: read."
-)
+@click.option("--access", type=click.Choice(("read", "write")), default="read", help="Default: read.")
 def grant(as_json: bool, name: str, user: str, access: str, **flags: Any) -> None:
     """Let a user see PROJECT, at once; without --access write, to read alone.
 
@@ -134,9 +125,7 @@ def grant(as_json: bool, name: str, user: str, access: str, **flags: Any) -> Non
         print_json(row | {"shown_as": granted.name})
     else:
         known_as = "" if granted.name == name else f', as "{granted.name}"'
-        click.echo(
-            f'{granted.user} may {ACCESS_TEXTS[granted.access]} "{name}"{known_as} from now on.'
-        )
+        click.echo(f'{granted.user} may {ACCESS_TEXTS[granted.access]} "{name}"{known_as} from now on.')
 
 
 @click.command()
@@ -159,9 +148,7 @@ def revoke(as_json: bool, name: str, user: str, **flags: Any) -> None:
         click.echo(f'{hidden_from} no longer sees "{name}".')
 
 
-def _log_grant(
-    app: App, what: str, user: str, project: Project
-) -> AbstractContextManager[list[str]]:
+def _log_grant(app: App, what: str, user: str, project: Project) -> AbstractContextManager[list[str]]:
     written = AccessLog(app.settings.data_dir / LOG_FOLDER)
     return log_owner_command(written, app.clock, what, user, project=project)
 
@@ -172,14 +159,7 @@ def _log_grant(
 @click.option("--user", metavar="NAME", help="Whose it is: somebody with an account of their own.")
 @click.option("--peer", metavar="NAME", help="Another server, which reads what it is granted.")
 @click.pass_context
-def token(
-    context: click.Context,
-    as_json: bool,
-    label: str,
-    user: str | None,
-    peer: str | None,
-    **flags: Any,
-) -> None:
+def token(context: click.Context, as_json: bool, label: str, user: str | None, peer: str | None, **flags: Any) -> None:
     """Make a token for HTTP and print it, once; `list` and `revoke` manage the rest.
 
     A client sends it as `Authorization: Bearer TOKEN`. Whoever has one sees everything, as you do.
@@ -236,9 +216,7 @@ def end_token(context: click.Context, as_json: bool, token_id: str, **flags: Any
         click.echo(f"Revoked {token_id}.")
 
 
-def _create_token(
-    label: str, user: str | None, *, is_peer: bool, as_json: bool, **flags: Any
-) -> None:
+def _create_token(label: str, user: str | None, *, is_peer: bool, as_json: bool, **flags: Any) -> None:
     async def work(app: App) -> tuple[Token, str, User | None]:
         name = None if user is None else validate_account_name(user)
         with _log_token(app, "token", name) as ids:
@@ -263,9 +241,7 @@ def _create_token(
     )
 
 
-def _log_token(
-    app: App, what: str, about: str | None, *ids: str
-) -> AbstractContextManager[list[str]]:
+def _log_token(app: App, what: str, about: str | None, *ids: str) -> AbstractContextManager[list[str]]:
     written = AccessLog(app.settings.data_dir / LOG_FOLDER)
     return log_owner_command(written, app.clock, what, about, ids=ids)
 

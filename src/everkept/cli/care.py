@@ -50,19 +50,13 @@ def check_hooks(context: CheckContext) -> Iterator[DoctorFinding]:
     if not context.is_on_disk or not folder.is_dir():
         yield DoctorFinding(HOOKS_CHECK, "ok", "None has left anything yet.")
         return
-    found = [
-        *_check_faults(context, folder),
-        *_check_jobs(context, folder),
-        *_check_ledgers(context, folder),
-    ]
+    found = [*_check_faults(context, folder), *_check_jobs(context, folder), *_check_ledgers(context, folder)]
     yield from found or [DoctorFinding(HOOKS_CHECK, "ok", "Nothing failed, and nothing waits.")]
 
 
 def _check_faults(context: CheckContext, folder: Path) -> Iterator[DoctorFinding]:
     lately = [
-        fault
-        for fault in read_recent_faults(folder)
-        if context.clock() - _parse_time(fault.at) < WEEK_MICROSECONDS
+        fault for fault in read_recent_faults(folder) if context.clock() - _parse_time(fault.at) < WEEK_MICROSECONDS
     ]
     if lately:
         last = lately[0]
@@ -85,12 +79,8 @@ def _check_jobs(context: CheckContext, folder: Path) -> Iterator[DoctorFinding]:
     strange = jobs.list_unreadable()
     if strange:
         shown = ", ".join(path.name for path in strange[:3]) + (", …" if len(strange) > 3 else "")
-        what = (
-            f"{format_count(len(strange), 'file')} in {strange[0].parent} can be no job: {shown}."
-        )
-        yield DoctorFinding(
-            HOOKS_CHECK, "advice", what, FIX_COMMAND, lambda: _remove_files(strange)
-        )
+        what = f"{format_count(len(strange), 'file')} in {strange[0].parent} can be no job: {shown}."
+        yield DoctorFinding(HOOKS_CHECK, "advice", what, FIX_COMMAND, lambda: _remove_files(strange))
     unread = {path.name for path in strange}
     waiting = [name for name in jobs.list_older_than(MAX_JOB_SECONDS) if name not in unread]
     if waiting and not _is_worker_running(context):
@@ -100,9 +90,7 @@ def _check_jobs(context: CheckContext, folder: Path) -> Iterator[DoctorFinding]:
     if failed:
         why = clip_text(str(failed[-1].get("reason", "")), 120)
         what = f"{format_count(len(failed), 'session')} could not be taken in ({why})."
-        yield DoctorFinding(
-            HOOKS_CHECK, "advice", what, FIX_COMMAND, lambda: _retry_failed(context, jobs)
-        )
+        yield DoctorFinding(HOOKS_CHECK, "advice", what, FIX_COMMAND, lambda: _retry_failed(context, jobs))
 
 
 def _is_worker_running(context: CheckContext) -> bool:
@@ -117,11 +105,7 @@ def _is_worker_running(context: CheckContext) -> bool:
 
 
 def _wake_worker(context: CheckContext) -> str:
-    return (
-        "started the one that takes them in"
-        if wake_worker(context.settings)
-        else "one is at it now"
-    )
+    return "started the one that takes them in" if wake_worker(context.settings) else "one is at it now"
 
 
 def _remove_files(files: Sequence[Path]) -> str:
@@ -135,28 +119,20 @@ def _retry_failed(context: CheckContext, jobs: JobQueue) -> str:
     again, removed = jobs.retry_failed()
     wake_worker(context.settings)
     did = [f"gave {format_count(again, 'session')} another try"] if again else []
-    did += (
-        [f"removed {format_count(removed, 'file')} that no job can be read from"] if removed else []
-    )
+    did += [f"removed {format_count(removed, 'file')} that no job can be read from"] if removed else []
     return " and ".join(did) or "nothing was left to do"
 
 
 def _check_ledgers(context: CheckContext, folder: Path) -> Iterator[DoctorFinding]:
     before = context.clock() / 1e6 - RETENTION_DAYS * 86_400
-    old = [
-        path for path in (folder / SESSIONS_FOLDER).glob("*.txt") if path.stat().st_mtime < before
-    ]
+    old = [path for path in (folder / SESSIONS_FOLDER).glob("*.txt") if path.stat().st_mtime < before]
     if len(old) > MAX_OLD_LEDGERS:
         what = f"{format_count(len(old), 'file')} of sessions of long ago are kept."
         mend = lambda: f"removed {prune_sessions(folder, context.clock())}"  # noqa: E731
         yield DoctorFinding(HOOKS_CHECK, "advice", what, FIX_COMMAND, mend)
 
 
-SEVERITY_SIGNS = {
-    "ok": ("ok     ", "green"),
-    "advice": ("advice ", "yellow"),
-    "problem": ("problem", "red"),
-}
+SEVERITY_SIGNS = {"ok": ("ok     ", "green"), "advice": ("advice ", "yellow"), "problem": ("problem", "red")}
 
 
 @click.command()
@@ -173,10 +149,7 @@ def doctor(as_json: bool, project: str | None, fix: bool, full: bool, **flags: A
     """
     if project is not None:
         raise InvalidInput(
-            "All projects are looked at together.",
-            hint="Leave --project out.",
-            argument="--project",
-            value=project,
+            "All projects are looked at together.", hint="Leave --project out.", argument="--project", value=project
         )
     context = _build_context(flags, full=full)
     if fix and context.settings.read_only:
@@ -235,8 +208,7 @@ def _describe_report(diagnosis: DoctorReport) -> dict[str, Any]:
             for finding in diagnosis.findings
         ],
         "mended": [
-            {"check": each.check, "what": each.what, "did": each.did, "done": each.is_done}
-            for each in diagnosis.mended
+            {"check": each.check, "what": each.what, "did": each.did, "done": each.is_done} for each in diagnosis.mended
         ],
     }
 
@@ -258,14 +230,7 @@ DECISIONS_LOST = (
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--force", is_flag=True, help="Replace FILE where it exists.")
 @click.option("--with-damaged", is_flag=True, help="Take a damaged database in as it is.")
-def backup(
-    as_json: bool,
-    project: str | None,
-    file: Path,
-    force: bool,
-    with_damaged: bool,
-    **flags: Any,
-) -> None:
+def backup(as_json: bool, project: str | None, file: Path, force: bool, with_damaged: bool, **flags: Any) -> None:
     """Write everything that is stored into FILE, a zip, while servers go on writing.
 
     All projects, your own memories, past conversations, tokens and settings of projects, as they
@@ -288,14 +253,7 @@ def backup(
         return f"{file} {'was not written' if after is None else 'is as it was'}."
 
     with report_interruption(left), _handle_terminate(), show_progress("Backing up") as progress:
-        made = back_up(
-            care,
-            file,
-            read_clock,
-            progress,
-            force=force,
-            with_damaged=with_damaged,
-        )
+        made = back_up(care, file, read_clock, progress, force=force, with_damaged=with_damaged)
     print_json(_describe_backup(made)) if as_json else _print_backup(made)
 
 
@@ -311,13 +269,7 @@ def backup(
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def restore(
-    as_json: bool,
-    project: str | None,
-    file: Path,
-    replace: bool,
-    safety_copy: Path | None,
-    yes: bool,
-    **flags: Any,
+    as_json: bool, project: str | None, file: Path, replace: bool, safety_copy: Path | None, yes: bool, **flags: Any
 ) -> None:
     """Bring back what `everkept backup` wrote into FILE.
 
@@ -389,9 +341,7 @@ def _confirm_restore(manifest: ArchiveManifest, safety: Path, folder: Path, *, y
         return True
     if not sys.stdin.isatty():
         raise click.UsageError("This replaces what is stored: say --yes where nobody can be asked.")
-    click.echo(
-        f"The backup of {_format_time(manifest)} holds {_format_contents(manifest)}.", err=True
-    )
+    click.echo(f"The backup of {_format_time(manifest)} holds {_format_contents(manifest)}.", err=True)
     click.echo(f"What is there now goes into {safety}.", err=True)
     return click.confirm(f"Replace everything in {folder}?", err=True)
 

@@ -7,15 +7,7 @@ import click
 
 from everkept.app.app import App
 from everkept.app.change_log import ChangeLogEntry
-from everkept.care.purge import (
-    MaskResult,
-    PurgeItem,
-    SecretAudit,
-    find_secrets,
-    get_label,
-    mask_secrets,
-    select_items,
-)
+from everkept.care.purge import MaskResult, PurgeItem, SecretAudit, find_secrets, get_label, mask_secrets, select_items
 from everkept.cli.options import add_common_options
 from everkept.cli.render import build_console, build_table
 from everkept.cli.runner import confirm, print_json, read_session, run_with_app
@@ -72,10 +64,7 @@ def print_graph_files(files: MirrorResult) -> None:
     for address, reason in files.left.items():
         click.echo(f"Not reached: the graph's files in {address}: {reason}", err=True)
     if files.done or files.left:
-        click.echo(
-            f"It may still be in {', '.join(UNCLEANED_PLACES[:-1])}, or {UNCLEANED_PLACES[-1]}.",
-            err=True,
-        )
+        click.echo(f"It may still be in {', '.join(UNCLEANED_PLACES[:-1])}, or {UNCLEANED_PLACES[-1]}.", err=True)
 
 
 @click.command()
@@ -139,12 +128,7 @@ def undo(as_json: bool, project: str | None, change: str | None, **flags: Any) -
 @click.option("--containing", metavar="TEXT", help="Whatever has TEXT in its name, type or text.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def purge(
-    as_json: bool,
-    names: tuple[str, ...],
-    deleted: bool,
-    containing: str | None,
-    yes: bool,
-    **flags: Any,
+    as_json: bool, names: tuple[str, ...], deleted: bool, containing: str | None, yes: bool, **flags: Any
 ) -> None:
     """Remove entities and memories for good, with every trace in log, index and graph files.
 
@@ -153,9 +137,7 @@ def purge(
     (`@user`); with --project there alone. There is no undo.
     """
     if not names and not deleted and not containing:
-        raise InvalidInput(
-            "Nothing to purge was named.", hint="Give NAMES, --deleted or --containing TEXT."
-        )
+        raise InvalidInput("Nothing to purge was named.", hint="Give NAMES, --deleted or --containing TEXT.")
 
     async def work(app: App) -> None:
         chosen: dict[str, list[PurgeItem]] = {}
@@ -193,11 +175,7 @@ def _check_all_found(names: Sequence[str], chosen: Mapping[str, Sequence[PurgeIt
     found |= {compute_name_key(get_label(thing)) for things in chosen.values() for thing in things}
     for name in names:
         base = parse_name_and_type(name)
-        if (
-            name not in found
-            and compute_name_key(name) not in found
-            and (base or ("",))[0] not in found
-        ):
+        if name not in found and compute_name_key(name) not in found and (base or ("",))[0] not in found:
             raise NotFound(
                 "entity or memory",
                 name,
@@ -220,9 +198,7 @@ async def _find_current_project(app: App) -> str | None:
     return current.name if current else None
 
 
-def _print_purged(
-    as_json: bool, places: Sequence[str], purged: Sequence[PurgeResult], files: MirrorResult
-) -> None:
+def _print_purged(as_json: bool, places: Sequence[str], purged: Sequence[PurgeResult], files: MirrorResult) -> None:
     where = " and ".join(places)
     removed = PurgeResult(
         sum(part.records for part in purged),
@@ -291,11 +267,7 @@ def secrets(context: click.Context, mask: bool, **flags: Any) -> None:
         await import_graph_files(app, [name for name in on if project in (None, name)])
         found = await find_secrets(app.library, project)
         masked = await mask_secrets(app.library, found.findings)
-        return (
-            found,
-            masked,
-            await update_graph_files(app, [f.project for f in found.findings if not f.in_id]),
-        )
+        return (found, masked, await update_graph_files(app, [f.project for f in found.findings if not f.in_id]))
 
     found, masked, files = run_with_app(work, writes=mask, **given)
     if as_json:
@@ -309,9 +281,7 @@ def secrets(context: click.Context, mask: bool, **flags: Any) -> None:
 def _print_audit(found: SecretAudit, masked: MaskResult | None) -> None:
     for item in found.findings:
         # Two lines and no table: an id is long, and it is what one copies from here.
-        click.echo(
-            f"{item.project}  {item.kind} {item.id}  {item.place}: {', '.join(item.secrets)}"
-        )
+        click.echo(f"{item.project}  {item.kind} {item.id}  {item.place}: {', '.join(item.secrets)}")
         click.echo(f"    {item.excerpt}")
     if not found.findings:
         click.echo("No secrets found.")
@@ -323,15 +293,9 @@ def _print_audit(found: SecretAudit, masked: MaskResult | None) -> None:
     if masked is not None and (masked.records or masked.links):
         click.echo(f"Masked in {_format_counts(masked)}, log and index.")
         if not masked.complete:
-            click.echo(
-                "Another process is still reading old pages: their bytes go when it has finished.",
-                err=True,
-            )
+            click.echo("Another process is still reading old pages: their bytes go when it has finished.", err=True)
     if in_ids:
-        click.echo(
-            f"Left in ids: {in_ids}. `everkept purge ID` removes such a record for good.",
-            err=True,
-        )
+        click.echo(f"Left in ids: {in_ids}. `everkept purge ID` removes such a record for good.", err=True)
 
 
 def _format_counts(masked: MaskResult) -> str:

@@ -14,20 +14,8 @@ from rich.text import Text
 from everkept.cli.options import ENGINE_SETTINGS, add_common_options, load_command_settings
 from everkept.cli.render import build_console, build_table
 from everkept.cli.runner import print_json
-from everkept.clients.config_changes import (
-    AppliedChange,
-    ConfigChange,
-    apply_changes,
-    plan_removal,
-    plan_setup,
-)
-from everkept.clients.config_files import (
-    CLIENTS,
-    ClientEnvironment,
-    ClientProgram,
-    ConfigScope,
-    get_client,
-)
+from everkept.clients.config_changes import AppliedChange, ConfigChange, apply_changes, plan_removal, plan_setup
+from everkept.clients.config_files import CLIENTS, ClientEnvironment, ClientProgram, ConfigScope, get_client
 from everkept.clients.entries import (
     ClientInstallation,
     ConfigPart,
@@ -67,9 +55,7 @@ def config(context: click.Context, as_json: bool, **flags: Any) -> None:
     context.obj = flags
     if context.invoked_subcommand is not None:
         return
-    rows = [
-        {"setting": e.name, "value": e.value, "from": e.source} for e in explain_settings(flags)
-    ]
+    rows = [{"setting": e.name, "value": e.value, "from": e.source} for e in explain_settings(flags)]
     warnings = list_warnings(read_settings(flags))
     if as_json:
         print_json({"settings": rows, "warnings": warnings})
@@ -79,9 +65,7 @@ def config(context: click.Context, as_json: bool, **flags: Any) -> None:
     for column in ("value", "from"):
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(
-            *(Text(_format_value(row[column])) for column in ("setting", "value", "from"))
-        )
+        table.add_row(*(Text(_format_value(row[column])) for column in ("setting", "value", "from")))
     build_console().print(table)
     for warning in warnings:
         click.echo(f"everkept: {warning}", err=True)
@@ -129,9 +113,7 @@ def _write_file(file: Path, text: str, *, force: bool) -> None:
     try:
         (disk.replace if force else disk.create)(file, text.encode("utf-8"))
     except FileExistsError:
-        raise Conflict(
-            f"{file} is there already.", hint="--force overwrites it.", file=str(file)
-        ) from None
+        raise Conflict(f"{file} is there already.", hint="--force overwrites it.", file=str(file)) from None
 
 
 def _merge_flags(context: click.Context, flags: dict[str, Any]) -> dict[str, Any]:
@@ -198,11 +180,7 @@ def setup(
     settings = load_command_settings(**flags)
     folder = settings.path or Path.cwd()
     places = ClientEnvironment(
-        read_client_environment(),
-        Path.home(),
-        sys.platform,
-        folder.absolute(),
-        _read_launchers(settings),
+        read_client_environment(), Path.home(), sys.platform, folder.absolute(), _read_launchers(settings)
     )
     if client is None:
         _print_clients(survey_clients(places), as_json=as_json)
@@ -229,13 +207,7 @@ def _read_launchers(settings: Settings) -> frozenset[str]:
 
 
 def _build_parts(
-    client: ClientProgram,
-    scope: ConfigScope,
-    settings: Settings,
-    flags: dict[str, Any],
-    *,
-    force: bool,
-    hooks: bool,
+    client: ClientProgram, scope: ConfigScope, settings: Settings, flags: dict[str, Any], *, force: bool, hooks: bool
 ) -> list[ConfigPart]:
     program = build_own_command(settings.launcher, sys.argv[0], sys.executable)
     options = _build_options(settings, flags)
@@ -249,9 +221,7 @@ def _build_parts(
     server = (*make_startable(program, sys.platform), SERVE_VERB, *served)
     _require_text(server)
     launchers = _read_launchers(settings)
-    parts: list[ConfigPart] = [
-        ServerConfigPart(client.get_file(scope), client, server, force, launchers)
-    ]
+    parts: list[ConfigPart] = [ServerConfigPart(client.get_file(scope), client, server, force, launchers)]
     hooks_file = client.get_hooks_file(scope)
     if hooks and hooks_file is not None:
 
@@ -357,9 +327,7 @@ def _change_config(
             remember_launcher(settings.data_dir, settings.launcher)
         done = apply_changes(parts, moment, undo=undo, copies=copies)
     if as_json:
-        print_json(
-            {"client": client.name, "scope": scope, "changed": [_build_row(each) for each in done]}
-        )
+        print_json({"client": client.name, "scope": scope, "changed": [_build_row(each) for each in done]})
     elif not done:
         what = "there is nothing of ours" if undo else "it is set up"
         click.echo(f"Nothing to change for {client.title}: {what}.")
@@ -381,15 +349,12 @@ def _confirm(*, yes: bool) -> bool:
         return True
     if not sys.stdin.isatty():
         raise click.UsageError(
-            "Nothing was changed: say --yes where nobody can be asked, or --print to see what "
-            "to paste."
+            "Nothing was changed: say --yes where nobody can be asked, or --print to see what to paste."
         )
     return click.confirm("Write this?", default=True, err=True)
 
 
-def _print_result(
-    client: ClientProgram, scope: ConfigScope, done: Sequence[AppliedChange], *, undo: bool
-) -> None:
+def _print_result(client: ClientProgram, scope: ConfigScope, done: Sequence[AppliedChange], *, undo: bool) -> None:
     for each in done:
         kept = f"; as it was: {each.backup}" if each.backup else ""
         click.echo(f"Written: {each.file}{kept}")

@@ -6,13 +6,7 @@ from typing import Any
 
 import click
 
-from everkept.app.engines import (
-    build_empty_library,
-    find_standby,
-    format_place,
-    load_address_settings,
-    make_library,
-)
+from everkept.app.engines import build_empty_library, find_standby, format_place, load_address_settings, make_library
 from everkept.care.database_server import (
     JournalWrite,
     discard_write,
@@ -21,13 +15,7 @@ from everkept.care.database_server import (
     retry_write,
 )
 from everkept.cli.options import add_common_options, load_command_settings
-from everkept.cli.runner import (
-    confirm,
-    print_json,
-    replace_controls,
-    report_interruption,
-    show_progress,
-)
+from everkept.cli.runner import confirm, print_json, replace_controls, report_interruption, show_progress
 from everkept.core.text import format_count
 from everkept.core.times import read_clock
 from everkept.errors import InvalidInput, ReadOnly, Refused
@@ -42,12 +30,8 @@ PLACE_FORMS = "sqlite:FOLDER, surreal:FOLDER, ws://HOST:PORT or postgresql://HOS
 @click.command()
 @add_common_options
 @click.option("--from", "source", metavar="PLACE", help="Default: where everything is kept now.")
-@click.option(
-    "--to", "target", metavar="PLACE", required=True, help=f"{PLACE_FORMS}; an empty one."
-)
-def migrate(
-    as_json: bool, source: str | None, target: str, project: str | None, **flags: Any
-) -> None:
+@click.option("--to", "target", metavar="PLACE", required=True, help=f"{PLACE_FORMS}; an empty one.")
+def migrate(as_json: bool, source: str | None, target: str, project: str | None, **flags: Any) -> None:
     """Copy all that is remembered into another engine, and compare the two.
 
     Projects, records, links, the log, vectors and tokens are copied as they are; what is there
@@ -78,14 +62,11 @@ def _check_ends(source: Settings, target: Settings) -> None:
         raise ReadOnly("This command writes, and only reading is allowed here.")
     if format_place(source) == format_place(target) or _is_one_server(source, target):
         raise InvalidInput(
-            f"Both ends are {format_place(source)}.",
-            hint="Name another place with --to.",
-            argument="--to",
+            f"Both ends are {format_place(source)}.", hint="Name another place with --to.", argument="--to"
         )
     if source.deployment_mode == "embedded-memory":
         raise Refused(
-            "What is kept in memory is another program's, or nobody's.",
-            hint="--from names a place to copy from.",
+            "What is kept in memory is another program's, or nobody's.", hint="--from names a place to copy from."
         )
     if build_empty_library(source):
         raise InvalidInput(
@@ -158,26 +139,11 @@ ALL_WRITES = "all"
 
 @click.command()
 @add_common_options
-@click.option(
-    "--retry",
-    "again",
-    metavar="NUMBER|all",
-    help="Try one again, as the last, or all in their order.",
-)
-@click.option(
-    "--discard",
-    "given_up",
-    metavar="NUMBER|all",
-    help="Give one up for good, or all that are set aside.",
-)
+@click.option("--retry", "again", metavar="NUMBER|all", help="Try one again, as the last, or all in their order.")
+@click.option("--discard", "given_up", metavar="NUMBER|all", help="Give one up for good, or all that are set aside.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def journal(
-    as_json: bool,
-    again: str | None,
-    given_up: str | None,
-    yes: bool,
-    project: str | None,
-    **flags: Any,
+    as_json: bool, again: str | None, given_up: str | None, yes: bool, project: str | None, **flags: Any
 ) -> None:
     """Show the writes that wait on this machine, and those the database would not take.
 
@@ -188,10 +154,7 @@ def journal(
     """
     if project is not None:
         raise InvalidInput(
-            "There is one journal for all projects.",
-            hint="Leave --project out.",
-            argument="--project",
-            value=project,
+            "There is one journal for all projects.", hint="Leave --project out.", argument="--project", value=project
         )
     if again is not None and given_up is not None:
         raise InvalidInput("Either --retry or --discard, not both.", argument="--retry")
@@ -238,13 +201,9 @@ def _parse_number(text: str, flag: str) -> int:
 
 
 def _discard(settings: Settings, given_up: str, *, as_json: bool, yes: bool) -> None:
-    aside = {
-        each.number: each for each in asyncio.run(list_journal_writes(settings)) if each.reason
-    }
+    aside = {each.number: each for each in asyncio.run(list_journal_writes(settings)) if each.reason}
     if given_up != ALL_WRITES:
-        _discard_one(
-            settings, _parse_number(given_up, "--discard"), aside, as_json=as_json, yes=yes
-        )
+        _discard_one(settings, _parse_number(given_up, "--discard"), aside, as_json=as_json, yes=yes)
         return
     writes = format_count(len(aside), "write")
     is_wanted = not aside or confirm(f"Give up {writes} for good?", yes=yes)
@@ -280,9 +239,7 @@ def _print_writes(found: list[JournalWrite]) -> None:
     aside = sum(each.reason is not None for each in found)
     click.echo(f"{format_count(len(found) - aside, 'write')} waiting, {aside:,} set aside.")
     if aside:
-        click.echo(
-            "`everkept journal --retry NUMBER|all` or `--discard NUMBER|all` decides.", err=True
-        )
+        click.echo("`everkept journal --retry NUMBER|all` or `--discard NUMBER|all` decides.", err=True)
 
 
 def _format_write(each: JournalWrite) -> str:

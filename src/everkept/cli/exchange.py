@@ -15,13 +15,7 @@ from everkept.app.app import App
 from everkept.app.history import ImportRequest
 from everkept.cli.changes import update_graph_files
 from everkept.cli.options import FolderPath, add_common_options, parse_typed_time
-from everkept.cli.runner import (
-    print_json,
-    read_session,
-    report_interruption,
-    run_with_app,
-    show_progress,
-)
+from everkept.cli.runner import print_json, read_session, report_interruption, run_with_app, show_progress
 from everkept.core.library import ReplicaUse, track_replica_use
 from everkept.core.sessions import ToolCall
 from everkept.core.text import format_count
@@ -38,8 +32,7 @@ def _require_complete(app: App, noted: ReplicaUse) -> None:
     """An export is what people fall back on: what was last seen is not good enough."""
     if noted.is_degraded or app.library.condition.waiting:
         raise StoreUnreachable(
-            "The database is away, or is being brought what was written before: not everything "
-            "can be exported now.",
+            "The database is away, or is being brought what was written before: not everything can be exported now.",
             hint="Try again when `everkept status` shows that nothing waits.",
         )
 
@@ -49,14 +42,7 @@ def _require_complete(app: App, noted: ReplicaUse) -> None:
 @click.argument("folder", metavar="DIR", type=FolderPath())
 @click.option("--no-history", is_flag=True, help="Leave past conversations out.")
 @click.option("--no-accounts", is_flag=True, help="Leave out what is an account's alone.")
-def export(
-    as_json: bool,
-    folder: Path,
-    no_history: bool,
-    no_accounts: bool,
-    project: str | None,
-    **flags: Any,
-) -> None:
+def export(as_json: bool, folder: Path, no_history: bool, no_accounts: bool, project: str | None, **flags: Any) -> None:
     """Write all that is remembered, or one --project, into the folder DIR.
 
     Markdown for people, and JSON lines that git compares well and `everkept import DIR` takes in
@@ -68,19 +54,12 @@ def export(
 
     async def work(app: App) -> ExportResult:
         if app.settings.data_dir.resolve() in (place, *place.parents):
-            raise InvalidInput(
-                f"{folder} lies inside the data folder.", hint="Name a folder outside of it."
-            )
+            raise InvalidInput(f"{folder} lies inside the data folder.", hint="Name a folder outside of it.")
         with show_progress("Exporting") as progress, track_replica_use() as noted:
             await app.library.list_projects()
             _require_complete(app, noted)
             written = await write(
-                app.library,
-                folder,
-                progress,
-                project=project,
-                history=not no_history,
-                accounts=not no_accounts,
+                app.library, folder, progress, project=project, history=not no_history, accounts=not no_accounts
             )
         _require_complete(app, noted)
         return written
@@ -146,9 +125,7 @@ def import_() -> None:
     metavar="NAME",
     help="The account NAME here is the one in DIR: it gets what is its alone. Repeatable.",
 )
-def folder(
-    as_json: bool, folder: Path, no_folders: bool, same: tuple[str, ...], **flags: Any
-) -> None:
+def folder(as_json: bool, folder: Path, no_folders: bool, same: tuple[str, ...], **flags: Any) -> None:
     """Take in the folder DIR that `everkept export` has written."""
     from everkept.exchange.importer import ExportImport, import_export
 

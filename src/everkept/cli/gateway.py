@@ -65,9 +65,7 @@ EXAMPLE_COMMAND = "everkept gateway init --prefix notes__ -- npx -y some-memory-
     help="For the COMMAND; without a value, the one that is set when it is started.",
 )
 @click.option(
-    "--cwd",
-    metavar="FOLDER",
-    help="Where the COMMAND runs; else this folder where an ARG names something in it.",
+    "--cwd", metavar="FOLDER", help="Where the COMMAND runs; else this folder where an ARG names something in it."
 )
 @click.option(
     "--connect-timeout",
@@ -77,12 +75,7 @@ EXAMPLE_COMMAND = "everkept gateway init --prefix notes__ -- npx -y some-memory-
 )
 @click.option("--prefix", help="What stands before the names of the tools.")
 @click.option("--name", help="The server's name in the file, where others will join it.")
-@click.option(
-    "--ready",
-    "ready_name",
-    metavar="NAME",
-    help=f"Ready-made: {', '.join(draft.list_ready_names())}.",
-)
+@click.option("--ready", "ready_name", metavar="NAME", help=f"Ready-made: {', '.join(draft.list_ready_names())}.")
 @click.option("--print", "is_printed", is_flag=True, help="Print the file, write nothing.")
 @click.option("--force", is_flag=True, help="Replace the file that is there; a copy is kept.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[--] [COMMAND [ARG]...]")
@@ -132,13 +125,7 @@ def init(
     kept = _write_file(target, text)
     if server is not None and "cwd" in server and cwd is None and not as_json:
         click.echo(f"It runs in {server['cwd']}, where its arguments lead; --cwd names another.")
-    _print_file(
-        target,
-        kept,
-        parse_file(text, target.parent),
-        as_json=as_json,
-        is_used=_is_used(flags, target),
-    )
+    _print_file(target, kept, parse_file(text, target.parent), as_json=as_json, is_used=_is_used(flags, target))
 
 
 def _refuse_existing(target: Path) -> None:
@@ -151,11 +138,7 @@ def _refuse_existing(target: Path) -> None:
 
 
 def _build_server(
-    command: Sequence[str],
-    url: str | None,
-    headers: Sequence[str],
-    variables: Sequence[str],
-    cwd: str | None,
+    command: Sequence[str], url: str | None, headers: Sequence[str], variables: Sequence[str], cwd: str | None
 ) -> JSON:
     """The server as the file has it."""
     if bool(command) == (url is not None):
@@ -284,15 +267,11 @@ def _is_used(flags: dict[str, Any], target: Path) -> bool:
     return read_settings({**flags, "gateway_config": None}).gateway_config == target
 
 
-def _print_file(
-    target: Path, kept: Path | None, found: ParsedFile, *, as_json: bool, is_used: bool
-) -> None:
+def _print_file(target: Path, kept: Path | None, found: ParsedFile, *, as_json: bool, is_used: bool) -> None:
     config = cast(GatewayConfig, found.config)
     names = [tool.name for tool in config.tools]
     if as_json:
-        warnings = [
-            {"line": each.line, "message": each.message, "fix": each.fix} for each in found.warnings
-        ]
+        warnings = [{"line": each.line, "message": each.message, "fix": each.fix} for each in found.warnings]
         copy = str(kept) if kept else None
         print_json({"written": str(target), "kept": copy, "tools": names, "warnings": warnings})
         return
@@ -304,8 +283,7 @@ def _print_file(
     click.echo(f"`everkept gateway check{named}` compares it with its servers at any time.")
     if is_used:
         click.echo(
-            "A server that watches this file already has the tools now; others have them from "
-            "their next start on."
+            "A server that watches this file already has the tools now; others have them from their next start on."
         )
     else:
         click.echo(f"It is read where it is named: `everkept serve{named}`.")
@@ -316,15 +294,8 @@ WARNING_LEVEL: Final = "warning"
 NOTE_LEVEL: Final = "note"
 NAME_TAKEN = "Everkept itself has a tool of that name."
 RENAME_HINT = "Give it another name or a `prefix`, or serve with `--toolsets gateway` alone."
-NOT_SERVED = (
-    "Nothing of the file is served beside these toolsets, because a tool in it has the name of "
-    "one of ours."
-)
-_LEVEL_COLOURS: Mapping[str, str | None] = {
-    ERROR_LEVEL: "red",
-    WARNING_LEVEL: "yellow",
-    NOTE_LEVEL: None,
-}
+NOT_SERVED = "Nothing of the file is served beside these toolsets, because a tool in it has the name of one of ours."
+_LEVEL_COLOURS: Mapping[str, str | None] = {ERROR_LEVEL: "red", WARNING_LEVEL: "yellow", NOTE_LEVEL: None}
 
 
 class UpstreamCheck(Value):
@@ -405,15 +376,11 @@ async def _ask(config: GatewayConfig, upstream: Upstream) -> UpstreamCheck:
         listed = await upstream.list_tools()
     except EverkeptError as error:
         return UpstreamCheck(name, failure=error)
-    names = [
-        each.ours for each in find_passed(config, name, listed) if find_fault(each.listing) is None
-    ]
+    names = [each.ours for each in find_passed(config, name, listed) if find_fault(each.listing) is None]
     return UpstreamCheck(name, listed, find_drift(config, name, listed), names)
 
 
-def _find_clashes(
-    settings: Settings, config: GatewayConfig, asked: Sequence[UpstreamCheck]
-) -> list[Drift]:
+def _find_clashes(settings: Settings, config: GatewayConfig, asked: Sequence[UpstreamCheck]) -> list[Drift]:
     """Names that our own tools have too, and those that two servers pass through."""
     every = replace(settings, toolsets="all", bank_extras=True, mode_tools=False)
     served, known = list_own_names(settings), list_own_names(every)
@@ -447,9 +414,7 @@ def _print_problems(path: Path, problems: Sequence[JSON], *, as_json: bool) -> N
     for problem in problems:
         told = f"{problem['message']} {problem['fix']}".rstrip()
         click.echo(f"{path}:{problem['line']}: {told}", err=True)
-    click.echo(
-        f"{format_count(len(problems), 'problem')}: the file is not used as it is.", err=True
-    )
+    click.echo(f"{format_count(len(problems), 'problem')}: the file is not used as it is.", err=True)
 
 
 def _print_check(found: GatewayCheck) -> None:
@@ -513,12 +478,7 @@ def _describe_check(found: GatewayCheck) -> JSON:
         "file": str(found.path),
         "problems": [],
         "warnings": [
-            {
-                "level": _get_level(each),
-                "line": each.line,
-                "message": each.message,
-                "fix": each.fix,
-            }
+            {"level": _get_level(each), "line": each.line, "message": each.message, "fix": each.fix}
             for each in found.loaded.warnings
         ],
         "upstreams": [
@@ -537,13 +497,7 @@ def _describe_check(found: GatewayCheck) -> JSON:
 
 
 def _build_row(each: Drift) -> JSON:
-    return {
-        "level": each.level,
-        "tool": each.tool,
-        "line": each.line,
-        "message": each.message,
-        "fix": each.fix,
-    }
+    return {"level": each.level, "tool": each.tool, "line": each.line, "message": each.message, "fix": each.fix}
 
 
 @click.group()

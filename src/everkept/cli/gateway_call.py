@@ -4,16 +4,7 @@ import asyncio
 import json
 import logging
 import sys
-from collections.abc import (
-    AsyncGenerator,
-    Awaitable,
-    Callable,
-    Coroutine,
-    Generator,
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
@@ -23,13 +14,7 @@ import click
 from everkept.app.app import App
 from everkept.app.gateway_file import load
 from everkept.cli.options import add_common_options, load_command_settings
-from everkept.cli.runner import (
-    GATEWAY_SETTINGS,
-    print_json,
-    replace_controls,
-    run_with_app,
-    show_tool_progress,
-)
+from everkept.cli.runner import GATEWAY_SETTINGS, print_json, replace_controls, run_with_app, show_tool_progress
 from everkept.cli.tools import PHRASE_PARAMETERS, STANDARD_INPUT, read_standard_input
 from everkept.core.mcp import Upstream, UpstreamSettings
 from everkept.core.sessions import Session
@@ -117,9 +102,7 @@ class ValueForm:
         if len(texts) == 1 and not (self.has_only("array") and not _is_list(texts[0])):
             return self._parse_one(texts[0], name)
         if not self.can_take("array"):
-            raise InvalidInput(
-                f"`{name}` is given {len(texts)} times, and takes one value.", argument=name
-            )
+            raise InvalidInput(f"`{name}` is given {len(texts)} times, and takes one value.", argument=name)
         items = self.items
         return [items.parse_value([text], name) for text in texts]
 
@@ -131,9 +114,7 @@ class ValueForm:
 
         def finish() -> None:
             if current:
-                found.append(
-                    {key: items.get_property(key).parse_value(current[key], key) for key in current}
-                )
+                found.append({key: items.get_property(key).parse_value(current[key], key) for key in current})
                 current.clear()
 
         for text in texts:
@@ -241,9 +222,7 @@ def parse_arguments(words: Sequence[str], schema: JSON) -> JSON:
         name = parameters.find_bare_parameter(bare)
         spoken = name in PHRASE_PARAMETERS and parameters.get_form(name).can_take("string")
         typed.setdefault(name, []).extend([" ".join(bare)] if spoken else bare)
-    return whole | {
-        name: parameters.get_form(name).parse_value(texts, name) for name, texts in typed.items()
-    }
+    return whole | {name: parameters.get_form(name).parse_value(texts, name) for name, texts in typed.items()}
 
 
 def _is_list(text: str) -> bool:
@@ -321,9 +300,7 @@ def silence_warnings(settings: Settings) -> Generator[None, None, None]:
 
 
 @asynccontextmanager
-async def open_upstreams(
-    reaches: Iterable[UpstreamSettings],
-) -> AsyncGenerator[Mapping[str, Upstream], None]:
+async def open_upstreams(reaches: Iterable[UpstreamSettings]) -> AsyncGenerator[Mapping[str, Upstream], None]:
     """By name; each is started when it is first asked."""
     environment = read_upstream_environment()
     upstreams = {reach.name: open_upstream(reach, environment) for reach in reaches}

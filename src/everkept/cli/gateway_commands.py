@@ -7,13 +7,7 @@ from typing import Any, cast
 import click
 
 from everkept.app.gateway_file import load as load_file
-from everkept.cli.gateway_call import (
-    ToolParameters,
-    ValueForm,
-    call_tool,
-    print_result,
-    run_gateway,
-)
+from everkept.cli.gateway_call import ToolParameters, ValueForm, call_tool, print_result, run_gateway
 from everkept.cli.options import ENGINE_SETTINGS, add_common_options
 from everkept.cli.render import format_label
 from everkept.cli.runner import replace_controls
@@ -79,10 +73,7 @@ def build_gateway_command(name: str, tool: ToolConfig) -> click.Command:
     def run(as_json: bool, data_dir: Any, config: Any, log_level: Any, **given: Any) -> None:
         typed = arguments.parse(given)
         result = run_gateway(
-            lambda app: call_tool(app, tool.name, typed),
-            data_dir=data_dir,
-            config=config,
-            log_level=log_level,
+            lambda app: call_tool(app, tool.name, typed), data_dir=data_dir, config=config, log_level=log_level
         )
         print_result(result, as_json=as_json)
 
@@ -137,9 +128,7 @@ class _ToolArguments:
         many = next((at for at, each in enumerate(waiting) if self._can_take_many(each)), None)
         spare = len(typed) - len(waiting)
         if spare < 0:
-            raise click.UsageError(
-                f"Missing argument '{self._format_metavar(waiting[len(typed)])}'."
-            )
+            raise click.UsageError(f"Missing argument '{self._format_metavar(waiting[len(typed)])}'.")
         if spare and many is None:
             extra = " ".join(typed[len(waiting) :])
             raise click.UsageError(f"Got unexpected extra argument ({clip_text(extra)})")
@@ -151,9 +140,7 @@ class _ToolArguments:
             name, form = self._forms[destination]
             is_spoken = name in PHRASE_PARAMETERS and form.can_take("string")
             texts = [" ".join(own)] if is_spoken else own
-            spread[destination] = [
-                _get_click_type(form).convert(text, None, None) for text in texts
-            ]
+            spread[destination] = [_get_click_type(form).convert(text, None, None) for text in texts]
         return spread
 
     def _can_take_many(self, destination: str) -> bool:
@@ -167,18 +154,14 @@ class _ToolArguments:
             return replace_controls(f"JSON | {clip_text(' '.join(f'{key}=…' for key in keys))} ...")
         return f"{shown}..." if self._can_take_many(destination) else shown
 
-    def _build_option(
-        self, destination: str, name: str, form: ValueForm, help_: str
-    ) -> click.Option | None:
+    def _build_option(self, destination: str, name: str, form: ValueForm, help_: str) -> click.Option | None:
         """None where no name is left for it."""
         is_flag = form.has_only("boolean")
         option = self._choose_name(name, is_flag=is_flag)
         if option is None:
             return None
         if is_flag:
-            return click.Option(
-                [f"--{option}/--no-{option}", destination], default=None, help=help_
-            )
+            return click.Option([f"--{option}/--no-{option}", destination], default=None, help=help_)
         repeated = not form.is_open and form.can_take("array")
         kind = _get_click_type(form)
         return click.Option(

@@ -59,12 +59,7 @@ def list_conversations(as_json: bool, limit: int, project: str | None, **flags: 
 @click.option("--searches", is_flag=True, help="What was searched for, instead.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def forget(
-    as_json: bool,
-    project: str | None,
-    conversations: tuple[str, ...],
-    searches: bool,
-    yes: bool,
-    **flags: Any,
+    as_json: bool, project: str | None, conversations: tuple[str, ...], searches: bool, yes: bool, **flags: Any
 ) -> None:
     """Remove conversations for good: those of a --project, or single ones.
 
@@ -72,9 +67,7 @@ def forget(
     project nothing new is either, until `everkept history include` names its folder.
     """
     if not (project or conversations or searches):
-        raise InvalidInput(
-            "Nothing is named.", hint="Say --project FOLDER, --conversation ID or --searches."
-        )
+        raise InvalidInput("Nothing is named.", hint="Say --project FOLDER, --conversation ID or --searches.")
 
     async def work(app: App) -> tuple[RemovalReport, list[str], int] | None:
         folders = await app.history.find_folders(project) if project else {}
@@ -139,11 +132,7 @@ def include(as_json: bool, folder: str, **flags: Any) -> None:
         meant = [name for name in known if name in _resolve_folders(folder)]
         meant = meant or match_named_projects(folder, known)
         if not meant:
-            raise NotFound(
-                "folder that a command has left out",
-                folder,
-                hint="`everkept history excluded` shows them.",
-            )
+            raise NotFound("folder that a command has left out", folder, hint="`everkept history excluded` shows them.")
         for name in meant:
             await app.history.include(name)
         return meant
@@ -152,10 +141,7 @@ def include(as_json: bool, folder: str, **flags: Any) -> None:
     if as_json:
         print_json({"included": names})
     else:
-        click.echo(
-            f"{' and '.join(names)}: taken in again, with the next import; what was forgotten "
-            "stays forgotten."
-        )
+        click.echo(f"{' and '.join(names)}: taken in again, with the next import; what was forgotten stays forgotten.")
 
 
 @history.command()
@@ -165,9 +151,7 @@ def excluded(as_json: bool, **flags: Any) -> None:
 
     async def work(app: App) -> list[dict[str, str]]:
         by_command = [{"folder": f, "by": "command"} for f in await app.history.list_excluded()]
-        of_settings = [
-            {"folder": f, "by": "history_exclude"} for f in app.history.configured_exclusions
-        ]
+        of_settings = [{"folder": f, "by": "history_exclude"} for f in app.history.configured_exclusions]
         return of_settings + by_command
 
     rows = run_with_app(work, **flags)
@@ -191,9 +175,7 @@ def searches(as_json: bool, limit: int, **flags: Any) -> None:
     elif rows:
         shown = [row | {"at": row["at"][:16].replace("T", " ")} for row in rows]
         columns = ("at", "tool", "query", "results")
-        build_console().print(
-            build_table("searches", [{c: row[c] for c in columns} for row in shown])
-        )
+        build_console().print(build_table("searches", [{c: row[c] for c in columns} for row in shown]))
     else:
         click.echo("Nothing was searched for yet.")
 
@@ -287,11 +269,7 @@ def _switch(as_json: bool, flags: dict[str, Any], *, off: bool) -> None:
             return before, replace(before, off_since=None), PROJECT_REMOVED
         after = await app.library.set_off(before.name, off=off)
         folders = await app.library.list_workspaces(after)
-        return (
-            before,
-            after,
-            "" if not off else OFF_EXPLANATION if folders else f"{OFF_EXPLANATION}\n{NO_FOLDER}",
-        )
+        return (before, after, "" if not off else OFF_EXPLANATION if folders else f"{OFF_EXPLANATION}\n{NO_FOLDER}")
 
     done = run_with_app(work, writes=True, **flags)
     if done is None:

@@ -157,12 +157,7 @@ def identity(as_json: bool, **flags: Any) -> None:
     shown = format_fingerprint(found.fingerprint)
     if as_json:
         print_json(
-            {
-                "fingerprint": shown,
-                "certificate": str(found.certificate),
-                "key": str(found.key),
-                "is_new": found.is_new,
-            }
+            {"fingerprint": shown, "certificate": str(found.certificate), "key": str(found.key), "is_new": found.is_new}
         )
         return
     click.echo(shown)
@@ -203,20 +198,14 @@ def _read_token(file: str) -> str:
             return stream.read(MAX_TOKEN_CHARACTERS)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"
-        raise InvalidInput(
-            f"{file} cannot be read ({reason}).", argument="token_file", value=file
-        ) from None
+        raise InvalidInput(f"{file} cannot be read ({reason}).", argument="token_file", value=file) from None
 
 
 def _check_peer_token(token: str) -> str:
     """Another kind would be refused there, and may open more here than it should."""
     if (kind := get_token_kind(token)) != "peer":
         prefix = SECRET_PREFIXES[kind]
-        what = (
-            OTHER_TOKEN_KINDS[kind]
-            if token.startswith(prefix)
-            else "is none that Everkept has made"
-        )
+        what = OTHER_TOKEN_KINDS[kind] if token.startswith(prefix) else "is none that Everkept has made"
         raise InvalidInput(
             f"The token {what}; a peer's begins with {SECRET_PREFIXES['peer']}.",
             hint="Whoever runs that server makes one with `everkept token --peer YOUR-NAME`.",
@@ -245,12 +234,7 @@ def _build_row(each: Peer) -> dict[str, Any]:
 def _describe_outcome(each: "ReachedPeer | PeerFault") -> dict[str, Any]:
     if isinstance(each, PeerFault):
         return {"name": each.peer, "error": each.code, "message": each.message}
-    return {
-        "name": each.peer,
-        "program": each.program,
-        "version": each.version,
-        "milliseconds": each.milliseconds,
-    }
+    return {"name": each.peer, "program": each.program, "version": each.version, "milliseconds": each.milliseconds}
 
 
 def _format_outcome(each: "ReachedPeer | PeerFault") -> str:

@@ -150,15 +150,10 @@ class CommandGroup(click.Group):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
         tools = get_tool_commands()
         with formatter.section("Tools, as assistants see them"):
-            formatter.write_dl(
-                [(name, _get_first_sentence(tool.description)) for name, tool in tools.items()]
-            )
+            formatter.write_dl([(name, _get_first_sentence(tool.description)) for name, tool in tools.items()])
         if of_gateway := _read_gateway_commands(tools):
             with formatter.section("Tools of the gateway"):
-                rows = [
-                    (name, _get_first_sentence(tool.description))
-                    for name, tool in of_gateway.items()
-                ]
+                rows = [(name, _get_first_sentence(tool.description)) for name, tool in of_gateway.items()]
                 formatter.write_dl(rows)
 
 
@@ -173,9 +168,7 @@ def _describe_gateway_fault() -> str:
     from everkept.cli.gateway_commands import find_gateway_fault
 
     fault = find_gateway_fault()
-    return (
-        f"\nThe gateway's file has a fault, so its tools are no commands: {fault}" if fault else ""
-    )
+    return f"\nThe gateway's file has a fault, so its tools are no commands: {fault}" if fault else ""
 
 
 def _build_gateway_command(name: str, tool: "ToolConfig") -> click.Command:

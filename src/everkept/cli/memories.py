@@ -8,21 +8,9 @@ from typing import Any
 import click
 
 from everkept.app.app import App
-from everkept.cli.options import (
-    CountRange,
-    add_common_options,
-    normalize_typed_time,
-    parse_typed_time,
-)
+from everkept.cli.options import CountRange, add_common_options, normalize_typed_time, parse_typed_time
 from everkept.cli.render import build_console, print_memories
-from everkept.cli.runner import (
-    confirm,
-    print_json,
-    read_session,
-    require_project,
-    run_with_app,
-    show_progress,
-)
+from everkept.cli.runner import confirm, print_json, read_session, require_project, run_with_app, show_progress
 from everkept.cli.runner import report_error as report_problem
 from everkept.core.records import Record, RecordFilter
 from everkept.core.text import clip_text, format_count
@@ -209,9 +197,7 @@ def list_(
         await require_project(app, flags)
         session = await read_session(app)
         found = await app.memory_access.list_newest(session, where, limit, everywhere=all_projects)
-        listed = [
-            _describe_memory(record, name if all_projects else None) for name, record in found
-        ]
+        listed = [_describe_memory(record, name if all_projects else None) for name, record in found]
         project = None if all_projects else await app.memory_access.find_project(session)
         return project.name if project else "this folder", listed
 
@@ -269,9 +255,7 @@ def edit(
 def pin(as_json: bool, memory_id: str, off: bool, **flags: Any) -> None:
     """Pin a memory: it does not fade, and comes first in the context."""
     arguments = {"memory_id": memory_id, "pinned": not off}
-    changed = run_with_app(
-        lambda app: _call_tool(app, "update_memory", arguments), writes=True, **flags
-    )
+    changed = run_with_app(lambda app: _call_tool(app, "update_memory", arguments), writes=True, **flags)
     if as_json:
         print_json(changed)
     else:
@@ -283,9 +267,7 @@ def pin(as_json: bool, memory_id: str, off: bool, **flags: Any) -> None:
 @click.argument("task", nargs=-1)
 @click.option("--file", "files", type=Path, multiple=True, help="A file you work on.")
 @click.option("--max-tokens", type=CountRange(100, 8000), default=2000, show_default=True)
-def context(
-    as_json: bool, task: Sequence[str], files: Sequence[Path], max_tokens: int, **flags: Any
-) -> None:
+def context(as_json: bool, task: Sequence[str], files: Sequence[Path], max_tokens: int, **flags: Any) -> None:
     """Print what an assistant should know for TASK, within a budget."""
 
     async def work(app: App) -> dict[str, Any]:
@@ -410,8 +392,7 @@ def forget(
     elif memory_id is None or before or session or all_projects:
         raise InvalidInput(
             "It is not said which memories are meant.",
-            hint="Give a MEMORY_ID, or --automatic, with --before TIME, --session ID or "
-            "--all-projects.",
+            hint="Give a MEMORY_ID, or --automatic, with --before TIME, --session ID or --all-projects.",
             argument="memory_id",
         )
     else:
@@ -435,14 +416,11 @@ def _forget_one(memory_id: str, reason: str | None, *, as_json: bool, **flags: A
 def _build_filter(before: str | None, session_id: str | None) -> RecordFilter:
     until = parse_typed_time(before, "before")
     return RecordFilter(
-        before=None if until is None else until - 1,
-        sessions=None if session_id is None else (session_id,),
+        before=None if until is None else until - 1, sessions=None if session_id is None else (session_id,)
     )
 
 
-def _forget_automatic(
-    where: RecordFilter, *, everywhere: bool, as_json: bool, yes: bool, **flags: Any
-) -> None:
+def _forget_automatic(where: RecordFilter, *, everywhere: bool, as_json: bool, yes: bool, **flags: Any) -> None:
     async def work(app: App) -> tuple[str, dict[str, int] | None]:
         session = await read_session(app)
         found = await app.memory_access.list_automatic(session, where, everywhere=everywhere)

@@ -48,9 +48,7 @@ def print_memories(out: Console, memories: Sequence[Row]) -> None:
 def print_pairs(out: Console, similar: Sequence[Row]) -> None:
     """Memories that say nearly the same, two by two."""
     for pair in similar:
-        out.print(
-            _style_text(f"{pair['score']:.2f}  {pair['first']['id']}  {pair['second']['id']}")
-        )
+        out.print(_style_text(f"{pair['score']:.2f}  {pair['first']['id']}  {pair['second']['id']}"))
         out.print(_style_text(f"      {pair['first']['content']}", "dim"))
         out.print(_style_text(f"      {pair['second']['content']}", "dim"))
 
@@ -69,10 +67,7 @@ def _print_memory(out: Console, memory: Row) -> None:
 def _shorten_content(content: str) -> str:
     if len(content) <= MAX_SHOWN_CHARACTERS:
         return content
-    return (
-        f"{content[:MAX_SHOWN_CHARACTERS].rstrip()}… ({len(content):,} characters; --json shows "
-        f"all)"
-    )
+    return f"{content[:MAX_SHOWN_CHARACTERS].rstrip()}… ({len(content):,} characters; --json shows all)"
 
 
 def _list_facts(memory: Row) -> list[str]:
@@ -208,9 +203,7 @@ def _print_nodes(out: Console, facts: Row) -> None:
             _print_line(out, f"{verb} → {target}")
     shown = {*names, *names.values()}
     for observation in (one for one in observations if one["entityId"] not in names):
-        _print_line(
-            out, f"{observation['entityName']}: {observation['text']}", observation.get("id")
-        )
+        _print_line(out, f"{observation['entityName']}: {observation['text']}", observation.get("id"))
     for source, verb, target in (r for k, r in relations if k not in shown):
         _print_line(out, f"{source} {verb} → {target}")
     if not entities and not observations:
@@ -359,10 +352,7 @@ def _print_list(out: Console, key: str, items: Sequence[Any]) -> None:
 
 def _flatten(group: Row) -> Row:
     """Nested values on one line each."""
-    return {
-        key: _join_values(cast(Row, value)) if isinstance(value, dict) else value
-        for key, value in group.items()
-    }
+    return {key: _join_values(cast(Row, value)) if isinstance(value, dict) else value for key, value in group.items()}
 
 
 def _join_values(values: Row) -> str:

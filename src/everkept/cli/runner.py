@@ -42,14 +42,11 @@ NO_PROJECT_HINT = (
     "command, and `--project auto` makes the folder's own."
 )
 IN_MEMORY_WARNING = (
-    "Everything is kept in memory here (deployment_mode embedded-memory): nothing of it is left "
-    "once the command ends."
+    "Everything is kept in memory here (deployment_mode embedded-memory): nothing of it is left once the command ends."
 )
 SELECTION_NOTES = {"bank": "cli.bank", "mode": "cli.mode", "updates_bank": "cli.updates_bank"}
 
-_CONTROL_REPLACEMENTS = {
-    code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"
-}
+_CONTROL_REPLACEMENTS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 _JSON_ESCAPES = {code: f"\\u{code:04x}" for code in range(127, 160)}  # JSON itself does the others
 _TOOL_NAME = re.compile(r"`?\b([a-z]+(?:_[a-z]+)+)\b`?")
 
@@ -184,9 +181,7 @@ def _replace_tool_names(hint: str) -> str:
         known = {tool.name for tool in App(read_settings(FULL_SETTINGS)).tools}
     except EverkeptError:  # the settings may be what is wrong
         return hint
-    return _TOOL_NAME.sub(
-        lambda word: f"`everkept {to_command_name(word[1])}`" if word[1] in known else word[0], hint
-    )
+    return _TOOL_NAME.sub(lambda word: f"`everkept {to_command_name(word[1])}`" if word[1] in known else word[0], hint)
 
 
 def to_command_name(tool: str) -> str:

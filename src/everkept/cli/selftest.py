@@ -52,19 +52,13 @@ DEMO_STEPS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
             "type": "semantic",
             "scope": "project",
             "tags": ["decision"],
-            "related_entities": [
-                {"name": "Orders DB", "type": "database", "relationship": "describes"}
-            ],
+            "related_entities": [{"name": "Orders DB", "type": "database", "relationship": "describes"}],
         },
     ),
     (
         "A habit of the user is good for every project.",
         "store_memory",
-        {
-            "content": "Write commit messages in the imperative mood.",
-            "type": "procedural",
-            "scope": "user",
-        },
+        {"content": "Write commit messages in the imperative mood.", "type": "procedural", "scope": "user"},
     ),
     (
         "A key that slips in does not stay.",
@@ -98,11 +92,7 @@ DEMO_STEPS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
         "create_relations",
         {"relations": [{"from": "Shop API", "to": "Orders DB", "relation_type": "reads_from"}]},
     ),
-    (
-        "From one thing to all that is known around it.",
-        "search_knowledge_graph",
-        {"entity": "Shop API"},
-    ),
+    ("From one thing to all that is known around it.", "search_knowledge_graph", {"entity": "Shop API"}),
     ("Special characters are no trouble.", "search_nodes", {"query": "C++"}),
     ("Something is deleted by mistake …", "delete_entities", {"names": ["Orders DB"]}),
 )
@@ -111,12 +101,7 @@ DEMO_STEPS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
 @click.command()
 @add_common_options
 def demo(
-    as_json: bool,
-    data_dir: str | None,
-    project: str | None,
-    engine: str | None,
-    database_url: str | None,
-    **flags: Any,
+    as_json: bool, data_dir: str | None, project: str | None, engine: str | None, database_url: str | None, **flags: Any
 ) -> None:
     """Show store and recall at work, on a temporary folder."""
 
@@ -152,9 +137,7 @@ TICK_SECONDS = 0.05
 KILL_SECONDS = 0.3  # on average
 ANSWER_SECONDS = 30.0  # seconds without an answer that count as a failure
 
-ShowProgress = Callable[
-    [float, int, int], None
-]  # seconds since the start, calls acknowledged, kills
+ShowProgress = Callable[[float, int, int], None]  # seconds since the start, calls acknowledged, kills
 
 
 class SelftestRun(Value):
@@ -169,9 +152,7 @@ class SelftestRun(Value):
     problems: list[str]
 
 
-def run_selftest(
-    data_dir: Path, writers: int, seconds: float, log: IO[bytes], show: ShowProgress
-) -> SelftestRun:
+def run_selftest(data_dir: Path, writers: int, seconds: float, log: IO[bytes], show: ShowProgress) -> SelftestRun:
     """Whatever happens, no server is left when it returns."""
     stage = _SelftestRunner(data_dir, log)
     try:
@@ -202,13 +183,10 @@ class _SelftestRunner:
             client.begin()
         began = time.monotonic()
         for worker in (*writers, mover):
-            self._threads.append(
-                threading.Thread(target=self._run_worker, args=(worker,), daemon=True)
-            )
+            self._threads.append(threading.Thread(target=self._run_worker, args=(worker,), daemon=True))
             self._threads[-1].start()
         self._kill_randomly(
-            began + seconds,
-            lambda now: show(now - began, sum(len(w.latencies) for w in writers), self._kills),
+            began + seconds, lambda now: show(now - began, sum(len(w.latencies) for w in writers), self._kills)
         )
         elapsed = time.monotonic() - began
         self._await_workers()
@@ -297,9 +275,7 @@ class _SelftestRunner:
 @add_common_options
 @click.option("--writers", type=click.IntRange(1, 64), default=8, show_default=True)
 @click.option("--seconds", type=click.FloatRange(0.1), default=30.0, show_default=True)
-def selftest(
-    writers: int, seconds: float, data_dir: str | None, as_json: bool, **_flags: Any
-) -> None:
+def selftest(writers: int, seconds: float, data_dir: str | None, as_json: bool, **_flags: Any) -> None:
     """Kill servers while they write, and count what was lost.
 
     Several servers write into two projects that are archived and restored meanwhile. Exit
@@ -371,10 +347,7 @@ def _compute_percentile(ordered: Sequence[float], percent: int) -> float | None:
 
 
 _REPORT_ROWS = (
-    (
-        "{calls:,} calls acknowledged",
-        "{calls_per_second} a second, p50 {p50_ms} ms, p95 {p95_ms} ms",
-    ),
+    ("{calls:,} calls acknowledged", "{calls_per_second} a second, p50 {p50_ms} ms, p95 {p95_ms} ms"),
     ("{kills:,} servers killed", "{moves:,} times a project was archived and restored"),
     ("{refused:,} calls refused", "as their project was put away or busy"),
     ("{acknowledged:,} facts acknowledged", "{found:,} found, {lost:,} lost, {duplicates:,} twice"),
@@ -403,9 +376,7 @@ def _print_report(report: dict[str, Any]) -> None:
 def _show_progress(seconds: float) -> Generator[ShowProgress, None, None]:
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as progress:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("starting servers", total=seconds)
 
         def show(elapsed: float, calls: int, kills: int) -> None:

@@ -105,9 +105,7 @@ async def judge(data_dir: Path, ledger: SelftestLedger) -> SelftestVerdict:
             _, store = await app.library.open(project.name)
             changes, live = await _replay_log(store)
             findings = await store.find_faults()
-            findings += _find_log_mismatches(
-                project.name, ledger, changes, live, await store.count_live()
-            )
+            findings += _find_log_mismatches(project.name, ledger, changes, live, await store.count_live())
             verdict.problems += [f"{project.name}: {finding}" for finding in findings]
             verdict.changes += changes
         _compare(verdict, ledger, stored)
@@ -117,17 +115,14 @@ async def judge(data_dir: Path, ledger: SelftestLedger) -> SelftestVerdict:
     return verdict
 
 
-def _compare(
-    verdict: SelftestVerdict, ledger: SelftestLedger, stored: Counter[SelftestFact]
-) -> None:
+def _compare(verdict: SelftestVerdict, ledger: SelftestLedger, stored: Counter[SelftestFact]) -> None:
     kept = sum((stored[fact] > 0) == is_there for fact, is_there in ledger.promised.items())
     verdict.acknowledged = len(ledger.promised)
     verdict.found = kept
     verdict.lost = verdict.acknowledged - kept
     verdict.duplicates = sum(count - 1 for count in stored.values() if count > 1)
     verdict.torn = sum(
-        len({stored[fact] > 0 for fact in group - ledger.promised.keys()}) > 1
-        for group in ledger.unanswered
+        len({stored[fact] > 0 for fact in group - ledger.promised.keys()}) > 1 for group in ledger.unanswered
     )
     open_ended = frozenset[SelftestFact]().union(*ledger.unanswered)
     verdict.unasked = len(stored.keys() - ledger.promised.keys() - open_ended)
@@ -145,21 +140,14 @@ async def _read_facts(app: App, project: str) -> Counter[SelftestFact]:
                 SelftestFact(project, entity["name"], text=observation["content"])
                 for observation in entity["observations"]
             )
-        found.update(
-            SelftestFact(project, relation["from"], target=relation["to"])
-            for relation in page["relations"]
-        )
+        found.update(SelftestFact(project, relation["from"], target=relation["to"]) for relation in page["relations"])
         if page.get("next_cursor") is None:
             return found
         arguments["cursor"] = page["next_cursor"]
 
 
 def _find_log_mismatches(
-    project: str,
-    ledger: SelftestLedger,
-    changes: int,
-    logged: Counter[str],
-    counted: Mapping[str, int],
+    project: str, ledger: SelftestLedger, changes: int, logged: Counter[str], counted: Mapping[str, int]
 ) -> list[str]:
     """Where the change log disagrees with the calls, or with what is stored."""
     findings: list[str] = []
@@ -232,11 +220,7 @@ class SelftestConnection:
         log: IO[bytes] | int = subprocess.DEVNULL,
     ) -> None:
         self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            env=environment,
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment
         )
         self._requests = 0
         self.waiting_since: float | None = None
@@ -248,11 +232,7 @@ class SelftestConnection:
     def initialize(self, name: str, version: str = "1") -> JSON:
         answer = self.request(
             "initialize",
-            {
-                "protocolVersion": PROTOCOL_VERSION,
-                "capabilities": {},
-                "clientInfo": {"name": name, "version": version},
-            },
+            {"protocolVersion": PROTOCOL_VERSION, "capabilities": {}, "clientInfo": {"name": name, "version": version}},
         )
         self._send({"jsonrpc": "2.0", "method": "notifications/initialized"})
         return answer
@@ -369,17 +349,13 @@ class SelftestClient:
         self.wire.initialize("selftest", self._name)
 
     def _start(self) -> SelftestConnection:
-        return SelftestConnection(
-            self._command, environment=build_unset_environment(), log=self._log
-        )
+        return SelftestConnection(self._command, environment=build_unset_environment(), log=self._log)
 
 
 class SelftestWriter:
     """Writes, repeats or gives up what a kill left unanswered, and keeps the ledger."""
 
-    def __init__(
-        self, client: SelftestClient, number: int, stop: threading.Event, chance: random.Random
-    ):
+    def __init__(self, client: SelftestClient, number: int, stop: threading.Event, chance: random.Random):
         self.client = client
         self.ledger = SelftestLedger()
         self.latencies: list[float] = []
@@ -437,10 +413,7 @@ class SelftestWriter:
 
     def _acknowledge(self, write: SelftestWrite, *, surely_changed: bool) -> None:
         self.ledger.acknowledge(
-            write.arguments["project"],
-            stored=write.stored,
-            removed=write.removed,
-            surely_changed=surely_changed,
+            write.arguments["project"], stored=write.stored, removed=write.removed, surely_changed=surely_changed
         )
         for fact in write.removed:
             self._forget(fact)
@@ -475,16 +448,12 @@ class SelftestWriter:
 
     def _build_creation(self) -> SelftestWrite:
         self._made += 1
-        entity = SelftestFact(
-            self._chance.choice(PROJECT_NAMES), f"writer {self._number} entity {self._made}"
-        )
+        entity = SelftestFact(self._chance.choice(PROJECT_NAMES), f"writer {self._number} entity {self._made}")
         texts = [self._build_text() for _ in range(2)]
         described = {"name": entity.entity, "entity_type": ENTITY_TYPE, "observations": texts}
         observations = (SelftestFact(entity.project, entity.entity, text=text) for text in texts)
         return SelftestWrite(
-            "create_entities",
-            {"project": entity.project, "entities": [described]},
-            stored=(entity, *observations),
+            "create_entities", {"project": entity.project, "entities": [described]}, stored=(entity, *observations)
         )
 
     def _build_hub_observation(self) -> SelftestWrite:
@@ -492,8 +461,7 @@ class SelftestWriter:
         self._made += 1
         text = f"round {self._made // 20}"
         return replace(
-            _build_observation(SelftestFact(self._chance.choice(PROJECT_NAMES), HUB_NAME), text),
-            is_shared=True,
+            _build_observation(SelftestFact(self._chance.choice(PROJECT_NAMES), HUB_NAME), text), is_shared=True
         )
 
     def _build_text(self) -> str:
@@ -506,9 +474,7 @@ class SelftestWriter:
 class ProjectMover:
     """Archives and restores the projects while the writers write."""
 
-    def __init__(
-        self, client: SelftestClient, stop: threading.Event, chance: random.Random
-    ) -> None:
+    def __init__(self, client: SelftestClient, stop: threading.Event, chance: random.Random) -> None:
         self.client = client
         self.moves = 0
         self.problems: list[str] = []
@@ -556,10 +522,7 @@ class ProjectMover:
 def _build_observation(entity: SelftestFact, text: str) -> SelftestWrite:
     return SelftestWrite(
         "add_observations",
-        {
-            "project": entity.project,
-            "observations": [{"entity_name": entity.entity, "contents": [text]}],
-        },
+        {"project": entity.project, "observations": [{"entity_name": entity.entity, "contents": [text]}]},
         stored=(replace(entity, text=text),),
     )
 

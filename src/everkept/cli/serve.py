@@ -16,11 +16,7 @@ from everkept.cli.options import add_common_options
 from everkept.cli.stdio_start import load_server_settings, serve_stdio
 from everkept.core.library import track_replica_use
 from everkept.errors import InvalidInput, Refused, StoreUnreachable
-from everkept.settings import (
-    AUTO,
-    BankMode,
-    Settings,
-)
+from everkept.settings import AUTO, BankMode, Settings
 from everkept.transports.dispatch import Dispatcher
 from everkept.values import replace
 
@@ -53,9 +49,7 @@ def _add_bank_options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--ssh-key", "-k", metavar="FILE", help="Bank over SSH: private key."),
             click.option("--known-hosts", metavar="FILE", help="Bank over SSH: known hosts."),
             click.option("--bank-extras", is_flag=True, default=None, help="Bank: 8 more tools."),
-            click.option(
-                "--mode-tools", is_flag=True, default=None, help="Bank: only the mode's tools."
-            ),
+            click.option("--mode-tools", is_flag=True, default=None, help="Bank: only the mode's tools."),
         ]
     ):
         command = option(command)
@@ -84,9 +78,7 @@ def _add_http_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--path", "-p", type=click.Path(path_type=Path), help="Working folder.")
 @click.option("--toolsets", help="Families of tools to offer, with commas, or `all`.")
 @click.option("--read-only", is_flag=True, default=None, help="Offer only tools that read.")
-@click.option(
-    "--dialect", type=click.Choice(["everkept", "server-memory"]), help="Names and shapes."
-)
+@click.option("--dialect", type=click.Choice(["everkept", "server-memory"]), help="Names and shapes.")
 @click.option("--gateway-config", metavar="FILE", help="Gateway: its file, or `none`.")
 @click.option("--no-token", is_flag=True, default=None, help="HTTP on loopback without a token.")
 @_add_http_options
@@ -225,8 +217,7 @@ def _print_address(settings: Settings, port: int, *, local: bool) -> None:
     if not local:
         encrypted = "" if scheme == "https" else "; the traffic is not encrypted"
         click.echo(
-            "everkept: other machines can reach this memory, each with a token of "
-            f"`everkept token`{encrypted}.",
+            f"everkept: other machines can reach this memory, each with a token of `everkept token`{encrypted}.",
             err=True,
         )
 

@@ -50,9 +50,7 @@ def status(as_json: bool, **flags: Any) -> None:
         session = await read_session(app)
         whole: dict[str, Any] = to_json(await app.overview_reader.read_overview())
         hooks = {"hooks": _describe_hooks(app), "data_dir": str(app.settings.data_dir)}
-        seen = await read_overview(
-            app.settings.gateway_config, app.library, list_own_names(read_settings(flags))
-        )
+        seen = await read_overview(app.settings.gateway_config, app.library, list_own_names(read_settings(flags)))
         gateway = {"gateway": _describe_gateway(seen)} if seen else {}
         left = [to_json(each) for each in await find_stranded_writes(app.settings)]
         beside: dict[str, Any] = {"left_elsewhere": left} if left else {}
@@ -156,9 +154,7 @@ def _print_status(out: Console, told: Row) -> None:
         _print_heading(out, "Recalled most")
         for each in cast(Sequence[Row], told["recalled"]):
             said = clip_text(str(each["content"]), MAX_SHOWN_CHARACTERS)
-            out.print(
-                _assemble_text(f"{each['times']:>5,}x  {said}  ", (f"({each['project']})", "dim"))
-            )
+            out.print(_assemble_text(f"{each['times']:>5,}x  {said}  ", (f"({each['project']})", "dim")))
     if told.get("similar"):
         _print_heading(out, "Say nearly the same")
         print_pairs(out, told["similar"])
@@ -169,12 +165,8 @@ def _print_status(out: Console, told: Row) -> None:
 
 def _print_head(out: Console, told: Row) -> None:
     totals: Row = told["totals"]
-    kept = ", ".join(
-        format_total(totals[name], name) for name in ("memories", "entities", "conversations")
-    )
-    places = format_total(totals["projects"], "projects") + (
-        " and elsewhere" * bool(told["elsewhere"])
-    )
+    kept = ", ".join(format_total(totals[name], name) for name in ("memories", "entities", "conversations"))
+    places = format_total(totals["projects"], "projects") + (" and elsewhere" * bool(told["elsewhere"]))
     out.print(_assemble_text((kept, "bold"), f" in {places}{_format_disk_space(told)}."))
     types = [f"{name} {count:,}" for name, count in told["types"].items()]
     if totals["automatic"]:
@@ -182,11 +174,7 @@ def _print_head(out: Console, told: Row) -> None:
     if types:
         out.print(_assemble_text(("Memories: " + ", ".join(types), "dim")))
     if "problem" in told:
-        since = (
-            f" (since {format_ago(parse_time(told['off_since']), read_clock())})"
-            if "off_since" in told
-            else ""
-        )
+        since = f" (since {format_ago(parse_time(told['off_since']), read_clock())})" if "off_since" in told else ""
         out.print(_assemble_text((f"{told['problem']}{since}", "yellow")))
 
 
@@ -223,9 +211,7 @@ def _print_projects(out: Console, told: Row) -> None:
     for row in rows[:MAX_PROJECTS]:
         _add_row(table, row, "here" if row["name"] == here else "")
     if told["elsewhere"]:
-        table.add_row(
-            "(elsewhere)", "", "", _format_number(told["elsewhere"]), "", "in no project's folder"
-        )
+        table.add_row("(elsewhere)", "", "", _format_number(told["elsewhere"]), "", "in no project's folder")
     out.print(table)
     if len(rows) > MAX_PROJECTS:
         rest = format_total(len(rows) - MAX_PROJECTS, "more projects")
@@ -248,10 +234,7 @@ def _add_row(table: Table, row: Row, mark: str) -> None:
     ]
     table.add_row(
         Text(str(row["name"])),
-        *(
-            Text(_format_number(row.get(name)))
-            for name in ("memories", "entities", "conversations")
-        ),
+        *(Text(_format_number(row.get(name))) for name in ("memories", "entities", "conversations")),
         Text(format_size(row["size_bytes"]) if row["size_bytes"] else ""),
         Text(", ".join(filter(None, marks)), style="dim"),
     )
@@ -296,9 +279,7 @@ def _print_gateway(out: Console, gateway: Row) -> None:
         rest = format_total(len(called) - MAX_TOOLS, "more tools")
         out.print(_assemble_text((f"and {rest}; --json has them all.", "dim")))
     if len(called) < len(tools):
-        told = (
-            f"{format_total(len(tools) - len(called), 'tools')} not called yet; --json names them."
-        )
+        told = f"{format_total(len(tools) - len(called), 'tools')} not called yet; --json names them."
         out.print(_assemble_text((told, "dim")))
     if earlier := cast(Sequence[Row], gateway.get("earlier", ())):
         told = f"{format_total(len(earlier), 'tools')} of an earlier file; --json has them."
@@ -413,9 +394,7 @@ def _format_files(files: Sequence[Row]) -> str:
         name, slash, _ = str(file["file"]).partition("/")
         sizes[name + slash] = sizes.get(name + slash, 0) + int(file["size_bytes"])
     return ", ".join(
-        f"{name}{FOLDER_NOTES.get(name, '')} {format_size(count)}"
-        for name, count in sizes.items()
-        if count
+        f"{name}{FOLDER_NOTES.get(name, '')} {format_size(count)}" for name, count in sizes.items() if count
     )
 
 
@@ -430,11 +409,7 @@ def format_size(count: int) -> str:
     amount, unit = float(count), 0
     while amount >= 1000 and unit < len(SIZE_UNITS) - 1:
         amount, unit = amount / 1000, unit + 1
-    return (
-        f"{amount:,.0f} {SIZE_UNITS[unit]}"
-        if unit == 0 or amount >= 100
-        else f"{amount:.1f} {SIZE_UNITS[unit]}"
-    )
+    return f"{amount:,.0f} {SIZE_UNITS[unit]}" if unit == 0 or amount >= 100 else f"{amount:.1f} {SIZE_UNITS[unit]}"
 
 
 def _format_number(value: int | None) -> str:

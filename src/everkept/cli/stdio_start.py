@@ -85,9 +85,7 @@ def _check_paths(settings: Settings) -> None:
     for name, flag in (("path", "--path"), ("ssh_key", "--ssh-key")):
         path: Path | None = getattr(settings, name)
         if path is not None and not path.exists():
-            raise InvalidInput(
-                f"{flag} names {path}, which does not exist.", argument=flag, value=str(path)
-            )
+            raise InvalidInput(f"{flag} names {path}, which does not exist.", argument=flag, value=str(path))
 
 
 def _check_gateway(settings: Settings, named: str | None) -> None:

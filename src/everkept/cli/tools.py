@@ -50,11 +50,7 @@ def build_click_parameter(parameter: Parameter) -> click.Parameter:
         kind = str  # a time is typed as text
     name = parameter.attribute.rstrip("_").replace("_", "-")
     if kind is bool:
-        return click.Option(
-            [f"--{name}/--no-{name}", parameter.attribute],
-            default=None,
-            help=_format_help(parameter),
-        )
+        return click.Option([f"--{name}/--no-{name}", parameter.attribute], default=None, help=_format_help(parameter))
     repeated = _is_plain_list(kind)
     return click.Option(
         [f"--{name}", parameter.attribute],
@@ -95,9 +91,7 @@ def parse_items(typed: Sequence[str], item: Any, name: str) -> list[Any]:
     A key that is given again begins the next object, unless it takes a list.
     """
     known = {
-        name: parameter
-        for parameter in list_parameters(item)
-        for name in (parameter.name, *parameter.field.aliases)
+        name: parameter for parameter in list_parameters(item) for name in (parameter.name, *parameter.field.aliases)
     }
     items: list[Any] = []
     current: dict[str, Any] = {}
@@ -181,9 +175,7 @@ def _parse_json(text: str, name: str) -> Any:
         return json.loads(text)
     except ValueError as error:
         shown = clip_text(text)
-        raise InvalidInput(
-            f"`{name}` is {shown!r}, which is no JSON.", argument=name, value=shown
-        ) from error
+        raise InvalidInput(f"`{name}` is {shown!r}, which is no JSON.", argument=name, value=shown) from error
 
 
 def _is_plain(kind: Any) -> bool:
@@ -214,9 +206,7 @@ FILTER_PARAMETER = "project_filter"
 
 # Settings that say which bank is meant, as far as the tool has no such argument itself.
 BANK_OPTIONS = {
-    "path": click.Option(
-        ["--path"], type=click.Path(path_type=Path), help="Working folder; its bank is meant."
-    ),
+    "path": click.Option(["--path"], type=click.Path(path_type=Path), help="Working folder; its bank is meant."),
     "folder": click.Option(["--folder"], help="Name of the bank's folder."),
     "username": click.Option(["--username"], help="Who makes the entries."),
 }
@@ -258,9 +248,7 @@ def build_tool_command(name: str, tool: Tool) -> click.Command:
             before = replace(session)
             result = await app.call(session, tool.name, arguments)
             await save_selection(app, session, before)
-            return result, _format_bank_choice(
-                app, session, before, _is_bank_question(tool, arguments)
-            )
+            return result, _format_bank_choice(app, session, before, _is_bank_question(tool, arguments))
 
         result, note = run_with_app(call, stores=not tool.is_read_only, **flags)
         if as_json:
@@ -302,11 +290,7 @@ def _select_bank_options(tool: Tool, own: list[Parameter]) -> dict[str, click.Pa
 
 def _build_parameters(tool: Tool, own: list[Parameter]) -> list[click.Parameter]:
     obvious = DEFAULT_WORDS.get(tool.name)
-    before = [
-        build_word_argument(parameter, WORD_ARGUMENT)
-        for parameter in own
-        if parameter.attribute == obvious
-    ]
+    before = [build_word_argument(parameter, WORD_ARGUMENT) for parameter in own if parameter.attribute == obvious]
     return [*before, *(build_click_parameter(parameter) for parameter in own)]
 
 
@@ -337,8 +321,5 @@ def _format_bank_choice(app: App, session: Session, before: Session, asked: bool
     if (session.bank or usual) != (before.bank or usual):
         return f"Commands in {folder} mean this bank from now on."
     if asked and before.bank not in (None, usual):
-        return (
-            f"It was chosen for commands in {folder}; "
-            "`everkept set-memory-bank-path` goes back to the bank there."
-        )
+        return f"It was chosen for commands in {folder}; `everkept set-memory-bank-path` goes back to the bank there."
     return None

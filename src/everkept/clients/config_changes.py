@@ -143,11 +143,7 @@ def _find_original(part: ConfigPart, left: str, copies: Path | None) -> str | No
             values = [part.editor.parse_text(text) for text in (come_to, left)]
         except (EverkeptError, NotJson, NotToml, UnexpectedShape, NameTaken):
             continue
-        return (
-            held.text
-            if _remove_whitespace(come_to) == _remove_whitespace(left) and is_same(*values)
-            else None
-        )
+        return held.text if _remove_whitespace(come_to) == _remove_whitespace(left) and is_same(*values) else None
     return None
 
 
@@ -177,11 +173,7 @@ def _build_refusal(part: ConfigPart, error: Exception) -> Refused:
     hint = "--print shows what to paste by hand."
     if isinstance(error, NameTaken):
         hint = f"--force replaces it; {hint}"
-    return Refused(
-        f"{part.file} cannot be changed: {error}. Nothing was changed.",
-        hint=hint,
-        file=str(part.file),
-    )
+    return Refused(f"{part.file} cannot be changed: {error}. Nothing was changed.", hint=hint, file=str(part.file))
 
 
 def _diff_lines(old: list[str], new: list[str]) -> Iterator[str]:

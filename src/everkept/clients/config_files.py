@@ -9,15 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from everkept.core import disk
-from everkept.errors import (
-    EverkeptError,
-    InvalidInput,
-    ReadOnly,
-    Refused,
-    StorageFull,
-    Unavailable,
-    escape_name,
-)
+from everkept.errors import EverkeptError, InvalidInput, ReadOnly, Refused, StorageFull, Unavailable, escape_name
 from everkept.values import Value
 
 Key = str | int
@@ -186,8 +178,7 @@ def _build_claude_code(places: ClientEnvironment) -> ClientProgram:
         names_transport=True,
         user_hooks_file=folder / "settings.json",
         project_hooks_file=places.project / ".claude" / "settings.json",
-        check="Start a new session: `/mcp` shows everkept as connected, and so does "
-        "`claude mcp list`.",
+        check="Start a new session: `/mcp` shows everkept as connected, and so does `claude mcp list`.",
     )
 
 
@@ -220,9 +211,7 @@ def _build_gemini(places: ClientEnvironment) -> ClientProgram:
 def _get_applications_folder(places: ClientEnvironment) -> Path:
     """The folder in which programs with windows keep theirs."""
     if places.platform == "win32":
-        return (
-            _get_variable_path(places.environment, "APPDATA") or places.home / "AppData" / "Roaming"
-        )
+        return _get_variable_path(places.environment, "APPDATA") or places.home / "AppData" / "Roaming"
     if places.platform == "darwin":
         return places.home / "Library" / "Application Support"
     return _get_variable_path(places.environment, "XDG_CONFIG_HOME") or places.home / ".config"
@@ -274,9 +263,7 @@ def read_config_file(file: Path) -> ConfigFileContent | None:
     except FileNotFoundError:
         return None
     except NotADirectoryError as error:
-        raise Refused(
-            f"{_format_path(file)} cannot be there: a folder above it is a file."
-        ) from error
+        raise Refused(f"{_format_path(file)} cannot be there: a folder above it is a file.") from error
     except OSError as error:
         raise _build_error(error, file, "read") from error
     try:
@@ -285,9 +272,7 @@ def read_config_file(file: Path) -> ConfigFileContent | None:
         raise Refused(
             f"{_format_path(file)} is no text in UTF-8.", hint="Store it as UTF-8, then try again."
         ) from error
-    return ConfigFileContent(
-        raw, text.removeprefix(_BYTE_ORDER_MARK), text.startswith(_BYTE_ORDER_MARK)
-    )
+    return ConfigFileContent(raw, text.removeprefix(_BYTE_ORDER_MARK), text.startswith(_BYTE_ORDER_MARK))
 
 
 def replace_config_file(file: Path, content: bytes, *, is_shared: bool = False) -> None:
@@ -300,8 +285,7 @@ def replace_config_file(file: Path, content: bytes, *, is_shared: bool = False) 
         about = _find_stat(target)
         if about is not None and not about.st_mode & stat.S_IWUSR:
             raise ReadOnly(
-                f"{_format_path(file)} may not be changed: it is read-only.",
-                hint="Look at its permissions.",
+                f"{_format_path(file)} may not be changed: it is read-only.", hint="Look at its permissions."
             )
         if is_shared:
             target.parent.mkdir(parents=True, exist_ok=True)

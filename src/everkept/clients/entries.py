@@ -163,17 +163,11 @@ class ServerConfigPart(Value):
         return text
 
     def exclude_ours(self, values: Any) -> Any:
-        servers = {
-            name: item for name, item in self._get_servers(values).items() if name != SERVER_NAME
-        }
+        servers = {name: item for name, item in self._get_servers(values).items() if name != SERVER_NAME}
         return with_entry(values, self.path[0], servers)
 
     def is_present(self, values: Any) -> bool:
-        return is_ours(
-            get_command_words(self._get_servers(values).get(SERVER_NAME)),
-            SERVE_VERB,
-            self.launchers,
-        )
+        return is_ours(get_command_words(self._get_servers(values).get(SERVER_NAME)), SERVE_VERB, self.launchers)
 
     def _get_servers(self, values: Any) -> Mapping[str, Any]:
         return as_object(as_object(values).get(self.path[0], {}), self.path[:1])
@@ -227,9 +221,7 @@ class HooksConfigPart(Value):
 
     @property
     def content(self) -> str:
-        return self.editor.with_value(
-            "", (HOOKS_KEY,), {name: [self._build_group(name)] for name in HOOK_EVENTS}
-        )
+        return self.editor.with_value("", (HOOKS_KEY,), {name: [self._build_group(name)] for name in HOOK_EVENTS})
 
     def insert(self, text: str) -> str:
         for event in HOOK_EVENTS:
@@ -322,9 +314,7 @@ def _remove_empty(text: str, event: str) -> str:
 def _exclude_our_hooks(groups: Sequence[Any], event: str, launchers: Collection[str]) -> list[Any]:
     kept: list[Any] = []
     for group in groups:
-        others = [
-            hook for hook in _get_group_hooks(group) if not _mentions_us(hook, event, launchers)
-        ]
+        others = [hook for hook in _get_group_hooks(group) if not _mentions_us(hook, event, launchers)]
         if len(others) == len(_get_group_hooks(group)):
             kept.append(group)
         elif others:
@@ -422,9 +412,7 @@ def survey_clients(places: ClientEnvironment) -> list[ClientInstallation]:
     return [each for client in list_clients(places) for each in _survey_client(client, places)]
 
 
-def _survey_client(
-    client: ClientProgram, places: ClientEnvironment
-) -> Iterator[ClientInstallation]:
+def _survey_client(client: ClientProgram, places: ClientEnvironment) -> Iterator[ClientInstallation]:
     blank = ClientInstallation(client.name, client.title, client.is_installed, client.user_file)
     found = [*_survey_servers(client, blank, places), *_survey_hooks(client, blank, places)]
     if client.name == CLAUDE_CODE and client.user_hooks_file is not None:
@@ -451,10 +439,7 @@ def _survey_servers(
 
 
 def _survey_entries(
-    values: Mapping[str, Any],
-    client: ClientProgram,
-    here: ClientInstallation,
-    places: ClientEnvironment,
+    values: Mapping[str, Any], client: ClientProgram, here: ClientInstallation, places: ClientEnvironment
 ) -> Iterator[ClientInstallation]:
     servers = as_object(values.get(client.servers, {}), (client.servers,))
     for name, entry in servers.items():
@@ -464,10 +449,7 @@ def _survey_entries(
 
 
 def _survey_local_entries(
-    values: Mapping[str, Any],
-    client: ClientProgram,
-    here: ClientInstallation,
-    places: ClientEnvironment,
+    values: Mapping[str, Any], client: ClientProgram, here: ClientInstallation, places: ClientEnvironment
 ) -> Iterator[ClientInstallation]:
     """What Claude Code keeps for the folder alone in which one works."""
     folders: object = values.get("projects")

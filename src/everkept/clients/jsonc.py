@@ -19,9 +19,7 @@ from everkept.core.json_text import (
     scan_trivia,
     skip_trivia,
 )
-from everkept.core.json_text import (
-    parse_json as parse_text,
-)
+from everkept.core.json_text import parse_json as parse_text
 
 __all__ = ["DEFAULT_INDENT", "NotJson", "parse_text", "remove_value", "with_value"]
 
@@ -45,9 +43,7 @@ def with_value(text: str, path: JsonPath, value: Any) -> str:
     depth = len(containers) - 1
     item = _find_item(containers[-1], path[depth])
     if item is None:
-        return _insert_item(
-            text, containers[-1], path[depth], _nest_value(path[depth + 1 :], value)
-        )
+        return _insert_item(text, containers[-1], path[depth], _nest_value(path[depth + 1 :], value))
     return _replace_item(text, containers[-1], item, value)
 
 
@@ -79,9 +75,7 @@ def _find_containers(text: str, path: JsonPath) -> list[JsonContainer]:
         if item is None or depth == len(path) - 1:
             break
         if not isinstance(item.value, dict | list):
-            raise UnexpectedShape(
-                f"{format_key_path(path[: depth + 1])} is {_get_kind(item.value)}"
-            )
+            raise UnexpectedShape(f"{format_key_path(path[: depth + 1])} is {_get_kind(item.value)}")
         containers.append(scan_container(text, item.value_start))
     return containers
 

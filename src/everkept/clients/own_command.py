@@ -47,9 +47,7 @@ def format_shell_line(words: Sequence[str], platform: str) -> str:
     return shlex.join(words)
 
 
-def find_arguments(
-    words: Sequence[str], verb: str, launchers: Collection[str] = ()
-) -> tuple[str, ...] | None:
+def find_arguments(words: Sequence[str], verb: str, launchers: Collection[str] = ()) -> tuple[str, ...] | None:
     """What follows the verb; None where the words do not start this program to do that.
 
     `launchers` are known to be ours, although their checkout may have moved since.
@@ -126,9 +124,7 @@ def get_program(words: Sequence[str]) -> str:
 def is_available(program: str) -> bool:
     """Whether it can be started: a file, or a name that the search path knows."""
     try:
-        return (
-            Path(program).is_file() if _SEPARATOR.search(program) else bool(shutil.which(program))
-        )
+        return Path(program).is_file() if _SEPARATOR.search(program) else bool(shutil.which(program))
     except (OSError, ValueError):
         return False
 

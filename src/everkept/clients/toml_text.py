@@ -72,9 +72,7 @@ def remove_value(text: str, path: Sequence[str]) -> str:
         return text
     statements = _scan(text)
     if not any(statement.is_at_or_below(path) for statement in statements):
-        raise UnexpectedShape(
-            f"{format_key_path(path)} is written inside of {format_key_path(path[:1])}"
-        )
+        raise UnexpectedShape(f"{format_key_path(path)} is written inside of {format_key_path(path[:1])}")
     for start, end in reversed(_find_blocks(text, statements, path)):
         text = text[:start] + text[end:]
     return text
@@ -98,10 +96,7 @@ def format_value(value: Any) -> str:
 def format_table(path: Sequence[str], value: Mapping[str, Any], newline: str = "\n") -> str:
     """A table under its head, without the end of its last line."""
     head = ".".join(_format_key(name) for name in path)
-    lines = [
-        f"[{head}]",
-        *(f"{_format_key(name)} = {format_value(item)}" for name, item in value.items()),
-    ]
+    lines = [f"[{head}]", *(f"{_format_key(name)} = {format_value(item)}" for name, item in value.items())]
     return newline.join(lines)
 
 
@@ -127,9 +122,7 @@ def _with_leaf(text: str, path: Sequence[str], value: Any, *, is_new: bool) -> s
             inline = cast(dict[str, Any], _look_up(parse_text(text), path[:-1], {}))
             return text[:start] + format_value({**inline, path[-1]: value}) + text[end:]
     if not is_new:
-        raise UnexpectedShape(
-            f"{format_key_path(path)} is written inside of {format_key_path(path[:1])}"
-        )
+        raise UnexpectedShape(f"{format_key_path(path)} is written inside of {format_key_path(path[:1])}")
     last = _find_last_statement(statements, path[:-1])
     if last is None:
         raise UnexpectedShape(f"{format_key_path(path[:-1])} has no head of its own")
@@ -141,9 +134,7 @@ def _with_leaf(text: str, path: Sequence[str], value: Any, *, is_new: bool) -> s
     return text[: last.end] + newline + line + text[last.end :]
 
 
-def _find_last_statement(
-    statements: Sequence[_Statement], path: Sequence[str]
-) -> _Statement | None:
+def _find_last_statement(statements: Sequence[_Statement], path: Sequence[str]) -> _Statement | None:
     """The last line below the head of exactly this table; the head itself where it is empty."""
     last: _Statement | None = None
     for statement in statements:
@@ -156,9 +147,7 @@ def _find_last_statement(
     return last
 
 
-def _find_blocks(
-    text: str, statements: Sequence[_Statement], path: Sequence[str]
-) -> list[tuple[int, int]]:
+def _find_blocks(text: str, statements: Sequence[_Statement], path: Sequence[str]) -> list[tuple[int, int]]:
     """What to cut out: tables that follow each other together, with the empty line before them."""
     blocks: list[tuple[int, int]] = []
     is_in_table = False

@@ -80,9 +80,7 @@ class StorePage(Value):
     log_from: int | None = None  # what the log has from this number on goes first
     accesses: Mapping[str, AccessCount] = field(default_factory=dict[str, AccessCount])
     # By model; those of a version that its record does not have are left out.
-    vectors: Mapping[str, Sequence[RecordVector]] = field(
-        default_factory=dict[str, Sequence[RecordVector]]
-    )
+    vectors: Mapping[str, Sequence[RecordVector]] = field(default_factory=dict[str, Sequence[RecordVector]])
 
 
 class CatalogData(Value):
@@ -127,14 +125,11 @@ def count_sources(links: Sequence[RecordLink], limit: int) -> Sources:
         about.setdefault(link.target, set()).add(link.source)
     newest = set(islice(dict.fromkeys(link.source for link in reversed(links)), limit))
     return Sources(
-        {target: len(sources) for target, sources in about.items()},
-        [link for link in links if link.source in newest],
+        {target: len(sources) for target, sources in about.items()}, [link for link in links if link.source in newest]
     )
 
 
-def list_next_ids(
-    links: Iterable[RecordLink], seen: Set[str], width: int | None = None
-) -> list[str]:
+def list_next_ids(links: Iterable[RecordLink], seen: Set[str], width: int | None = None) -> list[str]:
     """Where the links lead that was not seen yet, as they name it: the records of the next hop."""
     ends = dict.fromkeys(end for link in links for end in (link.source, link.target))
     return [end for end in ends if end not in seen][:width]
@@ -245,15 +240,7 @@ def assemble(
             for record in records
         ],
         [
-            Edge(
-                link.id,
-                link.source,
-                names[link.source],
-                link.verb,
-                link.target,
-                names[link.target],
-                link.created_at,
-            )
+            Edge(link.id, link.source, names[link.source], link.verb, link.target, names[link.target], link.created_at)
             for link in links
             if link.source in names and link.target in names
         ],
@@ -283,9 +270,7 @@ class SearchLog(Protocol):
 
     def note(self, search: SearchRecord) -> None: ...
 
-    async def list_newest(
-        self, *, session: str | None = None, limit: int = 100
-    ) -> list[SearchRecord]:
+    async def list_newest(self, *, session: str | None = None, limit: int = 100) -> list[SearchRecord]:
         """With what is noted but not stored yet, the newest first."""
         ...
 
@@ -344,9 +329,7 @@ class Finder(Protocol):
         """What is searched, as a person calls it: `memories`."""
         ...
 
-    async def find(
-        self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int
-    ) -> SearchFindings:
+    async def find(self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int) -> SearchFindings:
         """By those of the ways that it knows; nothing where there is nothing to be searched."""
         ...
 
@@ -367,7 +350,5 @@ def decode_cursor(cursor: str, *kinds: type) -> tuple[Any, ...]:
         found = None
     position = tuple(cast(list[Any], found)) if isinstance(found, list) else ()
     if len(position) != len(kinds) or not all(map(isinstance, position, kinds)):
-        raise InvalidInput(
-            "`cursor` is not one that this tool gave out.", argument="cursor", value=cursor[:100]
-        )
+        raise InvalidInput("`cursor` is not one that this tool gave out.", argument="cursor", value=cursor[:100])
     return position

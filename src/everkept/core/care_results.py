@@ -76,10 +76,7 @@ class UnfinishedRestore(Value):
     @property
     def command(self) -> str:
         """What brings it to its end."""
-        return (
-            f"everkept restore {_quote_path(self.backup)} --replace "
-            f"--data-dir {_quote_path(str(self.folder))}"
-        )
+        return f"everkept restore {_quote_path(self.backup)} --replace --data-dir {_quote_path(str(self.folder))}"
 
     def build_error(self) -> Unavailable:
         return Unavailable(

@@ -82,10 +82,7 @@ async def commit(store: RecordStore, batch: Batch) -> Change:
 
 
 async def retry(
-    attempt: Callable[[], Awaitable[T]],
-    what: str | None = None,
-    *,
-    again: Callable[[], Awaitable[bool]] | None = None,
+    attempt: Callable[[], Awaitable[T]], what: str | None = None, *, again: Callable[[], Awaitable[bool]] | None = None
 ) -> T:
     """Call `attempt`, which reads the store again each time, until it raises no Conflict.
 
@@ -162,9 +159,7 @@ def find_undone(changes: Sequence[Change]) -> set[int]:
     return taken_back
 
 
-async def plan_undo(
-    store: RecordStore, change: Change, bookkeeping: Set[str] = frozenset()
-) -> tuple[Step, ...]:
+async def plan_undo(store: RecordStore, change: Change, bookkeeping: Set[str] = frozenset()) -> tuple[Step, ...]:
     """Raises Refused when what the change touched has changed since.
 
     The steps hold for the revision of the store that they were planned at, and no other. Records
@@ -214,9 +209,7 @@ async def _read_current(store: RecordStore, change: Change, refs: Set[Ref]) -> T
     return found
 
 
-async def _find_changed_bookkeeping(
-    store: RecordStore, change: Change, current: Things, kinds: Set[str]
-) -> set[Ref]:
+async def _find_changed_bookkeeping(store: RecordStore, change: Change, current: Things, kinds: Set[str]) -> set[Ref]:
     books = [r.ref for r in current.values() if isinstance(r, Record) and r.kind in kinds]
     later = await store.read_history(books, after=change.seq) if books else []
     return {Ref(edit.subject, edit.id or "") for _, edit in later}
@@ -274,8 +267,7 @@ async def _check_no_dependents(store: RecordStore, change: Change, current: Thin
             record = current[Ref("record", record_id)]
             name = record.name if isinstance(record, Record) else None
             raise Refused(
-                f'"{name or record_id}" has {len(others)} observations or relations that came '
-                "later.",
+                f'"{name or record_id}" has {len(others)} observations or relations that came later.',
                 hint="Undo the later changes first, or delete it.",
                 change=change.seq,
                 later=others[:20],

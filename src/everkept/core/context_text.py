@@ -23,10 +23,7 @@ _INVISIBLE = compile_late(
 _JOINERS = compile_late("[\u200c\u200d]+")
 _CONTROLS = dict.fromkeys([*range(0x20), 0x7F], " ")
 _WHITESPACE = compile_late(r"[\s\x00-\x1f\x7f-\x9f]+")
-_SPEAKERS = (
-    "memor|conversation|system|assistant|human|user|developer|instruction|prompt|tool|function"
-    "|antml|im_"
-)
+_SPEAKERS = "memor|conversation|system|assistant|human|user|developer|instruction|prompt|tool|function|antml|im_"
 # Closing tags, comments, and tags that stand for somebody who speaks.
 _MARKUP = compile_late(rf"<(?=\s*(?:[/!?|]|{_SPEAKERS}))", re.IGNORECASE)
 # Tags that fetch something or swallow what follows, those with attributes, which may make any tag
@@ -235,6 +232,4 @@ def _count_stretch(stretch: re.Match[str]) -> int:
 
 @lru_cache(_CACHED_WORDS)
 def _count_character(character: str) -> int:
-    return _TOKENS_PER_CHARACTER[
-        bisect_right(_TOKENS_PER_CHARACTER, character, key=itemgetter(0)) - 1
-    ][1]
+    return _TOKENS_PER_CHARACTER[bisect_right(_TOKENS_PER_CHARACTER, character, key=itemgetter(0)) - 1][1]

@@ -77,9 +77,7 @@ def write_new_file(path: Path, *, is_synced: bool = True) -> Generator[IO[bytes]
         raise
 
 
-def create(
-    path: Path, content: bytes = b"", *, mode: int = PRIVATE_FILE, is_synced: bool = True
-) -> None:
+def create(path: Path, content: bytes = b"", *, mode: int = PRIVATE_FILE, is_synced: bool = True) -> None:
     """Create a file, which others can read only when it is whole; raise FileExistsError."""
     with write_new_file(path, is_synced=is_synced) as file:
         file.write(content)

@@ -35,11 +35,7 @@ def is_selected(record: Record, where: RecordFilter) -> bool:
         and (not where.scopes or record.scope in where.scopes)
         and (where.sessions is None or record.session in where.sessions)
         and (where.places is None or (record.session, record.position) in where.places)
-        and (
-            where.visible_to is None
-            or record.scope != SESSION_SCOPE
-            or record.session == where.visible_to
-        )
+        and (where.visible_to is None or record.scope != SESSION_SCOPE or record.session == where.visible_to)
         and (not where.tags or not set(where.tags).isdisjoint(record.tags))
         and (not where.pinned or bool(record.facets.get("pinned")))
         and (not where.automatic or bool(record.facets.get("automatic")))
@@ -66,9 +62,7 @@ def has_context(record: Record, other: Record) -> bool:
     )
 
 
-CONTEXT_CHARACTERS = (
-    500  # characters of a text beside a record that it is found by; the nearest ones
-)
+CONTEXT_CHARACTERS = 500  # characters of a text beside a record that it is found by; the nearest ones
 
 Fields = tuple[list[str], list[str], list[str]]  # the stems of name, text and context
 
@@ -106,10 +100,7 @@ def compute_score(fields: Fields, query: WordQuery, weights: Weights) -> float:
     match query:
         case WordPhrase():
             counted = zip(fields, (weights.name, weights.text, weights.context), strict=True)
-            return sum(
-                weight * _count_occurrences(field, query) / (1 + len(field))
-                for field, weight in counted
-            )
+            return sum(weight * _count_occurrences(field, query) / (1 + len(field)) for field, weight in counted)
         case AllOf(parts) | AnyOf(parts):
             return sum(compute_score(fields, part, weights) for part in parts)
         case Without(wanted):
@@ -164,9 +155,7 @@ async def ask_for_subgraph(store: RecordStore, wanted: "Selection") -> "Subgraph
     kind = wanted.kind
     if wanted.ids is None:
         where = RecordFilter(kinds=(kind,))
-        records = await store.scan(
-            where, order=wanted.order, after=wanted.after, limit=wanted.row_limit
-        )
+        records = await store.scan(where, order=wanted.order, after=wanted.after, limit=wanted.row_limit)
     else:
         records = [record for record in await store.get(wanted.ids) if record.kind == kind]
     records, has_more = apply_limit(wanted, records)

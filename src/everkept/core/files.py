@@ -19,13 +19,10 @@ _DEVICES = frozenset(
 )
 # Names that pass every check below: nearly all of them.
 _PLAIN_NAME = re.compile(
-    r"(?!(?:con|prn|aux|nul|(?:com|lpt)[1-9]) *(?:\.|$))[a-z0-9_. -]{0,199}[a-z0-9_-]",
-    re.ASCII | re.IGNORECASE,
+    r"(?!(?:con|prn|aux|nul|(?:com|lpt)[1-9]) *(?:\.|$))[a-z0-9_. -]{0,199}[a-z0-9_-]", re.ASCII | re.IGNORECASE
 )
 _RESERVED = re.compile(r'[\\:*?"<>|]')
-_INVISIBLE = re.compile(
-    "[\u00ad\u034f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff]"
-)
+_INVISIBLE = re.compile("[\u00ad\u034f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff]")
 
 
 class FileInfo(Value):
@@ -150,9 +147,7 @@ class FileStore(Protocol):
         """
         ...
 
-    async def run_locked(
-        self, name: str, work: FileWork[T], undo: FileWork[None] | None = None
-    ) -> T:
+    async def run_locked(self, name: str, work: FileWork[T], undo: FileWork[None] | None = None) -> T:
         """Run `work` while holding a lock, with the promises of `lock`.
 
         Work that has begun comes to its end. If the caller is canceled before that, `undo` follows

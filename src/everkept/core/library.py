@@ -322,9 +322,7 @@ class Library(ABC):
     async def get_project(self, name: str) -> "Project":
         return await self.ask(GetProject(name))
 
-    async def create(
-        self, name: str, description: str, *, project_id: str = "", at: int | None = None
-    ) -> "Project":
+    async def create(self, name: str, description: str, *, project_id: str = "", at: int | None = None) -> "Project":
         return await self.apply(AddProject(name, description, project_id, at))
 
     async def archive(self, name: str) -> "Project":
@@ -363,9 +361,7 @@ class Library(ABC):
     async def add_searches(self, searches: "Sequence[SearchRecord]") -> None:
         await self.apply(AddSearches(searches))
 
-    async def list_searches(
-        self, *, session: str | None = None, limit: int = 100
-    ) -> "list[SearchRecord]":
+    async def list_searches(self, *, session: str | None = None, limit: int = 100) -> "list[SearchRecord]":
         return await self.ask(ListSearches(session, limit))
 
     async def forget_searches(self) -> int:

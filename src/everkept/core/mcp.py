@@ -217,9 +217,7 @@ class Upstream(Protocol):
         """Its tools, as it describes them: every page of tools/list."""
         ...
 
-    async def call(
-        self, tool: str, arguments: Mapping[str, Any], report: Report | None = None
-    ) -> JSON:
+    async def call(self, tool: str, arguments: Mapping[str, Any], report: Report | None = None) -> JSON:
         """The result of a tool, as it came but for what belongs to the protocol alone.
 
         `report` is told of progress; without it none is asked for. A call that is cancelled is

@@ -69,9 +69,7 @@ def is_within(folder: str | None, others: Iterable[str]) -> bool:
     The root names no folder, so nothing is within it.
     """
     parts = split_exact(folder or "")
-    return any(
-        strip_root(above) and starts_with(parts, above) for above in map(split_exact, others)
-    )
+    return any(strip_root(above) and starts_with(parts, above) for above in map(split_exact, others))
 
 
 class FolderExclusion:
@@ -92,14 +90,7 @@ class FolderExclusion:
         if not folder:
             return None
         path, on_windows = _normalize_folder(folder), is_windows(folder)
-        return next(
-            (
-                pattern
-                for pattern, form in self._forms
-                if _compile_pattern(form, on_windows).match(path)
-            ),
-            None,
-        )
+        return next((pattern for pattern, form in self._forms if _compile_pattern(form, on_windows).match(path)), None)
 
     def is_excluded(self, folder: str | None) -> bool:
         return self.pattern_of(folder or "") is not None

@@ -27,9 +27,7 @@ RESULT_TYPES = (*HISTORY_TYPES, *MEMORY_TYPES)
 
 _SOURCE_PREFIX = "peer:"
 _TOKEN = re.compile(r"[!-~]{1,500}")
-_SHA256 = re.compile(
-    r"(?:sha-?256(?: fingerprint)?[:=])?((?:[0-9a-f]{2}:?){31}[0-9a-f]{2})", re.IGNORECASE
-)
+_SHA256 = re.compile(r"(?:sha-?256(?: fingerprint)?[:=])?((?:[0-9a-f]{2}:?){31}[0-9a-f]{2})", re.IGNORECASE)
 
 
 class Peer(Value):
@@ -167,8 +165,7 @@ def parse_fingerprint(text: str) -> str:
         shown = escape_name(clip_text(text, 100))
         raise InvalidInput(
             f"{shown} is no fingerprint of a certificate.",
-            hint="It is sha256: and 64 hexadecimal digits; `everkept peer identity` on the "
-            "peer's machine prints it.",
+            hint="It is sha256: and 64 hexadecimal digits; `everkept peer identity` on the peer's machine prints it.",
             argument="fingerprint",
             value=shown,
         )
@@ -180,8 +177,7 @@ def validate_token(text: str) -> str:
     if not _TOKEN.fullmatch(token):
         what = "holds characters that no token has" if token else "is empty"
         raise InvalidInput(
-            f"The token {what}.",
-            hint="It is one word, which `everkept token --peer` on the peer's machine prints.",
+            f"The token {what}.", hint="It is one word, which `everkept token --peer` on the peer's machine prints."
         )
     return token
 

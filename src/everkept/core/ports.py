@@ -85,9 +85,7 @@ class AccessCounter(Protocol):
 
     def note(self, store: RecordStore, ids: Sequence[str]) -> None: ...
 
-    async def read_accesses(
-        self, store: RecordStore, ids: Sequence[str]
-    ) -> Mapping[str, AccessCount]:
+    async def read_accesses(self, store: RecordStore, ids: Sequence[str]) -> Mapping[str, AccessCount]:
         """With what is counted but not stored yet."""
         ...
 

@@ -63,9 +63,7 @@ def validate_project_name(name: str) -> str:
     )
     if problem:
         shown = clip_text(name, MAX_PROJECT_NAME_CHARACTERS).encode("utf-8", "replace").decode()
-        raise InvalidInput(
-            f'Project name "{shown}" {problem}.', hint=_NAME_HINT, argument="name", value=shown
-        )
+        raise InvalidInput(f'Project name "{shown}" {problem}.', hint=_NAME_HINT, argument="name", value=shown)
     return name
 
 

@@ -45,9 +45,7 @@ FORMS: tuple[tuple[str, str, str], ...] = (
     ("age key", "AGE-SECRET-KEY-", r"[A-Z0-9]{40,}"),
     ("everkept token", "evk", r"[up]?_[\w-]{40,}"),
 )
-LOOSE_FORMS = frozenset(
-    {"openai key", "slack token"}
-)  # so short a beginning that words have it too
+LOOSE_FORMS = frozenset({"openai key", "slack token"})  # so short a beginning that words have it too
 
 # What instructions have in place of a secret: within it, or instead of it.
 FILLERS = ("xxxx", "your", "...", "…", "***", "placeholder", "redacted", "changeme", "change_me")
@@ -92,12 +90,7 @@ TEMPLATE_MARKS = ("<", "$", "%", "{", "[", "*")
 
 
 def is_placeholder(body: str) -> bool:
-    return (
-        not body
-        or body.startswith(TEMPLATE_MARKS)
-        or body.lower() in PLACEHOLDER_WORDS
-        or has_filler(body)
-    )
+    return not body or body.startswith(TEMPLATE_MARKS) or body.lower() in PLACEHOLDER_WORDS or has_filler(body)
 
 
 def has_filler(body: str) -> bool:
@@ -107,9 +100,7 @@ def has_filler(body: str) -> bool:
 
 
 MAX_COMMAND_CHARACTERS = 2_000  # characters of a command behind its program
-MAX_NESTED_PROGRAMS = (
-    8  # names of programs among the words of one, so that no text takes its square
-)
+MAX_NESTED_PROGRAMS = 8  # names of programs among the words of one, so that no text takes its square
 MIN_PASSWORD_CHARACTERS = 3  # less is a switch of its own, or says nothing
 
 
@@ -175,9 +166,7 @@ def _split_words(text: str, at: int, end: int) -> Iterator[re.Match[str]]:
         at = word.end()
 
 
-def _find_passwords(
-    text: str, words: list[tuple[int, int]], options: _Options
-) -> Iterator[tuple[int, int]]:
+def _find_passwords(text: str, words: list[tuple[int, int]], options: _Options) -> Iterator[tuple[int, int]]:
     for place, (start, end) in enumerate(words):
         word = text[start:end]
         following = words[place + 1] if place + 1 < len(words) else (end, end)

@@ -27,9 +27,7 @@ _PEM_MARK = compile_late(r"-----(BEGIN|END) (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(
 _PEM_BODY = compile_late(r"(?:(?:\s|\\[nr])*+[A-Za-z0-9+/=]{16,}+)*+")
 
 _URL = compile_late(r"://[^\s/:@?#\"'<>]*+:([^\s/\"'<>]+)@(?=[\w\[.$<{])")
-_NETRC = compile_late(
-    r"\b(?:machine\s++\S++|default)\s++login\s++\S++\s++(?:account\s++\S++\s++)?password\s++(\S++)"
-)
+_NETRC = compile_late(r"\b(?:machine\s++\S++|default)\s++login\s++\S++\s++(?:account\s++\S++\s++)?password\s++(\S++)")
 _AUTHORIZATION = compile_late(
     r"(?i)(authorization[\"']?[ \t]{0,4}[:=][ \t]{0,4}[\"']?)?"
     r"(?<![A-Za-z0-9])(?:bearer|basic)[ \t]{1,4}([A-Za-z0-9._~+/=-]{6,}+)"
@@ -49,18 +47,14 @@ _SIGN = compile_late(
 _FLAG = compile_late(r"(?:^|(?<=\s))--[a-z-]{0,30}$")  # what stands before the name of an option
 _QUOTED = compile_late(r"(?P<quote>\\?[\"'`])(?P<value>[^\n]{1,200}?)(?P=quote)")
 _BARE = compile_late(r"\\?[\"'`]?(?P<value>[^\s\"'`,;()<>{}|\\&]{1,200}+)")
-_MAX_VALUE_CHARACTERS = (
-    200  # characters of a value that are judged; what follows them goes the same way
-)
+_MAX_VALUE_CHARACTERS = 200  # characters of a value that are judged; what follows them goes the same way
 _WHOLE = compile_late(r"(?P<value>[^\s\"'`,;()<>{}|\\&]++)")
 _BLANK = compile_late(r"[ \t]{1,4}(?=\S)")
 _SENTENCE_ENDS = ".,:!?"
 
 _MASK = compile_late(r"\[masked: [a-z ]+\]")
 _MASK_BEGINS = "[masked:"
-_VARIABLE = compile_late(
-    r"[A-Z][A-Z0-9]*_[A-Z0-9_]*|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+|[A-Za-z_][\w.]*\[\w*\]"
-)
+_VARIABLE = compile_late(r"[A-Z][A-Z0-9]*_[A-Z0-9_]*|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+|[A-Za-z_][\w.]*\[\w*\]")
 _PATH = compile_late(r"(?:~|\.{1,2})?[/\\]|[A-Za-z]:[/\\]|[a-z][a-z0-9+.-]*://")
 _METHOD = compile_late(
     r"(?i)(?:sha|md|aes|rsa|hmac|argon|bcrypt|scrypt|pbkdf|base|oauth|utf)-?\d"
@@ -70,13 +64,9 @@ _MIXED_RUN = compile_late(r"(?=[A-Za-z]{0,99}\d)(?=\d{0,99}[A-Za-z])[A-Za-z0-9]{
 
 # What may follow such a name in the key of an object that holds the secret itself, and what in its
 # place only says where the secret is.
-_KEY_ENDS = compile_late(
-    r"(?i)(?:[_ -]?access)?(?:[_ -]?(?:key|value))?s?(?:[_ -]?\d{1,3})?[\s:]*$"
-)
+_KEY_ENDS = compile_late(r"(?i)(?:[_ -]?access)?(?:[_ -]?(?:key|value))?s?(?:[_ -]?\d{1,3})?[\s:]*$")
 _AUTHORIZATION_KEY = compile_late(r"(?i)authorization\s*$")
-_REFERENCE = compile_late(
-    r"<.*>|\$\{.*\}|\$\w+|%\w+%|\{.*\}|\[[^\[\]]*\]|\*+|[A-Z][A-Z0-9]*_[A-Z0-9_]*", re.DOTALL
-)
+_REFERENCE = compile_late(r"<.*>|\$\{.*\}|\$\w+|%\w+%|\{.*\}|\[[^\[\]]*\]|\*+|[A-Z][A-Z0-9]*_[A-Z0-9_]*", re.DOTALL)
 _KINDS = {"password": "password", "api_key": "api key", "secret": "secret", "token": "token"}
 
 
@@ -143,9 +133,7 @@ def _mask_value(value: Any, label: _Label | None, kinds: dict[str, None]) -> Any
     return value
 
 
-def _mask_object(
-    values: Mapping[str, Any], label: _Label | None, kinds: dict[str, None]
-) -> dict[str, Any]:
+def _mask_object(values: Mapping[str, Any], label: _Label | None, kinds: dict[str, None]) -> dict[str, Any]:
     below = label and _Label(label.name, is_own=False)
     cleaned = {key: mask_text(key) for key in values}
     taken = {key for key, (_, found) in cleaned.items() if not found}
@@ -208,11 +196,7 @@ def _is_whole_secret(text: str, label: _Label | None) -> bool:
 
 def _merge_spans(text: str) -> list[_Span]:
     """Secrets in their order; where two overlap they are one, of the kind that is more exact."""
-    found = [
-        (span.start, span.end, rank, span.kind)
-        for rank, look in enumerate(_FINDERS)
-        for span in look(text)
-    ]
+    found = [(span.start, span.end, rank, span.kind) for rank, look in enumerate(_FINDERS) for span in look(text)]
     joined: list[_Span] = []
     best = 0
     for start, end, rank, kind in sorted(found):
@@ -324,9 +308,7 @@ def _find_assignments(text: str) -> Iterator[_Span]:
             yield _Span(*found, "api key" if kind == "key" else kind)
 
 
-def _find_assigned_value(
-    text: str, name: re.Match[str], sign: re.Match[str]
-) -> tuple[int, int] | None:
+def _find_assigned_value(text: str, name: re.Match[str], sign: re.Match[str]) -> tuple[int, int] | None:
     """Where the value begins and ends, if it is a secret."""
     quoted = _QUOTED.match(text, sign.end())
     start, end = quoted.span("value") if quoted else _find_bare_value(text, sign.end())
@@ -339,11 +321,7 @@ def _find_assigned_value(
     judged = _is_quoted_secret if quoted else _is_bare_secret
     if _is_code(text, start, body_end) or not judged(text[start:body_end], name, sign.group()):
         return None
-    return (
-        _find_bare_value(text, start, _WHOLE)
-        if end - start == _MAX_VALUE_CHARACTERS
-        else (start, end)
-    )
+    return _find_bare_value(text, start, _WHOLE) if end - start == _MAX_VALUE_CHARACTERS else (start, end)
 
 
 def _find_option_gap(text: str, name: re.Match[str]) -> re.Match[str] | None:
@@ -397,9 +375,7 @@ def _is_random(body: str) -> bool:
     """Whether letters and digits are mixed as no word has them."""
     if _MIXED_RUN.search(body):
         return True
-    return len(body) >= 20 and all(
-        any(test(c) for c in body) for test in (str.islower, str.isupper, str.isdigit)
-    )
+    return len(body) >= 20 and all(any(test(c) for c in body) for test in (str.islower, str.isupper, str.isdigit))
 
 
 _FINDERS: tuple[Callable[[str], Iterator[_Span]], ...] = (

@@ -145,9 +145,7 @@ def is_private_name(project_name: str) -> bool:
     return parse_private_name(project_name) is not None
 
 
-def is_orphaned_private(
-    project_name: str, before: Mapping[str, str], now: Mapping[str, str]
-) -> bool:
+def is_orphaned_private(project_name: str, before: Mapping[str, str], now: Mapping[str, str]) -> bool:
     """Whether it was the home of an account that is no more, by the notes of then and of now.
 
     Whoever is called so by now, or next, must not find it.

@@ -26,17 +26,7 @@ if TYPE_CHECKING:
         StorePage,
         Subgraph,
     )
-    from everkept.core.records import (
-        Batch,
-        Change,
-        Edit,
-        Match,
-        Record,
-        RecordFilter,
-        RecordLink,
-        Ref,
-        Weights,
-    )
+    from everkept.core.records import Batch, Change, Edit, Match, Record, RecordFilter, RecordLink, Ref, Weights
     from everkept.language.words import WordQuery
 
 A_co = TypeVar("A_co", covariant=True)
@@ -361,9 +351,7 @@ class RecordStore(ABC):
     ) -> "list[Record]":
         return await self.ask(ScanRecords(where, order, after, limit))
 
-    async def match(
-        self, words: "WordQuery", where: "RecordFilter", weights: "Weights", limit: int
-    ) -> "list[Match]":
+    async def match(self, words: "WordQuery", where: "RecordFilter", weights: "Weights", limit: int) -> "list[Match]":
         return await self.ask(MatchWords(words, where, weights, limit))
 
     async def match_text(self, text: str, where: "RecordFilter", limit: int) -> "list[Match]":
@@ -385,14 +373,10 @@ class RecordStore(ABC):
     async def walk(self, ids: Sequence[str], hops: "Hops") -> "list[list[RecordLink]]":
         return await self.ask(WalkLinks(ids, hops))
 
-    async def count_sources(
-        self, ids: Sequence[str], where: "RecordFilter", limit: int
-    ) -> "Sources":
+    async def count_sources(self, ids: Sequence[str], where: "RecordFilter", limit: int) -> "Sources":
         return await self.ask(CountSources(ids, where, limit))
 
-    async def get_links(
-        self, ids: Sequence[str], *, include_deleted: bool = False
-    ) -> "list[RecordLink]":
+    async def get_links(self, ids: Sequence[str], *, include_deleted: bool = False) -> "list[RecordLink]":
         return await self.ask(GetLinks(ids, include_deleted))
 
     async def scan_links(self, *, deleted: bool | None, containing: str = "") -> "list[RecordLink]":
@@ -405,18 +389,11 @@ class RecordStore(ABC):
         return await self.ask(CountRecords(where))
 
     async def read_changes(
-        self,
-        *,
-        after: int = 0,
-        limit: int = 100,
-        newest_first: bool = False,
-        most_edits: int | None = None,
+        self, *, after: int = 0, limit: int = 100, newest_first: bool = False, most_edits: int | None = None
     ) -> "list[Change]":
         return await self.ask(ReadChanges(after, limit, newest_first, most_edits))
 
-    async def read_history(
-        self, refs: "Sequence[Ref]", *, after: int = 0
-    ) -> "list[tuple[int, Edit]]":
+    async def read_history(self, refs: "Sequence[Ref]", *, after: int = 0) -> "list[tuple[int, Edit]]":
         return await self.ask(ReadHistory(refs, after))
 
     async def get_revision(self) -> int:
@@ -446,18 +423,11 @@ class RecordStore(ABC):
     async def count_vectors(self, model: str, kinds: Sequence[str]) -> tuple[int, int]:
         return await self.ask(CountVectors(model, kinds))
 
-    async def get_vectors(
-        self, model: str, ids: Sequence[str]
-    ) -> "Mapping[str, NDArray[np.float32]]":
+    async def get_vectors(self, model: str, ids: Sequence[str]) -> "Mapping[str, NDArray[np.float32]]":
         return await self.ask(GetVectors(model, ids))
 
     async def find_near(
-        self,
-        model: str,
-        vector: "NDArray[np.float32]",
-        where: "RecordFilter",
-        limit: int,
-        also: Sequence[str] = (),
+        self, model: str, vector: "NDArray[np.float32]", where: "RecordFilter", limit: int, also: Sequence[str] = ()
     ) -> "list[Match]":
         return await self.ask(FindNear(model, vector, where, limit, also))
 

@@ -13,14 +13,7 @@ ROUND_UP_SHARE = 0.3  # what may be missing to the next number of units
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _START = datetime(1970, 1, 1)
 # In minutes; months and years as long as people mean them.
-_UNITS = (
-    ("year", 525_600),
-    ("month", 43_200),
-    ("week", 10_080),
-    ("day", 1_440),
-    ("hour", 60),
-    ("minute", 1),
-)
+_UNITS = (("year", 525_600), ("month", 43_200), ("week", 10_080), ("day", 1_440), ("hour", 60), ("minute", 1))
 
 
 class LocalZone(tzinfo):

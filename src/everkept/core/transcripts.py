@@ -127,9 +127,7 @@ class Transcripts(Protocol):
     @property
     def sources(self) -> Sequence[str]: ...
 
-    def find_transcripts(
-        self, sources: Sequence[str] = (), files: Sequence[Path] = ()
-    ) -> list[Transcript]:
+    def find_transcripts(self, sources: Sequence[str] = (), files: Sequence[Path] = ()) -> list[Transcript]:
         """Those of the sources, or of all; with `files`, these alone, which one source must have.
 
         Blocks while it looks. Raises InvalidInput for a source that there is not, NotFound for a

@@ -95,9 +95,7 @@ class _Tensor(Protocol):
 class _Session(Protocol):
     """What is used of an `InferenceSession`."""
 
-    def run(
-        self, output_names: None, input_feed: Mapping[str, NDArray[np.int64]]
-    ) -> Sequence[Vectors]: ...
+    def run(self, output_names: None, input_feed: Mapping[str, NDArray[np.int64]]) -> Sequence[Vectors]: ...
 
     def get_inputs(self) -> Sequence[_Tensor]: ...
 

@@ -128,12 +128,7 @@ _NEWER_CHARACTERS = compile_late(
     "\U0001cf00-\U0001d128\U0001d25b\U0001d25c\U0001e000-\U0001e6f5\U0001e944-\U0001e95f]"
 )
 # Characters that have changed sides since: two were punctuation, two were marks.
-_CHANGED_CHARACTERS = {
-    "\u166d": " \u166d ",
-    "\U000111c9": " \U000111c9 ",
-    "\u1734": "",
-    "\U0001171e": "",
-}
+_CHANGED_CHARACTERS = {"\u166d": " \u166d ", "\U000111c9": " \U000111c9 ", "\u1734": "", "\U0001171e": ""}
 
 
 @lru_cache(maxsize=8_192)

@@ -8,19 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from everkept.core.answers import StorePage
 from everkept.core.ports import Redaction
-from everkept.core.records import (
-    AMENDABLE,
-    Batch,
-    Delete,
-    Edit,
-    Insert,
-    Record,
-    RecordLink,
-    Ref,
-    Restore,
-    Step,
-    Update,
-)
+from everkept.core.records import AMENDABLE, Batch, Delete, Edit, Insert, Record, RecordLink, Ref, Restore, Step, Update
 from everkept.errors import Conflict
 from everkept.values import Value, field, replace
 
@@ -141,11 +129,7 @@ class CommitPlanner:
             raise Conflict(f"There is a record {record.id} already.", id=record.id)
         await self._check_name(record)
         new = replace(
-            record,
-            version=1,
-            deleted_at=None,
-            facets=_as_json(record.facets),
-            tags=tuple(dict.fromkeys(record.tags)),
+            record, version=1, deleted_at=None, facets=_as_json(record.facets), tags=tuple(dict.fromkeys(record.tags))
         )
         self._put_record(new)
         self._below[record.parent].append((len(self._plan.fresh), record.id))
@@ -252,16 +236,10 @@ class CommitPlanner:
         made, name = self._plan.records, get_unique_name(record)
         others = {r.id for r in await self._view.list_namesakes(record) if r.id not in made}
         last = self._named.get(name)
-        if (
-            last is not None
-            and made[last].deleted_at is None
-            and get_unique_name(made[last]) == name
-        ):
+        if last is not None and made[last].deleted_at is None and get_unique_name(made[last]) == name:
             others.add(last)
         if others - {record.id}:
-            raise Conflict(
-                f"There is such a {record.kind} already.", kind=record.kind, name=record.name
-            )
+            raise Conflict(f"There is such a {record.kind} already.", kind=record.kind, name=record.name)
 
     async def _check_link(self, link: RecordLink) -> None:
         made = self._plan.links
@@ -428,10 +406,7 @@ def check_references(items: Iterable[Record | RecordLink], there: Container[str]
     for item in items:
         for end in _list_references(item):
             if end not in there:
-                raise Conflict(
-                    f"The {item.ref.subject} {item.id} belongs to {end}, which is not here.",
-                    id=item.id,
-                )
+                raise Conflict(f"The {item.ref.subject} {item.id} belongs to {end}, which is not here.", id=item.id)
 
 
 def is_vector_outdated(old: Record, new: Record) -> bool:

@@ -32,9 +32,7 @@ def unescape_text(text: str) -> str:
 
 
 # What a record is found by and whom it hears; what those beside it are found by is among it.
-_get_indexed_fields = attrgetter(
-    "name", "type", "text", "session", "position", "scope", "deleted_at"
-)
+_get_indexed_fields = attrgetter("name", "type", "text", "session", "position", "scope", "deleted_at")
 _get_context_fields = attrgetter("text", "session", "position", "scope", "deleted_at")
 
 SessionPlace = tuple[str, int]  # a session, and a position in it
@@ -76,9 +74,7 @@ class RecordShift(Value, frozen=False):
         return [
             record_id
             for record_id in dict.fromkeys((*self.before, *self.after))
-            if _is_different(
-                _get_indexed_fields, self.before.get(record_id), self.after.get(record_id)
-            )
+            if _is_different(_get_indexed_fields, self.before.get(record_id), self.after.get(record_id))
         ]
 
     @property
@@ -120,36 +116,24 @@ async def find_index_changes(shift: RecordShift, stored: StoredNeighbors) -> Ind
     reached = [*altered, *children]
     wanted = dict.fromkeys((*reached, *await _find_context_changes(shift, stored, reached)))
     live = [r for i in wanted if (r := shift.find_current(i)) is not None and r.deleted_at is None]
-    parents = {
-        r.parent for r in live if r.parent is not None and shift.find_current(r.parent) is None
-    }
+    parents = {r.parent for r in live if r.parent is not None and shift.find_current(r.parent) is None}
     if parents:
         shift.add_stored(await stored.list_records(sorted(parents)))
     there = {record.id for record in live}
     return IndexChanges(_build_entries(shift, live), [i for i in wanted if i not in there])
 
 
-async def _find_context_changes(
-    shift: RecordShift, stored: StoredNeighbors, reached: Sequence[str]
-) -> list[str]:
+async def _find_context_changes(shift: RecordShift, stored: StoredNeighbors, reached: Sequence[str]) -> list[str]:
     """Reads whoever stands beside those who are found by other words: who hears something new?"""
     states = [(shift.before.get(i), shift.after.get(i)) for i in shift.reworded_ids]
-    said = [
-        r
-        for old, new in states
-        if _is_different(_get_context_fields, old, new)
-        for r in (old, new)
-        if r
-    ]
+    said = [r for old, new in states if _is_different(_get_context_fields, old, new) for r in (old, new) if r]
     near = _get_places(said, (-1, 1))
     listening = [r for i in reached if (r := shift.find_current(i)) is not None]
     wanted = _get_places(said, (-2, -1, 0, 1, 2)) | _get_places(listening, (-1, 1))
     if wanted:
         shift.add_stored(await stored.list_at_places(sorted(wanted)))
     known = dict.fromkeys((*shift.others, *shift.after))
-    return [
-        i for i in known if (r := shift.find_current(i)) is not None and _find_place(r, 0) in near
-    ]
+    return [i for i in known if (r := shift.find_current(i)) is not None and _find_place(r, 0) in near]
 
 
 def _build_entries(shift: RecordShift, live: Iterable[Record]) -> list[IndexEntry]:
@@ -178,12 +162,7 @@ def _is_different(what: Any, old: Record | None, new: Record | None) -> bool:
 
 
 def _get_places(records: Iterable[Record], steps: Iterable[int]) -> set[SessionPlace]:
-    return {
-        place
-        for record in records
-        for step in steps
-        if (place := _find_place(record, step)) is not None
-    }
+    return {place for record in records for step in steps if (place := _find_place(record, step)) is not None}
 
 
 def _find_place(record: Record, step: int) -> SessionPlace | None:

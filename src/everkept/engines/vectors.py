@@ -17,9 +17,7 @@ RESCORED_KEYS = 400  # candidates of a scan over codes whose floats are read
 BLOCK_ROWS = 16_384  # rows whose distances are counted inside the processor's cache
 # one of so many scores is looked at first, where so many are there
 SAMPLE_STEP, SAMPLE_FACTOR = 32, 8
-MAX_TAIL_VECTORS = (
-    1_024  # new vectors that are kept apart, because to insert one among all copies them all
-)
+MAX_TAIL_VECTORS = 1_024  # new vectors that are kept apart, because to insert one among all copies them all
 
 Fetch = Callable[[Keys], tuple[Keys, Floats]]
 
@@ -70,9 +68,7 @@ class VectorIndex:
         for part in self._parts:
             part.drop(keys)
 
-    def find_nearest(
-        self, vector: Floats, limit: int, fetch: Fetch, among: Keys | None = None
-    ) -> tuple[Keys, Floats]:
+    def find_nearest(self, vector: Floats, limit: int, fetch: Fetch, among: Keys | None = None) -> tuple[Keys, Floats]:
         """The keys of the best vectors and their cosines, best first."""
         chosen = [part.select(among) for part in self._parts]
         keys = np.concatenate([part.keys for part in chosen])
@@ -80,9 +76,7 @@ class VectorIndex:
             # Not by matrix multiplication: its threads get into each other's way on a busy machine.
             scores = np.concatenate([np.vecdot(part.data, vector) for part in chosen])
         else:
-            distances = np.concatenate(
-                [self._count_distances(part.data, vector) for part in chosen]
-            )
+            distances = np.concatenate([self._count_distances(part.data, vector) for part in chosen])
             keys = keys[distances <= _find_cutoff(distances, max(limit, RESCORED_KEYS))]
             if not len(keys):
                 return keys, np.empty(0, np.float32)
@@ -100,9 +94,7 @@ class VectorIndex:
 
     def _convert_to_codes(self) -> None:
         self._is_exact = False
-        self._most, self._tail = (
-            _Part(part.keys, _compute_codes(part.data), axis=1) for part in self._parts
-        )
+        self._most, self._tail = (_Part(part.keys, _compute_codes(part.data), axis=1) for part in self._parts)
 
     def _to_data(self, vectors: Floats | Halves) -> NDArray[Any]:
         return vectors.astype(np.float32, copy=False) if self._is_exact else _compute_codes(vectors)
@@ -170,9 +162,7 @@ def select_best(keys: Keys, scores: NDArray[Any], limit: int) -> tuple[Keys, NDA
     if limit < len(keys) // SAMPLE_FACTOR:
         # Those that are better than most of a sample; where they are enough, the best are there.
         sample = np.sort(scores[::SAMPLE_STEP])
-        is_likely = (
-            scores >= sample[-1 - min(SAMPLE_FACTOR * limit // SAMPLE_STEP, len(sample) - 1)]
-        )
+        is_likely = scores >= sample[-1 - min(SAMPLE_FACTOR * limit // SAMPLE_STEP, len(sample) - 1)]
         if np.count_nonzero(is_likely) >= limit:
             keys, scores = keys[is_likely], scores[is_likely]
     if limit < len(keys):

@@ -213,8 +213,7 @@ def read_manifest(folder: Path) -> ExportManifest | None:
         raise InvalidInput(f"{folder / MANIFEST_FILE} is not the list of an export of Everkept.")
     if known.get("format") != EXPORT_FORMAT:
         raise InvalidInput(
-            f"{folder} has format {known.get('format')!r}; this program knows {EXPORT_FORMAT}.",
-            hint="Update Everkept.",
+            f"{folder} has format {known.get('format')!r}; this program knows {EXPORT_FORMAT}.", hint="Update Everkept."
         )
     files: Any = known.get("files")
     if not isinstance(files, list) or not all(isinstance(f, str) for f in cast(list[Any], files)):
@@ -397,13 +396,8 @@ def read_export(folder: Path) -> list[ExportSection]:
     if not folder.is_dir():
         raise InvalidInput(f"{folder} is no folder.", hint=FOLDER_HINT)
     if read_manifest(folder) is None:
-        raise InvalidInput(
-            f"{folder} holds no export of Everkept: it has no everkept.json.",
-            hint=FOLDER_HINT,
-        )
-    projects = (
-        sorted((folder / PROJECTS_FOLDER).iterdir()) if (folder / PROJECTS_FOLDER).is_dir() else []
-    )
+        raise InvalidInput(f"{folder} holds no export of Everkept: it has no everkept.json.", hint=FOLDER_HINT)
+    projects = sorted((folder / PROJECTS_FOLDER).iterdir()) if (folder / PROJECTS_FOLDER).is_dir() else []
     sections = [ExportSection(folder / USER_FOLDER)] if (folder / USER_FOLDER).is_dir() else []
     sections += [_read_project(each) for each in projects if each.is_dir()]
     if (folder / HISTORY_FOLDER).is_dir():
@@ -476,9 +470,7 @@ def _read_project(folder: Path) -> ExportSection:
             "export anew, or remove the folder.",
         )
     paths = tuple(cast(list[str], folders))
-    return ExportSection(
-        folder, validate_project_name(name), description=description, folders=paths
-    )
+    return ExportSection(folder, validate_project_name(name), description=description, folders=paths)
 
 
 def _check_section(section: ExportSection) -> ExportSection:
@@ -535,8 +527,5 @@ def _parse_item(path: Path, number: int, line: str, read: Callable[[str], T]) ->
         is_conflict = line.startswith(CONFLICT_MARKERS)
         reason = "it is what git leaves of a conflict" if is_conflict else error
         raise InvalidInput(
-            f"{path}, line {number}: {reason}. Nothing was taken in.",
-            hint=REPAIR_HINT,
-            file=str(path),
-            line=number,
+            f"{path}, line {number}: {reason}. Nothing was taken in.", hint=REPAIR_HINT, file=str(path), line=number
         ) from error

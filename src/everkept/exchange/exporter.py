@@ -12,12 +12,7 @@ from everkept.core.context_text import as_quotation
 from everkept.core.ports import Library, RecordStore
 from everkept.core.projects import Project, Status, find_workspace_key
 from everkept.core.records import Record, RecordFilter, RecordLink
-from everkept.core.sessions import (
-    USER_NOTE_PREFIX,
-    is_private_name,
-    parse_account_id,
-    parse_private_name,
-)
+from everkept.core.sessions import USER_NOTE_PREFIX, is_private_name, parse_account_id, parse_private_name
 from everkept.core.text import clip_text
 from everkept.core.times import format_iso
 from everkept.errors import InvalidInput, ProjectOff
@@ -89,9 +84,7 @@ def render_conversation(head: Record, turns: Sequence[Record]) -> str:
     facts = [format_iso(head.effective_at)[:10], head.scope, str(head.facets.get("source") or "")]
     lines = [f"# {clip_text(head.name or 'A conversation', 120)}", ""]
     lines += [" · ".join(fact for fact in facts if fact), ""]
-    for turn in sorted(
-        turns, key=lambda t: (t.position is None, t.position or 0, t.effective_at, t.id)
-    ):
+    for turn in sorted(turns, key=lambda t: (t.position is None, t.position or 0, t.effective_at, t.id)):
         when = format_iso(turn.effective_at)[:16].replace("T", " ")
         lines += [f"**{clip_text(turn.author or '?')}**, {when}", "", as_quotation(turn.text), ""]
     return _join_lines(lines)
@@ -192,11 +185,7 @@ async def export_library(
 
 class _ExportWriter:
     def __init__(
-        self,
-        outcome: ExportResult,
-        drafts: ExportDrafts,
-        progress: Progress,
-        off_folders: OffFolders,
+        self, outcome: ExportResult, drafts: ExportDrafts, progress: Progress, off_folders: OffFolders
     ) -> None:
         self.outcome = outcome
         self.drafts = drafts
@@ -205,9 +194,7 @@ class _ExportWriter:
         self._total = 0
         self.replaces = ""  # what the paths of an earlier export's files begin with that go
 
-    async def write(
-        self, library: Library, only: str | None, *, history: bool, accounts: bool
-    ) -> None:
+    async def write(self, library: Library, only: str | None, *, history: bool, accounts: bool) -> None:
         projects = await self._select_projects(library, only)
         self.drafts.begin()
         places: list[tuple[str, RecordStore, Project | None]] = []
@@ -232,9 +219,7 @@ class _ExportWriter:
             self.replaces = f"{PROJECTS_FOLDER}/{folders[only]}/"
         self.outcome.projects = len(projects)
 
-    async def _open_private_stores(
-        self, library: Library, history: bool
-    ) -> AsyncIterator[tuple[str, RecordStore]]:
+    async def _open_private_stores(self, library: Library, history: bool) -> AsyncIterator[tuple[str, RecordStore]]:
         """What is an account's alone; nothing that is left of one which was removed."""
         users: dict[str, str] = {}
         notes = await library.list_notes(USER_NOTE_PREFIX)
@@ -249,8 +234,7 @@ class _ExportWriter:
                 yield f"{ACCOUNTS_FOLDER}/{build_file_name(found.user)}/{found.home}", store
         for user, known in users.items():
             self._write_file(
-                f"{ACCOUNTS_FOLDER}/{build_file_name(user)}/{ACCOUNT_FILE}",
-                json.dumps({"id": known}) + "\n",
+                f"{ACCOUNTS_FOLDER}/{build_file_name(user)}/{ACCOUNT_FILE}", json.dumps({"id": known}) + "\n"
             )
         self.outcome.accounts = sorted(users)
 
@@ -267,9 +251,7 @@ class _ExportWriter:
         self.outcome.off = [project.name for project in active if project.is_off]
         return [project for project in active if not project.is_off]
 
-    async def _write_store(
-        self, library: Library, place: str, store: RecordStore, project: Project | None
-    ) -> None:
+    async def _write_store(self, library: Library, place: str, store: RecordStore, project: Project | None) -> None:
         if project is not None:
             folders = await library.list_workspaces(project)
             self._write_file(f"{place}/{PROJECT_FILE}", _format_project(project, folders))
@@ -286,12 +268,8 @@ class _ExportWriter:
             for name, text in (await build_store_pages(store, title)).items():
                 self._write_file(f"{place}/{name}", text)
 
-    async def _write_page(
-        self, store: RecordStore, page: Sequence[Record], records: TextIO, links: TextIO
-    ) -> None:
-        found = await store.find_links(
-            [r.id for r in page if r.deleted_at is None], direction="out"
-        )
+    async def _write_page(self, store: RecordStore, page: Sequence[Record], records: TextIO, links: TextIO) -> None:
+        found = await store.find_links([r.id for r in page if r.deleted_at is None], direction="out")
         records.writelines(f"{format_line(record)}\n" for record in page)
         links.writelines(f"{format_line(link)}\n" for link in found)
         self.outcome.records += len(page)
@@ -307,9 +285,7 @@ class _ExportWriter:
             turns = await store.scan(RecordFilter(kinds=(TURN,), parents=(conversation.id,)))
             if turns:
                 month = format_iso(conversation.effective_at)[:7]
-                name = build_file_name(
-                    f"{format_iso(conversation.effective_at)[:10]} {conversation.id}"
-                )
+                name = build_file_name(f"{format_iso(conversation.effective_at)[:10]} {conversation.id}")
                 path = f"{HISTORY_FOLDER}/conversations/{month}/{name}.md"
                 self._write_file(path, render_conversation(conversation, turns))
 
@@ -341,15 +317,9 @@ async def _read_pages(store: RecordStore) -> AsyncIterator[list[Record]]:
     tombstones = await store.scan(RecordFilter(kinds=(TURN,), types=(TOMBSTONE,), deleted=True))
     for start in range(0, len(tombstones), PAGE_RECORDS):
         # When that was is another moment in each place.
-        yield [
-            replace(g, deleted_at=g.created_at) for g in tombstones[start : start + PAGE_RECORDS]
-        ]
+        yield [replace(g, deleted_at=g.created_at) for g in tombstones[start : start + PAGE_RECORDS]]
 
 
 def _format_project(project: Project, folders: Sequence[str]) -> str:
-    facts = {
-        "name": project.name,
-        "description": project.description,
-        "folders": sorted(folders),
-    }
+    facts = {"name": project.name, "description": project.description, "folders": sorted(folders)}
     return json.dumps(facts, ensure_ascii=False, indent=1) + "\n"

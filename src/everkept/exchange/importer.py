@@ -10,25 +10,9 @@ from everkept.core.commits import commit, retry
 from everkept.core.paths import FolderExclusion
 from everkept.core.ports import Library, RecordStore
 from everkept.core.projects import find_workspace_key
-from everkept.core.records import (
-    AMENDABLE,
-    Batch,
-    Delete,
-    Insert,
-    Record,
-    RecordFilter,
-    RecordLink,
-    Step,
-    Update,
-)
+from everkept.core.records import AMENDABLE, Batch, Delete, Insert, Record, RecordFilter, RecordLink, Step, Update
 from everkept.core.secrets import Masker
-from everkept.core.sessions import (
-    USER_NOTE_PREFIX,
-    Session,
-    ToolCall,
-    parse_account_id,
-    validate_account_name,
-)
+from everkept.core.sessions import USER_NOTE_PREFIX, Session, ToolCall, parse_account_id, validate_account_name
 from everkept.core.text import compute_name_key
 from everkept.core.times import Clock
 from everkept.errors import Conflict, InvalidInput, NotFound
@@ -72,9 +56,7 @@ async def import_server_memory(
     A relation's end that no line describes becomes an entity of type `unknown`.
     """
     parsed = await asyncio.to_thread(_read_file, path)
-    outcome = ServerMemoryImport(
-        unreadable=[item for _, item in parsed if isinstance(item, UnreadableLine)]
-    )
+    outcome = ServerMemoryImport(unreadable=[item for _, item in parsed if isinstance(item, UnreadableLine)])
     entities = [item for _, item in parsed if isinstance(item, NewEntity)]
     relations = [(line, item) for line, item in parsed if isinstance(item, RelationSpec)]
 
@@ -143,9 +125,7 @@ def _read_file(path: Path) -> list[tuple[int, ParsedItem]]:
         with path.open(encoding="utf-8", errors="replace") as lines:
             return list(parse_lines(lines))
     except OSError as error:
-        raise InvalidInput(
-            f"{path} cannot be read ({error.strerror}).", argument="file", value=str(path)
-        ) from error
+        raise InvalidInput(f"{path} cannot be read ({error.strerror}).", argument="file", value=str(path)) from error
 
 
 def _split_chunks(items: Sequence[T], size: Callable[[T], int]) -> Iterator[list[T]]:
@@ -161,9 +141,7 @@ def _split_chunks(items: Sequence[T], size: Callable[[T], int]) -> Iterator[list
         yield chunk
 
 
-_IdentityKey = tuple[
-    str, str, str, str | None
-]  # kind, name key, variant and parent: what is unique
+_IdentityKey = tuple[str, str, str, str | None]  # kind, name key, variant and parent: what is unique
 
 
 class ExportImport(Value, frozen=False):
@@ -229,10 +207,7 @@ async def import_export(
 
 
 def _select_known_accounts(
-    sections: Sequence[ExportSection],
-    users: Mapping[str, str],
-    same: Collection[str],
-    outcome: ExportImport,
+    sections: Sequence[ExportSection], users: Mapping[str, str], same: Collection[str], outcome: ExportImport
 ) -> list[ExportSection]:
     """Without what was alone for somebody who is not known here: whoever has an account of that
     name, or gets one next, would find it. `users` are the notes about who there is."""
@@ -248,11 +223,7 @@ def _select_rules(section: ExportSection, rules: "_ImportRules") -> "_ImportRule
     """An account's past was in no folder of this machine: nothing is left out of that."""
     if not section.is_history:
         return None
-    return (
-        rules
-        if section.account is None
-        else _ImportRules(FolderExclusion(()), OffFolders((), find_workspace_key))
-    )
+    return rules if section.account is None else _ImportRules(FolderExclusion(()), OffFolders((), find_workspace_key))
 
 
 async def _is_writable(library: Library, section: ExportSection, outcome: ExportImport) -> bool:
@@ -270,17 +241,13 @@ async def _is_writable(library: Library, section: ExportSection, outcome: Export
     return True
 
 
-async def _open_store(
-    library: Library, section: ExportSection, outcome: ExportImport, *, folders: bool
-) -> RecordStore:
+async def _open_store(library: Library, section: ExportSection, outcome: ExportImport, *, folders: bool) -> RecordStore:
     if section.account is not None:
         if section.account not in outcome.accounts:
             outcome.accounts.append(section.account)
         return AccountStore(library, "history" if section.is_history else "user", section.account)
     if section.name is None:
-        return await (
-            library.open_history_store() if section.is_history else library.open_user_store()
-        )
+        return await (library.open_history_store() if section.is_history else library.open_user_store())
     try:
         project = await library.get_project(section.name)
     except NotFound:
@@ -301,13 +268,7 @@ class _StoreImport:
     """One store's share of it, in commits of which each can be the last."""
 
     def __init__(
-        self,
-        store: RecordStore,
-        clock: Clock,
-        outcome: ExportImport,
-        *,
-        mask: bool,
-        rules: "_ImportRules | None",
+        self, store: RecordStore, clock: Clock, outcome: ExportImport, *, mask: bool, rules: "_ImportRules | None"
     ) -> None:
         """`rules` are those of past conversations, where these are what is taken in."""
         self._store = store
@@ -353,9 +314,7 @@ class _StoreImport:
         ids = [record.id for record in records]
         known = {r.id: r for r in await self._store.get(ids, include_deleted=True)}
         named = await self._find_same(records, known)
-        unwanted = await self._find_forgotten_turns(records) | await self._find_forgotten(
-            records, known
-        )
+        unwanted = await self._find_forgotten_turns(records) | await self._find_forgotten(records, known)
         parents = {self._here.get(r.parent, r.parent) for r in records if r.parent}
         live = {record.id for record in await self._store.get([each for each in parents if each])}
         for record in records:
@@ -400,10 +359,7 @@ class _StoreImport:
             return True
         return bool(record.scope) and (
             self._rules.off_folders.find_off_folder(record.scope) is not None
-            or (
-                record.kind != SYMBOL
-                and self._rules.off_folders.was_off(record.scope, record.effective_at)
-            )
+            or (record.kind != SYMBOL and self._rules.off_folders.was_off(record.scope, record.effective_at))
         )
 
     async def _find_forgotten_turns(self, records: Sequence[Record]) -> set[str]:
@@ -427,16 +383,12 @@ class _StoreImport:
         if not new:
             return {}
         where = RecordFilter(
-            kinds=tuple({r.kind for r in new}),
-            name_keys=tuple({r.name_key or "" for r in new}),
-            deleted=deleted,
+            kinds=tuple({r.kind for r in new}), name_keys=tuple({r.name_key or "" for r in new}), deleted=deleted
         )
         found = await self._store.scan(where)
         return {_get_identity(r): r for r in sorted(found, key=lambda each: each.deleted_at or 0)}
 
-    async def _find_forgotten(
-        self, records: Sequence[Record], known: Mapping[str, Record]
-    ) -> set[str]:
+    async def _find_forgotten(self, records: Sequence[Record], known: Mapping[str, Record]) -> set[str]:
         """What was forgotten here under another id, and was not told again since."""
         gone = await self._find_same(records, known, deleted=True)
         return {
@@ -457,11 +409,7 @@ class _StoreImport:
             planned.here[record.id] = None
             planned.count("unchanged" if record.deleted_at is not None else "forgotten")
             return
-        values = {
-            name: getattr(record, name)
-            for name in AMENDABLE
-            if getattr(record, name) != getattr(there, name)
-        }
+        values = {name: getattr(record, name) for name in AMENDABLE if getattr(record, name) != getattr(there, name)}
         if record.updated_at > there.updated_at:
             planned.steps.append(Update(there.id, values, there.version, record.updated_at))
             planned.count("updated" if values else "unchanged")
@@ -485,12 +433,7 @@ class _StoreImport:
         ]
         ends = list({end for link in links for end in (link.source, link.target) if end})
         live = {record.id for record in await self._store.get(ends)}
-        known = {
-            link.id
-            for link in await self._store.get_links(
-                [link.id for link in links], include_deleted=True
-            )
-        }
+        known = {link.id for link in await self._store.get_links([link.id for link in links], include_deleted=True)}
         sources = [link.source for link in links if link.source in live]
         there = {_get_ends(link) for link in await self._store.find_links(sources, direction="out")}
         for link in links:
@@ -546,7 +489,4 @@ def _map_facets(facets: Mapping[str, Any], here: Mapping[str, str | None]) -> Ma
     """A facet that names another record names the one that is here instead."""
     if not here:
         return facets
-    return {
-        name: here.get(value) or value if isinstance(value, str) else value
-        for name, value in facets.items()
-    }
+    return {name: here.get(value) or value if isinstance(value, str) else value for name, value in facets.items()}

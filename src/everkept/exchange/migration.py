@@ -42,9 +42,7 @@ class StoreComparison(Value, frozen=False):
         return self.is_whole and not differs
 
 
-async def copy_store(
-    source: RecordStore, target: RecordStore, model: str, step: CopyProgress
-) -> StoreComparison:
+async def copy_store(source: RecordStore, target: RecordStore, model: str, step: CopyProgress) -> StoreComparison:
     """Goes on behind what an earlier attempt has brought there.
 
     Raises Conflict where the source is written to faster than it can be copied, and where
@@ -78,8 +76,7 @@ def refuse_foreign_change(foreign: Change | None) -> None:
     if foreign is not None:
         made = f"{foreign.tool} at {format_iso(foreign.at)}"
         raise Conflict(
-            f"Somebody else has written to the unfinished copy ({made}): what is there is not "
-            "written over.",
+            f"Somebody else has written to the unfinished copy ({made}): what is there is not written over.",
             hint="Copy into another, empty place, and stop the programs that use this one.",
             change=foreign.seq,
         )
@@ -113,11 +110,7 @@ async def compare_stores(source: RecordStore, target: RecordStore, model: str) -
 
 
 async def _compare_pages(
-    source: RecordStore,
-    target: RecordStore,
-    found: StoreComparison,
-    mine: Sequence[Record],
-    theirs: Sequence[Record],
+    source: RecordStore, target: RecordStore, found: StoreComparison, mine: Sequence[Record], theirs: Sequence[Record]
 ) -> set[str]:
     """Those that differ. Where one side has more, what is on a page here is on another there."""
     if mine == theirs:
@@ -132,11 +125,7 @@ async def _compare_pages(
 
 
 async def _compare_vectors_and_accesses(
-    source: RecordStore,
-    target: RecordStore,
-    model: str,
-    found: StoreComparison,
-    page: Sequence[Record],
+    source: RecordStore, target: RecordStore, model: str, found: StoreComparison, page: Sequence[Record]
 ) -> set[str]:
     """Those whose vector differs, or how often they were given out."""
     ids = [record.id for record in page]
@@ -145,9 +134,7 @@ async def _compare_vectors_and_accesses(
     found.vectors += len(vectors)
     differing = {each for each, access in accesses.items() if noted.get(each) != access}
     return differing | {
-        each
-        for each, vector in vectors.items()
-        if each not in copied or copied[each].tobytes() != vector.tobytes()
+        each for each, vector in vectors.items() if each not in copied or copied[each].tobytes() != vector.tobytes()
     }
 
 
@@ -176,9 +163,7 @@ def _get_identity(change: Change) -> tuple[int, int, str, str, int | None]:
     return change.seq, change.at, change.tool, change.client, change.undoes
 
 
-async def _copy_missing(
-    source: RecordStore, target: RecordStore, model: str, step: CopyProgress
-) -> None:
+async def _copy_missing(source: RecordStore, target: RecordStore, model: str, step: CopyProgress) -> None:
     newest = await target.scan(ALL_RECORDS, order="newest", limit=1)
     known = await source.get([record.id for record in newest], include_deleted=True)
     if known:
@@ -196,20 +181,13 @@ async def _copy_missing(
         last = changes[-1].seq
 
 
-async def _fix_differences(
-    source: RecordStore, target: RecordStore, model: str, compared: StoreComparison
-) -> None:
+async def _fix_differences(source: RecordStore, target: RecordStore, model: str, compared: StoreComparison) -> None:
     if compared.gone:
         await target.replicate(StorePage(gone=compared.gone))
     # All at once: what differs may have traded names.
     stock = await _read_store_page(source, compared.differing, model)
     await target.replicate(
-        StorePage(
-            records=stock.records,
-            links=compared.differing_links,
-            accesses=stock.accesses,
-            vectors=stock.vectors,
-        )
+        StorePage(records=stock.records, links=compared.differing_links, accesses=stock.accesses, vectors=stock.vectors)
     )
     if compared.log_from is not None:
         await target.replicate(StorePage(log_from=compared.log_from))
@@ -225,20 +203,14 @@ async def _read_store_page(source: RecordStore, records: Sequence[Record], model
     ids = [record.id for record in records]
     vectors = await source.get_vectors(model, ids)
     embedded = [
-        RecordVector(record.id, record.version, vectors[record.id])
-        for record in records
-        if record.id in vectors
+        RecordVector(record.id, record.version, vectors[record.id]) for record in records if record.id in vectors
     ]
     return StorePage(
-        records=records,
-        accesses=await source.get_accesses(ids),
-        vectors={model: embedded} if embedded else {},
+        records=records, accesses=await source.get_accesses(ids), vectors={model: embedded} if embedded else {}
     )
 
 
-async def _read_record_pages(
-    store: RecordStore, after: str | None = None
-) -> AsyncIterator[list[Record]]:
+async def _read_record_pages(store: RecordStore, after: str | None = None) -> AsyncIterator[list[Record]]:
     while page := await store.scan(ALL_RECORDS, after=after, limit=PAGE_ROWS):
         yield page
         after = page[-1].id
@@ -252,9 +224,7 @@ async def _pair_record_pages(
         yield pages[0], pages[1]
 
 
-async def _pair_changes(
-    source: RecordStore, target: RecordStore
-) -> AsyncIterator[tuple[Change | None, Change | None]]:
+async def _pair_changes(source: RecordStore, target: RecordStore) -> AsyncIterator[tuple[Change | None, Change | None]]:
     sides = _read_changes(source), _read_changes(target)
     while any(pair := [await anext(side, None) for side in sides]):
         yield pair[0], pair[1]
@@ -316,10 +286,7 @@ async def migrate_library(
     if origin := catalog_data.notes.get(MIGRATION_ORIGIN_NOTE):
         raise _build_unfinished_error(source, origin)
     await _begin(source, target)
-    note = {
-        MIGRATION_ORIGIN_NOTE: source.name,
-        MIGRATION_COPIED_NOTE: json.dumps(sorted(_collect_ids(catalog_data))),
-    }
+    note = {MIGRATION_ORIGIN_NOTE: source.name, MIGRATION_COPIED_NOTE: json.dumps(sorted(_collect_ids(catalog_data)))}
     # Active for now: no store of an archived project is written to.
     active = [replace(project, status="active") for project in catalog_data.projects]
     await target.library.replace_catalog_data(
@@ -353,11 +320,7 @@ async def _begin(source: MigrationEnd, target: MigrationEnd) -> None:
         raise _build_unfinished_error(target, begun)
     held = await target.library.read_catalog_data()
     stores = [await target.library.open_user_store(), await target.library.open_history_store()]
-    if (
-        held.projects
-        or held.tokens
-        or any([await store.count_records(ALL_RECORDS) for store in stores])
-    ):
+    if held.projects or held.tokens or any([await store.count_records(ALL_RECORDS) for store in stores]):
         raise Conflict(
             f"{target.name} holds something already, and nothing there is written over.",
             hint="Name an empty place. `everkept export` and `import` bring two together.",
@@ -390,8 +353,7 @@ def _collect_ids(catalog_data: CatalogData) -> set[str]:
 
 def _build_unfinished_error(end: MigrationEnd, origin: str) -> Conflict:
     return Conflict(
-        f"{end.name} holds an unfinished copy of {origin}.",
-        hint="Finish that one first, or name another place.",
+        f"{end.name} holds an unfinished copy of {origin}.", hint="Finish that one first, or name another place."
     )
 
 
@@ -402,9 +364,7 @@ async def _finish(source: Library, target: Library, catalog_data: CatalogData) -
             "Projects, tokens or settings changed while everything was copied.",
             hint="The same command again brings the rest over.",
         )
-    await target.replace_catalog_data(
-        catalog_data
-    )  # without the note, and with projects archived that were
+    await target.replace_catalog_data(catalog_data)  # without the note, and with projects archived that were
 
 
 async def _pair_stores(
@@ -415,9 +375,7 @@ async def _pair_stores(
         (HISTORY_STORE, await source.open_history_store(), await target.open_history_store()),
     ]
     for project, copied in zip(projects, copies, strict=True):
-        pairs.append(
-            (project.name, await source.get_store(project), await target.get_store(copied))
-        )
+        pairs.append((project.name, await source.get_store(project), await target.get_store(copied)))
     return pairs
 
 

@@ -40,13 +40,7 @@ from everkept.core.files import FileWork
 from everkept.core.runtime import run_without_loop, wait_finished
 from everkept.core.times import Clock
 from everkept.errors import EverkeptError, InvalidInput, StoreBusy
-from everkept.files.local_disk import (
-    LOCK_NAME,
-    build_lock_name,
-    get_machine_id,
-    is_running,
-    run_in_thread,
-)
+from everkept.files.local_disk import LOCK_NAME, build_lock_name, get_machine_id, is_running, run_in_thread
 from everkept.values import Value
 
 T = TypeVar("T")
@@ -146,11 +140,7 @@ def compute_watch_seconds(until: int | None, now: int, lease: float) -> float:
     """
     if until is None or now < until:
         return lease
-    return (
-        lease / _RENEWALS_PER_LEASE
-        if now < until + _CLOCK_SKEW_SECONDS * _SECOND_MICROSECONDS
-        else 0.0
-    )
+    return lease / _RENEWALS_PER_LEASE if now < until + _CLOCK_SKEW_SECONDS * _SECOND_MICROSECONDS else 0.0
 
 
 class LockLease:
@@ -254,9 +244,7 @@ class LockLease:
             self._until = until
 
 
-_held_locks: ContextVar[tuple[tuple["FolderLocks", str, LockLease], ...]] = ContextVar(
-    "held", default=()
-)
+_held_locks: ContextVar[tuple[tuple["FolderLocks", str, LockLease], ...]] = ContextVar("held", default=())
 
 
 class _LockTaken(Exception):
@@ -300,15 +288,11 @@ class FolderLocks:
             context = copy_context()  # other locks that the caller holds are in it
             free = self._run_if_free(name, lease, do)
             try:
-                return await run_in_thread(
-                    lambda: context.run(run_without_loop, free), on_cancel=canceled.set
-                )
+                return await run_in_thread(lambda: context.run(run_without_loop, free), on_cancel=canceled.set)
             except _LockTaken:
                 self._hold(lease, await self._acquire(name))
             held = self._run_held(name, lease, do)
-            return await run_in_thread(
-                lambda: context.run(run_without_loop, held), on_cancel=canceled.set
-            )
+            return await run_in_thread(lambda: context.run(run_without_loop, held), on_cancel=canceled.set)
 
     async def _run_if_free(self, name: str, lease: LockLease, work: FileWork[T]) -> T:
         chain = await self._try_begin(name, secrets.token_hex(16))
@@ -321,9 +305,7 @@ class FolderLocks:
             await lease.end_in_thread()
 
     async def _run_held(self, name: str, lease: LockLease, work: FileWork[T]) -> T:
-        _held_locks.set(
-            (*_held_locks.get(), (self, name, lease))
-        )  # in the copied context of one thread call
+        _held_locks.set((*_held_locks.get(), (self, name, lease)))  # in the copied context of one thread call
         return await work()
 
     @asynccontextmanager
@@ -391,9 +373,7 @@ class FolderLocks:
         claim = _build_claim(build_lock_name(name), token, self._terms)
         return (claim,) if await self._create_claim(claim) else None
 
-    async def _try_continue(
-        self, name: str, chain: tuple[LockClaim, ...], token: str
-    ) -> tuple[LockClaim, ...] | None:
+    async def _try_continue(self, name: str, chain: tuple[LockClaim, ...], token: str) -> tuple[LockClaim, ...] | None:
         claim = _build_claim(build_lock_name(name, chain[-1].token), token, self._terms)
         if not await self._create_claim(claim):
             return None
@@ -443,10 +423,8 @@ class FolderLocks:
 
     def _build_busy_error(self, name: str, holder: str) -> StoreBusy:
         return StoreBusy(
-            f'The lock "{name}" of {self._address} is held by {holder};'
-            f" waited {self._terms.patience:g} seconds.",
-            hint="Try again. A holder that died is found out by its lease of"
-            f" {self._terms.lease:g} seconds.",
+            f'The lock "{name}" of {self._address} is held by {holder}; waited {self._terms.patience:g} seconds.',
+            hint=f"Try again. A holder that died is found out by its lease of {self._terms.lease:g} seconds.",
             lock=name,
             holder=holder,
         )
@@ -465,12 +443,7 @@ def _build_claim(file: str, token: str, terms: LockTerms) -> LockClaim:
 def _encode_claim(token: str, terms: LockTerms) -> tuple[bytes, int]:
     """Always of one length for one token: a renewal is written over it in place."""
     until = terms.now() + int(terms.lease * _SECOND_MICROSECONDS)
-    said = {
-        "machine": get_machine_id(),
-        "pid": terms.pid(),
-        "token": token,
-        "until": f"{until:020}",
-    }
+    said = {"machine": get_machine_id(), "pid": terms.pid(), "token": token, "until": f"{until:020}"}
     return json.dumps(said).encode(), until
 
 

@@ -14,15 +14,7 @@ from typing import Any, TypeVar
 from everkept.core.disk import sync, sync_folder
 from everkept.core.files import FileInfo, FileWork, FolderSurvey, is_name
 from everkept.core.runtime import run_without_loop
-from everkept.errors import (
-    Conflict,
-    EverkeptError,
-    InvalidInput,
-    NotFound,
-    ReadOnly,
-    Refused,
-    escape_name,
-)
+from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound, ReadOnly, Refused, escape_name
 from everkept.files import local_disk
 from everkept.files.lease_lock import FolderLocks, LockTerms
 from everkept.files.local_disk import (
@@ -118,9 +110,7 @@ class LocalFiles:
         context, run = copy_context(), run_in_turn()
         return await run_in_thread(lambda: context.run(run_without_loop, run))
 
-    async def run_locked(
-        self, name: str, work: FileWork[T], undo: FileWork[None] | None = None
-    ) -> T:
+    async def run_locked(self, name: str, work: FileWork[T], undo: FileWork[None] | None = None) -> T:
         return await self._locks.run_in_thread(name, work, undo)
 
     async def _run_read(self, step: Callable[..., T], path: str, *arguments: Any) -> T:
@@ -130,15 +120,11 @@ class LocalFiles:
         await self._locks.ensure_held()
         return await run_in_thread(self._run_translated, step, path, True, *arguments)
 
-    def _run_translated(
-        self, step: Callable[..., T], path: str, writing: bool, *arguments: Any
-    ) -> T:
+    def _run_translated(self, step: Callable[..., T], path: str, writing: bool, *arguments: Any) -> T:
         try:
             return step(*arguments)
         except OSError as error:
-            raise local_disk.translate_error(
-                error, path, root=self._root, writing=writing
-            ) from error
+            raise local_disk.translate_error(error, path, root=self._root, writing=writing) from error
 
     def _read(self, parts: PathParts, start: int) -> bytes:
         with (
@@ -169,9 +155,7 @@ class LocalFiles:
                 sync_folder(folder)
 
     @contextmanager
-    def _open_draft(
-        self, path: str, parts: PathParts, data: bytes
-    ) -> "Generator[_Draft, None, None]":
+    def _open_draft(self, path: str, parts: PathParts, data: bytes) -> "Generator[_Draft, None, None]":
         try:
             with open_entry(self._root, parts, make=True) as where:
                 self._sweep(parts[:-1], where)
@@ -282,17 +266,11 @@ class LocalFiles:
         with _open_existing(self._root, parts) as source:
             try:
                 with self._open_target(parts, to) as target:
-                    move = (
-                        local_disk.rename_over
-                        if _is_respelled(source, target)
-                        else local_disk.rename_new
-                    )
+                    move = local_disk.rename_over if _is_respelled(source, target) else local_disk.rename_new
                     move(source, target)
                     sync_folder(target.folder)
             except (FileExistsError, NotADirectoryError, IsADirectoryError):
-                raise Conflict(
-                    f'"{escape_name("/".join(to))}", or a file on the way, exists.'
-                ) from None
+                raise Conflict(f'"{escape_name("/".join(to))}", or a file on the way, exists.') from None
             sync_folder(source.folder)
 
     @contextmanager
@@ -421,9 +399,7 @@ class _Draft:
     def put_in_place(self) -> None:
         fresh, where = self._fresh, self.where
         local_disk.retry_in_use(
-            lambda: os.replace(
-                fresh.name, where.name, src_dir_fd=fresh.folder, dst_dir_fd=where.folder
-            )
+            lambda: os.replace(fresh.name, where.name, src_dir_fd=fresh.folder, dst_dir_fd=where.folder)
         )
         self._is_in_place = True
 
@@ -458,9 +434,7 @@ def _write_all(file: int, data: bytes) -> None:
         left = left[os.write(file, left) :]
 
 
-def _build_info(
-    path: str, found: os.stat_result | None, target: str | None = None
-) -> FileInfo | None:
+def _build_info(path: str, found: os.stat_result | None, target: str | None = None) -> FileInfo | None:
     if found is None:
         return None
     is_folder = stat.S_ISDIR(found.st_mode)

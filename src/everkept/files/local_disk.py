@@ -18,16 +18,7 @@ from typing import Any, TypeVar
 from everkept.core.disk import sync_folder
 from everkept.core.files import parse_path
 from everkept.core.runtime import is_on_event_loop, wait_finished
-from everkept.errors import (
-    Conflict,
-    EverkeptError,
-    NotFound,
-    ReadOnly,
-    Refused,
-    StorageFull,
-    Unavailable,
-    escape_name,
-)
+from everkept.errors import Conflict, EverkeptError, NotFound, ReadOnly, Refused, StorageFull, Unavailable, escape_name
 from everkept.values import Value, replace
 
 T = TypeVar("T")
@@ -83,16 +74,12 @@ def open_entry(
     try:
         found = _walk_path(root, parts, make, follow)
     except _LinkFound:
-        parts = resolve_inside(root, parts if follow else parts[:-1]) + (
-            () if follow else parts[-1:]
-        )
+        parts = resolve_inside(root, parts if follow else parts[:-1]) + (() if follow else parts[-1:])
         try:
             found = replace(_walk_path(root, parts, make, follow), target=parts)
         except _LinkFound:
             raise Refused(
-                f'"{escape_name("/".join(parts))}" is a symbolic link that was changed, or leads '
-                f"in a "
-                "circle."
+                f'"{escape_name("/".join(parts))}" is a symbolic link that was changed, or leads in a circle.'
             ) from None
     try:
         if found.is_link:
@@ -222,9 +209,7 @@ def _check_spelling(where: DiskEntry, make: bool) -> DiskEntry:
     if true == name:
         return DiskEntry(where.name, where.folder, found)
     if make:
-        raise Conflict(
-            f'"{name}" cannot be made: "{true}" is there, and this folder does not tell them apart.'
-        )
+        raise Conflict(f'"{name}" cannot be made: "{true}" is there, and this folder does not tell them apart.')
     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
 
 
@@ -276,11 +261,7 @@ def retry_in_use(step: Callable[[], T]) -> T:
 
 def rename_new(source: DiskEntry, target: DiskEntry) -> None:
     """In one step; FileExistsError where the target is, even one that came this moment."""
-    if (
-        source.folder is not None
-        and target.folder is not None
-        and (rename := _load_exclusive_rename())
-    ):
+    if source.folder is not None and target.folder is not None and (rename := _load_exclusive_rename()):
         problem = rename(source.folder, source.name, target.folder, target.name)
         if problem == 0:
             return
@@ -292,11 +273,7 @@ def rename_new(source: DiskEntry, target: DiskEntry) -> None:
 
 
 def rename_over(source: DiskEntry, target: DiskEntry) -> None:
-    retry_in_use(
-        lambda: os.rename(
-            source.name, target.name, src_dir_fd=source.folder, dst_dir_fd=target.folder
-        )
-    )
+    retry_in_use(lambda: os.rename(source.name, target.name, src_dir_fd=source.folder, dst_dir_fd=target.folder))
 
 
 def _load_exclusive_rename() -> Callable[[int, str, int, str], int] | None:
@@ -321,9 +298,7 @@ def translate_error(error: OSError, path: str, *, root: str, writing: bool) -> E
     shown = escape_name(path or root)
     reason = error.strerror or type(error).__name__
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return StorageFull(
-            f'"{shown}" could not be written: {reason}.', hint="Make room, then try again."
-        )
+        return StorageFull(f'"{shown}" could not be written: {reason}.', hint="Make room, then try again.")
     if isinstance(error, FileExistsError) or error.errno == errno.ENOTEMPTY:
         return Conflict(f'"{shown}" exists already.')
     if isinstance(error, NotADirectoryError | IsADirectoryError):
@@ -350,9 +325,7 @@ def _build_denied_error(error: OSError, shown: str, reason: str, writing: bool) 
     return kind(f'"{shown}" may not be {verb}: {reason}.', hint=hint)
 
 
-async def run_in_thread(
-    function: Callable[..., T], *arguments: Any, on_cancel: Callable[[], None] | None = None
-) -> T:
+async def run_in_thread(function: Callable[..., T], *arguments: Any, on_cancel: Callable[[], None] | None = None) -> T:
     """Return a blocking function's result; the function has returned when this does.
 
     A coroutine that is driven in a thread already calls the function there. A canceled caller runs
@@ -392,9 +365,7 @@ def is_temporary(name: str) -> bool:
 
 
 def is_working_file(name: str) -> bool:
-    return name[:1] == "." and (
-        is_temporary(name) or _LOCK_FILE_NAME.fullmatch(name.lower()) is not None
-    )
+    return name[:1] == "." and (is_temporary(name) or _LOCK_FILE_NAME.fullmatch(name.lower()) is not None)
 
 
 def split_reachable(path: str) -> tuple[str, ...]:

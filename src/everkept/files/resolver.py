@@ -116,8 +116,7 @@ class FileStoreResolver:
                 from everkept.core.runtime import format_install_hint
 
                 raise Unavailable(
-                    "Folders on other machines need asyncssh, which is not installed.",
-                    hint=format_install_hint("ssh"),
+                    "Folders on other machines need asyncssh, which is not installed.", hint=format_install_hint("ssh")
                 )
             self._connections = SshConnections(self._options or SshOptions())
         return self._connections
@@ -157,17 +156,13 @@ def _parse_ssh_address(address: str, rest: str) -> SshAddress:
     user, at, place = authority.rpartition("@")
     shown = _strip_secrets(address)
     if ":" in user or "@" in user:
-        raise _build_address_error(
-            "holds a password, which belongs in no address; use a key", shown
-        )
+        raise _build_address_error("holds a password, which belongs in no address; use a key", shown)
     if not at or not user:
         raise _build_address_error("names no user", shown)
     if not slash:
         raise _build_address_error("names no path", shown)
     host, port = _split_host_port(place, shown)
-    return SshAddress(
-        _decode_path(user, shown), host, port, "/" + _decode_path(path, shown).strip("/")
-    )
+    return SshAddress(_decode_path(user, shown), host, port, "/" + _decode_path(path, shown).strip("/"))
 
 
 def _split_host_port(place: str, shown: str) -> tuple[str, int | None]:
@@ -191,9 +186,7 @@ def _decode_path(text: str, shown: str) -> str:
     except UnicodeDecodeError:
         raise _build_address_error("holds a percent sign that stands for no text", shown) from None
     if _BAD_PERCENT.search(text):
-        raise _build_address_error(
-            "holds a percent sign without two digits; write %25 for it", shown
-        )
+        raise _build_address_error("holds a percent sign without two digits; write %25 for it", shown)
     if has_control_characters(plain):
         raise _build_address_error("holds a control character", shown)
     return plain

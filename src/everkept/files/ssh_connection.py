@@ -12,11 +12,7 @@ from asyncssh import SFTPAttrs, SFTPClientFile, SFTPName
 from asyncssh.constants import FXF_APPEND, FXF_CREAT, FXF_EXCL, FXF_READ, FXF_WRITE
 
 from everkept.core.runtime import wait_finished
-from everkept.errors import (
-    InvalidInput,
-    Refused,
-    Unavailable,
-)
+from everkept.errors import InvalidInput, Refused, Unavailable
 from everkept.files.ssh_server import DEFAULT_PORT, SshOptions, SshTarget
 from everkept.values import Value
 
@@ -93,8 +89,7 @@ class _HostKeys(asyncssh.SSHKnownHosts):
             )
         return Refused(
             f"The host {named} is not known, so its key{shown} is not trusted.",
-            hint="Compare the fingerprint with the host's own, and accept the key with"
-            f" `{accept}`.",
+            hint=f"Compare the fingerprint with the host's own, and accept the key with `{accept}`.",
             **facts,
         )
 
@@ -121,9 +116,7 @@ class _Client(asyncssh.SSHClient):
     def __init__(self, host_keys: _HostKeys) -> None:
         self._host_keys = host_keys
 
-    def validate_host_public_key(
-        self, host: str, addr: str, port: int, key: asyncssh.SSHKey
-    ) -> bool:
+    def validate_host_public_key(self, host: str, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
         self._host_keys.fingerprint = key.get_fingerprint()
         return False
 
@@ -158,9 +151,7 @@ def _prepare_login(place: SshTarget, options: SshOptions) -> _Login:
     try:
         settings = asyncssh.SSHClientConnectionOptions(**arguments)
     except (ValueError, OSError) as error:
-        raise InvalidInput(
-            f"The SSH configuration for {place} cannot be used: {error}.", host=place.host
-        ) from None
+        raise InvalidInput(f"The SSH configuration for {place} cannot be used: {error}.", host=place.host) from None
     host_keys = _read_host_keys(options, settings)
     arguments |= {"known_hosts": host_keys, "client_factory": lambda: _Client(host_keys)}
     return _Login(arguments, host_keys, key_is_encrypted)
@@ -172,9 +163,7 @@ def _is_encrypted(key: Path) -> bool:
     except FileNotFoundError:
         raise InvalidInput(f"There is no SSH key {key}.", key=str(key)) from None
     except OSError as error:
-        raise InvalidInput(
-            f"The SSH key {key} cannot be read: {error.strerror}.", key=str(key)
-        ) from None
+        raise InvalidInput(f"The SSH key {key} cannot be read: {error.strerror}.", key=str(key)) from None
     except ValueError as error:
         if str(error).startswith("Passphrase"):
             return True
@@ -186,9 +175,7 @@ def _is_encrypted(key: Path) -> bool:
     return False
 
 
-def _read_host_keys(
-    options: SshOptions, settings: asyncssh.SSHClientConnectionOptions
-) -> _HostKeys:
+def _read_host_keys(options: SshOptions, settings: asyncssh.SSHClientConnectionOptions) -> _HostKeys:
     """What the user's files say; a configuration that trusts every host is not followed."""
     configured = cast("list[str] | None", settings.known_hosts)
     if options.known_hosts is not None:
@@ -257,9 +244,7 @@ T = TypeVar("T")
 class SftpSession:
     """One SFTP session. Paths are the server's own; what fails raises what asyncssh raises."""
 
-    def __init__(
-        self, connection: asyncssh.SSHClientConnection, client: asyncssh.SFTPClient, seconds: float
-    ) -> None:
+    def __init__(self, connection: asyncssh.SSHClientConnection, client: asyncssh.SFTPClient, seconds: float) -> None:
         self._connection = connection
         self._client = client
         self._seconds = seconds
@@ -321,18 +306,14 @@ class SftpSession:
             parts, size = [first], attributes.size or 0
             for offset in range(start + len(first), size, block * _CONCURRENT_BLOCKS):
                 window = range(offset, min(size, offset + block * _CONCURRENT_BLOCKS), block)
-                parts += await self.run_together(
-                    [_read_block(file, at, min(block, size - at)) for at in window]
-                )
+                parts += await self.run_together([_read_block(file, at, min(block, size - at)) for at in window])
             return b"".join(parts)
 
     async def peek(self, path: str) -> tuple[bytes, int] | None:
         """The beginning of a small file, and when it was modified, in seconds."""
         try:
             async with self._open_file(path, FXF_READ) as file:
-                attributes, content = await self.run_together(
-                    [file.stat(), file.read(_SMALL_FILE_BYTES, 0)]
-                )
+                attributes, content = await self.run_together([file.stat(), file.read(_SMALL_FILE_BYTES, 0)])
                 return content, attributes.mtime or 0
         except MISSING_ERRORS:
             return None

@@ -10,15 +10,7 @@ import asyncssh
 
 from everkept.core.files import FileInfo, FileWork, FolderSurvey, is_name
 from everkept.core.runtime import wait_finished
-from everkept.errors import (
-    Conflict,
-    EverkeptError,
-    InvalidInput,
-    NotFound,
-    ReadOnly,
-    Refused,
-    StorageFull,
-)
+from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound, ReadOnly, Refused, StorageFull
 from everkept.files.lease_lock import FolderLocks, LockTerms
 from everkept.files.local_disk import ABANDONED_SECONDS, is_working_file, split_reachable
 from everkept.files.ssh_connection import TAKEN_ERRORS, SftpSession, SshConnection
@@ -196,9 +188,7 @@ class SshFiles:
                 raise each
         return cast(Sequence[Result], done)
 
-    async def run_locked(
-        self, name: str, work: FileWork[Result], undo: FileWork[None] | None = None
-    ) -> Result:
+    async def run_locked(self, name: str, work: FileWork[Result], undo: FileWork[None] | None = None) -> Result:
         async with self._locks.lock(name):
             try:
                 return await wait_finished(work())
@@ -262,9 +252,7 @@ class SshFiles:
                 found.append(info)
         return sorted(found, key=lambda info: info.path)
 
-    async def _read_link_info(
-        self, session: SftpSession, here: RemoteEntry, parts: PathParts
-    ) -> FileInfo | None:
+    async def _read_link_info(self, session: SftpSession, here: RemoteEntry, parts: PathParts) -> FileInfo | None:
         """What cannot be reached is no entry, nor is a folder inside itself."""
         with suppress(EverkeptError, asyncssh.SFTPFailure, asyncssh.SFTPPermissionDenied):
             target = await locate(session, self._root, parts)
@@ -278,16 +266,12 @@ class SshFiles:
             with suppress(asyncssh.SFTPError):  # the folder is made with its first file
                 await sweep(session, spot.folder, before=int(time.time() - ABANDONED_SECONDS))
 
-    async def _run_with_space(
-        self, session: SftpSession, spot: RemoteEntry, size: int, work: Awaitable[None]
-    ) -> None:
+    async def _run_with_space(self, session: SftpSession, spot: RemoteEntry, size: int, work: Awaitable[None]) -> None:
         try:
             await work
         except asyncssh.SFTPFailure as error:
             # OpenSSH does not say why.
-            free = (
-                await session.read_free_bytes(spot.folder) if find_reason(error) is None else None
-            )
+            free = await session.read_free_bytes(spot.folder) if find_reason(error) is None else None
             if free is None or free > size:
                 raise
             host = self._connection.place.host

@@ -13,15 +13,7 @@ from asyncssh.constants import FILEXFER_TYPE_DIRECTORY, FILEXFER_TYPE_REGULAR, F
 
 from everkept.core.files import FileInfo
 from everkept.core.times import Clock
-from everkept.errors import (
-    Conflict,
-    EverkeptError,
-    NotFound,
-    ReadOnly,
-    Refused,
-    StorageFull,
-    Unavailable,
-)
+from everkept.errors import Conflict, EverkeptError, NotFound, ReadOnly, Refused, StorageFull, Unavailable
 from everkept.files.lease_lock import parse_claim
 from everkept.files.local_disk import build_temporary_name, is_temporary
 from everkept.files.ssh_connection import MISSING_ERRORS, TAKEN_ERRORS, SftpSession, SshConnection
@@ -89,9 +81,7 @@ async def locate(session: SftpSession, root: str, parts: Sequence[str]) -> Remot
     """
     path = join_path(root, *parts)
     folder, place, attributes = await asyncio.gather(
-        _resolve_path(session, root, parts),
-        _resolve_path(session, path, parts),
-        session.read_attributes(path),
+        _resolve_path(session, root, parts), _resolve_path(session, path, parts), session.read_attributes(path)
     )
     inside = f"{folder.rstrip('/')}/"
     if place != folder and not place.startswith(inside):
@@ -216,9 +206,7 @@ class EntryRemover:
     async def remove(self, session: SftpSession, spot: RemoteEntry) -> None:
         """A folder is gone in one step, since what is in it goes one by one."""
         if spot.is_folder:
-            hidden = RemoteEntry(
-                join_path(spot.folder, build_temporary_name("removed")), spot.attributes
-            )
+            hidden = RemoteEntry(join_path(spot.folder, build_temporary_name("removed")), spot.attributes)
             self._hidden.append(hidden)
             with suppress(*MISSING_ERRORS):
                 await session.rename(spot.path, hidden.path)
@@ -228,9 +216,7 @@ class EntryRemover:
             await remove_all(session, hidden)
 
 
-async def run_with_folder(
-    session: SftpSession, folder: str, work: Callable[[], Awaitable[None]]
-) -> None:
+async def run_with_folder(session: SftpSession, folder: str, work: Callable[[], Awaitable[None]]) -> None:
     """Makes the folder only when the work finds it missing: mostly it is there."""
     try:
         await work()
@@ -363,9 +349,7 @@ class SshLockFiles:
             await self.remove(name, mark)
         self._left_behind.pop(name, None)
 
-    async def _run(
-        self, name: str, work: Callable[[SftpSession, bool], Awaitable[Result]]
-    ) -> Result:
+    async def _run(self, name: str, work: Callable[[SftpSession, bool], Awaitable[Result]]) -> Result:
         try:
             return await self._connection.run(work)
         except asyncssh.SFTPError as error:
@@ -419,11 +403,7 @@ class _ClaimFile:
 # Version 3 of the protocol, which OpenSSH speaks, has one code for most failures. Some servers
 # add the reason in words; OpenSSH does not.
 _ERROR_REASONS: tuple[tuple[tuple[type[asyncssh.SFTPError], ...], tuple[str, ...], str], ...] = (
-    (
-        (asyncssh.SFTPNoSpaceOnFilesystem, asyncssh.SFTPQuotaExceeded),
-        ("no space", "quota"),
-        "full",
-    ),
+    ((asyncssh.SFTPNoSpaceOnFilesystem, asyncssh.SFTPQuotaExceeded), ("no space", "quota"), "full"),
     ((asyncssh.SFTPPermissionDenied, asyncssh.SFTPWriteProtect), ("read-only",), "denied"),
     (
         (asyncssh.SFTPInvalidFilename, asyncssh.SFTPLinkLoop, asyncssh.SFTPBadMessage),
@@ -453,8 +433,7 @@ def translate_error(
     if isinstance(error, asyncssh.SFTPOpUnsupported):
         return Refused(
             f'The SFTP server on {host} has no way to do this with "{shown}": {error.reason}.',
-            hint="To replace a file in one step it has to offer posix-rename@openssh.com, as"
-            " OpenSSH does.",
+            hint="To replace a file in one step it has to offer posix-rename@openssh.com, as OpenSSH does.",
             host=host,
         )
     return _build_error(error, host, shown, writing)

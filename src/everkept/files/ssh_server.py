@@ -41,9 +41,7 @@ class SshTarget(Value):
         _check_name("user", self.user)
         _check_name("host", self.host)
         if self.port is not None and not 0 < self.port < 65536:
-            raise InvalidInput(
-                f"The SSH port {self.port} is not between 1 and 65535.", port=self.port
-            )
+            raise InvalidInput(f"The SSH port {self.port} is not between 1 and 65535.", port=self.port)
 
     def __str__(self) -> str:
         """As an address has it."""
@@ -56,9 +54,7 @@ def _check_name(kind: str, name: str) -> None:
     if reason := _find_problem(name):
         shown = ascii(clip_text(name))[1:-1]
         raise InvalidInput(
-            f'The SSH {kind} "{shown}" {reason}.',
-            hint="An address reads ssh://user@host/path.",
-            **{kind: shown},
+            f'The SSH {kind} "{shown}" {reason}.', hint="An address reads ssh://user@host/path.", **{kind: shown}
         )
 
 

@@ -25,9 +25,7 @@ def is_stub(record: Record | Node) -> bool:
     return bool(record.facets.get("stub"))
 
 
-def build_entity(
-    name: str, entity_type: str, variant: str, at: int, facets: Mapping[str, Any] | None = None
-) -> Record:
+def build_entity(name: str, entity_type: str, variant: str, at: int, facets: Mapping[str, Any] | None = None) -> Record:
     return Record(
         id=str(uuid4()),
         kind=ENTITY,
@@ -57,11 +55,7 @@ def build_entity_step(new: Record, stub: Record | None) -> tuple[Step, Record]:
 
 def check_name(name: str, argument: str) -> None:
     if has_control_characters(name):
-        raise InvalidInput(
-            f"`{argument}` holds a control character: {name!a}.",
-            argument=argument,
-            value=ascii(name),
-        )
+        raise InvalidInput(f"`{argument}` holds a control character: {name!a}.", argument=argument, value=ascii(name))
 
 
 def compute_observation_key(text: str) -> str:
@@ -70,12 +64,7 @@ def compute_observation_key(text: str) -> str:
 
 
 def build_observation(
-    owner: str,
-    text: str,
-    at: int,
-    *,
-    facets: Mapping[str, Any] | None = None,
-    occurred_at: int | None = None,
+    owner: str, text: str, at: int, *, facets: Mapping[str, Any] | None = None, occurred_at: int | None = None
 ) -> Record:
     return Record(
         id=str(uuid4()),
@@ -102,10 +91,7 @@ async def list_observations(
 
 
 async def build_missing_observations(
-    store: RecordStore,
-    texts: Mapping[str, Sequence[str]],
-    at: int,
-    inserted: Set[str] = frozenset(),
+    store: RecordStore, texts: Mapping[str, Sequence[str]], at: int, inserted: Set[str] = frozenset()
 ) -> dict[str, list[Record]]:
     """Return new observations for the texts that their entity does not have yet, each text once.
 
@@ -154,9 +140,7 @@ async def list_relations_among(store: RecordStore, entities: Set[str]) -> list[R
     return [link for link in links if link.source in entities and link.target in entities]
 
 
-def build_missing_relations(
-    wanted: Iterable[Triple], present: Container[Triple], at: int
-) -> list[RecordLink]:
+def build_missing_relations(wanted: Iterable[Triple], present: Container[Triple], at: int) -> list[RecordLink]:
     """Return a new relation, once, for each that is not present."""
     absent = [triple for triple in dict.fromkeys(wanted) if triple not in present]
     return [build_relation(*triple, at) for triple in absent]

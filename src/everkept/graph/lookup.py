@@ -10,14 +10,7 @@ from everkept.core.records import Record, RecordFilter, Step
 from everkept.core.secrets import mask_text
 from everkept.core.text import compute_name_key
 from everkept.errors import AmbiguousName, NotFound
-from everkept.graph.entities import (
-    ENTITY,
-    OBSERVATION,
-    build_entity,
-    build_entity_step,
-    find_stub,
-    is_stub,
-)
+from everkept.graph.entities import ENTITY, OBSERVATION, build_entity, build_entity_step, find_stub, is_stub
 
 Resolved = dict[str, Record | None]
 
@@ -85,9 +78,7 @@ async def get_entities(store: RecordStore, names: Sequence[str]) -> list[Record]
     return [r for r in await store.get(ids) if r.kind == ENTITY] if ids else []
 
 
-def build_ambiguity_error(
-    name: str, meant: Iterable[Record], ids: Mapping[str, str] | None = None
-) -> AmbiguousName:
+def build_ambiguity_error(name: str, meant: Iterable[Record], ids: Mapping[str, str] | None = None) -> AmbiguousName:
     """Return the error that lists the entities; `ids` has the ids that others know them by."""
     listed = [
         {
@@ -150,9 +141,7 @@ class EntityIdentity(ABC):
         A name with a secret in it means the one that is stored without.
         """
 
-    def build_entity(
-        self, name: str, entity_type: str, at: int, facets: Mapping[str, Any] | None = None
-    ) -> Record:
+    def build_entity(self, name: str, entity_type: str, at: int, facets: Mapping[str, Any] | None = None) -> Record:
         name, entity_type = self.to_stored_name(name), entity_type.strip()
         return build_entity(name, entity_type, self.compute_variant(name, entity_type), at, facets)
 
@@ -205,9 +194,7 @@ class ExactNameAndTypeIdentity(ExactNameIdentity):
         return f"{compute_name_key(entity_type)}={name}"
 
     def is_same(self, record: Record, name: str, entity_type: str) -> bool:
-        return record.name == name and compute_name_key(record.type or "") == compute_name_key(
-            entity_type
-        )
+        return record.name == name and compute_name_key(record.type or "") == compute_name_key(entity_type)
 
     async def resolve(self, store: RecordStore, names: Sequence[str]) -> Resolved:
         """By id too: whoever takes things in knows which entity a name stood for."""
@@ -220,10 +207,7 @@ BY_NAME_AND_TYPE = NameAndTypeIdentity()
 
 
 async def ensure_entities(
-    store: RecordStore,
-    wanted: Sequence[tuple[str, str]],
-    at: int,
-    identity: EntityIdentity = BY_NAME_AND_TYPE,
+    store: RecordStore, wanted: Sequence[tuple[str, str]], at: int, identity: EntityIdentity = BY_NAME_AND_TYPE
 ) -> tuple[list[Step], list[Record]]:
     """Return the steps that make the missing entities, and the entity of each name and type."""
     keys = tuple({compute_name_key(name) for name, _ in wanted})

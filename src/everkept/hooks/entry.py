@@ -22,9 +22,7 @@ if TYPE_CHECKING:  # paths and settings take longer to load than most prompts ta
 END_EVENTS = ("PreCompact", "SessionEnd")
 PROMPT_EVENT = "UserPromptSubmit"
 HANDLED_EVENTS = ("SessionStart", PROMPT_EVENT, "PostToolUse", "PostToolUseFailure", *END_EVENTS)
-MIN_NAME_SIMILARITY = (
-    0.85  # from this likeness on, a name is a known one mistyped; PreToolUse is another's
-)
+MIN_NAME_SIMILARITY = 0.85  # from this likeness on, a name is a known one mistyped; PreToolUse is another's
 MAX_INPUT_BYTES = 16_000_000
 # Seconds. Nobody waits for the last two, and what they do not leave behind is lost. With what
 # is added, each is less than what clients are told to give us.
@@ -182,9 +180,7 @@ def _handle_event(event: "HookEvent", call: HookCall) -> "HookAnswer | None":
     return _run_handler(handler, replace(event, folder=settings.path, session=session), settings)
 
 
-def _run_handler(
-    handler: "Handler", event: "HookEvent", settings: "Settings"
-) -> "HookAnswer | None":
+def _run_handler(handler: "Handler", event: "HookEvent", settings: "Settings") -> "HookAnswer | None":
     from everkept.core.runtime import run_without_loop
     from everkept.engines.sqlite.read_only_library import open_read_only_library
     from everkept.hooks.events import HookContext
@@ -194,9 +190,7 @@ def _run_handler(
     folder = find_files_folder(settings)
     room = None if folder is None else open_read_only_library(folder)
     try:
-        project = (
-            None if room is None else run_without_loop(find_project(event.folder, settings, room))
-        )
+        project = None if room is None else run_without_loop(find_project(event.folder, settings, room))
     except EverkeptError:
         if event.name not in END_EVENTS:
             raise

@@ -131,8 +131,6 @@ def format_answer(event: str, answer: HookAnswer | None) -> bytes:
     if not context:
         return b""
     if len(context) > MAX_CONTEXT_CHARACTERS:  # cut off it would have lost the end of its fence
-        raise InvalidInput(
-            f"The context has {len(context)} characters, and may have {MAX_CONTEXT_CHARACTERS}."
-        )
+        raise InvalidInput(f"The context has {len(context)} characters, and may have {MAX_CONTEXT_CHARACTERS}.")
     told = {"hookSpecificOutput": {"hookEventName": event, "additionalContext": context}}
     return (json.dumps(told, ensure_ascii=False) + "\n").encode("utf-8", "replace")

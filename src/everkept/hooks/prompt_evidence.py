@@ -113,9 +113,7 @@ class EvidenceJudge:
             return not is_gone and not (facets.get("automatic") and record.session == self._session)
         return self._session not in (record.session, facets.get("part_of"))
 
-    def weigh(
-        self, record: Record, answer: Record | None, title: str, source: EvidenceSource
-    ) -> PromptEvidence | None:
+    def weigh(self, record: Record, answer: Record | None, title: str, source: EvidenceSource) -> PromptEvidence | None:
         """What the record is worth, or the answer to it where it is a question.
 
         None where it says nothing of what is asked, whatever stands above it.
@@ -140,10 +138,7 @@ class EvidenceJudge:
         return PromptEvidence(
             shown,
             source,
-            max(
-                self.rarity.compute_share(words, said)
-                for words in (self.asked.words, self.asked.around)
-            ),
+            max(self.rarity.compute_share(words, said) for words in (self.asked.words, self.asked.around)),
             self.rarity.compute_likeness(self.asked.words, said),
             len(words),
             title,
@@ -167,9 +162,7 @@ class EvidenceJudge:
     def _select_best_passage(self, record: Record) -> frozenset[str]:
         """The stems of the passage that has most of what is asked."""
         text = record.text[:MAX_COMPARED_CHARACTERS]
-        starts = range(
-            0, max(len(text) - (PASSAGE_CHARACTERS - STEP_CHARACTERS), 1), STEP_CHARACTERS
-        )
+        starts = range(0, max(len(text) - (PASSAGE_CHARACTERS - STEP_CHARACTERS), 1), STEP_CHARACTERS)
         return max(
             (list_stems(text[start : start + PASSAGE_CHARACTERS]) for start in starts),
             key=lambda said: self.rarity.compute_share(self._every_word, said),
@@ -220,9 +213,7 @@ def remove_duplicates(finds: Iterable[PromptEvidence]) -> tuple[PromptEvidence, 
     for find in finds:
         words = _get_stems(find.record) if find.is_memory else frozenset[str]()
         for place, other in enumerate(kept):
-            is_copy = (
-                words and said[place] and (_is_derived(find.record) or _is_derived(other.record))
-            )
+            is_copy = words and said[place] and (_is_derived(find.record) or _is_derived(other.record))
             if is_copy and (words <= said[place] or said[place] <= words):
                 if said[place] < words:
                     kept[place], said[place] = find, words
@@ -280,12 +271,7 @@ class EvidenceBlock(NamedTuple):
 
 
 def build_evidence_block(
-    finds: Sequence[PromptEvidence],
-    query: str,
-    *,
-    budget: int,
-    now: int,
-    briefly: bool = False,
+    finds: Sequence[PromptEvidence], query: str, *, budget: int, now: int, briefly: bool = False
 ) -> EvidenceBlock | None:
     """As many of the records as there is room for, each clipped around the words of the query.
 
@@ -297,13 +283,7 @@ def build_evidence_block(
     for find in finds:
         if not marks.isdisjoint(own := compute_marks(find.record)):
             continue
-        wanted = (
-            BRIEF_TEXT_CHARACTERS
-            if briefly
-            else NEXT_TEXT_CHARACTERS
-            if parts
-            else FIRST_TEXT_CHARACTERS
-        )
+        wanted = BRIEF_TEXT_CHARACTERS if briefly else NEXT_TEXT_CHARACTERS if parts else FIRST_TEXT_CHARACTERS
         body = get_safe_text(find.record)
         head = _format_head(find, len(parts) + 1, now)
         while wanted >= MIN_TEXT_CHARACTERS:
@@ -360,9 +340,7 @@ def _describe_origin(record: Record) -> str:
 
 
 def _format_folder(path: str) -> str:
-    return (
-        f'"{_format_name(PureWindowsPath(path).name or path)}"'  # it knows both ways to write paths
-    )
+    return f'"{_format_name(PureWindowsPath(path).name or path)}"'  # it knows both ways to write paths
 
 
 def _format_name(text: str, *, end: bool = False) -> str:
@@ -403,17 +381,13 @@ async def search_evidence(
     sources = await _open_sources(room, event, settings)
     words = asked.all_words
     shares = {source: await _read_word_shares(store, words) for source, store in sources.items()}
-    rarity = WordRarity(
-        {word: max((share[word] for share in shares.values()), default=0.0) for word in words}
-    )
+    rarity = WordRarity({word: max((share[word] for share in shares.values()), default=0.0) for word in words})
     judging = EvidenceJudge(event.session, asked, rarity)
     finds: list[PromptEvidence] = []
     for source, store in sources.items():
         query = await _build_query(store, shares[source])
         if source == "history":
-            scopes = ProjectFolders.from_folder(event.folder).select_scopes(
-                await store.list_scopes(TURN)
-            )
+            scopes = ProjectFolders.from_folder(event.folder).select_scopes(await store.list_scopes(TURN))
             finds += await _search_conversations(store, query, scopes, judging, is_alone=not finds)
         else:
             where = RecordFilter(kinds=(MEMORY,), visible_to=event.session)
@@ -446,21 +420,14 @@ async def _open_sources(
     return sources
 
 
-async def _read_word_shares(
-    store: "RecordStore", words: Sequence[TellingWord]
-) -> dict[TellingWord, float]:
+async def _read_word_shares(store: "RecordStore", words: Sequence[TellingWord]) -> dict[TellingWord, float]:
     """The share of records that have each word, or all parts of it."""
     spelled = {spelling for word in words for spelling in (word.text, *word.parts)}
     found = await store.measure_words(sorted(spelled))
-    return {
-        word: found[word.text] or min((found[part] for part in word.parts), default=0.0)
-        for word in words
-    }
+    return {word: found[word.text] or min((found[part] for part in word.parts), default=0.0) for word in words}
 
 
-async def _build_query(
-    store: "RecordStore", shares: Mapping[TellingWord, float]
-) -> WordQuery | None:
+async def _build_query(store: "RecordStore", shares: Mapping[TellingWord, float]) -> WordQuery | None:
     """Any of the rarest words, as many as are ranked quickly; all of them where even the rarest is
     too common for that. None where nobody has used any, or too many have used all."""
     known = sorted((share, word) for word, share in shares.items() if share > 0)[:MAX_QUERY_WORDS]
@@ -477,27 +444,16 @@ async def _build_query(
     if chosen:
         return AnyOf(tuple(chosen))
     together = rows * prod(share for share, _ in known)  # if each were where it is by chance
-    return (
-        AllOf(tuple(_build_word_query(word) for _, word in known))
-        if together < MAX_INDEX_ROWS
-        else None
-    )
+    return AllOf(tuple(_build_word_query(word) for _, word in known)) if together < MAX_INDEX_ROWS else None
 
 
 def _build_word_query(word: TellingWord) -> WordQuery:
     whole = WordPhrase((word.text,))
-    return (
-        AnyOf((whole, AllOf(tuple(WordPhrase((p,)) for p in word.parts)))) if word.parts else whole
-    )
+    return AnyOf((whole, AllOf(tuple(WordPhrase((p,)) for p in word.parts)))) if word.parts else whole
 
 
 async def _search_conversations(
-    store: "RecordStore",
-    query: WordQuery | None,
-    scopes: tuple[str, ...],
-    judging: EvidenceJudge,
-    *,
-    is_alone: bool,
+    store: "RecordStore", query: WordQuery | None, scopes: tuple[str, ...], judging: EvidenceJudge, *, is_alone: bool
 ) -> list[PromptEvidence]:
     """In this project's conversations; in those of all where it has nothing, and nothing else was
     found either, if they are asked for in words that are not everywhere."""
@@ -514,11 +470,7 @@ async def _search_conversations(
 
 
 async def _search_store(
-    store: "RecordStore",
-    source: EvidenceSource,
-    query: WordQuery | None,
-    where: RecordFilter,
-    judging: EvidenceJudge,
+    store: "RecordStore", source: EvidenceSource, query: WordQuery | None, where: RecordFilter, judging: EvidenceJudge
 ) -> list[PromptEvidence]:
     if query is None:
         return []
@@ -562,10 +514,7 @@ async def _read_answers(store: "RecordStore", records: Sequence[Record]) -> dict
     asking = {
         (record.session, record.position + 1): record.id
         for record in records
-        if record.kind == TURN
-        and record.author == USER
-        and record.session is not None
-        and record.position is not None
+        if record.kind == TURN and record.author == USER and record.session is not None and record.position is not None
     }
     if not asking:
         return {}

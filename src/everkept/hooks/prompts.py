@@ -3,13 +3,7 @@
 import re
 from typing import Literal, NamedTuple
 
-from everkept.language.past_forms import (
-    OVERVIEW,
-    PastTrigger,
-    find_trigger,
-    list_foreign_indicators,
-    list_indicators,
-)
+from everkept.language.past_forms import OVERVIEW, PastTrigger, find_trigger, list_foreign_indicators, list_indicators
 from everkept.language.telling_words import TellingWord, find_telling_words
 
 # Of a prompt that is longer the beginning and the end are read: who pastes a log says before or
@@ -75,28 +69,20 @@ def shorten_prompt(prompt: str) -> str:
     return f"{prompt[:HEAD_CHARACTERS].strip()}\n{prompt[-TAIL_CHARACTERS:].strip()}"
 
 
-def _parse_triggered(
-    text: str, trigger: PastTrigger, words: tuple[TellingWord, ...]
-) -> ParsedPrompt | None:
+def _parse_triggered(text: str, trigger: PastTrigger, words: tuple[TellingWord, ...]) -> ParsedPrompt | None:
     if trigger.wanted == OVERVIEW:
         return ParsedPrompt(text, (), (), trigger)
     topic = _select_topic_words(trigger, words)
-    return (
-        ParsedPrompt(text, topic, words, trigger, is_foreign=trigger.is_foreign) if topic else None
-    )
+    return ParsedPrompt(text, topic, words, trigger, is_foreign=trigger.is_foreign) if topic else None
 
 
 def _is_command(text: str) -> bool:
     """A command of the assistant's program; a path is none."""
     first = text.split(maxsplit=1)[0]
-    return text.startswith(_NON_PROMPT_PREFIXES) or (
-        first.startswith("/") and first.count("/") == 1
-    )
+    return text.startswith(_NON_PROMPT_PREFIXES) or (first.startswith("/") and first.count("/") == 1)
 
 
-def _select_topic_words(
-    trigger: PastTrigger, around: tuple[TellingWord, ...]
-) -> tuple[TellingWord, ...]:
+def _select_topic_words(trigger: PastTrigger, around: tuple[TellingWord, ...]) -> tuple[TellingWord, ...]:
     words = find_telling_words(trigger.topic)
     if len(words) < MIN_TOPIC_WORDS:
         words = tuple(dict.fromkeys((*words, *around)))
@@ -171,9 +157,7 @@ def is_how_to(prompt: str) -> bool:
 
 def is_debugging(prompt: str) -> bool:
     """An error, a failure, or a question why something does not work."""
-    return _has_failure_word(prompt) and (
-        bool(_select_error_lines(prompt)) or _matches(_FAILING, prompt)
-    )
+    return _has_failure_word(prompt) and (bool(_select_error_lines(prompt)) or _matches(_FAILING, prompt))
 
 
 def is_feature_request(prompt: str) -> bool:
@@ -212,9 +196,7 @@ def extract_error_words(prompt: str) -> tuple[TellingWord, ...]:
     lines = _select_error_lines(prompt) or [
         sentence for sentence in re.split(r"[.?!]\s|\n", prompt) if _matches(_FAILING, sentence)
     ]
-    read = [
-        re.sub(_LOCATION, " ", line[:MAX_ERROR_CHARACTERS]) for line in lines[-MAX_ERROR_LINES:]
-    ]
+    read = [re.sub(_LOCATION, " ", line[:MAX_ERROR_CHARACTERS]) for line in lines[-MAX_ERROR_LINES:]]
     words = find_telling_words("\n".join(read))
     return tuple(word for word in words if not word.text[0].isdigit())[:MAX_ERROR_WORDS]
 

@@ -38,10 +38,7 @@ def mask_command(command: str) -> str:
 
 def mask_output(command: str, output: str) -> str:
     """The output without its secrets, and without what the command was given as one."""
-    spans = [
-        *_find_secret_spans(command),
-        *((start, end) for start, end, _ in find_secrets(command)),
-    ]
+    spans = [*_find_secret_spans(command), *((start, end) for start, end, _ in find_secrets(command))]
     text = output
     for secret in sorted({command[start:end] for start, end in spans}, key=len, reverse=True):
         if len(secret) >= MIN_OUTPUT_SECRET_CHARACTERS:
@@ -65,9 +62,7 @@ def _find_secret_spans(command: str) -> Iterator[tuple[int, int]]:
 
 def _is_harmless(value: str, name: str) -> bool:
     is_count = value.isdigit() and name.lower().endswith("token")
-    is_no_value = (
-        len(value) < MIN_SECRET_CHARACTERS or value.startswith("-") or bool(_PATH.match(value))
-    )
+    is_no_value = len(value) < MIN_SECRET_CHARACTERS or value.startswith("-") or bool(_PATH.match(value))
     return is_count or is_no_value or is_placeholder(value)
 
 
@@ -88,9 +83,7 @@ def read_failure_lines(head: str, event: HookEvent, around: HookContext) -> list
     return []
 
 
-def find_earlier_fix(
-    lines: Sequence[str], event: HookEvent, around: HookContext
-) -> HookAnswer | None:
+def find_earlier_fix(lines: Sequence[str], event: HookEvent, around: HookContext) -> HookAnswer | None:
     """What helped in another session against one of these lines; told once."""
     known = compute_signatures(lines)
     if not known:

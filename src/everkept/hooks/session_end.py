@@ -15,13 +15,7 @@ from everkept.core.locks import IS_INHERITED, ExpiringLock, FileLock
 from everkept.hooks import workspace
 from everkept.hooks.events import HookAnswer, HookContext, HookEvent
 from everkept.hooks.workspace import compute_mark, get_hooks_folder
-from everkept.settings import (
-    NO_FILE,
-    Settings,
-    build_engine_flags,
-    build_hook_environment,
-    read_client_environment,
-)
+from everkept.settings import NO_FILE, Settings, build_engine_flags, build_hook_environment, read_client_environment
 from everkept.values import Value, as_dict, field, replace
 
 JOBS_FOLDER = "jobs"  # inside the folder of the hooks
@@ -30,9 +24,7 @@ FAILED_FOLDER = "failed"  # likewise: what was tried in vain
 MAX_PENDING_JOBS = 1_000  # files; before more, the oldest go
 MAX_FAILED_JOBS = 50
 FAILED_JOB_SECONDS = 30 * 86_400  # seconds that one is kept for somebody to look at
-STALE_DRAFT_SECONDS = (
-    3_600  # seconds after which a file that was never finished is nobody's any more
-)
+STALE_DRAFT_SECONDS = 3_600  # seconds after which a file that was never finished is nobody's any more
 
 _SUFFIX = ".json"
 _SESSION_MARK_CHARACTERS = 12  # characters that tell sessions apart in the name of a file
@@ -355,9 +347,7 @@ def _find_source(transcript: Path, event: HookEvent, settings: Settings) -> str 
     """The program whose transcript it is; None where there is nothing to take in."""
     from everkept.transcripts.source_programs import find_source, get_client_folders
 
-    source = find_source(
-        transcript, get_client_folders(read_client_environment(), Path.home(), sys.platform)
-    )
+    source = find_source(transcript, get_client_folders(read_client_environment(), Path.home(), sys.platform))
     kind = _detect_kind(transcript)
     if source is not None and kind == "file":
         return source

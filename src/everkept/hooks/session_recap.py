@@ -51,20 +51,14 @@ def extract_decisions(text: str) -> list[str]:
     read = text[:MAX_TURN_CHARACTERS]
     if not is_decision(read):  # quick, and true of few texts
         return []
-    return [
-        clip_text(each, MAX_DECISION_CHARACTERS)
-        for each in split_sentences(read)
-        if is_decision(each)
-    ]
+    return [clip_text(each, MAX_DECISION_CHARACTERS) for each in split_sentences(read) if is_decision(each)]
 
 
 def collect_decisions(texts: Iterable[str], most: int) -> list[str]:
     """Those of turns that are known to be some, each once."""
     found: dict[str, None] = {}
     for text in texts:
-        told = extract_decisions(text) or [
-            clip_text(text[: 4 * MAX_DECISION_CHARACTERS], MAX_DECISION_CHARACTERS)
-        ]
+        told = extract_decisions(text) or [clip_text(text[: 4 * MAX_DECISION_CHARACTERS], MAX_DECISION_CHARACTERS)]
         found |= dict.fromkeys(told)
     return list(found)[:most]
 
@@ -85,9 +79,7 @@ def read_recent_utterances(transcript: Path, session: str) -> list[Utterance]:
         tail = _read_tail(transcript)
     except OSError:
         return []
-    return [
-        said for record in _parse_records(tail) for said in _extract_utterances(record, session)
-    ]
+    return [said for record in _parse_records(tail) for said in _extract_utterances(record, session)]
 
 
 def _read_tail(transcript: Path) -> bytes:
@@ -116,9 +108,7 @@ def _extract_utterances(record: Mapping[str, Any], session: str) -> Iterator[Utt
     from everkept.transcripts.source_programs import as_mapping, as_text, parse_time
 
     is_aside = any(record.get(mark) is True for mark in ("isSidechain", "isMeta"))
-    is_no_speech = any(
-        record.get(mark) is True for mark in ("isCompactSummary", "isApiErrorMessage")
-    )
+    is_no_speech = any(record.get(mark) is True for mark in ("isCompactSummary", "isApiErrorMessage"))
     if is_aside or is_no_speech or as_text(record.get("sessionId")) not in ("", session):
         return
     kind, at = as_text(record.get("type")), parse_time(record.get("timestamp"))
@@ -131,21 +121,12 @@ def _extract_utterances(record: Mapping[str, Any], session: str) -> Iterator[Utt
 
 
 MAX_SESSION_MEMORIES = 200  # memories of the session
-MAX_DECISIONS, MAX_PROMPTS, MAX_STATED_MEMORIES, MAX_AUTOMATIC_MEMORIES, MAX_FILES = (
-    10,
-    6,
-    20,
-    8,
-    40,
-)
+MAX_DECISIONS, MAX_PROMPTS, MAX_STATED_MEMORIES, MAX_AUTOMATIC_MEMORIES, MAX_FILES = (10, 6, 20, 8, 40)
 MAX_TEXT_CHARACTERS = 2_000  # characters that are read of a memory
 
 
 async def recap_session(
-    store: "RecordStore | None",
-    history: "RecordStore | None",
-    event: HookEvent,
-    around: HookContext,
+    store: "RecordStore | None", history: "RecordStore | None", event: HookEvent, around: HookContext
 ) -> list[ContextEntry]:
     """What was decided and asked, which files it edited, what it stored, which commands failed."""
     if not event.session:
@@ -183,17 +164,12 @@ async def _is_off(room: "ReadOnlyLibrary | None", event: HookEvent) -> bool:
     from everkept.core.projects import find_workspace_key
     from everkept.families.history.off_folders import OffFolders
 
-    return (
-        OffFolders(silences, find_workspace_key).find_off_folder(str(event.folder or ""))
-        is not None
-    )
+    return OffFolders(silences, find_workspace_key).find_off_folder(str(event.folder or "")) is not None
 
 
 async def _read_memories(store: "RecordStore | None", session: str) -> list[Record]:
     where = RecordFilter(kinds=(MEMORY,), sessions=(session,))
-    return (
-        [] if store is None else await store.scan(where, order="newest", limit=MAX_SESSION_MEMORIES)
-    )
+    return [] if store is None else await store.scan(where, order="newest", limit=MAX_SESSION_MEMORIES)
 
 
 async def _build_decisions(
@@ -201,15 +177,11 @@ async def _build_decisions(
 ) -> list[ContextEntry]:
     """Sentence by sentence, so that one is known for the same in transcript and history."""
     where = RecordFilter(kinds=(TURN,), types=(DECISION,), sessions=(session,))
-    turns = (
-        [] if history is None else await history.scan(where, order="newest", limit=MAX_DECISIONS)
-    )
+    turns = [] if history is None else await history.scan(where, order="newest", limit=MAX_DECISIONS)
     found = {text: each for each in said for text in extract_decisions(each.text)}
     for turn in turns:
         spoken = Utterance(turn.text, turn.author == "user", turn.effective_at)
-        found |= {
-            t: spoken for t in collect_decisions([turn.text], MAX_DECISIONS) if t not in found
-        }
+        found |= {t: spoken for t in collect_decisions([turn.text], MAX_DECISIONS) if t not in found}
     newest = sorted(found.items(), key=lambda item: -(item[1].at or now))
     return [_quote_utterance(text, "decided", by, now) for text, by in newest[:MAX_DECISIONS]]
 
@@ -246,9 +218,7 @@ def _get_file(record: Record) -> str:
 def _select_commands(noticed: Sequence[Record]) -> list[Record]:
     """Without failures of what works again."""
     mended = {
-        extract_command(record.text): record.effective_at
-        for record in reversed(noticed)
-        if FIXED_TAG in record.tags
+        extract_command(record.text): record.effective_at for record in reversed(noticed) if FIXED_TAG in record.tags
     }
     return [
         record
@@ -256,7 +226,6 @@ def _select_commands(noticed: Sequence[Record]) -> list[Record]:
         if EDITED_TAG not in record.tags
         and (
             FAILED_TAG not in record.tags
-            or mended.get(extract_command(record.text), record.effective_at - 1)
-            < record.effective_at
+            or mended.get(extract_command(record.text), record.effective_at - 1) < record.effective_at
         )
     ]

@@ -85,10 +85,7 @@ def build_briefing(sections: Sections, budget: int, more: str) -> Briefing:
 
 def exclude_ids(sections: Sections, ids: set[str]) -> dict[str, list[ContextEntry]]:
     """What is left when these are known already."""
-    return {
-        name: [entry for entry in entries if entry.record.id not in ids]
-        for name, entries in sections.items()
-    }
+    return {name: [entry for entry in entries if entry.record.id not in ids] for name, entries in sections.items()}
 
 
 def _fence_body(body: str, more: str) -> str:
@@ -110,18 +107,9 @@ def read_open_tasks(folder: Path, bank: str) -> list[str]:
     text = next(filter(None, texts), "")
     if not text:
         return []
-    from everkept.families.bank.markdown_sections import (
-        TASK_TITLES,
-        list_titled_items,
-        parse_box,
-        strip_box,
-    )
+    from everkept.families.bank.markdown_sections import TASK_TITLES, list_titled_items, parse_box, strip_box
 
-    items = [
-        strip_box(item)
-        for item in list_titled_items(text, TASK_TITLES)
-        if parse_box(item) is not True
-    ]
+    items = [strip_box(item) for item in list_titled_items(text, TASK_TITLES) if parse_box(item) is not True]
     return [item for item in items if not _PLACEHOLDER.fullmatch(item.strip())]
 
 
@@ -166,12 +154,7 @@ class _PastSession(Value):
 
 
 async def read_past_sessions(
-    store: "RecordStore | None",
-    history: "RecordStore | None",
-    folder: Path | None,
-    session: str,
-    now: int,
-    most: int,
+    store: "RecordStore | None", history: "RecordStore | None", folder: Path | None, session: str, now: int, most: int
 ) -> list[ContextEntry]:
     """The newest first, but the session itself.
 
@@ -198,15 +181,11 @@ async def _read_summaries(store: "RecordStore | None") -> dict[str, Record]:
     """Sessions that have come to something, by their ids."""
     if store is None:
         return {}
-    found = await store.scan(
-        RecordFilter(kinds=(SESSION,)), order="newest", limit=MAX_SESSION_RECORDS
-    )
+    found = await store.scan(RecordFilter(kinds=(SESSION,)), order="newest", limit=MAX_SESSION_RECORDS)
     return {record.id: record for record in found}
 
 
-async def _read_conversations(
-    history: "RecordStore | None", folder: Path | None
-) -> dict[str, Record]:
+async def _read_conversations(history: "RecordStore | None", folder: Path | None) -> dict[str, Record]:
     """Those that were held in the folder, by the ids of their sessions; not those of agents."""
     if history is None or folder is None:
         return {}
@@ -214,9 +193,7 @@ async def _read_conversations(
     for name in _list_folder_names(folder):
         where = RecordFilter(kinds=(CONVERSATION,), scopes=(name,))
         found += await history.scan(where, order="newest", limit=MAX_SESSION_RECORDS)
-    return {
-        record.session or record.id: record for record in found if _is_relevant_conversation(record)
-    }
+    return {record.session or record.id: record for record in found if _is_relevant_conversation(record)}
 
 
 def _list_folder_names(folder: Path) -> list[str]:
@@ -252,9 +229,7 @@ async def _with_turns(history: "RecordStore", talks: Sequence[_PastSession]) -> 
         for turn in sorted(turns, key=lambda turn: turn.position or 0)
         if turn.author == "user" and turn.type != SUMMARY
     )
-    decided = _group_by_session(
-        await history.scan(decisions, order="newest", limit=MAX_SESSION_RECORDS)
-    )
+    decided = _group_by_session(await history.scan(decisions, order="newest", limit=MAX_SESSION_RECORDS))
     return [
         replace(talk, asked=asked.get(key, ()), decided=decided.get(key, ()))
         for talk in talks
@@ -280,9 +255,7 @@ def _build_session_entry(talk: _PastSession, now: int) -> ContextEntry:
     if talk.record.kind == CONVERSATION:
         source.append(format_count(int(talk.record.facets["turns"]), "turn"))
     text = as_data(_describe_session(talk))
-    return ContextEntry(
-        talk.record, text, "; ".join([*source, format_ago(talk.ended, now)]), compute_digest(text)
-    )
+    return ContextEntry(talk.record, text, "; ".join([*source, format_ago(talk.ended, now)]), compute_digest(text))
 
 
 def _describe_session(talk: _PastSession) -> str:
@@ -346,9 +319,7 @@ def _format_more(settings: "Settings") -> str:
     return f"{'; '.join(named)}." if named else ""
 
 
-async def _read_candidates(
-    event: HookEvent, around: HookContext
-) -> dict[str, list[ContextEntry]] | None:
+async def _read_candidates(event: HookEvent, around: HookContext) -> dict[str, list[ContextEntry]] | None:
     """Candidates for each section, best first; None where the project is switched off."""
     room, now = around.room, around.now
     if room is None:
@@ -364,24 +335,15 @@ async def _read_candidates(
     todos = [*await _read_todos(store, event, now), *await _read_todos(user, event, now)]
     return {
         BEFORE_COMPACTION: await _recap_before_compaction(store, history, event, around),
-        PROJECT: _build_entries(
-            (await _read_important(store, "project"))[:MAX_PROJECT_MEMORIES], now
-        ),
+        PROJECT: _build_entries((await _read_important(store, "project"))[:MAX_PROJECT_MEMORIES], now),
         TODOS: [*todos, *_read_tasks(event, around)][:MAX_TODOS],
-        USER: _build_entries(
-            _sort_preferences_first(await _read_important(user, "user"))[:MAX_USER_MEMORIES], now
-        ),
-        PAST: await read_past_sessions(
-            store, history, event.folder, event.session, now, MAX_PAST_SESSIONS
-        ),
+        USER: _build_entries(_sort_preferences_first(await _read_important(user, "user"))[:MAX_USER_MEMORIES], now),
+        PAST: await read_past_sessions(store, history, event.folder, event.session, now, MAX_PAST_SESSIONS),
     }
 
 
 async def _recap_before_compaction(
-    store: "RecordStore | None",
-    history: "RecordStore | None",
-    event: HookEvent,
-    around: HookContext,
+    store: "RecordStore | None", history: "RecordStore | None", event: HookEvent, around: HookContext
 ) -> list[ContextEntry]:
     if event.source != COMPACT_SOURCE:
         return []
@@ -405,9 +367,7 @@ async def _read_important(store: "RecordStore | None", scope: str) -> list[Recor
     for where in (
         RecordFilter(kinds=(MEMORY,), scopes=(scope,), pinned=True),
         RecordFilter(kinds=(MEMORY,), scopes=(scope,), min_importance=HIGH_IMPORTANCE),
-        RecordFilter(
-            kinds=(MEMORY,), scopes=(scope,), tags=PREFERENCE_TAGS, min_importance=MIN_IMPORTANCE
-        ),
+        RecordFilter(kinds=(MEMORY,), scopes=(scope,), tags=PREFERENCE_TAGS, min_importance=MIN_IMPORTANCE),
         RecordFilter(kinds=(MEMORY,), scopes=(scope,), min_importance=MIN_IMPORTANCE),
     ):
         found += await store.scan(where, order="newest", limit=MAX_SCANNED_RECORDS)
@@ -428,9 +388,7 @@ def _sort_preferences_first(records: Iterable[Record]) -> list[Record]:
     return sorted(records, key=rank)
 
 
-async def _read_todos(
-    store: "RecordStore | None", event: HookEvent, now: int
-) -> list[ContextEntry]:
+async def _read_todos(store: "RecordStore | None", event: HookEvent, now: int) -> list[ContextEntry]:
     found = [] if store is None else await read_open_todos(store, event.session)
     return _build_entries(rank_records([record for record in found if _is_relevant(record)]), now)
 

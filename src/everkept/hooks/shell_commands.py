@@ -27,16 +27,7 @@ def _split_set(words: str) -> frozenset[str]:
 
 
 # What runs another program, with how many words of its own.
-_WRAPPERS = {
-    "sudo": 1,
-    "env": 1,
-    "time": 1,
-    "nohup": 1,
-    "command": 1,
-    "npx": 1,
-    "bunx": 1,
-    "timeout": 2,
-}
+_WRAPPERS = {"sudo": 1, "env": 1, "time": 1, "nohup": 1, "command": 1, "npx": 1, "bunx": 1, "timeout": 2}
 _RUNNERS = {
     ("uv", "run"),
     ("poetry", "run"),
@@ -68,38 +59,22 @@ _READ_ONLY_GIT = _split_set(
 _TRIVIAL_CMDLETS = ("get-", "select-", "test-", "write-", "measure-", "format-", "where-", "out-")
 
 # The first words of commands that do something; a further one is one of these, or anything.
-_INSTALL_VERBS = {
-    "install",
-    "i",
-    "add",
-    "ci",
-    "sync",
-    "get",
-    "update",
-    "upgrade",
-    "require",
-    "restore",
-}
+_INSTALL_VERBS = {"install", "i", "add", "ci", "sync", "get", "update", "upgrade", "require", "restore"}
 _INSTALLERS = _split_set(
     "apk apt apt-get brew bun bundle cargo choco composer conda dnf dotnet gem go mamba npm pacman"
     " pdm pip pip3 pipx pnpm poetry scoop uv winget yarn yum"
 )
 _TESTERS = _split_set(
-    "ava behave cypress ctest jest karma mocha nose2 nox phpunit playwright pytest rspec tap tox"
-    " unittest vitest"
+    "ava behave cypress ctest jest karma mocha nose2 nox phpunit playwright pytest rspec tap tox unittest vitest"
 )
 _BUILDERS = _split_set(
-    "bazel cmake esbuild gradle gradlew make meson mvn mvnw ninja rollup scons tsc vite webpack"
-    " xcodebuild"
+    "bazel cmake esbuild gradle gradlew make meson mvn mvnw ninja rollup scons tsc vite webpack xcodebuild"
 )
 _CONTAINERS = {"docker", "docker-compose", "podman", "nerdctl"}
 _CONTAINER_VERBS = {"build", "buildx", "compose", "create", "down", "pull", "push", "run", "up"}
 _CLOUD_TOOLS = {"terraform", "tofu", "cdk", "pulumi", "serverless", "sls"}
 _CLOUD_VERBS = {"apply", "bootstrap", "deploy", "destroy", "import", "init", "plan", "synth", "up"}
-_CLUSTER_VERBS = {
-    "kubectl": {"apply", "rollout", "create", "delete"},
-    "helm": {"install", "upgrade"},
-}
+_CLUSTER_VERBS = {"kubectl": {"apply", "rollout", "create", "delete"}, "helm": {"install", "upgrade"}}
 _MIGRATORS = {"alembic", "flyway", "liquibase", "goose", "dbmate"}
 _SCRIPT_RUNNERS = {"npm", "pnpm", "yarn", "bun", "make", "just", "task", "rake", "composer", "deno"}
 _LANGUAGE_TOOLS = {"cargo", "dotnet", "go", "swift", "zig", "mix", "sbt", "lein", "stack", "cabal"}
@@ -206,11 +181,7 @@ def _find_part_purpose(part: _SimpleCommand) -> str | None:
     program = script.removeprefix(_WORKING_FOLDER)
     words = [word.strip("'\"").lower() for word in rest if not word.startswith("-")]
     first = words[0] if words else ""
-    named = {
-        piece
-        for word in (program, *_select_target(words))
-        for piece in _NAME_SEPARATORS.split(word)
-    }
+    named = {piece for word in (program, *_select_target(words)) for piece in _NAME_SEPARATORS.split(word)}
     has_targets = script != program or program in _SCRIPT_RUNNERS | _LANGUAGE_TOOLS | _BUILDERS
     if program in _INSTALLERS and _INSTALL_VERBS & set(words[:2]):
         return INSTALL
@@ -269,9 +240,7 @@ _NOT_RUN = re.compile(
 _ANSI_CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
-_FAILURE_COUNT = (
-    r"\b[1-9]\d* (?:failed|failures?|failing|errors?)\b|\b(?:failures|errors|failed): *[1-9]"
-)
+_FAILURE_COUNT = r"\b[1-9]\d* (?:failed|failures?|failing|errors?)\b|\b(?:failures|errors|failed): *[1-9]"
 # A run of tests or a build that says so itself, also where a pipe hides its exit code.
 _REPORTS_FAILURE = re.compile(
     rf"{_FAILURE_COUNT}|^FAILED\b|^FAIL\b|^--- FAIL|\bBUILD FAILED\b|\bBuild failed\b|^npm "
@@ -309,9 +278,7 @@ def find_outcome(event: HookEvent, purpose: str | None) -> CommandOutcome | None
     if event.is_interrupt or answer.get("interrupted") or _is_in_background(event, answer):
         return None
     code = _find_exit_code(answer, output, has_failed=event.name == FAILURE_EVENT)
-    if code in INTERRUPT_EXIT_CODES or (
-        event.name == FAILURE_EVENT and code is None and _NOT_RUN.search(output)
-    ):
+    if code in INTERRUPT_EXIT_CODES or (event.name == FAILURE_EVENT and code is None and _NOT_RUN.search(output)):
         return None
     is_error = answer.get("is_error") is True or answer.get("isError") is True
     has_failed = event.name == FAILURE_EVENT or is_error or bool(code)
@@ -383,6 +350,4 @@ def _reports_failure(output: str, purpose: str | None) -> bool:
 
 
 def _clip_line(line: str) -> str:
-    return (
-        line if len(line) <= MAX_LINE_CHARACTERS else line[: MAX_LINE_CHARACTERS - 1].rstrip() + "…"
-    )
+    return line if len(line) <= MAX_LINE_CHARACTERS else line[: MAX_LINE_CHARACTERS - 1].rstrip() + "…"

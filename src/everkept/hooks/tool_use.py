@@ -6,14 +6,7 @@ from typing import Literal
 
 from everkept.core.records import Record
 from everkept.hooks.events import HookAnswer, HookContext, HookEvent
-from everkept.hooks.workspace import (
-    EDITED_TAG,
-    FAILED_TAG,
-    FIXED_TAG,
-    WORKED_TAG,
-    SessionEvents,
-    get_hooks_folder,
-)
+from everkept.hooks.workspace import EDITED_TAG, FAILED_TAG, FIXED_TAG, WORKED_TAG, SessionEvents, get_hooks_folder
 from everkept.values import Value
 
 SOURCE_TOOL = "hook:PostToolUse"  # the tool that such memories name as their source
@@ -61,9 +54,7 @@ def extract_command(text: str) -> str:
 
 
 def build_success(command: str, purpose: str) -> AutomaticMemory:
-    return AutomaticMemory(
-        f"{format_command(command)} worked.", 0.3, tuple(dict.fromkeys((WORKED_TAG, purpose)))
-    )
+    return AutomaticMemory(f"{format_command(command)} worked.", 0.3, tuple(dict.fromkeys((WORKED_TAG, purpose))))
 
 
 def build_fix(command: str, files: Sequence[str], lines: Sequence[str]) -> AutomaticMemory:
@@ -117,9 +108,7 @@ _OUTPUT_FOLDERS = frozenset(
         "venv",
     }
 )
-_EDITED_HIDDEN_FOLDERS = frozenset(
-    {".github", ".gitlab", ".circleci", ".claude", ".vscode", ".cursor"}
-)
+_EDITED_HIDDEN_FOLDERS = frozenset({".github", ".gitlab", ".circleci", ".claude", ".vscode", ".cursor"})
 _GENERATED_SUFFIXES = (
     "~",
     ".bak",
@@ -184,12 +173,7 @@ def _handle_edit(event: HookEvent, around: HookContext) -> None:
 
 
 def _handle_command(event: HookEvent, around: HookContext) -> HookAnswer | None:
-    from everkept.hooks.shell_commands import (
-        condense_command,
-        find_outcome,
-        find_purpose,
-        is_trivial,
-    )
+    from everkept.hooks.shell_commands import condense_command, find_outcome, find_purpose, is_trivial
 
     command = event.tool_input.get("command")
     if not isinstance(command, str) or not command.strip() or is_trivial(command):
@@ -251,17 +235,13 @@ class _CommandRun(Value):
     def _read_failure_lines(self) -> list[str]:
         from everkept.hooks.repairs import read_failure_lines
 
-        return read_failure_lines(
-            format_failure_head(self._display_command), self.event, self.around
-        )
+        return read_failure_lines(format_failure_head(self._display_command), self.event, self.around)
 
     def _store(self, notice: "AutomaticMemory") -> None:
         _store(notice, self.event, self.around, self.trail)
 
 
-def _store(
-    notice: "AutomaticMemory", event: HookEvent, around: HookContext, trail: SessionEvents
-) -> None:
+def _store(notice: "AutomaticMemory", event: HookEvent, around: HookContext, trail: SessionEvents) -> None:
     """Once a session: the same text again is the memory that is there."""
     if trail.is_full or trail.is_stored(notice.text):
         return

@@ -66,9 +66,7 @@ def build_overview(event: HookEvent, around: HookContext) -> HookAnswer | None:
     lines = [line for line in found if line.record.id not in given]
     while lines and not _is_within_limits(_fence_lines(lines), around.settings.prompt_token_budget):
         lines.pop()
-    if not lines or OVERVIEW_MARK not in around.ledger.claim(
-        {OVERVIEW_MARK, *(line.record.id for line in lines)}
-    ):
+    if not lines or OVERVIEW_MARK not in around.ledger.claim({OVERVIEW_MARK, *(line.record.id for line in lines)}):
         return None
     return HookAnswer(_fence_lines(lines))
 
@@ -80,8 +78,7 @@ async def _read_recent(event: HookEvent, around: HookContext) -> list[OverviewLi
     history = await open_history(room)
     talks = [] if history is None else await _read_conversations(history, event)
     lines = [
-        OverviewLine("The newest conversations of this project:", _format_title(talk, now), talk)
-        for talk in talks
+        OverviewLine("The newest conversations of this project:", _format_title(talk, now), talk) for talk in talks
     ]
     if history is not None and talks:
         lines += await _read_turn_lines(history, talks, now)
@@ -96,16 +93,12 @@ async def _read_recent(event: HookEvent, around: HookContext) -> list[OverviewLi
 
 
 async def _read_conversations(history: "RecordStore", event: HookEvent) -> list[Record]:
-    scopes = ProjectFolders.from_folder(event.folder).select_scopes(
-        await history.list_scopes(CONVERSATION)
-    )
+    scopes = ProjectFolders.from_folder(event.folder).select_scopes(await history.list_scopes(CONVERSATION))
     if not scopes:
         return []
     where = RecordFilter(kinds=(CONVERSATION,), scopes=scopes)
     found = await history.scan(where, order="newest", limit=MAX_SCANNED_RECORDS)
-    others = [
-        talk for talk in found if _is_relevant_conversation(talk) and talk.session != event.session
-    ]
+    others = [talk for talk in found if _is_relevant_conversation(talk) and talk.session != event.session]
     return sorted(others, key=_get_end_time, reverse=True)[:MAX_CONVERSATIONS]
 
 
@@ -120,15 +113,10 @@ def _get_end_time(talk: Record) -> int:
 
 
 def _format_title(talk: Record, now: int) -> str:
-    return (
-        f"{format_ago(_get_end_time(talk), now)}: "
-        f"{_format_line(talk.name or '', MAX_TITLE_CHARACTERS)}"
-    )
+    return f"{format_ago(_get_end_time(talk), now)}: {_format_line(talk.name or '', MAX_TITLE_CHARACTERS)}"
 
 
-async def _read_turn_lines(
-    history: "RecordStore", talks: Sequence[Record], now: int
-) -> list[OverviewLine]:
+async def _read_turn_lines(history: "RecordStore", talks: Sequence[Record], now: int) -> list[OverviewLine]:
     """How the newest one ended, and what was decided in all of them."""
     newest = RecordFilter(kinds=(TURN,), sessions=(talks[0].session or "",))
     turns = await history.scan(newest, order="newest", limit=MAX_SCANNED_RECORDS)
@@ -137,19 +125,13 @@ async def _read_turn_lines(
     if last is not None:
         end = get_safe_text(last).strip()[-MAX_LINE_CHARACTERS:]
         lines.append(
-            OverviewLine(
-                "The newest of them ended with:",
-                f"{_format_speaker(last)}: {_format_line(end)}",
-                last,
-            )
+            OverviewLine("The newest of them ended with:", f"{_format_speaker(last)}: {_format_line(end)}", last)
         )
     sessions = tuple(talk.session for talk in talks if talk.session)
     decided = RecordFilter(kinds=(TURN,), types=(DECISION,), sessions=sessions)
     for turn in await history.scan(decided, order="newest", limit=MAX_DECISIONS):
         part = select_excerpt(get_safe_text(turn), DECISION_QUERY, MAX_LINE_CHARACTERS).text
-        text = (
-            f"{format_ago(turn.effective_at, now)}, {_format_speaker(turn)}: {_format_line(part)}"
-        )
+        text = f"{format_ago(turn.effective_at, now)}, {_format_speaker(turn)}: {_format_line(part)}"
         lines.append(OverviewLine("Decided in them:", text, turn))
     return lines
 
@@ -157,11 +139,7 @@ async def _read_turn_lines(
 async def _read_todo_lines(store: "RecordStore", session: str, now: int) -> list[OverviewLine]:
     todos = [todo for todo in await read_open_todos(store, session) if not _is_superseded(todo)]
     return [
-        OverviewLine(
-            "Open:",
-            f"{format_ago(todo.effective_at, now)}: {_format_line(get_safe_text(todo))}",
-            todo,
-        )
+        OverviewLine("Open:", f"{format_ago(todo.effective_at, now)}: {_format_line(get_safe_text(todo))}", todo)
         for todo in todos[:MAX_TODOS]
     ]
 
@@ -225,10 +203,7 @@ class SearchSuggestion(NamedTuple):
 def build_evidence_query(reading: ParsedPrompt) -> EvidenceQuery:
     if reading.trigger is None:
         return EvidenceQuery(
-            reading.words,
-            error=reading.error,
-            error_lines=reading.error_lines,
-            is_foreign=reading.is_foreign,
+            reading.words, error=reading.error, error_lines=reading.error_lines, is_foreign=reading.is_foreign
         )
     return EvidenceQuery(
         reading.words,
@@ -239,15 +214,11 @@ def build_evidence_query(reading: ParsedPrompt) -> EvidenceQuery:
     )
 
 
-def choose_answer(
-    reading: ParsedPrompt, found: EvidenceResult
-) -> ShownEvidence | SearchSuggestion | None:
+def choose_answer(reading: ParsedPrompt, found: EvidenceResult) -> ShownEvidence | SearchSuggestion | None:
     """None is the answer to most prompts."""
     if reading.trigger is not None:
         return _choose_triggered(reading.trigger.wanted, found)
-    if reading.has_indicator and (
-        sure := _select_confident(found, CONFIDENT_SHARE, MIN_SHARED_WORDS)
-    ):
+    if reading.has_indicator and (sure := _select_confident(found, CONFIDENT_SHARE, MIN_SHARED_WORDS)):
         return ShownEvidence(sure[:MAX_SHOWN_RECORDS])
     if same := tuple(filter(_is_near_identical, found.finds)):
         return ShownEvidence(same[:MAX_UNREQUESTED_RECORDS], briefly=True)
@@ -271,9 +242,7 @@ def compute_signals(reading: ParsedPrompt, found: EvidenceResult) -> PromptSigna
     )
 
 
-def _choose_triggered(
-    wanted: PastIntent, found: EvidenceResult
-) -> ShownEvidence | SearchSuggestion | None:
+def _choose_triggered(wanted: PastIntent, found: EvidenceResult) -> ShownEvidence | SearchSuggestion | None:
     if sure := tuple(filter(_can_show, _select_confident(found, CONFIDENT_SHARE, 1))):
         return ShownEvidence(tuple(_rank(sure, wanted))[:MAX_SHOWN_RECORDS])
     # Other words may have been used for it, and a search knows those too.
@@ -281,9 +250,7 @@ def _choose_triggered(
     if len(telling) < MIN_KNOWN_WORDS:
         return None
     own = tuple(find for find in found.finds if find.words and not find.is_elsewhere)
-    return SearchSuggestion(
-        None, tuple(find for find in own if find.share >= SUGGESTION_SHARE) or own
-    )
+    return SearchSuggestion(None, tuple(find for find in own if find.share >= SUGGESTION_SHARE) or own)
 
 
 def _can_show(find: PromptEvidence) -> bool:
@@ -295,9 +262,7 @@ def _is_near_identical(find: PromptEvidence) -> bool:
     return find.likeness >= UNREQUESTED_LIKENESS or find.error_likeness >= SAME_ERROR_LIKENESS
 
 
-def _select_confident(
-    found: EvidenceResult, share: float, shared: int
-) -> tuple[PromptEvidence, ...]:
+def _select_confident(found: EvidenceResult, share: float, shared: int) -> tuple[PromptEvidence, ...]:
     return tuple(find for find in found.finds if find.share >= share and find.shared >= shared)
 
 
@@ -331,9 +296,7 @@ _REASON_TEXTS: dict[SuggestionReason | None, str] = {
 }
 
 
-def format_suggestion(
-    reason: SuggestionReason | None, finds: Sequence[PromptEvidence], query: str, now: int
-) -> str:
+def format_suggestion(reason: SuggestionReason | None, finds: Sequence[PromptEvidence], query: str, now: int) -> str:
     """What the assistant is told; no stored text is in it."""
     told = _REASON_TEXTS[reason]
     if finds:
@@ -356,9 +319,7 @@ def is_within_budget(text: str, budget: int) -> bool:
     return count_tokens(text) <= budget
 
 
-def _select_tool(
-    reason: SuggestionReason | None, finds: Sequence[PromptEvidence]
-) -> tuple[str, str]:
+def _select_tool(reason: SuggestionReason | None, finds: Sequence[PromptEvidence]) -> tuple[str, str]:
     """That which finds what was found; of memories no search of conversations knows anything."""
     if finds and all(find.is_memory for find in finds):
         return "recall_memories", "query"
@@ -394,12 +355,7 @@ def handle_user_prompt(event: HookEvent, around: HookContext) -> HookAnswer | No
 def _show_evidence(
     decision: "ShownEvidence", reading: ParsedPrompt, found: "EvidenceResult", around: HookContext
 ) -> str | None:
-    from everkept.hooks.prompt_evidence import (
-        build_evidence_block,
-        compute_marks,
-        compute_topic_marks,
-        exclude_given,
-    )
+    from everkept.hooks.prompt_evidence import build_evidence_block, compute_marks, compute_topic_marks, exclude_given
 
     fresh = exclude_given(decision.finds, around.ledger.read_given())
     if not fresh:
@@ -408,11 +364,7 @@ def _show_evidence(
 
     def made(finds: "Sequence[PromptEvidence]") -> "EvidenceBlock | None":
         return build_evidence_block(
-            finds,
-            query,
-            budget=around.settings.prompt_token_budget,
-            now=around.now,
-            briefly=decision.briefly,
+            finds, query, budget=around.settings.prompt_token_budget, now=around.now, briefly=decision.briefly
         )
 
     context = made(fresh)
@@ -427,10 +379,7 @@ def _show_evidence(
 
 
 def _suggest_search(
-    decision: "SearchSuggestion",
-    reading: ParsedPrompt,
-    found: "EvidenceResult",
-    around: HookContext,
+    decision: "SearchSuggestion", reading: ParsedPrompt, found: "EvidenceResult", around: HookContext
 ) -> str | None:
     from everkept.hooks.prompt_evidence import compute_topic_marks, exclude_given, is_same_topic
 

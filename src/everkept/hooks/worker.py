@@ -14,14 +14,7 @@ from everkept.core.locks import FileLock
 from everkept.core.times import read_clock
 from everkept.errors import EverkeptError, InvalidInput, NotFound
 from everkept.hooks import workspace
-from everkept.hooks.session_end import (
-    JOB_SETTINGS,
-    SESSION_END,
-    JobQueue,
-    SessionJob,
-    get_lock_path,
-    get_start_turn,
-)
+from everkept.hooks.session_end import JOB_SETTINGS, SESSION_END, JobQueue, SessionJob, get_lock_path, get_start_turn
 from everkept.hooks.unhandled import end_after
 from everkept.hooks.workspace import get_hooks_folder
 from everkept.hooks.workspace import prune_sessions as prune_ledgers
@@ -45,9 +38,7 @@ TRANSIENT_MICROSECONDS = 86_400 * 1_000_000
 MAX_STARTS = 10  # that bring a job no further: whatever it is that kills the worker, it stays
 
 
-def main(
-    settings: Settings, *, time_limit: float = WORK_SECONDS, grace: float = GRACE_SECONDS
-) -> None:
+def main(settings: Settings, *, time_limit: float = WORK_SECONDS, grace: float = GRACE_SECONDS) -> None:
     """Works until nothing waits or the time is up; ends at once where another one is at work."""
     folder = get_hooks_folder(settings)
     lock = FileLock.from_parent(get_lock_path(settings))

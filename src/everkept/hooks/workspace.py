@@ -9,12 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from everkept.core import disk
-from everkept.core.projects import (
-    DEFAULT_PROJECT,
-    find_checkout,
-    find_workspace,
-    find_workspace_root,
-)
+from everkept.core.projects import DEFAULT_PROJECT, find_checkout, find_workspace, find_workspace_root
 from everkept.core.records import Record, RecordFilter, Weights
 from everkept.core.text import blake2b
 from everkept.errors import EverkeptError, NotFound
@@ -33,9 +28,7 @@ def get_hooks_folder(settings: Settings) -> Path:
     return settings.data_dir / "hooks"
 
 
-async def find_project(
-    folder: Path | None, settings: Settings, room: "ReadOnlyLibrary"
-) -> "Project | None":
+async def find_project(folder: Path | None, settings: Settings, room: "ReadOnlyLibrary") -> "Project | None":
     """The project that memories of this folder belong to, as servers have it; None before its
     first memory."""
     try:
@@ -62,9 +55,7 @@ async def open_history(room: "ReadOnlyLibrary") -> "RecordStore | None":
     from everkept.families.history.off_folders import OffFolders, hide_folders, read_folders
 
     folders = await read_folders(store)
-    return hide_folders(
-        store, folders, OffFolders(silences, find_workspace_key).select_off(folders)
-    )
+    return hide_folders(store, folders, OffFolders(silences, find_workspace_key).select_off(folders))
 
 
 def compute_mark(text: str) -> str:
@@ -84,9 +75,7 @@ class HookFault(NamedTuple):
     reason: str
 
 
-def record_fault(
-    folder: Path | None, event: str, cause: BaseException | str, *, echo: bool = False
-) -> None:
+def record_fault(folder: Path | None, event: str, cause: BaseException | str, *, echo: bool = False) -> None:
     """Adds a line to the log in the hooks' folder; `echo` says it on standard error too.
 
     Where the data folder is unknown, missing or cannot be written, there is no log, and nobody
@@ -112,9 +101,7 @@ def read_recent_faults(folder: Path, limit: int = 20) -> list[HookFault]:
     except OSError:
         return []
     parts = [line.split(" ", 2) for line in lines]
-    return [HookFault(*part) for part in reversed(parts) if len(part) == len(HookFault._fields)][
-        :limit
-    ]
+    return [HookFault(*part) for part in reversed(parts) if len(part) == len(HookFault._fields)][:limit]
 
 
 def _shorten_log(path: Path) -> None:
@@ -196,9 +183,7 @@ class SessionLedger:
         Without a session or a data folder nothing is kept: each time may be the first.
         """
         is_kept = session and folder.parent.is_dir()
-        self._path = (
-            folder / SESSIONS_FOLDER / f"{_build_file_name(session)}.txt" if is_kept else None
-        )
+        self._path = folder / SESSIONS_FOLDER / f"{_build_file_name(session)}.txt" if is_kept else None
         self._nonce = f"{os.getpid()}-{os.urandom(4).hex()}"
 
     def read_given(self) -> set[str]:
@@ -381,9 +366,7 @@ class ProjectFolders(NamedTuple):
         """The folders of conversations that belong to the project."""
         from everkept.core.paths import split_loose
 
-        return tuple(
-            dict.fromkeys(scope for scope in scopes if self._contains_parts(split_loose(scope)))
-        )
+        return tuple(dict.fromkeys(scope for scope in scopes if self._contains_parts(split_loose(scope))))
 
     def _contains_parts(self, parts: "Parts") -> bool:
         from everkept.core.paths import starts_with

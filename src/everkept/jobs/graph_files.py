@@ -128,9 +128,7 @@ class GraphMirrors:
     The latter not where the project was named: then it need not be that of the working folder.
     """
 
-    def __init__(
-        self, library: Library, banks: Banks, mirror: GraphMirror, *, is_project_named: bool
-    ) -> None:
+    def __init__(self, library: Library, banks: Banks, mirror: GraphMirror, *, is_project_named: bool) -> None:
         self._library = library
         self._banks = banks
         self._mirror = mirror
@@ -158,9 +156,7 @@ class GraphMirrors:
                 settled.done.append(bank.address)
         return settled
 
-    async def _iterate_banks(
-        self, project: str, session: Session, settled: MirrorResult
-    ) -> AsyncIterator[Bank]:
+    async def _iterate_banks(self, project: str, session: Session, settled: MirrorResult) -> AsyncIterator[Bank]:
         """Those that can be reached; the others are noted."""
         if project == USER_PROJECT:
             return

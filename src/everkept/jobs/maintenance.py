@@ -22,11 +22,7 @@ from everkept.core.times import Clock
 from everkept.errors import EverkeptError, ModelUnavailable, ProjectOff
 from everkept.families.bank.model import SECTION_KIND
 from everkept.families.history.model import CODE, TURN
-from everkept.families.memories.lifecycle import (
-    build_forget_steps,
-    finish_promotions,
-    finish_supersessions,
-)
+from everkept.families.memories.lifecycle import build_forget_steps, finish_promotions, finish_supersessions
 from everkept.families.memories.model import AUTOMATIC, MEMORY
 from everkept.jobs.usage_log import BatchedAccesses
 from everkept.values import Value, field, replace
@@ -98,9 +94,7 @@ class Indexer:
     The model is loaded by the first text, in a thread.
     """
 
-    def __init__(
-        self, embedder: Embedder | None, kinds: Sequence[str], lease: TurnLease | None = None
-    ) -> None:
+    def __init__(self, embedder: Embedder | None, kinds: Sequence[str], lease: TurnLease | None = None) -> None:
         """With a lease, one process at a time works off a long queue."""
         self._lease = lease
         self._embedder = embedder
@@ -252,9 +246,7 @@ class Indexer:
         await store.put_vectors(embedder.name, items)
         return len(records)
 
-    async def _embed_records(
-        self, embedder: Embedder, records: Sequence[Record]
-    ) -> "Sequence[NDArray[np.float32]]":
+    async def _embed_records(self, embedder: Embedder, records: Sequence[Record]) -> "Sequence[NDArray[np.float32]]":
         """A text that the model fails at must not keep all others waiting: it gets an empty
         one's vector, and is found by its words."""
         try:
@@ -296,9 +288,7 @@ class IndexResult(Value, frozen=False):
 class Maintenance:
     """Looks after the stores that memories live in, for as long as the application lives."""
 
-    def __init__(
-        self, library: Library, indexer: Indexer, accesses: BatchedAccesses, clock: Clock
-    ) -> None:
+    def __init__(self, library: Library, indexer: Indexer, accesses: BatchedAccesses, clock: Clock) -> None:
         self._library = library
         self.clock = clock
         self._met: dict[RecordStore | None, WeakSet[RecordStore]] = {}  # by what is the user's
@@ -356,11 +346,7 @@ class MemoryAccess:
     """The memories that a command reaches: those of a project, and the user's."""
 
     def __init__(
-        self,
-        library: Library,
-        choice: ProjectRule,
-        maintenance: Maintenance,
-        bank: IndexBank | None = None,
+        self, library: Library, choice: ProjectRule, maintenance: Maintenance, bank: IndexBank | None = None
     ) -> None:
         self._library = library
         self._choice = choice
@@ -417,9 +403,7 @@ class MemoryAccess:
 
         async def plan(ids: Sequence[str], store: RecordStore, _at: int) -> Planned[int]:
             left = [record for record in await store.get(ids) if _can_forget(record)]
-            steps = [
-                step for record in left for step in build_forget_steps(record, AUTOMATIC_REASON)
-            ]
+            steps = [step for record in left for step in build_forget_steps(record, AUTOMATIC_REASON)]
             return steps, len(left)
 
         counts: dict[str, int] = {}
@@ -440,9 +424,7 @@ class MemoryAccess:
         best = sorted(pairs.values(), key=lambda pair: -pair.score)
         return best[:MAX_PAIRS]
 
-    async def index(
-        self, session: Session, report: Callable[[int, int], None], only: str | None = None
-    ) -> IndexResult:
+    async def index(self, session: Session, report: Callable[[int, int], None], only: str | None = None) -> IndexResult:
         """Gives all that waits its vector now, in all projects or `only` in one.
 
         Also in those that are off: a vector tells nobody anything. What cannot be reached keeps
@@ -477,9 +459,7 @@ class MemoryAccess:
     async def _list_stores(self, session: Session) -> Sequence[RecordStore]:
         return list((await self._map_stores(session)).values())
 
-    async def _map_stores(
-        self, session: Session, *, everywhere: bool = False
-    ) -> dict[str, RecordStore]:
+    async def _map_stores(self, session: Session, *, everywhere: bool = False) -> dict[str, RecordStore]:
         """By name, that of the project first; or of all projects that are not off or archived."""
         if everywhere:
             active = await self._library.list_projects("active")
@@ -491,9 +471,7 @@ class MemoryAccess:
             own = {project.name if project else "": store}
         return {**own, USER_PROJECT: await self._library.open_user_store()}
 
-    async def _list_stores_to_index(
-        self, only: str | None, problems: list[EverkeptError]
-    ) -> list[RecordStore]:
+    async def _list_stores_to_index(self, only: str | None, problems: list[EverkeptError]) -> list[RecordStore]:
         stores = [await self._library.open_user_store(), await self._library.open_history_store()]
         if only is not None:
             return [(await self._library.open(only))[1], *stores]

@@ -36,9 +36,7 @@ class BatchedAccesses:
             with act_as(None):
                 self._task = asyncio.create_task(self._store_later(), name="accesses")
 
-    async def read_accesses(
-        self, store: RecordStore, ids: Sequence[str]
-    ) -> Mapping[str, AccessCount]:
+    async def read_accesses(self, store: RecordStore, ids: Sequence[str]) -> Mapping[str, AccessCount]:
         known = dict(await store.get_accesses(ids))
         waiting = self._counts.get(store, Counter())
         for record_id in ids:
@@ -91,9 +89,7 @@ class BatchedSearches:
             with act_as(None):
                 self._task = asyncio.create_task(self._store_later(), name="searches")
 
-    async def list_newest(
-        self, *, session: str | None = None, limit: int = 100
-    ) -> list[SearchRecord]:
+    async def list_newest(self, *, session: str | None = None, limit: int = 100) -> list[SearchRecord]:
         account = get_acting_account()
         if account is None:
             return await self._read_newest(session, limit)
@@ -101,17 +97,11 @@ class BatchedSearches:
             found = await self._read_newest(_build_session_id(account, session), limit)
         else:
             every = await self._read_newest(None, MAX_SEARCHES)
-            found = [
-                s for s in every if (s.session or "").startswith(_build_session_id(account, None))
-            ]
+            found = [s for s in every if (s.session or "").startswith(_build_session_id(account, None))]
         return [_restore_session_id(search, account) for search in found[:limit]]
 
     async def _read_newest(self, session: str | None, limit: int) -> list[SearchRecord]:
-        waiting = [
-            search
-            for search in reversed(self._waiting)
-            if session is None or search.session == session
-        ]
+        waiting = [search for search in reversed(self._waiting) if session is None or search.session == session]
         try:
             stored = await self._library.list_searches(session=session, limit=limit)
         except EverkeptError as error:

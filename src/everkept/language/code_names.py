@@ -25,9 +25,7 @@ DECLARED_NAMES = (
         rf"(?P<name>{IDENTIFIER}){_END}",
         re.IGNORECASE,
     ),
-    compile_late(
-        rf"{_START}(?P<name>{IDENTIFIER})\s+(?:function|method|class|struct){_END}", re.IGNORECASE
-    ),
+    compile_late(rf"{_START}(?P<name>{IDENTIFIER})\s+(?:function|method|class|struct){_END}", re.IGNORECASE),
 )
 _DECLARED_FORM = compile_late(
     rf"(?:{IDENTIFIER}{_JOINT})+{IDENTIFIER}(?:\(\))?|{IDENTIFIER}\(\)"

@@ -74,20 +74,12 @@ FOREIGN_PARTS = {
 FOREIGN_FORMS: tuple[Form, ...] = (
     ("discussion", ("was ha",), r"was <haben> <wir> <topic?> <beschlossen>"),
     ("implementation", ("wie ha",), r"wie <haben> <wir> <topic>"),
-    (
-        "discussion",
-        ("warum ha", "wieso ha", "weshalb ha"),
-        r"(warum|wieso|weshalb) <haben> <wir> <topic>",
-    ),
+    ("discussion", ("warum ha", "wieso ha", "weshalb ha"), r"(warum|wieso|weshalb) <haben> <wir> <topic>"),
     ("discussion", ("wann ha",), r"wann <haben> <wir> <topic>"),
     ("memory", ("erinner",), r"erinnerst du dich( noch)?( daran| an)?,? <topic>"),
     ("memory", ("du noch",), r"(weisst|weist) du noch,? <topic>"),
     ("memory", ("nicht mehr",), r"ich weiss nicht mehr,? <topic>"),
-    (
-        "memory",
-        ("dir schon", "dir bereits"),
-        r"(ich habe|hab|habe ich) dir (schon|bereits)( mal)? gesagt[:,]? <topic>",
-    ),
+    ("memory", ("dir schon", "dir bereits"), r"(ich habe|hab|habe ich) dir (schon|bereits)( mal)? gesagt[:,]? <topic>"),
     (
         "last work",
         ("letzte", "zuletzt"),
@@ -120,19 +112,11 @@ FOREIGN_FORMS: tuple[Form, ...] = (
     ("implementation", ("como ",), r"como( lo)? (hicimos|hice|habiamos|hemos) <topic>"),
     ("implementation", ("como ",), r"como <topic?> <antes>"),
     ("discussion", ("por que ",), r"por que (decidimos|elegimos|hicimos|pusimos|habiamos) <topic>"),
-    (
-        "memory",
-        ("recuerdas", "acuerdas"),
-        r"(te acuerdas|recuerdas)( de)?( cuando| como| que| por que)? <topic>",
-    ),
+    ("memory", ("recuerdas", "acuerdas"), r"(te acuerdas|recuerdas)( de)?( cuando| como| que| por que)? <topic>"),
     ("memory", ("ya te ",), r"ya te (dije|conte|comente|habia dicho)( antes)?( que)?[:,]? <topic>"),
     ("last work", ("ultima vez que",), r"la ultima vez que \w+( (en|con))? <topic>"),
     ("overview", ("que hicimos", "que hice"), r"que (hicimos|hice) <antes><end>"),
-    (
-        "overview",
-        ("donde",),
-        r"(por )?donde (nos quedamos|lo dejamos|quedamos|ibamos|estabamos)( <antes>)?<end>",
-    ),
+    ("overview", ("donde",), r"(por )?donde (nos quedamos|lo dejamos|quedamos|ibamos|estabamos)( <antes>)?<end>"),
     (
         "discussion",
         ("qu'", "quoi"),
@@ -172,11 +156,7 @@ FOREIGN_INDICATORS = (
     ("erneut", r"erneut", ""),
     ("hnlich wie", r"(?:ae|a)hnlich wie", ""),
     ("genauso wie", r"genauso wie", ""),
-    (
-        "wie ",
-        r"(?:so )?wie (?:beim letzten mal|letztes mal|vorher|zuvor|damals|frueher|fruher)",
-        "",
-    ),
+    ("wie ", r"(?:so )?wie (?:beim letzten mal|letztes mal|vorher|zuvor|damals|frueher|fruher)", ""),
     ("de nuevo", r"de nuevo", ""),
     ("otra vez", r"otra vez", r"una y otra vez"),
     ("similar a", r"similar al?", ""),
@@ -246,31 +226,15 @@ _ENGLISH_PARTS = {
 }
 _ENGLISH_FORMS: tuple[Form, ...] = (
     ("last work", ("last time",), r"last time (that )?<ours> <worked> <topic>"),
-    (
-        "last work",
-        ("we last ", "i last "),
-        r"(when|since|where|what)( did)? <ours> last <worked> <topic>",
-    ),
-    (
-        "last work",
-        ("left off", "leave off"),
-        r"where( did)? <ours>( had)? (left|leave) off( (with|on|at|in))? <topic>",
-    ),
-    (
-        "last work",
-        ("where were we", "where was i"),
-        r"where (were we|was i) (with|on|at|in) <topic>",
-    ),
+    ("last work", ("we last ", "i last "), r"(when|since|where|what)( did)? <ours> last <worked> <topic>"),
+    ("last work", ("left off", "leave off"), r"where( did)? <ours>( had)? (left|leave) off( (with|on|at|in))? <topic>"),
+    ("last work", ("where were we", "where was i"), r"where (were we|was i) (with|on|at|in) <topic>"),
     (
         "last work",
         ("did we do ", "did i do ", "have we done", "have i done"),
         r"what (did|have) <ours> (do|done) (about|on|with|in|to|for) <topic?> <once>",
     ),
-    (
-        "last work",
-        ("did we do ", "did i do "),
-        r"what did <ours> do<lately> (about|on|with|to|for) <topic>",
-    ),
+    ("last work", ("did we do ", "did i do "), r"what did <ours> do<lately> (about|on|with|to|for) <topic>"),
     (
         "memory",
         ("told you",),
@@ -299,11 +263,7 @@ _ENGLISH_FORMS: tuple[Form, ...] = (
     ),
     ("implementation", ("how did we ", "how did i ", "how'd we "), r"how<did> <ours> <topic>"),
     ("implementation", ("way we", "way i"), r"way <ours><had> <made> <topic?> <once>"),
-    (
-        "implementation",
-        ("how was", "how were"),
-        r"how (was|were) <topic?> <made> <once>",
-    ),
+    ("implementation", ("how was", "how were"), r"how (was|were) <topic?> <made> <once>"),
     (
         "implementation",
         ("previous", "earlier", "old", "former"),
@@ -334,11 +294,7 @@ _ENGLISH_FORMS: tuple[Form, ...] = (
         ("did we", "did i"),
         r"(which|what) <topic?> did <ours> (choose|pick|decide|settle|go|agree|use|end up)",
     ),
-    (
-        "discussion",
-        ("ever", "already", "previously"),
-        r"(did|have|had) <ours> (ever|already|previously) <topic>",
-    ),
+    ("discussion", ("ever", "already", "previously"), r"(did|have|had) <ours> (ever|already|previously) <topic>"),
     (
         "discussion",
         ("we discussed", "we talked", "we agreed", "we decided", "we settled"),
@@ -351,11 +307,7 @@ _ENGLISH_FORMS: tuple[Form, ...] = (
         r"what (did|have) <ours> (do|done|work on|worked on|get done|finish|build|change)"
         r"( here| in this (project|repo|repository))?<lately>+<end>",
     ),
-    (
-        "overview",
-        ("were we", "was i "),
-        r"what (were we|was i) (doing|working on|up to)( here)?<lately>*<end>",
-    ),
+    ("overview", ("were we", "was i "), r"what (were we|was i) (doing|working on|up to)( here)?<lately>*<end>"),
     (
         "overview",
         ("leave", "left", "stop"),
@@ -434,11 +386,7 @@ def list_indicators(prompt: str) -> list[str]:
 def list_foreign_indicators(prompt: str) -> list[str]:
     """Those in other languages than English."""
     text = " ".join(strip_accents(prompt).lower().split())
-    return [
-        name
-        for name, form, otherwise in FOREIGN_INDICATORS
-        if _has_indicator(text, name, form, otherwise)
-    ]
+    return [name for name, form, otherwise in FOREIGN_INDICATORS if _has_indicator(text, name, form, otherwise)]
 
 
 def _list_hints(text: str) -> Iterator[str]:

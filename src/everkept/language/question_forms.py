@@ -139,10 +139,7 @@ _FORMS: tuple[tuple[str, str], ...] = (
 def list_question_forms() -> tuple[tuple[str, "re.Pattern[str]"], ...]:
     """Each form with the intent that it speaks for, the ones that decide first."""
     return tuple(
-        (
-            intent,
-            re.compile(rf"(?<![\w-])(?:{build_expression(form.strip(), _PARTS)})", re.IGNORECASE),
-        )
+        (intent, re.compile(rf"(?<![\w-])(?:{build_expression(form.strip(), _PARTS)})", re.IGNORECASE))
         for intent, forms in _FORMS
         for form in forms.strip().splitlines()
     )

@@ -13,12 +13,9 @@ _BULLET = compile_late(r"^(?:[-*+•]|\d{1,3}[.)])\s+")
 _INDENTED = compile_late(r"(?: {4}|\t)\s*\S")
 # The end of a sentence, where another one begins: not in 3.11, nor in app.py, nor before a
 # lower-case letter. Chinese and Japanese put no blank.
-_END = compile_late(
-    r"(?<=[.!?…])[\"')\]”’»]*\s+(?=[\"'(\[“‘«`]*[^\W_a-z])|(?<=[。！？])[」』”’]?\s*"
-)
+_END = compile_late(r"(?<=[.!?…])[\"')\]”’»]*\s+(?=[\"'(\[“‘«`]*[^\W_a-z])|(?<=[。！？])[」』”’]?\s*")
 _ABBREVIATION = compile_late(
-    r"(?:\b(?:e\.g|i\.e|etc|cf|vs|approx|no|nr|fig|dr|mr|mrs|ms|st|bzw|ca|[a-z])\.)\s*$",
-    re.IGNORECASE,
+    r"(?:\b(?:e\.g|i\.e|etc|cf|vs|approx|no|nr|fig|dr|mr|mrs|ms|st|bzw|ca|[a-z])\.)\s*$", re.IGNORECASE
 )
 _ABBREVIATION_CHARACTERS = 12  # characters that the longest of them takes at most
 
@@ -60,9 +57,7 @@ def _split_paragraph(paragraph: str) -> list[str]:
     start = 0
     for end in _END.finditer(masked):
         # Only its end is looked at: a text of nothing but abbreviations would take forever.
-        if not _ABBREVIATION.search(
-            masked[max(start, end.start() - _ABBREVIATION_CHARACTERS) : end.start()]
-        ):
+        if not _ABBREVIATION.search(masked[max(start, end.start() - _ABBREVIATION_CHARACTERS) : end.start()]):
             parts.append(paragraph[start : end.end()].strip())
             start = end.end()
     return [part for part in (*parts, paragraph[start:].strip()) if part]
@@ -138,9 +133,7 @@ def remove_blocks(text: str) -> str:
 def _is_closing(fence: re.Match[str], opening: re.Match[str]) -> bool:
     sign, began = _get_sign(fence), _get_sign(opening)
     after = fence["info"] or fence["words"] or ""
-    return (
-        sign[0] == began[0] and len(sign) >= len(began) and not after.strip() and not fence["item"]
-    )
+    return sign[0] == began[0] and len(sign) >= len(began) and not after.strip() and not fence["item"]
 
 
 def _get_sign(fence: re.Match[str]) -> str:
@@ -201,19 +194,13 @@ _DECISIONS: Ways = (
         r"\b(?:it|this|that|which) (?:was|is|has been|had been) (?:now )?"
         r"(?:decided|agreed|settled)\b",
     ),
-    (
-        ("ll ", " will ", "going to"),
-        rf"\b{_WHO}{_WILL} (?:now )?{_CHOOSE}\b",
-    ),
+    (("ll ", " will ", "going to"), rf"\b{_WHO}{_WILL} (?:now )?{_CHOOSE}\b"),
     (
         ("going with", "sticking with", "staying with"),
         r"\b(?:we|i|you)(?:['\u2019]re| are|['\u2019]m| am)? (?:now )?"
         r"(?:going|sticking|staying) with\b",
     ),
-    (
-        ("going with",),
-        r"(?:^|[.!\n:;,>*-] ?)(?:ok(?:ay)?,? )?going with\b",
-    ),
+    (("going with",), r"(?:^|[.!\n:;,>*-] ?)(?:ok(?:ay)?,? )?going with\b"),
     (
         ("let's", "let\u2019s", "let us"),
         rf"\blet(?:['\u2019]s| us) (?:just |then |simply |rather |instead )?"
@@ -234,10 +221,7 @@ _DECISIONS: Ways = (
         r"(?:^|(?<=\n)|(?<=[#*>-] )|(?<=\*\*))(?:final )?"
         r"(?:decision|decided|agreed|resolution|verdict)(?: made)?(?:\*\*)?\s?[:\u2014\u2013-]",
     ),
-    (
-        ("agreed",),
-        r"(?:^|[.!\n] ?)agreed[,.!:] (?:we|let|i|use|go|the)",
-    ),
+    (("agreed",), r"(?:^|[.!\n] ?)agreed[,.!:] (?:we|let|i|use|go|the)"),
     (
         ("instead of", "rather than", "in place of", "and not"),
         rf"\b(?:we|i|you)(?:['\u2019](?:ll|ve|re|d)| will| should| now| have| are)?"
@@ -257,37 +241,16 @@ _DECISIONS: Ways = (
         r"(?: (?!None|True|False|NaN)(?-i:[A-Z])[\w.+#-]{0,30})? (?:instead of|rather than) "
         r"[\w+#-][\w .+#-]{0,40}(?=[.!](?:\s|$)|\n|$)",
     ),
-    (
-        (" over ",),
-        r"\b(?:chose|choose|picked|prefer(?:red)?|selected) [^.!?\n]{1,80}? over\b",
-    ),
-    (
-        ("from now on",),
-        r"\bfrom now on,? (?:we|i|you|all|every|use|no|always|never|only|it|the)\b",
-    ),
-    (
-        ("choice",),
-        r"\b(?:the|our) choice (?:is|was|fell)\b",
-    ),
-    (
-        ("decision",),
-        r"\b(?:we|i)(?:['\u2019]ve| have) (?:made|taken) (?:the|a|our) (?:final )?decision\b",
-    ),
-    (
-        ("settled on", "opted for"),
-        r"\b(?:settled on|opted for)\b",
-    ),
+    ((" over ",), r"\b(?:chose|choose|picked|prefer(?:red)?|selected) [^.!?\n]{1,80}? over\b"),
+    (("from now on",), r"\bfrom now on,? (?:we|i|you|all|every|use|no|always|never|only|it|the)\b"),
+    (("choice",), r"\b(?:the|our) choice (?:is|was|fell)\b"),
+    (("decision",), r"\b(?:we|i)(?:['\u2019]ve| have) (?:made|taken) (?:the|a|our) (?:final )?decision\b"),
+    (("settled on", "opted for"), r"\b(?:settled on|opted for)\b"),
 )
 _PROBLEMS: Ways = (
     (("traceback (",), r"Traceback \(most recent call last\)"),
-    (
-        ("error", "exception", "fault"),
-        r"\b(?-i:[A-Z])\w*(?-i:Error|Exception|Fault)\b(?=[:(\n]|$| at | in )",
-    ),
-    (
-        ("fatal", "error", "panic", "err!"),
-        r"(?m:^[ \t>*-]*(?:fatal|error|panic|err!)(?:\[\w+\])?:)",
-    ),
+    (("error", "exception", "fault"), r"\b(?-i:[A-Z])\w*(?-i:Error|Exception|Fault)\b(?=[:(\n]|$| at | in )"),
+    (("fatal", "error", "panic", "err!"), r"(?m:^[ \t>*-]*(?:fatal|error|panic|err!)(?:\[\w+\])?:)"),
     (
         ("error", "exception"),
         r"\b(?:an?|the|this|that|same|following|some|weird|strange|get|gets|getting|got|throws?|"
@@ -305,22 +268,10 @@ _PROBLEMS: Ways = (
         rf"\b(?:does|did|do|is|are|was|wo|ca|could|will){_NOT} (?:work|working|start|compile|"
         r"build|load|run|connect|respond|pass|find|open|resolve)\b",
     ),
-    (
-        ("cannot",),
-        r"\bcannot (?:find|open|read|import|resolve|connect|load|run|start|build)\b",
-    ),
-    (
-        ("broken", "stuck", "failing"),
-        r"\b(?:is|are|seems?|looks|completely|still|got) (?:broken|stuck|failing)\b",
-    ),
-    (
-        ("exit", "return"),
-        r"\b(?:exit(?:ed with)?|return(?:ed)?) (?:code|status):? ?[1-9]",
-    ),
-    (
-        ("bug", "leak", "race"),
-        r"\b(?:bug|memory leak|race condition)\b(?! ?-?(?:fix|report|tracker|free))",
-    ),
+    (("cannot",), r"\bcannot (?:find|open|read|import|resolve|connect|load|run|start|build)\b"),
+    (("broken", "stuck", "failing"), r"\b(?:is|are|seems?|looks|completely|still|got) (?:broken|stuck|failing)\b"),
+    (("exit", "return"), r"\b(?:exit(?:ed with)?|return(?:ed)?) (?:code|status):? ?[1-9]"),
+    (("bug", "leak", "race"), r"\b(?:bug|memory leak|race condition)\b(?! ?-?(?:fix|report|tracker|free))"),
     (("failed", "failure", "error"), r"\b[1-9]\d* (?:failed|failures?|errors?)\b"),
 )
 _FIXES: Ways = (
@@ -335,10 +286,7 @@ _FIXES: Ways = (
         r"\b(?:fixed|solved|resolved) (?:it|this|that|the|by|in|with|now)\b"
         r"|(?m:^[ \t>*-]*(?:fixed|solved|resolved)\b)",
     ),
-    (
-        ("now ",),
-        r"\bnow (?:passes|pass|works?|succeeds?|compiles|builds|runs|starts|returns|loads)\b",
-    ),
+    (("now ",), r"\bnow (?:passes|pass|works?|succeeds?|compiles|builds|runs|starts|returns|loads)\b"),
     (
         (" now", " again", " correctly"),
         r"\b(?:works|working|passes|passing|green|compiles|builds|runs) "
@@ -356,10 +304,7 @@ _FIXES: Ways = (
         r"\bthe (?:problem|issue|bug|error) (?:was|came from|is (?:that|because))\b",
     ),
     (("turn",), r"\bturn(?:s|ed) out (?:that|to|the)\b"),
-    (
-        ("that did", "no longer"),
-        r"\bthat did (?:it|the trick)\b|\bno longer (?:fails|crashes|hangs|happens|occurs)\b",
-    ),
+    (("that did", "no longer"), r"\bthat did (?:it|the trick)\b|\bno longer (?:fails|crashes|hangs|happens|occurs)\b"),
 )
 # What stands before it in the sentence, and makes it a question, a wish or a thought.
 _UNDECIDED = compile_late(
@@ -382,9 +327,7 @@ _NO_FIX = compile_late(
     re.IGNORECASE,
 )
 _INLINE = compile_late(r"`[^`\n]{1,300}`")
-_QUOTED = compile_late(
-    r"\"[^\"\n]{1,300}\"|\u201c[^\u201d\n]{1,300}\u201d|\u00ab[^\u00bb\n]{1,300}\u00bb"
-)
+_QUOTED = compile_late(r"\"[^\"\n]{1,300}\"|\u201c[^\u201d\n]{1,300}\u201d|\u00ab[^\u00bb\n]{1,300}\u00bb")
 _QUOTED_LINE = compile_late(r"^[ \t]*>.*$", re.MULTILINE)
 _ENDS = compile_late(r"[.!?;](?=\s|$)|\n")
 _NEAR_CHARACTERS = 400  # characters of a sentence that are looked at on each side
@@ -405,17 +348,12 @@ class _Phrases:
 
     def list_possible(self, text: str) -> list[re.Pattern[str]]:
         lowered = text.lower()
-        return [
-            _compile_form(form)
-            for words, form in self._ways
-            if any(word in lowered for word in words)
-        ]
+        return [_compile_form(form) for words, form in self._ways if any(word in lowered for word in words)]
 
     def is_said_in(self, text: str, *, asked: bool = False) -> bool:
         """Questions count where it does not matter that something is `asked`."""
         return any(
-            not self._undone.search(_get_text_before(text, found))
-            and (asked or not _is_asked(text, found))
+            not self._undone.search(_get_text_before(text, found)) and (asked or not _is_asked(text, found))
             for form in self.list_possible(text)
             for found in form.finditer(text)
         )
@@ -428,9 +366,7 @@ _FIX_PHRASES = _Phrases(_FIXES, _NO_FIX)
 
 def is_decision(text: str) -> bool:
     """Whether somebody chose, in so many words: no question, no thought, nothing quoted."""
-    return bool(_DECISION_PHRASES.list_possible(text)) and _DECISION_PHRASES.is_said_in(
-        _remove_quotes(text)
-    )
+    return bool(_DECISION_PHRASES.list_possible(text)) and _DECISION_PHRASES.is_said_in(_remove_quotes(text))
 
 
 def has_problem(text: str) -> bool:

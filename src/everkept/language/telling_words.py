@@ -214,9 +214,7 @@ class TellingWord(NamedTuple):
 
     def is_in(self, said: Set[str]) -> bool:
         """Whether a text with these stems has it, in one word or in its parts."""
-        return stem(self.text) in said or (
-            bool(self.parts) and all(stem(part) in said for part in self.parts)
-        )
+        return stem(self.text) in said or (bool(self.parts) and all(stem(part) in said for part in self.parts))
 
 
 def find_telling_words(text: str, *, commonplace: bool = False) -> tuple[TellingWord, ...]:
@@ -261,9 +259,7 @@ def _parse_word(typed: str) -> TellingWord | None:
 
 MIN_SHARE = 0.001  # the share of records below which a word tells no more
 COMMON_WEIGHT = 0.5  # the weight below which a word tells little
-HALF_TRUST_WEIGHT = (
-    1.0  # the rarest words that a text must have for half of what they say to be believed
-)
+HALF_TRUST_WEIGHT = 1.0  # the rarest words that a text must have for half of what they say to be believed
 # Beside those at hand: what all of three texts have is their topic, and not an empty word.
 OTHER_TEXTS = 20
 
@@ -293,9 +289,7 @@ class WordRarity:
         least = max(MIN_SHARE, min(known, default=MIN_SHARE) / 2)
         heaviest = compute_rarity(least, least)
         self._known = {word for word, share in shares.items() if share > 0}
-        self._weights = {
-            word: compute_rarity(share, least) / heaviest for word, share in shares.items()
-        }
+        self._weights = {word: compute_rarity(share, least) / heaviest for word, share in shares.items()}
 
     def is_known(self, word: "TellingWord") -> bool:
         """Whether anybody has ever used it."""
@@ -311,9 +305,7 @@ class WordRarity:
     def compute_share(self, words: "Sequence[TellingWord]", said: Set[str]) -> float:
         """How much of these words a text with these stems has, 0 to 1, rare ones counting more."""
         whole = self.sum_weights(words)
-        return (
-            self.sum_weights(word for word in words if word.is_in(said)) / whole if whole else 0.0
-        )
+        return self.sum_weights(word for word in words if word.is_in(said)) / whole if whole else 0.0
 
     def compute_likeness(self, words: "Sequence[TellingWord]", said: Set[str]) -> float:
         """The share, as far as so many words can be believed: a few common ones come together in
@@ -336,9 +328,7 @@ _MAX_TOPIC_CHARACTERS = 30
 
 
 def find_key_topics(
-    texts: Iterable[tuple[str, Sequence[str]]],
-    names: Sequence[str] = (),
-    limit: int = MAX_TOPICS,
+    texts: Iterable[tuple[str, Sequence[str]]], names: Sequence[str] = (), limit: int = MAX_TOPICS
 ) -> list[str]:
     """What most of the texts speak of, spelled as they do, the weightiest first; each text comes
     with its tags."""
@@ -351,9 +341,7 @@ def find_key_topics(
     for terms, weight in said:
         for topic in {topic for topic, _ in terms} - {()}:
             counts[topic] += weight
-    spellings: dict[Topic, Counter[str]] = {
-        topic: Counter() for topic in _choose_topics(counts, limit)
-    }
+    spellings: dict[Topic, Counter[str]] = {topic: Counter() for topic in _choose_topics(counts, limit)}
     for topic, spelled in chain.from_iterable(terms for terms, _ in said):
         if topic in spellings:
             spellings[topic][spelled] += 1
@@ -395,9 +383,7 @@ def _is_dull(word: str) -> bool:
 @lru_cache(CACHED_WORDS)
 def _to_topic(term: str) -> Topic:
     """Equal for the spellings of one topic."""
-    return tuple(
-        stem(word) for word in split_tokens(fold(term.replace("-", " ").replace("_", " ")))
-    )
+    return tuple(stem(word) for word in split_tokens(fold(term.replace("-", " ").replace("_", " "))))
 
 
 def _choose_topics(counts: Mapping[Topic, float], limit: int) -> list[Topic]:

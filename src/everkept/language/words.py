@@ -55,9 +55,7 @@ FOREIGN_STOP_WORDS = frozenset((*_GERMAN.split(), *_FRENCH.split()))
 MAX_TERMS = 64  # typed words of a query that count; more of them find nothing more
 MAX_PHRASE_WORDS = 64
 MAX_EXPRESSION_CHARACTERS = 2_000  # what is longer was pasted, and its words are plain
-MAX_NESTED_PARENTHESES = (
-    6  # parentheses inside parentheses; FTS5's parser has a stack of 100 symbols
-)
+MAX_NESTED_PARENTHESES = 6  # parentheses inside parentheses; FTS5's parser has a stack of 100 symbols
 
 
 class WordPhrase(Value):
@@ -104,9 +102,7 @@ class TypedQuery(Value):
 
     def build_any_query(self) -> WordQuery | None:
         """At least one of the typed words but stop words, or None."""
-        return _join_any(
-            [loose for term in _drop_stop_words(self.terms) for loose in _loosen(term)]
-        )
+        return _join_any([loose for term in _drop_stop_words(self.terms) for loose in _loosen(term)])
 
 
 def build_index_text(text: str) -> str:
@@ -252,10 +248,7 @@ def _build_phrases(words: Sequence[str], *, prefix: bool) -> list[WordPhrase]:
         return [WordPhrase(words, prefix=len(last) == 1)]
     if not prefix:
         return [WordPhrase(words)]
-    return [
-        WordPhrase(words, prefix=True),
-        *(WordPhrase((*words[:-1], w)) for w in _list_completions(last)),
-    ]
+    return [WordPhrase(words, prefix=True), *(WordPhrase((*words[:-1], w)) for w in _list_completions(last))]
 
 
 def _is_earlier_piece(piece: str, last: str) -> bool:
@@ -304,11 +297,7 @@ def _loosen(term: WordQuery) -> list[WordQuery]:
     """A sentence without spaces is one phrase; any piece of it will do where any word does."""
     if not isinstance(term, WordPhrase) or len(term.words) == 1:
         return [term]
-    pieces = [
-        w
-        for w in term.words
-        if len(w) == 2 and not w.isascii() and compile_unspaced_runs().fullmatch(w)
-    ]
+    pieces = [w for w in term.words if len(w) == 2 and not w.isascii() and compile_unspaced_runs().fullmatch(w)]
     return [term, *(WordPhrase((piece,)) for piece in pieces)]
 
 

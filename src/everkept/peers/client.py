@@ -151,9 +151,7 @@ def _clean_text(given: str) -> str:
 def _parse_label(given: object) -> str | None:
     if not isinstance(given, str):
         return None
-    text, _ = mask_text(
-        clip_text(sanitize_text(given[: 2 * MAX_LABEL_CHARACTERS]), MAX_LABEL_CHARACTERS)
-    )
+    text, _ = mask_text(clip_text(sanitize_text(given[: 2 * MAX_LABEL_CHARACTERS]), MAX_LABEL_CHARACTERS))
     return text or None
 
 
@@ -211,9 +209,7 @@ async def send_request(peer: Peer, method: str, path: str, body: bytes = b"") ->
 
 
 @asynccontextmanager
-async def _open_connection(
-    peer: Peer,
-) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter], None]:
+async def _open_connection(peer: Peer) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter], None]:
     reader, writer = await _connect(peer, await _resolve_addresses(peer))
     try:
         _check_certificate(peer, writer)
@@ -231,18 +227,12 @@ async def _resolve_addresses(peer: Peer) -> list[str]:
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
-async def _connect(
-    peer: Peer, addresses: list[str]
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _connect(peer: Peer, addresses: list[str]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """To the first of them that answers."""
     for number, address in enumerate(addresses, start=1):
         try:
             return await asyncio.open_connection(
-                address,
-                peer.port,
-                ssl=_get_ssl_context(),
-                server_hostname=peer.host,
-                limit=MAX_HEAD_BYTES,
+                address, peer.port, ssl=_get_ssl_context(), server_hostname=peer.host, limit=MAX_HEAD_BYTES
             )
         except ssl.SSLError:
             raise
@@ -404,9 +394,7 @@ def _build_fault(peer: Peer, code: str, reason: str) -> PeerFault:
     return PeerFault(peer.name, f"peer_{code}", message, reason)
 
 
-async def _request_in_time(
-    peer: Peer, method: str, path: str, read: Callable[[bytes], T], body: bytes = b""
-) -> T:
+async def _request_in_time(peer: Peer, method: str, path: str, read: Callable[[bytes], T], body: bytes = b"") -> T:
     """What an answer with status 200 says; everything else is _Failed."""
     limit = asyncio.timeout(peer.time_limit)
     try:
@@ -417,26 +405,18 @@ async def _request_in_time(
             # Of a stranger's making, it may take a moment to look through.
             return await asyncio.to_thread(read, reply.body)
     except UnknownCertificate as stranger:
-        raise _PeerFailure(
-            peer, "wrong_certificate", _describe_certificate(peer, stranger.seen)
-        ) from None
+        raise _PeerFailure(peer, "wrong_certificate", _describe_certificate(peer, stranger.seen)) from None
     except (InvalidReply, InvalidAnswer) as error:
-        raise _PeerFailure(
-            peer, "wrong_answer", f"its answer is not understood: {error}."
-        ) from None
+        raise _PeerFailure(peer, "wrong_answer", f"its answer is not understood: {error}.") from None
     except ssl.SSLError as error:
         reason = clip_text(error.reason or type(error).__name__)
-        raise _PeerFailure(
-            peer, "unreachable", f"{peer.address} speaks no TLS ({reason})."
-        ) from None
+        raise _PeerFailure(peer, "unreachable", f"{peer.address} speaks no TLS ({reason}).") from None
     except (OSError, UnicodeError) as error:  # TimeoutError, also ours, is one
         if limit.expired():
             late = f"no answer within {peer.time_limit:g} seconds."
             raise _PeerFailure(peer, "timed_out", late) from None
         reason = clip_text(_describe_error(error))
-        raise _PeerFailure(
-            peer, "unreachable", f"{peer.address} cannot be reached ({reason})."
-        ) from None
+        raise _PeerFailure(peer, "unreachable", f"{peer.address} cannot be reached ({reason}).") from None
 
 
 def _describe_error(error: OSError | UnicodeError) -> str:
@@ -464,13 +444,9 @@ def _build_refusal(peer: Peer, reply: PeerReply) -> _PeerFailure:
         case 403:
             return _PeerFailure(peer, "refused", "it does not answer this token: it is no peer's.")
         case 404 | 405:
-            return _PeerFailure(
-                peer, "wrong_answer", "there is no server there that answers peers."
-            )
+            return _PeerFailure(peer, "wrong_answer", "there is no server there that answers peers.")
         case 429:
-            return _PeerFailure(
-                peer, "rate_limited", f"it was asked too often{_format_retry(reply)}."
-            )
+            return _PeerFailure(peer, "rate_limited", f"it was asked too often{_format_retry(reply)}.")
         case status:
             return _PeerFailure(peer, "failed", f"it could not answer (HTTP status {status}).")
 

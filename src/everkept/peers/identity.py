@@ -42,8 +42,7 @@ def ensure_identity(folder: Path) -> ServerIdentity:
         except FileExistsError:
             raise Conflict(
                 f"There is the key {key}, and no certificate beside it.",
-                hint="It is just being made, or something ended that. Try again, and if this "
-                "stays so, remove the key.",
+                hint="It is just being made, or something ended that. Try again, and if this stays so, remove the key.",
                 path=str(key),
             ) from None
         replace(certificate, public)
@@ -86,8 +85,7 @@ def _create_certificate() -> tuple[bytes, bytes]:
         from everkept.core.runtime import format_install_hint
 
         raise Unavailable(
-            "Making a certificate needs the package cryptography.",
-            hint=format_install_hint("peers"),
+            "Making a certificate needs the package cryptography.", hint=format_install_hint("peers")
         ) from None
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "everkept")])
@@ -101,8 +99,6 @@ def _create_certificate() -> tuple[bytes, bytes]:
         .sign(key, hashes.SHA256())
     )
     secret = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     return secret, certificate.public_bytes(serialization.Encoding.PEM)

@@ -17,23 +17,9 @@ from everkept.core.records import Edit, Match, Record, RecordFilter
 from everkept.core.transcripts import ASSISTANT, USER
 from everkept.errors import InvalidInput, ModelUnavailable
 from everkept.language.telling_words import compute_rarity
-from everkept.language.words import (
-    STOP_WORDS,
-    AnyOf,
-    TypedQuery,
-    WordPhrase,
-    WordQuery,
-    parse_query,
-)
+from everkept.language.words import STOP_WORDS, AnyOf, TypedQuery, WordPhrase, WordQuery, parse_query
 from everkept.retrieval.dates import remove_dates
-from everkept.retrieval.profile import (
-    Deadline,
-    SearchHit,
-    SearchPage,
-    SearchPlace,
-    SearchProfile,
-    Tier,
-)
+from everkept.retrieval.profile import Deadline, SearchHit, SearchPage, SearchPlace, SearchProfile, Tier
 from everkept.values import Value, field, replace
 
 if TYPE_CHECKING:
@@ -43,9 +29,7 @@ if TYPE_CHECKING:
 MAX_CANDIDATES = 100  # of each leg, in each place
 MAX_QUESTION_CHARACTERS = 1_000  # characters whose meaning is looked for
 MAX_SUBSTRING_CHARACTERS = 1_000
-MAX_SUBSTRING_WORDS = (
-    3  # of a text that is looked for as a part of others; it takes a look at every record
-)
+MAX_SUBSTRING_WORDS = 3  # of a text that is looked for as a part of others; it takes a look at every record
 MAX_NAMES = 16  # capitalised words that are looked up
 
 Key = tuple[int, str]  # the number of the place, and the id there
@@ -64,9 +48,7 @@ class MeaningQuestion(Value):
     authors: frozenset[str] = frozenset()
 
 
-async def find_by_words(
-    places: Sequence[SearchPlace], query: TypedQuery, profile: SearchProfile
-) -> WordMatches:
+async def find_by_words(places: Sequence[SearchPlace], query: TypedQuery, profile: SearchProfile) -> WordMatches:
     """The best of what has any of the words, else of what contains the text.
 
     An expression is taken at its word first where words are all that counts.
@@ -78,15 +60,10 @@ async def find_by_words(
         if words is not None and (found := await _match_words(places, words, profile)):
             return WordMatches(found, tier)
     # A text of several words has none that any record has: then none contains all of it either.
-    is_short = (
-        len(query.text.split()) <= MAX_SUBSTRING_WORDS
-        and len(query.text) <= MAX_SUBSTRING_CHARACTERS
-    )
+    is_short = len(query.text.split()) <= MAX_SUBSTRING_WORDS and len(query.text) <= MAX_SUBSTRING_CHARACTERS
     if not query.text or not is_short:
         return WordMatches()
-    found = await _ask_all(
-        places, lambda store, where: store.match_text(query.text, where, MAX_CANDIDATES)
-    )
+    found = await _ask_all(places, lambda store, where: store.match_text(query.text, where, MAX_CANDIDATES))
     return WordMatches(found, "substring" if found else None)
 
 
@@ -128,21 +105,14 @@ async def embed_question(embedder: Embedder, text: str) -> "NDArray[np.float32] 
         return error
 
 
-async def _match_words(
-    places: Sequence[SearchPlace], words: WordQuery, profile: SearchProfile
-) -> Scores:
-    return await _ask_all(
-        places, lambda store, where: store.match(words, where, profile.weights, MAX_CANDIDATES)
-    )
+async def _match_words(places: Sequence[SearchPlace], words: WordQuery, profile: SearchProfile) -> Scores:
+    return await _ask_all(places, lambda store, where: store.match(words, where, profile.weights, MAX_CANDIDATES))
 
 
 async def _ask_all(
-    places: Sequence[SearchPlace],
-    ask: Callable[[RecordStore, RecordFilter], Awaitable[list[Match]]],
+    places: Sequence[SearchPlace], ask: Callable[[RecordStore, RecordFilter], Awaitable[list[Match]]]
 ) -> Scores:
-    return _collect_scores(
-        await asyncio.gather(*(ask(place.store, place.where) for place in places))
-    )
+    return _collect_scores(await asyncio.gather(*(ask(place.store, place.where) for place in places)))
 
 
 def _collect_scores(found: Sequence[Sequence[Match]]) -> Scores:
@@ -158,13 +128,9 @@ async def _find_common_words(place: SearchPlace, words: Sequence[str]) -> list[s
     return names if len(some) == MIN_RECORDS else []
 
 
-COMMON_SHARE = (
-    0.08  # of the records: a capitalised word that stands in more is a name to all intents
-)
+COMMON_SHARE = 0.08  # of the records: a capitalised word that stands in more is a name to all intents
 MIN_RECORDS = 50  # below, one record is a share too large to say anything
-ROLE_NAMES = frozenset(
-    (USER, ASSISTANT)
-)  # authors without a name: "user" is a word of many questions
+ROLE_NAMES = frozenset((USER, ASSISTANT))  # authors without a name: "user" is a word of many questions
 MIN_TELLING_WORDS = 2  # that tell something, for a question to be left of it
 
 _WORD = re.compile(r"[^\W_]+(?:[-'’][^\W_]+)*")
@@ -203,9 +169,7 @@ def find_named_authors(text: str, authors: Iterable[str]) -> frozenset[str]:
 def remove_names(text: str, names: Sequence[str]) -> str:
     """The text without the words of these names."""
     unwanted = {word.lower() for name in names for word in _WORD.findall(name)}
-    left = _WORD.sub(
-        lambda found: "" if _strip_possessive(found[0]).lower() in unwanted else found[0], text
-    )
+    left = _WORD.sub(lambda found: "" if _strip_possessive(found[0]).lower() in unwanted else found[0], text)
     return " ".join(left.split())
 
 
@@ -225,11 +189,7 @@ Ask = Callable[[int], Awaitable[list[Match]]]
 
 
 async def search_by_tiers(
-    places: Sequence[SearchPlace],
-    query: str,
-    profile: SearchProfile,
-    limit: int,
-    cursor: str | None,
+    places: Sequence[SearchPlace], query: str, profile: SearchProfile, limit: int, cursor: str | None
 ) -> SearchPage:
     """The first of these that finds anything: the query as an expression, all of its words, any
     of them, the text as a substring. So ordinary text never fails and never comes back empty
@@ -256,11 +216,7 @@ class MatchedPage(NamedTuple):
 
 
 async def find_page_by_tiers(
-    places: Sequence[SearchPlace],
-    query: str,
-    profile: SearchProfile,
-    limit: int,
-    cursor: str | None,
+    places: Sequence[SearchPlace], query: str, profile: SearchProfile, limit: int, cursor: str | None
 ) -> MatchedPage:
     """Return the same without the records."""
     parsed = parse_query(query)
@@ -289,11 +245,7 @@ def _list_tiers(query: TypedQuery, wanted: Tier | None) -> list[tuple[Tier, Word
 
 
 async def _find_matches(
-    places: Sequence[SearchPlace],
-    words: WordQuery | None,
-    text: str,
-    profile: SearchProfile,
-    needed: int,
+    places: Sequence[SearchPlace], words: WordQuery | None, text: str, profile: SearchProfile, needed: int
 ) -> list[tuple[int, Match]]:
     found: list[tuple[int, Match]] = []
     for number, place in enumerate(places):
@@ -305,11 +257,7 @@ async def _find_matches(
 
 
 def _build_ask(
-    store: RecordStore,
-    words: WordQuery | None,
-    text: str,
-    where: RecordFilter,
-    profile: SearchProfile,
+    store: RecordStore, words: WordQuery | None, text: str, where: RecordFilter, profile: SearchProfile
 ) -> Ask:
     if words is None:
         return lambda rows: store.match_text(text, where, rows)
@@ -372,9 +320,7 @@ class UnindexedRecords(Value):
     is_whole: bool = True  # False where not all could be read in time
 
 
-async def read_unindexed(
-    places: Sequence[SearchPlace], as_of: int | None, deadline: Deadline
-) -> UnindexedRecords:
+async def read_unindexed(places: Sequence[SearchPlace], as_of: int | None, deadline: Deadline) -> UnindexedRecords:
     """As far as the places ask for the past or for what is deleted, and as the time suffices."""
     if as_of is None and all(place.where.deleted is False for place in places):
         return UnindexedRecords()
@@ -395,10 +341,7 @@ def is_unchanged_since(record: Record, as_of: int | None) -> bool:
 
 
 async def score_by_words(
-    places: Sequence[SearchPlace],
-    records: Mapping[Key, Record],
-    query: TypedQuery,
-    deadline: Deadline,
+    places: Sequence[SearchPlace], records: Mapping[Key, Record], query: TypedQuery, deadline: Deadline
 ) -> tuple[Scores, bool]:
     """What share of the query's words each record has, rare ones counting more; and whether all
     could be read in time."""
@@ -424,9 +367,7 @@ class _PlaceRecords(Value, frozen=False):
     retold: set[str] = field(default_factory=set[str])
 
 
-async def _read_all(
-    places: Sequence[SearchPlace], as_of: int | None, found: Sequence[_PlaceRecords]
-) -> bool:
+async def _read_all(places: Sequence[SearchPlace], as_of: int | None, found: Sequence[_PlaceRecords]) -> bool:
     """Adds chunk by chunk to what is found, so that it is there when the time is up."""
     asked = zip(places, found, strict=True)
     await asyncio.gather(*(_read_place(place, as_of, one) for place, one in asked))
@@ -442,13 +383,9 @@ async def _read_place(place: SearchPlace, as_of: int | None, found: _PlaceRecord
             found.records += [record for record in gone if is_unchanged_since(record, as_of)]
 
 
-async def _read_touched(
-    store: RecordStore, where: RecordFilter, as_of: int, found: _PlaceRecords
-) -> None:
+async def _read_touched(store: RecordStore, where: RecordFilter, as_of: int, found: _PlaceRecords) -> None:
     last = await _find_last_change(store, as_of)
-    since = RecordFilter(
-        kinds=where.kinds, ids=where.ids, created_before=as_of, touched_after=as_of, deleted=None
-    )
+    since = RecordFilter(kinds=where.kinds, ids=where.ids, created_before=as_of, touched_after=as_of, deleted=None)
     async for now in _read_chunks(store, since):
         for record, then in await _rewind_records(store, now, last, as_of):
             found.touched.add(record.id)
@@ -497,9 +434,7 @@ def _rewind(record: Record, edits: Sequence[Edit], as_of: int) -> Record | None:
     if "tags" in values:
         values["tags"] = tuple(values["tags"])
     updates = sum(edit.operation == "update" for edit in edits)
-    return replace(
-        record, **values, updated_at=min(record.updated_at, as_of), version=record.version - updates
-    )
+    return replace(record, **values, updated_at=min(record.updated_at, as_of), version=record.version - updates)
 
 
 def _split_record(record: Record) -> Fields:
@@ -507,16 +442,11 @@ def _split_record(record: Record) -> Fields:
     return split_fields(record.name or "", described, "")
 
 
-async def _compute_rarities(
-    places: Sequence[SearchPlace], terms: Sequence[WordQuery]
-) -> list[float]:
+async def _compute_rarities(places: Sequence[SearchPlace], terms: Sequence[WordQuery]) -> list[float]:
     words = {term: _get_first_word(term) for term in terms}
     asked = sorted({word for word in words.values() if word})
     shares = await asyncio.gather(*(place.store.measure_words(asked) for place in places))
-    return [
-        compute_rarity(max((share.get(words[term], 0.0) for share in shares), default=0.0))
-        for term in terms
-    ]
+    return [compute_rarity(max((share.get(words[term], 0.0) for share in shares), default=0.0)) for term in terms]
 
 
 def _get_first_word(term: WordQuery) -> str:

@@ -91,9 +91,7 @@ _MONTH = (
 _YEAR = r"(?P<year>(?:19|20)\d\d)"
 _DAY_OF_MONTH = r"(?P<day>[12]\d|3[01]|0?[1-9])(?:st|nd|rd|th)?"
 _WEEKDAY = rf"(?P<weekday>{'|'.join(_WEEKDAYS)})"
-_COUNT = (
-    rf"(?P<count>\d{{1,3}}|an?|{'|'.join(_NUMBERS[1:])}|(?:a )?few|several|(?:a )?couple(?: of)?)"
-)
+_COUNT = rf"(?P<count>\d{{1,3}}|an?|{'|'.join(_NUMBERS[1:])}|(?:a )?few|several|(?:a )?couple(?: of)?)"
 _UNIT = r"(?P<unit>day|week|month|year)s?"
 # A word, as far as dates go: 2023 is no year in v1.2023 or port-2023.
 _OPEN, _CLOSE = r"(?<![\w.:/-])", r"(?![\w:/-]|\.\d)"
@@ -250,43 +248,18 @@ _SURE_MONTH = "|".join(m.capitalize() for m in _MONTHS if m not in ("march", "ma
 
 # The most specific first: what one has read, the next does not see.
 _PATTERNS: tuple[tuple["re.Pattern[str]", Meaning], ...] = (
-    (
-        _compile_pattern(r"(?P<year>\d{4})[-/](?P<month>\d\d?)[-/](?P<day>\d\d?)(?:T[\d:.]+Z?)?"),
-        _parse_numbers,
-    ),
-    (
-        _compile_pattern(r"(?P<one>\d\d?)[/.](?P<other>\d\d?)[/.](?P<year>(?:19|20)\d\d)"),
-        _parse_either_order,
-    ),
-    (
-        _compile_pattern(rf"{_DAY_OF_MONTH}\s+(?:of\s+)?{_MONTH}(?:,?\s+(?:of\s+)?{_YEAR})?"),
-        _parse_day_and_month,
-    ),
-    (
-        _compile_pattern(rf"{_MONTH}\s+(?:the\s+)?{_DAY_OF_MONTH}(?:,?\s+{_YEAR})?"),
-        _parse_day_and_month,
-    ),
+    (_compile_pattern(r"(?P<year>\d{4})[-/](?P<month>\d\d?)[-/](?P<day>\d\d?)(?:T[\d:.]+Z?)?"), _parse_numbers),
+    (_compile_pattern(r"(?P<one>\d\d?)[/.](?P<other>\d\d?)[/.](?P<year>(?:19|20)\d\d)"), _parse_either_order),
+    (_compile_pattern(rf"{_DAY_OF_MONTH}\s+(?:of\s+)?{_MONTH}(?:,?\s+(?:of\s+)?{_YEAR})?"), _parse_day_and_month),
+    (_compile_pattern(rf"{_MONTH}\s+(?:the\s+)?{_DAY_OF_MONTH}(?:,?\s+{_YEAR})?"), _parse_day_and_month),
     (_compile_pattern(rf"{_MONTH},?\s+(?:of\s+)?{_YEAR}"), _parse_month_of_year),
     (_compile_pattern(rf"{_COUNT}\s+{_UNIT}\s+ago"), _parse_ago),
-    (
-        _compile_pattern(r"(?:an?|\d+|a few|few|several)\s+(?:hour|minute)s?\s+ago"),
-        _parse_hours_ago,
-    ),
-    (
-        _compile_pattern(
-            rf"(?:last|past|previous)\s+(?:{_COUNT}\s+)(?P<unit>day|week|month|year)s"
-        ),
-        _parse_until_now,
-    ),
+    (_compile_pattern(r"(?:an?|\d+|a few|few|several)\s+(?:hour|minute)s?\s+ago"), _parse_hours_ago),
+    (_compile_pattern(rf"(?:last|past|previous)\s+(?:{_COUNT}\s+)(?P<unit>day|week|month|year)s"), _parse_until_now),
     (_compile_pattern(r"past\s+(?P<unit>day|week|month|year)"), _parse_until_now),
+    (_compile_pattern(r"(?P<which>last|previous|this|next)\s+(?P<unit>weekend|week|month|year)"), _parse_calendar),
     (
-        _compile_pattern(r"(?P<which>last|previous|this|next)\s+(?P<unit>weekend|week|month|year)"),
-        _parse_calendar,
-    ),
-    (
-        _compile_pattern(
-            r"day before yesterday|yesterday|last night|today|tonight|this morning|tomorrow"
-        ),
+        _compile_pattern(r"day before yesterday|yesterday|last night|today|tonight|this morning|tomorrow"),
         _parse_near_day,
     ),
     (_compile_pattern(rf"(?:(?P<which>last|this|next)\s+)?{_WEEKDAY}"), _parse_weekday),

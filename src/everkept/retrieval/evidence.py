@@ -73,9 +73,7 @@ class CandidateSignals(Value):
     closeness: Sequence[float] | None = None
 
 
-def compute_relevance(
-    signs: CandidateSignals, parts: SignalWeights, fusion: Fusion = "scores"
-) -> Columns:
+def compute_relevance(signs: CandidateSignals, parts: SignalWeights, fusion: Fusion = "scores") -> Columns:
     """What each part adds to the relevance of each candidate; the sum is within 0 and 1.
 
     A part that nobody asked about takes nothing from the others.
@@ -117,9 +115,7 @@ def compute_confidence(signs: CandidateSignals) -> float:
     return min(max(max(known) / SURE_COSINE, by_words, 0.0), 1.0)
 
 
-def mark_supported(
-    signs: CandidateSignals, parts: SignalWeights, least_meaning: float = 0.0
-) -> list[bool]:
+def mark_supported(signs: CandidateSignals, parts: SignalWeights, least_meaning: float = 0.0) -> list[bool]:
     """For which candidates anything speaks that counts here: a word, a meaning that is not far,
     an author or a date that is asked about, the graph, or a candidate beside them for which
     something does."""
@@ -137,8 +133,7 @@ def mark_supported(
     if not parts.neighbour:
         return alone
     return [
-        is_so or any(alone[number] for number in beside)
-        for is_so, beside in zip(alone, signs.neighbours, strict=True)
+        is_so or any(alone[number] for number in beside) for is_so, beside in zip(alone, signs.neighbours, strict=True)
     ]
 
 
@@ -178,10 +173,7 @@ def scale_by_rank(scores: Column) -> list[float | None]:
     """Reciprocal ranks, 1 for the first; equal scores have equal ranks."""
     ordered = sorted((score for score in scores if score is not None), reverse=True)
     ranks = {score: rank for rank, score in reversed(list(enumerate(ordered)))}
-    return [
-        None if score is None else (RANK_CONSTANT + 1) / (RANK_CONSTANT + 1 + ranks[score])
-        for score in scores
-    ]
+    return [None if score is None else (RANK_CONSTANT + 1) / (RANK_CONSTANT + 1 + ranks[score]) for score in scores]
 
 
 def _judge_by_words(found: list[float], keyword: Column, meaning: Column, weight: float) -> None:
@@ -191,9 +183,7 @@ def _judge_by_words(found: list[float], keyword: Column, meaning: Column, weight
             found[number] += weight * words
 
 
-def _lift_by_neighbours(
-    found: Columns, neighbours: Sequence[Sequence[int]], share: float
-) -> Columns:
+def _lift_by_neighbours(found: Columns, neighbours: Sequence[Sequence[int]], share: float) -> Columns:
     """Each with a share of its best neighbour; all scaled down where the best would pass 1."""
     scores = sum_columns(found)
     if share and any(neighbours):
@@ -222,9 +212,7 @@ def mix_scores(
     factors: Mapping[str, Sequence[float]],
 ) -> Columns:
     """What makes up each score: the parts of relevance, importance, recency, what factors take."""
-    columns = {
-        name: [shares.relevance * value for value in column] for name, column in relevant.items()
-    }
+    columns = {name: [shares.relevance * value for value in column] for name, column in relevant.items()}
     if shares.importance:
         columns["importance"] = [shares.importance * value for value in importance]
     if shares.recency:
@@ -235,9 +223,7 @@ def mix_scores(
     return columns
 
 
-NO_GRAPH_NOTICE = (
-    "The query names no entity with anything linked to it; found by words and meaning."
-)
+NO_GRAPH_NOTICE = "The query names no entity with anything linked to it; found by words and meaning."
 COMPARED_BY_WORDS = 50  # of the best by words whose meaning is compared, however far it is
 NEARNESS_TIME_SHARE = 0.25  # of the time, when a word query or the model takes long
 NO_MEANING_NOTICE = "Meaning search is switched off; found by words."
@@ -316,9 +302,7 @@ async def _run_both(
         if vector is not None:
             return vector
     else:
-        answer, words = await soon.run_both(
-            asked.embed(places, embedder), find_by_words(places, query, profile)
-        )
+        answer, words = await soon.run_both(asked.embed(places, embedder), find_by_words(places, query, profile))
         _take_words(evidence, words)
         return _take_vector(evidence, answer)
     _take_words(evidence, await deadline.run(find_by_words(places, query, profile)))
@@ -349,15 +333,9 @@ def _take_words(evidence: Evidence, found: WordMatches | None) -> None:
 
 
 async def _take_meaning(
-    evidence: Evidence,
-    places: Sequence[SearchPlace],
-    model: str,
-    vector: "NDArray[np.float32]",
-    deadline: Deadline,
+    evidence: Evidence, places: Sequence[SearchPlace], model: str, vector: "NDArray[np.float32]", deadline: Deadline
 ) -> None:
-    best = islice(
-        evidence.words, COMPARED_BY_WORDS
-    )  # what stands behind them in words is near, or no use
+    best = islice(evidence.words, COMPARED_BY_WORDS)  # what stands behind them in words is near, or no use
     also = dict.fromkeys([*best, *evidence.closeness])
     found = await deadline.run(find_by_meaning(places, model, vector, also))
     if found is None:

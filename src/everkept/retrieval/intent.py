@@ -24,9 +24,7 @@ from everkept.patterns import compile_late
 from everkept.retrieval.dates import find_date_phrases
 from everkept.values import Value
 
-PrimaryIntent = Literal[
-    "find_code", "recall_discussion", "trace_dependencies", "understand_structure"
-]
+PrimaryIntent = Literal["find_code", "recall_discussion", "trace_dependencies", "understand_structure"]
 
 UNSURE_CONFIDENCE = 0.5
 SURE_CONFIDENCE = 0.8  # where the question has a form that says what it is after
@@ -69,9 +67,7 @@ def analyze_question(query: str) -> QuestionIntent:
     entities = find_mentions(text)
     if _has_only_names(text, entities):
         return QuestionIntent("find_code", SEARCH_TYPES["find_code"], entities, SURE_CONFIDENCE)
-    return QuestionIntent(
-        "recall_discussion", SEARCH_TYPES["recall_discussion"], entities, UNSURE_CONFIDENCE
-    )
+    return QuestionIntent("recall_discussion", SEARCH_TYPES["recall_discussion"], entities, UNSURE_CONFIDENCE)
 
 
 class _FoundForm(Value):
@@ -125,9 +121,7 @@ MAX_MENTIONS = 10  # of each sort
 MAX_PHRASE_WORDS = 4  # words of a concept that nobody put into quotes
 
 
-def find_mentions(
-    text: str, name: str | None = None, asking: tuple[int, int] = (0, 0)
-) -> QuestionEntities:
+def find_mentions(text: str, name: str | None = None, asking: tuple[int, int] = (0, 0)) -> QuestionEntities:
     """What the text mentions. `name` is a plain word that is known to be one of code; between the
     two places of `asking` stands what is wanted, whose words are no concepts."""
     reading = _TextParts(text[:MAX_CHARACTERS])
@@ -185,8 +179,7 @@ class _TextParts:
         names = [
             each
             for each in found
-            if each not in files
-            and (is_name(each) or (each in ticked and re.fullmatch(IDENTIFIER, each)))
+            if each not in files and (is_name(each) or (each in ticked and re.fullmatch(IDENTIFIER, each)))
         ]
         left = [each for each in found if each not in files and each not in names]
         concepts = [each for each in left if any(sign.isalnum() for sign in each)]
@@ -227,9 +220,7 @@ class _TextParts:
             end = match.end()
         return [" ".join(words) for words in phrases if words]
 
-    def _take(
-        self, pattern: "re.Pattern[str]", is_meant: Callable[["re.Match[str]"], bool]
-    ) -> list["re.Match[str]"]:
+    def _take(self, pattern: "re.Pattern[str]", is_meant: Callable[["re.Match[str]"], bool]) -> list["re.Match[str]"]:
         found = [match for match in pattern.finditer(self._left) if is_meant(match)]
         for match in found:
             start, end = match.span()

@@ -150,17 +150,11 @@ class Deadline(Value):
         self, first: Coroutine[Any, Any, A], second: Coroutine[Any, Any, B]
     ) -> tuple[A | None, B | None]:
         """What two works at once give, each as `run` would."""
-        one, other = (
-            asyncio.create_task(_run_or_none(first)),
-            asyncio.create_task(_run_or_none(second)),
-        )
+        one, other = (asyncio.create_task(_run_or_none(first)), asyncio.create_task(_run_or_none(second)))
         left = None if self.at is None else max(self.at - asyncio.get_running_loop().time(), 0)
         try:
             await asyncio.wait((one, other), timeout=left, return_when=asyncio.FIRST_EXCEPTION)
-            return (
-                one.result() if one.done() else None,
-                other.result() if other.done() else None,
-            )
+            return (one.result() if one.done() else None, other.result() if other.done() else None)
         finally:
             one.cancel()
             other.cancel()

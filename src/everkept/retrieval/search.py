@@ -127,10 +127,7 @@ async def search_by_rank(
         evidence.strategy,
         evidence.tier,
         encode_cursor(_RANKED, end) if total > end else None,
-        [
-            *evidence.notices,
-            *_build_late_notices(evidence.late, around.time_limit, found=total > 0),
-        ],
+        [*evidence.notices, *_build_late_notices(evidence.late, around.time_limit, found=total > 0)],
     )
 
 
@@ -152,11 +149,7 @@ def _narrow_place(place: SearchPlace, profile: SearchProfile, as_of: int | None)
 
 
 async def _load_pool(
-    places: Sequence[SearchPlace],
-    evidence: Evidence,
-    unindexed: UnindexedRecords,
-    profile: SearchProfile,
-    needed: int,
+    places: Sequence[SearchPlace], evidence: Evidence, unindexed: UnindexedRecords, profile: SearchProfile, needed: int
 ) -> dict[Key, Record]:
     """The records behind what was found, as they are asked about."""
     _drop(evidence.words, unindexed.hidden)
@@ -164,13 +157,9 @@ async def _load_pool(
     found = evidence.words.keys() | evidence.cosines.keys() | evidence.closeness.keys()
     wanted: list[list[str]] = [[] for _ in places]
     indexed = found - unindexed.hidden
-    for number, record_id in _select_promising(
-        indexed, evidence, profile, max(MAX_LOADED_RECORDS, 2 * needed)
-    ):
+    for number, record_id in _select_promising(indexed, evidence, profile, max(MAX_LOADED_RECORDS, 2 * needed)):
         wanted[number].append(record_id)
-    loaded = await asyncio.gather(
-        *(_load_records(place, ids) for place, ids in zip(places, wanted, strict=True))
-    )
+    loaded = await asyncio.gather(*(_load_records(place, ids) for place, ids in zip(places, wanted, strict=True)))
     pool = {
         (number, record.id): record
         for number, (place, records) in enumerate(zip(places, loaded, strict=True))
@@ -184,9 +173,7 @@ async def _load_records(place: SearchPlace, ids: Sequence[str]) -> list[Record]:
     return await place.store.get(ids) if ids else []
 
 
-def _select_promising(
-    found: Set[Key], evidence: Evidence, profile: SearchProfile, most: int
-) -> Iterable[Key]:
+def _select_promising(found: Set[Key], evidence: Evidence, profile: SearchProfile, most: int) -> Iterable[Key]:
     """The best by what the legs alone say: nothing lifts one of the others to the top."""
     if len(found) <= most:
         return found
@@ -260,9 +247,7 @@ async def _select_best(
         closeness=[close.get(key, 0.0) for key in pool] if close else None,
     )
     parts = _choose_weights(profile, evidence.strategy)
-    columns = await _mix_scores(
-        pool, compute_relevance(signs, parts, profile.fusion), profile, around
-    )
+    columns = await _mix_scores(pool, compute_relevance(signs, parts, profile.fusion), profile, around)
     scores = sum_columns(columns)
     keys, records = list(pool), list(pool.values())
     spoken = mark_supported(signs, parts, profile.least_meaning)
@@ -331,9 +316,7 @@ async def _mix_scores(
     importance = [UNKNOWN_IMPORTANCE if r.importance is None else r.importance for r in records]
     recent = [
         compute_recency(
-            (now - record.effective_at) / _DAY_MICROSECONDS,
-            _find_half_life(record, profile),
-            counts.get(key, 0),
+            (now - record.effective_at) / _DAY_MICROSECONDS, _find_half_life(record, profile), counts.get(key, 0)
         )
         for key, record in pool.items()
     ]
@@ -348,9 +331,7 @@ def _find_half_life(record: Record, profile: SearchProfile) -> float | None:
     return None if record.facets.get("pinned") else profile.half_lives.get(record.type or "")
 
 
-def _build_late_notices(
-    late: Sequence[str], time_limit: float | None, *, found: bool
-) -> list[SearchNotice]:
+def _build_late_notices(late: Sequence[str], time_limit: float | None, *, found: bool) -> list[SearchNotice]:
     if not late:
         return []
     # Where a search may take any time, it is the database that had enough of it.
@@ -358,6 +339,4 @@ def _build_late_notices(
     if not found:
         return [SearchNotice("query_timeout", f"Nothing was found within {within}.")]
     missing = " and ".join(dict.fromkeys(late))
-    return [
-        SearchNotice("partial_results", f"Not everything was there within {within}: {missing}.")
-    ]
+    return [SearchNotice("partial_results", f"Not everything was there within {within}: {missing}.")]

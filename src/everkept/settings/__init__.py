@@ -28,29 +28,12 @@ from everkept.settings.model import OWN_TOOLSETS as OWN_TOOLSETS
 from everkept.settings.model import BankMode as BankMode
 from everkept.settings.model import Engine as Engine
 from everkept.settings.setting_values import GivenSetting, hide_secrets, parse_setting
-from everkept.settings.sources import (
-    OTHER_VARIABLES,
-    PREFIX,
-    REMOTE_FLAGS,
-    GatheredSettings,
-    gather,
-)
+from everkept.settings.sources import OTHER_VARIABLES, PREFIX, REMOTE_FLAGS, GatheredSettings, gather
 from everkept.values import list_fields
 
 # Whoever sets one of these wants the memory bank.
 BANK_SETTINGS = frozenset(
-    {
-        "mode",
-        "folder",
-        "username",
-        "remote",
-        "ssh_user",
-        "ssh_host",
-        "ssh_path",
-        "ssh_key",
-        "bank_extras",
-        "mode_tools",
-    }
+    {"mode", "folder", "username", "remote", "ssh_user", "ssh_host", "ssh_path", "ssh_key", "bank_extras", "mode_tools"}
 )
 # Of the programs whose conversations are read and whose configuration is written.
 CLIENT_VARIABLES = (
@@ -77,10 +60,7 @@ class ExplainedSetting(NamedTuple):
 
 
 def read_settings(
-    flags: Mapping[str, Any] | None = None,
-    environment: Mapping[str, str] | None = None,
-    *,
-    folder: Path | None = None,
+    flags: Mapping[str, Any] | None = None, environment: Mapping[str, str] | None = None, *, folder: Path | None = None
 ) -> Settings:
     """Settings from what was given; a flag that is None counts as not given.
 
@@ -107,10 +87,7 @@ def explain_settings(
             )
             for field in list_fields(Settings)
         ),
-        *(
-            ExplainedSetting(item.key, _format_value(item.shown_value), item.source)
-            for item in gathered.others
-        ),
+        *(ExplainedSetting(item.key, _format_value(item.shown_value), item.source) for item in gathered.others),
     ]
 
 
@@ -161,10 +138,7 @@ def get_standby_folder(settings: Settings) -> Path:
 def build_engine_flags(settings: Settings) -> list[str]:
     """What leads another process to the same engine, where nothing but flags named it."""
     flags = ["--engine", settings.engine] if settings.engine != "sqlite" else []
-    for flag, value in (
-        ("--database-url", settings.database_url),
-        ("--database-user", settings.database_user),
-    ):
+    for flag, value in (("--database-url", settings.database_url), ("--database-user", settings.database_user)):
         flags += [flag, value] if is_on_server(settings) and value else []
     return flags
 
@@ -211,10 +185,7 @@ def get_gateway_path(settings: Settings) -> Path:
 def list_decisive_files(settings: Settings) -> list[Path]:
     """Return the files that decide which settings a next start has, and whether it starts."""
     named = (settings.config, settings.gateway_config, settings.path, settings.ssh_key)
-    return [
-        *list_config_candidates(os.environ),
-        *(path.absolute() for path in named if path is not None),
-    ]
+    return [*list_config_candidates(os.environ), *(path.absolute() for path in named if path is not None)]
 
 
 def find_remote_bank(settings: Settings) -> str | None:
@@ -234,8 +205,7 @@ def find_remote_bank(settings: Settings) -> str | None:
     if wrong:
         raise InvalidInput(
             f"--remote needs {wrong[0]}." if settings.remote else f"{wrong[0]} needs --remote.",
-            hint="As in --remote --remote-user me --remote-host example.com "
-            "--remote-path /home/me/project.",
+            hint="As in --remote --remote-user me --remote-host example.com --remote-path /home/me/project.",
             argument=wrong[0],
         )
     if not settings.remote:
@@ -276,9 +246,7 @@ def list_environment_names() -> tuple[str, ...]:
 def build_unset_environment() -> dict[str, str]:
     """The environment without our variables, for a child whose settings are all given as flags."""
     kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(PREFIX) and name not in OTHER_VARIABLES
+        name: value for name, value in os.environ.items() if not name.startswith(PREFIX) and name not in OTHER_VARIABLES
     }
     return kept | {CONFIG_VARIABLE: NO_FILE}
 
@@ -288,9 +256,7 @@ def _gather(flags: Mapping[str, Any] | None, environment: Mapping[str, str]) -> 
     return gather(names, flags or {}, environment)
 
 
-def _find_gateway_file(
-    gathered: GatheredSettings, named: Path | None, environment: Mapping[str, str]
-) -> Path | None:
+def _find_gateway_file(gathered: GatheredSettings, named: Path | None, environment: Mapping[str, str]) -> Path | None:
     """The file that was named, else the one in our own config folder where there is one.
 
     A project's folder is never looked into: whoever wrote it could run programs here.
@@ -305,15 +271,11 @@ def _find_gateway_file(
     return path if path is not None and is_existing(path) else None
 
 
-def _build_settings(
-    gathered: GatheredSettings, environment: Mapping[str, str], folder: Path | None = None
-) -> Settings:
+def _build_settings(gathered: GatheredSettings, environment: Mapping[str, str], folder: Path | None = None) -> Settings:
     hints = get_type_hints(Settings)
     values = {name: parse_setting(hints[name], item) for name, item in gathered.settings.items()}
     values["config"] = gathered.file
-    values["gateway_config"] = _find_gateway_file(
-        gathered, values.get("gateway_config"), environment
-    )
+    values["gateway_config"] = _find_gateway_file(gathered, values.get("gateway_config"), environment)
     if toolsets := gathered.settings.get("toolsets"):
         _parse_toolsets(toolsets)
     else:
@@ -336,9 +298,7 @@ def _parse_toolsets(given: GivenSetting) -> tuple[str, ...]:
         return TOOLSETS
     names = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
     if not names:
-        raise given.build_invalid(
-            f"name one of {', '.join((*TOOLSETS, 'all'))}.", (*TOOLSETS, "all")
-        )
+        raise given.build_invalid(f"name one of {', '.join((*TOOLSETS, 'all'))}.", (*TOOLSETS, "all"))
     for name in names:
         if name not in TOOLSETS:
             known = (*TOOLSETS, "all")

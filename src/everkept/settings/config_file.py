@@ -55,9 +55,7 @@ def parse_entries(lines: Sequence[str], first_line: int = 1) -> list[ConfigEntry
         if item:
             _extend_last(entries, _parse_scalar(item["value"] or "", number), number)
         elif text[0] in " \t":
-            raise ConfigLineError(
-                number, "Settings do not nest: begin each at the start of its line."
-            )
+            raise ConfigLineError(number, "Settings do not nest: begin each at the start of its line.")
         else:
             entries.append(_parse_pair(text, number))
     return entries
@@ -67,9 +65,7 @@ def _parse_pair(text: str, line: int) -> ConfigEntry:
     found = _PAIR.match(text)
     if found is None:
         raise ConfigLineError(line, "A setting is written as `key: value`.")
-    return ConfigEntry(
-        found["key"].replace("-", "_"), _parse_value(found["value"] or "", line), line
-    )
+    return ConfigEntry(found["key"].replace("-", "_"), _parse_value(found["value"] or "", line), line)
 
 
 def _extend_last(entries: list[ConfigEntry], item: str | None, line: int) -> None:
@@ -190,9 +186,7 @@ def _read_lines(path: Path) -> list[str]:
             f"{path} is not UTF-8 at byte {error.start}.", hint="Save it as UTF-8.", file=str(path)
         ) from None
     except OSError as error:
-        raise InvalidInput(
-            f"The config file {path} cannot be read: {error.strerror}.", file=str(path)
-        ) from None
+        raise InvalidInput(f"The config file {path} cannot be read: {error.strerror}.", file=str(path)) from None
 
 
 def _parse_remote(lines: list[str], start: int) -> list[ConfigEntry]:
@@ -202,17 +196,13 @@ def _parse_remote(lines: list[str], start: int) -> list[ConfigEntry]:
         if _HEADING.match(lines[i]):
             under_heading = bool(_REMOTE_HEADING.match(lines[i]))
         elif under_heading and _YAML_BLOCK.match(lines[i]):
-            end = next(
-                (j for j in range(i + 1, len(lines)) if _BLOCK_END.match(lines[j])), len(lines)
-            )
+            end = next((j for j in range(i + 1, len(lines)) if _BLOCK_END.match(lines[j])), len(lines))
             return parse_entries(lines[i + 1 : end], i + 2)
     return []
 
 
 def _build_line_error(path: Path, line: int, reason: str) -> InvalidInput:
-    return InvalidInput(
-        f"{path}, line {line}, cannot be read.", hint=reason, file=str(path), line=line
-    )
+    return InvalidInput(f"{path}, line {line}, cannot be read.", hint=reason, file=str(path), line=line)
 
 
 # Set by a launcher or for one run; in a file they would surprise.

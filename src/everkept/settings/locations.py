@@ -149,10 +149,7 @@ SURREAL = ServerKind(
     local="ws://127.0.0.1:8000",
 )
 POSTGRES = ServerKind(
-    "postgres",
-    "PostgreSQL",
-    {_SCHEME: 5432, "postgres": 5432},
-    ("postgresql://127.0.0.1:5432/everkept",),
+    "postgres", "PostgreSQL", {_SCHEME: 5432, "postgres": 5432}, ("postgresql://127.0.0.1:5432/everkept",)
 )
 SERVER_KINDS = (SURREAL, POSTGRES)
 
@@ -208,9 +205,7 @@ def _split_postgres(address: GivenSetting, parts: "SplitResult") -> "SplitResult
     return parts._replace(scheme=_SCHEME)
 
 
-def with_database(
-    given: Mapping[str, GivenSetting], address: GivenSetting
-) -> dict[str, GivenSetting]:
+def with_database(given: Mapping[str, GivenSetting], address: GivenSetting) -> dict[str, GivenSetting]:
     """The address of a PostgreSQL server with a database in it, and that database.
 
     Raises InvalidInput where none is named, and Refused where two are.
@@ -222,36 +217,27 @@ def with_database(
     if not name and named is None:
         raise address.build_invalid(f"it names no database: {_format_examples(POSTGRES)}")
     if named is not None and name not in ("", named.value) and not _is_for_this_run(address, named):
-        raise named.build_refusal(
-            f"`{address.key}` names the database {name!r}. Leave one of them out."
-        )
+        raise named.build_refusal(f"`{address.key}` names the database {name!r}. Leave one of them out.")
     if named is None or name:
         named = GivenSetting("database", name, address.key, f"follows from {address.key}")
         _check_database(address, name)
     else:
         _check_database(named, str(named.value))
     path = f"/{quote(str(named.value), safe='')}"
-    return {
-        "database_url": address._replace(value=parts._replace(path=path).geturl()),
-        "database": named,
-    }
+    return {"database_url": address._replace(value=parts._replace(path=path).geturl()), "database": named}
 
 
 def _check_database(given: GivenSetting, name: str) -> None:
     is_one = bool(name) and "/" not in name and name.isprintable()
     if not is_one or len(name.encode("utf-8")) > _MAX_NAME_BYTES:
-        raise given.build_invalid(
-            f"the name of a database has 1 to {_MAX_NAME_BYTES} bytes, and no slash among them."
-        )
+        raise given.build_invalid(f"the name of a database has 1 to {_MAX_NAME_BYTES} bytes, and no slash among them.")
 
 
 def check_schema(namespace: GivenSetting) -> None:
     """PostgreSQL keeps some names for itself, and would cut a long one without a word."""
     name = str(namespace.value)
     if len(name) > _MAX_NAME_BYTES:
-        raise namespace.build_invalid(
-            f"a schema of PostgreSQL has at most {_MAX_NAME_BYTES} characters."
-        )
+        raise namespace.build_invalid(f"a schema of PostgreSQL has at most {_MAX_NAME_BYTES} characters.")
     if re.match(r"(?i)pg_|information_schema$", name):
         raise namespace.build_refusal("PostgreSQL keeps such names for itself. Choose another.")
 
@@ -274,10 +260,7 @@ def list_wire_warnings(address: str, password: str | None, ca: Path | None) -> l
         is_open, better = parts.scheme not in _ENCRYPTED, "use wss:// or https://"
     told: list[str] = []
     if is_open and password and not is_near:
-        told.append(
-            f"The password for {address} and all memories go over the network unencrypted: "
-            f"{better}."
-        )
+        told.append(f"The password for {address} and all memories go over the network unencrypted: {better}.")
     if is_open and ca is not None:
         told.append(f"database_ca is not used: the way to {address} is not encrypted.")
     return told

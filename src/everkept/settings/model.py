@@ -55,21 +55,16 @@ def complete_settings(
     return settings, unused
 
 
-def _find_mode(
-    given: Mapping[str, GivenSetting], settings: Mapping[str, GivenSetting]
-) -> GivenSetting | None:
+def _find_mode(given: Mapping[str, GivenSetting], settings: Mapping[str, GivenSetting]) -> GivenSetting | None:
     """The one that was given, or that follows from what was."""
-    address, mode, engine = (
-        given.get(name) for name in ("database_url", "deployment_mode", "engine")
-    )
+    address, mode, engine = (given.get(name) for name in ("database_url", "deployment_mode", "engine"))
     if address is not None and (mode is None or _is_for_this_run(address, mode)):
         return _imply_mode(address)
     if engine is None or not _is_engine(engine, POSTGRES.engine):
         return mode
     if mode is not None and mode.value in EMBEDDED_MODES:
         raise engine.build_refusal(
-            f"{POSTGRES.title} is always a server, and `{mode.key}` is {mode.value}. Leave one of "
-            "them out."
+            f"{POSTGRES.title} is always a server, and `{mode.key}` is {mode.value}. Leave one of them out."
         )
     if mode is None:
         return _imply_mode(_choose_address(engine, settings, POSTGRES))
@@ -92,8 +87,7 @@ def _complete_server(given: dict[str, GivenSetting], mode: GivenSetting) -> dict
     address = _choose_address(mode, given, kind)
     completed = {
         "deployment_mode": mode,
-        "engine": engine
-        or GivenSetting("engine", kind.engine, mode.key, f"follows from {mode.key}"),
+        "engine": engine or GivenSetting("engine", kind.engine, mode.key, f"follows from {mode.key}"),
         "database_url": address._replace(value=split_address(address).geturl()),
     }
     if kind is POSTGRES:
@@ -119,23 +113,17 @@ def _choose_kind(given: Mapping[str, GivenSetting], mode: GivenSetting) -> Serve
     return kind
 
 
-def _choose_address(
-    asker: GivenSetting, given: Mapping[str, GivenSetting], kind: ServerKind
-) -> GivenSetting:
+def _choose_address(asker: GivenSetting, given: Mapping[str, GivenSetting], kind: ServerKind) -> GivenSetting:
     """The one that was given, or where such a server listens."""
     address = given.get("database_url")
     if address is not None:
         return address
     if kind.local is None or asker.value != "local-server":
-        raise asker.build_invalid(
-            f"it needs the address of a server: set database_url, as in {kind.examples[-1]}."
-        )
+        raise asker.build_invalid(f"it needs the address of a server: set database_url, as in {kind.examples[-1]}.")
     return GivenSetting("database_url", kind.local, asker.key, f"default of {asker.value}")
 
 
-def _check_credentials(
-    given: Mapping[str, GivenSetting], address: GivenSetting, kind: ServerKind
-) -> None:
+def _check_credentials(given: Mapping[str, GivenSetting], address: GivenSetting, kind: ServerKind) -> None:
     user, password = given.get("database_user"), given.get("database_password")
     for item in (user, password):
         if item is not None and item.value == "":
@@ -145,8 +133,7 @@ def _check_credentials(
     if kind is POSTGRES:  # which lets nobody in without a name, and some without a password
         if user is None:
             raise address.build_invalid(
-                f"{kind.title} lets in nobody unnamed. Name the user: --database-user, or the "
-                "setting database_user."
+                f"{kind.title} lets in nobody unnamed. Name the user: --database-user, or the setting database_user."
             )
     elif user is not None and password is None:
         raise user.build_invalid(f"it needs a password: set {PASSWORD_PLACES}.")
@@ -189,8 +176,7 @@ def _check_names(settings: Mapping[str, GivenSetting]) -> None:
             check_schema(item)
         if name == "database" and (store := re.fullmatch(_STORE_NAME, str(item.value))):
             raise item.build_refusal(
-                f"such a name is kept for what belongs to a database {store['whole']!r}. "
-                "Choose another."
+                f"such a name is kept for what belongs to a database {store['whole']!r}. Choose another."
             )
 
 

@@ -8,10 +8,7 @@ from everkept.errors import EverkeptError, InvalidInput, Refused
 from everkept.patterns import compile_late
 
 # Smallest and largest value, where there is one.
-BOUNDS: dict[str, tuple[int, int | None]] = {
-    "port": (0, 65535),
-    "max_memories_per_session": (1, None),
-}
+BOUNDS: dict[str, tuple[int, int | None]] = {"port": (0, 65535), "max_memories_per_session": (1, None)}
 # Other spellings that people know from elsewhere.
 ALIASES: dict[str, dict[str, str]] = {"log_level": {"warn": "warning"}}
 FLAG_ONLY_SETTINGS = frozenset({"config"})
@@ -21,9 +18,7 @@ SECRET_SETTINGS = frozenset({"database_password"})
 
 # Up to the last "@": a password may hold one, and whatever else should not be in an address.
 _URL_PASSWORD = compile_late(r"(?<=://)([^\s/:@?#]*:).+(?=@)")
-_URL_PARAMETER = compile_late(
-    r"(?i)(?<=[?&])([^\s=&#]*(?:pass|pwd|password|passwd|secret|token|key)=)[^\s&#]+"
-)
+_URL_PARAMETER = compile_late(r"(?i)(?<=[?&])([^\s=&#]*(?:pass|pwd|password|passwd|secret|token|key)=)[^\s&#]+")
 
 
 class SecretText(str):
@@ -54,11 +49,7 @@ class GivenSetting(NamedTuple):
         """The value as others may read it."""
         if self.name in SECRET_SETTINGS:
             return HIDDEN_TEXT
-        return (
-            _hide_in_address(self.value)
-            if self.name == "database_url"
-            else hide_secrets(self.value)
-        )
+        return _hide_in_address(self.value) if self.name == "database_url" else hide_secrets(self.value)
 
     def build_refusal(self, reason: str, allowed: Sequence[str] = ()) -> EverkeptError:
         return Refused(f"{self._describe_source()}; {reason}", **self._build_facts(allowed))

@@ -23,18 +23,10 @@ VARIABLES: dict[str, tuple[str, ...]] = {
 OTHER_VARIABLES = frozenset[str]().union(*VARIABLES.values())
 
 # Other names in a file: those of surrealdb-memory.
-REMOTE_KEYS = {
-    "remote_url": "database_url",
-    "remote_user": "database_user",
-    "remote_pass": "database_password",
-}
+REMOTE_KEYS = {"remote_url": "database_url", "remote_user": "database_user", "remote_pass": "database_password"}
 FILE_KEYS = {"db_path": "data_dir", **REMOTE_KEYS}
 # The flags of settings whose names a file uses for something else.
-REMOTE_FLAGS = {
-    "ssh_user": "--remote-user",
-    "ssh_host": "--remote-host",
-    "ssh_path": "--remote-path",
-}
+REMOTE_FLAGS = {"ssh_user": "--remote-user", "ssh_host": "--remote-host", "ssh_path": "--remote-path"}
 LIST_SETTINGS = frozenset({"toolsets", "history_exclude"})
 # Keys that have only one value here, and why.
 FIXED_SETTINGS = {"embedding_dimensions": ("384", "that is what all-MiniLM-L6-v2 gives")}
@@ -48,9 +40,7 @@ class GatheredSettings(NamedTuple):
     file: Path | None
 
 
-def gather(
-    names: Collection[str], flags: Mapping[str, Any], environment: Mapping[str, str]
-) -> GatheredSettings:
+def gather(names: Collection[str], flags: Mapping[str, Any], environment: Mapping[str, str]) -> GatheredSettings:
     """Raises InvalidInput and Refused for what cannot be, and what does not go together."""
     from_flags = {given.name: given for given in _read_flags(names, flags)}
     config = from_flags.get("config")
@@ -73,9 +63,7 @@ def _read_flags(names: Collection[str], flags: Mapping[str, Any]) -> Iterator[Gi
             yield GivenSetting(name, value, flag, f"flag {flag}")
 
 
-def _read_environment(
-    names: Collection[str], environment: Mapping[str, str]
-) -> Iterator[GivenSetting]:
+def _read_environment(names: Collection[str], environment: Mapping[str, str]) -> Iterator[GivenSetting]:
     """A variable that is empty counts as not set."""
     candidates = {name: (PREFIX + name.upper(), *VARIABLES.get(name, ())) for name in names}
     for name, variables in candidates.items():
@@ -97,18 +85,13 @@ def _read_file(names: Collection[str], path: Path) -> tuple[list[GivenSetting], 
     found = read_config(path)
     at_top = [given(entry) for entry in found.settings]
     in_body = [given(entry) for entry in found.remote]
-    _check_keys(
-        at_top,
-        [*(name for name in names if name not in FLAG_ONLY_SETTINGS), *FILE_KEYS, *FIXED_SETTINGS],
-    )
+    _check_keys(at_top, [*(name for name in names if name not in FLAG_ONLY_SETTINGS), *FILE_KEYS, *FIXED_SETTINGS])
     at_top = [item for item in at_top if item.value is not None]
     _check_keys(in_body, [*REMOTE_KEYS, *SERVER_SETTINGS], at_top)
     return at_top, [item for item in in_body if item.value is not None]
 
 
-def _check_keys(
-    entries: Sequence[GivenSetting], known: Sequence[str], before: Sequence[GivenSetting] = ()
-) -> None:
+def _check_keys(entries: Sequence[GivenSetting], known: Sequence[str], before: Sequence[GivenSetting] = ()) -> None:
     seen = {given.name: given for given in before}
     for given in entries:
         if given.key not in known:

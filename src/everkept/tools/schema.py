@@ -6,17 +6,7 @@ import math
 import types
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    TypeVar,
-    Union,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from everkept.core.text import clip_text, find_forbidden
 from everkept.core.times import parse_time
@@ -77,10 +67,7 @@ def build_parameter(attribute: str, annotation: Any, default: Any = REQUIRED) ->
 
 def build_object_schema(parameters: Sequence[Parameter], *, closed: bool = True) -> JSON:
     """The JSON schema of an object; aliases are accepted but not advertised."""
-    schema: JSON = {
-        "type": "object",
-        "properties": {p.name: _build_parameter_schema(p) for p in parameters},
-    }
+    schema: JSON = {"type": "object", "properties": {p.name: _build_parameter_schema(p) for p in parameters}}
     required = [p.name for p in parameters if p.is_required and not p.is_optional]
     if required:
         schema["required"] = required
@@ -168,8 +155,7 @@ def _add_defaults(values: JSON, parameters: Sequence[Parameter], path: str) -> N
         if wanted.attribute not in values:
             if wanted.is_required:
                 raise InvalidInput(
-                    f"Argument `{_join_path(path, wanted.name)}` is required.",
-                    argument=_join_path(path, wanted.name),
+                    f"Argument `{_join_path(path, wanted.name)}` is required.", argument=_join_path(path, wanted.name)
                 )
             values[wanted.attribute] = wanted.default
 
@@ -256,9 +242,7 @@ _CONVERTERS = _Converters({list: _list_to_json, tuple: _list_to_json, dict: _obj
 
 
 def _build_converter(kind: type) -> Convert:
-    steps = tuple(
-        (p.name, p.attribute, _find_converter(p.annotation)) for p in list_parameters(kind)
-    )
+    steps = tuple((p.name, p.attribute, _find_converter(p.annotation)) for p in list_parameters(kind))
 
     def convert(value: Any) -> JSON:
         fields: JSON = {}
@@ -303,11 +287,7 @@ def _parse_text(field: Field, value: Any, path: str) -> str:
             limit=field.max_length,
         )
     if not field.blank and not value.strip():
-        raise InvalidInput(
-            f"`{path}` is {'blank' if value else 'empty'}.",
-            argument=path,
-            value=_format_value(value),
-        )
+        raise InvalidInput(f"`{path}` is {'blank' if value else 'empty'}.", argument=path, value=_format_value(value))
     forbidden = find_forbidden(value)
     if forbidden is not None:
         raise InvalidInput(
@@ -338,8 +318,7 @@ def _parse_number(kind: Any, field: Field, value: Any, path: str) -> Any:
     above = field.le is not None and value > field.le
     if below or above:
         raise InvalidInput(
-            f"`{path}` is {value}; it must be "
-            + (f"at least {field.ge}." if below else f"at most {field.le}."),
+            f"`{path}` is {value}; it must be " + (f"at least {field.ge}." if below else f"at most {field.le}."),
             argument=path,
             value=value,
         )
@@ -377,9 +356,7 @@ def _parse_any_object(field: Field, value: Any, path: str) -> JSON:
 
 def _check_json(value: Any, path: str, depth: int = 0) -> None:
     if depth > _MAX_DEPTH:
-        raise InvalidInput(
-            f"`{path}` is nested more than {_MAX_DEPTH} levels deep.", argument=clip_text(path)
-        )
+        raise InvalidInput(f"`{path}` is nested more than {_MAX_DEPTH} levels deep.", argument=clip_text(path))
     if isinstance(value, dict):
         for name, item in cast(JSON, value).items():
             _parse_text(Field(), name, clip_text(path))
@@ -401,8 +378,7 @@ def _parse_list(check: Parse, field: Field, value: Any, path: str) -> list[Any]:
     items = cast(list[Any], value)
     if field.max_items is not None and len(items) > field.max_items:
         raise InvalidInput(
-            f"`{path}` has {len(items):,} items; at most {field.max_items:,} are allowed in one "
-            "call.",
+            f"`{path}` has {len(items):,} items; at most {field.max_items:,} are allowed in one call.",
             hint="Send them in several calls.",
             argument=path,
             limit=field.max_items,
@@ -424,9 +400,7 @@ def _parse_choice(allowed: Sequence[Any], value: Any, path: str) -> Any:
 
 def _build_type_error(expected: str, value: Any, path: str) -> InvalidInput:
     return InvalidInput(
-        f"`{path}` must be {expected}, not {_format_value(value)}.",
-        argument=path,
-        value=_format_value(value),
+        f"`{path}` must be {expected}, not {_format_value(value)}.", argument=path, value=_format_value(value)
     )
 
 

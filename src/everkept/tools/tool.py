@@ -292,9 +292,7 @@ class LateToolset(Toolset):
     `families` says which family a name probably belongs to. For any other name all are made.
     """
 
-    def __init__(
-        self, makers: Mapping[str, Callable[[], Sequence[Tool]]], families: Mapping[str, str]
-    ) -> None:
+    def __init__(self, makers: Mapping[str, Callable[[], Sequence[Tool]]], families: Mapping[str, str]) -> None:
         super().__init__()
         self._makers = makers
         self._families = families

@@ -108,11 +108,7 @@ def list_failures(content: Any) -> list[FailedToolCall]:
         if _is_error(block):
             said = _get_result_text(block)
             refused = said.startswith((_REJECTED_PREFIX, *_PROGRAM_PREFIXES))
-            failed.append(
-                FailedToolCall(
-                    as_name(block.get("tool_use_id")), "" if refused else clip_failure(said)
-                )
-            )
+            failed.append(FailedToolCall(as_name(block.get("tool_use_id")), "" if refused else clip_failure(said)))
     return failed
 
 
@@ -157,14 +153,7 @@ _IGNORED_RECORDS = frozenset(
 )
 # Blocks that hold no words of either side.
 _IGNORED_BLOCKS = frozenset(
-    [
-        "thinking",
-        "redacted_thinking",
-        "image",
-        "document",
-        "container_upload",
-        "web_search_tool_result",
-    ]
+    ["thinking", "redacted_thinking", "image", "document", "container_upload", "web_search_tool_result"]
 )
 _TITLE_FIELDS = {"summary": "summary", "custom-title": "customTitle", "ai-title": "aiTitle"}
 _SYNTHETIC_MODEL = "<synthetic>"  # the program speaks, in the assistant's place
@@ -201,15 +190,9 @@ class ClaudeCodeFormat:
         known = as_mapping(state)
         self._session = as_name(known.get("session"))  # the last that spoke; empty before that
         self._is_named = known.get("named") is True  # by the user
-        self._folders = {
-            session: as_folder(cwd) for session, cwd in as_mapping(known.get("folders")).items()
-        }
+        self._folders = {session: as_folder(cwd) for session, cwd in as_mapping(known.get("folders")).items()}
         # Where the titles stand that wait for the last record of what they are titles of.
-        self._titles = {
-            leaf: line
-            for leaf, line in as_mapping(known.get("titles")).items()
-            if isinstance(line, int)
-        }
+        self._titles = {leaf: line for leaf, line in as_mapping(known.get("titles")).items() if isinstance(line, int)}
         self._open: dict[str, _OpenAnswer] = {}
 
     def take(self, record: Mapping[str, Any], line: int) -> list[Event]:
@@ -355,9 +338,7 @@ class ClaudeCodeFormat:
         try:
             with open_content(self._path) as content:
                 found = islice(split_lines(read_chunks(content), 0), number - 1, number)
-                titled = next(
-                    (_get_title(parse_record(line.data), "summary") for line in found), ""
-                )
+                titled = next((_get_title(parse_record(line.data), "summary") for line in found), "")
         except (OSError, NoRecord):
             return
         if titled and not self._is_named:

@@ -100,9 +100,7 @@ def parse_call(item: Mapping[str, Any]) -> CodexCall | None:
     raw = item.get("arguments") or item.get("input") or item.get("action")
     arguments = as_mapping(parse_value(raw) if isinstance(raw, str) else raw)
     files, snippets = list(list_files(arguments)), list(list_snippets(arguments))
-    for text in (
-        [raw] if isinstance(raw, str) and not arguments else _extract_argument_texts(arguments)
-    ):
+    for text in [raw] if isinstance(raw, str) and not arguments else _extract_argument_texts(arguments):
         patch = parse_patch(text)
         files += patch.files
         snippets += patch.snippets
@@ -114,9 +112,7 @@ def find_failure(output: Any) -> str | None:
     """What a tool said that failed; None where it did not, or nothing tells."""
     value = parse_value(output) if isinstance(output, str) else output
     fields = as_mapping(value)
-    said = "\n".join(
-        extract_texts(fields.get("output") or fields.get("content") or value or output)
-    )
+    said = "\n".join(extract_texts(fields.get("output") or fields.get("content") or value or output))
     code = as_mapping(fields.get("metadata")).get("exit_code", fields.get("exit_code"))
     if fields.get("success") is False or (isinstance(code, int) and code != 0):
         return clip_failure(said)
@@ -148,20 +144,11 @@ _SUMMARY = "summary"
 # Lines that repeat what others say, or that say nothing.
 _IGNORED_RECORDS = frozenset(["session_state", "world_state"])
 _IGNORED_ITEMS = frozenset(
-    [
-        "reasoning",
-        "ghost_snapshot",
-        "compaction",
-        "compaction_summary",
-        "context_compaction",
-        "tool_search_output",
-    ]
+    ["reasoning", "ghost_snapshot", "compaction", "compaction_summary", "context_compaction", "tool_search_output"]
 )
 _MAX_PROMPTS = 50  # that can be taken back
 _MAX_ANSWERS = 100  # answers to a prompt that are told apart by what was said before them
-_MIN_UNIQUE_CHARACTERS = (
-    20  # characters of an id; some servers count, or throw dice, for shorter ones
-)
+_MIN_UNIQUE_CHARACTERS = 20  # characters of an id; some servers count, or throw dice, for shorter ones
 _SESSION_PATTERN = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
@@ -187,11 +174,7 @@ class CodexFormat:
         self._root = as_name(known.get("root"))  # the session that all of it began in
         self._chain = as_name(known.get("chain"))  # stands for all prompts so far
         # How often the same was said since, by what stands for it.
-        self._said = {
-            said: times
-            for said, times in as_mapping(known.get("said")).items()
-            if isinstance(times, int)
-        }
+        self._said = {said: times for said, times in as_mapping(known.get("said")).items() if isinstance(times, int)}
         self._open: OpenTurn | None = None
         self._identity = ""  # of the turn that is open
 
@@ -245,9 +228,7 @@ class CodexFormat:
         self._session = as_name(meta.get("id")) or self._session_of_file
         self._folder = as_folder(meta.get("cwd"), self.skipped)
         self._branch = as_name(as_mapping(meta.get("git")).get("branch"))
-        agent = as_mapping(
-            as_mapping(as_mapping(meta.get("source")).get("subagent")).get("thread_spawn")
-        )
+        agent = as_mapping(as_mapping(as_mapping(meta.get("source")).get("subagent")).get("thread_spawn"))
         self._part_of = as_name(agent.get("parent_thread_id") or meta.get("parent_thread_id"))
 
     def _take_bare_record(self, kind: str, record: Mapping[str, Any]) -> Iterator[Event]:
@@ -348,9 +329,7 @@ class CodexFormat:
 
     def _get_chain(self) -> str:
         """Stands for what was asked so far, in this session or the one that it goes on from."""
-        return self._chain or compute_fingerprint(
-            self._root or self._session or self._session_of_file
-        )
+        return self._chain or compute_fingerprint(self._root or self._session or self._session_of_file)
 
     def _number_key(self, identity: str) -> str:
         """The same may be said twice."""

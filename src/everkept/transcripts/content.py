@@ -138,14 +138,10 @@ class _CompressedContent:
         self._file = file
         self._broken = zstandard.ZstdError
         decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES)
-        self._stream = decompressor.stream_reader(
-            file, read_size=CHUNK_BYTES, read_across_frames=True
-        )
+        self._stream = decompressor.stream_reader(file, read_size=CHUNK_BYTES, read_across_frames=True)
         self._head = b""
         self._passed = self._since_line = 0
-        self._most = (
-            MAX_EXPANDED_LINE_BYTES + MAX_EXPANSION_FACTOR * os.fstat(file.fileno()).st_size
-        )
+        self._most = MAX_EXPANDED_LINE_BYTES + MAX_EXPANSION_FACTOR * os.fstat(file.fileno()).st_size
 
     def read(self) -> bytes:
         return self._read(CHUNK_BYTES)

@@ -124,9 +124,7 @@ class CursorFormat:
         self.skipped: Counter[str] = Counter()
         self._setting = _build_setting(path)
         self._count = count if isinstance(count, int) else 0
-        self._beginning = as_name(
-            as_mapping(state).get("beginning")
-        )  # stands for the first message
+        self._beginning = as_name(as_mapping(state).get("beginning"))  # stands for the first message
         self._answer: list[TranscriptMessage] = []
 
     def take(self, record: Mapping[str, Any], line: int) -> list[Event]:
@@ -162,9 +160,7 @@ class CursorFormat:
         return events if message.author == ASSISTANT else events + self._close()
 
     def _take_end(self, record: Mapping[str, Any]) -> list[Event]:
-        reason = as_text(record.get("error")) or as_text(
-            as_mapping(record.get("error")).get("message")
-        )
+        reason = as_text(record.get("error")) or as_text(as_mapping(record.get("error")).get("message"))
         if reason and self._answer:
             failed = TranscriptMessage("", ASSISTANT, failures=(clip_failure(reason),))
             self._answer.append(failed)
@@ -206,9 +202,7 @@ def _build_setting(path: Path) -> ConversationInfo:
     parent = folders[1] if len(folders) > 1 and folders[0] == _AGENTS_FOLDER else None
     place = folders.index("agent-transcripts") if "agent-transcripts" in folders else None
     slug = folders[place + 1] if place is not None and place + 1 < len(folders) else ""
-    return ConversationInfo(
-        path.stem, find_folder(slug) if slug else None, part_of=parent, reader=FILE_READER
-    )
+    return ConversationInfo(path.stem, find_folder(slug) if slug else None, part_of=parent, reader=FILE_READER)
 
 
 def _build_message(author: str, content: Any) -> TranscriptMessage:

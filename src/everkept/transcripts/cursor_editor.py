@@ -53,9 +53,7 @@ _TABLE = "cursorDiskKV"
 _BUSY_TIMEOUT_MILLISECONDS = 2_000  # milliseconds for whoever writes
 _JOURNAL_MODE_OFFSET = 18  # place of the byte in the header that says how changes are written
 _WAL_MODE = 2
-_BOUNDED_VALUE_SQL = (
-    f"CASE WHEN octet_length(value) <= {MAX_VALUE_BYTES} THEN CAST(value AS BLOB) END"
-)
+_BOUNDED_VALUE_SQL = f"CASE WHEN octet_length(value) <= {MAX_VALUE_BYTES} THEN CAST(value AS BLOB) END"
 
 
 class OversizedValue:
@@ -67,9 +65,7 @@ StoredValue = bytes | OversizedValue | None
 
 
 class _ApswConnection(Protocol):
-    def execute(
-        self, statements: str, bindings: Sequence[Any] | None = None
-    ) -> Iterator[tuple[Any, ...]]: ...
+    def execute(self, statements: str, bindings: Sequence[Any] | None = None) -> Iterator[tuple[Any, ...]]: ...
 
     def set_busy_timeout(self, milliseconds: int) -> None: ...
 
@@ -183,11 +179,7 @@ def _build_unreadable_error(path: Path, error: Exception) -> Unavailable:
 
 
 def _build_changed_error(path: Path) -> Unavailable:
-    return Unavailable(
-        f"Cursor's database {path} was changed while it was read.",
-        hint="Import again.",
-        path=str(path),
-    )
+    return Unavailable(f"Cursor's database {path} was changed while it was read.", hint="Import again.", path=str(path))
 
 
 DATABASE_PATH = Path("globalStorage", "state.vscdb")
@@ -243,9 +235,7 @@ class _ComposerHead(Value):
 class Composer:
     """One conversation. It is read anew from the turn that may have grown."""
 
-    def __init__(
-        self, database: CursorDatabase, path: Path, composer: str, head: _ComposerHead
-    ) -> None:
+    def __init__(self, database: CursorDatabase, path: Path, composer: str, head: _ComposerHead) -> None:
         self._database = database
         self._path = path
         self._id = composer
@@ -279,9 +269,7 @@ class Composer:
         [raw] = self._database.read_values([_COMPOSER_PREFIX + self._id])
         raw = None if isinstance(raw, OversizedValue) else raw
         is_marked = raw is not None and has_marker_in_json(raw)
-        yield from _BubbleReader(
-            self._database, self._id, decode_object(raw), is_marked
-        ).read_portions(mark)
+        yield from _BubbleReader(self._database, self._id, decode_object(raw), is_marked).read_portions(mark)
 
 
 class _UnreadDatabase:
@@ -317,9 +305,7 @@ class _UnreadDatabase:
 class _BubbleReader:
     """Goes through the bubbles of a conversation, of which the last answer may grow."""
 
-    def __init__(
-        self, database: CursorDatabase, composer: str, data: Mapping[str, Any], is_marked: bool
-    ) -> None:
+    def __init__(self, database: CursorDatabase, composer: str, data: Mapping[str, Any], is_marked: bool) -> None:
         self._database = database
         self._is_marked = is_marked
         self._is_anew = False
@@ -350,9 +336,7 @@ class _BubbleReader:
             if len(events) >= PORTION_EVENTS or text >= PORTION_CHARACTERS:
                 yield self._build_portion(events, place + 1)
                 events, text = [], 0
-        yield self._build_portion(
-            [*events, *self._list_open_turns()], len(self._bubbles), is_last=True
-        )
+        yield self._build_portion([*events, *self._list_open_turns()], len(self._bubbles), is_last=True)
 
     def _find_start(self, mark: Mark) -> int:
         """Where to read on: behind a bubble that is still where it was, and before the answer
@@ -362,9 +346,7 @@ class _BubbleReader:
             return 0
         if self._get_id(place - 1) != mark.get("after"):
             return 0
-        if (answer := mark.get("open")) and (
-            place == len(self._bubbles) or self._get_id(place) != answer
-        ):
+        if (answer := mark.get("open")) and (place == len(self._bubbles) or self._get_id(place) != answer):
             return 0
         self._setting = _with_folder(self._setting, as_text(mark.get("project")))
         return place
@@ -409,9 +391,7 @@ class _BubbleReader:
             self._skipped["unknown message"] += 1
             return []
         self._setting = _with_folder(self._setting, self._limit_folder(_get_folder(bubble)) or "")
-        message = _build_message(
-            bubble, author, self._get_id(place), self._began if place == 0 else None
-        )
+        message = _build_message(bubble, author, self._get_id(place), self._began if place == 0 else None)
         if message.is_empty:  # what the model thought, as a rule
             return []
         if is_continuation(message, self._answer):
@@ -448,9 +428,7 @@ def _list_bubbles(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [as_mapping(header) for header in headers]
 
 
-def _build_message(
-    bubble: Mapping[str, Any], author: str, own_id: str, began: int | None
-) -> TranscriptMessage:
+def _build_message(bubble: Mapping[str, Any], author: str, own_id: str, began: int | None) -> TranscriptMessage:
     text = as_text(bubble.get("text")).strip()
     call = as_mapping(bubble.get("toolFormerData"))
     arguments = {**decode_object(call.get("rawArgs")), **decode_object(call.get("params"))}
@@ -491,9 +469,7 @@ def _get_failure(call: Mapping[str, Any]) -> str:
 
 def _get_folder(bubble: Mapping[str, Any]) -> str:
     uris = as_list(bubble.get("workspaceUris"))
-    return as_text(bubble.get("workspaceProjectDir")) or (
-        _parse_path(uris[0]) or "" if uris else ""
-    )
+    return as_text(bubble.get("workspaceProjectDir")) or (_parse_path(uris[0]) or "" if uris else "")
 
 
 def _with_folder(setting: ConversationInfo, folder: str) -> ConversationInfo:

@@ -57,9 +57,7 @@ class MachineTranscripts:
     def sources(self) -> Sequence[str]:
         return SOURCES
 
-    def find_transcripts(
-        self, sources: Sequence[str] = (), files: Sequence[Path] = ()
-    ) -> list[Transcript]:
+    def find_transcripts(self, sources: Sequence[str] = (), files: Sequence[Path] = ()) -> list[Transcript]:
         for source in sources:
             if source not in SOURCES:
                 raise _build_source_error(source)
@@ -69,9 +67,7 @@ class MachineTranscripts:
             return [transcript for transcripts in named for transcript in transcripts]
         if PLAIN in sources:
             raise _build_files_error()
-        dated = [
-            each for source in sources or SOURCES for each in self._list_dated(source, projects)
-        ]
+        dated = [each for source in sources or SOURCES for each in self._list_dated(source, projects)]
         return [each.transcript for each in sorted(dated, key=lambda each: each[:3])]
 
     def _list_dated(self, source: str, projects: GeminiProjects) -> Iterator["_DatedTranscript"]:
@@ -127,9 +123,7 @@ class MachineTranscripts:
             self._composers = (stamp if is_whole else None, found)
         return self._composers[1]
 
-    def _list_named(
-        self, file: Path, sources: Sequence[str], projects: GeminiProjects
-    ) -> list[Transcript]:
+    def _list_named(self, file: Path, sources: Sequence[str], projects: GeminiProjects) -> list[Transcript]:
         path = _resolve_file(file)
         source = sources[0] if len(sources) == 1 else guess_source(path)
         if source is None or (sources and source not in sources):
@@ -209,8 +203,7 @@ def _drop_duplicates(files: list[_FoundFile], other: str, preferred: str) -> lis
     return [
         file
         for file in files
-        if not (name := str(file.path)).endswith(other)
-        or name.removesuffix(other) + preferred not in names
+        if not (name := str(file.path)).endswith(other) or name.removesuffix(other) + preferred not in names
     ]
 
 
@@ -246,9 +239,7 @@ def _build_files_error() -> InvalidInput:
 
 def _build_missing_error(file: Path, *, is_folder: bool) -> NotFound | InvalidInput:
     if is_folder:
-        return InvalidInput(
-            f"{file} is a folder.", hint="Name the files in it.", argument="files", value=str(file)
-        )
+        return InvalidInput(f"{file} is a folder.", hint="Name the files in it.", argument="files", value=str(file))
     return NotFound("file", str(file), hint="Check its name; nothing was imported.")
 
 

@@ -101,12 +101,7 @@ class DocumentTranscript(FileTranscript):
     """`read` gives the events of a document; a turn has the same key each time."""
 
     def __init__(
-        self,
-        path: Path,
-        source: str,
-        read: Callable[[Path, bytes], ParsedDocument],
-        *,
-        seen: stat_result | None = None,
+        self, path: Path, source: str, read: Callable[[Path, bytes], ParsedDocument], *, seen: stat_result | None = None
     ) -> None:
         super().__init__(path, source, seen)
         self._read = read
@@ -233,12 +228,7 @@ class _LineReader:
     """From a place to the file's end."""
 
     def __init__(
-        self,
-        content: TranscriptContent,
-        form: TranscriptFormat,
-        place: ReadPosition,
-        most_turns: int,
-        is_anew: bool,
+        self, content: TranscriptContent, form: TranscriptFormat, place: ReadPosition, most_turns: int, is_anew: bool
     ) -> None:
         self._is_anew = is_anew  # and no turn came yet
         self._is_marked = False  # and it is not known which conversation is
@@ -368,9 +358,7 @@ def _count_characters(turn: Turn) -> int:
     return len(turn.text) + sum(map(len, turn.failures)) + code
 
 
-_SHORT_ID_CHARACTERS = (
-    150  # characters that are left of a longer id, before what tells it from others
-)
+_SHORT_ID_CHARACTERS = 150  # characters that are left of a longer id, before what tells it from others
 _ROLES = {"user": USER, "human": USER, "assistant": ASSISTANT, "ai": ASSISTANT}
 
 

@@ -54,9 +54,7 @@ class GeminiProjects:
 
     def _find_owner(self, folder: Path) -> str | None:
         if folder not in self._owners:
-            self._owners[folder] = (
-                bounded((_read_content(folder / _OWNER_FILE) or "").strip()) or None
-            )
+            self._owners[folder] = bounded((_read_content(folder / _OWNER_FILE) or "").strip()) or None
         return self._owners[folder]
 
     @cached_property
@@ -105,9 +103,7 @@ class GeminiFormat:
     back goes.
     """
 
-    def __init__(
-        self, path: Path, state: Mapping[str, Any] | None, projects: GeminiProjects
-    ) -> None:
+    def __init__(self, path: Path, state: Mapping[str, Any] | None, projects: GeminiProjects) -> None:
         known = as_mapping(state)
         self.skipped: Counter[str] = Counter()
         self._path = path
@@ -141,12 +137,7 @@ class GeminiFormat:
         return self._session
 
     def get_state(self) -> dict[str, Any]:
-        return {
-            "session": self._session,
-            "project": self._hash,
-            "folder": self._folder,
-            "messages": dict(self._closed),
-        }
+        return {"session": self._session, "project": self._hash, "folder": self._folder, "messages": dict(self._closed)}
 
     def close_rest(self) -> list[Event]:
         """The turn that is open, where nothing comes any more."""
@@ -209,11 +200,7 @@ class GeminiFormat:
         for place, message in enumerate(self._answer):
             if message.id == message_id:
                 self._answer = self._answer[:place]
-                return (
-                    []
-                    if self._answer
-                    else [RewindEvent(self._session, self._build_key(message_id))]
-                )
+                return [] if self._answer else [RewindEvent(self._session, self._build_key(message_id))]
         if message_id not in self._closed:
             self.skipped["rewind to an unknown message"] += 1
             return []
@@ -231,9 +218,7 @@ class GeminiFormat:
         is_open = any(message.id == message_id for message in self._answer)
         return is_open or message_id in self._closed
 
-    def _build_turn(
-        self, messages: list[TranscriptMessage], skipped: Counter[str] | None = None
-    ) -> Turn:
+    def _build_turn(self, messages: list[TranscriptMessage], skipped: Counter[str] | None = None) -> Turn:
         project = self._projects.find_folder(self._path, self._hash) or self._folder or None
         setting = ConversationInfo(self._session, project, part_of=_find_parent(self._path))
         return join_messages(messages, self._build_key(messages[0].id), setting, skipped)
@@ -242,9 +227,7 @@ class GeminiFormat:
         return f"{self._session}:{message_id}"
 
 
-def parse_object(
-    path: Path, raw: bytes, projects: GeminiProjects
-) -> tuple[list[Event], Counter[str]]:
+def parse_object(path: Path, raw: bytes, projects: GeminiProjects) -> tuple[list[Event], Counter[str]]:
     """What the one object of an older session holds; it has the keys that its lines would have."""
     whole = decode_object(raw)
     if not whole:
@@ -276,9 +259,7 @@ def _build_message(record: Mapping[str, Any], author: str) -> TranscriptMessage:
             if call.get("status") not in _FAILED_STATUSES
             for snippet in list_snippets(each)
         ),
-        failures=deduplicate_texts(
-            _get_failure(call) for call in calls if call.get("status") in _FAILED_STATUSES
-        ),
+        failures=deduplicate_texts(_get_failure(call) for call in calls if call.get("status") in _FAILED_STATUSES),
         is_summary=author == USER and _SUMMARY_TAG in text,
     )
 

@@ -125,10 +125,7 @@ def parse_record(line: bytes | None) -> Mapping[str, Any] | None:
     data = line.strip(_BLANK_BYTES).removeprefix(_BOM)
     if not data:
         return None
-    if (
-        len(data) > _LONG_LINE_BYTES
-        and data.count(b",") + data.count(b"{") + data.count(b"[") > _MAX_LINE_PARTS
-    ):
+    if len(data) > _LONG_LINE_BYTES and data.count(b",") + data.count(b"{") + data.count(b"[") > _MAX_LINE_PARTS:
         raise NoRecord(LINE_TOO_LONG)
     try:
         value = json.loads(data.decode("utf-8", errors="replace"))
@@ -294,12 +291,7 @@ _AGENT_ENDINGS = (".jsonl", ".json")
 
 def find_source(path: Path, folders: ClientFolders) -> str | None:
     """The program in whose folder a file of this name really lies; None elsewhere."""
-    places = {
-        CLAUDE_CODE: folders.claude,
-        CODEX: folders.codex,
-        GEMINI: folders.gemini,
-        CURSOR: folders.cursor,
-    }
+    places = {CLAUDE_CODE: folders.claude, CODEX: folders.codex, GEMINI: folders.gemini, CURSOR: folders.cursor}
     try:
         real = path.resolve()
         found = (name for name, place in places.items() if real.is_relative_to(place.resolve()))
@@ -313,10 +305,7 @@ def list_agents(path: Path, source: str, session: str) -> list[Path]:
     if not session:
         return []
     if source == CLAUDE_CODE:
-        return [
-            *_list_transcripts(path.with_suffix("") / "subagents"),
-            *_find_sibling_agents(path, session),
-        ]
+        return [*_list_transcripts(path.with_suffix("") / "subagents"), *_find_sibling_agents(path, session)]
     if source == GEMINI and Path(session).name == session != "..":
         return _list_transcripts(path.parent / session)
     return []

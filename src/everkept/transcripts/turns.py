@@ -99,14 +99,7 @@ _FILE_ARGUMENTS = (
 )
 _NEW_TEXT_ARGUMENTS = ("new_string", "new_str", "newString")
 _OLD_TEXT_ARGUMENTS = ("old_string", "old_str", "oldString")
-_WHOLE_TEXT_ARGUMENTS = (
-    "content",
-    "contents",
-    "file_text",
-    "code_edit",
-    "new_source",
-    "streamingContent",
-)
+_WHOLE_TEXT_ARGUMENTS = ("content", "contents", "file_text", "code_edit", "new_source", "streamingContent")
 
 
 def list_files(arguments: Mapping[str, Any]) -> tuple[str, ...]:
@@ -124,9 +117,7 @@ def list_snippets(arguments: Mapping[str, Any]) -> tuple[Snippet, ...]:
     for edit in edits:
         new = _get_first(edit, _NEW_TEXT_ARGUMENTS) or _get_first(edit, _WHOLE_TEXT_ARGUMENTS)
         if new.strip():
-            snippets.append(
-                Snippet(new, file, replaced=_get_first(edit, _OLD_TEXT_ARGUMENTS) or None)
-            )
+            snippets.append(Snippet(new, file, replaced=_get_first(edit, _OLD_TEXT_ARGUMENTS) or None))
     return tuple(snippets)
 
 
@@ -340,17 +331,11 @@ def is_continuation(message: TranscriptMessage, answer: Sequence[TranscriptMessa
     if not answer or message.author != ASSISTANT or len(answer) == _MAX_MESSAGES:
         return False
     has_text = any(earlier.text for earlier in answer)
-    return (
-        not (message.text and has_text)
-        and sum(map(_count_characters, answer)) < MAX_CODE_CHARACTERS
-    )
+    return not (message.text and has_text) and sum(map(_count_characters, answer)) < MAX_CODE_CHARACTERS
 
 
 def join_messages(
-    messages: Sequence[TranscriptMessage],
-    key: str,
-    setting: ConversationInfo,
-    skipped: Counter[str] | None = None,
+    messages: Sequence[TranscriptMessage], key: str, setting: ConversationInfo, skipped: Counter[str] | None = None
 ) -> Turn:
     """The turn that they are together; there is at least one.
 

@@ -109,9 +109,7 @@ class _Auditor:
         access = replace(access, count=len(uris), outcome=LISTENING_OUTCOME)
         return await self._log_before_and_after(handler, request, access)
 
-    async def _log_before_and_after(
-        self, handler: Handler, request: Request, access: LoggedCall
-    ) -> Reply:
+    async def _log_before_and_after(self, handler: Handler, request: Request, access: LoggedCall) -> Reply:
         await asyncio.to_thread(self._log.write, access)
         ended, answer = await self._run_handler(handler, request, access)
         try:
@@ -142,9 +140,7 @@ class _Auditor:
                 outcome = get_outcome(answer)
                 access = await self._add_project(request, access)  # it may be there since
         # A large answer takes a moment to look through. What was changed is named first.
-        ids = await asyncio.to_thread(
-            lambda: list(dict.fromkeys((*touched.ids, *_find_ids(answer))))
-        )
+        ids = await asyncio.to_thread(lambda: list(dict.fromkeys((*touched.ids, *_find_ids(answer)))))
         at = self._dispatcher.app.clock()
         ended = replace(access, at=at, outcome=outcome, count=len(ids) or access.count)
         return replace(ended, ids=clip_ids(ids)), answer
@@ -160,9 +156,7 @@ class _Auditor:
         project = named or access.project
         return replace(access, project=project, length=sum(map(len, _walk_texts(arguments))))
 
-    def _build_resource_access(
-        self, request: Request, account: Account, uri: object, what: str
-    ) -> LoggedCall:
+    def _build_resource_access(self, request: Request, account: Account, uri: object, what: str) -> LoggedCall:
         named = clip_name(uri) or ""
         access = self._build_access(request, account, what + named)
         before, _, after = PROJECT_GRAPH.partition("{name}")
@@ -178,9 +172,7 @@ class _Auditor:
             return access
         session = replace(request.session, project=access.project)
         try:
-            project = await self._dispatcher.app.project_rule.find_active(
-                ToolCall(session, access.what)
-            )
+            project = await self._dispatcher.app.project_rule.find_active(ToolCall(session, access.what))
         except EverkeptError:
             return access  # what is wrong with it is told where it is used
         if project is None:

@@ -234,12 +234,7 @@ def describe_tool(tool: Tool) -> JSON:
 
 def describe_resource(info: "ResourceInfo", key: str) -> JSON:
     """A resource, or a template of several: `key` says which of them by its address."""
-    return {
-        key: info.uri,
-        "name": info.name,
-        "description": info.description,
-        "mimeType": info.mime_type,
-    }
+    return {key: info.uri, "name": info.name, "description": info.description, "mimeType": info.mime_type}
 
 
 LOG_HINT = "Whoever runs the server finds the reason in its log."

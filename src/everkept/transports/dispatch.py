@@ -56,14 +56,7 @@ UNSUPPORTED_VERSION = -32022
 _HANDSHAKE_ONLY = frozenset({"initialize", "ping", "resources/subscribe", "resources/unsubscribe"})
 _STATELESS_ONLY = frozenset({"server/discover", "subscriptions/listen"})
 _CACHEABLE = frozenset(
-    {
-        "server/discover",
-        "tools/list",
-        "prompts/list",
-        "resources/list",
-        "resources/templates/list",
-        "resources/read",
-    }
+    {"server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"}
 )
 
 log = logging.getLogger(__name__)
@@ -197,9 +190,7 @@ class Dispatcher:
             handler = self._get_handler(method, stateless=stateless)
             account = connection.session.account
             session = _build_stateless_session(params, account) if stateless else connection.session
-            request = Request(
-                request_id, params, connection, session, stateless, notify, announce, ask, address
-            )
+            request = Request(request_id, params, connection, session, stateless, notify, announce, ask, address)
             with act_as(account):
                 reply = await handler(request)
             answer = reply if isinstance(reply, RequestResult) else RequestResult(reply)
@@ -284,11 +275,7 @@ class Dispatcher:
             tool = await self._resolve_tool(request.session, name)
             async with _reserve_slot(request, tool):
                 result = await self.app.run(
-                    request.session,
-                    tool,
-                    name,
-                    cast(JSON, arguments),
-                    build_progress_report(request),
+                    request.session, tool, name, cast(JSON, arguments), build_progress_report(request)
                 )
         except EverkeptError as error:
             return build_failure(error, request.session.account)
@@ -342,9 +329,7 @@ class Dispatcher:
     async def _subscribe(self, request: Request) -> JSON:
         uri, connection = _get_uri(request.params), request.connection
         subscribe = self.app.watcher.subscribe
-        await connection.subscribe(
-            uri, lambda: subscribe(request.session, uri, connection.notices.add_resource)
-        )
+        await connection.subscribe(uri, lambda: subscribe(request.session, uri, connection.notices.add_resource))
         connection.start_notifying(request.announce)
         return {}
 
@@ -369,18 +354,14 @@ class Dispatcher:
         try:
             for uri in deduplicate_uris(uris)[:MAX_SUBSCRIPTIONS]:
                 try:
-                    ends[uri] = await self.app.watcher.subscribe(
-                        request.session, uri, stream.add_resource
-                    )
+                    ends[uri] = await self.app.watcher.subscribe(request.session, uri, stream.add_resource)
                 except EverkeptError as error:
                     log.info("not subscribed to %s: %s", escape_name(uri), escape_name(str(error)))
             granted: JSON = {"resourceSubscriptions": list(ends)} if ends else {}
             if gateway is not None and cast(JSON, wanted).get("toolsListChanged") is True:
                 ends[TOOLS_CHANGED] = gateway.on_change(stream.add_tools)
                 granted["toolsListChanged"] = True
-            await request.notify(
-                "notifications/subscriptions/acknowledged", {"notifications": granted} | tag
-            )
+            await request.notify("notifications/subscriptions/acknowledged", {"notifications": granted} | tag)
             while (notice := await stream.wait_next()) is not None:
                 await request.notify(notice.method, notice.params | tag)
         finally:
@@ -449,11 +430,7 @@ def build_progress_report(request: Request) -> Report | None:
 def build_failure(error: EverkeptError, account: Account | None) -> JSON:
     """What a tool answers that could not do what it was called for."""
     told = redact_for_account(account, error)
-    return {
-        "content": [{"type": "text", "text": str(told)}],
-        "structuredContent": told.to_envelope(),
-        "isError": True,
-    }
+    return {"content": [{"type": "text", "text": str(told)}], "structuredContent": told.to_envelope(), "isError": True}
 
 
 def _strip_result_type(wire: JSON, request: Request) -> JSON:
@@ -493,6 +470,4 @@ def _to_protocol_error(error: EverkeptError, params: JSON) -> ProtocolError:
 def _report_bug(method: str, error: Exception) -> ProtocolError:
     fault = uuid.uuid4().hex[:8]
     log.error("internal error %s in %s", fault, method, exc_info=error)
-    return ProtocolError(
-        INTERNAL_ERROR, f"Internal error {fault}; the server's log has the details."
-    )
+    return ProtocolError(INTERNAL_ERROR, f"Internal error {fault}; the server's log has the details.")

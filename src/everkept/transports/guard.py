@@ -40,9 +40,7 @@ from everkept.transports.http_exchange import (
 
 PEER_REQUESTS_PER_MINUTE = 60  # requests a minute with the token of another server
 WRONG_TOKENS_PER_MINUTE = 20  # a minute from one address
-MAX_WAITING_REQUESTS = (
-    100  # of an address that brought more; each is looked for in some milliseconds
-)
+MAX_WAITING_REQUESTS = 100  # of an address that brought more; each is looked for in some milliseconds
 NETWORK_BITS = 64  # of an address of IPv6: within them one machine may have as many as it likes
 
 TOO_MANY_WRONG_TOKENS = "Too many wrong tokens came from this address."
@@ -62,15 +60,11 @@ class TokenAuth:
     MAX_WAITING_REQUESTS of them wait, no other is looked for: a right one too has to come again.
     """
 
-    def __init__(
-        self, admitted: FindAccount, *, rate_limit: int, clock: SecondsClock = time.monotonic
-    ) -> None:
+    def __init__(self, admitted: FindAccount, *, rate_limit: int, clock: SecondsClock = time.monotonic) -> None:
         """`rate_limit` is for accounts, in requests a minute of each token; 0: none."""
         self._admitted = admitted
         self._accounts = RateLimiter(rate_limit, clock) if rate_limit else None
-        self._peers = RateLimiter(
-            min(rate_limit or PEER_REQUESTS_PER_MINUTE, PEER_REQUESTS_PER_MINUTE), clock
-        )
+        self._peers = RateLimiter(min(rate_limit or PEER_REQUESTS_PER_MINUTE, PEER_REQUESTS_PER_MINUTE), clock)
         self._wrong = RateLimiter(WRONG_TOKENS_PER_MINUTE, clock)
         self._doubtful = KeyedQueues(MAX_WAITING_REQUESTS)
         self._right: OrderedDict[str, None] = OrderedDict()
@@ -107,9 +101,7 @@ class TokenAuth:
         self._remember_token(secret_hash)
         scope[CREDENTIAL_KEY] = secret_hash
         scope[ACCOUNT_KEY] = account
-        return self._find_rate_refusal(account, secret_hash) or _find_path_refusal(
-            account, scope["path"]
-        )
+        return self._find_rate_refusal(account, secret_hash) or _find_path_refusal(account, scope["path"])
 
     async def is_token_known(self, headers: Mapping[str, str]) -> bool:
         """Whether the token that a request came in with still would do."""
@@ -210,9 +202,7 @@ async def serve_while_known(
 
 
 class _GuardedStream:
-    def __init__(
-        self, send: Send, is_known: IsTokenKnown, interval: float, limit: asyncio.Timeout
-    ) -> None:
+    def __init__(self, send: Send, is_known: IsTokenKnown, interval: float, limit: asyncio.Timeout) -> None:
         self.is_revoked = False
         self.is_fresh = False
         self._send = send
@@ -278,15 +268,11 @@ def is_loopback(host: str) -> bool:
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens; port 0 takes a free one."""
     if not 0 <= port <= 65535:
-        raise InvalidInput(
-            f"There is no port {port}.", hint="0 to 65535.", argument="port", value=port
-        )
+        raise InvalidInput(f"There is no port {port}.", hint="0 to 65535.", argument="port", value=port)
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (socket.gaierror, UnicodeError) as error:
-        raise InvalidInput(
-            f"Cannot listen on {host!r}, port {port}: {error}.", argument="host", value=host
-        ) from None
+        raise InvalidInput(f"Cannot listen on {host!r}, port {port}: {error}.", argument="host", value=host) from None
     try:
         listening = socket.create_server((str(address[0]), int(address[1])), family=family)
         # Accepted connections inherit it. Without, an answer in two pieces waits 40 ms for the

@@ -79,9 +79,7 @@ class _CertificateReloader:
         self._stamp = self._read_stamps()
         self.context = _load_context(certificate, key)
 
-    def select_context(
-        self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext
-    ) -> None:
+    def select_context(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
         try:
             self._reload_if_changed()
         except (OSError, InvalidInput) as error:
@@ -111,9 +109,7 @@ def _load_context(certificate: Path, key: Path) -> ssl.SSLContext:
         context.load_cert_chain(certificate, key, no_password)
     except OSError as error:  # which ssl's own errors are too
         if asked:
-            wrong = _build_file_error(
-                "--certificate-key", key, "which has a password; one without it works"
-            )
+            wrong = _build_file_error("--certificate-key", key, "which has a password; one without it works")
         elif not _contains_marker(certificate, CERTIFICATE_MARKER):
             wrong = _build_file_error("--certificate", certificate, "which holds no certificate")
         elif key == certificate and not _contains_marker(key, KEY_MARKER):
@@ -122,9 +118,7 @@ def _load_context(certificate: Path, key: Path) -> ssl.SSLContext:
         elif not _contains_marker(key, KEY_MARKER):
             wrong = _build_file_error("--certificate-key", key, "which holds no key")
         elif getattr(error, "reason", None) in KEY_MISMATCH_REASONS:
-            wrong = _build_file_error(
-                "--certificate-key", key, f"which is not the key of {certificate}"
-            )
+            wrong = _build_file_error("--certificate-key", key, f"which is not the key of {certificate}")
         else:
             what = f"which with its key cannot be used ({error.strerror or error})"
             wrong = _build_file_error("--certificate", certificate, what)
@@ -196,9 +190,7 @@ class McpEndpoint:
 
 
 def _reject_method(method: str, allowed: str) -> RequestRejected:
-    return RequestRejected(
-        Refusal(405, f"{method} does nothing here.", ((b"allow", allowed.encode()),))
-    )
+    return RequestRejected(Refusal(405, f"{method} does nothing here.", ((b"allow", allowed.encode()),)))
 
 
 GRACE_SECONDS = 0.3  # seconds that calls under way get when we are told to stop
@@ -263,9 +255,7 @@ async def serve_http(
     endpoint.close()
 
 
-def build_guarded_app(
-    endpoint: ASGIApp, host: str, token_auth: TokenAuth | None, offer: HttpOptions
-) -> OpenRequests:
+def build_guarded_app(endpoint: ASGIApp, host: str, token_auth: TokenAuth | None, offer: HttpOptions) -> OpenRequests:
     """Everything that is served, behind the guard."""
     metrics = offer.metrics
     routes = {**offer.routes, **offer.open_routes}
@@ -273,23 +263,14 @@ def build_guarded_app(
         routes[METRICS_PATH] = metrics.page
     app = route_by_path(endpoint, routes)
     count = None if metrics is None else metrics.count_refusal
-    guard = Guard(
-        app,
-        host,
-        token_auth,
-        open_paths=offer.open_routes,
-        tell=count,
-        proxies=offer.proxies,
-    )
+    guard = Guard(app, host, token_auth, open_paths=offer.open_routes, tell=count, proxies=offer.proxies)
     requests = OpenRequests(guard)
     if metrics is not None:
         metrics.open_requests = lambda: len(requests)
     return requests
 
 
-def _make_context_factory(
-    context: ssl.SSLContext,
-) -> Callable[[uvicorn.Config, Any], ssl.SSLContext]:
+def _make_context_factory(context: ssl.SSLContext) -> Callable[[uvicorn.Config, Any], ssl.SSLContext]:
     return lambda _config, _default: context
 
 

@@ -4,15 +4,7 @@ import asyncio
 import json
 import re
 from collections import Counter, OrderedDict
-from collections.abc import (
-    AsyncGenerator,
-    Awaitable,
-    Callable,
-    Collection,
-    Iterator,
-    Mapping,
-    MutableMapping,
-)
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, NamedTuple, cast
@@ -80,11 +72,7 @@ def get_client_address(scope: Message) -> str:
 async def send_answer(
     send: Send, status: int, body: bytes, content_type: str = JSON_TYPE, headers: Headers = ()
 ) -> None:
-    told = [
-        (b"content-type", content_type.encode()),
-        (b"content-length", str(len(body)).encode()),
-        *headers,
-    ]
+    told = [(b"content-type", content_type.encode()), (b"content-length", str(len(body)).encode()), *headers]
     await send({"type": "http.response.start", "status": status, "headers": told})
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
@@ -101,9 +89,7 @@ def read_headers(scope: Message) -> dict[str, str]:
     """Return the headers as texts, decoded once a request; of a repeated header, the last."""
     headers: dict[str, str] | None = scope.get(HEADERS_KEY)
     if headers is None:
-        headers = {
-            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
-        }
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         scope[HEADERS_KEY] = headers
     return headers
 
@@ -226,9 +212,7 @@ _ONE_SCHEMA_KEYWORDS = frozenset(
     )
 )
 _SCHEMA_LIST_KEYWORDS = frozenset(("allOf", "anyOf", "oneOf", "prefixItems"))
-_NAMED_SCHEMA_KEYWORDS = frozenset(
-    ("$defs", "definitions", "dependentSchemas", "patternProperties")
-)
+_NAMED_SCHEMA_KEYWORDS = frozenset(("$defs", "definitions", "dependentSchemas", "patternProperties"))
 
 ArgumentPath = tuple[str, ...]
 
@@ -259,10 +243,7 @@ def find_declared_headers(schema: JSON) -> tuple[ParameterHeader, ...]:
 
 
 def find_mismatch(
-    declared: Collection[ParameterHeader],
-    arguments: JSON,
-    headers: Mapping[str, str],
-    repeated: Collection[str],
+    declared: Collection[ParameterHeader], arguments: JSON, headers: Mapping[str, str], repeated: Collection[str]
 ) -> str | None:
     """Return a sentence about the first header that does not agree with its argument."""
     for header in declared:
@@ -349,9 +330,7 @@ _NAME_PARAMETERS = {"tools/call": "name", "prompts/get": "name", "resources/read
 
 def check_accept(headers: Mapping[str, str], *wanted: str) -> None:
     """Raise Rejected unless the client takes each of these content types."""
-    accepted = {
-        part.partition(";")[0].strip().lower() for part in headers.get("accept", "").split(",")
-    }
+    accepted = {part.partition(";")[0].strip().lower() for part in headers.get("accept", "").split(",")}
     for kind in wanted:
         if not accepted & {kind, kind.partition("/")[0] + "/*", "*/*"}:
             raise RequestRejected(Refusal(406, f"The client must accept {' and '.join(wanted)}."))
@@ -373,16 +352,12 @@ def check_envelope(scope: Message, headers: Mapping[str, str], method: str, para
         raise _build_mismatch(f"The header {header} appears more than once.")
     version = headers.get(VERSION_HEADER)
     if version is None or version != meta[PROTOCOL_VERSION]:
-        raise _build_mismatch(
-            f"The header {VERSION_HEADER} does not agree with `{PROTOCOL_VERSION}`."
-        )
+        raise _build_mismatch(f"The header {VERSION_HEADER} does not agree with `{PROTOCOL_VERSION}`.")
     if headers.get(METHOD_HEADER) != method:
         raise _build_mismatch(f"The header {METHOD_HEADER} does not agree with the method.")
     named = params.get(_NAME_PARAMETERS[method]) if method in _NAME_PARAMETERS else None
     if named is not None and decode_value(headers.get(NAME_HEADER, "")) != named:
-        raise _build_mismatch(
-            f"The header {NAME_HEADER} does not agree with `{_NAME_PARAMETERS[method]}`."
-        )
+        raise _build_mismatch(f"The header {NAME_HEADER} does not agree with `{_NAME_PARAMETERS[method]}`.")
     check_version(version)
 
 
@@ -396,10 +371,7 @@ def check_version(version: str) -> None:
 
 
 def check_parameters(
-    scope: Message,
-    headers: Mapping[str, str],
-    declared: tuple[ParameterHeader, ...],
-    arguments: JSON,
+    scope: Message, headers: Mapping[str, str], declared: tuple[ParameterHeader, ...], arguments: JSON
 ) -> None:
     """Raise ProtocolError if a header and the argument that it repeats do not agree."""
     mismatch = find_mismatch(declared, arguments, headers, find_repeated_headers(scope))
@@ -471,9 +443,7 @@ class Exchange:
                 headers = [*EVENT_HEADERS, *self.answer_headers]
                 await self._send({"type": "http.response.start", "status": 200, "headers": headers})
             self._is_ended = is_last
-            await self._send(
-                {"type": "http.response.body", "body": events, "more_body": not is_last}
-            )
+            await self._send({"type": "http.response.body", "body": events, "more_body": not is_last})
 
     async def ping(self) -> None:
         await self.send_events(PING_EVENT)
@@ -486,9 +456,7 @@ class Exchange:
             parts.append(part.get("body", b""))
             size += len(parts[-1])
             if size > MAX_MESSAGE_BYTES:
-                raise RequestRejected(
-                    Refusal(413, f"A message may have {MAX_MESSAGE_BYTES:,} bytes at most.")
-                )
+                raise RequestRejected(Refusal(413, f"A message may have {MAX_MESSAGE_BYTES:,} bytes at most."))
             has_more = part.get("more_body", False)
         return b"".join(parts)
 
@@ -500,10 +468,7 @@ class KeepAlive:
     """
 
     def __init__(
-        self,
-        exchange: Exchange,
-        ping: Callable[[], Awaitable[None]],
-        on_leave: Callable[[], None] | None = None,
+        self, exchange: Exchange, ping: Callable[[], Awaitable[None]], on_leave: Callable[[], None] | None = None
     ) -> None:
         self._exchange = exchange
         self._ping = ping
@@ -515,10 +480,7 @@ class KeepAlive:
         self._timer = loop.call_later(WATCH_AFTER_SECONDS, self._begin)
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._timer.cancel()
         if self._watching is not None:
@@ -556,10 +518,7 @@ class DisconnectWatch:
         self._keep_alive.__enter__()
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         self._keep_alive.__exit__(kind, error, trace)
         if not self._is_gone or not isinstance(error, asyncio.CancelledError):

@@ -144,9 +144,7 @@ LAST_EVENT_ID_HEADER = "last-event-id"
 class HandshakeEra:
     """Answers requests within sessions, which a handshake begins."""
 
-    def __init__(
-        self, dispatcher: Dispatcher, sessions: HttpSessions, stateless: StatelessEra
-    ) -> None:
+    def __init__(self, dispatcher: Dispatcher, sessions: HttpSessions, stateless: StatelessEra) -> None:
         self._dispatcher = dispatcher
         self._sessions = sessions
         self._stateless = stateless
@@ -235,9 +233,7 @@ class HandshakeEra:
             text, _ = await answer.respond(message)
         await answer.finish([text])
 
-    async def _answer_batch(
-        self, session: HttpSession, exchange: Exchange, members: list[Any]
-    ) -> None:
+    async def _answer_batch(self, session: HttpSession, exchange: Exchange, members: list[Any]) -> None:
         version = exchange.headers.get(VERSION_HEADER, session.version)
         if version != BATCH_VERSION:
             raise RequestRejected(Refusal(400, f"Revision {version} has no batches."))
@@ -307,9 +303,7 @@ class SessionAnswer:
             return
         events = b"".join(map(self._stream.add, texts))
         self._stream.end()
-        await self._exchange.send_events(
-            events if self._stream.is_read_by(self._exchange) else b"", is_last=True
-        )
+        await self._exchange.send_events(events if self._stream.is_read_by(self._exchange) else b"", is_last=True)
         self._stream.detach(self._exchange)
 
     async def ping(self) -> None:

@@ -85,11 +85,7 @@ class EventLog:
     """The events that may be sent again, bounded in size and age over all streams."""
 
     def __init__(
-        self,
-        *,
-        limit: int = MAX_LOG_BYTES,
-        keep: float = KEEP_EVENTS_SECONDS,
-        clock: SecondsClock = time.monotonic,
+        self, *, limit: int = MAX_LOG_BYTES, keep: float = KEEP_EVENTS_SECONDS, clock: SecondsClock = time.monotonic
     ) -> None:
         self.size = 0
         self._limit = limit
@@ -134,10 +130,7 @@ class EventStream:
 
     def encode_opening(self) -> bytes:
         """Return an event without data, whose id lets the client resume from here."""
-        return b"id: %b\r\nretry: %d\r\ndata:\r\n\r\n" % (
-            self._make_id(self._sent),
-            RETRY_MILLISECONDS,
-        )
+        return b"id: %b\r\nretry: %d\r\ndata:\r\n\r\n" % (self._make_id(self._sent), RETRY_MILLISECONDS)
 
     def add(self, text: bytes) -> bytes:
         """Return a message as the next event of the stream."""
@@ -268,9 +261,7 @@ class HttpSession:
         is_ours = number.isdecimal() and event.isdecimal()
         stream = self._streams.get(int(number)) if is_ours else None
         if stream is None or not stream.has_all_after(int(event)):
-            raise RequestRejected(
-                Refusal(400, "The stream of this Last-Event-ID is no longer kept.")
-            )
+            raise RequestRejected(Refusal(400, "The stream of this Last-Event-ID is no longer kept."))
         stream.resume_after(int(event))
         return stream
 
@@ -327,11 +318,7 @@ class HttpSessions:
     """All open sessions. A session is only found with the credential that opened it."""
 
     def __init__(
-        self,
-        metrics: Metrics | None = None,
-        *,
-        log: EventLog | None = None,
-        clock: SecondsClock = time.monotonic,
+        self, metrics: Metrics | None = None, *, log: EventLog | None = None, clock: SecondsClock = time.monotonic
     ) -> None:
         self._metrics = metrics
         self._log = EventLog(clock=clock) if log is None else log

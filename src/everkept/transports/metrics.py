@@ -18,14 +18,7 @@ from everkept.core.library import Condition
 from everkept.core.ports import Library
 from everkept.errors import EverkeptError
 from everkept.transports.connection import JSON
-from everkept.transports.dispatch import (
-    Dispatcher,
-    Handler,
-    ProtocolError,
-    Reply,
-    Request,
-    RequestResult,
-)
+from everkept.transports.dispatch import Dispatcher, Handler, ProtocolError, Reply, Request, RequestResult
 from everkept.transports.http_exchange import (
     ASGIApp,
     Message,
@@ -49,17 +42,11 @@ NO_STORE_HEADERS = ((b"cache-control", b"no-store"),)
 
 
 def build_health_routes(
-    library: Callable[[], Library],
-    *,
-    patience: float = READY_TIMEOUT_SECONDS,
-    clock: SecondsClock = time.monotonic,
+    library: Callable[[], Library], *, patience: float = READY_TIMEOUT_SECONDS, clock: SecondsClock = time.monotonic
 ) -> dict[str, ASGIApp]:
     """They tell nothing of what is stored, and so need no token."""
     readiness = _Readiness(library, patience, clock)
-    return {
-        HEALTH_PATH: restrict_to_get(_answer_health),
-        READY_PATH: restrict_to_get(readiness.answer),
-    }
+    return {HEALTH_PATH: restrict_to_get(_answer_health), READY_PATH: restrict_to_get(readiness.answer)}
 
 
 async def _answer_health(_scope: Message, _receive: Receive, send: Send) -> None:
@@ -69,9 +56,7 @@ async def _answer_health(_scope: Message, _receive: Receive, send: Send) -> None
 class _Readiness:
     """One question at a time, and one a second at most, however many ask."""
 
-    def __init__(
-        self, library: Callable[[], Library], patience: float, clock: SecondsClock
-    ) -> None:
+    def __init__(self, library: Callable[[], Library], patience: float, clock: SecondsClock) -> None:
         self._library = library
         self._patience = patience
         self._clock = clock
@@ -206,12 +191,8 @@ class Metrics:
             "Requests that did not come as far as the protocol, by status.",
             [((("status", str(status)),), count) for status, count in self._refused.items()],
         )
-        yield _format_gauge(
-            "journal_waiting", "Writes that wait for the database.", condition.waiting
-        )
-        yield _format_gauge(
-            "journal_set_aside", "Writes that it would not take.", condition.set_aside
-        )
+        yield _format_gauge("journal_waiting", "Writes that wait for the database.", condition.waiting)
+        yield _format_gauge("journal_set_aside", "Writes that it would not take.", condition.set_aside)
         is_degraded = int(condition.status != "connected")
         yield _format_gauge("degraded", "Whether the database is away: 1.", is_degraded)
         yield self._format_process()
@@ -261,9 +242,7 @@ def read_resident_bytes() -> int | None:
     return None
 
 
-def _format_family(
-    name: str, kind: str, what: str, values: Sequence[tuple[Labels, float]]
-) -> Iterator[str]:
+def _format_family(name: str, kind: str, what: str, values: Sequence[tuple[Labels, float]]) -> Iterator[str]:
     name = f"everkept_{name}"
     yield from _format_head(name, kind, what)
     for labels, value in values:

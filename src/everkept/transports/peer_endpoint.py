@@ -38,18 +38,14 @@ from everkept.transports.http_exchange import (
 
 MAX_BODY_BYTES = 128 * 1024  # bytes of a question
 DEFAULT_RESULTS = 10
-PEERS_ONLY_MESSAGE = (
-    "This is for the tokens of other servers; `everkept token --peer NAME` makes one."
-)
+PEERS_ONLY_MESSAGE = "This is for the tokens of other servers; `everkept token --peer NAME` makes one."
 
 JSON = dict[str, Any]
 
 log = logging.getLogger(__name__)
 
 
-def build_peer_routes(
-    sharing: Callable[[], SharedSearch], access_log: AccessLog, clock: Clock
-) -> dict[str, ASGIApp]:
+def build_peer_routes(sharing: Callable[[], SharedSearch], access_log: AccessLog, clock: Clock) -> dict[str, ASGIApp]:
     """By their paths; they stand behind the guard, which knows whose token it is."""
     endpoint = _PeerEndpoint(sharing, access_log, clock)
     return {
@@ -77,9 +73,7 @@ async def _answer_info(_scope: Message, _receive: Receive, send: Send) -> None:
 
 
 class _PeerEndpoint:
-    def __init__(
-        self, sharing: Callable[[], SharedSearch], access_log: AccessLog, clock: Clock
-    ) -> None:
+    def __init__(self, sharing: Callable[[], SharedSearch], access_log: AccessLog, clock: Clock) -> None:
         self._sharing = sharing
         self._log = access_log
         self._clock = clock
@@ -104,9 +98,7 @@ class _PeerEndpoint:
             return
         await send_answer(send, 200, _encode_json(_to_json(found)))
 
-    async def _log_access(
-        self, scope: Message, question: PeerQuestion, results: list[SearchFinding]
-    ) -> None:
+    async def _log_access(self, scope: Message, question: PeerQuestion, results: list[SearchFinding]) -> None:
         """Before it is answered: what cannot be noted is not told."""
         account = cast(Account, get_account(scope))
         projects = dict.fromkeys(each.project for each in results if each.project)
@@ -156,9 +148,7 @@ def _parse_question(body: bytes) -> PeerQuestion:
     if len(query) > MAX_QUESTION_CHARACTERS:
         raise InvalidInput(f"`query` may have {MAX_QUESTION_CHARACTERS:,} characters at most.")
     readable = query.encode("utf-8", "replace").decode()
-    return PeerQuestion(
-        readable, _parse_types(asked.get("types")), _parse_limit(asked.get("limit"))
-    )
+    return PeerQuestion(readable, _parse_types(asked.get("types")), _parse_limit(asked.get("limit")))
 
 
 def _parse_types(given: object) -> tuple[str, ...]:

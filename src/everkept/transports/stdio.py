@@ -18,22 +18,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from everkept.core.mcp import (
-    HANDSHAKE_VERSIONS,
-    MAX_MESSAGE_BYTES,
-    LineBuffer,
-    OverlongLine,
-    encode_small,
-    find_id,
-)
+from everkept.core.mcp import HANDSHAKE_VERSIONS, MAX_MESSAGE_BYTES, LineBuffer, OverlongLine, encode_small, find_id
 from everkept.core.sessions import Session
 from everkept.first_answers import CachedAnswers, ServerStart, encode_answers, prune
-from everkept.transports.connection import (
-    JSON,
-    TOOLS_CHANGED,
-    ClientConnection,
-    install_signal_handlers,
-)
+from everkept.transports.connection import JSON, TOOLS_CHANGED, ClientConnection, install_signal_handlers
 from everkept.transports.dispatch import (
     INVALID_REQUEST,
     PARSE_ERROR,
@@ -211,10 +199,7 @@ class _ThreadWriter:
 
 
 def _read_all(
-    read: int,
-    loop: asyncio.AbstractEventLoop,
-    deliver: Callable[[bytes], None],
-    end: Callable[[], None],
+    read: int, loop: asyncio.AbstractEventLoop, deliver: Callable[[bytes], None], end: Callable[[], None]
 ) -> None:
     try:
         while data := _read(read):
@@ -235,12 +220,8 @@ def _read(read: int) -> bytes:
 
 
 GRACE_SECONDS = 0.4  # seconds that calls under way get when we are told to stop
-LAST_CALLS_SECONDS = (
-    5.0  # seconds for calls under way when the input has ended: the client still reads
-)
-LAST_WRITE_SECONDS = (
-    0.1  # seconds for those that were cancelled, and for what is still to be written
-)
+LAST_CALLS_SECONDS = 5.0  # seconds for calls under way when the input has ended: the client still reads
+LAST_WRITE_SECONDS = 0.1  # seconds for those that were cancelled, and for what is still to be written
 
 PROGRESS_METHOD = "notifications/progress"
 MAX_PENDING_MESSAGES = 100  # messages to the client before progress is left out
@@ -257,9 +238,7 @@ def claim_stdio() -> tuple[int, int]:
     return read, written
 
 
-async def serve_stdio(
-    dispatcher: Dispatcher, read: int, written: int, start: "ServerStart | None" = None
-) -> None:
+async def serve_stdio(dispatcher: Dispatcher, read: int, written: int, start: "ServerStart | None" = None) -> None:
     """Serves one client until its input ends or a signal comes.
 
     `start` has the requests that were answered before, and the input that followed them.
@@ -359,12 +338,7 @@ class _StdioServer:
 
     async def _handle(self, request_id: str | int, method: str, params: JSON) -> RequestResult:
         return await self._dispatcher.handle(
-            self._connection,
-            request_id,
-            method,
-            params,
-            notify=self._notify,
-            announce=self._notify,
+            self._connection, request_id, method, params, notify=self._notify, announce=self._notify
         )
 
     async def _notify(self, method: str, params: JSON) -> None:

@@ -38,9 +38,7 @@ INHERITED_VARIABLES = (
 )
 
 _ROOT_FOLDER = Path(sys.executable).anchor
-_COMMAND_LINE_HINT = (
-    "`command` is the program alone: what follows its name belongs into `args`, one by one."
-)
+_COMMAND_LINE_HINT = "`command` is the program alone: what follows its name belongs into `args`, one by one."
 _PATHEXT = ".COM;.EXE;.BAT;.CMD"
 
 
@@ -52,9 +50,7 @@ class ProgramStart(Value):
     folder: str
 
 
-def resolve_program(
-    upstream: str, launch: UpstreamProgram, environment: Mapping[str, str]
-) -> ProgramStart:
+def resolve_program(upstream: str, launch: UpstreamProgram, environment: Mapping[str, str]) -> ProgramStart:
     """Raises UpstreamUnavailable where the program, its folder or a variable is not there."""
     given = _build_environment(upstream, launch, environment)
     folder = Path(launch.cwd or _find_home(environment))
@@ -74,9 +70,7 @@ def _find_home(environment: Mapping[str, str]) -> str:
     return str(home) if home.is_absolute() and home.is_dir() else _ROOT_FOLDER
 
 
-def _build_environment(
-    upstream: str, launch: UpstreamProgram, environment: Mapping[str, str]
-) -> dict[str, str]:
+def _build_environment(upstream: str, launch: UpstreamProgram, environment: Mapping[str, str]) -> dict[str, str]:
     inherited = {
         name: environment[name]
         for name in INHERITED_VARIABLES
@@ -89,9 +83,7 @@ def _build_environment(
     return inherited | named
 
 
-def _resolve_executable(
-    upstream: str, wanted: str, folder: Path, environment: Mapping[str, str]
-) -> str:
+def _resolve_executable(upstream: str, wanted: str, folder: Path, environment: Mapping[str, str]) -> str:
     has_folder = Path(wanted).name != wanted
     # With a folder in its name it lies where the program will be, not where we are.
     places = [folder] if has_folder else _list_path_folders(environment)
@@ -108,9 +100,7 @@ def _resolve_executable(
     raise UpstreamUnavailable(
         upstream,
         f"cannot be started: there is no program {_format_program(wanted)}{looked}.",
-        hint=_COMMAND_LINE_HINT
-        if " " in wanted
-        else "Install it, or give its whole path as `command`.",
+        hint=_COMMAND_LINE_HINT if " " in wanted else "Install it, or give its whole path as `command`.",
         retry_possible=False,
     )
 
@@ -198,9 +188,7 @@ class StderrLog:
             return
         self._last.append(line)
         if self._period is None:
-            self._period = asyncio.get_running_loop().call_later(
-                LOG_PERIOD_SECONDS, self._start_period
-            )
+            self._period = asyncio.get_running_loop().call_later(LOG_PERIOD_SECONDS, self._start_period)
         if self._logged < MAX_LOGGED_LINES:
             self._logged += 1
             log.info("%s: %s", self._name, self._mask_line(line))
@@ -215,9 +203,7 @@ class StderrLog:
 
     def _mask_line(self, line: bytes) -> str:
         # Masked before it is cut: half a secret looks like none.
-        return escape_name(
-            self._hide(line[:_LINE_BYTES].decode("utf-8", "replace").rstrip())[:LOGGED_CHARACTERS]
-        )
+        return escape_name(self._hide(line[:_LINE_BYTES].decode("utf-8", "replace").rstrip())[:LOGGED_CHARACTERS])
 
 
 # Seconds for a program to end: once its input has ended, once it was asked to, once it was killed.
@@ -267,10 +253,7 @@ class ChildProgram(ChildProcess):
     @property
     def is_full(self) -> bool:
         """Whether so much waits for it that it had better get nothing it can do without."""
-        return (
-            self._input_pipe is not None
-            and self._input_pipe.get_write_buffer_size() > _MAX_UNREAD_BYTES
-        )
+        return self._input_pipe is not None and self._input_pipe.get_write_buffer_size() > _MAX_UNREAD_BYTES
 
     def close_input(self) -> None:
         if self._input_pipe is not None:

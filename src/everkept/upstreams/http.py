@@ -36,9 +36,7 @@ from everkept.upstreams.link import (
     strip_stateless_fields,
 )
 
-DISCOVERY_SECONDS = (
-    10.0  # seconds; a server of the older era may leave the question without an answer
-)
+DISCOVERY_SECONDS = 10.0  # seconds; a server of the older era may leave the question without an answer
 CONFIRMATION_SECONDS = 5.0  # seconds to find out whether a server is still there
 OTHER_CALLS_SECONDS = 1.0  # seconds for other calls to find out the same
 LISTEN_PAUSE_SECONDS = (1.0, 5.0, 30.0)  # seconds before listening again; the last one repeats
@@ -69,9 +67,7 @@ async def connect_http(
 class HttpLink:
     """A link.Link."""
 
-    def __init__(
-        self, target: HttpTarget, connect_seconds: float, on_tools_changed: Callable[[], None]
-    ) -> None:
+    def __init__(self, target: HttpTarget, connect_seconds: float, on_tools_changed: Callable[[], None]) -> None:
         self._rpc = Rpc(on_tools_changed, self._reply)
         self._wire = HttpWire(target, connect_seconds, self._rpc.handle, self._watch, self._start)
         self._upstream = target.upstream
@@ -117,9 +113,7 @@ class HttpLink:
         await self._has_ended.wait()
         return self._reason
 
-    async def request(
-        self, method: str, params: Mapping[str, Any], report: Report | None = None
-    ) -> JSON:
+    async def request(self, method: str, params: Mapping[str, Any], report: Report | None = None) -> JSON:
         post = self._build_post(method, params, report)
         try:
             return await self._request(post)
@@ -131,9 +125,7 @@ class HttpLink:
 
     async def probe(self) -> None:
         try:
-            await self._send(
-                self._build_post("server/discover" if self._is_stateless else "ping", {})
-            )
+            await self._send(self._build_post("server/discover" if self._is_stateless else "ping", {}))
         except UpstreamError:
             return  # that is an answer too
         except NoAnswer as failed:
@@ -156,13 +148,9 @@ class HttpLink:
         if not self._is_stateless:
             return result
         listing = post.method == "tools/list"
-        return strip_stateless_fields(
-            self._stateless.learn(result) if listing else result, self._upstream
-        )
+        return strip_stateless_fields(self._stateless.learn(result) if listing else result, self._upstream)
 
-    def _build_post(
-        self, method: str, params: Mapping[str, Any], report: Report | None = None
-    ) -> PostCall:
+    def _build_post(self, method: str, params: Mapping[str, Any], report: Report | None = None) -> PostCall:
         """Raise InvalidInput for what cannot be sent."""
         headers: dict[str, str] = {}
         if self._is_stateless:
@@ -243,9 +231,7 @@ class HttpLink:
         """Return whether no other call waits, or all of them end within a moment."""
         try:
             async with asyncio.timeout(OTHER_CALLS_SECONDS):
-                while others := [
-                    other for other in self._waiting - {post} if not other.settled.is_set()
-                ]:
+                while others := [other for other in self._waiting - {post} if not other.settled.is_set()]:
                     await others[0].settled.wait()
         except TimeoutError:
             return self._has_ended.is_set()
@@ -272,9 +258,7 @@ class HttpLink:
         if self._absent is not None and not self._waiting:
             self.end(self._absent.reason)
 
-    def _to_upstream_error(
-        self, fault: HttpFault, method: str
-    ) -> UpstreamUnavailable | UpstreamError:
+    def _to_upstream_error(self, fault: HttpFault, method: str) -> UpstreamUnavailable | UpstreamError:
         if fault.kind is FaultKind.UNREADABLE:
             return UpstreamError(f"{self._upstream} {fault.reason}.", upstream=self._upstream)
         facts = {} if fault.status is None else {"status": fault.status}
@@ -313,9 +297,7 @@ class HttpLink:
         else:
             offered = found.get("supportedVersions")
             if isinstance(offered, list) and STATELESS_VERSION in cast(list[Any], offered):
-                return ServerGreeting(
-                    is_stateless=True, tells_of_changes=has_tool_notifications(found)
-                )
+                return ServerGreeting(is_stateless=True, tells_of_changes=has_tool_notifications(found))
         # The word that ends a handshake is sent in `open`: what follows must not overtake it.
         return await greet(self._upstream, self._ask, lambda _method, _params: None)
 

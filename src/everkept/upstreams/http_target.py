@@ -33,9 +33,7 @@ class HttpTarget(Value):
     certificates: str | None  # a file to trust in place of the system's
 
 
-def build_target(
-    endpoint: UpstreamEndpoint, environment: Mapping[str, str], upstream: str
-) -> HttpTarget:
+def build_target(endpoint: UpstreamEndpoint, environment: Mapping[str, str], upstream: str) -> HttpTarget:
     """Raises UpstreamUnavailable where the address or a header cannot be used."""
     parts = _split_url(endpoint.url, upstream)
     headers = fill_variables(endpoint.headers, environment, upstream)
@@ -90,17 +88,11 @@ def _format_basic_auth(user: str, password: str) -> str:
     return f"Basic {b64encode(pair.encode()).decode()}"
 
 
-def find_proxy(
-    scheme: str, host: str, port: int | None, environment: Mapping[str, str]
-) -> str | None:
+def find_proxy(scheme: str, host: str, port: int | None, environment: Mapping[str, str]) -> str | None:
     """The proxy that the usual variables name, or None. This machine is never reached by one."""
-    if _is_local(host) or _is_excepted(
-        host, port or DEFAULT_PORTS[scheme], _find_variable("no_proxy", environment)
-    ):
+    if _is_local(host) or _is_excepted(host, port or DEFAULT_PORTS[scheme], _find_variable("no_proxy", environment)):
         return None
-    proxy = _find_variable(f"{scheme}_proxy", environment) or _find_variable(
-        "all_proxy", environment
-    )
+    proxy = _find_variable(f"{scheme}_proxy", environment) or _find_variable("all_proxy", environment)
     return proxy if not proxy or "://" in proxy else f"http://{proxy}"
 
 
@@ -118,10 +110,7 @@ def _is_local(host: str) -> bool:
 
 
 def _is_excepted(host: str, port: int, exceptions: str | None) -> bool:
-    return any(
-        _is_match(entry.strip().lower(), host.lower(), port)
-        for entry in (exceptions or "").split(",")
-    )
+    return any(_is_match(entry.strip().lower(), host.lower(), port) for entry in (exceptions or "").split(","))
 
 
 def _is_match(entry: str, host: str, port: int) -> bool:
@@ -143,9 +132,7 @@ def build_transport(target: HttpTarget) -> httpx2.AsyncHTTPTransport:
         verify=_build_tls_context(target),
         proxy=_build_proxy(target),
         # No most: a call must not wait until another one ends.
-        limits=httpx2.Limits(
-            max_connections=None, max_keepalive_connections=20, keepalive_expiry=IDLE_SECONDS
-        ),
+        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=IDLE_SECONDS),
         trust_env=False,
     )
 
@@ -186,11 +173,7 @@ def _build_proxy(target: HttpTarget) -> httpx2.Proxy | None:
 
 VERSION_HEADER = "mcp-protocol-version"
 
-_NAME_PARAMETERS = {
-    "tools/call": "name",
-    "prompts/get": "name",
-    "resources/read": "uri",
-}  # by method
+_NAME_PARAMETERS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}  # by method
 _HEADER_ANNOTATION = "x-mcp-header"  # in the schema of an argument: the name of its header
 # no number: not everyone writes a float in the same way
 _HEADER_TYPES = "string", "integer", "boolean"
@@ -211,9 +194,7 @@ class StatelessHeaders:
 
     def __init__(self, upstream: str) -> None:
         self._upstream = upstream
-        self._wanted: dict[
-            str, dict[ArgumentPath, str]
-        ] = {}  # by tool: the header of each argument
+        self._wanted: dict[str, dict[ArgumentPath, str]] = {}  # by tool: the header of each argument
 
     def build_headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
         """Raise InvalidInput for values that JSON has, and no header."""
@@ -223,9 +204,7 @@ class StatelessHeaders:
             return headers
         try:
             headers["mcp-name"] = _encode_value(named)
-            for path, token in (
-                self._wanted.get(named, {}).items() if method == "tools/call" else ()
-            ):
+            for path, token in self._wanted.get(named, {}).items() if method == "tools/call" else ():
                 if (value := _format_argument(params.get("arguments"), path)) is not None:
                     headers[f"mcp-param-{token}"] = _encode_value(value)
         except UnicodeEncodeError as error:
@@ -289,9 +268,7 @@ def _find_headers(schema: Any) -> dict[ArgumentPath, str]:
         if not (isinstance(token, str) and _TOKEN.fullmatch(token)):
             raise ValueError(f"{_HEADER_ANNOTATION} of {where!r} is not the name of a header")
         if kind not in _HEADER_TYPES:
-            raise ValueError(
-                f"{where!r} has {_HEADER_ANNOTATION}, and is not a {', '.join(_HEADER_TYPES)}"
-            )
+            raise ValueError(f"{where!r} has {_HEADER_ANNOTATION}, and is not a {', '.join(_HEADER_TYPES)}")
         if token.lower() in (other.lower() for other in found.values()):
             raise ValueError(f"two arguments have the {_HEADER_ANNOTATION} {token!r}")
         found[path] = token

@@ -17,23 +17,10 @@ from everkept import __version__
 from everkept.core.mcp import GATEWAY_CLIENT, JSON, MAX_MESSAGE_BYTES
 from everkept.core.sessions import Report
 from everkept.upstreams.http_target import VERSION_HEADER, HttpTarget, build_transport
-from everkept.upstreams.link import (
-    METHOD_NOT_FOUND,
-    UnreadableJson,
-    UpstreamCall,
-    encode_message,
-    parse_message,
-)
+from everkept.upstreams.link import METHOD_NOT_FOUND, UnreadableJson, UpstreamCall, encode_message, parse_message
 from everkept.values import Value, replace
 
-BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, NOT_ALLOWED, TOO_MANY_REQUESTS = (
-    400,
-    401,
-    403,
-    404,
-    405,
-    429,
-)
+BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, NOT_ALLOWED, TOO_MANY_REQUESTS = (400, 401, 403, 404, 405, 429)
 SEE_OTHER, SERVER_ERROR, NOT_IMPLEMENTED = 303, 500, 501
 HTML_TYPE = "text/html"
 
@@ -77,19 +64,14 @@ class NoAnswer(Exception):
 
 
 SESSION_EXPIRED = HttpFault(
-    FaultKind.EXPIRED,
-    "no longer knows our session",
-    "It answers other calls: try this one again.",
-    may_pass=True,
+    FaultKind.EXPIRED, "no longer knows our session", "It answers other calls: try this one again.", may_pass=True
 )
 
 
 def explain_exception(error: Exception, place: str) -> HttpFault:
     """What a failure of the network means; `place` is where the server should be."""
     if isinstance(error, httpx2.ProxyError):
-        return _build_unreached(
-            place, "the proxy refuses it", "HTTPS_PROXY and NO_PROXY say which."
-        )
+        return _build_unreached(place, "the proxy refuses it", "HTTPS_PROXY and NO_PROXY say which.")
     if isinstance(error, httpx2.ConnectTimeout | httpx2.PoolTimeout):
         return _build_unreached(place, "it accepts no connection", IS_RUNNING_HINT, may_pass=True)
     if isinstance(error, httpx2.ConnectError):
@@ -138,9 +120,7 @@ def _explain_connect_error(error: Exception, place: str) -> HttpFault:
                 )
             case ssl.SSLError():
                 reason = getattr(cause, "reason", None) or "no reason is given"
-                return _build_unreached(
-                    place, f"TLS failed ({reason})", "Does it speak https there?"
-                )
+                return _build_unreached(place, f"TLS failed ({reason})", "Does it speak https there?")
             case socket.gaierror(errno=socket.EAI_AGAIN):
                 why, hint = "its name cannot be looked up now", "Is there a network?"
                 return _build_unreached(place, why, hint, may_pass=True)
@@ -154,9 +134,7 @@ def _explain_connect_error(error: Exception, place: str) -> HttpFault:
     return _build_unreached(place, "no connection comes about", IS_RUNNING_HINT, may_pass=True)
 
 
-def _build_unreached(
-    place: str, why: str, hint: str | None, *, may_pass: bool = False
-) -> HttpFault:
+def _build_unreached(place: str, why: str, hint: str | None, *, may_pass: bool = False) -> HttpFault:
     reason = f"cannot be reached at {place}: {why}"
     return HttpFault(FaultKind.UNREACHED, reason, hint, may_pass=may_pass)
 
@@ -172,9 +150,7 @@ def _walk_causes(error: BaseException) -> Iterator[BaseException]:
         yield current
         if isinstance(current, BaseExceptionGroup):
             waiting.extend(cast(BaseExceptionGroup[BaseException], current).exceptions)
-        waiting.extend(
-            linked for linked in (current.__cause__, current.__context__) if linked is not None
-        )
+        waiting.extend(linked for linked in (current.__cause__, current.__context__) if linked is not None)
 
 
 def explain_status(status: int, place: str, content_type: str = "") -> HttpFault:
@@ -376,15 +352,11 @@ class HttpWire:
         if not isinstance(error, dict) or status in CALLER_STATUSES:
             is_expired = status == NOT_FOUND and has_session
             raise NoAnswer(
-                SESSION_EXPIRED
-                if is_expired
-                else explain_status(status, self._shown, _get_content_type(response))
+                SESSION_EXPIRED if is_expired else explain_status(status, self._shown, _get_content_type(response))
             )
         answer, code = cast(JSON, message), cast(JSON, error).get("code")
         is_unknown = status == NOT_FOUND and code != METHOD_NOT_FOUND
-        is_unread = (
-            status == BAD_REQUEST and answer.get("id") is None and code in UNKNOWN_SESSION_CODES
-        )
+        is_unread = status == BAD_REQUEST and answer.get("id") is None and code in UNKNOWN_SESSION_CODES
         if has_session and is_unknown and answer.get("id") == post.id:
             # It may have read the call: the session is opened again, and the call not sent again.
             self._watch(SESSION_EXPIRED)
@@ -447,9 +419,7 @@ class HttpWire:
             return response
         await response.aclose()
         is_status = status >= BAD_REQUEST
-        raise NoAnswer(
-            explain_status(status, self._shown) if is_status else explain_content(kind, self._shown)
-        )
+        raise NoAnswer(explain_status(status, self._shown) if is_status else explain_content(kind, self._shown))
 
     async def _send_briefly(self, request: httpx2.Request) -> None:
         with suppress(NoAnswer, *NETWORK_ERRORS):  # TimeoutError among them
@@ -475,9 +445,7 @@ class HttpWire:
             request.url = moved
         raise AssertionError
 
-    def _build_request(
-        self, method: str, headers: Mapping[str, str], body: bytes = b""
-    ) -> httpx2.Request:
+    def _build_request(self, method: str, headers: Mapping[str, str], body: bytes = b"") -> httpx2.Request:
         whole = {**self._headers, **({"content-length": str(len(body))} if body else {})}
         if self.session:
             whole[SESSION_HEADER] = self.session
@@ -512,9 +480,7 @@ def _read_events(response: httpx2.Response) -> AsyncIterator[httpx2.ServerSentEv
     return aiter(httpx2.EventSource(response, max_event_size=MAX_MESSAGE_BYTES))
 
 
-async def _read_to_end(
-    response: httpx2.Response, events: AsyncIterator[httpx2.ServerSentEvent]
-) -> None:
+async def _read_to_end(response: httpx2.Response, events: AsyncIterator[httpx2.ServerSentEvent]) -> None:
     """Let the server end a stream after its answer: the next call can use the connection."""
     try:
         with suppress(*NETWORK_ERRORS):  # TimeoutError among them

@@ -42,9 +42,7 @@ class UpstreamLink(Protocol):
     Requests may run side by side, from any task. One that is cancelled is cancelled there too.
     """
 
-    async def request(
-        self, method: str, params: Mapping[str, Any], report: Report | None = None
-    ) -> JSON:
+    async def request(self, method: str, params: Mapping[str, Any], report: Report | None = None) -> JSON:
         """The result as it came. UpstreamError for an answer that is an error, LinkEnded where no
         answer will come. Waits as long as it takes: the caller knows how patient it is."""
         ...
@@ -61,10 +59,7 @@ class UpstreamLink(Protocol):
 # Opened and closed by one task: Link for a server, our environment, and whom to tell when the
 # server says that its tools have changed. Raises UpstreamUnavailable where it cannot be reached;
 # the caller bounds the time: a note on its CancelledError is what the server has written so far.
-Connect = Callable[
-    [UpstreamSettings, Mapping[str, str], Callable[[], None]],
-    AbstractAsyncContextManager[UpstreamLink],
-]
+Connect = Callable[[UpstreamSettings, Mapping[str, str], Callable[[], None]], AbstractAsyncContextManager[UpstreamLink]]
 
 _CLIENT_INFO = {"name": GATEWAY_CLIENT, "version": __version__}
 
@@ -92,11 +87,7 @@ def build_stateless_meta() -> JSON:
 
 async def greet(upstream: str, ask: AskServer, notify: NotifyServer) -> ServerGreeting:
     """Shakes hands, and where the server refuses asks it in the way that needs none."""
-    hello = {
-        "protocolVersion": HANDSHAKE_VERSIONS[-1],
-        "capabilities": {},
-        "clientInfo": _CLIENT_INFO,
-    }
+    hello = {"protocolVersion": HANDSHAKE_VERSIONS[-1], "capabilities": {}, "clientInfo": _CLIENT_INFO}
     try:
         answer = await ask("initialize", hello)
     except UpstreamError as refused:
@@ -113,9 +104,7 @@ async def _discover(upstream: str, ask: AskServer, refused: UpstreamError) -> Se
         answer = await ask("server/discover", {"_meta": build_stateless_meta()})
     except UpstreamError:
         # It speaks the older way: what it said to the handshake is what is wrong.
-        raise UpstreamUnavailable(
-            upstream, f"refused to be greeted: {refused.message}"
-        ) from refused
+        raise UpstreamUnavailable(upstream, f"refused to be greeted: {refused.message}") from refused
     offered = answer.get("supportedVersions")
     versions = cast(list[Any], offered) if isinstance(offered, list) else []
     if STATELESS_VERSION not in versions:
@@ -145,9 +134,7 @@ _MASK = "[masked: variable]"
 Mask = Callable[[str], str]
 
 
-def fill_variables(
-    values: Mapping[str, str], environment: Mapping[str, str], upstream: str
-) -> dict[str, str]:
+def fill_variables(values: Mapping[str, str], environment: Mapping[str, str], upstream: str) -> dict[str, str]:
     """The values with each `${NAME}` replaced. One that is not set is an UpstreamUnavailable: a
     server would take an empty secret for a wrong one."""
 
@@ -203,8 +190,7 @@ def encode_message(message: JSON) -> bytes:
         text = json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":"), allow_nan=False)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(
-            "The arguments cannot be sent: they hold NaN or Infinity, which are no JSON, or are "
-            "nested too deep."
+            "The arguments cannot be sent: they hold NaN or Infinity, which are no JSON, or are nested too deep."
         ) from error
     return text.encode("ascii")
 
@@ -248,9 +234,7 @@ Progress = tuple[float, float | None, str | None]
 class UpstreamCall:
     """One request, and the progress that the server reports on it."""
 
-    def __init__(
-        self, call_id: int, method: str, params: Mapping[str, Any], report: Report | None = None
-    ) -> None:
+    def __init__(self, call_id: int, method: str, params: Mapping[str, Any], report: Report | None = None) -> None:
         """Raise InvalidInput for values that JSON does not have."""
         if report is not None:
             meta = {**cast(JSON, params.get("_meta") or {}), "progressToken": call_id}
@@ -343,14 +327,7 @@ _MAX_DATA_BYTES = 4096  # bytes of JSON that an error may bring along
 # Others of the protocol's keys are about the result: that of a task that it belongs to, say.
 _STATELESS_META_KEYS = frozenset(
     META_PREFIX + key
-    for key in (
-        "clientCapabilities",
-        "clientInfo",
-        "logLevel",
-        "protocolVersion",
-        "serverInfo",
-        "subscriptionId",
-    )
+    for key in ("clientCapabilities", "clientInfo", "logLevel", "protocolVersion", "serverInfo", "subscriptionId")
 )
 
 
@@ -385,9 +362,7 @@ def _is_small(data: Any) -> bool:
 
 
 def _quote(text: str) -> str:
-    return escape_name(
-        text if len(text) <= _MAX_QUOTED_CHARACTERS else text[:_MAX_QUOTED_CHARACTERS] + "…"
-    )
+    return escape_name(text if len(text) <= _MAX_QUOTED_CHARACTERS else text[:_MAX_QUOTED_CHARACTERS] + "…")
 
 
 def strip_stateless_fields(result: JSON, upstream: str) -> JSON:
@@ -396,8 +371,7 @@ def strip_stateless_fields(result: JSON, upstream: str) -> JSON:
     if kind != COMPLETE:
         wanted = _quote(repr(kind))
         raise UpstreamError(
-            f"It wants more before it answers ({wanted}), and a gateway has nothing to give.",
-            upstream=upstream,
+            f"It wants more before it answers ({wanted}), and a gateway has nothing to give.", upstream=upstream
         )
     kept = {key: value for key, value in result.items() if key != "resultType"}
     meta = kept.get("_meta")

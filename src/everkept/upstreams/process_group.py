@@ -120,11 +120,7 @@ if sys.platform == "win32":
         )
 
     class _Limits(ctypes.Structure):
-        _fields_ = (
-            ("basic", _BasicLimits),
-            ("transfers", ctypes.c_uint64 * 6),
-            ("memory", ctypes.c_size_t * 4),
-        )
+        _fields_ = (("basic", _BasicLimits), ("transfers", ctypes.c_uint64 * 6), ("memory", ctypes.c_size_t * 4))
 
     class _Accounting(ctypes.Structure):
         _fields_ = (
@@ -181,11 +177,7 @@ if sys.platform == "win32":
             accounting = _Accounting()
             self._check(
                 self._kernel.QueryInformationJobObject(
-                    self._job,
-                    _ACCOUNTING,
-                    ctypes.byref(accounting),
-                    ctypes.sizeof(accounting),
-                    None,
+                    self._job, _ACCOUNTING, ctypes.byref(accounting), ctypes.sizeof(accounting), None
                 )
             )
             return accounting.active == 0
@@ -227,15 +219,11 @@ else:
                 yield _PosixGroup(None, [])
                 return
             # What ends our own group must not end the watchdog.
-            async with _open_shell(
-                _WATCH_SCRIPT, str(holder.pid), start_new_session=True
-            ) as watchdog:
+            async with _open_shell(_WATCH_SCRIPT, str(holder.pid), start_new_session=True) as watchdog:
                 yield _PosixGroup(holder.pid, [holder, *([watchdog] if watchdog else [])])
 
     @asynccontextmanager
-    async def _open_shell(
-        script: str, *arguments: str, **options: Any
-    ) -> "AsyncGenerator[_WatchShell | None, None]":
+    async def _open_shell(script: str, *arguments: str, **options: Any) -> "AsyncGenerator[_WatchShell | None, None]":
         """A small program that lives until it is dismissed or we are gone; None without a shell."""
         heard, told = os.pipe()  # the second is ours alone: no program inherits it
         shell = _WatchShell(told)
@@ -251,9 +239,7 @@ else:
             finally:
                 os.close(told)
 
-    async def _start_shell(
-        shell: "_WatchShell", heard: int, script: str, *arguments: str, **options: Any
-    ) -> bool:
+    async def _start_shell(shell: "_WatchShell", heard: int, script: str, *arguments: str, **options: Any) -> bool:
         try:
             await shell.start(
                 *(_SHELL_PATH, "-c", script, _SHELL_PATH, *arguments),

@@ -6,14 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from itertools import count
 from typing import Any, cast
 
-from everkept.core.mcp import (
-    JSON,
-    MAX_MESSAGE_BYTES,
-    OverlongLine,
-    UpstreamProgram,
-    UpstreamSettings,
-    find_id,
-)
+from everkept.core.mcp import JSON, MAX_MESSAGE_BYTES, OverlongLine, UpstreamProgram, UpstreamSettings, find_id
 from everkept.core.sessions import Report
 from everkept.errors import UpstreamError, UpstreamUnavailable
 from everkept.upstreams.child import ChildProgram, StderrLog, resolve_program, run_program
@@ -46,9 +39,7 @@ async def connect_stdio(
     link = StdioLink(label, child, tools_changed, remarks.add_stray_line)
     child.on_line = link.handle_line
     child.ended.add_done_callback(lambda ended: link.end(ended.result()))
-    async with run_program(
-        child, resolve_program(label, cast(UpstreamProgram, reach.way), environment)
-    ):
+    async with run_program(child, resolve_program(label, cast(UpstreamProgram, reach.way), environment)):
         try:
             await link.open()
             yield link
@@ -60,11 +51,7 @@ class StdioLink:
     """A link.Link. `strayed` gets the lines that are no messages."""
 
     def __init__(
-        self,
-        upstream: str,
-        child: ChildProgram,
-        tools_changed: Callable[[], None],
-        strayed: Callable[[bytes], None],
+        self, upstream: str, child: ChildProgram, tools_changed: Callable[[], None], strayed: Callable[[bytes], None]
     ) -> None:
         self.upstream = upstream
         self._child = child
@@ -99,9 +86,7 @@ class StdioLink:
             await asyncio.wait({self._listening})
         self.end("was closed by Everkept")
 
-    async def request(
-        self, method: str, params: Mapping[str, Any], report: Report | None = None
-    ) -> JSON:
+    async def request(self, method: str, params: Mapping[str, Any], report: Report | None = None) -> JSON:
         is_stateless = self._is_stateless
         if is_stateless:
             params = {**params, "_meta": build_stateless_meta()}
@@ -201,10 +186,7 @@ class StdioLink:
 
     def _handle_unreadable(self, line: bytes, reason: str) -> None:
         if owner := self._find_call(line, line):
-            _settle(
-                owner,
-                self._build_error(f"{self.upstream} gave an answer that is no JSON: {reason}"),
-            )
+            _settle(owner, self._build_error(f"{self.upstream} gave an answer that is no JSON: {reason}"))
         else:
             self._strayed(line)
 

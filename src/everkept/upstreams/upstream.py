@@ -10,14 +10,7 @@ from typing import Any, cast
 from everkept.core.mcp import JSON, MAX_RENEWALS, Upstream, UpstreamProgram, UpstreamSettings
 from everkept.core.sessions import Report
 from everkept.errors import UpstreamError, UpstreamUnavailable, escape_name
-from everkept.upstreams.link import (
-    EFFECT_UNKNOWN_HINT,
-    Connect,
-    LinkEnded,
-    NotSent,
-    UpstreamLink,
-    build_mask,
-)
+from everkept.upstreams.link import EFFECT_UNKNOWN_HINT, Connect, LinkEnded, NotSent, UpstreamLink, build_mask
 
 # seconds between attempts; the last again and again
 RETRY_PAUSE_SECONDS = 1.0, 2.0, 4.0, 8.0, 15.0, 30.0
@@ -57,9 +50,7 @@ class ConnectionOwner:
         # Why the link is let go; there until it has been left.
         self._over: asyncio.Future[str] | None = None
         self._last_end: tuple[UpstreamLink, str] | None = None
-        self._outcome: asyncio.Future[ConnectOutcome] | None = (
-            None  # of the attempt that is waited for
-        )
+        self._outcome: asyncio.Future[ConnectOutcome] | None = None  # of the attempt that is waited for
         self._has_tried = False
         self._began = 0.0  # when the link was there, by the loop's clock
         self._heard = 0.0  # when the server last answered on it; 0 for never
@@ -211,9 +202,7 @@ class ConnectionOwner:
         self._task = None if not self._is_closed else task
         if not task.cancelled() and (bug := task.exception()) is not None:
             log.error("the owner of %s has ended", self._reach.label, exc_info=bug)
-            self._set_outcome(
-                self._build_error("cannot be asked: an internal error is in the log.")
-            )
+            self._set_outcome(self._build_error("cannot be asked: an internal error is in the log."))
 
     def _set_outcome(self, outcome: ConnectOutcome) -> None:
         self._wanted.clear()  # all who came during the attempt have what they wanted
@@ -299,16 +288,12 @@ class OwnedUpstream:
             if cursor is None:
                 return found
             if not isinstance(cursor, str) or cursor in cursors:
-                raise self._build_error(
-                    f"its list of tools does not end: cursor {str(cursor)[:100]!r}."
-                )
+                raise self._build_error(f"its list of tools does not end: cursor {str(cursor)[:100]!r}.")
             cursors.add(cursor)
             params = {"cursor": cursor}
         raise self._build_error(f"its list of tools has more than {MAX_PAGES:,} pages.")
 
-    async def call(
-        self, tool: str, arguments: Mapping[str, Any], report: Report | None = None
-    ) -> JSON:
+    async def call(self, tool: str, arguments: Mapping[str, Any], report: Report | None = None) -> JSON:
         return await self._ask("tools/call", {"name": tool, "arguments": arguments}, report)
 
     def on_tools_changed(self, tell: Callable[[], None]) -> None:
@@ -320,9 +305,7 @@ class OwnedUpstream:
             await asyncio.wait({self._prober})
         await self._owner.close()
 
-    async def _ask(
-        self, method: str, params: Mapping[str, Any], report: Report | None = None
-    ) -> JSON:
+    async def _ask(self, method: str, params: Mapping[str, Any], report: Report | None = None) -> JSON:
         try:
             return await self._ask_once(method, params, report)
         except NotSent:
@@ -332,16 +315,12 @@ class OwnedUpstream:
         except NotSent as ended:
             raise UpstreamUnavailable(self._reach.label, f"{ended}.") from ended
 
-    async def _ask_once(
-        self, method: str, params: Mapping[str, Any], report: Report | None
-    ) -> JSON:
+    async def _ask_once(self, method: str, params: Mapping[str, Any], report: Report | None) -> JSON:
         link = await self._owner.wait_link()
         patience = _CallTimeout(self._reach.call_timeout)
         try:
             async with patience.scope:
-                answer = await link.request(
-                    method, params, self._wrap_report(link, patience, report)
-                )
+                answer = await link.request(method, params, self._wrap_report(link, patience, report))
         except NotSent as ended:
             raise NotSent(self._owner.release(link, str(ended))) from ended
         except LinkEnded as ended:
@@ -354,28 +333,19 @@ class OwnedUpstream:
             if self._owner.is_silent(link, patience.began):
                 self._start_probe(link)
             longer = "`callTimeout` gives it longer."
-            raise self._build_unanswered_error(
-                method, f"did not answer {patience.description}.", longer
-            ) from error
+            raise self._build_unanswered_error(method, f"did not answer {patience.description}.", longer) from error
         self._owner.note_activity(link)
         return answer
 
-    def _build_unanswered_error(
-        self, method: str, reason: str, hint: str = ""
-    ) -> UpstreamUnavailable:
+    def _build_unanswered_error(self, method: str, reason: str, hint: str = "") -> UpstreamUnavailable:
         """For what was sent: to list the tools once more does no harm, a call may."""
         is_call = method == "tools/call"
         hints = [EFFECT_UNKNOWN_HINT, hint] if is_call else [hint]
         return UpstreamUnavailable(
-            self._reach.label,
-            reason,
-            hint=" ".join(filter(None, hints)) or None,
-            retry_possible=not is_call,
+            self._reach.label, reason, hint=" ".join(filter(None, hints)) or None, retry_possible=not is_call
         )
 
-    def _wrap_report(
-        self, link: UpstreamLink, patience: "_CallTimeout", report: Report | None
-    ) -> Report | None:
+    def _wrap_report(self, link: UpstreamLink, patience: "_CallTimeout", report: Report | None) -> Report | None:
         """The report, told after we have heard of the progress ourselves."""
         if report is None:
             return None

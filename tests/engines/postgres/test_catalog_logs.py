@@ -41,14 +41,10 @@ async def test_servers_that_count_at_once_lose_nothing(libraries: list[PostgresL
     ]
 
 
-async def test_servers_that_note_questions_at_once_lose_nothing(
-    libraries: list[PostgresLibrary],
-) -> None:
+async def test_servers_that_note_questions_at_once_lose_nothing(libraries: list[PostgresLibrary]) -> None:
     async def ask(number: int) -> None:
         for time in range(TIMES):
-            await libraries[number].add_searches(
-                asked(*(f"{number} {time} {part}" for part in range(2)))
-            )
+            await libraries[number].add_searches(asked(*(f"{number} {time} {part}" for part in range(2))))
 
     await asyncio.gather(*map(ask, range(SERVERS)))
     found = [search.query for search in await libraries[0].list_searches()][::-1]
@@ -58,13 +54,9 @@ async def test_servers_that_note_questions_at_once_lose_nothing(
         assert ours == [f"{number} {time} {part}" for time in range(TIMES) for part in range(2)]
 
 
-async def test_what_is_forgotten_while_others_ask_is_counted_once(
-    libraries: list[PostgresLibrary],
-) -> None:
+async def test_what_is_forgotten_while_others_ask_is_counted_once(libraries: list[PostgresLibrary]) -> None:
     first, second, *others = libraries
-    asking = asyncio.gather(
-        *(library.add_searches(asked(f"{time}")) for library in others for time in range(TIMES))
-    )
+    asking = asyncio.gather(*(library.add_searches(asked(f"{time}")) for library in others for time in range(TIMES)))
     counts = await asyncio.gather(first.forget_searches(), second.forget_searches())
     await asking
     left = len(await first.list_searches())
@@ -101,17 +93,12 @@ async def test_questions_that_were_forgotten_leave_room_for_as_many(
 
 
 async def test_filters_may_hold_whatever_was_asked_with(libraries: list[PostgresLibrary]) -> None:
-    search = SearchRecord(
-        1, "search", "What?", 0, 1.0, "s", {"in": "a\0b \ud800", "größe": [1, None]}
-    )
+    search = SearchRecord(1, "search", "What?", 0, 1.0, "s", {"in": "a\0b \ud800", "größe": [1, None]})
     await libraries[0].add_searches([search])
     assert await libraries[1].list_searches() == [search]
 
 
 async def test_the_name_of_a_tool_may_be_long(libraries: list[PostgresLibrary]) -> None:
-    usage = [
-        ToolUsage("läng" * 3_000, 2, 0, 1.0, 1.0, 1),
-        ToolUsage("läng" * 3_000 + "x", 1, 0, 1, 1, 1),
-    ]
+    usage = [ToolUsage("läng" * 3_000, 2, 0, 1.0, 1.0, 1), ToolUsage("läng" * 3_000 + "x", 1, 0, 1, 1, 1)]
     await libraries[0].add_usage(usage)
     assert await libraries[1].list_usage() == usage

@@ -37,9 +37,7 @@ async def test_a_beginning_means_itself(shelf: Shelf, prefix: str) -> None:
 
 async def test_of_many_that_write_one_note_at_once_one_is_the_last(shelf: Shelf) -> None:
     libraries = [shelf.library() for _ in range(4)]
-    await asyncio.gather(
-        *(libraries[number % 4].set_note("key", str(number)) for number in range(32))
-    )
+    await asyncio.gather(*(libraries[number % 4].set_note("key", str(number)) for number in range(32)))
     assert await libraries[0].get_note("key") in [str(number) for number in range(32)]
     assert shelf.ask("SELECT count(*) FROM notes") == [(1,)]
 
@@ -48,13 +46,10 @@ async def test_a_note_of_few_among_many_is_found_by_the_index(shelf: Shelf) -> N
     library = shelf.library()
     await library.set_note("account.grant.anna.1", "read")
     shelf.ask(
-        "INSERT INTO notes SELECT n, 'account.grant.bob.' || n, 'read' "
-        "FROM generate_series(1, 20000) AS n RETURNING 1"
+        "INSERT INTO notes SELECT n, 'account.grant.bob.' || n, 'read' FROM generate_series(1, 20000) AS n RETURNING 1"
     )
     assert await library.list_notes("account.grant.anna.") == {"account.grant.anna.1": "read"}
-    plan = shelf.ask(
-        "EXPLAIN SELECT key FROM notes WHERE \"left\"(key, 200) ^@ 'account.grant.anna.'"
-    )
+    plan = shelf.ask("EXPLAIN SELECT key FROM notes WHERE \"left\"(key, 200) ^@ 'account.grant.anna.'")
     assert "notes_key" in str(plan)
 
 

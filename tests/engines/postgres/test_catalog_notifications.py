@@ -61,9 +61,7 @@ async def test_what_is_refused_or_holds_for_a_moment_wakes_nobody(shelf: Shelf) 
         assert await asyncio.to_thread(next_told, connection)
         await theirs.set_note(f"{LEASE_PREFIX}work", "ours")
         await theirs.remove_token("none")
-        await asyncio.gather(
-            theirs.create("shop", ""), theirs.restore("shop"), return_exceptions=True
-        )
+        await asyncio.gather(theirs.create("shop", ""), theirs.restore("shop"), return_exceptions=True)
         await theirs.create("end", "")
         told = await asyncio.to_thread(next_told, connection)
     [(number,)] = shelf.ask("SELECT store FROM projects WHERE name = 'end'")

@@ -54,9 +54,7 @@ async def test_a_record_takes_one_trip_to_read_and_one_to_write(distant: Distant
     assert await distant.trips(batch(Delete(record_ref("Ada")))) == 2
 
 
-async def test_a_turn_of_a_conversation_takes_one_more_for_those_beside_it(
-    distant: Distant,
-) -> None:
+async def test_a_turn_of_a_conversation_takes_one_more_for_those_beside_it(distant: Distant) -> None:
     for place in range(3):
         turn = memory(f"turn {place}", session="s", position=place)
         assert await distant.trips(batch(turn)) == 3

@@ -43,9 +43,7 @@ def who(cursor: Cursor) -> tuple[object, ...] | None:
     ).fetchone()
 
 
-async def test_nothing_comes_from_the_environment(
-    common: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_nothing_comes_from_the_environment(common: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in ELSEWHERE.items():
         monkeypatch.setenv(name, value)
     assert await common.database().read(who) == ("postgres", "postgres", "everkept", "UTF8")
@@ -59,9 +57,7 @@ async def test_a_service_of_the_environment_that_is_not_there_is_named(
         await common.database().read(who)
 
 
-async def test_the_right_password_and_certificate_let_us_in(
-    guarded: Server, secure: Encrypted, proof: Path
-) -> None:
+async def test_the_right_password_and_certificate_let_us_in(guarded: Server, secure: Encrypted, proof: Path) -> None:
     assert await guarded.database().read(who) is not None
     assert await secure.database(ca=proof).read(who) is not None
 
@@ -89,9 +85,7 @@ async def test_a_database_or_a_user_that_is_not_there_is_named(common: Server, p
         await Database(f"{url}/postgres", "a", credentials=Credentials("ada")).read(who)
 
 
-async def test_a_certificate_that_nobody_vouches_for_is_refused(
-    secure: Encrypted, tmp_path: Path
-) -> None:
+async def test_a_certificate_that_nobody_vouches_for_is_refused(secure: Encrypted, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     other = certificate(tmp_path / "other")
     with pytest.raises(Refused, match="certificate of PostgreSQL"):
@@ -101,9 +95,7 @@ async def test_a_certificate_that_nobody_vouches_for_is_refused(
         await Database(url, "a", credentials=Credentials("postgres", "correct horse")).read(who)
 
 
-async def test_a_certificate_for_another_host_is_refused(
-    secure: Encrypted, guarded: Server, proof: Path
-) -> None:
+async def test_a_certificate_for_another_host_is_refused(secure: Encrypted, guarded: Server, proof: Path) -> None:
     url = secure.url.replace("127.0.0.1", "localhost")
     with pytest.raises(Refused, match="certificate of PostgreSQL"):
         await guarded.database(url=url, ca=proof).read(who)
@@ -132,9 +124,7 @@ def test_by_itself_a_way_into_the_network_is_encrypted_and_checked() -> None:
     far = build_tls_parameters(parse_address("postgresql://db.example.org/a"), None)
     assert far["sslmode"] == "verify-full"
     assert Path(far["sslrootcert"]).is_file()
-    system = build_tls_parameters(
-        parse_address("postgresql://db.example.org/a?sslmode=verify-ca"), None
-    )
+    system = build_tls_parameters(parse_address("postgresql://db.example.org/a?sslmode=verify-ca"), None)
     assert system == far  # anybody can have a certificate that a system trusts
     near = build_tls_parameters(parse_address("postgresql://localhost/a"), None)
     assert near["sslmode"] == "prefer"

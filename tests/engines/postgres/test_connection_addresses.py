@@ -11,10 +11,7 @@ from everkept.errors import InvalidInput
     [
         ("postgresql://db.example.org/memory", Address("db.example.org", 5432, "memory")),
         ("postgres://ada@[::1]:6543/my%20db", Address("::1", 6543, "my db", "ada")),
-        (
-            " postgresql://127.0.0.1/a?sslmode=require ",
-            Address("127.0.0.1", 5432, "a", ssl_mode="require"),
-        ),
+        (" postgresql://127.0.0.1/a?sslmode=require ", Address("127.0.0.1", 5432, "a", ssl_mode="require")),
     ],
 )
 def test_an_address_names_a_server_and_a_database(text: str, address: Address) -> None:

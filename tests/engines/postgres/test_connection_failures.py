@@ -75,9 +75,7 @@ SAID = {
 
 
 @pytest.mark.parametrize(("said", "meant"), MEANT.items(), ids=[e.__name__ for e in MEANT])
-def test_a_code_becomes_the_error_that_it_means(
-    said: type[psycopg.Error], meant: type[Exception]
-) -> None:
+def test_a_code_becomes_the_error_that_it_means(said: type[psycopg.Error], meant: type[Exception]) -> None:
     assert type(translate_error(said("my secret"), PLACE)) is meant
 
 
@@ -91,9 +89,7 @@ def test_nothing_that_the_outside_can_do_is_taken_for_a_mistake_of_ours(group: s
 
 
 @pytest.mark.parametrize(("words", "meant"), SAID.items(), ids=list(SAID))
-def test_words_at_the_door_become_the_error_that_they_mean(
-    words: str, meant: type[EverkeptError]
-) -> None:
+def test_words_at_the_door_become_the_error_that_they_mean(words: str, meant: type[EverkeptError]) -> None:
     error = psycopg.OperationalError(f'connection to server at "x", port 5 failed: {words}')
     told = build_connect_error(ADDRESS, "ada", error)
     assert type(told) is meant
@@ -101,9 +97,7 @@ def test_words_at_the_door_become_the_error_that_they_mean(
 
 
 def test_a_mistake_of_ours_tells_no_value() -> None:
-    told = str(
-        translate_error(errors.InvalidTextRepresentation('invalid input: "my secret"'), PLACE)
-    )
+    told = str(translate_error(errors.InvalidTextRepresentation('invalid input: "my secret"'), PLACE))
     assert "22P02" in told
     assert "secret" not in told
     assert extract_reason("Key (name)=(my secret) exists") == "Key"

@@ -63,9 +63,7 @@ async def test_a_question_sees_one_moment_and_cannot_write(database: Database) -
     assert await database.read(count) == 1
 
 
-async def test_what_raises_has_written_nothing_and_the_connection_goes_on(
-    database: Database,
-) -> None:
+async def test_what_raises_has_written_nothing_and_the_connection_goes_on(database: Database) -> None:
     def work(cursor: Cursor) -> None:
         add(cursor)
         raise NotFound("thing", "a")
@@ -92,9 +90,7 @@ async def test_a_failure_that_was_passed_over_is_no_success(database: Database) 
     assert await database.read(count) == 0
 
 
-async def test_statements_that_fail_together_do_not_spoil_what_comes_after_it(
-    database: Database,
-) -> None:
+async def test_statements_that_fail_together_do_not_spoil_what_comes_after_it(database: Database) -> None:
     def work(cursor: Cursor) -> None:
         for statement in ("SELECT 1", "SELECT 1 / 0", "SELECT 2"):
             cursor.ask(statement)
@@ -203,9 +199,7 @@ async def test_who_gets_no_connection_in_time_has_stored_nothing(common: Server)
     await asyncio.wait({staying})
 
 
-async def test_what_takes_too_long_is_ended_on_the_server(
-    common: Server, database: Database
-) -> None:
+async def test_what_takes_too_long_is_ended_on_the_server(common: Server, database: Database) -> None:
     await database.read(count)
     slow = common.database(database.schema, layout=COUNTERS, time_limit=1)
     with pytest.raises(QueryTimeout, match="Nothing of this call was stored"):
@@ -241,9 +235,7 @@ async def test_where_a_commit_may_have_happened_nobody_says_that_nothing_was_sto
     go.set()
 
 
-async def test_what_failed_by_itself_is_told_though_it_was_stopped(
-    common: Server, database: Database
-) -> None:
+async def test_what_failed_by_itself_is_told_though_it_was_stopped(common: Server, database: Database) -> None:
     slow = common.database(database.schema, layout=COUNTERS, time_limit=0.3)
     await database.read(count)
 
@@ -258,12 +250,8 @@ async def test_what_failed_by_itself_is_told_though_it_was_stopped(
         await slow.write(work)
 
 
-async def test_a_question_that_nobody_waits_for_is_ended_on_the_server(
-    common: Server, database: Database
-) -> None:
-    asked = asyncio.ensure_future(
-        database.read(lambda c: c.execute("SELECT pg_sleep(61) /* left */"))
-    )
+async def test_a_question_that_nobody_waits_for_is_ended_on_the_server(common: Server, database: Database) -> None:
+    asked = asyncio.ensure_future(database.read(lambda c: c.execute("SELECT pg_sleep(61) /* left */")))
     await until(lambda: common.at_work("/* left */") == 1)
     asked.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -292,12 +280,8 @@ async def test_a_write_goes_on_though_nobody_waits_for_it(database: Database) ->
     assert await database.read(count) == 1
 
 
-async def test_closing_is_not_final_and_ends_what_is_under_way(
-    common: Server, database: Database
-) -> None:
-    asked = asyncio.ensure_future(
-        database.read(lambda c: c.execute("SELECT pg_sleep(61) /* closed */"))
-    )
+async def test_closing_is_not_final_and_ends_what_is_under_way(common: Server, database: Database) -> None:
+    asked = asyncio.ensure_future(database.read(lambda c: c.execute("SELECT pg_sleep(61) /* closed */")))
     await until(lambda: common.at_work("/* closed */") == 1)
     await database.close()
     with pytest.raises(StoreUnreachable, match="closed"):

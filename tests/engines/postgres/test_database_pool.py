@@ -43,9 +43,7 @@ class Sleep:
         cursor.execute(f"SELECT pg_sleep(61) {self.sign}")
 
 
-async def test_a_statement_that_is_cut_in_the_middle_is_away_and_the_next_call_works(
-    common: Server,
-) -> None:
+async def test_a_statement_that_is_cut_in_the_middle_is_away_and_the_next_call_works(common: Server) -> None:
     sleep = Sleep()
     async with proxied(common) as proxy:
         database = proxy.database(layout=NOTES)
@@ -150,9 +148,7 @@ async def test_a_commit_whose_answer_is_lost_is_away_and_may_have_happened(commo
         assert await database.read(notes) == ["first", "measured", "unheard"]
 
 
-async def test_connections_that_were_lost_while_idle_are_replaced_unnoticed(
-    common: Server,
-) -> None:
+async def test_connections_that_were_lost_while_idle_are_replaced_unnoticed(common: Server) -> None:
     async with proxied(common) as proxy:
         database = proxy.database(layout=NOTES)
         await asyncio.gather(*(database.read(notes) for _ in range(8)))
@@ -162,9 +158,7 @@ async def test_connections_that_were_lost_while_idle_are_replaced_unnoticed(
         assert await database.read(notes) == ["a"]
 
 
-async def test_each_call_makes_one_attempt_and_the_first_after_it_is_back_succeeds(
-    common: Server,
-) -> None:
+async def test_each_call_makes_one_attempt_and_the_first_after_it_is_back_succeeds(common: Server) -> None:
     async with proxied(common) as proxy:
         database = proxy.database(layout=NOTES)
         await database.read(notes)
@@ -219,9 +213,7 @@ async def test_closing_takes_no_answer_of_a_frozen_server(common: Server) -> Non
         assert await database.read(notes) == []
 
 
-async def test_a_server_that_was_killed_or_stopped_has_everything_when_it_is_back(
-    server: Server,
-) -> None:
+async def test_a_server_that_was_killed_or_stopped_has_everything_when_it_is_back(server: Server) -> None:
     database = server.database(layout=NOTES)
     kept: list[str] = []
     for end in (server.kill, server.stop):
@@ -313,9 +305,7 @@ class Forgetful(Proxy):
     def forget(self) -> None:
         self._age += 1
 
-    async def _pass(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: Direction
-    ) -> None:
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: Direction) -> None:
         age = self._age
         while data := await reader.read(65_536):
             if age == self._age:

@@ -28,9 +28,7 @@ def test_so_many_work_at_once_and_no_more() -> None:
 
 def test_an_idle_thread_is_used_before_a_new_one_is_begun() -> None:
     threads = ThreadPool("test", 3)
-    names = {
-        threads.submit(lambda: threading.current_thread().name).result(PATIENCE) for _ in range(2)
-    }
+    names = {threads.submit(lambda: threading.current_thread().name).result(PATIENCE) for _ in range(2)}
     assert len(names) <= 2
     threads.shut_down()
 

@@ -9,12 +9,7 @@ import pytest
 from everkept.core.ports import RecordVector
 from everkept.core.records import RecordFilter
 from everkept.engines.postgres.database import Database
-from everkept.engines.postgres.indexes import (
-    BACKOFF_FACTOR,
-    IndexedVectors,
-    IndexMaintenance,
-    ask_usable,
-)
+from everkept.engines.postgres.indexes import BACKOFF_FACTOR, IndexedVectors, IndexMaintenance, ask_usable
 from everkept.engines.postgres.statements import Cursor
 from everkept.engines.postgres.store import PostgresStore
 from postgres_server import fresh_schema, shared
@@ -51,9 +46,7 @@ async def is_indexed(database: Database, vectors: IndexedVectors) -> bool:
 
 
 @pytest.mark.parametrize(("many", "expected"), [(SIZE - 1, True), (SIZE, False)])
-async def test_a_store_that_has_many_gets_an_index(
-    database: Database, many: int, expected: bool
-) -> None:
+async def test_a_store_that_has_many_gets_an_index(database: Database, many: int, expected: bool) -> None:
     vectors = await filled(database)
     maintenance = IndexMaintenance(database, many=many)
     maintenance.note_vectors(vectors.store, 1)
@@ -127,9 +120,7 @@ async def test_several_servers_that_notice_at_once_make_one_index(database: Data
     assert await is_indexed(database, vectors)
 
 
-async def test_while_an_index_is_made_and_cannot_be_finished_the_answers_are_the_same(
-    database: Database,
-) -> None:
+async def test_while_an_index_is_made_and_cannot_be_finished_the_answers_are_the_same(database: Database) -> None:
     vectors = await filled(database)
     store = PostgresStore(database, vectors.store, "project")
     vector = np.eye(SIZE, dtype=np.float32)[7]

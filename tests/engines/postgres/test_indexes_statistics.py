@@ -20,9 +20,7 @@ from upstreams import until
         (0, 0, False),
     ],
 )
-def test_a_store_has_doubled_when_it_passes_a_power_of_two(
-    before: int, after: int, expected: bool
-) -> None:
+def test_a_store_has_doubled_when_it_passes_a_power_of_two(before: int, after: int, expected: bool) -> None:
     assert StoreGrowth(before, after).is_doubling == expected
 
 
@@ -39,9 +37,7 @@ async def fill(store: PostgresStore, first: int, size: int) -> None:
     await store.commit(batch(*(memory(f"text {n}", id=str(n)) for n in range(first, first + size))))
 
 
-async def test_what_a_growing_store_has_becomes_known_to_the_server(
-    shelf: Shelf, store: PostgresStore
-) -> None:
+async def test_what_a_growing_store_has_becomes_known_to_the_server(shelf: Shelf, store: PostgresStore) -> None:
     await store.get_revision()
     with shelf.connection() as connection:
         for table in ("records", "vectors", "edits"):  # what is to look by itself stays away

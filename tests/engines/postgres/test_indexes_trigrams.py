@@ -42,9 +42,7 @@ def test_where_the_extension_is_there_the_index_is_made_once(tables: Tables) -> 
     made = tables.value("SELECT to_regclass(%s)::oid", indexes.TRIGRAM_INDEX)
     indexes.build_trigram_index(tables.connection)
     assert tables.value("SELECT to_regclass(%s)::oid", indexes.TRIGRAM_INDEX) == made
-    tables.connection.execute(
-        "UPDATE pg_index SET indisvalid = false WHERE indexrelid = %s", (made,)
-    )
+    tables.connection.execute("UPDATE pg_index SET indisvalid = false WHERE indexrelid = %s", (made,))
     assert indexes.is_trigram_index_wanted(tables.cursor)
     indexes.build_trigram_index(tables.connection)
     assert not indexes.is_trigram_index_wanted(tables.cursor)

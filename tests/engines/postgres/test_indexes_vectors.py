@@ -25,9 +25,7 @@ def some(size: int, seed: int = 1) -> "np.typing.NDArray[np.float32]":
 
 
 def names(tables: Tables) -> list[str]:
-    rows = tables.connection.execute(
-        "SELECT indexname FROM pg_indexes WHERE schemaname = %s", (tables.schema,)
-    )
+    rows = tables.connection.execute("SELECT indexname FROM pg_indexes WHERE schemaname = %s", (tables.schema,))
     return [row[0] for row in rows if row[0].startswith("vectors_near")]
 
 
@@ -59,9 +57,7 @@ def test_what_is_left_of_a_broken_making_is_made_anew(tables: Tables) -> None:
     [wanted] = list_unindexed(tables.cursor, tables.store, 10)
     build_vector_index(tables.connection, wanted)
     oid = tables.value("SELECT to_regclass(%s)::oid", wanted.name)
-    tables.connection.execute(
-        "UPDATE pg_index SET indisvalid = false WHERE indexrelid = %s", (oid,)
-    )
+    tables.connection.execute("UPDATE pg_index SET indisvalid = false WHERE indexrelid = %s", (oid,))
     assert list_unindexed(tables.cursor, tables.store, 10) == [wanted]
     assert build_vector_index(tables.connection, wanted)
     assert ask_usable(tables.cursor, wanted).rowcount
@@ -130,19 +126,14 @@ def test_the_index_of_a_store_that_is_gone_goes_too(tables: Tables) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "dims", "expected"),
-    [(1, 8, 2**26), (200_000, 384, 200_000 * 1_068), (10_000_000, 1_024, 2**30)],
+    ("count", "dims", "expected"), [(1, 8, 2**26), (200_000, 384, 200_000 * 1_068), (10_000_000, 1_024, 2**30)]
 )
-def test_its_making_gets_memory_by_what_is_to_be_indexed(
-    count: int, dims: int, expected: int
-) -> None:
+def test_its_making_gets_memory_by_what_is_to_be_indexed(count: int, dims: int, expected: int) -> None:
     assert compute_build_bytes(count, dims) == expected
 
 
 @pytest.mark.parametrize("code", ["53100", "53200", "58030"])
-def test_where_several_processes_have_no_room_together_one_makes_it(
-    tables: Tables, code: str
-) -> None:
+def test_where_several_processes_have_no_room_together_one_makes_it(tables: Tables, code: str) -> None:
     tables.embed(some(60))
     [wanted] = list_unindexed(tables.cursor, tables.store, 10)
     with refusing(tables, "max_parallel_maintenance_workers", "0", code):

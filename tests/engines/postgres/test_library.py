@@ -29,44 +29,31 @@ async def ids(store: RecordStore) -> list[str]:
     return [record.id for record in await store.scan(RecordFilter())]
 
 
-async def test_of_many_that_create_one_name_at_once_exactly_one_wins(
-    libraries: list[PostgresLibrary],
-) -> None:
+async def test_of_many_that_create_one_name_at_once_exactly_one_wins(libraries: list[PostgresLibrary]) -> None:
     for number in range(3):
         name = f"project {number}"
-        ended = await outcomes(
-            *(libraries[task % SERVERS].create(name, "") for task in range(TASKS))
-        )
+        ended = await outcomes(*(libraries[task % SERVERS].create(name, "") for task in range(TASKS)))
         assert sorted(ended) == ["conflict"] * (TASKS - 1) + ["done"]
     assert len(await libraries[0].list_projects()) == 3
 
 
-async def test_of_many_that_create_one_id_at_once_exactly_one_wins(
-    libraries: list[PostgresLibrary],
-) -> None:
+async def test_of_many_that_create_one_id_at_once_exactly_one_wins(libraries: list[PostgresLibrary]) -> None:
     project_id = str(uuid4())
     ended = await outcomes(
-        *(
-            libraries[task % SERVERS].create(f"project {task}", "", project_id=project_id)
-            for task in range(TASKS)
-        )
+        *(libraries[task % SERVERS].create(f"project {task}", "", project_id=project_id) for task in range(TASKS))
     )
     assert sorted(ended) == ["conflict"] * (TASKS - 1) + ["done"]
     assert [project.id for project in await libraries[0].list_projects()] == [project_id]
 
 
-async def test_of_several_that_archive_or_delete_at_once_exactly_one_does(
-    libraries: list[PostgresLibrary],
-) -> None:
+async def test_of_several_that_archive_or_delete_at_once_exactly_one_does(libraries: list[PostgresLibrary]) -> None:
     await libraries[0].create("shop", "")
     for operation, refusal in (("archive", "conflict"), ("delete", "not_found")):
         ended = await outcomes(*(getattr(library, operation)("shop") for library in libraries))
         assert sorted(ended) == sorted([refusal] * (SERVERS - 1) + ["done"])
 
 
-async def test_a_name_that_is_freed_again_and_again_belongs_to_one_at_a_time(
-    libraries: list[PostgresLibrary],
-) -> None:
+async def test_a_name_that_is_freed_again_and_again_belongs_to_one_at_a_time(libraries: list[PostgresLibrary]) -> None:
     async def make_and_delete(library: PostgresLibrary) -> None:
         for _ in range(5):
             await outcomes(library.create("shop", ""))
@@ -77,33 +64,21 @@ async def test_a_name_that_is_freed_again_and_again_belongs_to_one_at_a_time(
     assert await libraries[0].list_projects() == []
 
 
-async def test_a_folder_goes_to_one_project_whoever_asks(
-    libraries: list[PostgresLibrary],
-) -> None:
-    projects = [
-        await library.create(f"project {number}", "") for number, library in enumerate(libraries)
-    ]
+async def test_a_folder_goes_to_one_project_whoever_asks(libraries: list[PostgresLibrary]) -> None:
+    projects = [await library.create(f"project {number}", "") for number, library in enumerate(libraries)]
     given = await asyncio.gather(
-        *(
-            libraries[task % SERVERS].link_workspace("/work/shop", projects[task % SERVERS])
-            for task in range(TASKS)
-        )
+        *(libraries[task % SERVERS].link_workspace("/work/shop", projects[task % SERVERS]) for task in range(TASKS))
     )
     assert len({project.id for project in given}) == 1
 
 
-async def test_no_folder_is_left_to_a_project_that_is_deleted_meanwhile(
-    libraries: list[PostgresLibrary],
-) -> None:
+async def test_no_folder_is_left_to_a_project_that_is_deleted_meanwhile(libraries: list[PostgresLibrary]) -> None:
     first, *others = libraries
     for number in range(5):
         project = await first.create("shop", "")
         ended = await outcomes(
             first.delete("shop"),
-            *(
-                library.link_workspace(f"/work/{number}/{each}", project)
-                for each, library in enumerate(others)
-            ),
+            *(library.link_workspace(f"/work/{number}/{each}", project) for each, library in enumerate(others)),
         )
         assert ended[0] == "done"
         assert set(ended[1:]) <= {"done", "not_found"}
@@ -112,9 +87,7 @@ async def test_no_folder_is_left_to_a_project_that_is_deleted_meanwhile(
             await first.link_workspace("/work/shop", project)
 
 
-async def test_a_folder_that_came_just_before_the_end_is_silent_too(
-    libraries: list[PostgresLibrary],
-) -> None:
+async def test_a_folder_that_came_just_before_the_end_is_silent_too(libraries: list[PostgresLibrary]) -> None:
     first, second, *_ = libraries
     for number in range(5):
         project = await first.create("shop", "")
@@ -129,9 +102,7 @@ async def test_switching_at_once_is_one_switch(libraries: list[PostgresLibrary])
     first = libraries[0]
     await first.link_workspace("/work/shop", await first.create("shop", ""))
     for off in (True, False):
-        await asyncio.gather(
-            *(libraries[task % SERVERS].set_off("shop", off=off) for task in range(TASKS))
-        )
+        await asyncio.gather(*(libraries[task % SERVERS].set_off("shop", off=off) for task in range(TASKS)))
         assert (await first.get_project("shop")).is_off == off
     [silence] = await first.list_off_periods()
     assert silence.until is not None
@@ -139,10 +110,7 @@ async def test_switching_at_once_is_one_switch(libraries: list[PostgresLibrary])
 
 async def test_a_token_is_added_once_whoever_asks(libraries: list[PostgresLibrary]) -> None:
     ended = await outcomes(
-        *(
-            library.add_token(Token(str(number), "laptop", DAY_ONE), "hash")
-            for number, library in enumerate(libraries)
-        )
+        *(library.add_token(Token(str(number), "laptop", DAY_ONE), "hash") for number, library in enumerate(libraries))
     )
     assert sorted(ended) == ["conflict"] * (SERVERS - 1) + ["done"]
     [token] = await libraries[0].list_tokens()
@@ -215,9 +183,7 @@ async def test_a_store_that_is_opened_again_is_the_same_object(shelf: Shelf) -> 
 
 
 @pytest.mark.parametrize("put_away", ["archive", "delete"])
-async def test_nothing_is_acknowledged_that_a_project_put_away_meanwhile_has_not(
-    shelf: Shelf, put_away: str
-) -> None:
+async def test_nothing_is_acknowledged_that_a_project_put_away_meanwhile_has_not(shelf: Shelf, put_away: str) -> None:
     ours, theirs = shelf.library(), shelf.library()
     await ours.create("shop", "")
     _, store = await ours.open("shop")
@@ -258,11 +224,7 @@ async def test_ids_may_be_anything_but_those_of_the_stores_of_no_project(shelf: 
         await library.create(name, "")
         _, store = await library.open(name)
         await store.commit(batch(entity(name)))
-    assert (
-        await ids(await library.open_user_store())
-        == await ids(await library.open_history_store())
-        == []
-    )
+    assert await ids(await library.open_user_store()) == await ids(await library.open_history_store()) == []
 
 
 async def test_libraries_of_two_schemas_share_nothing(shelf: Shelf) -> None:
@@ -278,9 +240,7 @@ async def test_libraries_of_two_schemas_share_nothing(shelf: Shelf) -> None:
 
 
 @pytest.mark.parametrize("text", ["a\0b", "a\ud800b"], ids=ascii)
-async def test_what_cannot_be_stored_is_refused_and_changes_nothing(
-    shelf: Shelf, text: str
-) -> None:
+async def test_what_cannot_be_stored_is_refused_and_changes_nothing(shelf: Shelf, text: str) -> None:
     library = shelf.library()
     shop = await library.create("shop", "")
     for refused in (
@@ -297,12 +257,7 @@ async def test_what_cannot_be_stored_is_refused_and_changes_nothing(
         assert await outcomes(refused) == ["invalid_input"]
     assert (await library.read_catalog_data()).projects == [shop]
     assert await library.list_notes("") == {}
-    assert (
-        await library.list_tokens()
-        == await library.list_searches()
-        == await library.list_usage()
-        == []
-    )
+    assert await library.list_tokens() == await library.list_searches() == await library.list_usage() == []
     for asked in (library.get_project(text), library.archive(text), library.delete(text)):
         with pytest.raises(NotFound):
             await asked

@@ -125,9 +125,7 @@ async def test_a_commit_that_waits_for_a_deletion_finds_nothing(shelf: Shelf) ->
 
 
 def waits_for(shelf: Shelf, backend: int) -> bool:
-    return bool(
-        shelf.ask(f"SELECT FROM pg_stat_activity WHERE {backend} = ANY(pg_blocking_pids(pid))")
-    )
+    return bool(shelf.ask(f"SELECT FROM pg_stat_activity WHERE {backend} = ANY(pg_blocking_pids(pid))"))
 
 
 async def test_what_is_taken_over_lets_large_projects_go_alike(shelf: Shelf) -> None:

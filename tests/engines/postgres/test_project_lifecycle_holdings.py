@@ -67,9 +67,7 @@ async def test_what_was_taken_over_is_what_is_given_out(shelf: Shelf) -> None:
 
 async def test_projects_that_stay_keep_their_records_and_others_have_none(shelf: Shelf) -> None:
     library = shelf.library()
-    await library.replace_catalog_data(
-        CatalogData(projects=[project("a"), project("b"), project("c")])
-    )
+    await library.replace_catalog_data(CatalogData(projects=[project("a"), project("b"), project("c")]))
     for name in "abc":
         await put_something_in(library, name)
     traded = [replace(project("a"), name="b"), replace(project("b"), name="a"), project("d")]
@@ -113,9 +111,7 @@ async def test_notes_that_hold_for_a_moment_stay_where_they_are(shelf: Shelf) ->
     await library.set_note(f"{LEASE_PREFIX}work", "ours")
     await library.set_note("default", "shop")
     assert (await library.read_catalog_data()).notes == {"default": "shop"}
-    await library.replace_catalog_data(
-        CatalogData(notes={f"{LEASE_PREFIX}work": "theirs", "other": "x"})
-    )
+    await library.replace_catalog_data(CatalogData(notes={f"{LEASE_PREFIX}work": "theirs", "other": "x"}))
     assert await library.list_notes("") == {f"{LEASE_PREFIX}work": "ours", "other": "x"}
 
 
@@ -153,9 +149,7 @@ async def test_what_no_library_could_hold_is_refused_and_changes_nothing(
 
 async def test_a_folder_of_a_project_that_there_is_not_is_left_out(shelf: Shelf) -> None:
     library = shelf.library()
-    await library.replace_catalog_data(
-        CatalogData([project("a")], {"/a": "id of a", "/b": "id of b"})
-    )
+    await library.replace_catalog_data(CatalogData([project("a")], {"/a": "id of a", "/b": "id of b"}))
     assert (await library.read_catalog_data()).workspaces == {"/a": "id of a"}
 
 
@@ -182,10 +176,7 @@ async def test_who_reads_meanwhile_sees_all_that_was_taken_over_or_nothing(shelf
     async def look() -> int:
         looks = 0
         while not is_over.is_set():
-            assert await theirs.read_catalog_data() in (
-                *worlds,
-                CatalogData(projects=[], tokens=[]),
-            )
+            assert await theirs.read_catalog_data() in (*worlds, CatalogData(projects=[], tokens=[]))
             looks += 1
         return looks
 
@@ -198,9 +189,7 @@ async def test_who_reads_meanwhile_sees_all_that_was_taken_over_or_nothing(shelf
     assert await theirs.read_catalog_data() == worlds[-1]
 
 
-async def test_of_several_that_take_over_at_once_one_is_the_last(
-    libraries: list[PostgresLibrary],
-) -> None:
+async def test_of_several_that_take_over_at_once_one_is_the_last(libraries: list[PostgresLibrary]) -> None:
     worlds: list[CatalogData] = []
     for number, library in enumerate(libraries):
         project = await library.create("shop", f"{number}")
@@ -210,18 +199,11 @@ async def test_of_several_that_take_over_at_once_one_is_the_last(
         worlds.append(await library.read_catalog_data())
         await library.replace_catalog_data(CatalogData())
     for _ in range(5):
-        await asyncio.gather(
-            *(
-                each.replace_catalog_data(world)
-                for each, world in zip(libraries, worlds, strict=True)
-            )
-        )
+        await asyncio.gather(*(each.replace_catalog_data(world) for each, world in zip(libraries, worlds, strict=True)))
         assert await libraries[0].read_catalog_data() in worlds
 
 
-async def test_taking_over_while_others_change_everything_ends(
-    libraries: list[PostgresLibrary],
-) -> None:
+async def test_taking_over_while_others_change_everything_ends(libraries: list[PostgresLibrary]) -> None:
     first, *others = libraries
     kept = await first.create("kept", "")
     catalog_data = await first.read_catalog_data()

@@ -19,15 +19,11 @@ from upstreams import until
 
 def vacuumed(shelf: Shelf) -> dict[str, int]:
     """How often each table was gone over on demand; the server says so a little later."""
-    rows = shelf.ask(
-        "SELECT relname, vacuum_count FROM pg_stat_user_tables WHERE schemaname = current_schema()"
-    )
+    rows = shelf.ask("SELECT relname, vacuum_count FROM pg_stat_user_tables WHERE schemaname = current_schema()")
     return {name: count for name, count in rows if count}
 
 
-async def test_only_tables_that_lost_something_are_gone_over(
-    shelf: Shelf, store: PostgresStore
-) -> None:
+async def test_only_tables_that_lost_something_are_gone_over(shelf: Shelf, store: PostgresStore) -> None:
     await store.commit(batch(memory("one"), memory("two"), memory("three")))
     await store.commit(batch(entity("Ada"), entity("Bob"), link("Ada", "knows", "Bob")))
     vector = np.ones(3, np.float32)
@@ -49,9 +45,7 @@ async def test_only_tables_that_lost_something_are_gone_over(
     await store.note_accesses({"Ada": 1}, DAY_ONE)
     assert (await store.purge([record_ref("Ada")])).complete
     await are_gone_over("records", "edits", "links", "accesses")
-    redacted = await store.redact(
-        [record_ref("three")], lambda _, values: {**values, "text": "nothing"}
-    )
+    redacted = await store.redact([record_ref("three")], lambda _, values: {**values, "text": "nothing"})
     assert redacted.complete
     await are_gone_over("records", "vectors")
     await store.replicate(StorePage(gone=[record_ref("Bob")]))
@@ -76,9 +70,7 @@ async def test_what_takes_longer_than_a_purge_waits_goes_on_behind_it(
     await until(lambda: vacuumed(shelf)["records"] == before + 3)
 
 
-async def test_nothing_is_begun_after_the_library_is_closed(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_nothing_is_begun_after_the_library_is_closed(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     library = shelf.library()
     store = await library.open_user_store()
     await store.commit(batch(*(memory(str(n)) for n in range(5))))

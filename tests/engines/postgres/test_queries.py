@@ -52,9 +52,7 @@ async def test_a_part_is_found_whatever_its_case_in_every_script(
     texts=st.lists(st.text(CASED, max_size=6), min_size=1, max_size=5, unique=True),
     parts=st.lists(st.text(CASED, min_size=1, max_size=3), min_size=1, max_size=6),
 )
-def test_parts_of_texts_are_found_as_the_reference_engine_finds_them(
-    texts: list[str], parts: list[str]
-) -> None:
+def test_parts_of_texts_are_found_as_the_reference_engine_finds_them(texts: list[str], parts: list[str]) -> None:
     async def compare() -> None:
         library, reference = library_over(postgres_server.shared().database()), MemoryStore()
         store = await library.open_user_store()
@@ -84,18 +82,11 @@ async def test_names_come_in_the_order_of_their_characters(store: PostgresStore)
 
 
 @pytest.mark.parametrize("order", ["age", "newest"])
-async def test_a_question_in_parts_has_the_answer_of_the_whole(
-    store: PostgresStore, order: Any
-) -> None:
+async def test_a_question_in_parts_has_the_answer_of_the_whole(store: PostgresStore, order: Any) -> None:
     kinds, scopes = [f"k{n}" for n in range(6)], [f"s{n}" for n in range(4)]
     assert len(kinds) * len(scopes) > MAX_PARTS
     await store.commit(
-        batch(
-            *(
-                replace(memory(f"m{n}"), kind=kinds[n % 6], scope=scopes[n * 7 % 4])
-                for n in range(60)
-            )
-        )
+        batch(*(replace(memory(f"m{n}"), kind=kinds[n % 6], scope=scopes[n * 7 % 4]) for n in range(60)))
     )
     for some_kinds in (kinds[:1], kinds[:3], kinds):
         for some_scopes in ((), scopes[:1], scopes[:3], scopes):

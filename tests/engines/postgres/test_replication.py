@@ -23,9 +23,7 @@ async def test_what_is_copied_can_trade_places_with_what_is_there(store: Postgre
 async def test_what_goes_and_comes_in_one_copy_is_what_came(store: PostgresStore) -> None:
     await store.commit(batch(entity("a", text="old"), memory("child", parent="a")))
     told = Change(7, DAY_ONE, "t", "", None, (Edit("insert", "record", "a"),))
-    await store.replicate(
-        StorePage(records=[entity("a", text="new")], gone=[record_ref("a")], changes=[told])
-    )
+    await store.replicate(StorePage(records=[entity("a", text="new")], gone=[record_ref("a")], changes=[told]))
     assert [(r.id, r.text) for r in await store.scan(RecordFilter(deleted=None))] == [("a", "new")]
     assert await store.read_changes(after=1) == [told]
     assert await store.read_history([record_ref("child")]) == []

@@ -15,9 +15,7 @@ from everkept.engines.postgres.rows import (
     hash_live_name,
     hash_name,
 )
-from everkept.engines.postgres.rows import (
-    unescape_text as taken_back,
-)
+from everkept.engines.postgres.rows import unescape_text as taken_back
 from everkept.values import replace
 from records import entity, link
 
@@ -41,9 +39,7 @@ def test_a_record_comes_back_from_its_columns(text: str, tags: list[str]) -> Non
 
 
 @given(st.tuples(TEXTS, TEXTS, TEXTS), st.tuples(TEXTS, TEXTS, TEXTS))
-def test_what_stands_for_something_else_has_another_hash(
-    one: tuple[str, str, str], two: tuple[str, str, str]
-) -> None:
+def test_what_stands_for_something_else_has_another_hash(one: tuple[str, str, str], two: tuple[str, str, str]) -> None:
     names = [entity("x", name_key=n, variant=v, kind=k) for n, v, k in (one, two)]
     assert (hash_name(names[0]) == hash_name(names[1])) is (one == two)
     edges = [link(*parts) for parts in (one, two)]

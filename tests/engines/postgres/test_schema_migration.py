@@ -8,14 +8,7 @@ import pytest
 from everkept.engines.postgres.connection import Credentials
 from everkept.engines.postgres.schema import EMPTY_LAYOUT, Layout
 from everkept.engines.postgres.statements import Cursor
-from everkept.errors import (
-    InvalidInput,
-    Refused,
-    StoreDamaged,
-    StoreTooNew,
-    StoreUnreachable,
-    Unavailable,
-)
+from everkept.errors import InvalidInput, Refused, StoreDamaged, StoreTooNew, StoreUnreachable, Unavailable
 from postgres_server import PATIENCE, Server, fresh_schema
 from upstreams import until
 
@@ -44,9 +37,7 @@ async def test_tables_are_made_once_and_brought_up_to_date_step_by_step(common: 
     assert await common.database(fresh_schema(), layout=NEW).read(things) == [("a", 7)]
 
 
-async def test_who_founds_nothing_makes_no_schema_and_is_told_of_those_that_there_are(
-    common: Server,
-) -> None:
+async def test_who_founds_nothing_makes_no_schema_and_is_told_of_those_that_there_are(common: Server) -> None:
     schema, known = fresh_schema(), f"a_{fresh_schema()}"  # the first of those that are told
     tables = (*FIRST, "CREATE TABLE stores (name text)")
     reading = Layout((tables,), founds=False)
@@ -63,9 +54,7 @@ async def test_who_founds_nothing_makes_no_schema_and_is_told_of_those_that_ther
     assert await common.database(known, layout=reading).read(things) == [("a",)]
 
 
-async def test_an_older_program_is_refused_when_it_opens_and_when_it_goes_on(
-    common: Server,
-) -> None:
+async def test_an_older_program_is_refused_when_it_opens_and_when_it_goes_on(common: Server) -> None:
     schema = fresh_schema()
     older = common.database(schema, layout=OLD)
     await older.write(add)
@@ -116,9 +105,7 @@ async def test_a_step_that_fails_leaves_the_version_before_it(common: Server) ->
     assert await common.database(schema, layout=NEW).read(things) == [("a", 7)]
 
 
-async def test_tables_that_were_removed_while_they_were_in_use_are_made_anew(
-    common: Server,
-) -> None:
+async def test_tables_that_were_removed_while_they_were_in_use_are_made_anew(common: Server) -> None:
     database = common.database(layout=OLD)
     await asyncio.gather(*(database.write(add) for _ in range(3)))
     with common.connect() as connection:
@@ -171,23 +158,14 @@ async def test_a_database_that_will_not_do_is_refused_with_what_to_do(server: Se
         connection.execute("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
     bare, latin = (server.url.replace("/postgres", f"/{n}") for n in ("bare", "latin"))
     with pytest.raises(Unavailable, match="CREATE EXTENSION vector"):
-        await server.database(url=bare, layout=EMPTY_LAYOUT, credentials=Credentials("ada")).read(
-            ask
-        )
+        await server.database(url=bare, layout=EMPTY_LAYOUT, credentials=Credentials("ada")).read(ask)
     with pytest.raises(Refused, match=r"LATIN1.*ENCODING 'UTF8'"):
         await server.database(url=latin, layout=EMPTY_LAYOUT).read(ask)
     assert await server.database(url=bare, layout=EMPTY_LAYOUT).read(ask) == 1
-    assert (
-        await server.database(url=bare, layout=EMPTY_LAYOUT, credentials=Credentials("ada")).read(
-            ask
-        )
-        == 1
-    )
+    assert await server.database(url=bare, layout=EMPTY_LAYOUT, credentials=Credentials("ada")).read(ask) == 1
 
 
-async def test_an_old_extension_is_refused_and_one_in_another_schema_is_found(
-    server: Server,
-) -> None:
+async def test_an_old_extension_is_refused_and_one_in_another_schema_is_found(server: Server) -> None:
     with server.connect() as connection:
         connection.execute("CREATE SCHEMA extensions")
         connection.execute("CREATE EXTENSION vector SCHEMA extensions")

@@ -15,9 +15,7 @@ from postgres_tables import Tables, said
 
 WORDS = ["red", "redder", "blue", "kettle", "kettles", "re", "parser", "日本", "c3po"]
 PHRASES: st.SearchStrategy[WordQuery] = st.builds(
-    WordPhrase,
-    st.lists(st.sampled_from(WORDS[:-2]), min_size=1, max_size=3).map(tuple),
-    st.booleans(),
+    WordPhrase, st.lists(st.sampled_from(WORDS[:-2]), min_size=1, max_size=3).map(tuple), st.booleans()
 )
 
 
@@ -37,30 +35,15 @@ def asked(text: str) -> WordQuery:
 
 def found(tables: Tables, text: str, limit: int = 10, weights: Weights | None = None) -> list[str]:
     weighed = weights or Weights()
-    return [
-        m.id
-        for m in match(
-            tables.cursor, tables.store, MatchWords(asked(text), RecordFilter(), weighed, limit)
-        )
-    ]
+    return [m.id for m in match(tables.cursor, tables.store, MatchWords(asked(text), RecordFilter(), weighed, limit))]
 
 
-@settings(
-    max_examples=examples(40),
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(QUERIES, st.lists(st.lists(st.sampled_from(WORDS), max_size=6), min_size=1, max_size=6))
-def test_what_a_query_finds_is_what_it_means(
-    tables: Tables, query: WordQuery, texts: list[list[str]]
-) -> None:
+def test_what_a_query_finds_is_what_it_means(tables: Tables, query: WordQuery, texts: list[list[str]]) -> None:
     store = tables.another_store()
     tables.add(*(said(" ".join(t), id=str(n)) for n, t in enumerate(texts)), store=store)
-    expected = {
-        str(n)
-        for n, text in enumerate(texts)
-        if is_match(split_fields("", " ".join(text), ""), query)
-    }
+    expected = {str(n) for n, text in enumerate(texts) if is_match(split_fields("", " ".join(text), ""), query)}
     result = match(tables.cursor, store, MatchWords(query, RecordFilter(), Weights(), 100))
     assert {m.id for m in result} == expected
     assert [m.score for m in result] == sorted((m.score for m in result), reverse=True)
@@ -72,10 +55,7 @@ def test_a_store_answers_for_itself(tables: Tables) -> None:
     tables.add(said("kettle", id="mine"))
     tables.add(said("kettle", id="theirs"), said("cup", id="more"), store=other)
     assert found(tables, "kettle") == ["mine"]
-    assert measure_words(tables.cursor, tables.store, MeasureWords(["kettle", "cup"])) == {
-        "kettle": 1,
-        "cup": 0,
-    }
+    assert measure_words(tables.cursor, tables.store, MeasureWords(["kettle", "cup"])) == {"kettle": 1, "cup": 0}
     assert measure_words(tables.cursor, other, MeasureWords(["kettle"])) == {"kettle": 0.5}
     assert measure_words(tables.cursor, other + 1, MeasureWords(["kettle"])) == {"kettle": 0}
 
@@ -92,9 +72,7 @@ def test_more_hits_count_more_and_each_a_little_less(tables: Tables) -> None:
         *(said(" ".join(["kettle"] * n + rest[n:]), id=str(n)) for n in (1, 2, 3, 8)),
         *(said("nothing of it", id=f"other {n}") for n in range(9)),
     )
-    result = match(
-        tables.cursor, tables.store, MatchWords(asked("kettle"), RecordFilter(), Weights(), 10)
-    )
+    result = match(tables.cursor, tables.store, MatchWords(asked("kettle"), RecordFilter(), Weights(), 10))
     assert [m.id for m in result] == ["8", "3", "2", "1"]
     eight, three, two, one = (m.score for m in result)
     assert two - one > three - two > (eight - three) / 5
@@ -178,16 +156,11 @@ def test_of_more_than_can_be_ranked_those_whose_name_fits_are_not_lost(
         assert result[0].id == "named"
         assert len({m.id for m in result}) == 5
     begun = match(
-        tables.cursor,
-        tables.store,
-        MatchWords(WordPhrase(("kettled",), True), RecordFilter(), Weights(), 99),
+        tables.cursor, tables.store, MatchWords(WordPhrase(("kettled",), True), RecordFilter(), Weights(), 99)
     )
     assert [m.id for m in begun] == ["begun"]
     assert "named" not in [
-        m.id
-        for m in match(
-            tables.cursor, tables.store, MatchWords(both, RecordFilter(kinds=("x",)), Weights(), 99)
-        )
+        m.id for m in match(tables.cursor, tables.store, MatchWords(both, RecordFilter(kinds=("x",)), Weights(), 99))
     ]
 
 

@@ -53,11 +53,7 @@ def test_a_sequence_is_an_array_whatever_it_is_made_of() -> None:
 
 def test_a_name_that_comes_twice_is_one_value() -> None:
     text = "SELECT %(a)s, %(b)s, %(a)s, 5 %% 3"
-    assert build_statement(text, {"a": "x", "b": 1}) == (
-        b"SELECT $1, $2, $1, 5 % 3",
-        [b"x", b"1"],
-        (0, 23),
-    )
+    assert build_statement(text, {"a": "x", "b": 1}) == (b"SELECT $1, $2, $1, 5 % 3", [b"x", b"1"], (0, 23))
 
 
 def test_without_values_a_percent_sign_is_one() -> None:

@@ -50,9 +50,7 @@ def test_rows_are_given_once(wire: StatementPipeline) -> None:
     assert answer.rowcount == 3
 
 
-def test_what_comes_often_is_remembered_and_the_rest_is_not(
-    connection: Connection, wire: StatementPipeline
-) -> None:
+def test_what_comes_often_is_remembered_and_the_rest_is_not(connection: Connection, wire: StatementPipeline) -> None:
     cursor = Cursor(wire)
     for _ in range(PREPARE_AFTER_USES):
         cursor.execute("SELECT 7")
@@ -69,9 +67,7 @@ def test_nothing_is_remembered_by_a_server_that_is_not_to(connection: Connection
     assert remembered(connection) == 0
 
 
-def test_what_failed_before_it_was_remembered_is_told_to_the_server_again(
-    wire: StatementPipeline,
-) -> None:
+def test_what_failed_before_it_was_remembered_is_told_to_the_server_again(wire: StatementPipeline) -> None:
     cursor = Cursor(wire)
     for _ in range(PREPARE_AFTER_USES):
         cursor.execute("SELECT 7")

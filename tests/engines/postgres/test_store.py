@@ -37,9 +37,7 @@ async def test_each_of_two_servers_sees_the_others_commits_at_once(shelf: Shelf)
     assert await one.scan(RecordFilter()) == await two.scan(RecordFilter())
 
 
-async def test_many_who_commit_at_once_get_numbers_without_gaps_and_lose_nothing(
-    shelf: Shelf,
-) -> None:
+async def test_many_who_commit_at_once_get_numbers_without_gaps_and_lose_nothing(shelf: Shelf) -> None:
     writers = [await shelf.library().open_user_store() for _ in range(4)] * 2
     await writers[0].commit(batch(entity("all")))
 
@@ -55,9 +53,7 @@ async def test_many_who_commit_at_once_get_numbers_without_gaps_and_lose_nothing
     assert len(await store.scan(RecordFilter(kinds=("observation",)))) == 80
     log = await store.read_changes(limit=1_000)
     assert [change.seq for change in log] == list(range(1, 82))
-    assert {c.seq: c for c in log} | {c.seq: c for each in made for c in each} == {
-        c.seq: c for c in log
-    }
+    assert {c.seq: c for c in log} | {c.seq: c for each in made for c in each} == {c.seq: c for c in log}
     assert await store.find_faults() == []
 
 
@@ -171,9 +167,7 @@ async def test_any_character_comes_back_and_is_found(store: PostgresStore) -> No
 
 
 @pytest.mark.parametrize("more", [{"author": "\ud800"}, {"id": "\udfff"}, {"tags": ("\ud800",)}])
-async def test_half_a_character_is_refused_and_changes_nothing(
-    store: PostgresStore, more: dict[str, Any]
-) -> None:
+async def test_half_a_character_is_refused_and_changes_nothing(store: PostgresStore, more: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match="half a character"):
         await store.commit(batch(memory("fine"), memory("broken", **more)))
     assert await store.get_revision() == 0
@@ -181,9 +175,7 @@ async def test_half_a_character_is_refused_and_changes_nothing(
         await store.get(["\ud800"])
 
 
-async def test_an_id_that_no_index_takes_is_refused_and_changes_nothing(
-    store: PostgresStore,
-) -> None:
+async def test_an_id_that_no_index_takes_is_refused_and_changes_nothing(store: PostgresStore) -> None:
     long = "".join(chr(0x4E00 + number * 7 % 20_000) for number in range(10_000))
     with pytest.raises(InvalidInput, match="too long"):
         await store.commit(batch(memory("fine"), memory("long", id=long)))
@@ -191,9 +183,7 @@ async def test_an_id_that_no_index_takes_is_refused_and_changes_nothing(
     assert await store.get([long]) == []
 
 
-async def test_a_number_that_does_not_fit_is_refused_and_changes_nothing(
-    store: PostgresStore,
-) -> None:
+async def test_a_number_that_does_not_fit_is_refused_and_changes_nothing(store: PostgresStore) -> None:
     await store.commit(batch(memory("there")))
     for attempt in (
         store.commit(batch(memory("fine"), memory("far", occurred_at=2**70))),
@@ -210,9 +200,7 @@ async def test_a_number_that_does_not_fit_is_refused_and_changes_nothing(
 
 async def test_no_limit_is_too_large(store: PostgresStore) -> None:
     vector = np.ones(2, np.float32)
-    await store.commit(
-        batch(entity("Ada", text="there"), note("Ada", "too"), link("Ada", "is", "too"))
-    )
+    await store.commit(batch(entity("Ada", text="there"), note("Ada", "too"), link("Ada", "is", "too")))
     assert len(await store.find_unembedded("m", ["entity"], 2**70)) == 1
     await store.put_vectors("m", [RecordVector("Ada", 1, vector)])
     await store.note_accesses({"Ada": 1}, DAY_ONE)
@@ -241,15 +229,11 @@ async def test_importance_may_be_no_number_or_without_end(store: PostgresStore) 
     assert await store.find_faults() == []
 
 
-async def test_a_question_of_thousands_of_words_is_answered_or_refused(
-    store: PostgresStore,
-) -> None:
+async def test_a_question_of_thousands_of_words_is_answered_or_refused(store: PostgresStore) -> None:
     words = [f"word{n}" for n in range(5_000)]
     phrases = tuple(WordPhrase((word,)) for word in words)
     common = [memory(f"word7 and other {n}") for n in range(9)]
-    await store.commit(
-        batch(memory(" ".join(words), id="all"), memory("word4321"), memory("other"), *common)
-    )
+    await store.commit(batch(memory(" ".join(words), id="all"), memory("word4321"), memory("other"), *common))
     found = await store.match(AnyOf(phrases), RecordFilter(), Weights(), 20)
     assert [m.id for m in found] == ["all"]  # the rarest words lead, and nobody else has them
     unheard = tuple(WordPhrase((f"unheard{n}",)) for n in range(20_000))
@@ -257,10 +241,7 @@ async def test_a_question_of_thousands_of_words_is_answered_or_refused(
     assert {m.id for m in found} == {"all", "word4321"}
     found = await store.match(AllOf(phrases), RecordFilter(), Weights(), 20)
     assert [m.id for m in found] == ["all"]
-    assert (
-        await store.match(AllOf((*phrases, WordPhrase(("no",)))), RecordFilter(), Weights(), 20)
-        == []
-    )
+    assert await store.match(AllOf((*phrases, WordPhrase(("no",)))), RecordFilter(), Weights(), 20) == []
     deep: WordQuery = WordPhrase(("other",))
     for _ in range(40):
         deep = Without(deep, AnyOf(phrases[1_000:]))
@@ -268,9 +249,7 @@ async def test_a_question_of_thousands_of_words_is_answered_or_refused(
         await store.match(deep, RecordFilter(), Weights(), 5)
 
 
-async def test_who_counts_what_a_project_gave_out_while_it_is_deleted_is_told(
-    shelf: Shelf,
-) -> None:
+async def test_who_counts_what_a_project_gave_out_while_it_is_deleted_is_told(shelf: Shelf) -> None:
     library = shelf.library()
     await library.create("work", "")
     _, store = await library.open("work")
@@ -320,8 +299,7 @@ async def test_what_was_purged_or_redacted_is_in_no_table(shelf: Shelf) -> None:
     purged = await store.purge([record_ref("Ada"), record_ref("turn 1")])
     assert (purged.records, purged.links, purged.complete) == (3, 0, True)
     redacted = await store.redact(
-        [record_ref("turn 2")],
-        lambda _, values: {**values, "text": values["text"].replace(SECRET, "it")},
+        [record_ref("turn 2")], lambda _, values: {**values, "text": values["text"].replace(SECRET, "it")}
     )
     assert (redacted.records, redacted.complete) == (1, True)
     assert tables_with(shelf, SECRET) == set()
@@ -394,11 +372,5 @@ def _waiting(observer: "psycopg.Connection[tuple[Any, ...]]", backend: int) -> l
 
 
 def tables_with(shelf: Shelf, text: str) -> set[str]:
-    tables = shelf.ask(
-        "SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema()"
-    )
-    return {
-        name
-        for (name,) in tables
-        if shelf.ask(f"SELECT 1 FROM {name} t WHERE t::text LIKE '%{text}%' LIMIT 1")
-    }
+    tables = shelf.ask("SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema()")
+    return {name for (name,) in tables if shelf.ask(f"SELECT 1 FROM {name} t WHERE t::text LIKE '%{text}%' LIMIT 1")}

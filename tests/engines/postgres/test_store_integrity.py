@@ -25,9 +25,7 @@ from records import batch, entity, link, memory, note
         ("UPDATE records SET text = 'changed by hand' WHERE id = 'turn'", "not theirs"),
     ],
 )
-async def test_what_does_not_fit_is_said(
-    shelf: Shelf, store: PostgresStore, damage: str, found: str
-) -> None:
+async def test_what_does_not_fit_is_said(shelf: Shelf, store: PostgresStore, damage: str, found: str) -> None:
     turns = [memory(f"turn{n or ''}", session="s", position=n) for n in range(3)]
     await store.commit(batch(entity("Ada"), entity("Bob"), link("Ada", "knows", "Bob"), *turns))
     await store.commit(batch(note("Ada", "lived in London")))

@@ -58,18 +58,14 @@ def add(cursor: Cursor) -> None:
         cursor.ask("INSERT INTO notes VALUES (%s) ON CONFLICT DO NOTHING", [key])
 
 
-async def test_a_question_whose_last_statement_is_known_takes_one_trip(
-    way: Way, database: Database
-) -> None:
+async def test_a_question_whose_last_statement_is_known_takes_one_trip(way: Way, database: Database) -> None:
     for question in (last, several):
         ways = way.count()
         assert await database.read(question) == ["a"]
         assert (ways.trips, way.transactions) == (1, 1)
 
 
-async def test_a_question_that_looks_twice_takes_one_more_to_end(
-    way: Way, database: Database
-) -> None:
+async def test_a_question_that_looks_twice_takes_one_more_to_end(way: Way, database: Database) -> None:
     ways = way.count()
     assert await database.read(one_by_one) == ["a"]
     assert (ways.trips, way.transactions) == (3, 1)
@@ -81,9 +77,7 @@ async def test_a_question_that_asks_nothing_goes_nowhere(way: Way, database: Dat
     assert (ways.trips, way.transactions) == (0, 0)
 
 
-async def test_a_write_takes_one_trip_to_begin_and_one_to_commit(
-    way: Way, database: Database
-) -> None:
+async def test_a_write_takes_one_trip_to_begin_and_one_to_commit(way: Way, database: Database) -> None:
     ways = way.count()
     await database.write(add)
     assert (ways.trips, way.transactions) == (2, 1)

@@ -67,9 +67,7 @@ async def test_a_store_and_the_library_are_told_of(database: Database, ear: Ear)
     assert await ear.heard(1) == [""]
 
 
-async def test_no_commit_waits_until_others_are_told_and_many_are_told_of_once(
-    database: Database, ear: Ear
-) -> None:
+async def test_no_commit_waits_until_others_are_told_and_many_are_told_of_once(database: Database, ear: Ear) -> None:
     reading, go = threading.Event(), threading.Event()
 
     def stay(_cursor: Cursor) -> None:
@@ -125,9 +123,7 @@ async def test_what_is_left_is_told_before_closing(database: Database, ear: Ear)
     assert sorted(ear.so_far()) == ["1", "2"]
 
 
-async def test_who_cannot_tell_does_not_fail_for_it_nor_keep_anybody_from_closing(
-    common: Server,
-) -> None:
+async def test_who_cannot_tell_does_not_fail_for_it_nor_keep_anybody_from_closing(common: Server) -> None:
     async with proxied(common) as proxy:
         database = proxy.database(layout=EMPTY_LAYOUT, writers=1)
         await database.write(change(1))

@@ -101,9 +101,7 @@ class Loop:
 async def test_what_was_on_its_way_when_it_was_closed_is_not_told(common: Server) -> None:
     heard: list[int | None] = []
     loop = Loop()
-    listener = ChangeListener(
-        common.connect, "test", heard.append, cast(asyncio.AbstractEventLoop, loop)
-    )
+    listener = ChangeListener(common.connect, "test", heard.append, cast(asyncio.AbstractEventLoop, loop))
     do, *given = await asyncio.to_thread(loop.given.get, timeout=30)
     do(*given)
     assert heard == [None]

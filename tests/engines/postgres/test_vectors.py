@@ -24,12 +24,7 @@ def moves(tables: Tables) -> int:
 
 
 def waiting(tables: Tables, model: str = MODEL, limit: int = 10) -> list[str]:
-    return [
-        r.id
-        for r in find_unembedded(
-            tables.cursor, tables.store, FindUnembedded(model, ["memory"], limit)
-        )
-    ]
+    return [r.id for r in find_unembedded(tables.cursor, tables.store, FindUnembedded(model, ["memory"], limit))]
 
 
 def put(tables: Tables, *ids: str, model: str = MODEL) -> int:
@@ -97,9 +92,7 @@ def test_the_queue_is_read_from_its_index(tables: Tables) -> None:
 
 
 @pytest.mark.parametrize("include_deleted", [False, True])
-def test_what_is_deleted_gets_a_vector_only_from_who_copies(
-    tables: Tables, include_deleted: bool
-) -> None:
+def test_what_is_deleted_gets_a_vector_only_from_who_copies(tables: Tables, include_deleted: bool) -> None:
     tables.add(said("a"))
     tables.remove("a")
     items = [RecordVector("a", 1, EAST)]

@@ -47,18 +47,12 @@ def of(tables: Tables) -> IndexedVectors:
     return IndexedVectors(tables.store, MODEL, DIMENSIONS)
 
 
-def asked(
-    tables: Tables, vector: NDArray[np.float32], where: RecordFilter, limit: int, *also: str
-) -> list[Match]:
+def asked(tables: Tables, vector: NDArray[np.float32], where: RecordFilter, limit: int, *also: str) -> list[Match]:
     with tables.connection.transaction():
-        return find_nearest(
-            tables.cursor, tables.store, FindNear(MODEL, vector, where, limit, also)
-        )
+        return find_nearest(tables.cursor, tables.store, FindNear(MODEL, vector, where, limit, also))
 
 
-def nearest(
-    vectors: NDArray[np.float32], vector: NDArray[np.float32], share: float, limit: int
-) -> set[str]:
+def nearest(vectors: NDArray[np.float32], vector: NDArray[np.float32], share: float, limit: int) -> set[str]:
     """Of the most important ones, by comparing all."""
     first = round(len(vectors) * (1 - share))
     best = np.argsort(-(vectors[first:] @ vector), stable=True)[:limit]
@@ -96,8 +90,7 @@ def test_what_the_index_gives_is_enough_where_as_many_fit_as_are_wanted(
 ) -> None:
     monkeypatch.setattr(stored, "INDEX_CANDIDATES", 100)
     scans = (
-        "SELECT sum(pg_stat_get_xact_numscans(to_regclass(n))) "
-        "FROM unnest(ARRAY['vectors_pkey', 'vectors_record']) n"
+        "SELECT sum(pg_stat_get_xact_numscans(to_regclass(n))) FROM unnest(ARRAY['vectors_pkey', 'vectors_record']) n"
     )
     compared = 0
     for vector in clustered(10, 8):
@@ -105,10 +98,7 @@ def test_what_the_index_gives_is_enough_where_as_many_fit_as_are_wanted(
             before = indexed.value(scans)
             # Some fifteen of those two hundred that it gives.
             where = RecordFilter(min_importance=0.925)
-            assert (
-                len(find_nearest(indexed.cursor, indexed.store, FindNear(MODEL, vector, where, 10)))
-                == 10
-            )
+            assert len(find_nearest(indexed.cursor, indexed.store, FindNear(MODEL, vector, where, 10))) == 10
             compared += indexed.value(scans) > before
     assert compared <= 3
 
@@ -117,9 +107,7 @@ def test_the_index_is_what_leads(indexed: Tables) -> None:
     scans = "SELECT pg_stat_get_xact_numscans(to_regclass(%s))"
     with indexed.connection.transaction():
         before = indexed.value(scans, of(indexed).name)
-        find_nearest(
-            indexed.cursor, indexed.store, FindNear(MODEL, clustered(1, 4)[0], RecordFilter(), 10)
-        )
+        find_nearest(indexed.cursor, indexed.store, FindNear(MODEL, clustered(1, 4)[0], RecordFilter(), 10))
         assert indexed.value(scans, of(indexed).name) == before + 1
         assert indexed.value("SHOW enable_sort") == "on"
 
@@ -134,24 +122,19 @@ def test_what_is_stored_is_found_at_once_with_an_index_too(indexed: Tables) -> N
         found = find_nearest(cursor, indexed.store, FindNear(MODEL, vector, RecordFilter(), 1))
         assert [(m.id, m.score) for m in found] == [("new", pytest.approx(1.0, abs=1e-3))]
         indexed.connection.execute("DELETE FROM vectors WHERE record = 'new'")
-        assert [
-            m.id
-            for m in find_nearest(cursor, indexed.store, FindNear(MODEL, vector, RecordFilter(), 1))
-        ] != ["new"]
+        assert [m.id for m in find_nearest(cursor, indexed.store, FindNear(MODEL, vector, RecordFilter(), 1))] != [
+            "new"
+        ]
 
 
-def test_others_are_scored_however_far_they_are(
-    indexed: Tables, vectors: NDArray[np.float32]
-) -> None:
+def test_others_are_scored_however_far_they_are(indexed: Tables, vectors: NDArray[np.float32]) -> None:
     vector = -vectors[7]
     found = asked(indexed, vector, RecordFilter(), 5, "7", "8", "nobody")
     assert len(found) == 7
     assert (found[-1].id, found[-1].score) == ("7", pytest.approx(-1.0, abs=1e-3))
 
 
-def test_who_names_ids_gets_the_nearest_of_these(
-    indexed: Tables, vectors: NDArray[np.float32]
-) -> None:
+def test_who_names_ids_gets_the_nearest_of_these(indexed: Tables, vectors: NDArray[np.float32]) -> None:
     some = tuple(str(n) for n in range(0, SIZE, 7))
     found = asked(indexed, vectors[70], RecordFilter(ids=some), 3)
     exact = sorted(some, key=lambda n: -float(vectors[int(n)] @ vectors[70]))[:3]
@@ -159,15 +142,12 @@ def test_who_names_ids_gets_the_nearest_of_these(
 
 
 @pytest.mark.parametrize("state", ["missing", "invalid"])
-def test_without_a_usable_index_the_answer_is_exact(
-    tables: Tables, vectors: NDArray[np.float32], state: str
-) -> None:
+def test_without_a_usable_index_the_answer_is_exact(tables: Tables, vectors: NDArray[np.float32], state: str) -> None:
     tables.embed(vectors[:800])
     if state == "invalid":
         build_vector_index(tables.connection, of(tables))
         tables.connection.execute(
-            "UPDATE pg_index SET indisvalid = false WHERE indexrelid = to_regclass(%s)",
-            (of(tables).name,),
+            "UPDATE pg_index SET indisvalid = false WHERE indexrelid = to_regclass(%s)", (of(tables).name,)
         )
     assert not ask_usable(tables.cursor, of(tables)).rowcount
     for vector in clustered(5, 6):
@@ -185,6 +165,4 @@ def test_vectors_of_another_length_are_no_neighbours(tables: Tables) -> None:
         found = asked(tables, vector, RecordFilter(), 5, "a", "b")
         assert [match.id for match in found] == [name]
     build_vector_index(tables.connection, of(tables))
-    assert put_vectors(
-        tables.cursor, tables.store, MODEL, [RecordVector("a", 1, np.ones(3, np.float32))]
-    )
+    assert put_vectors(tables.cursor, tables.store, MODEL, [RecordVector("a", 1, np.ones(3, np.float32))])

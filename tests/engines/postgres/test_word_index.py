@@ -16,11 +16,7 @@ from postgres_tables import Tables, said
 
 
 def finds(tables: Tables, *words: str, prefix: bool = False) -> list[str]:
-    found = match(
-        tables.cursor,
-        tables.store,
-        MatchWords(WordPhrase(words, prefix), RecordFilter(), Weights(), 10),
-    )
+    found = match(tables.cursor, tables.store, MatchWords(WordPhrase(words, prefix), RecordFilter(), Weights(), 10))
     return [each.id for each in found]
 
 
@@ -28,21 +24,11 @@ def size_of(tables: Tables) -> int:
     return tables.value("SELECT max(pg_column_size(words)) FROM records")
 
 
-@settings(
-    max_examples=examples(60),
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(max_size=40), st.text(max_size=60), st.text(max_size=40))
-def test_any_text_can_be_indexed_and_has_all_its_words(
-    tables: Tables, name: str, text: str, context: str
-) -> None:
+def test_any_text_can_be_indexed_and_has_all_its_words(tables: Tables, name: str, text: str, context: str) -> None:
     made = build_tsvector(tables.store, said(text, name=name), [context])
-    wanted = {
-        stem(word)
-        for part in (name, text, context)
-        for word in split_tokens(build_index_text(part))
-    }
+    wanted = {stem(word) for part in (name, text, context) for word in split_tokens(build_index_text(part))}
     indexed = tables.value("SELECT tsvector_to_array(%s::tsvector)", made)
     assert {*indexed} == {*wanted, f"@{tables.store}"}
 

@@ -49,9 +49,7 @@ def file_of(context: CheckContext, part: str = "projects") -> Path:
     return path
 
 
-def test_projects_that_have_their_files_are_well_and_left_as_they_are(
-    context: CheckContext,
-) -> None:
+def test_projects_that_have_their_files_are_well_and_left_as_they_are(context: CheckContext) -> None:
     before = said_by("digests", context.folder)
     assert worst(context) == []
     assert said_by("digests", context.folder) == before
@@ -162,9 +160,7 @@ def test_an_empty_folder_has_nothing_to_say(context: CheckContext, tmp_path: Pat
 
 
 @pytest.mark.parametrize("content", [b"", b"scribbled over"])
-def test_a_file_that_strayed_here_keeps_nothing_from_being_looked_at(
-    context: CheckContext, content: bytes
-) -> None:
+def test_a_file_that_strayed_here_keeps_nothing_from_being_looked_at(context: CheckContext, content: bytes) -> None:
     (context.folder / "projects" / "junk.db").write_bytes(content)
     assert worst(context) == []
     assert any("2 projects" in finding.what for finding in check_projects(context))
@@ -174,9 +170,7 @@ def test_a_file_that_strayed_here_keeps_nothing_from_being_looked_at(
     assert '"shop"' in finding.what
 
 
-def test_what_accounts_keep_for_themselves_is_counted_and_not_named(
-    context: CheckContext, tmp_path: Path
-) -> None:
+def test_what_accounts_keep_for_themselves_is_counted_and_not_named(context: CheckContext, tmp_path: Path) -> None:
     filled(context.folder, "@user (anna)", "@user (bob)", "@history (bob)")
     told = [finding.what for finding in check_projects(context)]
     assert told[0] == "2 projects and 3 stores of accounts alone, each with its file."

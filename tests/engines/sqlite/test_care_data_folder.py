@@ -8,9 +8,7 @@ from everkept.core.care_results import OwningProject
 from everkept.engines.sqlite.care import SqliteCare
 
 
-@pytest.mark.parametrize(
-    "name", ["_meta.db", "user.db", "history.db", "projects/a-b.db", "archive/a.db"]
-)
+@pytest.mark.parametrize("name", ["_meta.db", "user.db", "history.db", "projects/a-b.db", "archive/a.db"])
 def test_names_that_a_data_folder_has(tmp_path: Path, name: str) -> None:
     assert SqliteCare(tmp_path).is_database_name(name)
 
@@ -32,7 +30,4 @@ def test_a_copy_of_the_list_says_whose_each_file_is(data: Path, tmp_path: Path) 
         moment.copy(care.catalogue, copy, lambda _done, _total: None)
         assert care.read_owners(copy) == moment.owners
     found = {Path(name).parent.name: owner for name, owner in moment.owners.items()}
-    assert found == {
-        "projects": OwningProject("shop", "active"),
-        "archive": OwningProject("old", "archived"),
-    }
+    assert found == {"projects": OwningProject("shop", "active"), "archive": OwningProject("old", "archived")}

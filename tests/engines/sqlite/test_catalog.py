@@ -8,9 +8,7 @@ from processes import Actor, acting
 PROCESSES, TIMES = 4, 25
 
 
-async def test_several_processes_that_count_at_once_lose_nothing(
-    library: SqliteLibrary, folder: Path
-) -> None:
+async def test_several_processes_that_count_at_once_lose_nothing(library: SqliteLibrary, folder: Path) -> None:
     with ExitStack() as stack:
         others: list[Actor] = [
             stack.enter_context(acting("usage_actors:count_when_told", folder, "search", TIMES))
@@ -24,9 +22,7 @@ async def test_several_processes_that_count_at_once_lose_nothing(
             other.finish()
     calls = PROCESSES * TIMES
     errors = PROCESSES * (TIMES // 2)
-    assert await library.list_usage() == [
-        ToolUsage("search", calls + 1, errors, calls + 1.0, TIMES - 1.0, TIMES - 1)
-    ]
+    assert await library.list_usage() == [ToolUsage("search", calls + 1, errors, calls + 1.0, TIMES - 1.0, TIMES - 1)]
 
 
 async def test_counts_outlive_the_program(library: SqliteLibrary, folder: Path) -> None:

@@ -41,9 +41,7 @@ async def test_a_library_holds_what_it_took_over_and_the_records_that_it_had(
     await again.close()
 
 
-async def test_another_process_keeps_none_of_what_was_given_up(
-    filled: SqliteLibrary, folder: Path
-) -> None:
+async def test_another_process_keeps_none_of_what_was_given_up(filled: SqliteLibrary, folder: Path) -> None:
     other = SqliteLibrary(folder)
     stores = {name: (await other.open(name))[1] for name in ("one", "two", "going")}
     for store in stores.values():
@@ -54,18 +52,13 @@ async def test_another_process_keeps_none_of_what_was_given_up(
             await stores[name].commit(batch(entity("late")))
     await stores["two"].commit(batch(entity("on it goes")))
     _, store = await other.open("one")
-    assert [record.id for record in await store.scan(RecordFilter())] == [
-        "kept in two",
-        "on it goes",
-    ]
+    assert [record.id for record in await store.scan(RecordFilter())] == ["kept in two", "on it goes"]
     with pytest.raises(NotFound):
         await other.get_project("nobody")
     await other.close()
 
 
-async def test_a_death_at_any_step_is_made_good_by_the_next_attempt(
-    filled: SqliteLibrary, folder: Path
-) -> None:
+async def test_a_death_at_any_step_is_made_good_by_the_next_attempt(filled: SqliteLibrary, folder: Path) -> None:
     await filled.close()
     told = Actor("holding_actors:die_at_every_step", folder).finish()
     assert len(told) > 15
@@ -82,9 +75,7 @@ async def test_a_death_at_any_step_is_made_good_by_the_next_attempt(
     ],
     ids=["id", "name", "two names", "two ids"],
 )
-async def test_what_no_library_could_hold_changes_nothing(
-    filled: SqliteLibrary, projects: list[Project]
-) -> None:
+async def test_what_no_library_could_hold_changes_nothing(filled: SqliteLibrary, projects: list[Project]) -> None:
     before = await filled.read_catalog_data()
     with pytest.raises(InvalidInput):
         await filled.replace_catalog_data(replace(wanted(), projects=projects))
@@ -102,18 +93,14 @@ async def test_nothing_at_all_can_be_taken_over(filled: SqliteLibrary, folder: P
     assert said_by("digests", folder / "projects") == said_by("digests", folder / "archive") == {}
 
 
-async def test_a_damaged_file_keeps_no_other_from_being_told_anew(
-    filled: SqliteLibrary, folder: Path
-) -> None:
+async def test_a_damaged_file_keeps_no_other_from_being_told_anew(filled: SqliteLibrary, folder: Path) -> None:
     await filled.close()
     said_by("spoil", folder / "projects" / "id-two.db")
     await filled.replace_catalog_data(wanted())
     assert await filled.read_catalog_data() == wanted()
 
 
-async def test_a_project_may_be_made_with_an_id_of_its_own(
-    library: SqliteLibrary, folder: Path
-) -> None:
+async def test_a_project_may_be_made_with_an_id_of_its_own(library: SqliteLibrary, folder: Path) -> None:
     made = await library.create("named", "", project_id="of-elsewhere")
     assert made.id == "of-elsewhere"
     assert (folder / "projects" / "of-elsewhere.db").exists()
@@ -125,9 +112,7 @@ async def test_a_project_may_be_made_with_an_id_of_its_own(
     assert [project.name for project in await library.list_projects()] == ["named", "project"]
 
 
-async def test_the_file_of_nobodys_project_is_not_written_over(
-    library: SqliteLibrary, folder: Path
-) -> None:
+async def test_the_file_of_nobodys_project_is_not_written_over(library: SqliteLibrary, folder: Path) -> None:
     lost = folder / "projects" / "lost.db"
     lost.write_bytes(b"somebody's")
     with pytest.raises(Conflict):
@@ -136,9 +121,7 @@ async def test_the_file_of_nobodys_project_is_not_written_over(
     assert [project.name for project in await library.list_projects()] == ["project"]
 
 
-async def test_the_store_of_an_archived_project_can_be_read_and_not_written(
-    library: SqliteLibrary,
-) -> None:
+async def test_the_store_of_an_archived_project_can_be_read_and_not_written(library: SqliteLibrary) -> None:
     project = await library.archive("project")
     store = await library.get_store(project)
     assert [record.id for record in await store.scan(RecordFilter())] == ["kept"]
@@ -151,9 +134,7 @@ async def test_the_store_of_an_archived_project_can_be_read_and_not_written(
     assert await library.get_store(project) is restored
 
 
-async def test_the_condition_says_what_a_library_is_kept_in(
-    library: SqliteLibrary, folder: Path
-) -> None:
+async def test_the_condition_says_what_a_library_is_kept_in(library: SqliteLibrary, folder: Path) -> None:
     found = library.condition
     assert (found.engine, found.mode, found.status) == ("sqlite", "embedded-file", "connected")
     assert found.place == str(folder)

@@ -13,13 +13,10 @@ COMMITS = 60
 KILLS = 6
 
 
-async def test_commits_of_several_processes_are_all_kept(
-    library: SqliteLibrary, folder: Path
-) -> None:
+async def test_commits_of_several_processes_are_all_kept(library: SqliteLibrary, folder: Path) -> None:
     with ExitStack() as stack:
         writers = [
-            stack.enter_context(acting("commit_numbers", folder, "project", f"p{n}", COMMITS))
-            for n in range(PROCESSES)
+            stack.enter_context(acting("commit_numbers", folder, "project", f"p{n}", COMMITS)) for n in range(PROCESSES)
         ]
         said = [set(writer.finish()) for writer in writers]
     assert [len(acknowledged) for acknowledged in said] == [COMMITS] * PROCESSES
@@ -32,9 +29,7 @@ async def test_commits_of_several_processes_are_all_kept(
     assert await store.find_faults() == []
 
 
-async def test_what_was_acknowledged_survives_a_kill_at_any_moment(
-    library: SqliteLibrary, folder: Path
-) -> None:
+async def test_what_was_acknowledged_survives_a_kill_at_any_moment(library: SqliteLibrary, folder: Path) -> None:
     acknowledged: set[str] = set()
     for kill in range(KILLS):
         with acting("commit_numbers", folder, "project", f"k{kill}", 1_000_000) as writer:
@@ -68,8 +63,7 @@ async def test_of_several_who_commit_the_same_at_once_one_does_and_all_hear_of_i
 async def test_two_processes_that_start_at_once_make_one_library(folder: Path) -> None:
     with ExitStack() as stack:
         starters = [
-            stack.enter_context(acting("create_projects", folder, f"starter{number}", 3))
-            for number in range(PROCESSES)
+            stack.enter_context(acting("create_projects", folder, f"starter{number}", 3)) for number in range(PROCESSES)
         ]
         said = [starter.finish() for starter in starters]
     assert json.dumps(said).count("ok") == PROCESSES * 3

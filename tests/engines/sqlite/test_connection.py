@@ -18,14 +18,7 @@ from everkept.engines.sqlite.connection import (
 )
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.schema import LIBRARY, PROJECT
-from everkept.errors import (
-    Conflict,
-    EverkeptError,
-    StorageFull,
-    StoreBusy,
-    StoreDamaged,
-    Unavailable,
-)
+from everkept.errors import Conflict, EverkeptError, StorageFull, StoreBusy, StoreDamaged, Unavailable
 from processes import acting, said_by
 from records import batch, entity
 
@@ -68,9 +61,7 @@ def test_every_exception_of_apsw_is_translated_or_known_to_be_a_bug() -> None:
 
 
 @pytest.mark.parametrize("failure", OUTSIDE_FAILURES, ids=lambda found: found.__name__)
-def test_a_failure_of_the_outside_becomes_an_error_that_names_the_file(
-    failure: type[apsw.Error],
-) -> None:
+def test_a_failure_of_the_outside_becomes_an_error_that_names_the_file(failure: type[apsw.Error]) -> None:
     with pytest.raises(EverkeptError) as caught, translate_errors(Path("/data/project.db")):
         raise failure("from SQLite")
     assert type(caught.value) is OUTSIDE_FAILURES[failure]
@@ -100,9 +91,7 @@ async def test_a_write_beside_a_lock_that_is_never_released_is_told_and_leaves_n
         assert [record.id for record in await store.scan(RecordFilter())] == ["kept", "in time"]
 
 
-async def test_a_write_waits_for_a_lock_that_is_released(
-    library: SqliteLibrary, path: Path
-) -> None:
+async def test_a_write_waits_for_a_lock_that_is_released(library: SqliteLibrary, path: Path) -> None:
     with acting("hold_write_lock", path) as other:
         assert other.hear() == "holding"
         _, store = await library.open("project")
@@ -210,8 +199,5 @@ def test_a_failure_on_a_full_disk_is_told_as_that(
     with pytest.raises(StorageFull, match="no room"), translate_errors(tmp_path / "project.db"):
         raise failure("disk I/O error")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10**9))
-    with (
-        pytest.raises(Unavailable, match="disk I/O error"),
-        translate_errors(tmp_path / "project.db"),
-    ):
+    with pytest.raises(Unavailable, match="disk I/O error"), translate_errors(tmp_path / "project.db"):
         raise failure("disk I/O error")

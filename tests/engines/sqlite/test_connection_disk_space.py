@@ -51,18 +51,14 @@ def test_a_full_disk_is_told_with_what_is_taken_and_what_is_free(
     assert error.to_envelope()["error"] == "storage_full"
 
 
-def test_a_quota_is_not_taken_for_a_full_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_quota_is_not_taken_for_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     has_free(monkeypatch, 8_192)
     assert "Free some disk space" in str(build_storage_full_error(tmp_path, "It"))
     has_free(monkeypatch, 10**12)
     assert "quota" in str(build_storage_full_error(tmp_path, "It"))
 
 
-def test_a_disk_that_says_nothing_of_itself_is_not_called_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_says_nothing_of_itself_is_not_called_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: Path) -> None:
         raise OSError(errno.EACCES, "Permission denied")
 

@@ -13,9 +13,7 @@ from everkept.errors import Conflict, ReadOnly, Unavailable
 
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n"
 # Few instructions, each of which takes long: what a search in large texts does.
-LARGE = ENDLESS.replace("FROM n)", "FROM n LIMIT 1000)").replace(
-    "count(*)", "count(lower(hex(zeroblob(50000 + x))))"
-)
+LARGE = ENDLESS.replace("FROM n)", "FROM n LIMIT 1000)").replace("count(*)", "count(lower(hex(zeroblob(50000 + x))))")
 LONG = ENDLESS.replace("FROM n)", "FROM n LIMIT 100000)")
 
 
@@ -203,9 +201,7 @@ async def test_a_question_that_would_wait_for_a_lock_moves_to_its_thread(path: P
     await database.close()
 
 
-async def test_a_question_waits_for_the_one_that_still_runs_for_a_canceled_caller(
-    path: Path,
-) -> None:
+async def test_a_question_waits_for_the_one_that_still_runs_for_a_canceled_caller(path: Path) -> None:
     database = Database(path, PROJECT)
     is_reading, may_end = threading.Event(), threading.Event()
 
@@ -260,17 +256,12 @@ async def hasty(path: Path) -> AsyncIterator[Database]:
     await database.close()
 
 
-async def test_a_short_write_is_made_in_the_callers_thread_where_that_is_wanted(
-    path: Path, hasty: Database
-) -> None:
+async def test_a_short_write_is_made_in_the_callers_thread_where_that_is_wanted(path: Path, hasty: Database) -> None:
     own = threading.get_ident()
     assert await hasty.write(write_a_little, short=True) == own
     assert await hasty.write(write_a_little) != own
     assert await hasty.read(generation) == 5
-    for context in (
-        Database(path, PROJECT),
-        Database(path, PROJECT, inline_writes=True, synchronous="full"),
-    ):
+    for context in (Database(path, PROJECT), Database(path, PROJECT, inline_writes=True, synchronous="full")):
         for _ in range(3):
             assert await context.write(write_a_little, short=True) != own
         await context.close()
@@ -283,9 +274,7 @@ async def test_the_first_write_to_a_log_is_made_in_its_thread(path: Path) -> Non
     await database.close()
 
 
-async def test_a_write_that_would_wait_for_another_process_moves_to_its_thread(
-    path: Path, hasty: Database
-) -> None:
+async def test_a_write_that_would_wait_for_another_process_moves_to_its_thread(path: Path, hasty: Database) -> None:
     other = connect(path, PROJECT)
     other.execute("BEGIN IMMEDIATE")
     writing = asyncio.create_task(hasty.write(write_a_little, short=True))
@@ -298,9 +287,7 @@ async def test_a_write_that_would_wait_for_another_process_moves_to_its_thread(
     assert await hasty.read(generation) == 4
 
 
-async def test_a_write_that_turns_out_to_be_long_is_made_once_in_its_thread(
-    hasty: Database,
-) -> None:
+async def test_a_write_that_turns_out_to_be_long_is_made_once_in_its_thread(hasty: Database) -> None:
     threads: list[int] = []
 
     def long(db: Connection) -> None:
@@ -323,9 +310,7 @@ async def test_a_write_that_fails_in_the_callers_thread_leaves_nothing(hasty: Da
     assert await hasty.write(write_a_little, short=True) == threading.get_ident()
 
 
-async def test_a_long_log_is_folded_in_and_never_in_the_callers_thread(
-    path: Path, hasty: Database
-) -> None:
+async def test_a_long_log_is_folded_in_and_never_in_the_callers_thread(path: Path, hasty: Database) -> None:
     def fill(db: Connection) -> int:
         db.execute("INSERT INTO meta VALUES (hex(randomblob(8)), zeroblob(400000))")
         return threading.get_ident()

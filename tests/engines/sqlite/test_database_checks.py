@@ -53,10 +53,7 @@ def test_what_is_no_database_is_named_by_its_project(context: CheckContext) -> N
 
 def test_a_page_that_is_wrong_in_the_middle_is_found(context: CheckContext) -> None:
     filled(context.folder, "another")
-    [found] = statement(
-        context.folder / "user.db",
-        "SELECT rootpage FROM sqlite_schema WHERE name = 'records_author'",
-    )
+    [found] = statement(context.folder / "user.db", "SELECT rootpage FROM sqlite_schema WHERE name = 'records_author'")
     with (context.folder / "user.db").open("r+b") as file:
         file.seek((found[0] - 1) * 4096)
         file.write(b"\xff" * 100)
@@ -150,9 +147,7 @@ def test_a_locked_database_is_told_and_the_others_are_looked_at(
         actor.tell()
 
 
-def test_the_file_of_one_project_is_brought_back_alone(
-    context: CheckContext, tmp_path: Path
-) -> None:
+def test_the_file_of_one_project_is_brought_back_alone(context: CheckContext, tmp_path: Path) -> None:
     backed_up(context.folder, tmp_path / "copy.zip")
     [path] = (context.folder / "projects").glob("*.db")
     with path.open("r+b") as file:
@@ -180,9 +175,7 @@ def test_a_project_that_is_off_is_to_be_off_again(context: CheckContext) -> None
 
 
 @pytest.mark.parametrize("content", [b"", b"scribbled over"])
-def test_a_file_that_strayed_here_is_to_be_moved_away(
-    context: CheckContext, content: bytes
-) -> None:
+def test_a_file_that_strayed_here_is_to_be_moved_away(context: CheckContext, content: bytes) -> None:
     path = context.folder / "projects" / "junk.db"
     path.write_bytes(content)
     [finding] = worst(context)

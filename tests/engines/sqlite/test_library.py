@@ -83,9 +83,7 @@ async def test_nothing_is_open_after_a_close_not_even_what_was_dropped_while_in_
     assert open_files(folder) == set()
 
 
-async def test_a_library_may_be_closed_while_projects_are_being_opened(
-    library: SqliteLibrary,
-) -> None:
+async def test_a_library_may_be_closed_while_projects_are_being_opened(library: SqliteLibrary) -> None:
     names = [f"project {number}" for number in range(12)]
     for name in names:
         await library.create(name, "")
@@ -103,9 +101,7 @@ async def test_a_library_may_be_closed_while_projects_are_being_opened(
     assert [project.name for project in await library.list_projects()][1:] == sorted(names)
 
 
-async def test_calls_that_open_one_project_at_once_share_its_store(
-    library: SqliteLibrary,
-) -> None:
+async def test_calls_that_open_one_project_at_once_share_its_store(library: SqliteLibrary) -> None:
     await library.close()
     opened = await asyncio.gather(*(library.open("project") for _ in range(8)))
     assert len({id(store) for _, store in opened}) == 1
@@ -135,11 +131,9 @@ async def test_a_move_whose_caller_gives_up_is_finished(
     found = {project.name: project.status for project in await library.list_projects()}
     assert (
         found
-        == {
-            "create": {"made": "active", "project": "active"},
-            "archive": {"project": "archived"},
-            "delete": {},
-        }[operation]
+        == {"create": {"made": "active", "project": "active"}, "archive": {"project": "archived"}, "delete": {}}[
+            operation
+        ]
     )
     for name, status in found.items():
         if status == "active":
@@ -147,9 +141,7 @@ async def test_a_move_whose_caller_gives_up_is_finished(
             await store.commit(batch(entity("after")))
 
 
-async def test_two_libraries_on_one_folder_share_what_is_the_users(
-    library: SqliteLibrary, folder: Path
-) -> None:
+async def test_two_libraries_on_one_folder_share_what_is_the_users(library: SqliteLibrary, folder: Path) -> None:
     other = SqliteLibrary(folder)
     ours, theirs = await asyncio.gather(library.open_user_store(), other.open_user_store())
     await ours.commit(batch(entity("ours")))
@@ -161,21 +153,15 @@ async def test_two_libraries_on_one_folder_share_what_is_the_users(
     assert names(folder, "user.*") <= {"user.db", "user.db-wal", "user.db-shm"}
 
 
-async def test_the_users_store_is_closed_with_the_library_and_opens_again(
-    library: SqliteLibrary, folder: Path
-) -> None:
+async def test_the_users_store_is_closed_with_the_library_and_opens_again(library: SqliteLibrary, folder: Path) -> None:
     await (await library.open_user_store()).commit(batch(entity("mine")))
     assert (folder / "user.db").stat().st_mode & 0o777 == 0o600
     await library.close()
     assert open_files(folder) == set()
-    assert [
-        record.id for record in await (await library.open_user_store()).scan(RecordFilter())
-    ] == ["mine"]
+    assert [record.id for record in await (await library.open_user_store()).scan(RecordFilter())] == ["mine"]
 
 
-async def test_a_folder_that_cannot_be_written_has_an_empty_store_of_the_user(
-    library: SqliteLibrary,
-) -> None:
+async def test_a_folder_that_cannot_be_written_has_an_empty_store_of_the_user(library: SqliteLibrary) -> None:
     await library.list_projects()
     library._read_only = True  # as root, permissions would not bind
     store = await library.open_user_store()
@@ -194,9 +180,7 @@ async def test_a_folder_that_cannot_be_written_has_an_empty_store_of_the_user(
     await (await library.open_user_store()).commit(batch(entity("mine")))
 
 
-async def test_what_other_processes_store_shows_in_the_stamp(
-    library: SqliteLibrary, folder: Path
-) -> None:
+async def test_what_other_processes_store_shows_in_the_stamp(library: SqliteLibrary, folder: Path) -> None:
     _, store = await library.open(PROJECT_NAME)
     before = await store.get_stamp()
     Actor("commit_numbers", folder, PROJECT_NAME, "other", 2).finish()
@@ -220,9 +204,7 @@ async def test_a_stamp_is_the_same_after_a_restart(library: SqliteLibrary, folde
     await again.close()
 
 
-async def test_searches_are_kept_on_the_disk_and_shared(
-    library: SqliteLibrary, folder: Path
-) -> None:
+async def test_searches_are_kept_on_the_disk_and_shared(library: SqliteLibrary, folder: Path) -> None:
     other = SqliteLibrary(folder)
     for asking, query in ((library, "ours"), (other, "theirs")):
         await asking.add_searches([SearchRecord(1, "search", query, 0, 1.0)])
@@ -234,9 +216,7 @@ async def test_searches_are_kept_on_the_disk_and_shared(
     assert (folder / "_meta.db").stat().st_mode & 0o777 == 0o600
 
 
-async def test_the_store_of_conversations_is_made_once_whoever_asks_first(
-    library: SqliteLibrary, folder: Path
-) -> None:
+async def test_the_store_of_conversations_is_made_once_whoever_asks_first(library: SqliteLibrary, folder: Path) -> None:
     other = SqliteLibrary(folder)
     ours, theirs = await asyncio.gather(library.open_history_store(), other.open_history_store())
     await ours.commit(batch(entity("ours")))

@@ -34,9 +34,7 @@ async def ids(library: SqliteLibrary, project: str) -> list[str]:
     return [record.id for record in await store.scan(RecordFilter())]
 
 
-async def test_a_lost_list_of_projects_is_made_anew_from_their_files(
-    library: SqliteLibrary, folder: Path
-) -> None:
+async def test_a_lost_list_of_projects_is_made_anew_from_their_files(library: SqliteLibrary, folder: Path) -> None:
     await library.create("shop", "What we sell.")
     await library.create("old", "")
     for _ in range(2):
@@ -59,9 +57,7 @@ async def test_a_lost_list_of_projects_is_made_anew_from_their_files(
     await again.close()
 
 
-async def test_a_name_that_two_files_have_gets_a_number(
-    library: SqliteLibrary, folder: Path
-) -> None:
+async def test_a_name_that_two_files_have_gets_a_number(library: SqliteLibrary, folder: Path) -> None:
     library = await lost(library, folder)
     (folder / "hidden").mkdir()
     for path in (folder / "projects").glob("*.db"):
@@ -77,15 +73,10 @@ async def test_a_name_that_two_files_have_gets_a_number(
     await library.close()
 
 
-async def test_a_file_that_does_not_know_its_name_gets_one(
-    library: SqliteLibrary, folder: Path
-) -> None:
+async def test_a_file_that_does_not_know_its_name_gets_one(library: SqliteLibrary, folder: Path) -> None:
     create(folder / "projects" / "0123456789abcdef.db", PROJECT)
     again = await lost(library, folder)
-    assert [project.name for project in await again.list_projects()] == [
-        "project",
-        "recovered-01234567",
-    ]
+    assert [project.name for project in await again.list_projects()] == ["project", "recovered-01234567"]
     assert await ids(again, "recovered-01234567") == []
     await again.close()
 
@@ -101,9 +92,7 @@ async def test_a_damaged_file_is_left_out_and_told(
     await again.close()
 
 
-async def test_a_file_of_a_newer_program_is_not_forgotten(
-    library: SqliteLibrary, folder: Path, path: Path
-) -> None:
+async def test_a_file_of_a_newer_program_is_not_forgotten(library: SqliteLibrary, folder: Path, path: Path) -> None:
     again = await lost(library, folder)
     with acting("leave_log", path, "PRAGMA user_version=99") as other:
         other.process.wait()
@@ -137,9 +126,7 @@ async def test_the_log_of_a_list_that_was_moved_away_is_not_taken_for_the_new_on
     await again.close()
 
 
-async def test_a_damaged_list_of_projects_says_what_can_be_done(
-    library: SqliteLibrary, folder: Path
-) -> None:
+async def test_a_damaged_list_of_projects_says_what_can_be_done(library: SqliteLibrary, folder: Path) -> None:
     await library.close()
     (folder / "_meta.db").write_bytes(b"no database")
     with pytest.raises(StoreDamaged) as caught:
@@ -169,9 +156,7 @@ def test_of_several_that_publish_at_once_one_wins_for_good(tmp_path: Path) -> No
     assert set(seen) == {target.read_bytes()}
 
 
-async def test_a_library_is_made_where_there_are_no_hard_links(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_library_is_made_where_there_are_no_hard_links(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OSError(95, "Operation not supported")
 
@@ -199,15 +184,11 @@ def test_of_several_that_make_the_users_file_at_once_all_use_the_same(tmp_path: 
     assert names_in(tmp_path) == ["user.db"]
 
 
-async def test_the_users_file_is_no_project_when_the_list_is_made_anew(
-    library: SqliteLibrary, folder: Path
-) -> None:
+async def test_the_users_file_is_no_project_when_the_list_is_made_anew(library: SqliteLibrary, folder: Path) -> None:
     await (await library.open_user_store()).commit(batch(entity("mine")))
     again = await lost(library, folder)
     assert [project.name for project in await again.list_projects()] == ["project"]
-    assert [record.id for record in await (await again.open_user_store()).scan(RecordFilter())] == [
-        "mine"
-    ]
+    assert [record.id for record in await (await again.open_user_store()).scan(RecordFilter())] == ["mine"]
     await again.close()
 
 

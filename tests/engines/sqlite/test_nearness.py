@@ -48,14 +48,9 @@ async def embed(store: SqliteStore, floats: NDArray[np.float32], first: int = 0)
 
 
 async def near(
-    store: SqliteStore,
-    vector: NDArray[np.float32],
-    where: RecordFilter | None = None,
-    limit: int = 5,
+    store: SqliteStore, vector: NDArray[np.float32], where: RecordFilter | None = None, limit: int = 5
 ) -> list[str]:
-    return [
-        match.id for match in await store.find_near(MODEL, vector, where or RecordFilter(), limit)
-    ]
+    return [match.id for match in await store.find_near(MODEL, vector, where or RecordFilter(), limit)]
 
 
 def expected(floats: NDArray[np.float32], vector: NDArray[np.float32], limit: int) -> list[str]:
@@ -106,9 +101,7 @@ async def test_what_another_window_stores_replaces_and_removes_is_seen_at_the_ne
     assert "m7" not in await near(store, floats[9], limit=60)
 
 
-async def test_reading_vectors_takes_little_more_memory_than_keeping_them(
-    store: SqliteStore, folder: Path
-) -> None:
+async def test_reading_vectors_takes_little_more_memory_than_keeping_them(store: SqliteStore, folder: Path) -> None:
     """What is needed only for a moment would stay with the process."""
     count = 4 * 1_024
     await store.commit(batch(*memories(count)))
@@ -140,11 +133,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("at_once", [7, 100])
 async def test_an_index_of_many_begins_with_the_signs_of_their_vectors(
-    store: SqliteStore,
-    other: SqliteStore,
-    taken: list[int],
-    monkeypatch: pytest.MonkeyPatch,
-    at_once: int,
+    store: SqliteStore, other: SqliteStore, taken: list[int], monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     monkeypatch.setattr(vectors, "MAX_EXACT_VECTORS", 50)
     monkeypatch.setattr(nearness, "CHUNK_SIGNS", at_once)
@@ -185,9 +174,7 @@ async def test_what_a_filter_lets_through_is_read_again_after_a_change(
     where = RecordFilter(min_importance=0.95)
     for _ in range(2):
         assert set(await near(store, floats[0], where)) == {f"m{n}" for n in range(95, 100)}
-    await store.commit(
-        batch(Update("m3", {"importance": 1.0}, 1), Update("m99", {"importance": 0.1}, 1))
-    )
+    await store.commit(batch(Update("m3", {"importance": 1.0}, 1), Update("m99", {"importance": 0.1}, 1)))
     assert set(await near(store, floats[0], where)) == {"m3", *(f"m{n}" for n in range(95, 99))}
     for least in np.arange(0.5, 0.99, 0.05).tolist():
         found = await near(store, floats[0], RecordFilter(min_importance=least), limit=3)
@@ -268,9 +255,7 @@ async def test_words_are_found_while_many_vectors_are_being_read(
     assert await near(store, floats[77], limit=1) == ["m77"]
 
 
-async def test_an_index_survives_that_its_file_was_closed(
-    library: SqliteLibrary, store: SqliteStore
-) -> None:
+async def test_an_index_survives_that_its_file_was_closed(library: SqliteLibrary, store: SqliteStore) -> None:
     floats = directions(30)
     await store.commit(batch(*memories(30)))
     await embed(store, floats[:20])
@@ -302,9 +287,7 @@ def word(number: int) -> str:
 
 
 @pytest.mark.thorough
-async def test_two_hundred_thousand_records_are_found_by_words_by_meaning_and_by_filters(
-    store: SqliteStore,
-) -> None:
+async def test_two_hundred_thousand_records_are_found_by_words_by_meaning_and_by_filters(store: SqliteStore) -> None:
     floats = np.sign(np.random.default_rng(1).normal(size=(LARGE, DIMENSIONS))).astype(np.float32)
     floats /= np.sqrt(DIMENSIONS, dtype=np.float32)
     for start in range(0, LARGE, 5_000):
@@ -332,13 +315,9 @@ async def test_two_hundred_thousand_records_are_found_by_words_by_meaning_and_by
         found = await near(store, floats[number], where, limit=300)
         assert found[0] == f"m{number}"
         assert set(found) == {f"m{n}" for n in range(number % 1_000, LARGE, 1_000)}
-        query = parse_query(
-            f"common {word(number % 1_000)} {word(LARGE + number)}"
-        ).build_any_query()
+        query = parse_query(f"common {word(number % 1_000)} {word(LARGE + number)}").build_any_query()
         assert query is not None
-        matches = await store.match(
-            query, RecordFilter(visible_to=f"s{number % 1_000}"), Weights(), 10
-        )
+        matches = await store.match(query, RecordFilter(visible_to=f"s{number % 1_000}"), Weights(), 10)
         assert matches[0].id == f"m{number}"
         assert {int(match.id[1:]) % 1_000 for match in matches} == {number % 1_000}
     late = RecordFilter(after=DAY_ONE + LARGE - 50, scopes=("project",))

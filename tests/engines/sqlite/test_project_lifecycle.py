@@ -10,14 +10,7 @@ from everkept.engines.sqlite import project_lifecycle
 from everkept.engines.sqlite.database import Database
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.schema import LIBRARY
-from everkept.errors import (
-    Conflict,
-    NotFound,
-    ProjectArchived,
-    StorageFull,
-    StoreBusy,
-    StoreDamaged,
-)
+from everkept.errors import Conflict, NotFound, ProjectArchived, StorageFull, StoreBusy, StoreDamaged
 from processes import Actor, acting, said_by
 from records import batch, entity
 
@@ -75,9 +68,7 @@ async def wait_for_a_commit_of_each(library: SqliteLibrary) -> None:
             seen.update((edit.id or "").split("-")[0] for edit in change.edits)
 
 
-async def test_an_idle_window_takes_nothing_with_it_when_it_closes(
-    library: SqliteLibrary, folder: Path
-) -> None:
+async def test_an_idle_window_takes_nothing_with_it_when_it_closes(library: SqliteLibrary, folder: Path) -> None:
     with acting("archive_restore_commit_and_die", folder, "project") as other:
         assert other.hear() == "acknowledged"
         other.process.wait()
@@ -86,9 +77,7 @@ async def test_an_idle_window_takes_nothing_with_it_when_it_closes(
     assert await ids(library) == ["kept", "acknowledged"]
 
 
-async def test_a_window_with_the_old_file_is_refused_until_it_asks_again(
-    library: SqliteLibrary, folder: Path
-) -> None:
+async def test_a_window_with_the_old_file_is_refused_until_it_asks_again(library: SqliteLibrary, folder: Path) -> None:
     with acting("commit_when_told", folder, "project") as other:
         assert other.hear() == "ready"
         await library.archive("project")
@@ -98,9 +87,7 @@ async def test_a_window_with_the_old_file_is_refused_until_it_asks_again(
     assert await ids(library) == ["kept", "first"]
 
 
-async def test_a_window_is_told_that_its_project_is_deleted(
-    library: SqliteLibrary, folder: Path
-) -> None:
+async def test_a_window_is_told_that_its_project_is_deleted(library: SqliteLibrary, folder: Path) -> None:
     with acting("commit_when_told", folder, "project") as other:
         assert other.hear() == "ready"
         await library.delete("project")
@@ -108,9 +95,7 @@ async def test_a_window_is_told_that_its_project_is_deleted(
     assert files(folder) == []
 
 
-async def test_a_purge_does_not_reach_into_an_archived_file(
-    library: SqliteLibrary, folder: Path
-) -> None:
+async def test_a_purge_does_not_reach_into_an_archived_file(library: SqliteLibrary, folder: Path) -> None:
     with acting("purge_when_told", folder, "project") as other:
         assert other.hear() == "ready"
         await library.archive("project")
@@ -139,17 +124,14 @@ async def test_archiving_beside_a_reader_gives_up_and_leaves_everything_as_it_wa
 
 
 @pytest.mark.parametrize(
-    ("operation", "ends_as", "loser"),
-    [("archive", "archived", "conflict"), ("delete", None, "not_found")],
+    ("operation", "ends_as", "loser"), [("archive", "archived", "conflict"), ("delete", None, "not_found")]
 )
 async def test_of_two_processes_that_move_one_project_one_wins_and_the_other_is_told(
     library: SqliteLibrary, folder: Path, operation: str, ends_as: str | None, loser: str
 ) -> None:
     await library.close()
     with ExitStack() as stack:
-        movers = [
-            stack.enter_context(acting("move", folder, operation, "project")) for _ in range(3)
-        ]
+        movers = [stack.enter_context(acting("move", folder, operation, "project")) for _ in range(3)]
         assert [mover.hear() for mover in movers] == ["ready"] * 3
         for mover in movers:
             mover.tell()
@@ -160,9 +142,7 @@ async def test_of_two_processes_that_move_one_project_one_wins_and_the_other_is_
     assert files(folder) == (["archive.db"] if ends_as else [])
 
 
-async def test_deleting_beside_an_archiving_process_leaves_no_file(
-    library: SqliteLibrary, folder: Path
-) -> None:
+async def test_deleting_beside_an_archiving_process_leaves_no_file(library: SqliteLibrary, folder: Path) -> None:
     await library.close()
     with (
         acting("move", folder, "archive", "project") as archiving,
@@ -223,8 +203,7 @@ async def test_a_crash_while_a_project_is_deleted_leaves_it_whole_or_not_at_all(
     await library.close()
     side = "archive" if archived else "projects"
     outcomes = {
-        (*told["projects"], *told["records"], *told["files"])
-        for told in after_each_crash(folder, "delete", every)
+        (*told["projects"], *told["records"], *told["files"]) for told in after_each_crash(folder, "delete", every)
     }
     assert outcomes == {(), ("project", "kept", side)}
 
@@ -234,9 +213,7 @@ async def test_a_failure_after_the_file_has_moved_keeps_the_project_reachable(
 ) -> None:
     """As when there is no room left in `_meta.db`."""
     with monkeypatch.context() as patched:
-        patched.setattr(
-            project_lifecycle, "unlink_logs", failing_once(project_lifecycle.unlink_logs)
-        )
+        patched.setattr(project_lifecycle, "unlink_logs", failing_once(project_lifecycle.unlink_logs))
         with pytest.raises(StorageFull):
             await library.archive("project")
     assert (await library.get_project("project")).status == "archived"
@@ -308,9 +285,7 @@ async def test_a_project_that_cannot_be_repaired_does_not_keep_the_others_shut(
     await again.close()
 
 
-async def test_an_intent_that_a_crash_left_is_settled_by_the_next_move(
-    library: SqliteLibrary, folder: Path
-) -> None:
+async def test_an_intent_that_a_crash_left_is_settled_by_the_next_move(library: SqliteLibrary, folder: Path) -> None:
     await library.list_projects()
     said_by("set_transition", folder / "_meta.db", "project", "restoring")
     await library.archive("project")
@@ -328,9 +303,7 @@ def crashed(library: SqliteLibrary, folder: Path, path: Path) -> SqliteLibrary:
     return library
 
 
-async def test_a_living_window_finishes_what_the_crash_of_another_left(
-    crashed: SqliteLibrary,
-) -> None:
+async def test_a_living_window_finishes_what_the_crash_of_another_left(crashed: SqliteLibrary) -> None:
     with pytest.raises(ProjectArchived):
         await crashed.open("project")
     assert [project.status for project in await crashed.list_projects()] == ["archived"]
@@ -340,9 +313,7 @@ async def test_a_living_window_finishes_what_the_crash_of_another_left(
     assert await ids(crashed) == ["kept"]
 
 
-async def test_a_list_shows_what_became_of_a_move_that_a_crash_interrupted(
-    crashed: SqliteLibrary,
-) -> None:
+async def test_a_list_shows_what_became_of_a_move_that_a_crash_interrupted(crashed: SqliteLibrary) -> None:
     assert [project.status for project in await crashed.list_projects()] == ["archived"]
     assert await crashed.list_projects("active") == []
 
@@ -360,9 +331,7 @@ async def test_what_a_crash_left_stays_settled_though_the_move_itself_is_refused
 
 
 @pytest.mark.parametrize("transition", ["creating", "deleting"])
-async def test_a_name_that_a_crash_has_kept_is_free(
-    library: SqliteLibrary, folder: Path, transition: str
-) -> None:
+async def test_a_name_that_a_crash_has_kept_is_free(library: SqliteLibrary, folder: Path, transition: str) -> None:
     said_by("set_transition", folder / "_meta.db", "project", transition)
     await library.create("project", "anew")
     assert [project.description for project in await library.list_projects()] == ["anew"]

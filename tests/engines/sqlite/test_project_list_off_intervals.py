@@ -41,10 +41,6 @@ async def test_who_only_reads_can_see_that_it_is_off(tmp_path: Path) -> None:
     assert room is not None
     assert await room.get_project("shop") == off
     assert await room.find_workspace_project(FOLDER) == off
-    assert (
-        await room.list_off_periods()
-        == await library.list_off_periods()
-        == [OffPeriod(FOLDER, off.off_since or 0)]
-    )
+    assert await room.list_off_periods() == await library.list_off_periods() == [OffPeriod(FOLDER, off.off_since or 0)]
     await room.close()
     await library.close()

@@ -44,9 +44,7 @@ async def secretive(library: SqliteLibrary, folder: Path) -> SqliteLibrary:
     return library
 
 
-async def test_a_purged_text_is_in_no_byte_of_any_file(
-    secretive: SqliteLibrary, folder: Path
-) -> None:
+async def test_a_purged_text_is_in_no_byte_of_any_file(secretive: SqliteLibrary, folder: Path) -> None:
     _, store = await secretive.open("project")
     purged = await store.purge([record_ref("secretive")])
     assert (purged.records, purged.links, purged.complete) == (2, 1, True)
@@ -71,9 +69,7 @@ async def test_a_purge_is_incomplete_while_a_reader_keeps_the_old_pages(
     assert said_by("files_with", folder, *TRACES) == []
 
 
-async def test_a_purged_text_stays_away_when_the_file_moves(
-    secretive: SqliteLibrary, folder: Path
-) -> None:
+async def test_a_purged_text_stays_away_when_the_file_moves(secretive: SqliteLibrary, folder: Path) -> None:
     _, store = await secretive.open("project")
     await store.purge([record_ref("secretive")])
     await secretive.archive("project")
@@ -91,9 +87,7 @@ async def test_an_overwritten_text_is_not_left_in_the_free_space_of_the_file(
     assert said_by("files_with", folder, *TRACES) == []
 
 
-async def test_the_verb_of_a_purged_link_is_in_no_byte_of_any_file(
-    library: SqliteLibrary, folder: Path
-) -> None:
+async def test_the_verb_of_a_purged_link_is_in_no_byte_of_any_file(library: SqliteLibrary, folder: Path) -> None:
     _, store = await library.open("project")
     others = [link("kept", f"verb {number}", "kept") for number in range(300)]
     await store.commit(batch(*others, link("kept", SECRET, "kept", id="secretive")))
@@ -105,9 +99,7 @@ async def test_the_verb_of_a_purged_link_is_in_no_byte_of_any_file(
     assert await store.find_faults() == []
 
 
-async def test_a_purged_turn_is_in_no_byte_not_even_as_what_others_heard(
-    library: SqliteLibrary, folder: Path
-) -> None:
+async def test_a_purged_turn_is_in_no_byte_not_even_as_what_others_heard(library: SqliteLibrary, folder: Path) -> None:
     _, store = await library.open("project")
     around = [note("kept", f"turn {n}", kind="turn", session="s", position=n) for n in (1, 3)]
     said = note(
@@ -130,8 +122,5 @@ async def test_a_purged_turn_is_in_no_byte_not_even_as_what_others_heard(
         assert said_by("files_with", folder, trace)
     await store.purge([record_ref("said")])
     assert said_by("files_with", folder, *TRACES, OF_VECTOR) == []
-    assert [record.id for record in await store.scan(RecordFilter(kinds=("turn",)))] == [
-        "turn 1",
-        "turn 3",
-    ]
+    assert [record.id for record in await store.scan(RecordFilter(kinds=("turn",)))] == ["turn 1", "turn 3"]
     assert await store.find_faults() == []

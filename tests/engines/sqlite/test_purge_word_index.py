@@ -27,8 +27,7 @@ async def store(library: SqliteLibrary, monkeypatch: pytest.MonkeyPatch) -> Sqli
 
 def notes(batch_number: int) -> list[Record]:
     return [
-        note("kept", f"note {number} of {batch_number} has word{number * batch_number} in it")
-        for number in range(60)
+        note("kept", f"note {number} of {batch_number} has word{number * batch_number} in it") for number in range(60)
     ]
 
 

@@ -12,15 +12,7 @@ from everkept.core.runtime import run_without_loop
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.read_only_library import SqliteReadOnlyLibrary, open_read_only_library
 from everkept.engines.sqlite.store import MAX_FTS5_ROWS
-from everkept.errors import (
-    Conflict,
-    EverkeptError,
-    NotFound,
-    ProjectArchived,
-    ReadOnly,
-    StoreDamaged,
-    StoreTooNew,
-)
+from everkept.errors import Conflict, EverkeptError, NotFound, ProjectArchived, ReadOnly, StoreDamaged, StoreTooNew
 from everkept.language.words import AnyOf, WordPhrase
 from processes import said_by
 from records import batch, entity, memory
@@ -59,9 +51,7 @@ def test_where_nothing_was_stored_there_is_no_room(tmp_path: Path) -> None:
     assert files(tmp_path) == ["data"]
 
 
-def test_it_answers_without_an_event_loop_and_makes_nothing(
-    room: ReadOnlyLibrary, closed: Path
-) -> None:
+def test_it_answers_without_an_event_loop_and_makes_nothing(room: ReadOnlyLibrary, closed: Path) -> None:
     before = files(closed)
     project, store = run_without_loop(room.open(PROJECT_NAME))
     assert project == run_without_loop(room.get_project(PROJECT_NAME))
@@ -73,9 +63,7 @@ def test_it_answers_without_an_event_loop_and_makes_nothing(
     assert files(closed) == before
 
 
-async def test_what_belongs_to_no_project_is_there_once_it_was_made(
-    library: SqliteLibrary, folder: Path
-) -> None:
+async def test_what_belongs_to_no_project_is_there_once_it_was_made(library: SqliteLibrary, folder: Path) -> None:
     user, history = await library.open_user_store(), await library.open_history_store()
     await user.commit(batch(memory("about the user")))
     await history.commit(batch(memory("about the past")))
@@ -136,9 +124,7 @@ def test_a_file_that_is_not_as_it_should_be_is_told_and_left_alone(
 ) -> None:
     [path] = closed.glob(which)
     change(path)
-    before = {
-        each: (closed / each).read_bytes() for each in files(closed) if (closed / each).is_file()
-    }
+    before = {each: (closed / each).read_bytes() for each in files(closed) if (closed / each).is_file()}
     with pytest.raises(error):
         run_without_loop(run_without_loop(room.open(PROJECT_NAME))[1].count_live())
     run_without_loop(room.close())
@@ -153,10 +139,7 @@ def test_a_log_that_a_crash_has_left_is_read_too(closed: Path, tmp_path: Path) -
     assert list(crashed.glob("projects/*-wal"))
     room = SqliteReadOnlyLibrary(crashed)
     _, store = run_without_loop(room.open(PROJECT_NAME))
-    assert {record.id for record in run_without_loop(store.scan(RecordFilter()))} == {
-        "kept",
-        "written last",
-    }
+    assert {record.id for record in run_without_loop(store.scan(RecordFilter()))} == {"kept", "written last"}
     run_without_loop(room.close())
 
 
@@ -169,9 +152,7 @@ def test_many_records_are_searched_by_words_without_numpy(closed: Path) -> None:
 
 async def test_it_gives_what_the_library_gives(library: SqliteLibrary, folder: Path) -> None:
     _, store = await library.open(PROJECT_NAME)
-    await store.commit(
-        batch(*(memory(f"the {word} of words", tags=("a",)) for word in ["one", "two", "three"]))
-    )
+    await store.commit(batch(*(memory(f"the {word} of words", tags=("a",)) for word in ["one", "two", "three"])))
     await store.commit(batch(entity("Ada", text="words of one")))
     room = SqliteReadOnlyLibrary(folder)
     project, inline = await room.open(PROJECT_NAME)

@@ -7,13 +7,7 @@ import pytest
 from everkept.core.runtime import run_without_loop
 from everkept.core.store import CountLive
 from everkept.engines.sqlite import commit
-from everkept.engines.sqlite.connection import (
-    Connection,
-    connect,
-    create,
-    get_log_path,
-    open_transaction,
-)
+from everkept.engines.sqlite.connection import Connection, connect, create, get_log_path, open_transaction
 from everkept.engines.sqlite.queries import count_live
 from everkept.engines.sqlite.read_only_library import InlineDatabase
 from everkept.engines.sqlite.schema import PROJECT
@@ -56,9 +50,7 @@ def test_a_file_at_rest_is_read_without_a_trace(path: Path, database: InlineData
     assert (after.st_ino, after.st_size) == (before.st_ino, before.st_size)
 
 
-def test_what_is_written_between_two_questions_is_seen(
-    path: Path, database: InlineDatabase
-) -> None:
+def test_what_is_written_between_two_questions_is_seen(path: Path, database: InlineDatabase) -> None:
     assert run_without_loop(database.read(entities)) == 0
     write(path, "one")
     assert run_without_loop(database.read(entities)) == 1
@@ -73,9 +65,7 @@ def test_what_is_written_between_two_questions_is_seen(
     database.close()
 
 
-def test_a_question_that_somebody_disturbed_is_asked_again(
-    path: Path, database: InlineDatabase
-) -> None:
+def test_a_question_that_somebody_disturbed_is_asked_again(path: Path, database: InlineDatabase) -> None:
     asked: list[int] = []
 
     def question(db: Connection) -> int:
@@ -88,9 +78,7 @@ def test_a_question_that_somebody_disturbed_is_asked_again(
     assert len(asked) == 2
 
 
-def test_an_error_of_a_question_that_nobody_disturbed_is_raised(
-    path: Path, database: InlineDatabase
-) -> None:
+def test_an_error_of_a_question_that_nobody_disturbed_is_raised(path: Path, database: InlineDatabase) -> None:
     content = bytearray(path.read_bytes())
     content[4096:] = b"\xff" * (len(content) - 4096)
     path.write_bytes(content)
@@ -113,9 +101,7 @@ def test_a_file_that_is_missing_is_not_made(database: InlineDatabase, path: Path
     assert list(path.parent.iterdir()) == []
 
 
-def test_a_file_that_somebody_has_locked_as_a_whole_is_not_waited_for(
-    path: Path, database: InlineDatabase
-) -> None:
+def test_a_file_that_somebody_has_locked_as_a_whole_is_not_waited_for(path: Path, database: InlineDatabase) -> None:
     with acting("hook_actors:lock_whole", path) as other:
         assert other.hear() == "locked"
         with pytest.raises(StoreBusy):

@@ -37,8 +37,7 @@ class Handles:
         create(path, PROJECT)
         self.databases = [Database(path, PROJECT) for _ in range(2)]
         self.mine, self.other = (
-            SqliteStore(database, "project", 1, lambda: DAY_ONE, many=0)
-            for database in self.databases
+            SqliteStore(database, "project", 1, lambda: DAY_ONE, many=0) for database in self.databases
         )
         self.plain = SqliteStore(self.databases[0], "project", 1, lambda: DAY_ONE)
 
@@ -54,9 +53,7 @@ async def handles(tmp_path: Path) -> AsyncIterator[Handles]:
     await made.close()
 
 
-async def scores(
-    store: SqliteStore, text: str, where: RecordFilter | None = None
-) -> dict[str, float]:
+async def scores(store: SqliteStore, text: str, where: RecordFilter | None = None) -> dict[str, float]:
     words = parse_query(text).build_any_query()
     assert words is not None
     matches = await store.match(words, where or RecordFilter(), Weights(), ALL)
@@ -66,9 +63,7 @@ async def scores(
 async def assert_in_step(handles: Handles, *texts: str) -> None:
     for text in texts:
         assert await scores(handles.other, text) == await scores(handles.plain, text)
-    assert await handles.other.measure_words(["red", "blue"]) == await handles.plain.measure_words(
-        ["red", "blue"]
-    )
+    assert await handles.other.measure_words(["red", "blue"]) == await handles.plain.measure_words(["red", "blue"])
 
 
 async def test_arrays_of_others_do_not_outlive_what_they_were_made_of(handles: Handles) -> None:
@@ -110,9 +105,7 @@ async def test_filters_of_others_do_not_outlive_what_they_were_made_of(
 
 async def test_others_see_the_vectors_that_came_and_went(handles: Handles) -> None:
     await handles.mine.commit(batch(memory("a"), memory("b"), memory("c")))
-    await handles.mine.put_vectors(
-        "one", [RecordVector(i, 1, axis(n)) for n, i in enumerate("abc")]
-    )
+    await handles.mine.put_vectors("one", [RecordVector(i, 1, axis(n)) for n, i in enumerate("abc")])
 
     async def nearest(number: int) -> list[str]:
         found = await handles.other.find_near("one", axis(number), RecordFilter(), 9)
@@ -143,9 +136,7 @@ async def test_the_next_change_is_numbered_behind_the_last_that_there_is(handles
     assert (await handles.other.commit(batch(entity("h")))).seq == 1
 
 
-async def test_an_edit_of_what_is_not_here_stays_as_one_of_something_purged(
-    handles: Handles,
-) -> None:
+async def test_an_edit_of_what_is_not_here_stays_as_one_of_something_purged(handles: Handles) -> None:
     await handles.other.commit(batch(entity("Ada")))
     [change] = await handles.other.read_changes()
     await handles.mine.replicate(StorePage(gone=[record_ref("Ada")], changes=[change]))
@@ -164,9 +155,7 @@ async def test_an_edit_of_what_is_not_here_stays_as_one_of_something_purged(
     ],
     ids=["name", "parent", "end", "link"],
 )
-async def test_what_does_not_fit_leaves_everything_as_it_was(
-    handles: Handles, stock: StorePage
-) -> None:
+async def test_what_does_not_fit_leaves_everything_as_it_was(handles: Handles, stock: StorePage) -> None:
     await handles.mine.commit(batch(entity("kept"), link("kept", "is", "kept")))
     before = await everything(handles.mine), await handles.mine.get_stamp()
     whole = replace(stock, gone=[link_ref("nothing")], log_from=1, accesses={})
@@ -185,9 +174,7 @@ def manner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.usefixtures("manner")
 @pytest.mark.parametrize("how", ["purge", "redact"])
-async def test_what_was_removed_elsewhere_is_in_no_byte_of_the_copy(
-    handles: Handles, tmp_path: Path, how: str
-) -> None:
+async def test_what_was_removed_elsewhere_is_in_no_byte_of_the_copy(handles: Handles, tmp_path: Path, how: str) -> None:
     original = Handles(tmp_path / "original.db")
     others = [memory(f"number {n}") for n in range(MANY)]
     await original.mine.commit(batch(*others, memory(SECRET, id="secret")))
@@ -283,11 +270,7 @@ async def test_whatever_was_here_it_is_then_as_it_is_there(
             StorePage(
                 records=records,
                 links=links,
-                gone=[
-                    r.ref
-                    for r in await copy.mine.scan(RecordFilter(deleted=None))
-                    if r.id not in stay
-                ],
+                gone=[r.ref for r in await copy.mine.scan(RecordFilter(deleted=None)) if r.id not in stay],
                 changes=await original.mine.read_changes(limit=ALL),
                 vectors=await vectors_of(original.mine, records),
             )
@@ -295,9 +278,7 @@ async def test_whatever_was_here_it_is_then_as_it_is_there(
         told, expected = await everything(copy.other), await everything(original.plain)
         ages = {"records", "live", "newest", "links", "children", "tagged"}
         # A record that was purged and came back under its old id keeps its age in the copy.
-        assert {k: v for k, v in told.items() if k not in ages} == {
-            k: v for k, v in expected.items() if k not in ages
-        }
+        assert {k: v for k, v in told.items() if k not in ages} == {k: v for k, v in expected.items() if k not in ages}
         assert sorted(told["records"], key=lambda r: r.id) == sorted(records, key=lambda r: r.id)
         assert await found(copy.other, "red") == await found(original.plain, "red")
         await original.close()

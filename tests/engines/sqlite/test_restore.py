@@ -20,14 +20,7 @@ from everkept.engines.sqlite.restore import (
     remove_files,
 )
 from everkept.engines.sqlite.schema import PROJECT
-from everkept.engines.sqlite.snapshot import (
-    HISTORY,
-    META,
-    USER,
-    copy_to,
-    open_in_use,
-    open_snapshot,
-)
+from everkept.engines.sqlite.snapshot import HISTORY, META, USER, copy_to, open_in_use, open_snapshot
 from everkept.engines.sqlite.store import SqliteStore
 from everkept.errors import Conflict, NotFound, StoreBusy
 from everkept.language.words import AnyOf, WordPhrase
@@ -84,9 +77,7 @@ def test_the_numbers_of_a_copy_go_on_behind_the_highest_ever_given(data: Path, c
     assert statement(copy, "SELECT value FROM meta WHERE key = 'generation'") == [(-9,)]
 
 
-async def test_a_store_that_is_open_sees_the_restored_content_and_writes_after_it(
-    data: Path, copy: Path
-) -> None:
+async def test_a_store_that_is_open_sees_the_restored_content_and_writes_after_it(data: Path, copy: Path) -> None:
     database = Database(data / USER, PROJECT)
     store = SqliteStore(database, "user", None, read_clock, many=0)
     await put_all(store, "later")
@@ -106,9 +97,7 @@ async def test_a_store_that_is_open_sees_the_restored_content_and_writes_after_i
     await database.close()
 
 
-async def test_a_vector_that_came_after_the_backup_is_forgotten_by_who_knew_it(
-    data: Path, copy: Path
-) -> None:
+async def test_a_vector_that_came_after_the_backup_is_forgotten_by_who_knew_it(data: Path, copy: Path) -> None:
     database = Database(data / USER, PROJECT)
     store = SqliteStore(database, "user", None, read_clock)
     record_id = "user shop is remembered"
@@ -129,9 +118,7 @@ async def matched(store: SqliteStore) -> set[str]:
     return {match.id for match in found}
 
 
-async def test_a_file_that_is_frozen_is_not_written_by_who_opens_it_anew(
-    data: Path, live: LockedFiles
-) -> None:
+async def test_a_file_that_is_frozen_is_not_written_by_who_opens_it_anew(data: Path, live: LockedFiles) -> None:
     live.release(USER, -3)
     database = Database(data / USER, PROJECT)
     store = SqliteStore(database, "user", None, read_clock)

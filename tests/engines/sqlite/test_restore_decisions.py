@@ -57,9 +57,7 @@ def done(folder: Path, work: Callable[[SqliteLibrary], Awaitable[T]]) -> T:
 
 
 def off(folder: Path) -> list[str]:
-    return sorted(
-        project.name for project in done(folder, lambda lib: lib.list_projects()) if project.is_off
-    )
+    return sorted(project.name for project in done(folder, lambda lib: lib.list_projects()) if project.is_off)
 
 
 def silences(folder: Path) -> list[OffPeriod]:
@@ -100,19 +98,14 @@ def test_what_was_off_in_the_backup_and_is_on_now_is_on(data: Path, tmp_path: Pa
     assert [(each.folder, each.since) for each in silences(data)] == [(SHOP, at(1))]
 
 
-def test_what_was_off_in_the_backup_is_off_where_nobody_knows_better(
-    data: Path, tmp_path: Path
-) -> None:
+def test_what_was_off_in_the_backup_is_off_where_nobody_knows_better(data: Path, tmp_path: Path) -> None:
     done(data, lambda lib: lib.set_off("shop", off=True))
     backed_up(data, tmp_path / "copy.zip")
     statement(data / "_meta.db", "DELETE FROM notes")
     restored(data, tmp_path / "copy.zip", replace=True)
     assert off(data) == ["shop"]
     elsewhere = tmp_path / "elsewhere"
-    assert restore_project(SqliteCare(elsewhere), tmp_path / "copy.zip", "shop", read_clock) == (
-        "shop",
-        True,
-    )
+    assert restore_project(SqliteCare(elsewhere), tmp_path / "copy.zip", "shop", read_clock) == ("shop", True)
     assert off(elsewhere) == ["shop"]
 
 
@@ -128,9 +121,7 @@ def test_a_project_made_since_that_is_off_stays_without_its_content(data: Path, 
     assert silences(data) == [OffPeriod("/work/secret", at(1))]
 
 
-def test_a_project_made_since_that_is_on_goes_and_what_was_unsaid_stays_so(
-    data: Path, file: Path
-) -> None:
+def test_a_project_made_since_that_is_on_goes_and_what_was_unsaid_stays_so(data: Path, file: Path) -> None:
     filled(data, "secret")
     done(data, lambda lib: lib.set_off("secret", off=True))
     done(data, lambda lib: lib.set_off("secret", off=False))
@@ -204,9 +195,7 @@ def test_tokens_are_those_of_now(data: Path, tmp_path: Path) -> None:
     assert done(data, lambda lib: lib.has_token("hash of new"))
 
 
-def test_an_empty_folder_gets_the_tokens_of_the_backup_unless_it_has_its_own(
-    data: Path, tmp_path: Path
-) -> None:
+def test_an_empty_folder_gets_the_tokens_of_the_backup_unless_it_has_its_own(data: Path, tmp_path: Path) -> None:
     done(data, lambda lib: add_token(lib, "old"))
     backed_up(data, tmp_path / "copy.zip")
     empty, own = tmp_path / "empty", tmp_path / "own"
@@ -216,9 +205,7 @@ def test_an_empty_folder_gets_the_tokens_of_the_backup_unless_it_has_its_own(
         assert [token.id for token in done(folder, lambda lib: lib.list_tokens())] == [wanted]
 
 
-def test_folders_left_out_of_past_conversations_are_those_of_both(
-    data: Path, tmp_path: Path
-) -> None:
+def test_folders_left_out_of_past_conversations_are_those_of_both(data: Path, tmp_path: Path) -> None:
     done(data, lambda lib: lib.set_note("history.excluded /before", "1"))
     backed_up(data, tmp_path / "copy.zip")
     done(data, lambda lib: lib.set_note("history.excluded /before", None))

@@ -9,13 +9,7 @@ from everkept.core.answers import SearchRecord, StorePage
 from everkept.core.mcp import ToolUsage
 from everkept.core.ports import RecordVector, Token
 from everkept.core.records import Edit, RecordFilter, Restore, Update, Weights
-from everkept.core.store import (
-    CountVectors,
-    GetRecords,
-    ListAuthors,
-    ScanRecords,
-    TallyRecords,
-)
+from everkept.core.store import CountVectors, GetRecords, ListAuthors, ScanRecords, TallyRecords
 from everkept.engines.sqlite import queries, search, vectors
 from everkept.engines.sqlite.connection import Connection, Rows, connect, create
 from everkept.engines.sqlite.database import Database
@@ -55,9 +49,7 @@ def old(tmp_path: Path) -> Path:
     return path
 
 
-async def test_a_file_of_the_first_version_is_brought_up_to_date_with_all_it_holds(
-    old: Path,
-) -> None:
+async def test_a_file_of_the_first_version_is_brought_up_to_date_with_all_it_holds(old: Path) -> None:
     database = Database(old, PROJECT)
     store = SqliteStore(database, "project", 1, lambda: DAY_ONE)
     ada = entity("Ada", type="person", text="wrote a program", facets={"n": 1})
@@ -66,10 +58,7 @@ async def test_a_file_of_the_first_version_is_brought_up_to_date_with_all_it_hol
     assert query is not None
     assert [m.id for m in await store.match(query, RecordFilter(), Weights(), 9)] == ["Ada"]
     told = [edit for _, edit in await store.read_history([ada.ref])]
-    assert told == [
-        Edit("insert", "record", "Ada"),
-        Edit("update", "record", "Ada", {"text": "old", "facets": {}}),
-    ]
+    assert told == [Edit("insert", "record", "Ada"), Edit("update", "record", "Ada", {"text": "old", "facets": {}})]
     await store.commit(batch(Update("Ada", {"tags": ("x",), "author": "me"}, 1)))
     await store.commit(batch(Restore(record_ref("note"))))
     assert [r.id for r in await store.scan(RecordFilter(tags=("x",)))] == ["Ada"]
@@ -77,9 +66,7 @@ async def test_a_file_of_the_first_version_is_brought_up_to_date_with_all_it_hol
     waiting = await store.find_unembedded("model", ["entity", "observation"], 5)
     assert [record.id for record in waiting] == ["note", "Ada"]
     await store.put_vectors("model", [RecordVector("Ada", 2, np.ones(8, np.float32))])
-    assert [
-        m.id for m in await store.find_near("model", np.ones(8, np.float32), RecordFilter(), 5)
-    ] == ["Ada"]
+    assert [m.id for m in await store.find_near("model", np.ones(8, np.float32), RecordFilter(), 5)] == ["Ada"]
     await store.note_accesses({"Ada": 1}, DAY_ONE)
     assert await store.find_faults() == []
     await database.close()
@@ -93,23 +80,17 @@ async def test_vectors_of_the_second_version_stay_where_they_are(tmp_path: Path)
     connection.execute(CONTENT)
     vector = np.ones(8, "<f2").tobytes()
     connection.execute("INSERT INTO vectors VALUES (1, 'model', 1, ?)", (vector,))
-    connection.execute(
-        "UPDATE meta SET value = 1 WHERE key = 'vectors'; UPDATE records SET embedded = 'model'"
-    )
+    connection.execute("UPDATE meta SET value = 1 WHERE key = 'vectors'; UPDATE records SET embedded = 'model'")
     connection.close()
     database = Database(path, PROJECT)
     store = SqliteStore(database, "project", 1, lambda: DAY_ONE)
-    assert [
-        m.id for m in await store.find_near("model", np.ones(8, np.float32), RecordFilter(), 5)
-    ] == ["Ada"]
+    assert [m.id for m in await store.find_near("model", np.ones(8, np.float32), RecordFilter(), 5)] == ["Ada"]
     assert [record.id for record in await store.scan(RecordFilter(after=DAY_ONE))] == ["Ada"]
     assert await store.find_faults() == []
     await database.close()
 
 
-async def test_the_log_of_the_third_version_goes_on_with_changes_that_are_made_once(
-    tmp_path: Path,
-) -> None:
+async def test_the_log_of_the_third_version_goes_on_with_changes_that_are_made_once(tmp_path: Path) -> None:
     path = tmp_path / "project.db"
     create(path, VERSION_3)
     connection = connect(path, VERSION_3)
@@ -153,16 +134,13 @@ def old_library(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     create(path, earlier)
     connection = connect(path, earlier)
     connection.execute(
-        "INSERT INTO notes VALUES ('default', 'shop');"
-        f"INSERT INTO tokens VALUES ('1', 'laptop', 'hash', {DAY_ONE})"
+        f"INSERT INTO notes VALUES ('default', 'shop');INSERT INTO tokens VALUES ('1', 'laptop', 'hash', {DAY_ONE})"
     )
     connection.close()
     return folder
 
 
-async def test_a_library_of_an_earlier_version_is_brought_up_to_date_with_all_it_holds(
-    old_library: Path,
-) -> None:
+async def test_a_library_of_an_earlier_version_is_brought_up_to_date_with_all_it_holds(old_library: Path) -> None:
     library = SqliteLibrary(old_library)
     assert await library.list_searches() == []
     await library.add_searches([SearchRecord(DAY_ONE, "search", "words", 1, 0.5)])
@@ -192,9 +170,7 @@ def test_another_program_finds_no_table_that_it_cannot_open(tmp_path: Path) -> N
     path = tmp_path / "project.db"
     create(path, PROJECT)
     connection = connect(path, PROJECT)
-    virtual = connection.execute(
-        "SELECT name FROM main.sqlite_schema WHERE sql LIKE 'CREATE VIRTUAL%'"
-    ).fetchall()
+    virtual = connection.execute("SELECT name FROM main.sqlite_schema WHERE sql LIKE 'CREATE VIRTUAL%'").fetchall()
     connection.close()
     assert virtual == [("words",)]
 
@@ -256,18 +232,14 @@ def test_the_first_or_the_last_are_found_without_sorting_all(
     ],
     ids=repr,
 )
-def test_few_are_found_by_what_makes_them_few(
-    explained: Any, where: RecordFilter, index: str
-) -> None:
+def test_few_are_found_by_what_makes_them_few(explained: Any, where: RecordFilter, index: str) -> None:
     queries.scan(explained, ScanRecords(where, limit=20))
     assert index in explained.plan
     assert "records_kind" not in explained.plan
 
 
 @pytest.mark.parametrize("include_deleted", [False, True])
-def test_records_are_found_by_their_ids_without_sorting_them(
-    explained: Any, include_deleted: bool
-) -> None:
+def test_records_are_found_by_their_ids_without_sorting_them(explained: Any, include_deleted: bool) -> None:
     queries.get_records(explained, GetRecords(["a", "b"], include_deleted))
     assert "INDEX sqlite_autoindex_records_1" in explained.plan
     assert "ORDER BY" not in explained.plan
@@ -279,16 +251,11 @@ def test_records_are_found_by_their_ids_without_sorting_them(
         (RecordFilter(kinds=MEMORY, after=DAY_ONE), "records_at"),
         (RecordFilter(kinds=("turn", "code"), after=DAY_ONE, before=DAY_ONE), "records_at"),
         (RecordFilter(kinds=("turn", "code"), scopes=("/src",)), "records_scope"),
-        (
-            RecordFilter(kinds=("turn", "code"), scopes=("/src",), types=("decision",)),
-            "records_live",
-        ),
+        (RecordFilter(kinds=("turn", "code"), scopes=("/src",), types=("decision",)), "records_live"),
     ],
     ids=repr,
 )
-def test_the_keys_of_all_that_fit_are_read_from_an_index(
-    explained: Any, where: RecordFilter, index: str
-) -> None:
+def test_the_keys_of_all_that_fit_are_read_from_an_index(explained: Any, where: RecordFilter, index: str) -> None:
     search._read_keys(explained, where)
     assert f"USING COVERING INDEX {index} " in explained.plan
 

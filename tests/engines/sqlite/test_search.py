@@ -125,9 +125,7 @@ async def test_arrays_keep_to_what_is_meant(beside: Beside, where: RecordFilter)
 
 async def test_a_word_that_counts_nothing_still_matches(beside: Beside) -> None:
     await beside.arrays.commit(batch(entity("waa"), note("waa", "one"), note("waa", "two")))
-    found = await beside.both(
-        "waa nowhere", RecordFilter(kinds=("observation",)), 9, Weights(context=0)
-    )
+    found = await beside.both("waa nowhere", RecordFilter(kinds=("observation",)), 9, Weights(context=0))
     assert {match.id: match.score for match in found} == {"one": 0, "two": 0}
 
 
@@ -157,11 +155,7 @@ STEPS = st.lists(
 )
 @settings(max_examples=examples(60), deadline=None)
 async def test_arrays_follow_whatever_is_committed(
-    tmp_path_factory: pytest.TempPathFactory,
-    steps: list[tuple[Any, ...]],
-    kept: int,
-    near_end: int,
-    quicker: int,
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[Any, ...]], kept: int, near_end: int, quicker: int
 ) -> None:
     beside = Beside(tmp_path_factory.mktemp("postings") / "project.db")
     with pytest.MonkeyPatch.context() as patch:
@@ -228,9 +222,7 @@ async def test_the_arrays_of_common_words_are_read_once(beside: Beside, read: li
     assert read == ["wab", "wac"]
 
 
-async def test_an_array_is_read_anew_when_most_of_it_is_new(
-    beside: Beside, read: list[str]
-) -> None:
+async def test_an_array_is_read_anew_when_most_of_it_is_new(beside: Beside, read: list[str]) -> None:
     await beside.arrays.commit(batch(*talk(2_000)))
     await beside.both("wab wac")
     await beside.arrays.commit(batch(*talk(2_000, seed=7)))
@@ -273,9 +265,7 @@ async def test_a_word_may_be_in_a_row_any_number_of_times(beside: Beside) -> Non
     await beside.both("waa wab")
 
 
-async def test_no_more_arrays_are_kept_than_there_is_room_for(
-    beside: Beside, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_more_arrays_are_kept_than_there_is_room_for(beside: Beside, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "MAX_CACHED_BYTES", 5_000)
     monkeypatch.setattr(search, "MIN_CACHED_ROWS", 10)
     await beside.arrays.commit(batch(*talk(1_000)))

@@ -31,9 +31,7 @@ def path_of(data: Path, part: str = "projects") -> Path:
 
 
 def live_wanderers(connection: apsw.Connection) -> int:
-    return connection.execute(
-        "SELECT count(*) FROM records WHERE id LIKE 'wanderer%' AND deleted_at IS NULL"
-    ).get
+    return connection.execute("SELECT count(*) FROM records WHERE id LIKE 'wanderer%' AND deleted_at IS NULL").get
 
 
 def test_every_database_of_the_folder_is_held(data: Path) -> None:

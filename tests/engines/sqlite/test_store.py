@@ -15,12 +15,7 @@ from everkept.engines.sqlite.connection import Connection, connect, create
 from everkept.engines.sqlite.database import Database
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.schema import PROJECT
-from everkept.engines.sqlite.store import (
-    MAX_SHORT_CHARACTERS,
-    MAX_SHORT_ROWS,
-    MAX_SHORT_STEPS,
-    SqliteStore,
-)
+from everkept.engines.sqlite.store import MAX_SHORT_CHARACTERS, MAX_SHORT_ROWS, MAX_SHORT_STEPS, SqliteStore
 from everkept.errors import StorageFull, StoreDamaged, StoreTooNew
 from processes import acting, said_by
 from records import DAY_ONE, batch, entity, link, note, record_ref
@@ -131,9 +126,7 @@ async def test_another_program_sees_the_graph_in_views(
             link("Ada", "has", "no entity"),
         )
     )
-    await store.commit(
-        batch(Update("Ada", {"text": "new"}, 1), Delete(record_ref("Grace")), at=DAY_TWO)
-    )
+    await store.commit(batch(Update("Ada", {"text": "new"}, 1), Delete(record_ref("Grace")), at=DAY_TWO))
     assert said_by("rows_of_view", database.path, view) == rows
 
 
@@ -254,9 +247,7 @@ def another_database(path: Path) -> None:
     path.with_suffix(".new").replace(path)
 
 
-@pytest.mark.parametrize(
-    "damage", [garbage, truncated, emptied, overwritten_pages, another_database]
-)
+@pytest.mark.parametrize("damage", [garbage, truncated, emptied, overwritten_pages, another_database])
 async def test_a_damaged_file_is_told_and_not_touched_and_others_go_on(
     library: SqliteLibrary, folder: Path, path: Path, damage: Any
 ) -> None:
@@ -283,9 +274,7 @@ async def test_a_damaged_file_is_told_and_not_touched_and_others_go_on(
     assert {name: after[name] for name in before} == before
 
 
-async def test_a_damaged_project_can_be_deleted(
-    library: SqliteLibrary, folder: Path, path: Path
-) -> None:
+async def test_a_damaged_project_can_be_deleted(library: SqliteLibrary, folder: Path, path: Path) -> None:
     await library.close()
     overwritten_pages(path)
     await library.delete("project")
@@ -322,9 +311,7 @@ async def test_a_full_disk_refuses_the_whole_batch_and_later_writes_work(
     assert await store.find_faults() == []
 
 
-async def test_a_file_that_may_not_grow_keeps_what_was_acknowledged(
-    library: SqliteLibrary, folder: Path
-) -> None:
+async def test_a_file_that_may_not_grow_keeps_what_was_acknowledged(library: SqliteLibrary, folder: Path) -> None:
     await library.create("limited", "")
     await library.close()
     refused, is_kept, later, problems = said_by("outgrow_file_limit", folder, "limited")
@@ -408,11 +395,7 @@ async def test_only_a_small_commit_is_made_in_the_callers_thread(
         (RecordFilter(), None, False),
         (RecordFilter(kinds=("entity",)), MAX_SHORT_ROWS, True),
         (RecordFilter(kinds=("entity",)), MAX_SHORT_ROWS + 1, False),
-        (
-            RecordFilter(kinds=("entity",), pinned=True),
-            1,
-            False,
-        ),  # who knows how many are read for it
+        (RecordFilter(kinds=("entity",), pinned=True), 1, False),  # who knows how many are read for it
         (RecordFilter(ids=("kept",)), None, True),
         (RecordFilter(name_keys=("kept",) * (MAX_SHORT_ROWS + 1)), None, False),
         (RecordFilter(kinds=("turn",), places=(("a", 1),) * MAX_SHORT_ROWS), None, True),
@@ -446,9 +429,7 @@ async def test_whether_anything_waits_for_its_vector_is_read_in_the_callers_thre
 
 
 @pytest.mark.parametrize(("many", "is_short"), [(1, True), (0, False)])
-async def test_what_is_near_among_few_is_found_in_the_callers_thread(
-    tmp_path: Path, many: int, is_short: bool
-) -> None:
+async def test_what_is_near_among_few_is_found_in_the_callers_thread(tmp_path: Path, many: int, is_short: bool) -> None:
     path = tmp_path / "project.db"
     create(path, PROJECT)
     vector = np.full(8, 8**-0.5, np.float32)
@@ -458,9 +439,7 @@ async def test_what_is_near_among_few_is_found_in_the_callers_thread(
         await store.commit(batch(entity("kept")))
         await store.put_vectors("model", [RecordVector("kept", 1, vector)])
         await store.measure_words(["kept"])  # tells how many there are
-        assert (
-            len(await store.find_near("model", vector, RecordFilter(), 1)) == 1
-        )  # reads the vectors
+        assert len(await store.find_near("model", vector, RecordFilter(), 1)) == 1  # reads the vectors
         watch.begin()
         assert len(await store.find_near("model", vector, RecordFilter(), 1)) == 1
         assert (not watch.elsewhere) is is_short

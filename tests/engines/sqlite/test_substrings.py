@@ -19,19 +19,7 @@ ALL = 1_000_000
 GRAPH = RecordFilter(kinds=("entity", "observation"))
 # What lower case does to these is not the same everywhere: SQLite's own knows ASCII alone.
 ODD = ["\u212aelvin", "\u0130stanbul", "stra\u00dfe", "\u03a3\u0391\u03a3", "nul\0nul", "\x1e\x1f"]
-WANTED = [
-    *ODD,
-    "k",
-    "K",
-    "i",
-    "i\u0307",
-    "ss",
-    "\u03c3\u03b1\u03c3",
-    "thing 7",
-    "THING",
-    "",
-    "\x1e",
-]
+WANTED = [*ODD, "k", "K", "i", "i\u0307", "ss", "\u03c3\u03b1\u03c3", "thing 7", "THING", "", "\x1e"]
 
 
 @pytest.fixture
@@ -54,9 +42,7 @@ async def store(database: Database) -> SqliteStore:
     store = SqliteStore(database, "project", 1, lambda: DAY_ONE)
     things = [entity(f"Thing {number}") for number in range(MIN_CACHED_TEXTS)]
     notes = [note("Thing 7", f"{text} here") for text in ODD]
-    await store.commit(
-        batch(*things, *notes, entity("a", kind="memory", text="thing 7, remembered"))
-    )
+    await store.commit(batch(*things, *notes, entity("a", kind="memory", text="thing 7, remembered")))
     await store.match_text("thing", GRAPH, 1)
     await read(database)
     return store
@@ -98,25 +84,16 @@ async def scanned(database: Database, text: str, where: RecordFilter, limit: int
 
 async def agree(database: Database, store: SqliteStore) -> None:
     for text in WANTED:
-        for where, limit in (
-            (GRAPH, ALL),
-            (GRAPH, 3),
-            (RecordFilter(), ALL),
-            (RecordFilter(ids=("Thing 7",)), 9),
-        ):
+        for where, limit in ((GRAPH, ALL), (GRAPH, 3), (RecordFilter(), ALL), (RecordFilter(ids=("Thing 7",)), 9)):
             found = await store.match_text(text, where, limit)
             assert found == await scanned(database, text, where, limit), text
 
 
-async def test_a_search_in_memory_finds_what_reading_every_record_finds(
-    database: Database, store: SqliteStore
-) -> None:
+async def test_a_search_in_memory_finds_what_reading_every_record_finds(database: Database, store: SqliteStore) -> None:
     await agree(database, store)
 
 
-async def test_a_search_in_memory_reads_only_what_it_finds(
-    database: Database, store: SqliteStore
-) -> None:
+async def test_a_search_in_memory_reads_only_what_it_finds(database: Database, store: SqliteStore) -> None:
     assert await steps(database, store, "thing 77") < MIN_CACHED_TEXTS
     fresh = SqliteStore(database, "project", 1, lambda: DAY_ONE)
     assert await steps(database, fresh, "thing 77") > 10 * MIN_CACHED_TEXTS
@@ -124,17 +101,13 @@ async def test_a_search_in_memory_reads_only_what_it_finds(
 
 async def test_few_records_are_not_kept_in_memory(path: Path, database: Database) -> None:
     store = SqliteStore(database, "project", 1, lambda: DAY_ONE)
-    await store.commit(
-        batch(*(entity(f"Thing {number}") for number in range(MIN_CACHED_TEXTS - 1)))
-    )
+    await store.commit(batch(*(entity(f"Thing {number}") for number in range(MIN_CACHED_TEXTS - 1))))
     await store.match_text("thing", GRAPH, 1)
     await read(database)
     assert await steps(database, store, "thing 77") > MIN_CACHED_TEXTS
 
 
-async def test_what_anyone_changes_is_followed(
-    path: Path, database: Database, store: SqliteStore
-) -> None:
+async def test_what_anyone_changes_is_followed(path: Path, database: Database, store: SqliteStore) -> None:
     elsewhere = Database(path, PROJECT)
     other = SqliteStore(elsewhere, "project", 1, lambda: DAY_ONE)
     for change in (
@@ -158,9 +131,7 @@ async def test_what_anyone_changes_is_followed(
     await elsewhere.close()
 
 
-async def test_whatever_happens_the_answers_are_the_same(
-    database: Database, store: SqliteStore
-) -> None:
+async def test_whatever_happens_the_answers_are_the_same(database: Database, store: SqliteStore) -> None:
     chance = random.Random(4)
     for number in range(60):
         steps = [entity(f"{chance.choice(WANTED[:10])} {number} {chance.random()}")]
@@ -178,9 +149,7 @@ async def test_too_many_changes_are_read_again(database: Database, store: Sqlite
     await agree(database, store)
 
 
-async def test_another_file_in_its_place_is_read_again(
-    database: Database, store: SqliteStore
-) -> None:
+async def test_another_file_in_its_place_is_read_again(database: Database, store: SqliteStore) -> None:
     def restore(db: Connection) -> None:
         db.execute("UPDATE meta SET value = 2 WHERE key = 'generation'")
         db.execute("UPDATE records SET name = 'restored' WHERE id = 'Thing 7'")

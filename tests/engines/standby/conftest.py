@@ -8,10 +8,7 @@ from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.standby.journal import Journal
 
-LIBRARIES: dict[str, Callable[[Path], Library]] = {
-    "memory": lambda _: MemoryLibrary(),
-    "sqlite": SqliteLibrary,
-}
+LIBRARIES: dict[str, Callable[[Path], Library]] = {"memory": lambda _: MemoryLibrary(), "sqlite": SqliteLibrary}
 
 
 @pytest.fixture(params=LIBRARIES)

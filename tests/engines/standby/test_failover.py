@@ -13,15 +13,7 @@ from everkept.core.ports import PurgeResult
 from everkept.core.records import Batch, Change, Delete, RecordFilter, Update
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.standby.failover import FIRST_READ_SECONDS, READ_WAIT_SECONDS
-from everkept.errors import (
-    Conflict,
-    EverkeptError,
-    QueryTimeout,
-    Refused,
-    StorageFull,
-    StoreDamaged,
-    StoreTooNew,
-)
+from everkept.errors import Conflict, EverkeptError, QueryTimeout, Refused, StorageFull, StoreDamaged, StoreTooNew
 from records import batch, entity, record_ref
 from standby import PATIENCE, Standing, standing_by
 
@@ -59,9 +51,7 @@ async def test_a_write_that_takes_too_long_is_tried_once_and_kept(
     assert standing.library.condition.waiting == 0
 
 
-async def test_one_call_does_not_mix_the_database_and_what_was_last_seen(
-    standing: Standing,
-) -> None:
+async def test_one_call_does_not_mix_the_database_and_what_was_last_seen(standing: Standing) -> None:
     store = await standing.store()
 
     async def how_many() -> int:
@@ -141,9 +131,7 @@ async def test_who_is_not_let_in_goes_on_with_what_was_last_seen(
     database.is_locked = True
     async with standing_by(tmp_path, database) as standing:
         for _ in range(2):
-            asked = standing.time.rushes(
-                standing.library.get_note("key"), PATIENCE, READ_WAIT_SECONDS
-            )
+            asked = standing.time.rushes(standing.library.get_note("key"), PATIENCE, READ_WAIT_SECONDS)
             assert await asked == "value"
         await standing.time.rushes(standing.library.set_note("key", "newer"), PATIENCE)
         condition = standing.library.condition
@@ -165,9 +153,7 @@ async def test_who_is_not_let_in_and_has_seen_nothing_is_told(tmp_path: Path) ->
         assert standing.library.condition.status == "connected"
 
 
-async def test_who_may_not_do_one_thing_is_told_so(
-    standing: Standing, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_who_may_not_do_one_thing_is_told_so(standing: Standing, monkeypatch: pytest.MonkeyPatch) -> None:
     async def refuses(_batch: Batch) -> Change:
         raise Refused("This user may only read.")
 
@@ -206,9 +192,7 @@ async def test_what_the_copy_cannot_take_waits_all_the_same(
     assert len(await (await standing.stored()).get(["e0", "e1"])) == 2
 
 
-async def test_what_the_library_here_cannot_take_waits_too(
-    standing: Standing, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_the_library_here_cannot_take_waits_too(standing: Standing, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fails(*_: object, **__: object) -> None:
         raise StorageFull("It is full.")
 
@@ -231,9 +215,7 @@ async def test_what_does_not_fit_is_refused_though_the_copy_is_sound(standing: S
     assert standing.library.condition.waiting == 0
 
 
-async def test_what_was_removed_without_an_answer_is_not_said_to_be_nothing(
-    standing: Standing,
-) -> None:
+async def test_what_was_removed_without_an_answer_is_not_said_to_be_nothing(standing: Standing) -> None:
     store = await standing.store()
     await store.commit(batch(entity("secret")))
     standing.line.breaks_in("Purge")
@@ -252,9 +234,7 @@ async def test_searches_forgotten_without_an_answer_are_counted(standing: Standi
     assert await forgetting == 1
 
 
-async def test_what_is_removed_for_good_is_not_left_in_what_was_set_aside(
-    standing: Standing, tmp_path: Path
-) -> None:
+async def test_what_is_removed_for_good_is_not_left_in_what_was_set_aside(standing: Standing, tmp_path: Path) -> None:
     store = await standing.store()
     await store.commit(batch(entity("Ada")))
     await standing.followed()

@@ -226,9 +226,7 @@ async def test_it_may_go_again_as_soon_as_it_is_back(database: Database) -> None
     assert not await waiting
 
 
-async def test_each_turn_is_told_once_in_the_log(
-    database: Database, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_each_turn_is_told_once_in_the_log(database: Database, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     for _ in range(3):
         database.reaching.note_unreachable(GONE)
@@ -246,9 +244,7 @@ async def test_each_turn_is_told_once_in_the_log(
     assert "3 writes" in said[2]
 
 
-async def test_a_bug_in_an_attempt_is_not_the_last_one(
-    database: Database, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_bug_in_an_attempt_is_not_the_last_one(database: Database, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
     database.error = ValueError("never thought of")
     database.reaching.note_unreachable(GONE)
@@ -259,9 +255,7 @@ async def test_a_bug_in_an_attempt_is_not_the_last_one(
     await database.becomes("connected")
 
 
-async def test_to_catch_up_is_no_news_where_it_goes_well(
-    database: Database, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_to_catch_up_is_no_news_where_it_goes_well(database: Database, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     database.error = None
     database.reaching.catch_up("Something waits.")
@@ -321,9 +315,7 @@ async def test_what_cannot_be_brought_over_is_not_said_to_be_away(
     assert "It takes too long." in said
 
 
-async def test_one_that_was_never_reached_is_told_to_be_so(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_one_that_was_never_reached_is_told_to_be_so(caplog: pytest.LogCaptureFixture) -> None:
     database = Database(is_known=False)
     reaching = database.reaching
     assert not reaching.is_never_reached

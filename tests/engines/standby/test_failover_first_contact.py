@@ -13,9 +13,7 @@ def test_it_is_made_once_and_stays(tmp_path: Path) -> None:
     assert FirstContactMarker(folder).is_present
 
 
-def test_where_it_cannot_be_noted_it_is_known_for_as_long_as_the_program_runs(
-    tmp_path: Path,
-) -> None:
+def test_where_it_cannot_be_noted_it_is_known_for_as_long_as_the_program_runs(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     first_contact = FirstContactMarker(tmp_path / "file")
     first_contact.create()

@@ -12,13 +12,7 @@ import pytest
 from everkept.core.records import Insert, Update
 from everkept.engines.sqlite.connection import create
 from everkept.engines.standby.journal import Journal, JournalCounts
-from everkept.engines.standby.journal_acts import (
-    HISTORY_STORE,
-    USER_STORE,
-    Commit,
-    SetNote,
-    encode_act,
-)
+from everkept.engines.standby.journal_acts import HISTORY_STORE, USER_STORE, Commit, SetNote, encode_act
 from everkept.engines.standby.journal_file import JOURNAL_SCHEMA
 from everkept.errors import NotFound, StorageFull, StoreBusy, StoreTooNew
 from everkept.values import replace
@@ -58,17 +52,12 @@ async def test_acts_wait_in_the_order_of_their_arrival(journal: Journal) -> None
     first = await journal.append(commit("a"), 7)
     second = await journal.append(SetNote("k", None))
     found = await journal.list_pending()
-    assert [(e.seq, e.act, e.local_seq) for e in found] == [
-        (first, commit("a"), 7),
-        (second, SetNote("k", None), None),
-    ]
+    assert [(e.seq, e.act, e.local_seq) for e in found] == [(first, commit("a"), 7), (second, SetNote("k", None), None)]
     assert [entry.seq for entry in await journal.list_pending(after=first)] == [second]
     assert [entry.seq for entry in await journal.list_pending(limit=1)] == [first]
 
 
-async def test_what_waits_outlives_the_process_that_put_it_there(
-    journal: Journal, path: Path
-) -> None:
+async def test_what_waits_outlives_the_process_that_put_it_there(journal: Journal, path: Path) -> None:
     with acting("journal_actors:append_until_killed", path, "one", 10_000) as actor:
         said = [actor.hear() for _ in range(20)]
         said += actor.kill()
@@ -103,9 +92,7 @@ async def test_a_commit_without_a_key_gets_one_for_good(journal: Journal) -> Non
 async def test_the_file_is_for_its_owner_alone(journal: Journal, path: Path) -> None:
     await journal.append(SetNote("k", "v"))
     if sys.platform != "win32":
-        assert {stat.S_IMODE(each.stat().st_mode) for each in path.parent.glob("journal.db*")} == {
-            0o600
-        }
+        assert {stat.S_IMODE(each.stat().st_mode) for each in path.parent.glob("journal.db*")} == {0o600}
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
@@ -121,10 +108,7 @@ async def test_what_is_set_aside_is_kept_and_others_go_on(journal: Journal) -> N
     await journal.reject(first, "it did not fit")
     assert await keys(journal) == ["second"]
     [aside] = await journal.list_rejected()
-    assert (aside.seq, aside.act, aside.reason, aside.at) == (
-        *(first, SetNote("first", None)),
-        *("it did not fit", 17),
-    )
+    assert (aside.seq, aside.act, aside.reason, aside.at) == (*(first, SetNote("first", None)), *("it did not fit", 17))
     assert journal.count_writes() == JournalCounts(waiting=1, aside=1)
 
 
@@ -186,9 +170,7 @@ async def kept_aside(journal: Journal, act: SetNote, account: str | None = None)
 
 
 @pytest.mark.parametrize("account", [None, "anna"])
-async def test_what_is_set_aside_takes_no_room_of_what_waits(
-    path: Path, account: str | None
-) -> None:
+async def test_what_is_set_aside_takes_no_room_of_what_waits(path: Path, account: str | None) -> None:
     journal = Journal(path, limit_entries=4, limit_bytes=4_000)
     await kept_aside(journal, SetNote("a", "x" * 1_500), account)
     for key in "bc":
@@ -212,9 +194,7 @@ async def test_too_many_entries_that_wait_are_refused(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("entries", "size"), [(2, 100_000), (100, 1_000)])
-async def test_where_too_much_is_set_aside_it_is_to_be_decided_on_first(
-    path: Path, entries: int, size: int
-) -> None:
+async def test_where_too_much_is_set_aside_it_is_to_be_decided_on_first(path: Path, entries: int, size: int) -> None:
     journal = Journal(path, limit_entries=entries, limit_bytes=size)
     await kept_aside(journal, SetNote("a", "x" * 480))
     last = await kept_aside(journal, SetNote("b", "x" * 480))
@@ -328,17 +308,13 @@ async def test_the_name_of_a_new_file_is_on_the_disk_too(
     journal: Journal, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settled: list[bool] = []
-    monkeypatch.setattr(
-        os, "fsync", lambda file: settled.append(os.fstat(file).st_ino == path.parent.stat().st_ino)
-    )
+    monkeypatch.setattr(os, "fsync", lambda file: settled.append(os.fstat(file).st_ino == path.parent.stat().st_ino))
     await journal.append(SetNote("k", "v"))
     await journal.append(SetNote("k", "v"))
     assert settled == ([] if sys.platform == "win32" else [True])  # Windows does it by itself
 
 
-async def test_a_process_that_has_a_moved_file_open_goes_on_with_the_new_one(
-    journal: Journal, path: Path
-) -> None:
+async def test_a_process_that_has_a_moved_file_open_goes_on_with_the_new_one(journal: Journal, path: Path) -> None:
     await journal.append(SetNote("old", "x"))
     assert journal.count_writes().waiting == 1
     for each in list(path.parent.glob("journal.db*")):
@@ -453,9 +429,7 @@ async def test_what_an_act_takes_back_is_found_by_its_entry(journal: Journal) ->
     assert [entry.undoes for entry in await journal.list_pending()] == [None, first, None, None]
 
 
-async def test_the_number_that_a_commit_got_is_kept_for_what_takes_it_back(
-    journal: Journal,
-) -> None:
+async def test_the_number_that_a_commit_got_is_kept_for_what_takes_it_back(journal: Journal) -> None:
     first = await journal.append(commit("a"), 61)
     assert await journal.find_committed_seq(first) is None
     await journal.remove(first, committed_as=75)
@@ -465,9 +439,7 @@ async def test_the_number_that_a_commit_got_is_kept_for_what_takes_it_back(
     assert await journal.find_committed_seq(first) == 75
 
 
-async def test_numbers_of_a_copy_that_was_renewed_mean_those_of_the_database(
-    journal: Journal,
-) -> None:
+async def test_numbers_of_a_copy_that_was_renewed_mean_those_of_the_database(journal: Journal) -> None:
     first = await journal.append(commit("a"), 61)
     await journal.remove(first, committed_as=75)
     await journal.append(commit("b", undoes=61), 62)
@@ -504,9 +476,7 @@ async def test_who_wrote_it_stays_with_it(journal: Journal) -> None:
     assert [entry.account for entry in await journal.list_pending()] == [None, "anna"]
 
 
-async def test_of_what_is_forgotten_in_part_it_stays_known_who_wrote_the_rest(
-    journal: Journal,
-) -> None:
+async def test_of_what_is_forgotten_in_part_it_stays_known_who_wrote_the_rest(journal: Journal) -> None:
     await journal.append(Commit(USER_STORE, batch(entity("Ada"), entity("Bob"))), account="anna")
     await journal.forget(USER_STORE, [record_ref("Ada")])
     [entry] = await journal.list_pending()

@@ -5,17 +5,7 @@ from hypothesis import strategies as st
 
 from everkept.core.ports import Token
 from everkept.core.projects import Project
-from everkept.core.records import (
-    AMENDABLE,
-    Batch,
-    Delete,
-    Insert,
-    Record,
-    RecordLink,
-    Ref,
-    Restore,
-    Update,
-)
+from everkept.core.records import AMENDABLE, Batch, Delete, Insert, Record, RecordLink, Ref, Restore, Update
 from everkept.engines.standby.journal_acts import (
     Act,
     AddToken,
@@ -80,14 +70,7 @@ ACTS = st.one_of(
     st.builds(AddToken, st.builds(Token)),
     *(
         st.builds(kind)
-        for kind in (
-            ArchiveProject,
-            RestoreProject,
-            SwitchProject,
-            AssignWorkspace,
-            SetNote,
-            RemoveToken,
-        )
+        for kind in (ArchiveProject, RestoreProject, SwitchProject, AssignWorkspace, SetNote, RemoveToken)
     ),
 )
 

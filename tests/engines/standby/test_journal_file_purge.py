@@ -5,13 +5,7 @@ import pytest
 
 from everkept.core.records import Delete, Record, Ref, Restore, Update
 from everkept.engines.standby.journal import PROJECT_TOPIC, ForgottenWrites, Journal, JournalCounts
-from everkept.engines.standby.journal_acts import (
-    HISTORY_STORE,
-    USER_STORE,
-    Commit,
-    SetNote,
-    format_store_name,
-)
+from everkept.engines.standby.journal_acts import HISTORY_STORE, USER_STORE, Commit, SetNote, format_store_name
 from records import DAY_ONE, batch, entity, link, memory, note, record_ref
 
 SECRET = "the word that nobody may read"
@@ -48,18 +42,14 @@ def told(folder: Path) -> bool:
         batch(memory(SECRET, id="a"), Delete(record_ref("a")), Restore(record_ref("a"))),
     ],
 )
-async def test_no_byte_of_what_is_removed_for_good_stays(
-    journal: Journal, tmp_path: Path, about: object
-) -> None:
+async def test_no_byte_of_what_is_removed_for_good_stays(journal: Journal, tmp_path: Path, about: object) -> None:
     await kept(journal, Commit(USER_STORE, about))  # type: ignore[arg-type]
     assert told(tmp_path)
     assert await journal.forget(USER_STORE, [record_ref("a")]) == ForgottenWrites(1, complete=True)
     assert (journal.count_writes(), told(tmp_path)) == (JournalCounts(0, 0), False)
 
 
-async def test_nothing_is_left_of_what_was_brought_over_long_ago(
-    journal: Journal, tmp_path: Path
-) -> None:
+async def test_nothing_is_left_of_what_was_brought_over_long_ago(journal: Journal, tmp_path: Path) -> None:
     await journal.remove(await journal.append(Commit(USER_STORE, batch(memory(SECRET, id="a")))))
     assert told(tmp_path)
     assert await journal.forget(USER_STORE, [record_ref("a")]) == ForgottenWrites(0, complete=True)
@@ -105,9 +95,7 @@ async def test_what_belongs_to_it_goes_with_it_however_deep(journal: Journal) ->
 
 
 @pytest.mark.parametrize(("refs", "left"), [([record_ref("a")], 1), ([Ref("link", "l")], 1)])
-async def test_what_belongs_to_it_may_stay(
-    journal: Journal, refs: Sequence[Ref], left: int
-) -> None:
+async def test_what_belongs_to_it_may_stay(journal: Journal, refs: Sequence[Ref], left: int) -> None:
     await kept(
         journal,
         Commit(USER_STORE, batch(memory(SECRET, id="a", updated_at=DAY_ONE))),

@@ -162,9 +162,7 @@ async def test_its_condition_is_told(standing: Standing) -> None:
     assert standing.library.condition.since is None
 
 
-async def test_all_that_a_library_keeps_can_be_changed_while_it_is_away(
-    standing: Standing,
-) -> None:
+async def test_all_that_a_library_keeps_can_be_changed_while_it_is_away(standing: Standing) -> None:
     library = standing.library
     for name in ("a", "b", "c"):
         await library.create(name, "")
@@ -177,17 +175,9 @@ async def test_all_that_a_library_keeps_can_be_changed_while_it_is_away(
     await library.add_token(Token("new", "label", 6), "new hash")
     await library.set_note("key", "value")
     assert await library.get_note("key") == "value"
-    before = [
-        await library.list_projects(),
-        await library.list_tokens(),
-        await library.list_notes("key"),
-    ]
+    before = [await library.list_projects(), await library.list_tokens(), await library.list_notes("key")]
     await standing.returns()
-    after = [
-        await library.list_projects(),
-        await library.list_tokens(),
-        await library.list_notes("key"),
-    ]
+    after = [await library.list_projects(), await library.list_tokens(), await library.list_notes("key")]
     assert [p.name for p in after[0]] == [p.name for p in before[0]]
     assert after[1:] == before[1:]
     database = standing.database
@@ -303,9 +293,7 @@ async def test_the_end_comes_though_the_database_hangs(standing: Standing) -> No
     assert standing.journal.count_writes().waiting == 1
 
 
-async def test_all_is_told_in_three_lines(
-    standing: Standing, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_all_is_told_in_three_lines(standing: Standing, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     await standing.library.create("project", "")
     await standing.followed()

@@ -6,17 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everkept.core.records import (
-    Batch,
-    Delete,
-    Insert,
-    Record,
-    RecordFilter,
-    RecordLink,
-    Restore,
-    Step,
-    Update,
-)
+from everkept.core.records import Batch, Delete, Insert, Record, RecordFilter, RecordLink, Restore, Step, Update
 from everkept.engines.memory.store import MemoryStore
 from everkept.engines.standby.rebase import rebase_batch
 from everkept.errors import Conflict
@@ -78,9 +68,7 @@ async def test_what_is_so_already_is_left_out(store: MemoryStore) -> None:
     assert fitting.steps == ()
 
 
-async def test_a_record_whose_name_is_taken_keeps_its_id_beside_the_other(
-    store: MemoryStore,
-) -> None:
+async def test_a_record_whose_name_is_taken_keeps_its_id_beside_the_other(store: MemoryStore) -> None:
     await committed(store, entity("Ada", id="0123456789"), note("0123456789", "hers"))
     [mine] = await store.get(["0123456789"])
     assert (mine.name, mine.name_key, mine.variant) == ("Ada", "ada", "~01234567")
@@ -114,23 +102,15 @@ async def test_a_restored_record_stands_beside_one_of_its_own_batch(store: Memor
     assert [each.variant for each in found] == ["~Ada", ""]
 
 
-async def test_a_link_that_is_there_under_another_id_is_left_out_with_what_names_it(
-    store: MemoryStore,
-) -> None:
+async def test_a_link_that_is_there_under_another_id_is_left_out_with_what_names_it(store: MemoryStore) -> None:
     double = link("Ada", "knows", "Bob", id="double")
-    fitting = await committed(
-        store, double, Delete(double.ref), Restore(double.ref), entity("Cleo")
-    )
+    fitting = await committed(store, double, Delete(double.ref), Restore(double.ref), entity("Cleo"))
     assert [step.item.id for step in fitting.steps if isinstance(step, Insert)] == ["Cleo"]
     assert len(fitting.steps) == 1
 
 
-async def test_a_deleted_record_takes_with_it_what_the_batch_names_later(
-    store: MemoryStore,
-) -> None:
-    fitting = await committed(
-        store, Delete(record_ref("Ada")), Delete(record_ref("counts")), entity("Ada", id="new")
-    )
+async def test_a_deleted_record_takes_with_it_what_the_batch_names_later(store: MemoryStore) -> None:
+    fitting = await committed(store, Delete(record_ref("Ada")), Delete(record_ref("counts")), entity("Ada", id="new"))
     assert [type(step) for step in fitting.steps] == [Delete, Insert]
 
 
@@ -147,9 +127,7 @@ async def test_a_deleted_record_takes_with_it_what_the_batch_names_later(
         Restore(record_ref("never there")),
     ],
 )
-async def test_what_builds_on_something_gone_cannot_be_made_to_fit(
-    store: MemoryStore, step: Step
-) -> None:
+async def test_what_builds_on_something_gone_cannot_be_made_to_fit(store: MemoryStore, step: Step) -> None:
     await store.commit(batch(entity("Cleo"), note("Cleo", "of Cleo"), link("Cleo", "knows", "Bob")))
     await store.commit(batch(Delete(record_ref("Cleo"))))
     assert await rebase_batch(batch(step), store) is None
@@ -163,8 +141,7 @@ def histories(*owners: str) -> st.SearchStrategy[list[list[Step]]]:
     kinds = st.sampled_from(["entity", "observation"])
     parents = st.none() | ids
     records = st.builds(
-        lambda i, name, parent, kind: entity(name, id=i, parent=parent, kind=kind),
-        *(own, names, parents, kinds),
+        lambda i, name, parent, kind: entity(name, id=i, parent=parent, kind=kind), *(own, names, parents, kinds)
     )
     links = st.builds(lambda i, a, b: link(a, "knows", b, id=f"{i}-"), own, ids, ids)
     refs = st.builds(record_ref, ids) | st.builds(link_ref, ids.map(lambda i: f"{i}-"))
@@ -217,11 +194,7 @@ async def builds_on_something_gone(planned: Batch, store: MemoryStore) -> bool:
                 if not things:
                     return True
                 for thing in things:
-                    ends = (
-                        {thing.parent}
-                        if isinstance(thing, Record)
-                        else {thing.source, thing.target}
-                    )
+                    ends = {thing.parent} if isinstance(thing, Record) else {thing.source, thing.target}
                     needed |= ends - {None} - made
                 made.add(ref.id)
             case Delete():
@@ -247,9 +220,7 @@ def test_two_that_went_their_own_ways_come_together(
                 continue
             await store.commit(fitting)
             inserted = [
-                step.item.id
-                for step in planned.steps
-                if isinstance(step, Insert) and isinstance(step.item, Record)
+                step.item.id for step in planned.steps if isinstance(step, Insert) and isinstance(step.item, Record)
             ]
             found = await store.get(inserted, include_deleted=True)
             assert [each.id for each in found] == inserted

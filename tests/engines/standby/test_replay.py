@@ -45,9 +45,7 @@ async def test_progress_is_told(journal: Journal, library: Library) -> None:
     assert told == [(3, 0)]
 
 
-async def test_what_cannot_be_made_to_fit_is_set_aside_and_the_rest_goes_on(
-    journal: Journal, library: Library
-) -> None:
+async def test_what_cannot_be_made_to_fit_is_set_aside_and_the_rest_goes_on(journal: Journal, library: Library) -> None:
     user = await library.open_user_store()
     await user.commit(batch(entity("Ada")))
     await user.commit(batch(Delete(record_ref("Ada"))))
@@ -58,9 +56,7 @@ async def test_what_cannot_be_made_to_fit_is_set_aside_and_the_rest_goes_on(
     assert (aside.act, "Ada" in aside.reason) == (lost, True)
 
 
-async def test_what_was_set_aside_can_be_done_when_its_hindrance_is_gone(
-    journal: Journal, library: Library
-) -> None:
+async def test_what_was_set_aside_can_be_done_when_its_hindrance_is_gone(journal: Journal, library: Library) -> None:
     await replayed(journal, library, Commit(USER_STORE, batch(note("Ada", "early"))))
     user = await library.open_user_store()
     await user.commit(batch(entity("Ada")))
@@ -70,9 +66,7 @@ async def test_what_was_set_aside_can_be_done_when_its_hindrance_is_gone(
     assert [each.id for each in await user.scan(RecordFilter())] == ["Ada", "early"]
 
 
-async def test_what_takes_back_a_commit_names_it_as_the_database_does(
-    journal: Journal, library: Library
-) -> None:
+async def test_what_takes_back_a_commit_names_it_as_the_database_does(journal: Journal, library: Library) -> None:
     user = await library.open_user_store()
     await user.commit(batch(entity("theirs")))
     await user.commit(batch(entity("theirs too")))
@@ -83,9 +77,7 @@ async def test_what_takes_back_a_commit_names_it_as_the_database_does(
     assert [change.undoes for change in await user.read_changes()] == [None, None, None, 3, 1]
 
 
-async def test_what_takes_back_something_that_was_set_aside_names_nothing(
-    journal: Journal, library: Library
-) -> None:
+async def test_what_takes_back_something_that_was_set_aside_names_nothing(journal: Journal, library: Library) -> None:
     await journal.append(Commit(USER_STORE, batch(note("gone", "orphan"))), 1)
     await journal.append(Commit(USER_STORE, batch(entity("Ada"), undoes=1)), 2)
     await replay(journal, library, on_progress=lambda *_: None)
@@ -93,9 +85,7 @@ async def test_what_takes_back_something_that_was_set_aside_names_nothing(
     assert change.undoes is None
 
 
-@pytest.mark.parametrize(
-    "error", [StoreUnreachable, QueryTimeout, StoreBusy, StorageFull, ReadOnly]
-)
+@pytest.mark.parametrize("error", [StoreUnreachable, QueryTimeout, StoreBusy, StorageFull, ReadOnly])
 async def test_a_database_that_goes_away_again_finds_the_act_still_waiting(
     journal: Journal, error: type[EverkeptError]
 ) -> None:
@@ -145,9 +135,7 @@ BAD, GOOD = SetNote("bad", "v"), SetNote("good", "v")
         (RuntimeError("x" * 10_000), "RuntimeError: x"),
     ],
 )
-async def test_what_the_database_will_never_take_is_set_aside(
-    journal: Journal, error: Exception, reason: str
-) -> None:
+async def test_what_the_database_will_never_take_is_set_aside(journal: Journal, error: Exception, reason: str) -> None:
     library = Failing(error)
     assert await replayed(journal, library, BAD, GOOD) == ReplayResult(1, 1)
     [aside] = await journal.list_rejected()
@@ -160,15 +148,9 @@ async def test_what_fails_once_is_tried_again(journal: Journal) -> None:
     assert await replayed(journal, Failing(RuntimeError("odd"), 1), BAD) == ReplayResult(1, 0)
 
 
-async def test_a_failure_that_repeats_itself_is_told_once(
-    journal: Journal, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert await replayed(journal, Failing(RuntimeError("odd")), BAD, BAD, BAD) == ReplayResult(
-        0, 3
-    )
-    assert [record.message for record in caplog.records if record.exc_info] == [
-        "a write that waited was set aside"
-    ]
+async def test_a_failure_that_repeats_itself_is_told_once(journal: Journal, caplog: pytest.LogCaptureFixture) -> None:
+    assert await replayed(journal, Failing(RuntimeError("odd")), BAD, BAD, BAD) == ReplayResult(0, 3)
+    assert [record.message for record in caplog.records if record.exc_info] == ["a write that waited was set aside"]
 
 
 @pytest.mark.parametrize(("error", "times"), [(QueryTimeout, 3), (StoreUnreachable, 10)])
@@ -203,9 +185,7 @@ async def test_an_act_is_not_blamed_for_a_database_that_answers_nothing(
     assert journal.count_writes() == JournalCounts(1, 0)
 
 
-async def test_nothing_is_set_aside_while_the_database_refuses_everything(
-    journal: Journal,
-) -> None:
+async def test_nothing_is_set_aside_while_the_database_refuses_everything(journal: Journal) -> None:
     library = Failing(Refused("The password is wrong."))
     library.is_away = True
     with pytest.raises(Refused):
@@ -252,9 +232,7 @@ async def test_what_ends_a_project_leaves_nothing_to_begin_again(journal: Journa
     assert waiting == [1]
 
 
-async def test_what_is_appended_during_a_replay_is_done_too(
-    journal: Journal, library: Library
-) -> None:
+async def test_what_is_appended_during_a_replay_is_done_too(journal: Journal, library: Library) -> None:
     appended = asyncio.Event()
 
     async def append() -> None:
@@ -283,9 +261,7 @@ async def acts_in_a_row(journal: Journal, number_of_acts: int) -> list[str]:
     return [str(number) for number in range(number_of_acts)]
 
 
-async def test_a_replay_that_is_killed_again_and_again_does_each_act_once(
-    journal: Journal, tmp_path: Path
-) -> None:
+async def test_a_replay_that_is_killed_again_and_again_does_each_act_once(journal: Journal, tmp_path: Path) -> None:
     expected = await acts_in_a_row(journal, 10)
     chosen = random.Random(8)
     path, folder = tmp_path / "journal.db", tmp_path / "database"
@@ -298,9 +274,7 @@ async def test_a_replay_that_is_killed_again_and_again_does_each_act_once(
     await once_and_in_order(journal, folder, expected)
 
 
-async def test_two_processes_that_replay_at_once_do_each_act_once(
-    journal: Journal, tmp_path: Path
-) -> None:
+async def test_two_processes_that_replay_at_once_do_each_act_once(journal: Journal, tmp_path: Path) -> None:
     expected = await acts_in_a_row(journal, 50)
     path, folder = tmp_path / "journal.db", tmp_path / "database"
     name = "journal_actors:replay_all"

@@ -33,9 +33,7 @@ async def names_in(library: Library, name: str) -> list[str]:
     return [record.id for record in await store.scan(RecordFilter())]
 
 
-async def test_commits_go_where_they_belong_in_their_order(
-    journal: Journal, library: Library
-) -> None:
+async def test_commits_go_where_they_belong_in_their_order(journal: Journal, library: Library) -> None:
     done = await replayed(
         journal,
         library,
@@ -47,12 +45,8 @@ async def test_commits_go_where_they_belong_in_their_order(
     )
     assert (done, journal.count_writes()) == (ReplayResult(5, 0), JournalCounts(0, 0))
     assert await names_in(library, "atlas") == ["Ada", "counts"]
-    assert [each.id for each in await (await library.open_user_store()).scan(RecordFilter())] == [
-        "mine"
-    ]
-    assert [
-        each.id for each in await (await library.open_history_store()).scan(RecordFilter())
-    ] == ["past"]
+    assert [each.id for each in await (await library.open_user_store()).scan(RecordFilter())] == ["mine"]
+    assert [each.id for each in await (await library.open_history_store()).scan(RecordFilter())] == ["past"]
     [made] = await library.list_projects()
     assert made == ATLAS
 
@@ -64,28 +58,20 @@ async def test_a_guard_on_the_revision_holds_nobody_up(journal: Journal, library
     assert done == ReplayResult(1, 0)
 
 
-async def test_a_batch_that_no_longer_fits_is_made_to_fit(
-    journal: Journal, library: Library
-) -> None:
+async def test_a_batch_that_no_longer_fits_is_made_to_fit(journal: Journal, library: Library) -> None:
     user = await library.open_user_store()
     await user.commit(batch(entity("Ada")))
     await user.commit(batch(Update("Ada", {"text": "theirs"}, 1)))
-    done = await replayed(
-        journal, library, Commit(USER_STORE, batch(Update("Ada", {"text": "o"}, 1)))
-    )
+    done = await replayed(journal, library, Commit(USER_STORE, batch(Update("Ada", {"text": "o"}, 1))))
     [ada] = await user.get(["Ada"])
     assert (done, ada.text) == (ReplayResult(1, 0), "o")
 
 
-async def test_a_batch_of_which_all_is_there_already_is_done(
-    journal: Journal, library: Library
-) -> None:
+async def test_a_batch_of_which_all_is_there_already_is_done(journal: Journal, library: Library) -> None:
     user = await library.open_user_store()
     await user.commit(batch(entity("Ada")))
     before = await user.get_revision()
-    assert await replayed(
-        journal, library, Commit(USER_STORE, batch(entity("Ada")))
-    ) == ReplayResult(1, 0)
+    assert await replayed(journal, library, Commit(USER_STORE, batch(entity("Ada")))) == ReplayResult(1, 0)
     assert await user.get_revision() == before
 
 
@@ -128,9 +114,7 @@ async def test_a_store_that_others_write_to_is_tried_more_than_once(journal: Jou
     assert [each.text for each in await store.get(["Ada"])] == ["ours"]
 
 
-async def test_a_project_whose_name_is_taken_becomes_the_one_that_has_it(
-    journal: Journal, library: Library
-) -> None:
+async def test_a_project_whose_name_is_taken_becomes_the_one_that_has_it(journal: Journal, library: Library) -> None:
     theirs = await library.create("atlas", "")
     await replayed(journal, library, CreateProject(ATLAS))
     await journal.close()  # as after a new start
@@ -155,14 +139,7 @@ TOKEN = Token("t1", "laptop", DAY_ONE)
     [
         ([CreateProject(ATLAS)], "active"),
         ([CreateProject(ATLAS), ArchiveProject(ATLAS.id, "atlas")], "archived"),
-        (
-            [
-                CreateProject(ATLAS),
-                ArchiveProject(ATLAS.id, "atlas"),
-                RestoreProject(ATLAS.id, "atlas"),
-            ],
-            "active",
-        ),
+        ([CreateProject(ATLAS), ArchiveProject(ATLAS.id, "atlas"), RestoreProject(ATLAS.id, "atlas")], "active"),
         ([CreateProject(ATLAS), SwitchProject(ATLAS.id, "atlas", off=True, at=DAY_ONE)], "active"),
         ([CreateProject(ATLAS), AssignWorkspace("/folder", ATLAS.id)], "active"),
         ([SetNote("k", "v"), AddToken(TOKEN, "hash")], None),
@@ -199,24 +176,18 @@ async def told(library: Library) -> list[Any]:
         Commit(format_store_name(ATLAS.id), batch(entity("Ada"))),
     ],
 )
-async def test_acts_on_a_project_that_is_gone_are_set_aside(
-    journal: Journal, library: Library, act: Act
-) -> None:
+async def test_acts_on_a_project_that_is_gone_are_set_aside(journal: Journal, library: Library, act: Act) -> None:
     await library.create("atlas", "another one")
     assert await replayed(journal, library, act) == ReplayResult(0, 1)
 
 
-async def test_a_commit_for_a_project_that_was_archived_is_set_aside(
-    journal: Journal, library: Library
-) -> None:
+async def test_a_commit_for_a_project_that_was_archived_is_set_aside(journal: Journal, library: Library) -> None:
     await replayed(journal, library, CreateProject(ATLAS))
     await library.archive("atlas")
     act = Commit(format_store_name(ATLAS.id), batch(entity("Ada")))
     assert await replayed(journal, library, act) == ReplayResult(0, 1)
 
 
-async def test_another_token_of_the_same_id_is_not_taken_for_it(
-    journal: Journal, library: Library
-) -> None:
+async def test_another_token_of_the_same_id_is_not_taken_for_it(journal: Journal, library: Library) -> None:
     await library.add_token(replace(TOKEN, label="another"), "other hash")
     assert await replayed(journal, library, AddToken(TOKEN, "hash")) == ReplayResult(0, 1)

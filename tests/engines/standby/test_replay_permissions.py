@@ -79,9 +79,7 @@ async def reasons(standing: Standing) -> list[tuple[str | None, str]]:
     return [(each.account, each.reason) for each in await standing.journal.list_rejected()]
 
 
-async def test_what_an_account_writes_that_may_still_write_it_is_brought_over(
-    standing: Standing,
-) -> None:
+async def test_what_an_account_writes_that_may_still_write_it_is_brought_over(standing: Standing) -> None:
     await standing.goes()
     await write(standing, "first")
     await write_own(standing, "own")  # the first that is hers alone: its store is made for it
@@ -92,9 +90,7 @@ async def test_what_an_account_writes_that_may_still_write_it_is_brought_over(
     assert await reasons(standing) == []
 
 
-async def test_what_a_removed_account_writes_is_set_aside_and_the_rest_goes_on(
-    standing: Standing,
-) -> None:
+async def test_what_a_removed_account_writes_is_set_aside_and_the_rest_goes_on(standing: Standing) -> None:
     await standing.goes()
     await write(standing, "hers")
     await write(standing, "owners", as_account=False)
@@ -124,16 +120,12 @@ async def test_what_is_written_without_a_grant_is_set_aside_until_there_is_one_a
     assert "may not write in" in aside.reason
     await elsewhere(standing).grant("anna", shop, "write")
     await standing.journal.retry_rejected(aside.seq)
-    await replay(
-        standing.journal, standing.database, on_progress=lambda *_: None, rights_of=read_rights
-    )
+    await replay(standing.journal, standing.database, on_progress=lambda *_: None, rights_of=read_rights)
     assert await in_database(standing) == ["hers"]
     assert await reasons(standing) == []
 
 
-async def test_another_account_of_the_same_name_gets_nothing_of_the_first(
-    standing: Standing,
-) -> None:
+async def test_another_account_of_the_same_name_gets_nothing_of_the_first(standing: Standing) -> None:
     await standing.goes()
     await write(standing, "hers")
     await write_own(standing, "own")
@@ -145,9 +137,7 @@ async def test_another_account_of_the_same_name_gets_nothing_of_the_first(
     assert {"another of that name" in reason for _, reason in await reasons(standing)} == {True}
 
 
-async def test_what_a_removed_account_writes_later_is_not_its_namesakes(
-    standing: Standing,
-) -> None:
+async def test_what_a_removed_account_writes_later_is_not_its_namesakes(standing: Standing) -> None:
     here = Accounts(standing.library, standing.clock)
     _, secret = await here.create_token("anna", "phone")
     await standing.followed()
@@ -187,9 +177,7 @@ class Removing(MemoryLibrary):
 
     async def happens(self) -> None: ...
 
-    async def list_searches(
-        self, *, session: str | None = None, limit: int = 100
-    ) -> list[SearchRecord]:
+    async def list_searches(self, *, session: str | None = None, limit: int = 100) -> list[SearchRecord]:
         await self.happens()
         return await super().list_searches(session=session, limit=limit)
 
@@ -276,11 +264,7 @@ async def test_where_nobody_knows_of_accounts_nothing_of_them_is_made(journal: J
 
 async def test_two_calls_at_once_are_each_written_by_their_own(standing: Standing) -> None:
     await standing.goes()
-    await asyncio.gather(
-        write(standing, "hers"),
-        write(standing, "owners", as_account=False),
-        write_own(standing, "x"),
-    )
+    await asyncio.gather(write(standing, "hers"), write(standing, "owners", as_account=False), write_own(standing, "x"))
     by_id = {
         step.item.id: entry.account
         for entry in await standing.journal.list_pending()

@@ -46,9 +46,7 @@ class Copied:
 
     async def catch_up(self) -> None:
         bookmark = ReplicaBookmark(self._load, self._save, self._replaced)
-        await StoreReplication(
-            self.there, self.here, bookmark, self.undisturbed, page=PAGE
-        ).catch_up()
+        await StoreReplication(self.there, self.here, bookmark, self.undisturbed, page=PAGE).catch_up()
 
     async def _load(self) -> str | None:
         return self.text

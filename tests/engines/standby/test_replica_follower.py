@@ -72,9 +72,7 @@ async def test_what_others_write_is_copied_after_a_while(standing: Standing) -> 
     assert len(await (await standing.replica.open("project"))[1].get(["Ada"])) == 1
 
 
-async def test_where_nothing_happens_each_store_in_use_is_asked_once_in_a_while(
-    standing: Standing,
-) -> None:
+async def test_where_nothing_happens_each_store_in_use_is_asked_once_in_a_while(standing: Standing) -> None:
     for name in ("used", "unused"):
         await standing.library.create(name, "")
         await (await standing.stored(name)).commit(batch(entity(name)))
@@ -114,9 +112,7 @@ class Telling(MemoryLibrary):
         return True
 
 
-async def test_what_a_database_tells_of_is_copied_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_a_database_tells_of_is_copied_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hours = count(0.0, 3600.0)
     monkeypatch.setattr(replica_follower, "_get_loop_time", lambda: next(hours))
     database = Telling(read_clock)

@@ -67,9 +67,7 @@ async def test_what_an_emptied_database_had_is_kept(
         assert standing.library.condition.copy_kept == str(folder)
 
 
-async def test_one_that_is_emptied_under_a_running_program_is_no_different(
-    standing: Standing, tmp_path: Path
-) -> None:
+async def test_one_that_is_emptied_under_a_running_program_is_no_different(standing: Standing, tmp_path: Path) -> None:
     """What was acknowledged last is kept too, though no copy was made of it."""
     store = await standing.store()
     await store.commit(batch(entity("last")))
@@ -117,9 +115,7 @@ async def test_what_a_restored_backup_lacks_is_kept(tmp_path: Path, count: int) 
     assert len(kept(tmp_path)) == 1
 
 
-async def test_a_project_that_others_have_deleted_is_ordinary(
-    standing: Standing, tmp_path: Path
-) -> None:
+async def test_a_project_that_others_have_deleted_is_ordinary(standing: Standing, tmp_path: Path) -> None:
     """Also where there was no other."""
     await standing.database.delete("project")
     for _ in range(FULL_PASS_INTERVAL):
@@ -130,9 +126,7 @@ async def test_a_project_that_others_have_deleted_is_ordinary(
     assert standing.library.condition.copy_kept == ""
 
 
-async def test_a_database_that_lost_nothing_but_its_name_gets_another(
-    standing: Standing, tmp_path: Path
-) -> None:
+async def test_a_database_that_lost_nothing_but_its_name_gets_another(standing: Standing, tmp_path: Path) -> None:
     await standing.library.add_token(Token("t", "label", 5), "hash")
     await standing.followed()
     for key in await standing.database.list_notes(IDENTITY_NOTES):
@@ -141,9 +135,7 @@ async def test_a_database_that_lost_nothing_but_its_name_gets_another(
         await standing.library.set_note("a write", "of the library")
         await standing.followed()
     assert await standing.database.list_notes(IDENTITY_NOTES)
-    assert await standing.replica.list_notes(IDENTITY_NOTES) == await standing.database.list_notes(
-        IDENTITY_NOTES
-    )
+    assert await standing.replica.list_notes(IDENTITY_NOTES) == await standing.database.list_notes(IDENTITY_NOTES)
     assert kept(tmp_path) == []
 
 
@@ -200,9 +192,7 @@ async def test_what_cannot_be_kept_is_not_followed(
         assert len(kept(tmp_path)) == 1
 
 
-async def test_who_may_only_read_has_a_copy_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_who_may_only_read_has_a_copy_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def refuses(_key: str, _value: str | None) -> None:
         raise Refused("This user may only read.")
 
@@ -215,18 +205,14 @@ async def test_who_may_only_read_has_a_copy_all_the_same(
         assert len(await standing.replica.list_projects()) == 1
 
 
-async def test_what_waits_is_not_brought_to_another_database(
-    standing: Standing, tmp_path: Path
-) -> None:
+async def test_what_waits_is_not_brought_to_another_database(standing: Standing, tmp_path: Path) -> None:
     await standing.goes()
     await standing.library.set_note("key", "waits")
     await standing.library.close()
     other = MemoryLibrary(standing.clock)
     await other.create("foreign", "")
     async with standing_by(tmp_path, other) as standing:
-        assert (
-            await standing.library.get_note("key") == "waits"
-        )  # what was last seen, and stored since
+        assert await standing.library.get_note("key") == "waits"  # what was last seen, and stored since
         await standing.time.sees(1.0)
         assert await other.get_note("key") is None
         condition = standing.library.condition

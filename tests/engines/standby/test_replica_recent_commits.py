@@ -55,9 +55,7 @@ async def test_the_first_thing_may_be_a_write(standing: Standing, store: RecordS
     assert len(await store.get(["Bob", "text"])) == 2
 
 
-async def test_it_has_the_number_that_the_database_gave_it(
-    standing: Standing, store: RecordStore
-) -> None:
+async def test_it_has_the_number_that_the_database_gave_it(standing: Standing, store: RecordStore) -> None:
     await (await standing.stored()).commit(batch(entity("theirs")))  # never seen here
     mine = await store.commit(batch(entity("mine"), tool="mine"))
     await standing.goes()
@@ -80,40 +78,29 @@ async def test_what_builds_on_what_was_never_seen_is_left_to_the_database(
     assert len(await store.get(["unseen", "also unseen", "seen"])) == 3
 
 
-async def test_what_the_copy_has_already_is_not_brought_to_it_again(
-    standing: Standing, store: RecordStore
-) -> None:
+async def test_what_the_copy_has_already_is_not_brought_to_it_again(standing: Standing, store: RecordStore) -> None:
     """Another process has followed the database meanwhile."""
     await store.commit(batch(entity("Bob")))
     there, (_, here) = await standing.stored(), await standing.replica.open("project")
-    await here.replicate(
-        StorePage(await there.get(["Bob"]), changes=await there.read_changes(after=1))
-    )
+    await here.replicate(StorePage(await there.get(["Bob"]), changes=await there.read_changes(after=1)))
     await standing.goes()
     assert [each.seq for each in await store.read_changes()] == [1, 2]
     assert len(await store.get(["Bob"])) == 1
 
 
-async def test_what_was_done_to_the_library_is_so_without_the_database(
-    standing: Standing,
-) -> None:
+async def test_what_was_done_to_the_library_is_so_without_the_database(standing: Standing) -> None:
     held = standing.library
     await held.create("new", "made just now")
     await held.set_note("key", "value")
     await held.add_token(Token("t", "label", 5), "hash")
     await held.archive("project")
     await standing.goes()
-    assert {p.name: p.status for p in await held.list_projects()} == {
-        "new": "active",
-        "project": "archived",
-    }
+    assert {p.name: p.status for p in await held.list_projects()} == {"new": "active", "project": "archived"}
     assert await held.get_note("key") == "value"
     assert await held.has_token("hash")
 
 
-async def test_a_program_that_ends_leaves_it_to_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_program_that_ends_leaves_it_to_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "CLOSE_SECONDS", BOUND)
     async with standing_by(tmp_path) as standing:
         await standing.library.create("project", "")

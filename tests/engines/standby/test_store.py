@@ -37,9 +37,7 @@ async def texts(store: RecordStore) -> list[str]:
     return [record.text for record in await store.scan(RecordFilter(kinds=("observation",)))]
 
 
-async def test_an_answer_that_never_came_is_asked_for_again(
-    standing: Standing, store: RecordStore
-) -> None:
+async def test_an_answer_that_never_came_is_asked_for_again(standing: Standing, store: RecordStore) -> None:
     standing.line.breaks_in("commit")
     committing = asyncio.create_task(store.commit(batch(note("Ada", "once"))))
     await standing.time.sees(1.0)
@@ -50,9 +48,7 @@ async def test_an_answer_that_never_came_is_asked_for_again(
     assert standing.journal.count_writes().waiting == 0
 
 
-async def test_an_answer_that_never_came_waits_and_is_not_done_twice(
-    standing: Standing, store: RecordStore
-) -> None:
+async def test_an_answer_that_never_came_waits_and_is_not_done_twice(standing: Standing, store: RecordStore) -> None:
     standing.line.breaks_in("commit")
     committing = asyncio.create_task(store.commit(batch(note("Ada", "once"))))
     await standing.time.comes(PATIENCE)
@@ -95,9 +91,7 @@ async def test_what_may_be_done_is_not_refused_for_what_the_copy_has_not_seen(
     assert [r.version for r in await store.get(["Ada"])] == [3]
 
 
-async def test_what_may_be_done_and_cannot_wait_is_said_to_be_unknown(
-    standing: Standing, store: RecordStore
-) -> None:
+async def test_what_may_be_done_and_cannot_wait_is_said_to_be_unknown(standing: Standing, store: RecordStore) -> None:
     await (await standing.stored()).commit(batch(entity("Bob")))  # of which nothing is seen here
     standing.line.breaks_in("commit")
     committing = asyncio.create_task(store.commit(batch(note("Bob", "once"))))
@@ -131,9 +125,7 @@ async def test_order_is_kept_over_the_return(standing: Standing, store: RecordSt
     assert await texts(store) == ["second"]
 
 
-async def test_while_it_is_brought_over_what_is_written_waits_its_turn(
-    standing: Standing, store: RecordStore
-) -> None:
+async def test_while_it_is_brought_over_what_is_written_waits_its_turn(standing: Standing, store: RecordStore) -> None:
     await standing.goes()
     await store.commit(batch(note("Ada", "first")))
     standing.line.hangs_in("commit")
@@ -148,9 +140,7 @@ async def test_while_it_is_brought_over_what_is_written_waits_its_turn(
     assert standing.library.condition.waiting == 2
 
 
-async def test_what_cannot_wait_is_refused_while_it_is_away(
-    standing: Standing, store: RecordStore
-) -> None:
+async def test_what_cannot_wait_is_refused_while_it_is_away(standing: Standing, store: RecordStore) -> None:
     await standing.goes()
     for refused in (
         store.purge([record_ref("Ada")]),
@@ -164,9 +154,7 @@ async def test_what_cannot_wait_is_refused_while_it_is_away(
     assert len(await store.get(["Ada"])) == 1
 
 
-async def test_what_is_removed_for_good_is_gone_from_the_copy_at_once(
-    standing: Standing, store: RecordStore
-) -> None:
+async def test_what_is_removed_for_good_is_gone_from_the_copy_at_once(standing: Standing, store: RecordStore) -> None:
     _, here = await standing.replica.open("project")
     assert len(await here.get(["Ada"])) == 1
     assert (await store.purge([record_ref("Ada")])).records == 1
@@ -174,9 +162,7 @@ async def test_what_is_removed_for_good_is_gone_from_the_copy_at_once(
     assert await (await standing.stored()).get(["Ada"]) == []
 
 
-async def test_what_is_rewritten_for_good_is_so_in_the_copy_at_once(
-    standing: Standing, store: RecordStore
-) -> None:
+async def test_what_is_rewritten_for_good_is_so_in_the_copy_at_once(standing: Standing, store: RecordStore) -> None:
     await store.commit(batch(note("Ada", "a secret")))
     await standing.followed()
     await store.redact([record_ref("a secret")], lambda _, values: {**values, "text": "***"})
@@ -184,9 +170,7 @@ async def test_what_is_rewritten_for_good_is_so_in_the_copy_at_once(
     assert await texts(here) == ["***"]
 
 
-async def test_vectors_and_accesses_are_nothing_that_waits(
-    standing: Standing, store: RecordStore
-) -> None:
+async def test_vectors_and_accesses_are_nothing_that_waits(standing: Standing, store: RecordStore) -> None:
     await standing.goes()
     with track_replica_use() as noted:
         await store.note_accesses({"Ada": 1}, 5)
@@ -209,9 +193,7 @@ async def test_a_slow_answer_is_no_absence(
     assert standing.library.condition.status == "connected"
 
 
-async def test_the_stamp_says_that_another_side_answers(
-    standing: Standing, store: RecordStore
-) -> None:
+async def test_the_stamp_says_that_another_side_answers(standing: Standing, store: RecordStore) -> None:
     seen = [await store.get_stamp()]
     await standing.goes()
     seen.append(await store.get_stamp())
@@ -221,9 +203,7 @@ async def test_the_stamp_says_that_another_side_answers(
     assert await store.get_stamp() == seen[-1]
 
 
-async def test_a_project_of_which_nothing_was_copied_can_be_written_to(
-    standing: Standing,
-) -> None:
+async def test_a_project_of_which_nothing_was_copied_can_be_written_to(standing: Standing) -> None:
     await standing.library.create("new", "")
     store = await standing.store("new")
     await standing.goes()
@@ -247,9 +227,7 @@ async def test_a_project_that_was_deleted_is_not_brought_back(standing: Standing
     assert await standing.database.list_projects() == []
 
 
-async def test_what_was_undone_while_it_was_away_is_undone_there(
-    standing: Standing, store: RecordStore
-) -> None:
+async def test_what_was_undone_while_it_was_away_is_undone_there(standing: Standing, store: RecordStore) -> None:
     await (await standing.stored()).commit(batch(entity("Bob")))  # somebody else
     await standing.goes()
     made = await store.commit(batch(entity("Cy")))

@@ -41,9 +41,7 @@ async def test_what_was_asked_of_it_before_is_asked_of_the_new_one(core: int) ->
 
 
 @pytest.mark.parametrize("core", CORES)
-async def test_a_server_that_was_started_anew_gets_its_tables_from_who_knew_it_before(
-    core: int,
-) -> None:
+async def test_a_server_that_was_started_anew_gets_its_tables_from_who_knew_it_before(core: int) -> None:
     async with served(core) as server:
         connection = server.connection("memory")
         library = library_over(connection)

@@ -18,16 +18,11 @@ def libraries(shelf: Shelf) -> list[SurrealLibrary]:
     return [shelf.library() for _ in range(PROCESSES)]
 
 
-async def test_processes_that_count_at_once_lose_nothing(
-    libraries: list[SurrealLibrary],
-) -> None:
+async def test_processes_that_count_at_once_lose_nothing(libraries: list[SurrealLibrary]) -> None:
     async def count(library: SurrealLibrary) -> None:
         for number in range(TIMES):
             await library.add_usage(
-                [
-                    ToolUsage("search", 1, number % 2, 1.0, float(number), number),
-                    ToolUsage("b", 1, 0, 0, 0, 0),
-                ]
+                [ToolUsage("search", 1, number % 2, 1.0, float(number), number), ToolUsage("b", 1, 0, 0, 0, 0)]
             )
 
     await asyncio.gather(*(count(library) for library in libraries))
@@ -38,14 +33,10 @@ async def test_processes_that_count_at_once_lose_nothing(
     ]
 
 
-async def test_processes_that_note_questions_at_once_lose_nothing(
-    libraries: list[SurrealLibrary],
-) -> None:
+async def test_processes_that_note_questions_at_once_lose_nothing(libraries: list[SurrealLibrary]) -> None:
     async def ask(number: int) -> None:
         for time in range(TIMES):
-            asked = [
-                SearchRecord(1, "search", f"{number} {time} {part}", 0, 1.0) for part in range(2)
-            ]
+            asked = [SearchRecord(1, "search", f"{number} {time} {part}", 0, 1.0) for part in range(2)]
             await libraries[number].add_searches(asked)
 
     await asyncio.gather(*map(ask, range(PROCESSES)))
@@ -56,9 +47,7 @@ async def test_processes_that_note_questions_at_once_lose_nothing(
         assert ours == [f"{number} {time} {part}" for time in range(TIMES) for part in range(2)]
 
 
-async def test_what_is_forgotten_while_others_ask_is_counted_once(
-    libraries: list[SurrealLibrary],
-) -> None:
+async def test_what_is_forgotten_while_others_ask_is_counted_once(libraries: list[SurrealLibrary]) -> None:
     first, second, *others = libraries
     asking = asyncio.gather(
         *(
@@ -80,9 +69,7 @@ async def test_many_questions_go_in_several_transactions(
     monkeypatch.setattr(catalog, "MAX_SEARCHES", 8)
     library = libraries[0]
     for start in (0, 7, 9):
-        asked = [
-            SearchRecord(1, "search", str(number), 0, 1.0) for number in range(start, start + 7)
-        ]
+        asked = [SearchRecord(1, "search", str(number), 0, 1.0) for number in range(start, start + 7)]
         await library.add_searches(asked)
         found = [search.query for search in await library.list_searches()]
         assert found[:7] == [search.query for search in asked][::-1]

@@ -15,25 +15,14 @@ from everkept.errors import Conflict, StoreBusy, StoreUnreachable, Unavailable
 from everkept.values import replace
 from records import batch, entity, link, memory, note, record_ref
 from surreal_libraries import LosingConnection, Shelf
-from surreal_stores import (
-    DATABASE,
-    FailingConnection,
-    SlowConnection,
-    WatchedConnection,
-    store_over,
-)
+from surreal_stores import DATABASE, FailingConnection, SlowConnection, WatchedConnection, store_over
 
 WRITERS, EACH = 3, 8
 
 
-async def test_what_several_processes_write_at_once_is_all_there_and_numbered(
-    namespace: Shelf,
-) -> None:
+async def test_what_several_processes_write_at_once_is_all_there_and_numbered(namespace: Shelf) -> None:
     async def write(store: RecordStore, writer: int) -> list[int]:
-        return [
-            (await store.commit(batch(memory(f"{writer} said {n}", session=str(writer))))).seq
-            for n in range(EACH)
-        ]
+        return [(await store.commit(batch(memory(f"{writer} said {n}", session=str(writer))))).seq for n in range(EACH)]
 
     stores = [store_over(namespace.connection()) for _ in range(WRITERS)]
     numbers = await asyncio.gather(*(write(store, n) for n, store in enumerate(stores)))
@@ -74,9 +63,7 @@ async def test_who_was_overtaken_may_find_that_it_no_longer_fits(namespace: Shel
     assert [r.text for r in await store.get(["Ada"])] == ["theirs"]
 
 
-async def test_who_is_overtaken_again_and_again_is_told(
-    namespace: Shelf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_who_is_overtaken_again_and_again_is_told(namespace: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trying, "MAX_PAUSE_SECONDS", 0)
     watched = WatchedConnection(namespace.connection())
     store = store_over(watched)
@@ -116,8 +103,7 @@ async def test_a_batch_with_a_key_happens_once_wherever_the_connection_is_lost(
 
 def many(count: int) -> list[Record]:
     return [
-        memory(f"turn {n}", name=f"n{n}", name_key=f"n{n}", parent="Ada", session="s", position=n)
-        for n in range(count)
+        memory(f"turn {n}", name=f"n{n}", name_key=f"n{n}", parent="Ada", session="s", position=n) for n in range(count)
     ]
 
 
@@ -167,9 +153,7 @@ async def test_a_commit_of_which_nothing_can_be_learned_is_told_so(namespace: Sh
         await store_over(failing).commit(batch(entity("Ada")))
 
 
-async def test_a_commit_that_ends_late_is_told_as_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_commit_that_ends_late_is_told_as_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drivers, "WRITE_TIME_FACTOR", 1)
     slow = SlowConnection(EmbeddedConnection(tmp_path, "memory", time_limit=2))
     store = store_over(slow)

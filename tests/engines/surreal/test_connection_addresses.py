@@ -23,9 +23,7 @@ def test_an_address_leads_to_the_endpoint_of_the_websocket(text: str, url: str) 
     assert address.is_secure == url.startswith("wss")
 
 
-@pytest.mark.parametrize(
-    "text", ["", "localhost:8000", "mem://", "ws://", "ws://h:0", "ws://h:99999", "ws://h?x=1"]
-)
+@pytest.mark.parametrize("text", ["", "localhost:8000", "mem://", "ws://", "ws://h:0", "ws://h:99999", "ws://h?x=1"])
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput):
         parse_address(text)

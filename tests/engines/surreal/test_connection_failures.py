@@ -50,10 +50,7 @@ def test_what_failed_comes_before_what_was_only_beside_it() -> None:
         {"status": "OK", "result": None},
         {"status": "ERR", "result": beside},
         {"status": "ERR", "result": "An error occurred: stale"},
-        {
-            "status": "ERR",
-            "result": "Cannot COMMIT: the transaction was aborted due to a prior error",
-        },
+        {"status": "ERR", "result": "Cannot COMMIT: the transaction was aborted due to a prior error"},
     ]
     with pytest.raises(TransactionThrown, match=r"^stale$"):
         parse_results({"result": statements})
@@ -68,6 +65,4 @@ def test_numbers_that_mean_something_else_on_this_system_are_no_full_disk() -> N
         "win32": "Out of paper (os error 28)",
     }
     assert type(translate_error(f"IO error: {others[sys.platform]}")) is DiskFailure
-    assert (
-        type(translate_error("There is not enough space on the disk. (os error 1)")) is StorageFull
-    )
+    assert type(translate_error("There is not enough space on the disk. (os error 1)")) is StorageFull

@@ -9,14 +9,7 @@ import pytest
 
 from everkept.engines.surreal.connection import AlreadyExists, TransactionThrown
 from everkept.engines.surreal.drivers import EmbeddedConnection
-from everkept.errors import (
-    InvalidInput,
-    QueryTimeout,
-    StoreBusy,
-    StoreDamaged,
-    StoreTooNew,
-    StoreUnreachable,
-)
+from everkept.errors import InvalidInput, QueryTimeout, StoreBusy, StoreDamaged, StoreTooNew, StoreUnreachable
 from processes import acting, said_by
 from surreal_server import served
 
@@ -24,9 +17,7 @@ NS, DB = "memory", "default"
 
 
 @pytest.fixture(params=["memory", "folder"])
-async def connection(
-    request: pytest.FixtureRequest, tmp_path: Path
-) -> AsyncGenerator[EmbeddedConnection, None]:
+async def connection(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[EmbeddedConnection, None]:
     place = tmp_path / "of a person" if request.param == "folder" else None
     connection = EmbeddedConnection(place, NS)
     yield connection

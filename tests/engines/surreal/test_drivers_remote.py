@@ -27,9 +27,7 @@ async def test_every_statement_gives_its_result(warm: Server) -> None:
     assert connection.version[0].isdigit()
 
 
-@pytest.mark.parametrize(
-    "text", ["THROW 'no'; RETURN 2; RETURN 3", "RETURN 1; RETURN 2; THROW 'no'"]
-)
+@pytest.mark.parametrize("text", ["THROW 'no'; RETURN 2; RETURN 3", "RETURN 1; RETURN 2; THROW 'no'"])
 async def test_a_failure_of_any_statement_is_raised(warm: Server, text: str) -> None:
     with pytest.raises(TransactionThrown, match=r"^no$"):
         await warm.connection(NS).run(DB, text)
@@ -62,22 +60,15 @@ async def test_transactions_that_cross_are_contended(warm: Server) -> None:
     connections = [warm.connection(NS) for _ in range(4)]
     connection = connections[0]
     await connection.run(DB, "UPSERT c:1 SET n = 0")
-    adding = (
-        "BEGIN; LET $n = (SELECT VALUE n FROM ONLY c:1); SLEEP 50ms; "
-        "UPDATE c:1 SET n = $n + 1; COMMIT"
-    )
-    ends = await asyncio.gather(
-        *(each.run(DB, adding) for each in connections), return_exceptions=True
-    )
+    adding = "BEGIN; LET $n = (SELECT VALUE n FROM ONLY c:1); SLEEP 50ms; UPDATE c:1 SET n = $n + 1; COMMIT"
+    ends = await asyncio.gather(*(each.run(DB, adding) for each in connections), return_exceptions=True)
     refused = [end for end in ends if isinstance(end, BaseException)]
     assert refused
     assert {type(end) for end in refused} == {WriteContention}
     assert await connection.run(DB, "SELECT VALUE n FROM c") == [[4 - len(refused)]]
 
 
-async def test_of_what_one_connection_writes_at_once_nothing_is_lost(
-    warm: Server,
-) -> None:
+async def test_of_what_one_connection_writes_at_once_nothing_is_lost(warm: Server) -> None:
     connection = warm.connection(NS)
     await connection.run(DB, "UPSERT c:1 SET n = 0")
     adding = "BEGIN; LET $n = (SELECT VALUE n FROM ONLY c:1); UPDATE c:1 SET n = $n + 1; COMMIT"
@@ -94,9 +85,7 @@ async def test_of_what_one_connection_writes_at_once_nothing_is_lost(
     assert await connection.run(DB, "SELECT VALUE n FROM ONLY c:1") == [20]
 
 
-async def test_programs_that_share_their_turns_write_one_after_the_other(
-    warm: Server, tmp_path: Path
-) -> None:
+async def test_programs_that_share_their_turns_write_one_after_the_other(warm: Server, tmp_path: Path) -> None:
     turns = [WaitingLock(tmp_path / "server.lock", "A write", 60).hold_async for _ in range(3)]
     connections = [warm.connection(NS, turns=turn) for turn in turns]
     await connections[0].run(DB, "UPSERT c:1 SET n = 0")
@@ -136,9 +125,7 @@ async def test_a_turn_lasts_until_the_server_has_answered_though_its_asker_has_g
         assert call.cancelled()
 
 
-async def test_a_program_that_keeps_its_turn_makes_the_server_one_that_is_away(
-    tmp_path: Path,
-) -> None:
+async def test_a_program_that_keeps_its_turn_makes_the_server_one_that_is_away(tmp_path: Path) -> None:
     asked = 0
 
     def turns() -> AbstractAsyncContextManager[None]:
@@ -223,9 +210,7 @@ async def test_more_than_can_be_sent_is_refused_before_it_is(warm: Server) -> No
     assert await connection.run(DB, "RETURN 1") == [1]
 
 
-async def test_an_answer_that_is_too_large_does_not_look_like_a_server_that_is_away(
-    server: Server,
-) -> None:
+async def test_an_answer_that_is_too_large_does_not_look_like_a_server_that_is_away(server: Server) -> None:
     connection = server.connection(NS)
     with pytest.raises(Unavailable) as raised:
         await connection.run(DB, "RETURN [$part, $part, $part]", {"part": bytes(25 * 2**20)})
@@ -242,14 +227,10 @@ async def test_an_answer_that_is_too_large_is_told_to_nobody_else(server: Server
         assert isinstance(end, StoreUnreachable)
 
 
-async def test_who_wrote_and_got_too_large_an_answer_does_not_know_what_became_of_it(
-    server: Server,
-) -> None:
+async def test_who_wrote_and_got_too_large_an_answer_does_not_know_what_became_of_it(server: Server) -> None:
     connection = server.connection(NS)
     with pytest.raises(StoreUnreachable):
-        await connection.run(
-            DB, "CREATE a:1; RETURN [$part, $part, $part]", {"part": bytes(25 * 2**20)}
-        )
+        await connection.run(DB, "CREATE a:1; RETURN [$part, $part, $part]", {"part": bytes(25 * 2**20)})
     assert len((await connection.run(DB, "SELECT * FROM a"))[0]) == 1
 
 
@@ -272,9 +253,7 @@ async def test_a_frozen_server_is_away_until_it_thaws(server: Server) -> None:
     assert await server.connection(NS).run(DB, "RETURN 1") == [1]
 
 
-async def test_a_frozen_server_is_noticed_even_by_those_who_do_not_wait_long(
-    server: Server,
-) -> None:
+async def test_a_frozen_server_is_noticed_even_by_those_who_do_not_wait_long(server: Server) -> None:
     connection = server.connection(NS)
     await connection.open()
     server.pause()
@@ -305,9 +284,7 @@ async def test_a_connection_to_a_frozen_server_closes(server: Server) -> None:
                 await call
 
 
-async def test_a_cancelled_call_leaves_the_connection_and_its_late_answer_is_dropped(
-    server: Server,
-) -> None:
+async def test_a_cancelled_call_leaves_the_connection_and_its_late_answer_is_dropped(server: Server) -> None:
     async with proxied(server) as proxy:
         connection = proxy.connection(NS)
         await connection.open()
@@ -334,9 +311,7 @@ async def test_a_server_that_was_killed_is_away_and_found_again(server: Server) 
 
 
 @by_core
-async def test_what_was_acknowledged_is_there_after_a_server_was_killed(
-    core: int, tmp_path: Path
-) -> None:
+async def test_what_was_acknowledged_is_there_after_a_server_was_killed(core: int, tmp_path: Path) -> None:
     async with served(core, tmp_path / "data") as server:
         connection = server.connection(NS)
         for number in range(20):
@@ -347,9 +322,7 @@ async def test_what_was_acknowledged_is_there_after_a_server_was_killed(
 
 
 @pytest.mark.parametrize(("direction", "count"), [("up", 30), ("down", 30), ("up", 0), ("down", 0)])
-async def test_a_cut_in_the_middle_is_told_at_once(
-    server: Server, direction: str, count: int
-) -> None:
+async def test_a_cut_in_the_middle_is_told_at_once(server: Server, direction: str, count: int) -> None:
     async with proxied(server) as proxy:
         connection = proxy.connection(NS)
         await connection.run(DB, "CREATE a:1")
@@ -374,9 +347,7 @@ async def test_while_nobody_lets_us_in_all_callers_are_told(server: Server) -> N
         assert await connection.run(DB, "RETURN 1") == [1]
 
 
-async def test_a_wrong_password_is_refused_and_told_to_nobody(
-    server: Server, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_wrong_password_is_refused_and_told_to_nobody(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     connection = SocketConnection(server.url, NS, Credentials(USER, "wrong horse"))
     with pytest.raises(Refused) as raised:

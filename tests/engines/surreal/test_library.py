@@ -10,14 +10,7 @@ from everkept.core.library import Condition
 from everkept.core.ports import Token
 from everkept.core.records import RecordFilter
 from everkept.engines.surreal.library import SurrealLibrary
-from everkept.errors import (
-    Conflict,
-    EverkeptError,
-    InvalidInput,
-    NotFound,
-    ProjectArchived,
-    StoreTooNew,
-)
+from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound, ProjectArchived, StoreTooNew
 from records import DAY_ONE, batch, entity
 from surreal_libraries import DATABASE, Shelf
 
@@ -42,9 +35,7 @@ async def outcomes(*attempts: Awaitable[object]) -> list[str]:
     return await asyncio.gather(*map(ended, attempts))
 
 
-async def test_of_several_that_create_one_name_at_once_exactly_one_wins(
-    libraries: list[SurrealLibrary],
-) -> None:
+async def test_of_several_that_create_one_name_at_once_exactly_one_wins(libraries: list[SurrealLibrary]) -> None:
     for number in range(5):
         name = f"project {number}"
         ended = await outcomes(*(library.create(name, "") for library in libraries))
@@ -52,23 +43,16 @@ async def test_of_several_that_create_one_name_at_once_exactly_one_wins(
     assert len(await libraries[0].list_projects()) == 5
 
 
-async def test_of_several_that_create_one_id_at_once_exactly_one_wins(
-    libraries: list[SurrealLibrary],
-) -> None:
+async def test_of_several_that_create_one_id_at_once_exactly_one_wins(libraries: list[SurrealLibrary]) -> None:
     project_id = str(uuid4())
     ended = await outcomes(
-        *(
-            library.create(f"project {number}", "", project_id=project_id)
-            for number, library in enumerate(libraries)
-        )
+        *(library.create(f"project {number}", "", project_id=project_id) for number, library in enumerate(libraries))
     )
     assert sorted(ended) == ["conflict"] * (MANY - 1) + ["done"]
     assert [project.id for project in await libraries[0].list_projects()] == [project_id]
 
 
-async def test_of_several_that_archive_or_delete_at_once_exactly_one_does(
-    libraries: list[SurrealLibrary],
-) -> None:
+async def test_of_several_that_archive_or_delete_at_once_exactly_one_does(libraries: list[SurrealLibrary]) -> None:
     await libraries[0].create("shop", "")
     ended = await outcomes(*(library.archive("shop") for library in libraries))
     assert sorted(ended) == ["conflict"] * (MANY - 1) + ["done"]
@@ -77,30 +61,20 @@ async def test_of_several_that_archive_or_delete_at_once_exactly_one_does(
 
 
 async def test_a_folder_goes_to_one_project_whoever_asks(libraries: list[SurrealLibrary]) -> None:
-    projects = [
-        await library.create(f"project {number}", "") for number, library in enumerate(libraries)
-    ]
+    projects = [await library.create(f"project {number}", "") for number, library in enumerate(libraries)]
     given = await asyncio.gather(
-        *(
-            library.link_workspace("/work/shop", project)
-            for library, project in zip(libraries, projects, strict=True)
-        )
+        *(library.link_workspace("/work/shop", project) for library, project in zip(libraries, projects, strict=True))
     )
     assert len({project.id for project in given}) == 1
 
 
-async def test_no_folder_is_left_to_a_project_that_is_deleted_meanwhile(
-    libraries: list[SurrealLibrary],
-) -> None:
+async def test_no_folder_is_left_to_a_project_that_is_deleted_meanwhile(libraries: list[SurrealLibrary]) -> None:
     first, *others = libraries
     for number in range(3):
         project = await first.create("shop", "")
         await outcomes(
             first.delete("shop"),
-            *(
-                library.link_workspace(f"/work/{number}/{each}", project)
-                for each, library in enumerate(others)
-            ),
+            *(library.link_workspace(f"/work/{number}/{each}", project) for each, library in enumerate(others)),
         )
         assert await first.list_workspaces(project) == []
         with pytest.raises(NotFound):
@@ -119,10 +93,7 @@ async def test_switching_at_once_is_one_switch(libraries: list[SurrealLibrary]) 
 
 async def test_a_token_is_added_once_whoever_asks(libraries: list[SurrealLibrary]) -> None:
     ended = await outcomes(
-        *(
-            library.add_token(Token(str(number), "laptop", DAY_ONE), "hash")
-            for number, library in enumerate(libraries)
-        )
+        *(library.add_token(Token(str(number), "laptop", DAY_ONE), "hash") for number, library in enumerate(libraries))
     )
     assert sorted(ended) == ["conflict"] * (MANY - 1) + ["done"]
     [token] = await libraries[0].list_tokens()
@@ -162,9 +133,7 @@ async def test_who_has_a_project_open_learns_that_it_is_put_away(shelf: Shelf) -
         await store.commit(batch(entity("Ken")))
 
 
-async def test_nothing_is_acknowledged_that_a_project_put_away_meanwhile_has_not(
-    shelf: Shelf,
-) -> None:
+async def test_nothing_is_acknowledged_that_a_project_put_away_meanwhile_has_not(shelf: Shelf) -> None:
     ours, theirs = shelf.library(), shelf.library()
     await ours.create("shop", "")
     _, store = await ours.open("shop")

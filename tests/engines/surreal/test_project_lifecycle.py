@@ -38,9 +38,7 @@ async def put_something_in(library: Library, name: str) -> None:
 
 
 @pytest.mark.parametrize("arrives", [False, True])
-async def test_a_deletion_that_was_cut_off_is_mended_by_the_next(
-    shelf: Shelf, *, arrives: bool
-) -> None:
+async def test_a_deletion_that_was_cut_off_is_mended_by_the_next(shelf: Shelf, *, arrives: bool) -> None:
     library = shelf.library()
     await library.create("other", "")
     attempts = 0
@@ -72,9 +70,7 @@ async def test_a_deletion_that_was_cut_off_is_mended_by_the_next(
 
 
 @pytest.mark.parametrize("arrives", [False, True])
-async def test_a_creation_that_was_cut_off_has_happened_or_not(
-    shelf: Shelf, *, arrives: bool
-) -> None:
+async def test_a_creation_that_was_cut_off_has_happened_or_not(shelf: Shelf, *, arrives: bool) -> None:
     library = shelf.library()
 
     async def create(losing: Library) -> None:
@@ -87,9 +83,7 @@ async def test_a_creation_that_was_cut_off_has_happened_or_not(
     assert await shelf.databases() == OWN
 
 
-async def test_a_database_that_a_late_reader_brought_back_goes_with_the_next_deletion(
-    shelf: Shelf,
-) -> None:
+async def test_a_database_that_a_late_reader_brought_back_goes_with_the_next_deletion(shelf: Shelf) -> None:
     ours, theirs = shelf.library(), shelf.library()
     await ours.create("shop", "")
     _, store = await theirs.open("shop")
@@ -132,10 +126,7 @@ async def test_what_is_made_anew_is_not_taken_for_what_is_leaving(shelf: Shelf) 
         for number in range(2):
             await first.create(f"other {number}", "")
         await asyncio.gather(
-            *(
-                library.delete(name)
-                for library, name in zip(libraries, ("shop", "other 0", "other 1"), strict=True)
-            )
+            *(library.delete(name) for library, name in zip(libraries, ("shop", "other 0", "other 1"), strict=True))
         )
         sweeping = asyncio.gather(*(_make_and_delete(library) for library in libraries[1:]))
         await first.create("shop", "", project_id="an id")
@@ -146,9 +137,7 @@ async def test_what_is_made_anew_is_not_taken_for_what_is_leaving(shelf: Shelf) 
         await first.delete("shop")
 
 
-async def test_who_copies_an_archived_project_that_nobody_opened_cannot_write_to_it(
-    shelf: Shelf,
-) -> None:
+async def test_who_copies_an_archived_project_that_nobody_opened_cannot_write_to_it(shelf: Shelf) -> None:
     library = shelf.library()
     made = await library.create("shop", "")
     await library.archive("shop")

@@ -54,9 +54,7 @@ async def test_what_was_taken_over_is_what_is_given_out(shelf: Shelf) -> None:
 
 async def test_projects_that_stay_keep_their_records_and_others_have_none(shelf: Shelf) -> None:
     library = shelf.library()
-    await library.replace_catalog_data(
-        CatalogData(projects=[project("a"), project("b"), project("c")])
-    )
+    await library.replace_catalog_data(CatalogData(projects=[project("a"), project("b"), project("c")]))
     for name in "abc":
         await put_something_in(library, name)
     traded = [replace(project("a"), name="b"), replace(project("b"), name="a"), project("d")]
@@ -91,9 +89,7 @@ async def test_notes_that_hold_for_a_moment_stay_where_they_are(shelf: Shelf) ->
     await library.set_note(f"{LEASE_PREFIX}work", "ours")
     await library.set_note("default", "shop")
     assert (await library.read_catalog_data()).notes == {"default": "shop"}
-    await library.replace_catalog_data(
-        CatalogData(notes={f"{LEASE_PREFIX}work": "theirs", "other": "x"})
-    )
+    await library.replace_catalog_data(CatalogData(notes={f"{LEASE_PREFIX}work": "theirs", "other": "x"}))
     assert await library.list_notes("") == {f"{LEASE_PREFIX}work": "ours", "other": "x"}
 
 
@@ -106,13 +102,9 @@ async def test_hashes_may_be_traded(shelf: Shelf) -> None:
 
 
 @pytest.mark.parametrize("arrives", [False, True])
-async def test_what_was_cut_off_has_happened_or_not_and_the_next_mends_it(
-    shelf: Shelf, *, arrives: bool
-) -> None:
+async def test_what_was_cut_off_has_happened_or_not_and_the_next_mends_it(shelf: Shelf, *, arrives: bool) -> None:
     library = shelf.library()
-    before = CatalogData(
-        projects=[project("old"), project("shop")], notes={"key": "value"}, tokens=[]
-    )
+    before = CatalogData(projects=[project("old"), project("shop")], notes={"key": "value"}, tokens=[])
     texts = 0
     for texts in count():
         await library.replace_catalog_data(before)

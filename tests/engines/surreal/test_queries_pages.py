@@ -30,10 +30,7 @@ async def filled(connection: NarrowConnection) -> SurrealStore:
     return store
 
 
-@pytest.mark.parametrize(
-    ("order", "wanted"),
-    [("age", NAMES), ("newest", NAMES[::-1]), ("name", sorted(NAMES))],
-)
+@pytest.mark.parametrize(("order", "wanted"), [("age", NAMES), ("newest", NAMES[::-1]), ("name", sorted(NAMES))])
 @pytest.mark.parametrize("widest", [3, 2, 1])
 async def test_pages_have_all_in_their_order(
     narrow: NarrowConnection, order: Order, wanted: list[str], widest: int

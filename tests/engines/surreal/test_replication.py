@@ -46,7 +46,5 @@ async def test_what_belongs_elsewhere_is_found_there(namespace: Shelf) -> None:
     assert told.parent == "a"
     await store.replicate(StorePage(records=[memory("told", parent="b", kind="note", version=2)]))
     assert [r.id for r in await store.scan(RecordFilter(parents=("b",)))] == ["told"]
-    assert [m.parent for m in await store.match_text("told", RecordFilter(kinds=("note",)), 9)] == [
-        "b"
-    ]
+    assert [m.parent for m in await store.match_text("told", RecordFilter(kinds=("note",)), 9)] == ["b"]
     assert await store.find_faults() == []

@@ -29,9 +29,7 @@ QUESTIONS: dict[str, Callable[[RecordStore], Awaitable[object]]] = {
     "changes": lambda store: store.read_changes(),
     "newest changes": lambda store: store.read_changes(newest_first=True, limit=1),
     "match": lambda store: store.match(WordPhrase(("ada",)), RecordFilter(), Weights(), 5),
-    "near": lambda store: store.find_near(
-        "model", np.eye(2, dtype=np.float32)[0], RecordFilter(), 5
-    ),
+    "near": lambda store: store.find_near("model", np.eye(2, dtype=np.float32)[0], RecordFilter(), 5),
     "restock": lambda store: store.replicate(StorePage(records=[entity("Bob")])),
     "check": lambda store: store.find_faults(),
     "accesses": lambda store: store.note_accesses({"Ada": 1}, DAY_ONE),
@@ -46,9 +44,7 @@ async def test_any_question_may_be_the_first(namespace: Shelf, question: str) ->
     assert await store.find_faults() == []
 
 
-@pytest.mark.parametrize(
-    "record", [memory("a \udc80 b"), memory("a", id="\udc80")], ids=["text", "id"]
-)
+@pytest.mark.parametrize("record", [memory("a \udc80 b"), memory("a", id="\udc80")], ids=["text", "id"])
 async def test_half_a_character_is_refused(namespace: Shelf, record: Record) -> None:
     store = store_over(namespace.connection())
     with pytest.raises(InvalidInput):
@@ -110,9 +106,7 @@ async def test_who_writes_while_it_is_put_away_writes_nothing(namespace: Shelf) 
 
 
 @pytest.mark.parametrize(
-    "removal",
-    ["UPDATE meta:store SET status = 'deleted'", f"REMOVE DATABASE `{DATABASE}`"],
-    ids=["said", "done"],
+    "removal", ["UPDATE meta:store SET status = 'deleted'", f"REMOVE DATABASE `{DATABASE}`"], ids=["said", "done"]
 )
 async def test_what_was_deleted_is_no_more(namespace: Shelf, removal: str) -> None:
     connection = namespace.connection()
@@ -124,9 +118,7 @@ async def test_what_was_deleted_is_no_more(namespace: Shelf, removal: str) -> No
 
 
 @pytest.mark.parametrize("question", ["commit", "revision"])
-async def test_one_of_no_project_is_made_anew_when_the_server_has_lost_it(
-    namespace: Shelf, question: str
-) -> None:
+async def test_one_of_no_project_is_made_anew_when_the_server_has_lost_it(namespace: Shelf, question: str) -> None:
     connection = namespace.connection()
     store = SurrealStore(connection, DATABASE, of_project=False)
     await store.commit(batch(entity("Ada")))

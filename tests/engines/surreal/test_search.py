@@ -53,8 +53,4 @@ async def test_words_stand_together_or_begin_as_asked(namespace: Shelf) -> None:
 async def test_a_word_in_several_parts_is_counted_once(namespace: Shelf) -> None:
     store = store_over(namespace.connection())
     await store.commit(batch(entity("Ada", text="ada and ada", id="1"), entity("Bob", id="2")))
-    assert await store.measure_words(["ada", "bob", "none"]) == {
-        "ada": 0.5,
-        "bob": 0.5,
-        "none": 0.0,
-    }
+    assert await store.measure_words(["ada", "bob", "none"]) == {"ada": 0.5, "bob": 0.5, "none": 0.0}

@@ -34,9 +34,7 @@ async def fill(store: RecordStore) -> None:
     texts = [f"{word} same {number}" for number, word in enumerate(WORDS[:3])]
     people = [entity("Ada"), entity("Grace"), note("Ada", "likes milk"), note("Grace", "later")]
     await store.commit(batch(*map(memory, texts), *people, link("Ada", "knows", "Grace")))
-    await store.put_vectors(
-        MODEL, [RecordVector(text, 1, vector(number)) for number, text in enumerate(texts)]
-    )
+    await store.put_vectors(MODEL, [RecordVector(text, 1, vector(number)) for number, text in enumerate(texts)])
     await store.note_accesses(dict.fromkeys(texts, 2), DAY_ONE)
     changes = [Update(text, {"text": f"{text} later"}, 1) for text in texts[1:]]
     await store.commit(batch(*changes, Update("Ada", {"name": "Ada L"}, 1), Delete(_ref("Grace"))))
@@ -60,9 +58,7 @@ async def told(store: RecordStore) -> dict[str, Any]:
     records = await store.scan(RecordFilter(deleted=None))
     ids = [record.id for record in records]
     vectors = await store.get_vectors(MODEL, ids)
-    near = [
-        await store.find_near(MODEL, vector(number), RecordFilter(), 10) for number in range(NUMBER)
-    ]
+    near = [await store.find_near(MODEL, vector(number), RecordFilter(), 10) for number in range(NUMBER)]
     return {
         "records": records,
         "links": await store.scan_links(deleted=None),
@@ -99,9 +95,7 @@ async def test_all_of_it_is_found_when_the_files_are_opened_again(tmp_path: Path
     await again.close()
 
 
-async def test_what_a_library_took_over_is_so_when_the_files_are_opened_again(
-    tmp_path: Path,
-) -> None:
+async def test_what_a_library_took_over_is_so_when_the_files_are_opened_again(tmp_path: Path) -> None:
     library = library_in(tmp_path)
     ids = [(await library.create(name, "")).id for name in ("one", "two")]
     # Their names are traded.

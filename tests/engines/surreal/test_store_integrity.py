@@ -11,10 +11,7 @@ from surreal_stores import DATABASE, store_over
     ("damage", "finding"),
     [
         ("DELETE word WHERE name = ' ada '", "1 records are not in the word index"),
-        (
-            "UPDATE record SET deleted_at = 1 WHERE name = 'Ada'",
-            "1 entries of the word index have no record",
-        ),
+        ("UPDATE record SET deleted_at = 1 WHERE name = 'Ada'", "1 entries of the word index have no record"),
         ("UPDATE meta:store SET ages = 3", "1 links are younger than the store says"),
         ("UPDATE meta:store SET seq = 1", "1 changes are newer than the store says"),
     ],

@@ -27,9 +27,7 @@ async def store(namespace: Shelf, monkeypatch: pytest.MonkeyPatch) -> SurrealSto
     """One that reads no vector but those that the index names."""
     monkeypatch.setattr(vectors, "MAX_EXACT_VECTORS", 0)
     store = store_over(namespace.connection())
-    await store.commit(
-        batch(*(memory(f"m{n}", session=str(n % 10), importance=n / MANY) for n in range(MANY)))
-    )
+    await store.commit(batch(*(memory(f"m{n}", session=str(n % 10), importance=n / MANY) for n in range(MANY))))
     items = [RecordVector(f"m{n}", 1, vector) for n, vector in enumerate(vectors_of(1))]
     assert await store.put_vectors("model", items) == MANY
     return store
@@ -62,14 +60,10 @@ async def test_the_index_follows_what_comes_and_goes(store: SurrealStore) -> Non
     await store.commit(batch(Update(first, {"text": "new"}, 1), Delete(memory(second).ref)))
     assert (await store.find_near("model", question, RecordFilter(), 1))[0].id == third
     await store.put_vectors("model", [RecordVector(first, 2, question)])
-    assert (await store.find_near("model", question, RecordFilter(), 1))[0].score == pytest.approx(
-        1.0
-    )
+    assert (await store.find_near("model", question, RecordFilter(), 1))[0].score == pytest.approx(1.0)
 
 
-async def test_an_index_that_gives_too_few_is_not_believed(
-    store: SurrealStore, namespace: Shelf
-) -> None:
+async def test_an_index_that_gives_too_few_is_not_believed(store: SurrealStore, namespace: Shelf) -> None:
     table = vectors.build_table_name("model", DIMENSIONS)
     await namespace.connection().run(DATABASE, f"REMOVE INDEX {table}_embedding ON {table}")
     question = vectors_of(2)[3]
@@ -82,9 +76,7 @@ async def test_a_model_may_have_vectors_of_two_lengths(store: SurrealStore) -> N
     assert await store.put_vectors("model", [RecordVector("m0", 1, short[0])]) == 1
     assert [m.id for m in await store.find_near("model", short[0], RecordFilter(), 5)] == ["m0"]
     question = vectors_of(1)[0]
-    assert "m0" not in [
-        m.id for m in await store.find_near("model", question, RecordFilter(), MANY)
-    ]
+    assert "m0" not in [m.id for m in await store.find_near("model", question, RecordFilter(), MANY)]
     kept = await store.get_vectors("model", ["m0", "m1"])
     assert [len(kept[i]) for i in ("m0", "m1")] == [4, DIMENSIONS]
     assert await store.find_faults() == []

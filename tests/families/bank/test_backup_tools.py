@@ -38,18 +38,11 @@ async def test_the_answer_is_what_the_contract_promises(tmp_path: Path) -> None:
         made = await bank("create_backup")
         assert made["success"] is True
         assert made["message"] == "Backup created successfully"
-        assert re.fullmatch(
-            r"memory-bank-backup-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-\d{3}Z",
-            Path(made["backupPath"]).name,
-        )
+        assert re.fullmatch(r"memory-bank-backup-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d-\d{3}Z", Path(made["backupPath"]).name)
         assert made["timestamp"] == "2023-11-14T22:13:21.000Z"
         listed = await bank("list_backups")
         (view,) = listed["backups"]
-        assert (view["id"], view["timestamp"], view["path"]) == (
-            made["id"],
-            made["timestamp"],
-            made["backupPath"],
-        )
+        assert (view["id"], view["timestamp"], view["path"]) == (made["id"], made["timestamp"], made["backupPath"])
         assert listed["metadata"]["count"] == 1
         only_listed = await bank("create_backup", listOnly=True)
         assert only_listed["backups"] == listed["backups"]
@@ -124,8 +117,7 @@ async def test_nobody_writes_to_the_bank_while_it_is_copied(tmp_path: Path) -> N
         async def write_both() -> None:
             for number in range(2, 30):
                 await bank_files.edit(
-                    bank.banking.bank,
-                    {"a.md": lambda _, n=number: str(n), "b.md": lambda _, n=number: str(n)},
+                    bank.banking.bank, {"a.md": lambda _, n=number: str(n), "b.md": lambda _, n=number: str(n)}
                 )
 
         writing = asyncio.create_task(write_both())
@@ -243,9 +235,7 @@ async def test_a_folder_of_backups_that_is_not_there_is_an_error(tmp_path: Path)
         assert not shelf.exists()
 
 
-async def test_a_bank_that_cannot_be_written_is_backed_up_elsewhere_with_a_warning(
-    tmp_path: Path,
-) -> None:
+async def test_a_bank_that_cannot_be_written_is_backed_up_elsewhere_with_a_warning(tmp_path: Path) -> None:
     async with backing_up(tmp_path / "home") as bank:
         bank.put("progress.md", "text")
         bank.fuse.without_lock = str(bank.folder)
@@ -311,9 +301,7 @@ async def test_a_call_may_name_another_store(tmp_path: Path) -> None:
         other = tmp_path / "two" / "memory-bank"
         other.mkdir(parents=True)
         (other / "progress.md").write_text("other", encoding="utf-8")
-        await bank.banking.banks.registry.put(
-            StoreRegistration("two", str(other.parent), "local", DAY_ONE, DAY_ONE)
-        )
+        await bank.banking.banks.registry.put(StoreRegistration("two", str(other.parent), "local", DAY_ONE, DAY_ONE))
         made = await bank("create_backup", storeId="two")
         assert Path(made["backupPath"]).parent == other.parent
         with pytest.raises(NotFound, match="not found in registry"):

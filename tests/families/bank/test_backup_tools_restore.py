@@ -76,9 +76,7 @@ async def test_without_a_safety_backup_none_is_made(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lasting", [False, True], ids=["one change fails", "all fail from then"])
-async def test_without_room_for_the_safety_backup_nothing_is_restored(
-    tmp_path: Path, lasting: bool
-) -> None:
+async def test_without_room_for_the_safety_backup_nothing_is_restored(tmp_path: Path, lasting: bool) -> None:
     async with backing_up(tmp_path) as bank:
         bank.put("progress.md", "old")
         bank.put("sub/other.md", "old")
@@ -238,9 +236,7 @@ async def test_a_bank_whose_folder_is_lost_comes_back(tmp_path: Path) -> None:
         assert "preRestoreBackupPath" not in answer
 
 
-async def test_a_backup_of_another_bank_is_restored_only_where_that_is_meant(
-    tmp_path: Path,
-) -> None:
+async def test_a_backup_of_another_bank_is_restored_only_where_that_is_meant(tmp_path: Path) -> None:
     shelf = str(tmp_path / "shelf")
     async with backing_up(tmp_path / "one") as bank:
         bank.put("progress.md", "of one")
@@ -378,10 +374,7 @@ async def test_the_graph_of_the_records_goes_back_in_one_change(tmp_path: Path) 
         answer = await bank("restore_backup", backupId=made)
         assert LOG_PATH in answer["restoredFiles"]
         assert (await mirror.read_state(bank.bank)).compute_stats() == before.compute_stats()
-        assert (
-            mirror.parse_state((bank.folder / LOG_PATH).read_bytes()).compute_stats()
-            == before.compute_stats()
-        )
+        assert mirror.parse_state((bank.folder / LOG_PATH).read_bytes()).compute_stats() == before.compute_stats()
         (change,) = await store.read_changes(after=revision)
         assert change.tool == "restore_backup"
         await bank("restore_backup", backupId=Path(answer["preRestoreBackupPath"]).name)
@@ -413,9 +406,7 @@ async def test_a_log_with_broken_lines_leaves_the_graph_as_it_is(tmp_path: Path)
 
 PATTERN = r"[a-z][a-z0-9 _-]{0,8}[a-z0-9](/[a-z][a-z0-9]{0,5}x){0,2}\.[a-z]{2,4}"
 # What no store can reach is no file of a bank: `aux.md` is a device on some systems.
-NAMES = st.from_regex(PATTERN, fullmatch=True).filter(
-    lambda path: all(map(is_name, path.split("/")))
-)
+NAMES = st.from_regex(PATTERN, fullmatch=True).filter(lambda path: all(map(is_name, path.split("/"))))
 TREES = st.dictionaries(NAMES, st.binary(max_size=60), min_size=1, max_size=6)
 
 

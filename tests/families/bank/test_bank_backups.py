@@ -58,10 +58,7 @@ def test_names_of_other_servers_tell_their_time_too(name: str, time: str | None)
     assert (format_iso(found) if found is not None else None) == time
 
 
-@given(
-    MILLISECONDS,
-    st.dictionaries(st.from_regex(r"[b-zé]{1,9}x(/[d-k]{2,9})?", fullmatch=True), st.binary()),
-)
+@given(MILLISECONDS, st.dictionaries(st.from_regex(r"[b-zé]{1,9}x(/[d-k]{2,9})?", fullmatch=True), st.binary()))
 def test_a_manifest_survives_the_way_there_and_back(at: int, files: dict[str, bytes]) -> None:
     manifest = BackupManifest(
         "/home/ada/bänk", at, {path: FileChecksum.from_data(data) for path, data in files.items()}

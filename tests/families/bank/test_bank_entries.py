@@ -29,8 +29,7 @@ AT = parse_time("2026-02-13T10:30:00Z")
 def test_a_line_of_progress() -> None:
     work = WorkItem("Feature Implementation", "Implemented user authentication module")
     assert format_progress_line(AT, "Alice", work) == (
-        "- [2026-02-13 10:30:00] [Alice] - Feature Implementation: "
-        "Implemented user authentication module"
+        "- [2026-02-13 10:30:00] [Alice] - Feature Implementation: Implemented user authentication module"
     )
     assert format_note_line(AT, "Alice", work) == (
         "- [10:30:00] [Alice] Feature Implementation: Implemented user authentication module"
@@ -46,9 +45,7 @@ def test_a_line_of_progress() -> None:
         (" ", None, ""),
     ],
 )
-def test_file_and_status_stand_behind_the_text(
-    filename: str | None, status: Status | None, end: str
-) -> None:
+def test_file_and_status_stand_behind_the_text(filename: str | None, status: Status | None, end: str) -> None:
     work = WorkItem("A", "text", filename, status)
     assert format_progress_line(AT, "Alice", work).endswith(f"- A: text{end}")
     assert format_note_line(AT, "Alice", work).endswith(f"A: text{end}")
@@ -87,13 +84,7 @@ def test_the_address_of_a_profile_becomes_a_link(name: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("time", "shown"),
-    [
-        ("00:05", "12:05 AM"),
-        ("09:00", "9:00 AM"),
-        ("12:00", "12:00 PM"),
-        ("23:59", "11:59 PM"),
-    ],
+    ("time", "shown"), [("00:05", "12:05 AM"), ("09:00", "9:00 AM"), ("12:00", "12:00 PM"), ("23:59", "11:59 PM")]
 )
 def test_hours_are_those_of_a_clock(time: str, shown: str) -> None:
     at = parse_time(f"2026-12-01T{time}:00Z")
@@ -112,10 +103,7 @@ def test_notes_carry_the_sign_of_their_kind() -> None:
         "other": "\N{MEMO}",
     }
     assert signs == CATEGORY_SIGNS
-    assert (
-        format_session_note(AT, "text", CATEGORY_SIGNS["blocker"])
-        == "- [10:30 AM] \N{CONSTRUCTION SIGN} text"
-    )
+    assert format_session_note(AT, "text", CATEGORY_SIGNS["blocker"]) == "- [10:30 AM] \N{CONSTRUCTION SIGN} text"
 
 
 def test_entries_carry_the_label_of_their_kind() -> None:
@@ -182,8 +170,7 @@ def test_a_decision_of_several_lines_stays_one() -> None:
 def test_a_decision_of_a_thinking_session() -> None:
     decision = Decision("T", "c", "d", ["a"])
     assert format_numbered_decision(AT, 3, decision) == (
-        "## 3. T\n- **Date:** 2026-02-13\n- **Context:** c\n- **Decision:** d\n"
-        "- **Alternatives:**\n  - a"
+        "## 3. T\n- **Date:** 2026-02-13\n- **Context:** c\n- **Decision:** d\n- **Alternatives:**\n  - a"
     )
 
 

@@ -50,10 +50,7 @@ def test_placeholders_make_room_for_the_first_task() -> None:
     outcome = edit_tasks(text, TaskEdit(add=["Real"]))
     assert outcome.tasks == ["Real"]
     assert (outcome.added, outcome.removed) == (1, 0)
-    assert edit_tasks("## Tasks\n- [Login page]\n", TaskEdit(add=["x"])).tasks == [
-        "[Login page]",
-        "x",
-    ]
+    assert edit_tasks("## Tasks\n- [Login page]\n", TaskEdit(add=["x"])).tasks == ["[Login page]", "x"]
 
 
 def test_lists_under_the_other_headings_are_merged_and_nothing_is_lost() -> None:

@@ -88,11 +88,7 @@ async def team(tmp_path: Path) -> AsyncIterator[Banking]:
 
 @pytest.mark.parametrize(
     ("content", "etag"),
-    [
-        ("", "e3b0c44298fc1c14"),
-        ("hello\n", "5891b5b522d5df08"),
-        ("# Active Context\n", "16f76aac0d7d780e"),
-    ],
+    [("", "e3b0c44298fc1c14"), ("hello\n", "5891b5b522d5df08"), ("# Active Context\n", "16f76aac0d7d780e")],
 )
 async def test_the_tag_is_made_of_the_bytes(team: Banking, content: str, etag: str) -> None:
     assert compute_etag(content.encode()) == etag
@@ -114,8 +110,7 @@ async def test_a_file_is_written_only_over_the_one_that_was_read(team: Banking) 
 async def test_of_many_who_read_the_same_only_one_writes(team: Banking) -> None:
     first = await write(team.bank, "a.md", "start")
     outcomes = await asyncio.gather(
-        *(write(team.bank, "a.md", f"by {n}", first.etag) for n in range(8)),
-        return_exceptions=True,
+        *(write(team.bank, "a.md", f"by {n}", first.etag) for n in range(8)), return_exceptions=True
     )
     assert sum(isinstance(outcome, EtagMismatch) for outcome in outcomes) == 7
 
@@ -198,8 +193,7 @@ async def test_an_edit_that_finds_no_room_puts_everything_back(team: Banking, wr
     team.put("b.md", "b")
     with pytest.raises(StorageFull) as caught:
         await edit(
-            filling(team.bank, writes),
-            {name: lambda _: "new" for name in ("active-context.md", "b.md", "c.md")},
+            filling(team.bank, writes), {name: lambda _: "new" for name in ("active-context.md", "b.md", "c.md")}
         )
     assert "changed" not in caught.value.facts
     assert team.names() == ["activeContext.md", "b.md"]
@@ -215,16 +209,12 @@ async def test_a_write_that_finds_no_room_keeps_the_old_name(team: Banking) -> N
 
 async def test_what_an_edit_does_not_change_is_not_written(team: Banking) -> None:
     team.put("a.md", "text")
-    written = await edit(
-        filling(team.bank, 0), {"a.md": lambda text: text, "b.md": lambda text: text}
-    )
+    written = await edit(filling(team.bank, 0), {"a.md": lambda text: text, "b.md": lambda text: text})
     assert written == {}
 
 
 async def test_edits_at_the_same_time_lose_nothing(team: Banking) -> None:
-    await asyncio.gather(
-        *(edit(team.bank, {"a.md": lambda text, n=n: f"{text or ''}{n}\n"}) for n in range(20))
-    )
+    await asyncio.gather(*(edit(team.bank, {"a.md": lambda text, n=n: f"{text or ''}{n}\n"}) for n in range(20)))
     assert sorted(map(int, team.get("a.md").split())) == list(range(20))
 
 
@@ -244,9 +234,7 @@ async def test_an_edit_keeps_what_it_does_not_touch(team: Banking, data: bytes) 
 
 
 @pytest.mark.parametrize("writes", [1, 2, 3])
-async def test_a_call_that_is_cancelled_leaves_every_file_as_it_was(
-    team: Banking, writes: int
-) -> None:
+async def test_a_call_that_is_cancelled_leaves_every_file_as_it_was(team: Banking, writes: int) -> None:
     team.put("decisionLog.md", "one")
     team.put("progress.md", "two")
     before = {name: team.get(name) for name in team.names()}

@@ -5,11 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everkept.errors import InvalidInput
-from everkept.families.bank.bank_files import (
-    build_decoding_warning,
-    decode_for_display,
-    select_lines,
-)
+from everkept.families.bank.bank_files import build_decoding_warning, decode_for_display, select_lines
 
 
 def test_what_is_no_utf_8_is_marked_and_named() -> None:

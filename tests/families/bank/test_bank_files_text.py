@@ -30,10 +30,7 @@ async def no_graph(_: Bank) -> str | None:
 @pytest.fixture
 async def bank(tmp_path: Path) -> AsyncIterator[Banking]:
     async with bank_in(tmp_path) as bank:
-        bank.offer(
-            FileTools(bank.banks, bank.records, bank.clock, no_graph),
-            ProgressTools(bank.banks, bank.clock),
-        )
+        bank.offer(FileTools(bank.banks, bank.records, bank.clock, no_graph), ProgressTools(bank.banks, bank.clock))
         yield bank
 
 
@@ -59,9 +56,7 @@ async def test_an_edit_refuses_what_it_could_not_keep_whole(
 
 
 @pytest.mark.parametrize("data", list(FOREIGN.values())[:3], ids=list(FOREIGN)[:3])
-async def test_what_a_mark_tells_is_read_decoded_and_warned_about(
-    bank: Banking, data: bytes
-) -> None:
+async def test_what_a_mark_tells_is_read_decoded_and_warned_about(bank: Banking, data: bytes) -> None:
     bank.put("active-context.md", data)
     answer = await bank("read_memory_bank_file", filename="active-context.md")
     assert answer["content"] == TEXT

@@ -49,9 +49,7 @@ async def test_a_link_of_a_repository_makes_no_bank_of_another_folder(tmp_path: 
             await banking.banks.open_in_folder(str(banking.home))
 
 
-async def test_the_sessions_choice_goes_before_the_start_and_a_store_before_both(
-    tmp_path: Path,
-) -> None:
+async def test_the_sessions_choice_goes_before_the_start_and_a_store_before_both(tmp_path: Path) -> None:
     async with bank_in(tmp_path / "shop") as banking, bank_in(tmp_path / "other") as other:
         chosen = await banking.banks.open_at(str(other.folder))
         assert banking.banks.select(banking.call(), chosen) is None

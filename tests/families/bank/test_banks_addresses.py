@@ -141,15 +141,10 @@ async def test_a_client_from_elsewhere_reaches_no_folder_that_nobody_here_named(
     assert "everkept register-store ID PATH" in (caught.value.hint or "")
     assert everything_in(tmp_path) == before
     assert served.session.bank is None
-    assert {store.store_id for store in await served.banks.registry.list_stores()} == {
-        "work",
-        "far",
-    }
+    assert {store.store_id for store in await served.banks.registry.list_stores()} == {"work", "far"}
 
 
-async def test_a_client_from_elsewhere_uses_what_was_named_here_by_path_or_id(
-    served: Banking, tmp_path: Path
-) -> None:
+async def test_a_client_from_elsewhere_uses_what_was_named_here_by_path_or_id(served: Banking, tmp_path: Path) -> None:
     for path in (tmp_path / "work", tmp_path / "work" / "memory-bank"):
         await served("set_memory_bank_path", path=str(path))
         assert served.session.bank == str(tmp_path / "work" / "memory-bank")

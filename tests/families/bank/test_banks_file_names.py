@@ -89,8 +89,7 @@ def test_no_new_file_gets_a_name_that_looks_like_another(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["notes.md", "my notes.md", "data.json", "README.md", "Größe.md", "план-api.md", "日本.md"],
+    "name", ["notes.md", "my notes.md", "data.json", "README.md", "Größe.md", "план-api.md", "日本.md"]
 )
 def test_ordinary_names_are_fine_in_every_language(name: str) -> None:
     assert check_new_name(name) == name
@@ -168,10 +167,7 @@ def test_what_is_written_under_a_name_is_found_under_it(name: str) -> None:
 
 def test_a_message_shows_what_cannot_be_seen_in_a_name() -> None:
     turned = "a\u202edm.exe"
-    for attempt in (
-        lambda: check_name(turned),
-        lambda: find_matching(["X\u202e.md", "x\u202e.MD"], "x\u202e.mD"),
-    ):
+    for attempt in (lambda: check_name(turned), lambda: find_matching(["X\u202e.md", "x\u202e.MD"], "x\u202e.mD")):
         with pytest.raises(EverkeptError) as caught:
             attempt()
         assert "\u202e" not in str(caught.value)

@@ -8,13 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everkept.errors import InvalidInput
-from everkept.families.bank.context_budget import (
-    FILES_BY_USE,
-    FittedFiles,
-    count_answer_tokens,
-    fit_digest,
-    fit_files,
-)
+from everkept.families.bank.context_budget import FILES_BY_USE, FittedFiles, count_answer_tokens, fit_digest, fit_files
 from everkept.families.bank.core_files import CurrentContext, Digest, RecentDecision, build_digest
 from everkept.families.bank.model import CORE_FILES
 from examples import examples
@@ -111,9 +105,7 @@ def test_active_context_comes_before_the_others() -> None:
 
 
 def test_progress_is_cut_between_entries_and_the_newest_stay() -> None:
-    entries = [
-        f"- [2026-02-{day:02} 10:00:00] [Ada] - Fix: Number {day}\n" for day in range(28, 0, -1)
-    ]
+    entries = [f"- [2026-02-{day:02} 10:00:00] [Ada] - Fix: Number {day}\n" for day in range(28, 0, -1)]
     fitted = fit_files({"progress.md": HISTORY + "".join(entries)}, bundle, 400)
     shown = fitted.texts["progress.md"]
     count = shown.count("Fix:")
@@ -152,9 +144,7 @@ def test_one_long_file_takes_nothing_that_the_others_need() -> None:
     texts = {
         "active-context.md": f"# C\n\n## Ongoing Tasks\n\n{tasks}\n## Known Issues\n\n- Slow\n",
         "progress.md": HISTORY + "- [2026-02-13 10:00:00] [Ada] - Fix: Typo\n",
-        "product-context.md": "# Product\n\n"
-        + "It sells books. " * 500
-        + "\n\n## Goals\n\n- Sell\n",
+        "product-context.md": "# Product\n\n" + "It sells books. " * 500 + "\n\n## Goals\n\n- Sell\n",
     }
     fitted = fit_files(texts, bundle, 800)
     assert fitted.cut == {"active-context.md", "product-context.md"}
@@ -169,8 +159,7 @@ def test_a_digest_uses_most_of_its_budget() -> None:
     full = Digest(
         current_context=CurrentContext(long, long, long),
         recent_progress=long,
-        recent_decisions=[RecentDecision("Use it", "2026-02-13", "Because of many things. " * 10)]
-        * 5,
+        recent_decisions=[RecentDecision("Use it", "2026-02-13", "Because of many things. " * 10)] * 5,
     )
     digest, _ = fit_digest(full, answer, 300)
     assert 240 < count_answer_tokens(answer(digest, [])) <= 300
@@ -209,6 +198,4 @@ def test_a_budget_that_is_too_small_is_an_error_that_says_what_would_do() -> Non
     with pytest.raises(InvalidInput) as caught:
         fit_files({"progress.md": HISTORY}, bundle, 5)
     needed = caught.value.facts["needed"]
-    assert (
-        count_answer_tokens(bundle(fit_files({"progress.md": HISTORY}, bundle, needed))) <= needed
-    )
+    assert count_answer_tokens(bundle(fit_files({"progress.md": HISTORY}, bundle, needed))) <= needed

@@ -2,12 +2,7 @@
 
 import pytest
 
-from everkept.families.bank.context_budget import (
-    can_fit,
-    count_text_tokens,
-    cut_beginning,
-    select_best_part,
-)
+from everkept.families.bank.context_budget import can_fit, count_text_tokens, cut_beginning, select_best_part
 
 SENTENCES = "The first thing is said here. The second one follows it.\nA third line is next. "
 
@@ -30,9 +25,7 @@ def test_one_long_sentence_is_cut_between_words() -> None:
 
 
 def test_code_that_is_cut_is_closed() -> None:
-    part = select_best_part(
-        "product-context.md", "# T\n\n```js\n" + "call();\n" * 500 + "```\n", 100
-    )
+    part = select_best_part("product-context.md", "# T\n\n```js\n" + "call();\n" * 500 + "```\n", 100)
     assert part is not None
     assert part.startswith("# T\n\n```js\ncall();\n")
     assert part.endswith("call();\n```\n…\n")

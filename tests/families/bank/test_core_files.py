@@ -5,12 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from everkept.families.bank.core_files import (
-    ensure_core_files,
-    find_name_warnings,
-    migrate_names,
-    prepare_core_files,
-)
+from everkept.families.bank.core_files import ensure_core_files, find_name_warnings, migrate_names, prepare_core_files
 from everkept.families.bank.model import CORE_FILES, LEGACY_NAMES
 from memory_bank import Banking, bank_in
 

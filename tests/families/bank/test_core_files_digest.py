@@ -191,10 +191,7 @@ def test_items_below_an_item_are_told_apart() -> None:
 
 def test_what_is_open_below_a_milestone_that_is_done_is_unfinished() -> None:
     text = "## Pending Milestones\n\n- [x] Version 1\n  - [ ] notes\n- [x] Version 0\n"
-    assert digested(progress=text).also_unfinished == [
-        "progress.md: Version 1; [ ] notes",
-        "progress.md: notes",
-    ]
+    assert digested(progress=text).also_unfinished == ["progress.md: Version 1; [ ] notes", "progress.md: notes"]
 
 
 def test_long_lists_are_limited_and_counted() -> None:
@@ -254,9 +251,7 @@ def test_line_ends_of_other_systems_do_not_matter(end: str) -> None:
     assert list_recent_decisions(DECISIONS.replace("\n", end)) == list_recent_decisions(DECISIONS)
 
 
-@pytest.mark.parametrize(
-    "text", ["none", "[Feb 30, 2026, 1:00 AM]", "2026-13-01", "[Foo 1, 2026, 1:00 AM]"]
-)
+@pytest.mark.parametrize("text", ["none", "[Feb 30, 2026, 1:00 AM]", "2026-13-01", "[Foo 1, 2026, 1:00 AM]"])
 def test_what_is_no_date_is_no_moment(text: str) -> None:
     assert parse_moment(text) is None
 
@@ -286,10 +281,7 @@ def test_labels_inside_an_item_belong_to_it() -> None:
     assert decision.summary == "One is enough."
 
 
-@pytest.mark.parametrize(
-    "line",
-    ["**Decision:** x", "- **Decision**: x", "* ** Decision : **:  x", "  **decision** x"],
-)
+@pytest.mark.parametrize("line", ["**Decision:** x", "- **Decision**: x", "* ** Decision : **:  x", "  **decision** x"])
 def test_labels_are_read_in_every_form(line: str) -> None:
     (decision,) = list_recent_decisions(f"## A title\n\n**Date:** 2026-01-02\n\n{line}\n")
     assert (decision.date, decision.summary) == ("2026-01-02", "x")
@@ -313,15 +305,11 @@ ADVERSE = [
 @pytest.mark.parametrize("line", ADVERSE, ids=range(len(ADVERSE)))
 def test_a_long_line_is_read_whatever_it_holds(line: str) -> None:
     text = f"# Title\n\n## Ongoing Tasks\n\n{line}\n\n## Next Steps\n\n- go on\n"
-    found = build_digest(
-        dict.fromkeys(TEMPLATES, text), most_progress=10, most_decisions=5, with_patterns=True
-    )
+    found = build_digest(dict.fromkeys(TEMPLATES, text), most_progress=10, most_decisions=5, with_patterns=True)
     assert found.current_context.next_steps == ["go on"]
 
 
 def test_a_long_line_at_the_beginning_is_no_front_matter() -> None:
     text = f"---\n{'a' * LONG}\n---\n\n## Next Steps\n\n- go on\n"
-    found = build_digest(
-        {"active-context.md": text}, most_progress=1, most_decisions=1, with_patterns=False
-    )
+    found = build_digest({"active-context.md": text}, most_progress=1, most_decisions=1, with_patterns=False)
     assert found.current_context.next_steps == ["go on"]

@@ -9,9 +9,7 @@ from everkept.families.bank.model import CORE_FILES
 
 def test_every_core_file_begins_with_the_headings_that_tools_look_for() -> None:
     assert set(TEMPLATES) == set(CORE_FILES)
-    headings = {
-        name: [part.title for part in list_sections(text)] for name, text in TEMPLATES.items()
-    }
+    headings = {name: [part.title for part in list_sections(text)] for name, text in TEMPLATES.items()}
     assert headings == {
         "product-context.md": [
             "Project Overview",
@@ -28,19 +26,9 @@ def test_every_core_file_begins_with_the_headings_that_tools_look_for() -> None:
             "Next Steps",
             "Current Session Notes",
         ],
-        "progress.md": [
-            "Project Progress",
-            "Completed Milestones",
-            "Pending Milestones",
-            "Update History",
-        ],
+        "progress.md": ["Project Progress", "Completed Milestones", "Pending Milestones", "Update History"],
         "decision-log.md": ["Decision Log", "Decision 1", "Decision 2"],
-        "system-patterns.md": [
-            "System Patterns",
-            "Architecture Patterns",
-            "Code Patterns",
-            "Documentation Patterns",
-        ],
+        "system-patterns.md": ["System Patterns", "Architecture Patterns", "Code Patterns", "Documentation Patterns"],
     }
 
 

@@ -64,9 +64,7 @@ async def test_an_answer_stays_inside_its_budget(bank: Banking, tool: str, budge
     if tool == "get_context_bundle":
         shown = result.facts["bundle"]
         # Who wrote a cut file back with its tag would lose the rest.
-        assert all(
-            ("etag" in file) == (file["content"] == bank.get(n)) for n, file in shown.items()
-        )
+        assert all(("etag" in file) == (file["content"] == bank.get(n)) for n, file in shown.items())
         assert result.facts["metadata"]["warnings"]
     with pytest.raises(InvalidInput):
         await bank(tool, maxTokens=10)

@@ -52,10 +52,7 @@ async def bank(team: Banking) -> Banking:
     return team
 
 
-@pytest.mark.parametrize(
-    ("tool", "for_each_file"),
-    [("get_memory_bank_status", 1), ("list_memory_bank_files", 0)],
-)
+@pytest.mark.parametrize(("tool", "for_each_file"), [("get_memory_bank_status", 1), ("list_memory_bank_files", 0)])
 async def test_a_folder_is_scanned_once_and_each_file_looked_at_only_for_its_time(
     bank: Banking, tool: str, for_each_file: int
 ) -> None:
@@ -141,9 +138,7 @@ async def test_a_connection_without_state_is_told_what_to_pass(tmp_path: Path) -
         assert answer.text.startswith(f"Memory Bank initialized at {team.folder}. ")
 
 
-async def test_a_connection_that_keeps_no_state_is_not_told_that_a_path_was_set(
-    tmp_path: Path,
-) -> None:
+async def test_a_connection_that_keeps_no_state_is_not_told_that_a_path_was_set(tmp_path: Path) -> None:
     async with bank_in(tmp_path, session=Session(stateful=False)) as team:
         team.put("progress.md", "# Progress\n")
         answer = await offer(team).result("set_memory_bank_path", path=".")
@@ -183,18 +178,14 @@ async def test_the_path_is_set_to_a_bank_that_exists(bank: Banking) -> None:
     other = bank.home / "other" / "memory-bank"
     other.mkdir(parents=True)
     (other / "notes.md").write_text("x", encoding="utf-8")
-    assert (
-        await bank.text("set_memory_bank_path", path="other") == f"Memory Bank path set to {other}"
-    )
+    assert await bank.text("set_memory_bank_path", path="other") == f"Memory Bank path set to {other}"
     assert await bank.text("list_memory_bank_files") == "Files in Memory Bank:\nnotes.md"
     await bank("set_memory_bank_path")
     assert (await bank("get_memory_bank_status"))["path"] == str(bank.folder)
 
 
 @pytest.mark.parametrize("has_folder", [True, False])
-async def test_the_path_is_not_set_to_a_folder_without_markdown(
-    bank: Banking, *, has_folder: bool
-) -> None:
+async def test_the_path_is_not_set_to_a_folder_without_markdown(bank: Banking, *, has_folder: bool) -> None:
     if has_folder:
         (bank.home / "other" / "memory-bank").mkdir(parents=True)
     with pytest.raises(BankNotFound) as caught:
@@ -259,13 +250,7 @@ async def test_the_status_tells_core_files_under_any_name(team: Banking) -> None
     for name, second in (("notes.md", 5_000_000_000), ("activeContext.md", 1_000_000_000)):
         os.utime(team.folder / name, (second, second))
     status = await team("get_memory_bank_status")
-    assert status["files"] == [
-        "activeContext.md",
-        "decision-log.md",
-        "decisionLog.md",
-        "graph",
-        "notes.md",
-    ]
+    assert status["files"] == ["activeContext.md", "decision-log.md", "decisionLog.md", "graph", "notes.md"]
     assert status["coreFilesPresent"] == ["active-context.md", "decision-log.md"]
     assert status["missingCoreFiles"] == ["product-context.md", "progress.md", "system-patterns.md"]
     assert (status["isComplete"], status["language"]) == (False, "en")
@@ -289,11 +274,7 @@ async def test_working_files_are_neither_listed_nor_reached(bank: Banking) -> No
 async def test_a_file_is_read_with_its_tag_or_bare(bank: Banking) -> None:
     bank.put("progress.md", "text\n")
     answer = await bank("read_memory_bank_file", filename="progress.md")
-    assert answer == {
-        "content": "text\n",
-        "etag": compute_etag(b"text\n"),
-        "filename": "progress.md",
-    }
+    assert answer == {"content": "text\n", "etag": compute_etag(b"text\n"), "filename": "progress.md"}
     bare = await bank.text("read_memory_bank_file", filename="progress.md", includeEtag=False)
     assert bare == "text\n"
     bank.put("progress.md", "")
@@ -333,11 +314,7 @@ async def test_a_file_that_cannot_be_read_is_named(bank: Banking, name: str) -> 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        (
-            "../outside.md",
-            "it is no name inside this folder: it holds '..'. "
-            "Names are relative, as in progress.md.",
-        ),
+        ("../outside.md", "it is no name inside this folder: it holds '..'. Names are relative, as in progress.md."),
         ("notes.txt", "it is no name of a bank's file. Files lie at the root of the bank and end "),
         ("missing.md", "File not found. list_memory_bank_files shows what there is."),
         ("dir.md", "it is a folder, not a file. list_memory_bank_files shows what there is."),
@@ -366,18 +343,10 @@ async def test_a_changed_file_is_not_overwritten(bank: Banking) -> None:
     read = await bank("read_memory_bank_file", filename="progress.md")
     bank.put("progress.md", "theirs")
     with pytest.raises(EtagMismatch) as caught:
-        await bank(
-            "write_memory_bank_file",
-            filename="progress.md",
-            content="mine",
-            ifMatchEtag=read["etag"],
-        )
+        await bank("write_memory_bank_file", filename="progress.md", content="mine", ifMatchEtag=read["etag"])
     envelope = caught.value.to_envelope()
     assert envelope["error"] == "ETAG_MISMATCH"
-    assert (envelope["expectedEtag"], envelope["currentEtag"]) == (
-        read["etag"],
-        compute_etag(b"theirs"),
-    )
+    assert (envelope["expectedEtag"], envelope["currentEtag"]) == (read["etag"], compute_etag(b"theirs"))
     assert bank.get("progress.md") == "theirs"
     await bank("write_memory_bank_file", filename="progress.md", content="", ifMatchEtag="")
     assert bank.get("progress.md") == ""
@@ -418,9 +387,7 @@ async def test_a_file_of_50_mb_is_written_read_by_lines_and_replaced(bank: Banki
     part = await bank("read_memory_bank_file", filename="big.md", startLine=count)
     assert (part["content"], part["totalLines"]) == (line, count)
     assert part["etag"] == written["etag"]
-    await bank(
-        "write_memory_bank_file", filename="big.md", content="small", ifMatchEtag=part["etag"]
-    )
+    await bank("write_memory_bank_file", filename="big.md", content="small", ifMatchEtag=part["etag"])
     assert bank.get("big.md") == "small"
 
 
@@ -459,10 +426,7 @@ async def test_a_batch_counts_what_was_written(bank: Banking) -> None:
     ]
     answer = await bank("batch_write_files", files=files, stopOnError=True)
     assert answer["results"]["a.md"] == {"success": True, "etag": compute_etag(b"a")}
-    assert answer["results"]["c.md"] == {
-        "success": False,
-        "error": "Skipped due to previous error",
-    }
+    assert answer["results"]["c.md"] == {"success": False, "error": "Skipped due to previous error"}
     counts = answer["metadata"]
     assert (counts["requested"], counts["successful"], counts["failed"]) == (3, 1, 2)
 

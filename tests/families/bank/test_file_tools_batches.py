@@ -38,21 +38,14 @@ async def test_each_file_that_cannot_be_read_says_why(team: Banking) -> None:
 async def test_old_names_are_read_too(team: Banking) -> None:
     team.put("activeContext.md", "old")
     results, _ = await read_batch(team.bank, ["active-context.md"], with_etags=False)
-    assert (results["active-context.md"].content, results["active-context.md"].etag) == (
-        "old",
-        None,
-    )
+    assert (results["active-context.md"].content, results["active-context.md"].etag) == ("old", None)
 
 
 async def test_a_batch_says_which_files_were_written(team: Banking) -> None:
     team.put("a.md", "old")
     results = await write_batch(
         team.bank,
-        [
-            FileWrite("a.md", "new", "0123456789abcdef"),
-            FileWrite("myNotes.md", "notes"),
-            FileWrite("c.md", "c"),
-        ],
+        [FileWrite("a.md", "new", "0123456789abcdef"), FileWrite("myNotes.md", "notes"), FileWrite("c.md", "c")],
         stop_on_error=False,
     )
     assert {name: result.success for name, result in results.items()} == {
@@ -84,9 +77,7 @@ async def test_the_rest_is_skipped_after_a_failure_if_asked(team: Banking) -> No
         (["a.md", "pro\u200bgress.md"], Refused),
     ],
 )
-async def test_a_wrong_batch_writes_nothing(
-    team: Banking, names: list[str], error: type[EverkeptError]
-) -> None:
+async def test_a_wrong_batch_writes_nothing(team: Banking, names: list[str], error: type[EverkeptError]) -> None:
     with pytest.raises(error) as caught:
         await write_batch(team.bank, [FileWrite(name, "x") for name in names], stop_on_error=False)
     assert str(caught.value).startswith("Nothing was written: ")

@@ -44,11 +44,7 @@ async def test_the_diagnosis_is_a_heading_and_json(tmp_path: Path) -> None:
             "folderName": "memory-bank",
             "status": "found",
         }
-        assert said["mode"] == {
-            "name": "debug",
-            "isUmbActive": True,
-            "memoryBankStatus": "ACTIVE",
-        }
+        assert said["mode"] == {"name": "debug", "isUmbActive": True, "memoryBankStatus": "ACTIVE"}
         assert said["system"]["workingFolder"] == "/somewhere"
         assert said["system"]["cwd"] == "/started/here"
         assert "env" not in said["system"]
@@ -61,22 +57,13 @@ async def test_the_diagnosis_tells_names_of_our_variables_alone(tmp_path: Path) 
         assert "AWS" not in json.dumps(said)
 
 
-@pytest.mark.parametrize(
-    ("place", "status"),
-    [(None, "not chosen"), ("", "unavailable"), ("{home}", "missing")],
-)
-async def test_the_diagnosis_says_what_is_wrong_with_the_bank(
-    tmp_path: Path, place: str | None, status: str
-) -> None:
+@pytest.mark.parametrize(("place", "status"), [(None, "not chosen"), ("", "unavailable"), ("{home}", "missing")])
+async def test_the_diagnosis_says_what_is_wrong_with_the_bank(tmp_path: Path, place: str | None, status: str) -> None:
     options = BankOptions(place=place.format(home=tmp_path) if place is not None else None)
     async with caring(tmp_path, options=options, made=False) as bank:
         said = await bank("debug_mcp_config")
         assert said["memoryBank"]["status"] == status
-        assert said["mode"] == {
-            "name": "code",
-            "isUmbActive": False,
-            "memoryBankStatus": "INACTIVE",
-        }
+        assert said["mode"] == {"name": "code", "isUmbActive": False, "memoryBankStatus": "INACTIVE"}
 
 
 async def test_old_names_become_new_ones_and_pairs_are_reported(tmp_path: Path) -> None:
@@ -86,18 +73,11 @@ async def test_old_names_become_new_ones_and_pairs_are_reported(tmp_path: Path) 
         bank.put("active-context.md", "new")
         result = await bank.result("migrate_file_naming")
         assert result.text == (
-            "Migration completed. 1 files migrated."
-            " activeContext.md was left as it is: active-context.md exists."
+            "Migration completed. 1 files migrated. activeContext.md was left as it is: active-context.md exists."
         )
         assert result.facts == {
             "migrated": [{"from": "productContext.md", "to": "product-context.md"}],
-            "skipped": [
-                {
-                    "from": "activeContext.md",
-                    "to": "active-context.md",
-                    "reason": "active-context.md exists",
-                }
-            ],
+            "skipped": [{"from": "activeContext.md", "to": "active-context.md", "reason": "active-context.md exists"}],
         }
         assert bank.get("product-context.md") == "product"
         assert (bank.get("activeContext.md"), bank.get("active-context.md")) == ("old", "new")

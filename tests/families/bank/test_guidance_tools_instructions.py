@@ -33,9 +33,7 @@ def test_core_files_and_modes_are_explained() -> None:
 
 
 def test_each_tool_has_one_row_with_its_first_line() -> None:
-    rows = [
-        line for line in render_instructions(OFFERED.items()).splitlines() if line.startswith("| `")
-    ]
+    rows = [line for line in render_instructions(OFFERED.items()).splitlines() if line.startswith("| `")]
     assert rows == [
         "| `track_progress` | Add a line to the progress file. |",
         "| `log_decision` | Keep a decision \\| with reasons. |",

@@ -7,11 +7,7 @@ from everkept.core.files import FileStore
 from everkept.core.sessions import Session
 from everkept.errors import BankNotFound, InvalidInput, Refused, Unavailable
 from everkept.families.bank.banks import Banks, StoreRegistry
-from everkept.families.bank.guidance_tools import (
-    UPDATE_ENDED_MESSAGE,
-    UPDATE_STARTED_MESSAGE,
-    ModeTools,
-)
+from everkept.families.bank.guidance_tools import UPDATE_ENDED_MESSAGE, UPDATE_STARTED_MESSAGE, ModeTools
 from everkept.families.bank.model import BankOptions
 from everkept.files.resolver import FileStoreResolver
 from memory_bank import Banking, bank_in
@@ -95,9 +91,7 @@ async def test_rules_of_the_project_are_told(bank: Banking) -> None:
 
 async def test_an_update_of_the_bank_begins_and_ends(bank: Banking) -> None:
     started = await bank.result("process_umb_command", command="update memory bank, please")
-    assert started.text.startswith(
-        f"{UPDATE_STARTED_MESSAGE}\nFiles to update: progress.md, active-context.md"
-    )
+    assert started.text.startswith(f"{UPDATE_STARTED_MESSAGE}\nFiles to update: progress.md, active-context.md")
     assert started.facts["umbActive"] is True
     assert "progress.md" in started.facts["filesToUpdate"]
     assert "\nUMB mode active: Yes\n" in await bank.text("get_current_mode")
@@ -129,9 +123,7 @@ async def test_errors_name_the_words_that_count(bank: Banking) -> None:
     await bank("switch_mode", mode="debug")
     with pytest.raises(InvalidInput) as raised:
         await bank("process_umb_command", command="UMB")
-    assert raised.value.message == (
-        "Invalid UMB command. .mcprules-debug has words of its own: \\bsync\\b"
-    )
+    assert raised.value.message == ("Invalid UMB command. .mcprules-debug has words of its own: \\bsync\\b")
     with pytest.raises(Refused) as refused:
         await bank("complete_umb")
     assert refused.value.hint is not None

@@ -156,13 +156,7 @@ def test_items_come_with_their_further_lines(text: str, expected: list[str]) -> 
 
 
 def test_boxes_are_recognised() -> None:
-    assert [parse_box(item) for item in ("[ ] a", "[x] a", "[X] a", "a", "[Task 1]")] == [
-        False,
-        True,
-        True,
-        None,
-        None,
-    ]
+    assert [parse_box(item) for item in ("[ ] a", "[x] a", "[X] a", "a", "[Task 1]")] == [False, True, True, None, None]
     assert strip_box("[x] a") == "a"
 
 
@@ -191,9 +185,7 @@ def test_a_heading_ends_what_nothing_closes_and_nothing_is_added_to_the_text(ope
 
 
 def test_where_something_is_left_open_is_said_with_its_line() -> None:
-    assert (
-        find_open_block("# T\n\n```js\nx\n\n## A\n\ntext\n") == "a code fence is open from line 3"
-    )
+    assert find_open_block("# T\n\n```js\nx\n\n## A\n\ntext\n") == "a code fence is open from line 3"
     assert find_open_block("\ufeff<!-- note\n## A\n") == "a comment is open from line 1"
     # One that is missing turns all later ones around; the first is where to look.
     assert find_open_block("```\nx\n\n## A\n\n```\ny\n```\n") == "a code fence is open from line 1"
@@ -218,9 +210,7 @@ def test_inserting_only_adds(text: str, block: str) -> None:
 
 
 @given(documents(), st.sampled_from(["- one", "## New\n\ntext"]))
-def test_line_ends_a_missing_last_one_and_the_mark_of_the_order_of_bytes_stay(
-    text: str, block: str
-) -> None:
+def test_line_ends_a_missing_last_one_and_the_mark_of_the_order_of_bytes_stay(text: str, block: str) -> None:
     edited = insert_at_top(text, ["Tasks"], block)
     bare = text.removeprefix("\ufeff")
     assert edited.startswith("\ufeff") == text.startswith("\ufeff")

@@ -71,10 +71,7 @@ def test_an_item_that_stays_keeps_its_own_lines() -> None:
     text = "## Ongoing Tasks\n* [ ] a\n    odd indentation\n+ b\n"
     wanted = [*list_titled_items(text, TASK_TITLES), "c"]
     assert replace_list(text, TASK_TITLES, wanted) == text + "- c\n"
-    assert (
-        replace_list(text, TASK_TITLES, wanted[:1])
-        == "## Ongoing Tasks\n* [ ] a\n    odd indentation\n"
-    )
+    assert replace_list(text, TASK_TITLES, wanted[:1]) == "## Ongoing Tasks\n* [ ] a\n    odd indentation\n"
 
 
 def test_the_order_of_a_new_list_is_kept() -> None:
@@ -90,17 +87,13 @@ def test_other_headings_of_the_same_meaning_are_merged_and_their_prose_stays() -
 
 
 def test_the_only_heading_gets_the_name_of_today() -> None:
-    assert replace_list("# C\n\n## Tasks\n- a\n", TASK_TITLES, ["a", "b"]) == (
-        "# C\n\n## Ongoing Tasks\n- a\n- b\n"
-    )
+    assert replace_list("# C\n\n## Tasks\n- a\n", TASK_TITLES, ["a", "b"]) == ("# C\n\n## Ongoing Tasks\n- a\n- b\n")
     assert replace_list("Tasks\n-----\n- a\n", TASK_TITLES, ["b"]) == "Ongoing Tasks\n-----\n- b\n"
 
 
 def test_a_missing_section_is_made_and_an_empty_one_filled() -> None:
     assert replace_list("# C\n", ISSUE_TITLES, ["i"]) == "# C\n\n## Known Issues\n\n- i\n"
-    assert replace_list("## Known Issues\n\n## B\n", ISSUE_TITLES, ["i"]) == (
-        "## Known Issues\n\n- i\n\n## B\n"
-    )
+    assert replace_list("## Known Issues\n\n## B\n", ISSUE_TITLES, ["i"]) == ("## Known Issues\n\n- i\n\n## B\n")
     assert replace_list("## Known Issues", ISSUE_TITLES, ["i"]) == "## Known Issues\n\n- i"
     assert replace_list("# C\n", ISSUE_TITLES, []) == "# C\n"
 
@@ -130,9 +123,7 @@ def test_an_open_fence_neither_hides_a_list_nor_makes_a_second_one() -> None:
     edited = replace_list(text, TASK_TITLES, ["a"])
     assert edited == text.replace("```js", "- a\n\n```js")
     assert replace_list(edited, TASK_TITLES, ["a", "b"]) == edited.replace("- a\n", "- a\n- b\n")
-    assert replace_list("# C\n\n```\ncode\n", TASK_TITLES, ["a"]) == (
-        "# C\n\n```\ncode\n\n## Ongoing Tasks\n\n- a\n"
-    )
+    assert replace_list("# C\n\n```\ncode\n", TASK_TITLES, ["a"]) == ("# C\n\n```\ncode\n\n## Ongoing Tasks\n\n- a\n")
 
 
 def test_what_two_lists_have_is_listed_once() -> None:
@@ -142,9 +133,7 @@ def test_what_two_lists_have_is_listed_once() -> None:
 
 
 @given(documents(), ITEMS)
-def test_the_list_is_what_was_asked_for_and_nothing_else_is_lost(
-    text: str, wanted: list[str]
-) -> None:
+def test_the_list_is_what_was_asked_for_and_nothing_else_is_lost(text: str, wanted: list[str]) -> None:
     edited = replace_list(text, TASK_TITLES, wanted)
     assert list_titled_items(edited, TASK_TITLES) == wanted
     assert list_titled_items(edited, ISSUE_TITLES) == list_titled_items(text, ISSUE_TITLES)

@@ -4,12 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from everkept.families.bank.mode_rules import (
-    BUILT_IN_RULES,
-    MAX_FILE_BYTES,
-    read_rules,
-    write_rules,
-)
+from everkept.families.bank.mode_rules import BUILT_IN_RULES, MAX_FILE_BYTES, read_rules, write_rules
 from everkept.families.bank.model import CORE_FILES, MODES, Mode
 from memory_bank import Banking, bank_in
 
@@ -38,12 +33,8 @@ async def bank(tmp_path: Path) -> AsyncGenerator[Banking, None]:
 
 
 # Each line holds nine of the one before: gigabytes where they are written out.
-BILLION = "a0: &a0 [x]\n" + "".join(
-    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)
-)
-MERGED = "a0: &a0 {x: y}\n" + "".join(
-    f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 8)
-)
+BILLION = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12))
+MERGED = "a0: &a0 {x: y}\n" + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 8))
 
 
 def put(bank: Banking, name: str, text: str | bytes) -> None:
@@ -70,11 +61,7 @@ async def test_a_projects_own_rules_are_read_from_yaml(bank: Banking) -> None:
     put(bank, ".mcprules-code", OWN)
     found = await read_rules(bank.bank, "code")
     assert found.warnings == []
-    assert found.rules.general == (
-        "Write small functions.",
-        "Note: a colon makes a pair of it",
-        "3",
-    )
+    assert found.rules.general == ("Write small functions.", "Note: a colon makes a pair of it", "3")
     assert found.rules.trigger == "\b(save|umb)\b"
     assert found.rules.umb == ("Save it.",)
     assert found.rules.files_to_update == ("progress.md",)
@@ -131,9 +118,7 @@ async def test_the_newer_name_goes_before_the_older(bank: Banking) -> None:
         b"x" * (MAX_FILE_BYTES + 1),
     ],
 )
-async def test_a_broken_file_is_passed_over_with_the_reason(
-    bank: Banking, text: str | bytes
-) -> None:
+async def test_a_broken_file_is_passed_over_with_the_reason(bank: Banking, text: str | bytes) -> None:
     put(bank, ".mcprules-code", text)
     found = await read_rules(bank.bank, "code")
     assert found.rules == BUILT_IN_RULES["code"]
@@ -156,19 +141,13 @@ async def test_a_broken_file_is_passed_over_with_the_reason(
         ("mode: ask\n", 'its mode is "ask", not "debug".'),
     ],
 )
-async def test_a_file_that_is_passed_over_is_told_what_it_is(
-    bank: Banking, text: str, said: str
-) -> None:
+async def test_a_file_that_is_passed_over_is_told_what_it_is(bank: Banking, text: str, said: str) -> None:
     put(bank, ".clinerules-debug", text)
     found = await read_rules(bank.bank, "debug")
-    assert [warned.message for warned in found.warnings] == [
-        f".clinerules-debug is ignored: {said}"
-    ]
+    assert [warned.message for warned in found.warnings] == [f".clinerules-debug is ignored: {said}"]
 
 
-async def test_a_pattern_that_cannot_be_used_is_replaced_by_the_built_in_one(
-    bank: Banking,
-) -> None:
+async def test_a_pattern_that_cannot_be_used_is_replaced_by_the_built_in_one(bank: Banking) -> None:
     put(bank, ".mcprules-code", OWN.replace("(save|umb)", "(a+)+"))
     found = await read_rules(bank.bank, "code")
     assert found.rules.trigger is None
@@ -195,11 +174,7 @@ async def test_rules_are_written_where_there_are_none_and_read_back(bank: Bankin
 
 
 async def test_what_yaml_has_other_types_for_is_text_as_it_was_written(bank: Banking) -> None:
-    put(
-        bank,
-        ".mcprules-code",
-        "mode: code\ninstructions:\n  general: [yes, 0x1F, 2026-01-01, 1_000, ~, Done:, 7]\n",
-    )
+    put(bank, ".mcprules-code", "mode: code\ninstructions:\n  general: [yes, 0x1F, 2026-01-01, 1_000, ~, Done:, 7]\n")
     found = await read_rules(bank.bank, "code")
     assert found.rules.general == ("yes", "0x1F", "2026-01-01", "1_000", "Done:", "7")
 

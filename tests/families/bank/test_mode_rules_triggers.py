@@ -1,16 +1,9 @@
 import pytest
 
-from everkept.families.bank.mode_rules import (
-    MAX_PATTERN_CHARACTERS,
-    BadTrigger,
-    compile_trigger,
-    is_update_command,
-)
+from everkept.families.bank.mode_rules import MAX_PATTERN_CHARACTERS, BadTrigger, compile_trigger, is_update_command
 
 
-@pytest.mark.parametrize(
-    "command", ["UMB", "umb", " Umb! ", "Update Memory Bank", "please update  memory\nbank now"]
-)
+@pytest.mark.parametrize("command", ["UMB", "umb", " Umb! ", "Update Memory Bank", "please update  memory\nbank now"])
 def test_the_words_for_it_are_heard(command: str) -> None:
     assert is_update_command(command, None)
 

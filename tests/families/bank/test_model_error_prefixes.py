@@ -28,9 +28,7 @@ async def test_an_error_begins_with_what_was_attempted(app: App, tmp_path: Path)
     assert deleting.startswith("Failed to delete entity: Entity not found")
     observation = await said(app, "graph_delete_observation", observationId="obs_none")
     assert observation.startswith("Failed to delete observation: Observation not found")
-    restoring = await said(
-        app, "restore_backup", backupId="memory-bank-backup-2026-02-13T10-30-00-000Z"
-    )
+    restoring = await said(app, "restore_backup", backupId="memory-bank-backup-2026-02-13T10-30-00-000Z")
     assert restoring.startswith("Error restoring backup: Backup not found")
     graph = tmp_path / "memory-bank" / "graph"
     graph.mkdir()
@@ -42,17 +40,9 @@ async def test_an_error_begins_with_what_was_attempted(app: App, tmp_path: Path)
 @pytest.mark.parametrize(
     ("tool", "arguments", "way_out"),
     [
-        (
-            "update_tasks",
-            {"add": ["x"]},
-            "Use set_memory_bank_path or initialize_memory_bank first.",
-        ),
+        ("update_tasks", {"add": ["x"]}, "Use set_memory_bank_path or initialize_memory_bank first."),
         ("create_backup", {}, "Use set_memory_bank_path or initialize_memory_bank first."),
-        (
-            "graph_upsert_entity",
-            {"name": "x", "entityType": "y"},
-            "Use initialize_memory_bank first.",
-        ),
+        ("graph_upsert_entity", {"name": "x", "entityType": "y"}, "Use initialize_memory_bank first."),
     ],
 )
 async def test_a_missing_bank_is_told_in_the_words_of_the_tool(

@@ -49,9 +49,7 @@ def test_every_mode_leaves_something_out_and_no_two_are_alike() -> None:
 
 
 def test_asking_does_not_write_files() -> None:
-    assert not {"write_memory_bank_file", "graph_delete_entity", "restore_backup"} & get_tool_names(
-        "ask"
-    )
+    assert not {"write_memory_bank_file", "graph_delete_entity", "restore_backup"} & get_tool_names("ask")
 
 
 def test_what_the_session_chose_goes_before_the_option() -> None:
@@ -63,10 +61,5 @@ def test_what_the_session_chose_goes_before_the_option() -> None:
 
 def test_every_tool_of_the_bank_has_its_mode() -> None:
     families = [kind for kind in vars(toolset).values() if isinstance(kind, type)]
-    tools = {
-        name
-        for kind in families
-        for name, attribute in vars(kind).items()
-        if hasattr(attribute, "__tool__")
-    }
+    tools = {name for kind in families for name, attribute in vars(kind).items() if hasattr(attribute, "__tool__")}
     assert tools == TOOL_NAMES

@@ -41,9 +41,7 @@ def filled(bank: Banking) -> Banking:
 
 async def test_progress_is_a_line_in_the_history_and_among_the_notes(filled: Banking) -> None:
     text = await filled.text(
-        "track_progress",
-        action="Feature Implementation",
-        description="Implemented user authentication module",
+        "track_progress", action="Feature Implementation", description="Implemented user authentication module"
     )
     assert text == (
         "Progress tracked successfully. Updated progress.md with entry: [2026-02-13 10:30:00] "
@@ -51,20 +49,15 @@ async def test_progress_is_a_line_in_the_history_and_among_the_notes(filled: Ban
     )
     assert filled.get("progress.md") == PROGRESS.replace(
         "- old",
-        "- [2026-02-13 10:30:00] [Alice] - Feature Implementation: "
-        "Implemented user authentication module\n- old",
+        "- [2026-02-13 10:30:00] [Alice] - Feature Implementation: Implemented user authentication module\n- old",
     )
     assert filled.get("active-context.md") == CONTEXT.replace(
-        "- [Note 1]",
-        "- [10:30:00] [Alice] Feature Implementation: "
-        "Implemented user authentication module\n- [Note 1]",
+        "- [Note 1]", "- [10:30:00] [Alice] Feature Implementation: Implemented user authentication module\n- [Note 1]"
     )
 
 
 async def test_progress_without_a_note_leaves_the_context_alone(filled: Banking) -> None:
-    tracked = await filled(
-        "track_progress", action="A", description="d", updateActiveContext=False, status="error"
-    )
+    tracked = await filled("track_progress", action="A", description="d", updateActiveContext=False, status="error")
     assert tracked["entry"] == "- [2026-02-13 10:30:00] [Alice] - A: d (status: error)"
     assert tracked["files"] == ["progress.md"]
     assert filled.get("active-context.md") == CONTEXT
@@ -82,9 +75,7 @@ async def test_missing_files_are_made(bank: Banking) -> None:
 
 
 async def test_an_entry_with_details_is_put_under_the_history(filled: Banking) -> None:
-    added = await filled(
-        "add_progress_entry", type="fix", summary="Typo", details="Text", files=["a"], tags=["t"]
-    )
+    added = await filled("add_progress_entry", type="fix", summary="Typo", details="Text", files=["a"], tags=["t"])
     assert added["success"] is True
     assert added["type"] == "fix"
     assert added["summary"] == "Typo"
@@ -188,9 +179,7 @@ async def test_a_decision_is_logged_with_a_line_of_progress(filled: Banking) -> 
         ("log_decision", {"title": "t", "context": "c", "decision": ""}),
     ],
 )
-async def test_bad_input_changes_nothing(
-    filled: Banking, tool: str, arguments: dict[str, Any]
-) -> None:
+async def test_bad_input_changes_nothing(filled: Banking, tool: str, arguments: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
         await filled(tool, **arguments)
     assert filled.get("active-context.md") == CONTEXT
@@ -206,9 +195,7 @@ async def test_bad_input_changes_nothing(
         ("log_decision", {"title": "t", "context": "c", "decision": "d"}),
     ],
 )
-async def test_without_a_bank_nothing_is_made(
-    tmp_path: Path, tool: str, arguments: dict[str, Any]
-) -> None:
+async def test_without_a_bank_nothing_is_made(tmp_path: Path, tool: str, arguments: dict[str, Any]) -> None:
     async with bank_in(tmp_path, made=False) as banking:
         banking.offer(ProgressTools(banking.banks, banking.clock))
         with pytest.raises(BankNotFound) as raised:
@@ -257,9 +244,7 @@ async def test_a_profile_as_the_name_of_the_user_becomes_a_link(tmp_path: Path) 
 async def test_entries_that_are_added_at_once_are_all_kept(filled: Banking) -> None:
     async with anyio.create_task_group() as group:
         for number in range(10):
-            group.start_soon(
-                partial(filled, "add_progress_entry", type="chore", summary=f"number {number}.")
-            )
+            group.start_soon(partial(filled, "add_progress_entry", type="chore", summary=f"number {number}."))
             group.start_soon(partial(filled, "update_tasks", add=[f"number {number}."]))
     for number in range(10):
         assert filled.get("progress.md").count(f"number {number}.") == 1

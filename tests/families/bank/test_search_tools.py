@@ -42,12 +42,7 @@ async def test_lines_come_in_the_order_of_files_and_lines(searched: Searched) ->
     metadata = answer["metadata"]
     assert metadata["totalResults"] == 4
     assert metadata["truncated"] is False
-    assert metadata["filesSearched"] == [
-        "active-context.md",
-        "progress.md",
-        "data.json",
-        "notes.md",
-    ]
+    assert metadata["filesSearched"] == ["active-context.md", "progress.md", "data.json", "notes.md"]
     assert metadata["fileCount"] == 4
     assert metadata["timestamp"].endswith("Z")
     assert "warnings" not in metadata
@@ -62,9 +57,7 @@ async def test_lines_come_in_the_order_of_files_and_lines(searched: Searched) ->
         ({"maxResults": 2}, ["active-context.md", "progress.md"]),
     ],
 )
-async def test_lines_can_be_narrowed(
-    searched: Searched, arguments: dict[str, Any], expected: list[str]
-) -> None:
+async def test_lines_can_be_narrowed(searched: Searched, arguments: dict[str, Any], expected: list[str]) -> None:
     answer = await searched("login", **arguments)
     assert [found["file"] for found in answer["results"]] == expected
     assert answer["metadata"]["truncated"] is ("maxResults" in arguments)
@@ -142,9 +135,7 @@ async def test_what_cannot_be_searched_is_named(searched: Searched) -> None:
     assert "progress.md" not in answer["metadata"]["filesSearched"]
     assert answer["metadata"]["totalResults"] == 3
     assert answer["metadata"]["warnings"] == ["progress.md could not be read: The disk is tired."]
-    answer = await searched.at(
-        "search_memory_bank", query="login", files=["missing.md", "notes.md"]
-    )
+    answer = await searched.at("search_memory_bank", query="login", files=["missing.md", "notes.md"])
     assert answer["metadata"]["warnings"] == ["File not found: missing.md."]
     assert [found["file"] for found in answer["results"]] == ["notes.md"]
 
@@ -195,9 +186,7 @@ async def test_sections_are_as_few_as_results_may_be(searched: Searched) -> None
     assert len((await searched(query, maxResults=2))["sections"]) == 2
 
 
-async def test_lines_below_an_entry_are_reported_under_their_own_heading(
-    searched: Searched,
-) -> None:
+async def test_lines_below_an_entry_are_reported_under_their_own_heading(searched: Searched) -> None:
     entry = "### [Feb 14, 2026, 9:00 AM] ✨ Feature: the cart\n\nIt has a total.\n\n---\n\n"
     searched.at.put("progress.md", PROGRESS.replace("- [2026", entry + "- [2026"))
     answer = await searched("what was the fix", files=["progress.md"])
@@ -244,9 +233,7 @@ class Counted(Tired):
         return await self._inner.read(path)
 
 
-async def test_where_nothing_changed_the_folder_is_listed_once_and_no_file_is_read(
-    searched: Searched,
-) -> None:
+async def test_where_nothing_changed_the_folder_is_listed_once_and_no_file_is_read(searched: Searched) -> None:
     asked: list[str] = []
     banks = searched.at.banks
     searched.at.banks = Banks(Counted(searched.at.files, asked), banks.registry, banks.options)  # pyright: ignore
@@ -276,13 +263,8 @@ async def test_named_files_are_looked_at_alone(searched: Searched, files: list[s
     answer = await again.at("search_memory_bank", query="login", files=files)
     assert answer["metadata"]["fileCount"] == len(files)
     assert "list" not in asked
-    assert {each for each in asked if each.startswith("read")} <= {
-        "read notes.md",
-        "read active-context.md",
-    }
-    assert {record.type for record in await again.records()} == {
-        *("notes.md", "active-context.md")[: len(files)]
-    }
+    assert {each for each in asked if each.startswith("read")} <= {"read notes.md", "read active-context.md"}
+    assert {record.type for record in await again.records()} == {*("notes.md", "active-context.md")[: len(files)]}
 
 
 async def test_naming_files_leaves_the_index_of_the_others_as_it_is(searched: Searched) -> None:
@@ -292,9 +274,7 @@ async def test_naming_files_leaves_the_index_of_the_others_as_it_is(searched: Se
     only = await searched.at("search_memory_bank", query="always needs", files=["NOTES.md"])
     assert [section["file"] for section in only["sections"]] == ["notes.md"]
     after = await searched.records()
-    assert [r.id for r in before if r.type != "notes.md"] == [
-        r.id for r in after if r.type != "notes.md"
-    ]
+    assert [r.id for r in before if r.type != "notes.md"] == [r.id for r in after if r.type != "notes.md"]
 
 
 async def test_a_text_over_several_lines_is_found(searched: Searched) -> None:
@@ -307,7 +287,5 @@ async def test_fifty_million_bytes_are_searched_to_the_end(searched: Searched) -
     count = 50_000_000 // len(line)
     searched.at.put("large.md", line * count + "the very last word\n")
     answer = await searched.at("search_memory_bank", query="VERY last", files=["large.md"])
-    assert [(found["file"], found["line"]) for found in answer["results"]] == [
-        ("large.md", count + 1)
-    ]
+    assert [(found["file"], found["line"]) for found in answer["results"]] == [("large.md", count + 1)]
     assert any("beginning only of large.md" in note for note in answer["metadata"]["warnings"])

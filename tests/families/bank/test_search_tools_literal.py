@@ -16,9 +16,7 @@ def lines(text: str | bytes, query: str, *, case_sensitive: bool = False) -> lis
 
 
 def test_lines_come_trimmed_with_those_around_them() -> None:
-    (found,) = find_lines(
-        b"before\r\n   the match  \r\nafter\r\n", Needle("match", case_sensitive=True), 9
-    )
+    (found,) = find_lines(b"before\r\n   the match  \r\nafter\r\n", Needle("match", case_sensitive=True), 9)
     assert (found.line, found.content) == (2, "the match")
     assert found.context == "before\n   the match\nafter"
 
@@ -38,9 +36,7 @@ def test_lines_come_trimmed_with_those_around_them() -> None:
         ("line\nlast", False, []),
     ],
 )
-def test_the_text_is_found_word_for_word(
-    query: str, case_sensitive: bool, expected: list[int]
-) -> None:
+def test_the_text_is_found_word_for_word(query: str, case_sensitive: bool, expected: list[int]) -> None:
     assert lines(TEXT, query, case_sensitive=case_sensitive) == expected
 
 
@@ -107,11 +103,7 @@ def test_blocks_change_nothing(texts: list[str], query: str, block: int) -> None
 def test_lines_are_counted_as_everywhere_in_a_bank(text: str, query: str) -> None:
     told = ["".join(split_lines(text)[at:]) for at in range(len(split_lines(text)))]
     plain = [rest.replace("\r\n", "\n").replace("\r", "\n") for rest in told]
-    expected = [
-        number
-        for number, rest in enumerate(plain, 1)
-        if 0 <= rest.find(query) < len(rest.partition("\n")[0])
-    ]
+    expected = [number for number, rest in enumerate(plain, 1) if 0 <= rest.find(query) < len(rest.partition("\n")[0])]
     assert lines(text, query) == expected
 
 

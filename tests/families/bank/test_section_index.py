@@ -36,9 +36,7 @@ async def texts(searched: Searched) -> list[str]:
 
 
 async def test_sections_become_records(searched: Searched) -> None:
-    searched.at.put(
-        "progress.md", "# P\n\n## Log\n\n- [2026-02-13 10:30:00] [A] - Fix: x\n\n## B\n\ny\n"
-    )
+    searched.at.put("progress.md", "# P\n\n## Log\n\n- [2026-02-13 10:30:00] [A] - Fix: x\n\n## B\n\ny\n")
     await searched.sync()
     first, second = await searched.records()
     assert first.name == "progress.md: P > Log"
@@ -55,9 +53,7 @@ async def test_an_edit_changes_what_it_touches_and_nothing_else(searched: Search
     searched.at.put("a.md", "# One\n\nfirst\n\n# Two\n\nsecond\n\n# Three\n\nthird\n")
     await searched.sync()
     before = {record.id: record for record in await searched.records()}
-    searched.at.put(
-        "a.md", "# Zero\n\nnew\n\n# One\n\nfirst\n\n# Two\n\nsecond, changed\n\n# Three\n\nthird\n"
-    )
+    searched.at.put("a.md", "# Zero\n\nnew\n\n# One\n\nfirst\n\n# Two\n\nsecond, changed\n\n# Three\n\nthird\n")
     await searched.sync()
     after = await searched.records()
     assert [record.text.split()[-1] for record in after] == ["new", "first", "changed", "third"]
@@ -181,9 +177,7 @@ async def test_many_searches_at_once_index_once(searched: Searched) -> None:
 
 
 async def test_where_only_reading_is_allowed_nothing_is_written(tmp_path: Path) -> None:
-    async with searched_in(
-        tmp_path, options=BankOptions(str(tmp_path), read_only=True)
-    ) as searched:
+    async with searched_in(tmp_path, options=BankOptions(str(tmp_path), read_only=True)) as searched:
         searched.at.put("a.md", "text")
         await searched.sync()
         assert await searched.at.records.find_project_id(searched.at.bank) is None
@@ -201,9 +195,7 @@ async def test_time_that_is_up_leaves_the_rest_for_the_next_look(tmp_path: Path)
         assert len(await hasty.records()) == 200
 
 
-async def test_a_file_that_cannot_be_read_is_named_and_the_others_are_indexed(
-    searched: Searched,
-) -> None:
+async def test_a_file_that_cannot_be_read_is_named_and_the_others_are_indexed(searched: Searched) -> None:
     class Faulty:
         def __init__(self, bank: Bank) -> None:
             self._files = bank.files

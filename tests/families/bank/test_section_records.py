@@ -4,12 +4,7 @@ from hypothesis import strategies as st
 
 from everkept.core.times import format_iso
 from everkept.families.bank.core_files import TEMPLATES
-from everkept.families.bank.section_records import (
-    MAX_PART_CHARACTERS,
-    find_moment,
-    find_part,
-    split_parts,
-)
+from everkept.families.bank.section_records import MAX_PART_CHARACTERS, find_moment, find_part, split_parts
 
 PROGRESS = """# Project Progress
 
@@ -52,11 +47,7 @@ def test_a_heading_in_json_is_none() -> None:
     assert (part.heading, part.line, part.last) == ("", 1, 4)
 
 
-@given(
-    st.text(alphabet="ab #-\n\r`=é", max_size=400),
-    st.integers(min_value=1, max_value=40),
-    st.booleans(),
-)
+@given(st.text(alphabet="ab #-\n\r`=é", max_size=400), st.integers(min_value=1, max_value=40), st.booleans())
 def test_parts_are_what_stands_there_and_lose_only_headings_and_blanks(
     text: str, times: int, is_markdown: bool
 ) -> None:
@@ -76,15 +67,11 @@ def test_parts_are_what_stands_there_and_lose_only_headings_and_blanks(
 @given(st.lists(st.integers(min_value=0, max_value=3 * MAX_PART_CHARACTERS), max_size=30))
 def test_no_part_is_too_long(lengths: list[int]) -> None:
     text = "# Title\n\n" + "".join("x" * length + "\n" for length in lengths)
-    assert all(
-        len(part.text) <= MAX_PART_CHARACTERS for part in split_parts(text, is_markdown=True)
-    )
+    assert all(len(part.text) <= MAX_PART_CHARACTERS for part in split_parts(text, is_markdown=True))
 
 
 def test_an_entry_on_top_changes_few_parts_of_a_long_list() -> None:
-    old = {
-        part.text for part in split_parts("## Log\n\n" + entries(range(2_000)), is_markdown=True)
-    }
+    old = {part.text for part in split_parts("## Log\n\n" + entries(range(2_000)), is_markdown=True)}
     longer = "## Log\n\n- a new one, first of all\n" + entries(range(2_000))
     new = {part.text for part in split_parts(longer, is_markdown=True)}
     assert len(old) > 40
@@ -99,14 +86,9 @@ def test_a_line_is_found_in_its_part() -> None:
 
 
 def test_the_date_of_an_entry_is_read_in_all_three_forms() -> None:
-    for text in (
-        "- [2026-02-13 10:30:00] [Alice] - Fix: x",
-        "- **Date:** 2026-02-13 10:30:00",
-    ):
+    for text in ("- [2026-02-13 10:30:00] [Alice] - Fix: x", "- **Date:** 2026-02-13 10:30:00"):
         assert format_iso(find_moment(text) or 0) == "2026-02-13T10:30:00.000Z"
-    assert (
-        format_iso(find_moment("### [Feb 3, 2026, 10:30 AM] Feature: x") or 0)[:10] == "2026-02-03"
-    )
+    assert format_iso(find_moment("### [Feb 3, 2026, 10:30 AM] Feature: x") or 0)[:10] == "2026-02-03"
     assert find_moment("- [2026-02-31] no such day") is None
     assert find_moment("Built in 2026-02-13 by hand") is None
 

@@ -36,9 +36,7 @@ async def searched(tmp_path: Path) -> AsyncIterator[Searched]:
 async def found(searched: Searched, query: str, limit: int = 5) -> list[tuple[str, int]]:
     await searched.sync()
     await searched.indexing.catch_up()
-    ranked = await searched.sections.rank_sections(
-        searched.at.call(), searched.at.bank, query, limit
-    )
+    ranked = await searched.sections.rank_sections(searched.at.call(), searched.at.bank, query, limit)
     return [(section.file, section.line) for section in ranked.sections]
 
 
@@ -64,9 +62,7 @@ async def test_lines_are_those_of_the_file_as_it_is_now(searched: Searched) -> N
     assert (await found(searched, "Postgres"))[0] == ("decision-log.md", 5)
 
 
-async def test_an_index_that_may_not_follow_shows_only_what_is_still_there(
-    tmp_path: Path,
-) -> None:
+async def test_an_index_that_may_not_follow_shows_only_what_is_still_there(tmp_path: Path) -> None:
     async with searched_in(tmp_path) as writing:
         writing.at.put("decision-log.md", DECISIONS)
         await writing.sync()
@@ -77,9 +73,7 @@ async def test_an_index_that_may_not_follow_shows_only_what_is_still_there(
             ranked = await reading.sections.rank_sections(
                 reading.at.call(), reading.at.bank, "website Postgres Friday", 5
             )
-            assert [(s.heading, s.line) for s in ranked.sections] == [
-                ("Decision Log > Ship on Fridays", 11)
-            ]
+            assert [(s.heading, s.line) for s in ranked.sections] == [("Decision Log > Ship on Fridays", 11)]
 
 
 async def test_a_file_that_vanished_is_no_answer(tmp_path: Path) -> None:
@@ -90,25 +84,15 @@ async def test_a_file_that_vanished_is_no_answer(tmp_path: Path) -> None:
         async with searched_in(tmp_path, library=writing.at.library, options=options) as reading:
             (tmp_path / "memory-bank" / "a.md").unlink()
             assert (
-                await reading.sections.rank_sections(
-                    reading.at.call(), reading.at.bank, "Postgres", 5
-                )
+                await reading.sections.rank_sections(reading.at.call(), reading.at.bank, "Postgres", 5)
             ).sections == []
 
 
-async def test_of_a_very_long_file_the_beginning_is_ranked_and_the_answer_says_so(
-    searched: Searched,
-) -> None:
+async def test_of_a_very_long_file_the_beginning_is_ranked_and_the_answer_says_so(searched: Searched) -> None:
     line = "- filler " + "x" * 1_900 + "\n"
-    text = (
-        "# Long\n\nPostgres\n\n"
-        + line * (MAX_INDEXED_BYTES // len(line) + 10)
-        + "\n# End\n\nMySQL\n"
-    )
+    text = "# Long\n\nPostgres\n\n" + line * (MAX_INDEXED_BYTES // len(line) + 10) + "\n# End\n\nMySQL\n"
     searched.at.put("long.md", text)
-    ranked = await searched.sections.rank_sections(
-        searched.at.call(), searched.at.bank, "Postgres MySQL", 3
-    )
+    ranked = await searched.sections.rank_sections(searched.at.call(), searched.at.bank, "Postgres MySQL", 3)
     assert [section.line for section in ranked.sections][:1] == [1]
     assert "MySQL" not in "".join(section.text for section in ranked.sections)
     assert [n for n in ranked.notices if "beginning" in n and "long.md" in n]
@@ -136,8 +120,7 @@ async def test_what_says_nothing_of_the_question_is_no_answer(understood: Search
         understood.at.put(name, text)
     understood.at.put("decision-log.md", DECISIONS)
     understood.at.put(
-        "progress.md",
-        "# P\n\n## Log\n\n- [2026-02-13 10:30:00] [Al] - Fixed login: the token came too early\n",
+        "progress.md", "# P\n\n## Log\n\n- [2026-02-13 10:30:00] [Al] - Fixed login: the token came too early\n"
     )
     assert await found(understood, "sign-in problem") == [("progress.md", 3)]
     assert (await found(understood, "when may we release?"))[0] == ("decision-log.md", 8)

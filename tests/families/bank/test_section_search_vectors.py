@@ -47,10 +47,7 @@ async def test_what_was_just_written_is_waited_for(indexing: Patient, session: S
 
 async def test_a_command_waits_longer_and_for_many_too(indexing: Patient) -> None:
     store = await stored(MAX_AWAITED_SECTIONS + 1)
-    assert (
-        await SectionEmbeddings(indexing).wait_for_pending(store, CONVERSATION)
-        == MAX_AWAITED_SECTIONS + 1
-    )
+    assert await SectionEmbeddings(indexing).wait_for_pending(store, CONVERSATION) == MAX_AWAITED_SECTIONS + 1
     assert indexing.waits == []
     assert indexing.woken == [store]
     assert await SectionEmbeddings(indexing).wait_for_pending(store, COMMAND) == 0

@@ -24,9 +24,7 @@ REMOTE = "ssh://ada@example.org/srv/project"
 
 
 @asynccontextmanager
-async def storing(
-    home: Path, files: type["Unreachable"] | None = None, **more: Any
-) -> AsyncGenerator[Banking, None]:
+async def storing(home: Path, files: type["Unreachable"] | None = None, **more: Any) -> AsyncGenerator[Banking, None]:
     async with bank_in(home, **more) as banking:
         stores: FileStores = banking.files if files is None else files(banking.files)
         banks = Banks(stores, banking.banks.registry, banking.banks.options)
@@ -108,10 +106,7 @@ async def test_a_registered_store_is_listed_and_selected_by_its_id(tmp_path: Pat
             },
         }
         listed = await bank("list_stores")
-        assert [(s["id"], s["isActive"]) for s in listed["stores"]] == [
-            ("start", True),
-            ("team", False),
-        ]
+        assert [(s["id"], s["isActive"]) for s in listed["stores"]] == [("start", True), ("team", False)]
         assert listed["stores"][1]["hasGraph"] is True
         assert listed["stores"][1]["fileCount"] == 1
         chosen = await bank("select_store", storeId="team")
@@ -265,13 +260,10 @@ async def test_wrong_arguments_are_named_and_change_nothing(
 
 
 @pytest.mark.parametrize(
-    ("path", "said"),
-    [("nowhere", "Path does not exist"), ("file.txt", "Path is a file, not a folder")],
+    ("path", "said"), [("nowhere", "Path does not exist"), ("file.txt", "Path is a file, not a folder")]
 )
 @pytest.mark.parametrize("tool", ["select_store", "register_store"])
-async def test_a_path_that_is_no_folder_is_not_found(
-    tmp_path: Path, tool: str, path: str, said: str
-) -> None:
+async def test_a_path_that_is_no_folder_is_not_found(tmp_path: Path, tool: str, path: str, said: str) -> None:
     more = {"storeId": "team"} if tool == "register_store" else {}
     async with storing(tmp_path) as bank:
         (tmp_path / "file.txt").write_text("", encoding="utf-8")
@@ -288,9 +280,7 @@ async def test_a_remote_store_that_is_down_does_not_hold_up_the_list(
     async with storing(tmp_path / "start", files) as bank:
         for number, path in enumerate((REMOTE, project(tmp_path / "here", "progress.md"))):
             kind = "remote" if path == REMOTE else "local"
-            await bank.banks.registry.put(
-                StoreRegistration(f"store-{number}", path, kind, DAY_ONE + number, DAY_ONE)
-            )
+            await bank.banks.registry.put(StoreRegistration(f"store-{number}", path, kind, DAY_ONE + number, DAY_ONE))
         async with asyncio.timeout(PATIENCE):
             listed = {store["id"]: store for store in (await bank("list_stores"))["stores"]}
         assert listed["store-0"]["available"] is False
@@ -300,9 +290,7 @@ async def test_a_remote_store_that_is_down_does_not_hold_up_the_list(
 
 
 @pytest.mark.parametrize("tool", ["register_store", "select_store"])
-async def test_a_store_on_a_machine_that_is_off_is_registered_with_a_warning(
-    tmp_path: Path, tool: str
-) -> None:
+async def test_a_store_on_a_machine_that_is_off_is_registered_with_a_warning(tmp_path: Path, tool: str) -> None:
     more = {"action": "register"} if tool == "select_store" else {}
     async with storing(tmp_path / "start", Unreachable) as bank:
         made = await bank(tool, storeId="far", path=REMOTE, **more)

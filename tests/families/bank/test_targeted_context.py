@@ -33,12 +33,7 @@ async def searched(tmp_path: Path) -> AsyncIterator[Searched]:
         await at("graph_upsert_entity", name="Orders", entityType="service")
         await at("graph_upsert_entity", name="Shop", entityType="service")
         await at("graph_link_entities", **{"from": "Shop", "to": "Orders", "relationType": "uses"})
-        await at(
-            "graph_add_doc_pointer",
-            entityNameOrId="Orders",
-            docPath="decision-log.md",
-            heading="Use Postgres",
-        )
+        await at("graph_add_doc_pointer", entityNameOrId="Orders", docPath="decision-log.md", heading="Use Postgres")
         yield made
 
 
@@ -69,11 +64,7 @@ async def test_the_graph_leads_to_the_files(searched: Searched) -> None:
     assert excerpt["path"] == "decision-log.md"
     assert excerpt["excerpt"].startswith("## Use Postgres")
     assert excerpt["chars"] == len(excerpt["excerpt"])
-    assert answer["budget"] == {
-        "maxChars": 8_000,
-        "usedChars": used(answer),
-        "truncated": False,
-    }
+    assert answer["budget"] == {"maxChars": 8_000, "usedChars": used(answer), "truncated": False}
 
 
 async def test_what_the_graph_does_not_know_is_found_in_the_files(searched: Searched) -> None:
@@ -103,11 +94,7 @@ async def test_what_does_not_fit_is_left_out_and_the_answer_says_so(searched: Se
 
 
 async def test_bad_input_and_a_missing_bank_are_errors(searched: Searched) -> None:
-    for arguments in (
-        {"query": " "},
-        {"query": "x", "maxChars": 499},
-        {"query": "x", "graphDepth": 3},
-    ):
+    for arguments in ({"query": " "}, {"query": "x", "maxChars": 499}, {"query": "x", "graphDepth": 3}):
         with pytest.raises(InvalidInput):
             await searched.at("get_targeted_context", **arguments)
     searched.at.session.bank = str(searched.at.home / "nowhere")
@@ -120,11 +107,7 @@ async def test_bad_input_and_a_missing_bank_are_errors(searched: Searched) -> No
     lines=st.lists(st.text(alphabet='orders "\\\n\tü€', max_size=300), max_size=20),
     files=st.integers(min_value=1, max_value=10),
 )
-@settings(
-    max_examples=examples(25),
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_no_answer_is_larger_than_its_budget(
     searched: Searched, budget: int, lines: list[str], files: int
 ) -> None:

@@ -1,18 +1,8 @@
 import pytest
 
 from everkept.families.bank.core_files import build_digest
-from everkept.families.bank.graph.model import (
-    BankEntityView,
-    BankObservationView,
-    BankOpenedNodes,
-    FoundEntity,
-)
-from everkept.families.bank.targeted_context import (
-    build_hit,
-    find_pointers,
-    format_digest,
-    select_passage,
-)
+from everkept.families.bank.graph.model import BankEntityView, BankObservationView, BankOpenedNodes, FoundEntity
+from everkept.families.bank.targeted_context import build_hit, find_pointers, format_digest, select_passage
 
 FILE = "# Log\n\n" + "filler\n" * 20 + "## Use Postgres\n\nbecause of JSON\n\n## Other\n\nx\n"
 
@@ -74,9 +64,7 @@ def test_attributes_and_observations_point_at_files() -> None:
 
 
 def test_core_files_come_first_where_they_are_preferred() -> None:
-    opened = BankOpenedNodes(
-        [entity("a", path="alpha.md"), entity("b", path="progress.md")], [], []
-    )
+    opened = BankOpenedNodes([entity("a", path="alpha.md"), entity("b", path="progress.md")], [], [])
     for preferred, first in ((True, "progress.md"), (False, "alpha.md")):
         assert find_pointers(opened, {}, core_first=preferred)[0].path == first
 
@@ -101,9 +89,7 @@ def test_a_passage_is_the_section_or_what_matches_or_the_beginning(
 
 def test_the_digest_keeps_to_its_length() -> None:
     active = "# C\n\n## Ongoing Tasks\n\n" + "".join(f"- Task number {i}\n" for i in range(50))
-    digest = build_digest(
-        {"active-context.md": active}, most_progress=3, most_decisions=3, with_patterns=False
-    )
+    digest = build_digest({"active-context.md": active}, most_progress=3, most_decisions=3, with_patterns=False)
     text = format_digest(digest, 100)
     assert text.startswith("Tasks: Task number 0\n")
     assert len(text) <= 100

@@ -12,12 +12,7 @@ from everkept.families.bank.thinking_tools import ThinkingTools
 from memory_bank import Banking, bank_in
 
 AT = parse_time("2026-02-13T10:30:00Z")
-STEP: dict[str, Any] = {
-    "thought": "Hm.",
-    "nextThoughtNeeded": True,
-    "thoughtNumber": 1,
-    "totalThoughts": 3,
-}
+STEP: dict[str, Any] = {"thought": "Hm.", "nextThoughtNeeded": True, "thoughtNumber": 1, "totalThoughts": 3}
 
 
 @pytest.fixture
@@ -35,10 +30,7 @@ async def test_a_step_is_counted_and_never_told(bank: Banking) -> None:
         "branches": [],
         "thoughtHistoryLength": 1,
     }
-    second = await bank(
-        "sequential_thinking",
-        **STEP | {"thoughtNumber": 5, "branchFromThought": 1, "branchId": "b"},
-    )
+    second = await bank("sequential_thinking", **STEP | {"thoughtNumber": 5, "branchFromThought": 1, "branchId": "b"})
     assert second["totalThoughts"] == 5
     assert second["branches"] == ["b"]
     assert second["thoughtHistoryLength"] == 2
@@ -104,8 +96,7 @@ async def test_what_came_out_of_it_is_written_to_the_files(bank: Banking) -> Non
         "## Session Notes\n\n- [10:30 AM] \N{BRAIN} We know. [session:a]\n  More.\n"
     )
     assert bank.get("decision-log.md").endswith(
-        "\n\n## 3. T\n- **Date:** 2026-02-13\n- **Context:** c\n- **Decision:** d\n"
-        "- **Consequences:**\n  - x\n"
+        "\n\n## 3. T\n- **Date:** 2026-02-13\n- **Context:** c\n- **Decision:** d\n- **Consequences:**\n  - x\n"
     )
     assert "\N{BOOKS} Docs: s" in bank.get("progress.md")
 

@@ -14,18 +14,14 @@ from everkept.settings import read_settings
 from everkept.tools.tool import Tool
 
 JSON = dict[str, Any]
-CONTRACT: dict[str, JSON] = json.loads(
-    (Path(__file__).parent / "contract.json").read_text(encoding="utf-8")
-)
+CONTRACT: dict[str, JSON] = json.loads((Path(__file__).parent / "contract.json").read_text(encoding="utf-8"))
 SEED = [name for name, tool in CONTRACT.items() if tool["seed"]]
 LARGEST = 18_500  # characters of JSON that the 38 tools take in a client's context
 
 
 def offered(tmp_path: Path, **flags: Any) -> dict[str, Tool]:
     chosen = {"data_dir": tmp_path, "path": tmp_path, "toolsets": "bank", **flags}
-    return {
-        tool.name: tool for tool in App(read_settings(chosen, {}), library=MemoryLibrary()).tools
-    }
+    return {tool.name: tool for tool in App(read_settings(chosen, {}), library=MemoryLibrary()).tools}
 
 
 def test_the_tools_of_the_seed_are_offered_and_the_others_on_request(tmp_path: Path) -> None:
@@ -43,9 +39,7 @@ def test_the_tools_take_little_room(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["architect", "ask", "code", "debug", "test"])
-def test_only_the_tools_of_the_mode_are_offered_where_that_is_asked_for(
-    tmp_path: Path, mode: Any
-) -> None:
+def test_only_the_tools_of_the_mode_are_offered_where_that_is_asked_for(tmp_path: Path, mode: Any) -> None:
     names = set(offered(tmp_path, mode=mode, mode_tools=True))
     assert names == get_tool_names(mode) & set(SEED)
     assert len(names) < len(SEED)
@@ -173,10 +167,7 @@ async def test_an_answer_of_every_tool_fits_its_output_schema(tmp_path: Path) ->
         ("get_instructions", {}),
         ("debug_mcp_config", {}),
         ("migrate_file_naming", {}),
-        (
-            "sequential_thinking",
-            {"thought": "t", "thoughtNumber": 1, "totalThoughts": 1, "nextThoughtNeeded": False},
-        ),
+        ("sequential_thinking", {"thought": "t", "thoughtNumber": 1, "totalThoughts": 1, "nextThoughtNeeded": False}),
         ("finalize_thinking_session", {"summary": "s"}),
     ]
     for name, arguments in calls:

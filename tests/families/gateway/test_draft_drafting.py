@@ -9,12 +9,7 @@ from hypothesis import strategies as st
 from everkept.families.gateway.draft import draft_file
 from everkept.families.gateway.drift import find_drift
 from everkept.families.gateway.file_reader import parse_file
-from everkept.families.gateway.model import (
-    JSON,
-    MAX_NAME_CHARACTERS,
-    SINGLE_UPSTREAM,
-    GatewayConfig,
-)
+from everkept.families.gateway.model import JSON, MAX_NAME_CHARACTERS, SINGLE_UPSTREAM, GatewayConfig
 from examples import examples
 from gateways import listing
 
@@ -47,8 +42,7 @@ def wholes(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[JSON]:
     more = st.fixed_dictionaries(
         {},
         optional={
-            "type": st.sampled_from(TYPES)
-            | st.lists(st.sampled_from(TYPES), min_size=1, unique=True),
+            "type": st.sampled_from(TYPES) | st.lists(st.sampled_from(TYPES), min_size=1, unique=True),
             "items": inner,
             "minItems": st.integers(0, 3),
         },
@@ -101,21 +95,14 @@ def config_of(text: str) -> GatewayConfig:
 @given(LISTINGS, st.sampled_from(["", "notes_", "p" * 100]))
 def test_a_draft_can_be_read_and_has_not_drifted(tools: list[JSON], prefix: str) -> None:
     config = config_of(draft_file(SERVER, tools, prefix=prefix))
-    assert [
-        each for each in find_drift(config, SINGLE_UPSTREAM, tools) if each.level != "note"
-    ] == []
+    assert [each for each in find_drift(config, SINGLE_UPSTREAM, tools) if each.level != "note"] == []
     assert {tool.tool for tool in config.tools} == {tool["name"] for tool in tools}
 
 
 def test_a_draft_says_what_the_server_says() -> None:
     tools = [
         listing("read", {"path": {"type": "string"}}, required=["path"]),
-        listing(
-            "search",
-            {"query": {"type": "string"}, "a.b": {}},
-            title="Search",
-            annotations={"readOnlyHint": True},
-        ),
+        listing("search", {"query": {"type": "string"}, "a.b": {}}, title="Search", annotations={"readOnlyHint": True}),
     ]
     text = draft_file(SERVER, tools, prefix="notes_")
     assert text.endswith("}\n")
@@ -142,11 +129,7 @@ def test_a_draft_says_what_the_server_says() -> None:
 
 
 def test_names_that_a_prefix_spoils_are_mended_and_stay_apart() -> None:
-    tools = [
-        listing("x" * MAX_NAME_CHARACTERS),
-        listing("x" * MAX_NAME_CHARACTERS + "y"),
-        listing("two words"),
-    ]
+    tools = [listing("x" * MAX_NAME_CHARACTERS), listing("x" * MAX_NAME_CHARACTERS + "y"), listing("two words")]
     config = config_of(draft_file(SERVER, tools, prefix="notes_"))
     names = [tool.name for tool in config.tools]
     assert names[0] == ("notes_" + "x" * MAX_NAME_CHARACTERS)[:MAX_NAME_CHARACTERS]
@@ -212,15 +195,10 @@ def test_a_draft_of_what_is_too_intricate_leaves_the_parameters_to_the_reader() 
         ({"type": "object", "additionalProperties": True}, {"*": "*"}),
         ({"type": "object", "additionalProperties": False}, {}),
         ({"type": "object", "properties": {"a": {}}}, {"a": "a"}),
-        (
-            {"type": "object", "properties": {"a": {}}, "additionalProperties": {"type": "string"}},
-            {"a": "a", "*": "*"},
-        ),
+        ({"type": "object", "properties": {"a": {}}, "additionalProperties": {"type": "string"}}, {"a": "a", "*": "*"}),
         ({"type": "object", "properties": {"*": {}}}, {"*": "*"}),
     ],
 )
 def test_parameters_without_a_name_are_sent_too(schema: JSON, mapping: JSON) -> None:
-    (tool,) = json.loads(draft_file({"command": "x"}, [{"name": "t", "inputSchema": schema}]))[
-        "tools"
-    ]
+    (tool,) = json.loads(draft_file({"command": "x"}, [{"name": "t", "inputSchema": schema}]))["tools"]
     assert tool["upstream"]["paramMapping"] == mapping

@@ -47,11 +47,7 @@ def choices(draw: st.DrawFn) -> JSON:
     return chosen
 
 
-shared = some(
-    connectTimeout=seconds,
-    callTimeout=seconds,
-    start=st.sampled_from(["first-use", "at-start"]),
-)
+shared = some(connectTimeout=seconds, callTimeout=seconds, start=st.sampled_from(["first-use", "at-start"]))
 programs = st.builds(
     lambda command, rest, limits: {"command": command, **rest, **limits},
     words,
@@ -73,11 +69,7 @@ servers = programs | addresses
 schemas = st.builds(
     lambda properties, rest: {"type": "object", "properties": properties, **rest},
     st.dictionaries(words, st.sampled_from([{}, True, {"type": "string"}]), max_size=3),
-    some(
-        required=st.lists(words, unique=True, max_size=2),
-        additionalProperties=st.booleans(),
-        description=texts,
-    ),
+    some(required=st.lists(words, unique=True, max_size=2), additionalProperties=st.booleans(), description=texts),
 )
 
 
@@ -110,11 +102,7 @@ def files(draw: st.DrawFn) -> JSON:
     if len(names) == 1 and draw(st.booleans()):
         whole = {"upstream": described[0]}
     tools = draw(st.lists(words, unique=True, max_size=3))
-    rest = some(
-        title=words,
-        annotations=some(readOnlyHint=st.booleans(), title=words),
-        outputSchema=schemas,
-    )
+    rest = some(title=words, annotations=some(readOnlyHint=st.booleans(), title=words), outputSchema=schemas)
     whole["tools"] = [
         {
             "name": f"tool-{tool}",
@@ -134,10 +122,7 @@ def changed_files(draw: st.DrawFn) -> JSON:
     whole = copy.deepcopy(draw(files()))
     containers = list(_containers(whole))
     container = draw(st.sampled_from(containers))
-    other = draw(
-        values
-        | st.sampled_from([{}, [], [{}], {"a": 1}, 0, -1, 1e6, "a b", "a..b", ".", "ftp://a", "\n"])
-    )
+    other = draw(values | st.sampled_from([{}, [], [{}], {"a": 1}, 0, -1, 1e6, "a b", "a..b", ".", "ftp://a", "\n"]))
     if isinstance(container, list):
         container.insert(draw(st.integers(0, len(container))), other)
         return whole
@@ -165,9 +150,7 @@ def _containers(value: Any) -> Iterator[Any]:
 
 
 @given(files(), st.sampled_from([None, 1]))
-def test_a_right_file_is_right_for_the_schema_and_for_the_reader(
-    whole: JSON, indent: int | None
-) -> None:
+def test_a_right_file_is_right_for_the_schema_and_for_the_reader(whole: JSON, indent: int | None) -> None:
     assert list(VALIDATOR.iter_errors(whole)) == []
     found = parse_file(json.dumps(whole, indent=indent), Path("/"))
     assert found.problems == []

@@ -16,8 +16,7 @@ SCHEMAS = st.recursive(
     st.fixed_dictionaries(
         {},
         optional={
-            "type": st.sampled_from(TYPES)
-            | st.lists(st.sampled_from(TYPES), min_size=1, unique=True),
+            "type": st.sampled_from(TYPES) | st.lists(st.sampled_from(TYPES), min_size=1, unique=True),
             "minimum": st.integers(-3, 3),
             "exclusiveMaximum": st.integers(-3, 3),
             "maxLength": st.integers(0, 3),
@@ -40,22 +39,16 @@ SCHEMAS = st.recursive(
 
 
 def found(ours: Any, theirs: Any) -> list[SchemaMisfit]:
-    return list(
-        find_misfits(SchemaSide(ours, SchemaRoot(ours)), SchemaSide(theirs, SchemaRoot(theirs)))
-    )
+    return list(find_misfits(SchemaSide(ours, SchemaRoot(ours)), SchemaSide(theirs, SchemaRoot(theirs))))
 
 
 @settings(deadline=None)
 @given(SCHEMAS, SCHEMAS, VALUES)
-def test_what_both_take_is_never_said_to_be_of_another_kind(
-    ours: Any, theirs: Any, value: Any
-) -> None:
+def test_what_both_take_is_never_said_to_be_of_another_kind(ours: Any, theirs: Any, value: Any) -> None:
     sides = SchemaSide(ours, SchemaRoot(ours)), SchemaSide(theirs, SchemaRoot(theirs))
     if not any(side.is_refused(value) for side in sides):
         assert not [
-            m
-            for m in found(ours, theirs)
-            if (m.level, m.place) == ("error", "") and m.message.startswith("takes")
+            m for m in found(ours, theirs) if (m.level, m.place) == ("error", "") and m.message.startswith("takes")
         ]
 
 
@@ -68,10 +61,7 @@ def test_a_schema_fits_itself(schema: Any) -> None:
 def test_a_schema_inside_itself_comes_to_an_end() -> None:
     tree = {
         "type": "object",
-        "properties": {
-            "left": {"$ref": "#"},
-            "right": {"anyOf": [{"$ref": "#"}, {"type": "null"}]},
-        },
+        "properties": {"left": {"$ref": "#"}, "right": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}},
     }
     other = {**tree, "required": ["left"]}
     assert found(tree, tree) == []

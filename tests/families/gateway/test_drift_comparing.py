@@ -32,18 +32,14 @@ def test_what_the_server_needs_may_come_without_an_entry() -> None:
     (found,) = serious(unnamed, there)
     assert (found.level, "may leave `query` out" in found.message) == ("warning", True)
     closed = tool_config(
-        mapping={},
-        rest=(),
-        input_schema={"type": "object", "properties": {"x": TEXT}, "additionalProperties": False},
+        mapping={}, rest=(), input_schema={"type": "object", "properties": {"x": TEXT}, "additionalProperties": False}
     )
     assert "error" in {each.level for each in serious(closed, there)}
 
 
 def test_with_a_place_for_the_rest_new_parameters_are_no_news() -> None:
     tool = tool_config(mapping={}, properties={}, rest=())
-    assert (
-        find_drift(gateway_config(tool), SINGLE_UPSTREAM, [listing("search", {"mode": TEXT})]) == []
-    )
+    assert find_drift(gateway_config(tool), SINGLE_UPSTREAM, [listing("search", {"mode": TEXT})]) == []
 
 
 @pytest.mark.parametrize(
@@ -70,10 +66,7 @@ def test_the_object_of_the_rest_is_always_sent() -> None:
 
 FILE: JSON = {
     "upstreams": {
-        "notes": {
-            "command": "x",
-            "passThrough": {"only": ["gone", "old"], "rename": {"old": "new"}},
-        },
+        "notes": {"command": "x", "passThrough": {"only": ["gone", "old"], "rename": {"old": "new"}}},
         "web": {"command": "y"},
     },
     "tools": [
@@ -108,9 +101,7 @@ def lines_told(value: JSON, upstream: str, *tools: JSON) -> list[str]:
 
 def test_what_has_drifted_is_told_with_the_line_that_it_stands_in() -> None:
     number = {"type": "number"}
-    there: dict[str, Any] = listing(
-        "search", {"limit": number}, annotations={"destructiveHint": True}
-    )
+    there: dict[str, Any] = listing("search", {"limit": number}, annotations={"destructiveHint": True})
     assert lines_told(FILE, "web", there) == [
         '"annotations": {',
         '"query": "q"',

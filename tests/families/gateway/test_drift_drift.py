@@ -3,13 +3,7 @@ from typing import Any
 import pytest
 
 from everkept.families.gateway.drift import Drift, find_clashes, find_drift
-from everkept.families.gateway.model import (
-    JSON,
-    SINGLE_UPSTREAM,
-    GatewayConfig,
-    PassThrough,
-    ToolConfig,
-)
+from everkept.families.gateway.model import JSON, SINGLE_UPSTREAM, GatewayConfig, PassThrough, ToolConfig
 from everkept.values import replace
 from gateways import gateway_config, listing, tool_config
 
@@ -142,12 +136,7 @@ def test_a_parameter_that_became_an_object_is_an_error() -> None:
         (WHOLE | {"minimum": 0}, WHOLE | {"exclusiveMinimum": 0}, "warning", "more than 0"),
         (TEXT | {"maxLength": 9}, TEXT | {"maxLength": 5}, "warning", "at most 5 characters"),
         (TEXT | {"minLength": 1}, TEXT | {"minLength": 2}, "warning", "at least 2 characters"),
-        (
-            {"type": "array", "items": TEXT},
-            {"type": "array", "items": NUMBER},
-            "error",
-            "(in `query[]`)",
-        ),
+        ({"type": "array", "items": TEXT}, {"type": "array", "items": NUMBER}, "error", "(in `query[]`)"),
         (
             {"type": "object", "properties": {"a": TEXT}},
             {"type": "object", "properties": {"b": TEXT}},
@@ -162,12 +151,8 @@ def test_a_parameter_that_became_an_object_is_an_error() -> None:
         ),
     ],
 )
-def test_a_type_that_no_longer_fits_is_told(
-    ours: JSON, theirs: JSON, level: str, words: str
-) -> None:
-    found = only(
-        drifted(tool_config(properties={"query": ours}), listing("search", {"query": theirs}))
-    )
+def test_a_type_that_no_longer_fits_is_told(ours: JSON, theirs: JSON, level: str, words: str) -> None:
+    found = only(drifted(tool_config(properties={"query": ours}), listing("search", {"query": theirs})))
     assert found.level == level
     assert words in found.message
     assert "`query`" in found.fix
@@ -197,10 +182,7 @@ def test_a_type_that_still_fits_is_no_drift(ours: JSON, theirs: JSON) -> None:
 
 
 def test_a_limit_that_the_file_does_not_speak_of_is_a_note() -> None:
-    (found,) = drifted(
-        tool_config(properties={"query": WHOLE}),
-        listing("search", {"query": WHOLE | {"maximum": 50}}),
-    )
+    (found,) = drifted(tool_config(properties={"query": WHOLE}), listing("search", {"query": WHOLE | {"maximum": 50}}))
     assert (found.level, "at most 50" in found.message) == ("note", True)
 
 
@@ -262,9 +244,7 @@ def test_constants_and_defaults_that_do_not_fit_are_errors() -> None:
 
 
 def test_a_constant_without_a_place_is_an_error() -> None:
-    found = only(
-        drifted(tool_config(constants={("filter",): {}}), listing("search", {"query": TEXT}))
-    )
+    found = only(drifted(tool_config(constants={("filter",): {}}), listing("search", {"query": TEXT})))
     assert (found.level, "where a constant goes" in found.message) == ("error", True)
 
 
@@ -293,25 +273,18 @@ def test_a_schema_of_theirs_that_is_none_says_nothing(schema: Any) -> None:
 def test_new_tools_and_new_parameters_are_notes() -> None:
     there = listing("search", {"query": TEXT, "mode": TEXT, "after": TEXT})
     found = drifted(tool_config(), there, listing("read"), listing("delete"))
-    assert [(each.level, each.tool) for each in found] == [
-        ("note", "memory__search"),
-        ("note", None),
-    ]
+    assert [(each.level, each.tool) for each in found] == [("note", "memory__search"), ("note", None)]
     assert "`mode`, `after`" in found[0].message
     assert "`read`, `delete`" in found[1].message
 
 
 def test_many_new_tools_are_told_in_one_line() -> None:
-    (found,) = find_drift(
-        gateway_config(), SINGLE_UPSTREAM, [listing(f"tool_{i}") for i in range(40)]
-    )
+    (found,) = find_drift(gateway_config(), SINGLE_UPSTREAM, [listing(f"tool_{i}") for i in range(40)])
     assert "and 30 more" in found.message
 
 
 def test_only_tools_of_the_upstream_are_looked_at() -> None:
-    config = gateway_config(
-        tool_config(upstream="web"), upstreams={SINGLE_UPSTREAM: None, "web": None}
-    )
+    config = gateway_config(tool_config(upstream="web"), upstreams={SINGLE_UPSTREAM: None, "web": None})
     assert find_drift(config, SINGLE_UPSTREAM, []) == []
     assert only(find_drift(config, "web", [])).level == "error"
 

@@ -6,13 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.core.mcp import (
-    CALL_SECONDS,
-    CONNECT_SECONDS,
-    UpstreamEndpoint,
-    UpstreamProgram,
-    UpstreamSettings,
-)
+from everkept.core.mcp import CALL_SECONDS, CONNECT_SECONDS, UpstreamEndpoint, UpstreamProgram, UpstreamSettings
 from everkept.families.gateway.file_reader import ParsedFile, parse_file
 from everkept.families.gateway.model import GatewayConfig, PassThrough
 from gateway_files import HERE, refused
@@ -75,10 +69,7 @@ def test_the_simplest_kind_of_file_says_everything_without_a_word_of_warning() -
     assert (search.constants, search.defaults, search.title) == ({}, {}, None)
     assert (opened.name, opened.mapping) == ("memory__read", {"path": ("path",)})
     lines = SIMPLE.splitlines()
-    assert [lines[t.line].strip() for t in (search, opened)] == [
-        '"name": "memory__search",',
-        '"name": "memory__read",',
-    ]
+    assert [lines[t.line].strip() for t in (search, opened)] == ['"name": "memory__search",', '"name": "memory__read",']
 
 
 def test_several_servers_have_their_own_ways_and_limits() -> None:
@@ -99,11 +90,7 @@ def test_several_servers_have_their_own_ways_and_limits() -> None:
                     "url": "https://example.org:8443/mcp?team=1",
                     "headers": {"Authorization": "Bearer ${WEB_TOKEN}"},
                     "start": "first-use",
-                    "passThrough": {
-                        "prefix": "web_",
-                        "only": ["a", "b"],
-                        "rename": {"b": "other"},
-                    },
+                    "passThrough": {"prefix": "web_", "only": ["a", "b"], "rename": {"b": "other"}},
                 },
             },
             "instructions": "Search before you ask.",
@@ -113,9 +100,7 @@ def test_several_servers_have_their_own_ways_and_limits() -> None:
     assert found.instructions == "Search before you ask."
     env = {"TOKEN": "${MY_TOKEN}", "PLAIN": "a$b"}
     launch = UpstreamProgram("node", ("notes.js", ""), env, str(FOLDER / "notes"))
-    assert found.upstreams["notes"].reach == UpstreamSettings(
-        "notes", launch, 5.0, 0.5, starts_at_once=True
-    )
+    assert found.upstreams["notes"].reach == UpstreamSettings("notes", launch, 5.0, 0.5, starts_at_once=True)
     web = found.upstreams["web"]
     headers = {"Authorization": "Bearer ${WEB_TOKEN}"}
     endpoint = UpstreamEndpoint("https://example.org:8443/mcp?team=1", headers)
@@ -129,15 +114,7 @@ def test_paths_go_down_at_dots_and_keep_those_behind_a_backslash() -> None:
     mapping = {"query": "search.text", "limit": r"page\.size"}
     constants = {"search.filters": {}, r"a\\.b": None}
     made = config(
-        file(
-            tool(
-                upstream={
-                    "paramMapping": mapping,
-                    "constants": constants,
-                    "defaults": {"limit": 10},
-                }
-            )
-        )
+        file(tool(upstream={"paramMapping": mapping, "constants": constants, "defaults": {"limit": 10}}))
     ).tools[0]
     assert made.mapping == {"query": ("search", "text"), "limit": ("page.size",)}
     assert made.constants == {("search", "filters"): {}, ("a\\", "b"): None}
@@ -146,12 +123,7 @@ def test_paths_go_down_at_dots_and_keep_those_behind_a_backslash() -> None:
 
 @pytest.mark.parametrize(
     ("given", "passed"),
-    [
-        (True, PassThrough()),
-        (False, None),
-        ({}, PassThrough()),
-        ({"only": []}, PassThrough("", ())),
-    ],
+    [(True, PassThrough()), (False, None), ({}, PassThrough()), ({"only": []}, PassThrough("", ()))],
 )
 def test_tools_are_passed_through_as_the_server_says(given: Any, passed: PassThrough) -> None:
     found = config(file(upstream={"command": "notes", "passThrough": given}))
@@ -254,10 +226,7 @@ def test_a_new_name_for_a_described_tool_is_warned_of() -> None:
     ("value", "word"),
     [
         (file(tool(upstream={"paramMapping": BOTH | {"qery": "z"}})), '"qery"'),
-        (
-            file(tool(inputSchema=SCHEMA | {"required": ["limit"]}, upstream=ONE)),
-            '`inputSchema` requires "limit"',
-        ),
+        (file(tool(inputSchema=SCHEMA | {"required": ["limit"]}, upstream=ONE)), '`inputSchema` requires "limit"'),
         (file(tool(upstream=ONE)), '"limit" goes nowhere'),
         (file(tool(inputSchema=SCHEMA | {"additionalProperties": True})), '`"*": "*"`'),
         (file(tool(inputSchema=SCHEMA | {"additionalProperties": {}})), "no name"),
@@ -284,9 +253,7 @@ def test_a_required_parameter_that_goes_nowhere_beside_an_unknown_one_fails_ever
     assert fatal.fix == "Did you mean `query`?"
 
 
-@pytest.mark.parametrize(
-    ("path", "rest"), [("*", ()), ("filters", ("filters",)), ("a.b\\.c", ("a", "b.c"))]
-)
+@pytest.mark.parametrize(("path", "rest"), [("*", ()), ("filters", ("filters",)), ("a.b\\.c", ("a", "b.c"))])
 def test_what_has_no_entry_goes_where_the_star_says(path: str, rest: tuple[str, ...]) -> None:
     schema = SCHEMA | {"additionalProperties": True}
     changes = {"paramMapping": {"query": "text", "*": path}}

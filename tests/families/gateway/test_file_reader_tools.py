@@ -75,11 +75,8 @@ def test_the_tool_behind_it_needs_a_name_and_a_mapping() -> None:
 
 
 def test_where_there_are_several_servers_a_tool_must_name_its_own() -> None:
-    text = in_tool(
-        f'\n"upstream": {{"tool": "a", "paramMapping": {{}}}}, {HERE}', without="upstream"
-    )
+    text = in_tool(f'\n"upstream": {{"tool": "a", "paramMapping": {{}}}}, {HERE}', without="upstream")
     several = text.replace(
-        '"upstream": {"command": "x"}',
-        '"upstreams": {"one": {"command": "x"}, "two": {"command": "y"}}',
+        '"upstream": {"command": "x"}', '"upstreams": {"one": {"command": "x"}, "two": {"command": "y"}}'
     )
     assert "one of one, two" in refused(several)

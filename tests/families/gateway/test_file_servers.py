@@ -80,8 +80,6 @@ def test_a_server_must_be_an_object_that_says_how_it_is_reached() -> None:
     assert "an object" in refused(f'{{\n"upstream": "npx -y notes", {HERE}\n"tools": []}}')
 
 
-def test_a_working_folder_at_a_home_that_nobody_knows_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_working_folder_at_a_home_that_nobody_knows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.path.expanduser", lambda path: path)
     assert "home folder" in refused(in_server(f'{COMMAND}"cwd": "~nobody/x" {HERE}'))

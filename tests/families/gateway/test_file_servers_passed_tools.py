@@ -7,8 +7,7 @@ from gateway_files import HERE, in_server, refused
 
 
 @pytest.mark.parametrize(
-    ("through", "is_trusted"),
-    [("true", False), ("{}", False), ('{"trustReadOnlyHint": true}', True)],
+    ("through", "is_trusted"), [("true", False), ("{}", False), ('{"trustReadOnlyHint": true}', True)]
 )
 def test_a_server_is_not_believed_that_its_tools_only_read_unless_the_file_says_so(
     through: str, is_trusted: bool
@@ -28,10 +27,6 @@ def test_whether_a_server_is_believed_is_true_or_false() -> None:
 
 def test_the_example_of_the_documentation_can_be_read() -> None:
     page = (Path(__file__).parents[3] / "docs" / "gateway.md").read_text(encoding="utf-8")
-    (block,) = [
-        part for part in page.split("```jsonc\n")[1:] if part.startswith('"passThrough": {\n')
-    ]
+    (block,) = [part for part in page.split("```jsonc\n")[1:] if part.startswith('"passThrough": {\n')]
     example = block.partition("```")[0]
-    assert (
-        parse_file(in_server(f'"command": "x",\n{example}'), Path("/etc").absolute()).problems == []
-    )
+    assert parse_file(in_server(f'"command": "x",\n{example}'), Path("/etc").absolute()).problems == []

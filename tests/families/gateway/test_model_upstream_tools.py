@@ -14,9 +14,7 @@ from gateways import gateway_config, listing, tool_config
 
 
 def test_only_what_has_a_name_can_be_called() -> None:
-    assert select_named([listing("a"), {"description": "?"}, {"name": 5}, None, "b"]) == [
-        listing("a")
-    ]
+    assert select_named([listing("a"), {"description": "?"}, {"name": 5}, None, "b"]) == [listing("a")]
 
 
 def test_tools_with_an_entry_are_known_by_their_names_there() -> None:

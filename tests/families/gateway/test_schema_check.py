@@ -13,9 +13,7 @@ from examples import examples
 TYPES = ["string", "number", "integer", "boolean", "array", "object", "null"]
 SCALARS = st.none() | st.booleans() | st.integers(-3, 3) | st.floats(-3, 3) | st.text("ab")
 VALUES = st.recursive(
-    SCALARS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner),
-    max_leaves=6,
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner), max_leaves=6
 )
 LEAVES: dict[str, st.SearchStrategy[Any]] = {
     "type": st.sampled_from(TYPES) | st.lists(st.sampled_from(TYPES), min_size=1, unique=True),
@@ -75,9 +73,7 @@ def fits(schema: JSON, value: Any) -> bool | None:
 
 @settings(max_examples=examples(300), deadline=None)
 @given(schemas(LEAVES), schemas(LEAVES), schemas(LEAVES), VALUES)
-def test_a_mistake_is_found_where_another_validator_finds_one(
-    schema: Any, x: Any, y: Any, value: Any
-) -> None:
+def test_a_mistake_is_found_where_another_validator_finds_one(schema: Any, x: Any, y: Any, value: Any) -> None:
     root = rooted(schema, x, y)
     try:
         found = find_mistake(value, root, SchemaRoot(root))
@@ -97,9 +93,7 @@ def _is_about_whole_values(schema: JSON) -> bool:
 
 @settings(max_examples=examples(300), deadline=None)
 @given(
-    schemas(LEAVES | OTHERS, "not", "if", "then", "else", "contains", "propertyNames"),
-    schemas(LEAVES | OTHERS),
-    VALUES,
+    schemas(LEAVES | OTHERS, "not", "if", "then", "else", "contains", "propertyNames"), schemas(LEAVES | OTHERS), VALUES
 )
 def test_what_is_left_to_others_is_never_called_a_mistake(schema: Any, x: Any, value: Any) -> None:
     root = rooted(schema, x, {})

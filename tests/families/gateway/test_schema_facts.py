@@ -34,6 +34,4 @@ def test_steps_can_be_shared() -> None:
 )
 def test_a_reference_leads_into_the_schema_or_nowhere(reference: object, found: object) -> None:
     schema: JSON = {"a/b": [1], "é": 2}
-    assert SchemaRoot(schema).resolve_reference(reference) == (
-        schema if found == "whole" else found
-    )
+    assert SchemaRoot(schema).resolve_reference(reference) == (schema if found == "whole" else found)

@@ -37,16 +37,12 @@ TEXT: JSON = {"type": "string"}
 )
 def test_kinds_are_what_may_fit(schema: JSON, expected: str) -> None:
     found = find_kinds(schema, SchemaRoot(schema))
-    assert format_kinds(found).startswith(expected) or (
-        expected == "everything" and len(found) == 7
-    )
+    assert format_kinds(found).startswith(expected) or (expected == "everything" and len(found) == 7)
 
 
 def test_listed_values_are_found_behind_references_and_beside_null() -> None:
     root: JSON = {"$defs": {"mode": {"enum": ["a"]}}}
-    assert find_values(
-        {"anyOf": [{"$ref": "#/$defs/mode"}, {"type": "null"}]}, SchemaRoot(root)
-    ) == ["a"]
+    assert find_values({"anyOf": [{"$ref": "#/$defs/mode"}, {"type": "null"}]}, SchemaRoot(root)) == ["a"]
     assert find_values({"const": 5}, SchemaRoot(root)) == [5]
     assert find_values({"anyOf": [{"enum": ["a"]}, TEXT]}, SchemaRoot(root)) is None
 
@@ -59,11 +55,7 @@ def test_values_of_alternatives_are_listed_where_each_lists_its_own() -> None:
 def test_what_a_list_holds_is_found_in_every_alternative() -> None:
     numbers: JSON = {"type": "array", "items": {"type": "number"}}
     router: JSON = {"oneOf": [TEXT, {"type": "array", "items": TEXT}, numbers]}
-    assert find_kinds(find_items(router, SchemaRoot(router)), SchemaRoot(router)) == {
-        "string",
-        "integer",
-        "fraction",
-    }
+    assert find_kinds(find_items(router, SchemaRoot(router)), SchemaRoot(router)) == {"string", "integer", "fraction"}
     assert find_items(numbers, SchemaRoot(numbers)) == {"type": "number"}
     loose: JSON = {"anyOf": [{"type": "array"}, numbers]}
     assert len(find_kinds(find_items(loose, SchemaRoot(loose)), SchemaRoot(loose))) == 7
@@ -98,18 +90,14 @@ def test_a_place_is_a_schema_or_open_or_nowhere() -> None:
 
 def test_references_that_go_round_come_to_an_end() -> None:
     every = [f"n{i}" for i in range(12)]
-    tangle: dict[str, Any] = {
-        name: {"anyOf": [{"$ref": f"#/$defs/{other}"} for other in every]} for name in every
-    }
+    tangle: dict[str, Any] = {name: {"anyOf": [{"$ref": f"#/$defs/{other}"} for other in every]} for name in every}
     root: JSON = {"$ref": "#/$defs/n0", "$defs": tangle}
     assert len(find_kinds(root, SchemaRoot(root))) == 7
     assert list_names(root, SchemaRoot(root)) == list_required(root, SchemaRoot(root)) == []
     assert find_property_schemas(root, "x", SchemaRoot(root)) in (None, [])
 
 
-@pytest.mark.parametrize(
-    "reference", ["#/a/1/b", "#/a/9", "#/a/x", "#anchor", "other.json", "", 5, None]
-)
+@pytest.mark.parametrize("reference", ["#/a/1/b", "#/a/9", "#/a/x", "#anchor", "other.json", "", 5, None])
 def test_a_reference_leads_somewhere_or_nothing_is_known(reference: Any) -> None:
     root: JSON = {"a": [{}, {"b": {"properties": {"q": TEXT}}}]}
     expected = [] if reference == "#/a/1/b" else None

@@ -11,24 +11,13 @@ from everkept.errors import InvalidInput, UpstreamError, UpstreamUnavailable
 from everkept.families.gateway.model import JSON, SINGLE_UPSTREAM, GatewayConfig, PassThrough
 from everkept.families.gateway.toolset import GatewayTools
 from everkept.tools.tool import Effect, Tool, ToolResult
-from gateways import (
-    Asked,
-    MemoryUpstream,
-    a_call,
-    echo,
-    gateway_config,
-    listing,
-    said,
-    tool_config,
-)
+from gateways import Asked, MemoryUpstream, a_call, echo, gateway_config, listing, said, tool_config
 
 SEARCH = listing("search", {"query": {"type": "string"}})
 
 
 def mapped_tool(upstream: MemoryUpstream, **more: Any) -> Tool:
-    (tool,) = GatewayTools(
-        gateway_config(tool_config(**more)), {upstream.name: upstream}
-    ).list_mapped_tools()
+    (tool,) = GatewayTools(gateway_config(tool_config(**more)), {upstream.name: upstream}).list_mapped_tools()
     return tool
 
 
@@ -154,9 +143,7 @@ async def test_many_calls_at_once_keep_their_own_answers() -> None:
         await asyncio.sleep(0)
         return echo(asked)
 
-    tool = mapped_tool(
-        MemoryUpstream(SINGLE_UPSTREAM, [SEARCH], answer), constants={("filters",): {}}
-    )
+    tool = mapped_tool(MemoryUpstream(SINGLE_UPSTREAM, [SEARCH], answer), constants={("filters",): {}})
     results = await asyncio.gather(*(called(tool, {"query": str(i)}) for i in range(100)))
     assert [result.facts["query"] for result in results] == [str(i) for i in range(100)]
 
@@ -173,9 +160,7 @@ async def test_tools_are_passed_through_whole() -> None:
 
 
 @pytest.mark.parametrize("is_trusted", [True, False])
-async def test_a_server_is_believed_that_a_tool_only_reads_where_the_file_says_so(
-    is_trusted: bool,
-) -> None:
+async def test_a_server_is_believed_that_a_tool_only_reads_where_the_file_says_so(is_trusted: bool) -> None:
     reads = listing("read", annotations={"readOnlyHint": True})
     writes = listing("write", annotations={"readOnlyHint": False})
     upstream = MemoryUpstream(SINGLE_UPSTREAM, [reads, writes, listing("silent")])
@@ -193,24 +178,18 @@ async def test_a_passed_name_with_a_prefix_is_the_servers_own() -> None:
 
 async def test_a_tool_with_an_entry_is_not_offered_twice() -> None:
     upstream = MemoryUpstream(SINGLE_UPSTREAM, [SEARCH, listing("read")])
-    config = gateway_config(
-        tool_config(tool="notes__search"), upstreams={SINGLE_UPSTREAM: PassThrough()}
-    )
+    config = gateway_config(tool_config(tool="notes__search"), upstreams={SINGLE_UPSTREAM: PassThrough()})
     assert [tool.name for tool in await passed_tools(upstream, config)] == ["read"]
 
 
 async def test_an_entry_for_another_server_hides_nothing_here() -> None:
     upstream = MemoryUpstream("notes", [SEARCH])
-    config = gateway_config(
-        tool_config(upstream="web"), upstreams={"notes": PassThrough(), "web": None}
-    )
+    config = gateway_config(tool_config(upstream="web"), upstreams={"notes": PassThrough(), "web": None})
     family = GatewayTools(config, {"notes": upstream, "web": MemoryUpstream("web", [])})
     assert [tool.name for tool in await family.list_passed_tools("notes")] == ["search"]
 
 
-async def test_tools_that_cannot_be_offered_are_left_out_with_a_word(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_tools_that_cannot_be_offered_are_left_out_with_a_word(caplog: pytest.LogCaptureFixture) -> None:
     odd: list[Any] = [{"name": "two words", "inputSchema": {"type": "object"}}, {"name": "bare"}]
     upstream = MemoryUpstream(SINGLE_UPSTREAM, [*odd, {"nameless": True}, SEARCH])
     with caplog.at_level(logging.WARNING):
@@ -242,7 +221,5 @@ def test_a_start_loads_nothing_heavy() -> None:
         "import sys, everkept.families.gateway.toolset;"
         "print([m for m in ('mcp', 'jsonschema', 'referencing', 'subprocess') if m in sys.modules])"
     )
-    ran = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert ran.stdout.strip() == "[]"

@@ -14,11 +14,7 @@ SCHEMA: JSON = {
         "mode": {"type": "string", "enum": ["text", "both"]},
         "after": {"anyOf": [{"type": "string", "minLength": 4}, {"type": "null"}]},
         "tags": {"type": "array", "items": {"type": "string"}, "maxItems": 2},
-        "filters": {
-            "type": "object",
-            "properties": {"author": {"$ref": "#/$defs/author"}},
-            "required": ["author"],
-        },
+        "filters": {"type": "object", "properties": {"author": {"$ref": "#/$defs/author"}}, "required": ["author"]},
     },
     "required": ["query"],
     "$defs": {"author": {"type": "string"}},
@@ -65,9 +61,7 @@ def test_a_parameter_that_the_schema_does_not_have_is_no_mistake() -> None:
         ({"query": "tea", "filters": {"author": 1}}, "filters.author", "must be text, not 1"),
     ],
 )
-def test_a_wrong_argument_is_named_with_what_is_expected(
-    given: JSON, argument: str, words: str
-) -> None:
+def test_a_wrong_argument_is_named_with_what_is_expected(given: JSON, argument: str, words: str) -> None:
     error = refused(given)
     assert error.facts["argument"] == argument
     assert words in str(error)
@@ -105,8 +99,7 @@ def test_what_is_wrong_with_each_alternative_is_told() -> None:
     router: JSON = {"type": "object", "oneOf": [{"required": ["id"]}, {"required": ["name"]}]}
     told = str(refused({}, router))
     assert told == (
-        "The call fits none of its alternatives: Argument `id` is required; or Argument `name` is "
-        "required."
+        "The call fits none of its alternatives: Argument `id` is required; or Argument `name` is required."
     )
     nested: JSON = {"type": "object", "anyOf": [router, router]}
     assert str(refused({}, nested)) == "The call fits none of its alternatives."

@@ -41,9 +41,7 @@ async def test_a_name_is_asked_for_again_when_the_tools_have_changed() -> None:
 
 
 async def test_tools_that_change_while_they_are_listed_are_asked_for_again() -> None:
-    upstream = MemoryUpstream(
-        SINGLE_UPSTREAM, [listing("search")]
-    )  # not connected: that comes with asking
+    upstream = MemoryUpstream(SINGLE_UPSTREAM, [listing("search")])  # not connected: that comes with asking
     name = UpstreamToolName(PREFIXED, upstream)
     await name.resolve()
     upstream_listings = upstream.listings

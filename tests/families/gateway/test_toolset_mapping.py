@@ -38,9 +38,7 @@ def found_at(sent: Any, path: tuple[str, ...]) -> Any:
 def leaves(sent: JSON, places: set[tuple[str, ...]], above: tuple[str, ...] = ()) -> int:
     """How many values were sent, those in nested objects of their own not counted."""
     paths = {(*above, key): value for key, value in sent.items()}
-    return sum(
-        1 if path in places else leaves(value, places, path) for path, value in paths.items()
-    )
+    return sum(1 if path in places else leaves(value, places, path) for path, value in paths.items())
 
 
 @given(st.dictionaries(KEYS, KEYS), st.dictionaries(KEYS, VALUES))
@@ -53,9 +51,7 @@ def test_a_plain_mapping_renames_what_is_given(names: dict[str, str], arguments:
 
 
 @given(st.lists(st.tuples(PATHS, st.sampled_from(WAYS), VALUES), max_size=6))
-def test_every_value_arrives_in_its_own_place(
-    wanted: list[tuple[tuple[str, ...], str, Any]],
-) -> None:
+def test_every_value_arrives_in_its_own_place(wanted: list[tuple[tuple[str, ...], str, Any]]) -> None:
     kept = apart([path for path, _, _ in wanted])
     places = {path: (way, value) for path, way, value in reversed(wanted) if path in kept}
 
@@ -67,12 +63,8 @@ def test_every_value_arrives_in_its_own_place(
         defaults={".".join(path): value for path, value in of(DEFAULT).items()},
         constants=of(CONSTANT),
     )
-    sent = map_arguments(
-        tool, {".".join(path): value for path, value in of(GIVEN).items()} | {"x": 1}
-    )
-    assert {path: found_at(sent, path) for path in places} == {
-        path: value for path, (_, value) in places.items()
-    }
+    sent = map_arguments(tool, {".".join(path): value for path, value in of(GIVEN).items()} | {"x": 1})
+    assert {path: found_at(sent, path) for path in places} == {path: value for path, (_, value) in places.items()}
     assert leaves(sent, set(places)) == len(places)
 
 
@@ -93,19 +85,12 @@ def test_defaults_of_the_schema_are_not_sent() -> None:
 
 
 def test_a_changed_structure_needs_the_file_alone() -> None:
-    tool = tool_config(
-        mapping={"query": "search.text"}, constants={("search", "filters"): {}, ("mode",): "both"}
-    )
-    assert map_arguments(tool, {"query": "tea"}) == {
-        "search": {"text": "tea", "filters": {}},
-        "mode": "both",
-    }
+    tool = tool_config(mapping={"query": "search.text"}, constants={("search", "filters"): {}, ("mode",): "both"})
+    assert map_arguments(tool, {"query": "tea"}) == {"search": {"text": "tea", "filters": {}}, "mode": "both"}
 
 
 def test_what_is_done_with_the_sent_values_does_not_change_the_file() -> None:
-    tool = tool_config(
-        mapping={"tags": "tags"}, defaults={"tags": ["a"]}, constants={("filters",): {"x": []}}
-    )
+    tool = tool_config(mapping={"tags": "tags"}, defaults={"tags": ["a"]}, constants={("filters",): {"x": []}})
     before = deepcopy(tool)
     sent = map_arguments(tool, {})
     sent["tags"].append("b")
@@ -118,9 +103,7 @@ def test_what_has_no_entry_is_sent_where_the_file_says() -> None:
     assert map_arguments(tool_config(mapping={"query": "q"}), given_) == {"q": "tea"}
     top = tool_config(mapping={"query": "q"}, rest=())
     assert map_arguments(top, given_) == {"q": "tea", "colour": "green", "size": {"x": 1}}
-    inside = tool_config(
-        mapping={"query": "f.q"}, constants={("f", "mode"): "both"}, rest=("f", "more")
-    )
+    inside = tool_config(mapping={"query": "f.q"}, constants={("f", "mode"): "both"}, rest=("f", "more"))
     assert map_arguments(inside, given_) == {
         "f": {"q": "tea", "mode": "both", "more": {"colour": "green", "size": {"x": 1}}}
     }
@@ -129,9 +112,7 @@ def test_what_has_no_entry_is_sent_where_the_file_says() -> None:
 
 @pytest.mark.parametrize("name", ["q", "f", "mode"])
 def test_what_has_no_entry_cannot_take_the_place_of_what_has_one(name: str) -> None:
-    tool = tool_config(
-        mapping={"query": "q", "deep": "f.x"}, constants={("mode",): "safe"}, rest=()
-    )
+    tool = tool_config(mapping={"query": "q", "deep": "f.x"}, constants={("mode",): "safe"}, rest=())
     with pytest.raises(InvalidInput) as raised:
         map_arguments(tool, {name: "other"})
     assert raised.value.facts["argument"] == name
@@ -141,6 +122,4 @@ def test_what_has_no_entry_cannot_take_the_place_of_what_has_one(name: str) -> N
 def test_with_a_place_for_the_rest_nothing_is_lost(arguments: JSON) -> None:
     tool = tool_config(mapping={"a": "one", "b": "two"}, rest=())
     renamed = {"a": "one", "b": "two"}
-    assert map_arguments(tool, arguments) == {
-        renamed.get(name, name): value for name, value in arguments.items()
-    }
+    assert map_arguments(tool, arguments) == {renamed.get(name, name): value for name, value in arguments.items()}

@@ -64,9 +64,7 @@ def test_structured_content_is_the_servers_else_the_content() -> None:
     assert result(said("tea", structuredContent=[1])).facts == {"content": said("tea")["content"]}
 
 
-@pytest.mark.parametrize(
-    "answer", [None, [], "text", {"content": "text"}, {"content": None}, {"_meta": 5}]
-)
+@pytest.mark.parametrize("answer", [None, [], "text", {"content": "text"}, {"content": None}, {"_meta": 5}])
 def test_what_is_no_result_is_an_error_of_the_server(answer: Any) -> None:
     with pytest.raises(UpstreamError) as caught:
         result(answer)

@@ -25,10 +25,7 @@ async def everything(client: Client) -> str:
 async def test_secrets_in_names_and_types_are_masked_and_the_answer_says_so(graph: Client) -> None:
     made = await graph("create_entities", entities=[new(HOUSE, "kept by password=hunter2")])
     (entity,) = made["entities"]
-    assert (entity["name"], entity["entity_type"]) == (
-        MASKED_HOUSE,
-        "kept by password=[masked: password]",
-    )
+    assert (entity["name"], entity["entity_type"]) == (MASKED_HOUSE, "kept by password=[masked: password]")
     (warning,) = made["warnings"]
     assert warning["code"] == "secret_masked"
     assert "github token, password" in warning["message"]
@@ -36,9 +33,7 @@ async def test_secrets_in_names_and_types_are_masked_and_the_answer_says_so(grap
     assert [e["created"] for e in again["entities"]] == [False]
 
 
-async def test_a_secret_in_the_verb_of_a_relation_is_masked_and_the_answer_says_so(
-    graph: Client,
-) -> None:
+async def test_a_secret_in_the_verb_of_a_relation_is_masked_and_the_answer_says_so(graph: Client) -> None:
     await graph("create_entities", entities=[new("a"), new("b")])
     asked = relation("a", f"opens with {TOKEN}", "b")
     made = await graph("create_relations", relations=[asked])
@@ -64,9 +59,7 @@ async def test_a_masked_entity_is_found_by_the_name_that_was_given(graph: Client
     assert TOKEN not in await everything(graph)
 
 
-async def test_a_relation_is_deleted_by_the_names_and_the_verb_that_were_given(
-    graph: Client,
-) -> None:
+async def test_a_relation_is_deleted_by_the_names_and_the_verb_that_were_given(graph: Client) -> None:
     await graph("create_entities", entities=[new(HOUSE), new("b")])
     asked = relation(HOUSE, f"opens with {TOKEN}", "b")
     await graph("create_relations", relations=[asked])
@@ -91,12 +84,8 @@ async def test_the_other_dialect_stores_no_secret_and_logs_each_masking(
 ) -> None:
     mask = "[masked: github token]"
     assert await filled("read_graph") == {
-        "entities": [
-            {"name": MASKED_HOUSE, "entityType": f"{mask} shed", "observations": [f"has {mask}"]}
-        ],
-        "relations": [
-            {"from": MASKED_HOUSE, "to": f"Door {mask}", "relationType": f"opens with {mask}"}
-        ],
+        "entities": [{"name": MASKED_HOUSE, "entityType": f"{mask} shed", "observations": [f"has {mask}"]}],
+        "relations": [{"from": MASKED_HOUSE, "to": f"Door {mask}", "relationType": f"opens with {mask}"}],
     }
     assert sum("github token" in record.message for record in caplog.get_records("setup")) == 2
 
@@ -116,13 +105,10 @@ async def test_the_other_dialect_finds_what_is_masked_by_what_was_given(filled: 
     assert (await filled("read_graph"))["entities"] == []
 
 
-async def test_ends_that_differ_in_their_secrets_alone_are_one_entity(
-    server_memory: Client,
-) -> None:
+async def test_ends_that_differ_in_their_secrets_alone_are_one_entity(server_memory: Client) -> None:
     ends = [f"Key {TOKEN}", f"Key {OTHER_TOKEN}"]
     made = await server_memory(
-        "create_relations",
-        relations=[{"from": end, "to": "Door", "relationType": "opens"} for end in ends],
+        "create_relations", relations=[{"from": end, "to": "Door", "relationType": "opens"} for end in ends]
     )
     key = "Key [masked: github token]"
     assert made["relations"] == [{"from": key, "to": "Door", "relationType": "opens"}]

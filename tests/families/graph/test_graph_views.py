@@ -25,9 +25,7 @@ async def shared_store() -> MemoryStore:
 async def test_a_link_from_a_memory_is_no_relation_of_an_entity() -> None:
     store = await shared_store()
     for view in await read_entity_views(store, ["API", "Billing"]):
-        assert [(r["from"], r["relation_type"], r["to"]) for r in view["relations"]] == [
-            ("API", "calls", "Billing")
-        ]
+        assert [(r["from"], r["relation_type"], r["to"]) for r in view["relations"]] == [("API", "calls", "Billing")]
 
 
 async def test_pages_hold_entities_and_their_relations_alone() -> None:

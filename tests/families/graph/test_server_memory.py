@@ -30,9 +30,7 @@ async def test_a_first_write_needs_no_project(server_memory: Client) -> None:
     assert [p.name for p in await server_memory.app.library.list_projects()] == ["default"]
 
 
-async def test_the_text_is_the_bare_list_where_that_server_gives_one(
-    server_memory: Client,
-) -> None:
+async def test_the_text_is_the_bare_list_where_that_server_gives_one(server_memory: Client) -> None:
     assert json.loads(await server_memory.text("create_entities", entities=[ADA])) == [ADA]
     added = await server_memory.text(
         "add_observations", observations=[{"entityName": "Ada", "contents": ["likes maths", "x"]}]
@@ -49,49 +47,36 @@ async def test_names_that_exist_are_left_as_they_are(server_memory: Client) -> N
 
 async def test_a_name_is_exactly_what_is_written(server_memory: Client) -> None:
     small = ADA | {"name": "ada"}
-    assert await server_memory("create_entities", entities=[ADA, small]) == {
-        "entities": [ADA, small]
-    }
+    assert await server_memory("create_entities", entities=[ADA, small]) == {"entities": [ADA, small]}
     opened = await server_memory("open_nodes", names=["ada"])
     assert [entity["name"] for entity in opened["entities"]] == ["ada"]
 
 
 async def test_blanks_around_a_name_belong_to_it(server_memory: Client) -> None:
     padded = ADA | {"name": " Ada "}
-    assert await server_memory("create_entities", entities=[ADA, padded]) == {
-        "entities": [ADA, padded]
-    }
+    assert await server_memory("create_entities", entities=[ADA, padded]) == {"entities": [ADA, padded]}
     opened = await server_memory("open_nodes", names=[" Ada "])
     assert opened["entities"] == [padded]
 
 
 async def test_a_relation_may_come_before_its_ends(server_memory: Client) -> None:
     await server_memory("create_entities", entities=[ADA])
-    assert await server_memory("create_relations", relations=[KNOWS, KNOWS]) == {
-        "relations": [KNOWS]
-    }
+    assert await server_memory("create_relations", relations=[KNOWS, KNOWS]) == {"relations": [KNOWS]}
     assert await server_memory("read_graph") == {"entities": [ADA], "relations": [KNOWS]}
     with pytest.raises(NotFound) as caught:
-        await server_memory(
-            "add_observations", observations=[{"entityName": "Bob", "contents": ["x"]}]
-        )
+        await server_memory("add_observations", observations=[{"entityName": "Bob", "contents": ["x"]}])
     assert str(caught.value) == "Entity with name Bob not found"
     bob = {"name": "Bob", "entityType": "person", "observations": ["x"]}
     assert await server_memory("create_entities", entities=[bob]) == {"entities": [bob]}
     assert await server_memory("read_graph") == {"entities": [ADA, bob], "relations": [KNOWS]}
 
 
-async def test_a_search_finds_text_anywhere_and_the_relations_at_it(
-    server_memory: Client,
-) -> None:
+async def test_a_search_finds_text_anywhere_and_the_relations_at_it(server_memory: Client) -> None:
     bob = {"name": "Bob", "entityType": "person", "observations": []}
     await server_memory("create_entities", entities=[ADA, bob])
     await server_memory("create_relations", relations=[KNOWS])
     for query in ("ATHS", "ikes ma", "Ada"):
-        assert await server_memory("search_nodes", query=query) == {
-            "entities": [ADA],
-            "relations": [KNOWS],
-        }
+        assert await server_memory("search_nodes", query=query) == {"entities": [ADA], "relations": [KNOWS]}
     found = await server_memory("search_nodes", query="maths that she likes")
     assert [entity["name"] for entity in found["entities"]] == ["Ada"]
 

@@ -17,20 +17,11 @@ def parsed(*lines: Any) -> list[Any]:
 
 
 def test_entities_and_relations_are_read() -> None:
-    assert parsed(ENTITY, RELATION) == [
-        NewEntity("Ada", "person", ["a", "b"]),
-        RelationSpec("Ada", "Bob", "knows"),
-    ]
+    assert parsed(ENTITY, RELATION) == [NewEntity("Ada", "person", ["a", "b"]), RelationSpec("Ada", "Bob", "knows")]
 
 
 def test_blank_lines_other_types_and_unknown_keys_are_passed_over() -> None:
-    lines = [
-        "",
-        "  ",
-        {"type": "note"},
-        ENTITY | {"createdAt": "2025"},
-        "\ufeff" + json.dumps(RELATION),
-    ]
+    lines = ["", "  ", {"type": "note"}, ENTITY | {"createdAt": "2025"}, "\ufeff" + json.dumps(RELATION)]
     assert [type(item) for item in parsed(*lines)] == [NewEntity, RelationSpec]
 
 

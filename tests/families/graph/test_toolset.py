@@ -6,14 +6,7 @@ import pytest
 from everkept.app.app import App
 from everkept.core.sessions import Session
 from everkept.engines.memory.library import MemoryLibrary
-from everkept.errors import (
-    AmbiguousName,
-    Conflict,
-    InvalidInput,
-    NoActiveProject,
-    NotFound,
-    ProjectArchived,
-)
+from everkept.errors import AmbiguousName, Conflict, InvalidInput, NoActiveProject, NotFound, ProjectArchived
 from everkept.settings import read_settings
 from tool_calls import Client
 
@@ -32,8 +25,7 @@ GRAPH_TOOLS: dict[str, dict[str, Any]] = {
 
 async def entity(graph: Client, name: str, kind: str = "thing", *observations: str) -> Any:
     made = await graph(
-        "create_entities",
-        entities=[{"name": name, "entity_type": kind, "observations": list(observations)}],
+        "create_entities", entities=[{"name": name, "entity_type": kind, "observations": list(observations)}]
     )
     return made["entities"][0]
 
@@ -57,9 +49,7 @@ async def test_all_sixteen_tools_are_offered_in_a_fixed_order(app: App) -> None:
 
 
 @pytest.mark.parametrize("tool", GRAPH_TOOLS)
-async def test_without_a_project_every_graph_tool_says_the_same_sentence(
-    app: App, tool: str
-) -> None:
+async def test_without_a_project_every_graph_tool_says_the_same_sentence(app: App, tool: str) -> None:
     with pytest.raises(NoActiveProject) as caught:
         await Client(app)(tool, **GRAPH_TOOLS[tool])
     assert str(caught.value) == "No active project. Use switch_project to select one."
@@ -144,9 +134,7 @@ async def test_a_deleted_project_is_gone(graph: Client) -> None:
     assert await graph("read_graph") == {"entities": [], "relations": []}
 
 
-async def test_an_archived_project_can_be_deleted_and_keeps_its_name_until_then(
-    graph: Client,
-) -> None:
+async def test_an_archived_project_can_be_deleted_and_keeps_its_name_until_then(graph: Client) -> None:
     await graph("archive_project", name="one")
     with pytest.raises(Conflict):
         await graph("create_project", name="one")
@@ -210,9 +198,7 @@ async def test_a_name_that_fits_two_entities_is_chosen_by_type_or_id(graph: Clie
     planet = await entity(graph, "Mercury", "planet")
     await entity(graph, "Mercury", "metal")
     with pytest.raises(AmbiguousName) as caught:
-        await graph(
-            "add_observations", observations=[{"entity_name": "Mercury", "contents": ["x"]}]
-        )
+        await graph("add_observations", observations=[{"entity_name": "Mercury", "contents": ["x"]}])
     assert {c["entity_type"] for c in caught.value.facts["candidates"]} == {"planet", "metal"}
     await graph(
         "add_observations",
@@ -238,10 +224,7 @@ async def test_a_name_with_brackets_is_a_name_first(graph: Client) -> None:
 
 async def test_observations_are_added_once_and_in_one_transaction(graph: Client) -> None:
     await entity(graph, "Ada", "person", "old")
-    added = await graph(
-        "add_observations",
-        observations=[{"entity_name": "Ada", "contents": ["old", "new", "new"]}],
-    )
+    added = await graph("add_observations", observations=[{"entity_name": "Ada", "contents": ["old", "new", "new"]}])
     assert [o["content"] for o in added["observations"]] == ["new"]
     assert added["skipped"] == 2
     with pytest.raises(NotFound):
@@ -280,24 +263,17 @@ async def test_an_entity_may_relate_to_itself(graph: Client) -> None:
 async def test_opening_leaves_out_unknown_names_and_repeats_nothing(graph: Client) -> None:
     await entity(graph, "Ada")
     await entity(graph, "Bob")
-    await graph(
-        "create_relations", relations=[{"from": "Ada", "to": "Bob", "relation_type": "knows"}]
-    )
+    await graph("create_relations", relations=[{"from": "Ada", "to": "Bob", "relation_type": "knows"}])
     opened = await graph("open_nodes", names=["Bob", "Nobody", "bob"])
     (bob,) = opened["entities"]
-    assert [(r["from"], r["relation_type"], r["to"]) for r in bob["relations"]] == [
-        ("Ada", "knows", "Bob")
-    ]
+    assert [(r["from"], r["relation_type"], r["to"]) for r in bob["relations"]] == [("Ada", "knows", "Bob")]
 
 
 async def test_the_whole_graph_is_read_in_pages_by_name(graph: Client) -> None:
     for name in ("delta", "Alpha", "charlie", "bravo"):
         await entity(graph, name, "letter", f"about {name}")
     for source, target in (("Alpha", "delta"), ("delta", "Alpha")):
-        await graph(
-            "create_relations",
-            relations=[{"from": source, "to": target, "relation_type": "meets"}],
-        )
+        await graph("create_relations", relations=[{"from": source, "to": target, "relation_type": "meets"}])
     names: list[str] = []
     relations: list[str] = []
     cursor: dict[str, Any] = {}
@@ -316,9 +292,7 @@ async def test_the_whole_graph_is_read_in_pages_by_name(graph: Client) -> None:
 async def test_deleting_entities_takes_what_hangs_on_them(graph: Client) -> None:
     await entity(graph, "Ada", "person", "likes maths")
     await entity(graph, "Bob")
-    await graph(
-        "create_relations", relations=[{"from": "Bob", "to": "Ada", "relation_type": "knows"}]
-    )
+    await graph("create_relations", relations=[{"from": "Bob", "to": "Ada", "relation_type": "knows"}])
     text = await graph.text("delete_entities", names=["Ada", "Nobody", "ada"])
     assert text == "Deleted 1 entities."
     assert await graph.names("maths") == []
@@ -331,9 +305,7 @@ async def test_deleting_entities_takes_what_hangs_on_them(graph: Client) -> None
 async def test_observations_are_deleted_by_their_exact_text(graph: Client) -> None:
     await entity(graph, "Ada", "person", "Likes maths", "likes tea")
     deletion = {"entity_name": "Ada", "observations": ["likes maths", "likes tea"]}
-    assert await graph.text("delete_observations", deletions=[deletion]) == (
-        "Deleted 1 observations."
-    )
+    assert await graph.text("delete_observations", deletions=[deletion]) == ("Deleted 1 observations.")
     assert await texts(graph, "Ada") == ["Likes maths"]
     with pytest.raises(NotFound):
         await graph("delete_observations", deletions=[deletion | {"entity_name": "Nobody"}])
@@ -350,10 +322,7 @@ async def test_relations_are_deleted_and_unknown_ends_skipped(graph: Client) -> 
 
 
 async def test_the_spelling_of_the_official_server_is_accepted(graph: Client) -> None:
-    await graph(
-        "create_entities",
-        entities=[{"name": "Ada", "entityType": "person", "observations": []}],
-    )
+    await graph("create_entities", entities=[{"name": "Ada", "entityType": "person", "observations": []}])
     await graph("add_observations", observations=[{"entityName": "Ada", "contents": ["x"]}])
     await graph("create_relations", relations=[{"from": "Ada", "to": "Ada", "relationType": "is"}])
     await graph("delete_observations", deletions=[{"entityName": "Ada", "observations": ["x"]}])
@@ -382,19 +351,14 @@ async def test_a_search_stays_inside_its_project(graph: Client) -> None:
             "entities[0].observations[0]",
         ),
         ({"entities": [{"name": "a", "entity_type": "x"}] * 10_000}, "entities"),
-        (
-            {"entities": [{"name": "a", "entity_type": "x", "observations": ["o"] * 1_000}] * 10},
-            "entities",
-        ),
+        ({"entities": [{"name": "a", "entity_type": "x", "observations": ["o"] * 1_000}] * 10}, "entities"),
         ({"entities": [{"name": 3, "entity_type": "x"}]}, "entities[0].name"),
         ({"entities": {"name": "a", "entity_type": "x"}}, "entities"),
         ({}, "entities"),
         ({"entities": [], "projet": "one"}, "projet"),
     ],
 )
-async def test_bad_input_is_named_and_changes_nothing(
-    graph: Client, arguments: dict[str, Any], argument: str
-) -> None:
+async def test_bad_input_is_named_and_changes_nothing(graph: Client, arguments: dict[str, Any], argument: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         await graph("create_entities", **arguments)
     assert caught.value.facts["argument"] == argument
@@ -420,31 +384,22 @@ TOKEN = "gh" + "p_" + "aB3dE6gH9jK2mN5pQ8rS1tU4vW7xY0zA3cD6"
 async def test_a_secret_in_an_observation_is_masked_and_the_answer_says_so(graph: Client) -> None:
     made = await graph(
         "create_entities",
-        entities=[
-            {"name": "CI", "entity_type": "system", "observations": [f"uses {TOKEN}", "plain"]}
-        ],
+        entities=[{"name": "CI", "entity_type": "system", "observations": [f"uses {TOKEN}", "plain"]}],
     )
     assert [w["code"] for w in made["warnings"]] == ["secret_masked"]
     assert "github token" in made["warnings"][0]["message"]
     added = await graph(
-        "add_observations",
-        observations=[{"entity_name": "CI", "contents": ["password=hunter2", f"uses {TOKEN}"]}],
+        "add_observations", observations=[{"entity_name": "CI", "contents": ["password=hunter2", f"uses {TOKEN}"]}]
     )
     assert added["skipped"] == 1
     assert "password" in added["warnings"][0]["message"]
-    assert await texts(graph, "CI") == [
-        "uses [masked: github token]",
-        "plain",
-        "password=[masked: password]",
-    ]
+    assert await texts(graph, "CI") == ["uses [masked: github token]", "plain", "password=[masked: password]"]
 
 
 async def test_without_a_secret_there_is_no_warning(graph: Client) -> None:
     made = await graph("create_entities", entities=[{"name": "a", "entity_type": "b"}])
     assert set(made) == {"entities"}
-    added = await graph(
-        "add_observations", observations=[{"entity_name": "a", "contents": ["the token is safe"]}]
-    )
+    added = await graph("add_observations", observations=[{"entity_name": "a", "contents": ["the token is safe"]}])
     assert set(added) == {"observations", "skipped"}
 
 

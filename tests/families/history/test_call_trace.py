@@ -24,9 +24,7 @@ def test_code_is_linked_to_all_that_it_speaks_of() -> None:
 
 
 def test_a_symbol_is_named_once_in_each_project() -> None:
-    symbols, _ = build_symbol_links(
-        code(), outline_code("class Cart: pass\nCart()\nCart()", "python")
-    )
+    symbols, _ = build_symbol_links(code(), outline_code("class Cart: pass\nCart()\nCart()", "python"))
     [cart] = symbols
     assert (cart.id, cart.kind) == (build_symbol_id(SHOP, "Cart"), SYMBOL)
     assert (cart.name, cart.name_key, cart.variant, cart.scope) == ("Cart", "Cart", SHOP, SHOP)
@@ -35,15 +33,10 @@ def test_a_symbol_is_named_once_in_each_project() -> None:
 
 
 def test_a_call_lists_all_who_call() -> None:
-    made = CodeOutline(
-        calls=(CodeCall("pay", "one"), CodeCall("pay", "two"), CodeCall("pay"), CodeCall("go"))
-    )
+    made = CodeOutline(calls=(CodeCall("pay", "one"), CodeCall("pay", "two"), CodeCall("pay"), CodeCall("go")))
     symbols, links = build_symbol_links(code(), made)
     names = {symbol.id: symbol.name for symbol in symbols}
-    assert {names[link.target]: dict(link.facets) for link in links} == {
-        "pay": {"by": ["one", "two"]},
-        "go": {},
-    }
+    assert {names[link.target]: dict(link.facets) for link in links} == {"pay": {"by": ["one", "two"]}, "go": {}}
 
 
 def test_a_symbol_is_what_the_code_says_that_it_is_and_else_unknown() -> None:

@@ -24,13 +24,7 @@ def post_order(request):
 
 
 async def show(
-    store: RecordStore,
-    name: str,
-    text: str,
-    *,
-    at: int = 1,
-    project: str = SHOP,
-    file: str | None = None,
+    store: RecordStore, name: str, text: str, *, at: int = 1, project: str = SHOP, file: str | None = None
 ) -> None:
     code = Record(
         id=name,

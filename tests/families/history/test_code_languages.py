@@ -2,11 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.families.history.code_languages import (
-    detect_language,
-    find_tag_file,
-    normalize_language,
-)
+from everkept.families.history.code_languages import detect_language, find_tag_file, normalize_language
 
 TAGS = [
     ("py", "python"),

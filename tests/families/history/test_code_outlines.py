@@ -172,9 +172,7 @@ def test_any_bytes_have_an_outline(language: str, noise: bytes) -> None:
 
 @settings(max_examples=examples(200))
 @given(st.data(), st.sampled_from(LANGUAGES))
-def test_a_cut_anywhere_leaves_an_outline_of_known_names(
-    data: st.DataObject, language: str
-) -> None:
+def test_a_cut_anywhere_leaves_an_outline_of_known_names(data: st.DataObject, language: str) -> None:
     text = SAMPLES[language].text
     start = data.draw(st.integers(0, len(text)))
     end = data.draw(st.integers(start, len(text)))
@@ -185,9 +183,7 @@ def test_a_cut_anywhere_leaves_an_outline_of_known_names(
 
 
 @settings(max_examples=examples(100))
-@given(
-    st.sampled_from(LANGUAGES), st.lists(st.sampled_from("(){}[]<>\"'`/*#=;:,.\n ax"), max_size=300)
-)
+@given(st.sampled_from(LANGUAGES), st.lists(st.sampled_from("(){}[]<>\"'`/*#=;:,.\n ax"), max_size=300))
 def test_a_heap_of_signs_has_an_outline(language: str, signs: list[str]) -> None:
     outline_code("".join(signs), language)
 

@@ -20,16 +20,12 @@ def test_plain_code_is_one_fragment_as_it_is() -> None:
 
 
 def test_a_gap_is_nothing_where_code_has_no_word_for_it() -> None:
-    assert shown("a();\n  ...\n  … the rest …\nb();", "javascript") == [
-        ("a();\n  \n  \nb();", "javascript")
-    ]
+    assert shown("a();\n  ...\n  … the rest …\nb();", "javascript") == [("a();\n  \n  \nb();", "javascript")]
     assert shown("f({\n  ...rest,\n})", "javascript") == [("f({\n  ...rest,\n})", "javascript")]
 
 
 def test_a_gap_in_python_is_a_statement() -> None:
-    assert shown("class A:\n    ... as before ...\n    …", "python") == [
-        ("class A:\n    ...\n    ...", "python")
-    ]
+    assert shown("class A:\n    ... as before ...\n    …", "python") == [("class A:\n    ...\n    ...", "python")]
 
 
 def test_of_a_python_prompt_what_was_typed_remains() -> None:
@@ -39,17 +35,11 @@ def test_of_a_python_prompt_what_was_typed_remains() -> None:
 
 def test_a_patch_is_shown_as_it_leaves_each_file() -> None:
     text = "--- a/x.py\n+++ b/x.py\n@@ -1 +1,2 @@\n-old()\n+new()\n same()\n+++ y.go\n+run()\n"
-    assert shown(text, "diff") == [
-        ("", None),
-        ("\nnew()\nsame()", "python"),
-        ("run()\n", "go"),
-    ]
+    assert shown(text, "diff") == [("", None), ("\nnew()\nsame()", "python"), ("run()\n", "go")]
 
 
 def test_the_patches_of_editing_tools_are_read_too() -> None:
-    text = (
-        "*** Begin Patch\n*** Update File: src/a.go\n@@\n-func A() {}\n+func B() {}\n*** End Patch"
-    )
+    text = "*** Begin Patch\n*** Update File: src/a.go\n@@\n-func A() {}\n+func B() {}\n*** End Patch"
     assert shown(text, None)[-1] == ("\nfunc B() {}\n", "go")
 
 
@@ -68,9 +58,7 @@ def test_packed_code_and_drawings_are_left_out() -> None:
 
 
 def test_pieces_are_cut_between_definitions_and_else_say_that_they_go_on() -> None:
-    text = (
-        "def a():\n    one\n    two\n\ndef b():\n    three\n    four\n    five\ndef c():\n    six"
-    )
+    text = "def a():\n    one\n    two\n\ndef b():\n    three\n    four\n    five\ndef c():\n    six"
     assert list(split_pieces(text, 28)) == [
         FragmentPiece("def a():\n    one\n    two\n"),
         FragmentPiece("def b():\n    three\n    four"),

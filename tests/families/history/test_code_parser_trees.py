@@ -15,9 +15,7 @@ ENDLESS = ["->", "*)", "+;", "(\n", "&;\n", "`${\n", "<a>\n", "=],func \n", "def
 
 
 def python(program: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, encoding="utf-8", check=True
-    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, encoding="utf-8", check=True)
     return done.stdout.strip()
 
 
@@ -38,10 +36,7 @@ def test_code_beside_something_else_is_still_found() -> None:
     code = "def total(items):\n    return add_up(items)\n"
     data = "=], func ;; )( a1 -> &&& zz ~~ %% b2\n" * (2 * MAX_PIECE_CHARACTERS // 30)
     made = outline_code(
-        code * (MAX_PIECE_CHARACTERS // len(code))
-        + data
-        + code * (MAX_PIECE_CHARACTERS // len(code)),
-        "python",
+        code * (MAX_PIECE_CHARACTERS // len(code)) + data + code * (MAX_PIECE_CHARACTERS // len(code)), "python"
     )
     assert [each.name for each in made.defines] == ["total"]
     assert CodeCall("add_up", "total") in made.calls

@@ -22,9 +22,7 @@ from everkept.families.history.search_answers import ConversationPage
 from records import DAY_ONE
 
 
-async def page(
-    store: RecordStore, name: str, limit: int = 20, cursor: str | None = None
-) -> ConversationPage:
+async def page(store: RecordStore, name: str, limit: int = 20, cursor: str | None = None) -> ConversationPage:
     place = await resolve_target(store, name)
     return build_page(place, await read_turns(store, place, limit, cursor))
 
@@ -56,9 +54,7 @@ async def test_a_turn_opens_its_conversation_around_it(store: RecordStore) -> No
     assert [turn.id for turn in answer.turns if turn.is_asked] == [ids[10]]
 
 
-@pytest.mark.parametrize(
-    ("place", "first", "last"), [(0, 0, 4), (1, 0, 4), (18, 15, 19), (19, 15, 19)]
-)
+@pytest.mark.parametrize(("place", "first", "last"), [(0, 0, 4), (1, 0, 4), (18, 15, 19), (19, 15, 19)])
 async def test_at_an_end_of_the_conversation_the_page_is_as_full(
     store: RecordStore, place: int, first: int, last: int
 ) -> None:
@@ -69,9 +65,7 @@ async def test_at_an_end_of_the_conversation_the_page_is_as_full(
 
 @settings(deadline=None)
 @given(st.integers(1, 30), st.integers(2, 12), st.data())
-async def test_pages_lead_through_the_whole_conversation_both_ways(
-    count: int, limit: int, data: st.DataObject
-) -> None:
+async def test_pages_lead_through_the_whole_conversation_both_ways(count: int, limit: int, data: st.DataObject) -> None:
     store = MemoryStore()
     ids = await told(store, count)
     gone = data.draw(st.sets(st.sampled_from(ids), max_size=count - 1))
@@ -114,9 +108,7 @@ async def test_a_long_turn_is_clipped_among_others_and_whole_alone(store: Record
 async def test_a_turn_tells_its_files_tools_model_and_code(store: RecordStore) -> None:
     code = (Written("x = 1", "python", "a.py"), Written("y", None))
     facets = {"files": ["a.py"], "tools": ["Edit"], "model": "sonnet"}
-    [_, turn, _] = await tell(
-        store, "s1", user("go"), assistant("done: y", code=code, facets=facets), user("thanks")
-    )
+    [_, turn, _] = await tell(store, "s1", user("go"), assistant("done: y", code=code, facets=facets), user("thanks"))
     answer = await page(store, turn)
     shown = answer.turns[1]
     assert (shown.files, shown.tools, answer.models) == (["a.py"], ["Edit"], ["sonnet"])
@@ -147,18 +139,14 @@ async def test_a_session_of_two_programs_is_told_apart(store: RecordStore) -> No
 
 
 @pytest.mark.parametrize("name", ["nobody", "turn_0", "codex:s1", ":"])
-async def test_an_unknown_id_is_not_found_and_the_error_says_where_ids_are(
-    store: RecordStore, name: str
-) -> None:
+async def test_an_unknown_id_is_not_found_and_the_error_says_where_ids_are(store: RecordStore, name: str) -> None:
     await told(store, 2)
     with pytest.raises(NotFound) as missing:
         await page(store, name)
     assert "recall_previous_discussions" in (missing.value.hint or "")
 
 
-async def test_of_a_peers_result_the_error_says_whose_it_is_and_where_it_can_be_read(
-    store: RecordStore,
-) -> None:
+async def test_of_a_peers_result_the_error_says_whose_it_is_and_where_it_can_be_read(store: RecordStore) -> None:
     with pytest.raises(NotFound) as missing:
         await page(store, "anna:turn_0")
     assert 'the peer "anna"' in (missing.value.hint or "")
@@ -173,9 +161,7 @@ async def test_of_a_peers_result_the_error_says_whose_it_is_and_where_it_can_be_
         ("excluded", "excluded folder.*everkept history include"),
     ],
 )
-async def test_a_conversation_that_is_left_out_says_why(
-    store: RecordStore, reason: str, words: str
-) -> None:
+async def test_a_conversation_that_is_left_out_says_why(store: RecordStore, reason: str, words: str) -> None:
     await tell(store, "s1", left_out=reason)
     for name in ("s1", "s1-chunk-0"):
         with pytest.raises(NotFound, match=words):
@@ -183,12 +169,9 @@ async def test_a_conversation_that_is_left_out_says_why(
 
 
 @pytest.mark.parametrize(
-    ("chunk", "turn"),
-    [("s1-chunk-0", 0), ("s1-chunk-4", 4), ("claude-code:s1-chunk-2", 3), ("s1-chunk-99", 5)],
+    ("chunk", "turn"), [("s1-chunk-0", 0), ("s1-chunk-4", 4), ("claude-code:s1-chunk-2", 3), ("s1-chunk-99", 5)]
 )
-async def test_a_chunk_of_a_session_opens_its_turn_or_the_nearest(
-    store: RecordStore, chunk: str, turn: int
-) -> None:
+async def test_a_chunk_of_a_session_opens_its_turn_or_the_nearest(store: RecordStore, chunk: str, turn: int) -> None:
     ids = await told(store, 6)
     await store.commit(Batch((Delete(Ref("record", ids[2])),), DAY_ONE, "import", derived=True))
     place = await resolve_target(store, chunk)

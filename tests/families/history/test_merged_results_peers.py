@@ -28,9 +28,7 @@ WORDS = st.lists(st.sampled_from(["login", "flaky", "test", "blue", "page"]), ma
 
 
 def test_the_search_that_has_the_asked_words_counts_in_full() -> None:
-    counted = compute_shares(
-        "flaky login", {"a": ["the flaky login"], "b": ["a blue page"], "c": []}
-    )
+    counted = compute_shares("flaky login", {"a": ["the flaky login"], "b": ["a blue page"], "c": []})
     assert counted == {"a": 1.0, "b": MIN_SHARE, "c": MIN_SHARE}
 
 
@@ -52,22 +50,14 @@ MEANT = SearchFilter("flaky login", "all", 10)
 
 
 def own(content: str, score: float = 0.5, *, at: int = DAY_ONE, **more: Any) -> MemoryResult:
-    plain: dict[str, Any] = {
-        "type": "conversation",
-        "source": LOCAL_SOURCE,
-        "highlights": [],
-    } | more
+    plain: dict[str, Any] = {"type": "conversation", "source": LOCAL_SOURCE, "highlights": []} | more
     context = TurnContext("s1", "/home/ann/shop", format_iso(at), ["user"])
-    return MemoryResult(
-        f"turn_{content}", content=content, context=context, relevance_score=score, **plain
-    )
+    return MemoryResult(f"turn_{content}", content=content, context=context, relevance_score=score, **plain)
 
 
 def foreign(content: str, score: float = 0.5, **more: Any) -> SearchFinding:
     plain: dict[str, Any] = {"type": "conversation", "project": "shop", "at": DAY_ONE} | more
-    return SearchFinding(
-        id=f"anna:turn_{content}", content=content, score=score, search_type="semantic", **plain
-    )
+    return SearchFinding(id=f"anna:turn_{content}", content=content, score=score, search_type="semantic", **plain)
 
 
 def answers(**findings: list[SearchFinding]) -> PeerAnswers:
@@ -159,11 +149,7 @@ def test_of_about_the_same_score_the_newest_come_first() -> None:
     asked = answers(anna=[foreign("flaky login old", 0.62), foreign("flaky login", 0.61, at=DAY)])
     mine = HistoryAnswer([own("flaky login new", 0.51, at=DAY_ONE + DAY)])
     told = merge_peer_answers(mine, asked, MEANT)
-    assert [each.content for each in told.results] == [
-        "flaky login new",
-        "flaky login old",
-        "flaky login",
-    ]
+    assert [each.content for each in told.results] == ["flaky login new", "flaky login old", "flaky login"]
 
 
 def test_nobody_to_ask_and_half_an_answer_are_told() -> None:
@@ -175,10 +161,7 @@ def test_nobody_to_ask_and_half_an_answer_are_told() -> None:
 TEXTS = st.sampled_from(["a", "A ", "b", "c  d", "C d", "e"])
 SOURCES = st.sampled_from([LOCAL_SOURCE, "peer:anna", "peer:bert"])
 RESULTS = st.lists(
-    st.builds(
-        lambda text, score, source: own(text, score, source=source), TEXTS, st.floats(0, 1), SOURCES
-    ),
-    max_size=12,
+    st.builds(lambda text, score, source: own(text, score, source=source), TEXTS, st.floats(0, 1), SOURCES), max_size=12
 )
 
 
@@ -196,17 +179,12 @@ def test_each_text_of_others_stands_once_and_no_source_is_lost(found: list[Memor
 
 def _named(results: list[MemoryResult]) -> set[tuple[str, str]]:
     """Who has which text."""
-    return {
-        (normalize_text(one.content), source)
-        for one in results
-        for source in (one.source, *(one.also_in or ()))
-    }
+    return {(normalize_text(one.content), source) for one in results for source in (one.source, *(one.also_in or ()))}
 
 
 @given(
     st.dictionaries(
-        st.sampled_from(["anna", "bert", "cleo"]),
-        st.lists(st.builds(foreign, TEXTS, st.floats(0, 1)), max_size=8),
+        st.sampled_from(["anna", "bert", "cleo"]), st.lists(st.builds(foreign, TEXTS, st.floats(0, 1)), max_size=8)
     ),
     st.lists(st.builds(own, TEXTS, st.floats(0, 1)), max_size=8),
     st.integers(1, 12),
@@ -214,17 +192,13 @@ def _named(results: list[MemoryResult]) -> set[tuple[str, str]]:
 def test_a_page_has_the_best_and_no_more_than_asked(
     found: dict[str, list[SearchFinding]], mine: list[MemoryResult], limit: int
 ) -> None:
-    told = merge_peer_answers(
-        HistoryAnswer(mine), answers(**found), SearchFilter("a b", "all", limit)
-    )
+    told = merge_peer_answers(HistoryAnswer(mine), answers(**found), SearchFilter("a b", "all", limit))
     if not any(found.values()):
         assert told.results == mine
         return
     assert len(told.results) <= limit
     assert all(0 <= each.relevance_score <= 1 for each in told.results)
-    everything = merge_peer_answers(
-        HistoryAnswer(mine), answers(**found), SearchFilter("a b", "all", 50)
-    )
+    everything = merge_peer_answers(HistoryAnswer(mine), answers(**found), SearchFilter("a b", "all", 50))
     best = sorted((one.relevance_score for one in everything.results), reverse=True)
     assert sorted((one.relevance_score for one in told.results), reverse=True) == best[:limit]
 

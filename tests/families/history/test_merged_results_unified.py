@@ -17,12 +17,7 @@ from everkept.families.history.merged_results import (
     remove_unified_duplicates,
     scale_results,
 )
-from everkept.families.history.search_answers import (
-    ResultContext,
-    UnifiedAnswer,
-    UnifiedResult,
-    format_unified_answer,
-)
+from everkept.families.history.search_answers import ResultContext, UnifiedAnswer, UnifiedResult, format_unified_answer
 from records import DAY_ONE
 from unified_search import Everything
 
@@ -140,9 +135,7 @@ RESULTS = st.lists(
 
 
 @given(RESULTS, st.integers(1, 8))
-def test_a_page_is_in_order_without_doubles_and_has_the_best(
-    found: list[UnifiedResult], limit: int
-) -> None:
+def test_a_page_is_in_order_without_doubles_and_has_the_best(found: list[UnifiedResult], limit: int) -> None:
     page = merge_results(found, limit)
     scores = [one.relevance_score for one in page]
     assert scores == sorted(scores, reverse=True)
@@ -156,18 +149,12 @@ def test_a_page_is_in_order_without_doubles_and_has_the_best(
 def test_nobody_who_has_something_is_left_out(found: list[UnifiedResult]) -> None:
     def named(results: list[UnifiedResult]) -> set[tuple[str, str]]:
         return {
-            (normalize_text(one.content), source)
-            for one in results
-            for source in (one.source, *(one.also_in or ()))
+            (normalize_text(one.content), source) for one in results for source in (one.source, *(one.also_in or ()))
         }
 
     assert named(remove_unified_duplicates(found)) == named(found)
     own = {normalize_text(one.content) for one in found if one.source == "local"}
-    shown = {
-        normalize_text(one.content)
-        for one in remove_unified_duplicates(found)
-        if one.source != "local"
-    }
+    shown = {normalize_text(one.content) for one in remove_unified_duplicates(found) if one.source != "local"}
     assert not own & shown
 
 
@@ -185,9 +172,7 @@ class Neighbours:
 
 def finding(content: str, kind: str = "conversation", **more: str) -> SearchFinding:
     way = "graph" if kind == "entity" else "semantic"
-    return SearchFinding(
-        f"anna:{content}", kind, content, 0.9, way, at=DAY_ONE, project="shop", **more
-    )
+    return SearchFinding(f"anna:{content}", kind, content, 0.9, way, at=DAY_ONE, project="shop", **more)
 
 
 async def search(everything: Everything, query: str, peers: Neighbours) -> UnifiedAnswer:
@@ -198,10 +183,7 @@ async def search(everything: Everything, query: str, peers: Neighbours) -> Unifi
 
 async def test_others_are_asked_and_named(everything: Everything) -> None:
     await tell(await everything.store(), "s1", "The flaky login test is fixed")
-    anna = PeerAnswer(
-        "anna",
-        (finding("The flaky login waits for Redis", title="Login"), finding("Login", "entity")),
-    )
+    anna = PeerAnswer("anna", (finding("The flaky login waits for Redis", title="Login"), finding("Login", "entity")))
     peers = Neighbours(PeerAnswers([anna], [PeerFault("bert", "peer_timed_out", "Without bert.")]))
     answer = await search(everything, "flaky login", peers)
     assert [question.query for question in peers.questions] == ["flaky login"]

@@ -37,9 +37,7 @@ async def test_what_is_said_while_it_is_off_is_not_taken_in(store: RecordStore) 
     assert (done.total.turns, done.total.turns_left_out) == (3, 2)
 
 
-async def test_while_it_is_off_nothing_is_taken_in_and_later_what_was_said_before(
-    store: RecordStore,
-) -> None:
+async def test_while_it_is_off_nothing_is_taken_in_and_later_what_was_said_before(store: RecordStore) -> None:
     written = talk(1, 2, 13, 14)
     off = await importer(store).import_transcripts([written], silences=[silence(10)])
     assert await store.scan(RecordFilter(kinds=(TURN, CONVERSATION), deleted=None)) == []
@@ -70,9 +68,7 @@ async def test_all_said_in_silence_leaves_no_conversation_at_all(store: RecordSt
 
 
 @pytest.mark.parametrize("first", [True, False])
-async def test_a_title_that_was_given_in_silence_names_nothing(
-    store: RecordStore, first: bool
-) -> None:
+async def test_a_title_that_was_given_in_silence_names_nothing(store: RecordStore, first: bool) -> None:
     written = talk(1)
     await importer(store).import_transcripts([written])
     title = TitleEvent("s", "The plot")
@@ -83,9 +79,7 @@ async def test_a_title_that_was_given_in_silence_names_nothing(
     assert "plot" not in str(await store.scan(RecordFilter(deleted=None)))
 
 
-async def test_a_rewritten_file_brings_nothing_back_and_takes_nothing_away(
-    store: RecordStore,
-) -> None:
+async def test_a_rewritten_file_brings_nothing_back_and_takes_nothing_away(store: RecordStore) -> None:
     written = talk(1, 2)
     await importer(store).import_transcripts([written])
     written.rewrite(*talk(0, 1, 2, 13, 14).lines)
@@ -143,10 +137,7 @@ async def test_a_project_that_is_switched_off_meanwhile_is_left_out_from_then_on
 
 async def test_a_worktree_is_silent_with_its_repository(store: RecordStore) -> None:
     elsewhere = {"/trees/shop-fix": SHOP}
-    written = [
-        talk(13, session="a", folder="/trees/shop-fix"),
-        talk(14, session="b", folder="/trees/x"),
-    ]
+    written = [talk(13, session="a", folder="/trees/shop-fix"), talk(14, session="b", folder="/trees/x")]
     taking = importer(store, workspace=elsewhere.get)
     await taking.import_transcripts(written, silences=[silence(10)])
     assert (await texts(store, "a"), await texts(store, "b")) == ([], ["14"])
@@ -196,9 +187,5 @@ def test_only_what_lasts_is_off() -> None:
 
 def test_those_that_are_off_are_picked_out_of_many() -> None:
     off_folders = OffFolders([OffPeriod("/a", 5, 9), OffPeriod("/b", 5)], {"/tree": "/b"}.get)
-    assert off_folders.select_off(["/a", "/b", "/b/c", "/tree", "/bc", ""]) == {
-        "/b",
-        "/b/c",
-        "/tree",
-    }
+    assert off_folders.select_off(["/a", "/b", "/b/c", "/tree", "/bc", ""]) == {"/b", "/b/c", "/tree"}
     assert OffFolders([OffPeriod("/a", 5, 9)]).select_off(["/a"]) == frozenset()

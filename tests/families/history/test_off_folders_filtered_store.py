@@ -12,12 +12,7 @@ from everkept.core.records import RecordFilter, Weights
 from everkept.engines.memory.store import MemoryStore
 from everkept.errors import NotFound, ProjectOff
 from everkept.families.history.model import CODE, CONVERSATION, SYMBOL, TURN, HistoryOptions
-from everkept.families.history.off_folders import (
-    FilteredStore,
-    hide_folders,
-    open_visible_history,
-    read_folders,
-)
+from everkept.families.history.off_folders import FilteredStore, hide_folders, open_visible_history, read_folders
 from everkept.language.words import WordPhrase
 from hash_embedder import HashingEmbedder
 from records import batch, link
@@ -76,9 +71,7 @@ def test_every_question_is_filtered_or_passed_or_withheld() -> None:
 
 
 @pytest.mark.parametrize("question", sorted(WITHHELD, key=repr), ids=repr)
-async def test_what_was_not_thought_about_is_refused(
-    seen: RecordStore, question: questions.StoreQuestion[Any]
-) -> None:
+async def test_what_was_not_thought_about_is_refused(seen: RecordStore, question: questions.StoreQuestion[Any]) -> None:
     with pytest.raises(KeyError):
         await seen.ask(question)
 
@@ -131,9 +124,7 @@ async def test_no_link_leads_to_it(full: RecordStore, seen: RecordStore) -> None
 
 async def test_no_walk_goes_through_it(full: RecordStore, seen: RecordStore) -> None:
     hidden, shown = await ids_of(full, CODE, SHOP), await ids_of(full, CODE, BLOG)
-    symbols = [
-        record.id for record in await full.scan(RecordFilter(kinds=(SYMBOL,), scopes=(BLOG,)))
-    ]
+    symbols = [record.id for record in await full.scan(RecordFilter(kinds=(SYMBOL,), scopes=(BLOG,)))]
     between = batch(link(shown[0], "is like", hidden[0]), link(hidden[0], "calls", symbols[0]))
     await full.commit(between)
     assert len(await full.walk(shown, Hops(2))) == 2
@@ -148,9 +139,7 @@ async def test_folders_and_how_much_is_in_them_are_those_that_are_shown(seen: Re
     assert await seen.count_records(RecordFilter(kinds=(TURN,), scopes=(SHOP,))) == 0
 
 
-async def test_numbers_over_all_records_are_as_they_are(
-    full: RecordStore, seen: RecordStore
-) -> None:
+async def test_numbers_over_all_records_are_as_they_are(full: RecordStore, seen: RecordStore) -> None:
     assert await seen.count_records(RecordFilter()) == await full.count_records(RecordFilter())
     assert await seen.count_live() == await full.count_live()
     assert await seen.measure_words(["zebra"]) == await full.measure_words(["zebra"])
@@ -187,9 +176,7 @@ async def library(library: Library) -> Library:
 
 
 @pytest.mark.parametrize(("tool", "arguments"), ASKED)
-async def test_what_is_off_is_left_out_and_comes_back(
-    library: Library, tool: str, arguments: dict[str, Any]
-) -> None:
+async def test_what_is_off_is_left_out_and_comes_back(library: Library, tool: str, arguments: dict[str, Any]) -> None:
     historian = Historian(library, Moment())
     before = str(await historian(tool, **arguments))
     assert "stripes" in before
@@ -240,9 +227,7 @@ async def test_all_ways_to_ask_leave_it_out(library: Library) -> None:
     assert await store.get(ids) == []
 
 
-async def test_a_folder_that_the_project_knows_by_another_name_is_off_too(
-    library: Library,
-) -> None:
+async def test_a_folder_that_the_project_knows_by_another_name_is_off_too(library: Library) -> None:
     await library.set_off("shop", off=True)
     past = await open_visible_history(library, HistoryOptions(workspace={BLOG: SHOP}.get))
     assert past.hidden == {BLOG, f"{SHOP}/api"}
@@ -268,13 +253,8 @@ async def test_each_folder_is_looked_at_once_for_all_calls(library: Library) -> 
 async def test_what_is_said_in_a_new_folder_is_hidden_as_well(library: Library) -> None:
     await library.set_off("shop", off=True)
     assert (await open_visible_history(library, HistoryOptions())).hidden == {f"{SHOP}/api"}
-    await tell(
-        await library.open_history_store(), "s3", "A zebra on the web", project=f"{SHOP}/web"
-    )
-    assert (await open_visible_history(library, HistoryOptions())).hidden == {
-        f"{SHOP}/api",
-        f"{SHOP}/web",
-    }
+    await tell(await library.open_history_store(), "s3", "A zebra on the web", project=f"{SHOP}/web")
+    assert (await open_visible_history(library, HistoryOptions())).hidden == {f"{SHOP}/api", f"{SHOP}/web"}
 
 
 async def test_a_stamp_tells_that_a_project_was_switched(library: Library) -> None:

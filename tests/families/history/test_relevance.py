@@ -97,9 +97,7 @@ async def test_of_equal_texts_the_newest_is_found(store: RecordStore) -> None:
     assert len(repeated.hits) == 3
 
 
-async def test_what_only_stands_beside_an_answer_and_says_nothing_is_no_result(
-    store: RecordStore,
-) -> None:
+async def test_what_only_stands_beside_an_answer_and_says_nothing_is_no_result(store: RecordStore) -> None:
     await tell(store, "s1", "Where is the login form?", "In login.html.", "Great, thanks!")
     await embed(store)
     answer = await find_turns(store, "login form", limit=10, asking=ASKING)
@@ -117,9 +115,7 @@ async def test_no_more_are_found_than_asked_for(store: RecordStore) -> None:
 
 async def test_the_user_is_no_name_in_a_question(store: RecordStore) -> None:
     """What the assistant says about users is found as well as what the user says."""
-    [_, told] = await tell(
-        store, "s1", "How is the weather?", "The user table has an index on the email column."
-    )
+    [_, told] = await tell(store, "s1", "How is the weather?", "The user table has an index on the email column.")
     await tell(store, "s2", *(f"Remark {number} by me." for number in range(9)))
     await embed(store)
     answer = await find_turns(store, "index of the user table", limit=3, asking=ASKING)
@@ -137,10 +133,7 @@ def test_of_about_one_score_what_is_preferred_comes_first() -> None:
 
 
 def test_a_score_at_the_edge_of_a_bucket_is_in_the_higher_one() -> None:
-    assert [
-        one.record.effective_at
-        for one in sort_for_display([hit(0.3, 1), hit(0.299999, 2), hit(0.29, 3)])
-    ] == [
+    assert [one.record.effective_at for one in sort_for_display([hit(0.3, 1), hit(0.299999, 2), hit(0.29, 3)])] == [
         2,
         1,
         3,
@@ -161,9 +154,7 @@ def test_more_results_begin_with_those_that_fewer_have(pairs: list[tuple[float, 
         buckets = [int(round_score(one.score) * 10 + 1e-6) for one in block]
         assert buckets == sorted(buckets, reverse=True)
         for one, other in pairwise(block):
-            same = int(round_score(one.score) * 10 + 1e-6) == int(
-                round_score(other.score) * 10 + 1e-6
-            )
+            same = int(round_score(one.score) * 10 + 1e-6) == int(round_score(other.score) * 10 + 1e-6)
             assert not same or one.record.effective_at >= other.record.effective_at
 
 
@@ -212,9 +203,7 @@ def texts(hits: list[SearchHit]) -> list[str]:
         ("cache.py", said("x = 1", kind=CODE, name="src/cache.py"), True),
     ],
 )
-def test_something_of_its_own_must_speak_for_a_hit(
-    query: str, one: SearchHit, is_shown: bool
-) -> None:
+def test_something_of_its_own_must_speak_for_a_hit(query: str, one: SearchHit, is_shown: bool) -> None:
     assert bool(select_relevant([one], query)) is is_shown
 
 
@@ -225,9 +214,7 @@ def test_what_is_far_behind_the_best_is_left_out() -> None:
 
 
 def test_a_stop_word_of_another_language_speaks_for_nothing() -> None:
-    assert not select_relevant(
-        [said("Das ist der Fehler im Programm.")], "Wie war das mit dem Login?"
-    )
+    assert not select_relevant([said("Das ist der Fehler im Programm.")], "Wie war das mit dem Login?")
     assert select_relevant([said("Das ist der Fehler im Programm.")], "das")
 
 
@@ -247,9 +234,7 @@ def test_of_equal_texts_the_newest_has_the_best_score() -> None:
 
 def test_a_text_that_no_other_equals_keeps_its_hit() -> None:
     hits = [said("one text"), said("another text")]
-    assert [new is old for new, old in zip(keep_newest_duplicates(hits), hits, strict=True)] == [
-        True
-    ] * 2
+    assert [new is old for new, old in zip(keep_newest_duplicates(hits), hits, strict=True)] == [True] * 2
 
 
 def test_a_turn_stands_for_code_that_its_text_shows() -> None:
@@ -317,22 +302,16 @@ async def told(store: RecordStore, ready: int, left: int) -> None:
 
 
 @pytest.mark.parametrize(("ready", "left"), [(8, 2), (0, 3)])
-async def test_an_answer_says_when_many_turns_wait_for_their_vectors(
-    store: RecordStore, ready: int, left: int
-) -> None:
+async def test_an_answer_says_when_many_turns_wait_for_their_vectors(store: RecordStore, ready: int, left: int) -> None:
     await told(store, ready, left)
-    answer = await find_turns(
-        store, "login", limit=5, asking=QueryContext(HashingEmbedder(), DAY_ONE)
-    )
+    answer = await find_turns(store, "login", limit=5, asking=QueryContext(HashingEmbedder(), DAY_ONE))
     assert [(notice.code, notice.message) for notice in answer.notices] == [
         ("partial_results", f"{left} of {ready + left} turns are found by words alone so far.")
     ]
 
 
 @pytest.mark.parametrize(("ready", "left"), [(18, 2), (5, 0), (0, 0)])
-async def test_a_few_that_wait_are_not_worth_a_word(
-    store: RecordStore, ready: int, left: int
-) -> None:
+async def test_a_few_that_wait_are_not_worth_a_word(store: RecordStore, ready: int, left: int) -> None:
     await told(store, ready, left)
     assert await build_pending_notice(store, HashingEmbedder()) is None
 

@@ -54,11 +54,7 @@ async def test_words_are_found_inside_of_names(store: RecordStore) -> None:
 
 
 async def test_only_code_of_the_language_is_found(store: RecordStore) -> None:
-    await tell(
-        store,
-        "s1",
-        assistant("One", code=(Written("login()", "python"), Written("login();", "javascript"))),
-    )
+    await tell(store, "s1", assistant("One", code=(Written("login()", "python"), Written("login();", "javascript"))))
     assert await found(store, "login", "javascript") == ["login();"]
 
 

@@ -97,15 +97,11 @@ def test_a_thousand_answers_are_kept() -> None:
     assert (MAX_CACHED_ANSWERS, CACHE_MICROSECONDS) == (1_000, 300_000_000)
 
 
-STEPS = st.lists(
-    st.tuples(st.sampled_from("abcdef"), st.integers(0, 12), st.booleans()), max_size=60
-)
+STEPS = st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 12), st.booleans()), max_size=60)
 
 
 @given(STEPS)
-async def test_no_answer_is_older_than_the_world_it_speaks_of(
-    steps: list[tuple[str, int, bool]],
-) -> None:
+async def test_no_answer_is_older_than_the_world_it_speaks_of(steps: list[tuple[str, int, bool]]) -> None:
     """With what is kept within its bounds at each step."""
     world = World()
     cache = world.cache(largest=3, heaviest=25, lifetime=10)

@@ -6,9 +6,7 @@ from records import DAY_ONE
 from unified_search import Everything, Told
 
 
-async def test_everything_stands_under_its_heading_with_how_it_was_found(
-    everything: Everything,
-) -> None:
+async def test_everything_stands_under_its_heading_with_how_it_was_found(everything: Everything) -> None:
     await tell(
         await everything.store(),
         "caching",
@@ -17,9 +15,7 @@ async def test_everything_stands_under_its_heading_with_how_it_was_found(
         assistant("Done.", code=(Written("def cache_product_list(): ...", file="cache.py"),)),
     )
     everything.now = DAY_ONE + 3 * DAY
-    memories = Told(
-        "memories", [SearchFinding("m1", "memory", "The list is cached.", 0.9, "semantic")]
-    )
+    memories = Told("memories", [SearchFinding("m1", "memory", "The list is cached.", 0.9, "semantic")])
     question = "what did we decide about cache_product_list"
     answer = await everything(question, memories)
     text = format_unified_answer(answer, question, everything.now)
@@ -46,9 +42,7 @@ async def test_relations_have_a_heading_of_their_own(everything: Everything) -> 
 
 
 async def test_what_is_not_merged_is_shown_too(everything: Everything) -> None:
-    memories = Told(
-        "memories", [SearchFinding("m1", "memory", "The list is cached.", 0.9, "semantic")]
-    )
+    memories = Told("memories", [SearchFinding("m1", "memory", "The list is cached.", 0.9, "semantic")])
     answer = await everything("the list", memories, merge=False)
     assert "The list is cached." in format_unified_answer(answer, "the list", everything.now)
 

@@ -52,10 +52,7 @@ def test_all_time_has_no_beginning_and_no_end() -> None:
 @pytest.mark.parametrize("time_range", ["today", "week", "month"])
 def test_the_future_is_in_no_time_range(time_range: TimeRangeName) -> None:
     now = micro("2026-03-10T15:30:00")
-    assert compute_bounds(time_range, now, UTC) == (
-        compute_start(time_range, now, UTC),
-        now + CLOCK_SKEW_MICROSECONDS,
-    )
+    assert compute_bounds(time_range, now, UTC) == (compute_start(time_range, now, UTC), now + CLOCK_SKEW_MICROSECONDS)
 
 
 @pytest.mark.parametrize(
@@ -110,9 +107,7 @@ def test_who_removes_a_project_must_name_it_exactly(wanted: str, named: list[str
     assert match_named_projects(wanted, KNOWN) == named
 
 
-@pytest.mark.parametrize(
-    ("wanted", "near"), [("shop-apo", API), ("/srv/work/shopapi", API), ("zzzzzz", None)]
-)
+@pytest.mark.parametrize(("wanted", "near"), [("shop-apo", API), ("/srv/work/shopapi", API), ("zzzzzz", None)])
 def test_the_nearest_project_is_the_one_that_was_mistyped(wanted: str, near: str | None) -> None:
     assert find_nearest_project(wanted, KNOWN) == near
 

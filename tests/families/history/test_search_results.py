@@ -27,9 +27,7 @@ from records import DAY_ONE
 from sqlite_watch import watched
 
 
-async def test_what_stands_around_a_page_of_hits_is_read_in_two_short_questions(
-    tmp_path: Path,
-) -> None:
+async def test_what_stands_around_a_page_of_hits_is_read_in_two_short_questions(tmp_path: Path) -> None:
     with watched() as watch:
         library = SqliteLibrary(tmp_path)
         store = await library.open_history_store()
@@ -121,9 +119,7 @@ async def test_the_time_range_is_that_of_the_results(store: RecordStore) -> None
         ("def login():\n    check_form()", "login", ["def **login**():"]),
     ],
 )
-def test_phrases_that_answer_are_shown_with_their_words_marked(
-    text: str, query: str, expected: list[str]
-) -> None:
+def test_phrases_that_answer_are_shown_with_their_words_marked(text: str, query: str, expected: list[str]) -> None:
     found = find_highlights(text, query)
     assert len(found) == len(expected)
     assert all(part in phrase for part, phrase in zip(expected, found, strict=True))
@@ -140,11 +136,7 @@ def test_a_long_line_is_shown_around_the_words() -> None:
 def test_of_many_phrases_those_with_most_words_are_kept_in_the_order_of_the_text() -> None:
     text = "A token. The refresh token expired. An expired page. A header. Cookies here."
     found = find_highlights(text, "refresh token expired header cookies page")
-    assert found == [
-        "The **refresh** **token** **expired**.",
-        "An **expired** **page**.",
-        "A **header**.",
-    ]
+    assert found == ["The **refresh** **token** **expired**.", "An **expired** **page**.", "A **header**."]
 
 
 @settings(deadline=None)
@@ -155,9 +147,7 @@ def test_highlights_stand_in_the_text(text: str, query: str) -> None:
     written = "".join(text.split())
     for phrase in found:
         plain = phrase.removeprefix("… ").removesuffix("…")
-        assert "".join(plain.split()).replace(HIGHLIGHT_MARK, "") in written.replace(
-            HIGHLIGHT_MARK, ""
-        )
+        assert "".join(plain.split()).replace(HIGHLIGHT_MARK, "") in written.replace(HIGHLIGHT_MARK, "")
 
 
 def test_a_block_of_code_on_one_line_is_its_first_line() -> None:

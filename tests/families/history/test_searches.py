@@ -52,12 +52,7 @@ def told(score: float = 0.5, days: float = 1, project: str = "/a") -> SummaryFac
             DISCUSSIONS,
             'I found 2 relevant discussions about "login" spanning 2 months.',
         ),
-        (
-            [told(days=2), told(days=32)],
-            [],
-            DISCUSSIONS,
-            'I found 2 relevant discussions about "login".',
-        ),
+        ([told(days=2), told(days=32)], [], DISCUSSIONS, 'I found 2 relevant discussions about "login".'),
         (
             [told(days=2), told(days=33)],
             [],
@@ -93,9 +88,7 @@ def test_a_search_that_found_nothing_says_so_and_names_the_question() -> None:
 
 def test_nothing_is_said_to_be_new_where_not_all_could_be_searched() -> None:
     assert "new topic" in format_summary("login", [], [], NOW)
-    assert format_summary("login", [], [], NOW, is_all=False) == (
-        'I couldn\'t find any discussions about "login".'
-    )
+    assert format_summary("login", [], [], NOW, is_all=False) == ('I couldn\'t find any discussions about "login".')
 
 
 def test_a_summary_says_where_no_result_has_a_word_of_the_question() -> None:
@@ -116,9 +109,7 @@ def test_topics_are_what_is_said_besides_the_question() -> None:
     assert extract_topics(texts, "login") == ["refresh token"]
 
 
-@pytest.mark.parametrize(
-    ("time_range", "found"), [("today", 1), ("week", 1), ("month", 1), ("all", 2)]
-)
+@pytest.mark.parametrize(("time_range", "found"), [("today", 1), ("week", 1), ("month", 1), ("all", 2)])
 async def test_a_turn_that_is_dated_in_the_future_is_in_no_time_range(
     store: RecordStore, time_range: TimeRangeName, found: int
 ) -> None:
@@ -168,9 +159,7 @@ async def test_a_file_that_is_asked_for_is_a_word_of_the_question(store: RecordS
     await tell(store, "s1", assistant("Done as you said", code=code))
     await embed(store)
     answer = await search_code(store, "ledger.py", None, 10, ASKING, with_context=False)
-    assert answer.to_result("ledger.py", ASKING.now).summary.startswith(
-        "I found 1 piece of code about"
-    )
+    assert answer.to_result("ledger.py", ASKING.now).summary.startswith("I found 1 piece of code about")
 
 
 async def test_problems_with_a_solution_come_first_among_equals(store: RecordStore) -> None:
@@ -191,9 +180,7 @@ async def test_a_result_tells_its_branch_and_program(store: RecordStore) -> None
     assert (result.context.branch, result.context.program) == ("main", "claude-code")
 
 
-async def test_no_more_results_are_dressed_than_are_wanted(
-    store: RecordStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_more_results_are_dressed_than_are_wanted(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
     dressed: list[str] = []
     make = search_results.find_highlights
 

@@ -34,9 +34,7 @@ async def test_the_first_later_turn_that_solves_it_is_the_resolution(store: Reco
     assert answer.resolutions[ids[1]].id == ids[3]
 
 
-async def test_where_the_user_says_that_it_is_solved_the_answer_before_tells_how(
-    store: RecordStore,
-) -> None:
+async def test_where_the_user_says_that_it_is_solved_the_answer_before_tells_how(store: RecordStore) -> None:
     ids = await tell(
         store,
         "s1",
@@ -67,11 +65,7 @@ async def test_a_word_that_it_works_solves_the_problem_just_before(store: Record
         store, "s1", user(ERROR, facets=PROBLEM), assistant("A longer wait: it runs through now.")
     )
     [far, *_] = await tell(
-        store,
-        "s2",
-        user(f"{ERROR}!", facets=PROBLEM),
-        *["So."] * MAX_TURNS_TO_CONFIRM,
-        assistant("It works now."),
+        store, "s2", user(f"{ERROR}!", facets=PROBLEM), *["So."] * MAX_TURNS_TO_CONFIRM, assistant("It works now.")
     )
     [no_problem, _] = await tell(store, "s3", user(f"{ERROR}?"), assistant("The lift works again."))
     resolutions = (await like(store)).resolutions
@@ -79,9 +73,7 @@ async def test_a_word_that_it_works_solves_the_problem_just_before(store: Record
     assert not {far, no_problem} & resolutions.keys()
 
 
-async def test_a_conversation_is_shown_once_with_the_turn_that_names_the_problem(
-    store: RecordStore,
-) -> None:
+async def test_a_conversation_is_shown_once_with_the_turn_that_names_the_problem(store: RecordStore) -> None:
     ids = await tell(
         store,
         "s1",
@@ -117,14 +109,10 @@ async def test_a_solution_long_after_is_another_one(store: RecordStore) -> None:
     assert first not in (await like(store)).resolutions
 
 
-async def test_a_fix_belongs_to_a_problem_or_to_what_the_user_just_asked(
-    store: RecordStore,
-) -> None:
+async def test_a_fix_belongs_to_a_problem_or_to_what_the_user_just_asked(store: RecordStore) -> None:
     asked, fixed = f"{ERROR}?", assistant("All is fixed.", facets=FIX)
     [near, _, solution] = await tell(store, "s1", user(asked), "So.", fixed)
-    [far, *_] = await tell(
-        store, "s2", user(f"{ERROR} too"), *["So."] * MAX_TURNS_TO_CONFIRM, fixed
-    )
+    [far, *_] = await tell(store, "s2", user(f"{ERROR} too"), *["So."] * MAX_TURNS_TO_CONFIRM, fixed)
     [told, _] = await tell(store, "s3", assistant(f"{ERROR}, I see"), fixed)
     resolutions = (await like(store)).resolutions
     assert resolutions[near].id == solution

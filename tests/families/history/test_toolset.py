@@ -107,9 +107,7 @@ async def test_all_tools_only_read(historian: Historian) -> None:
         ("read_conversation", {"id": "s1"}),
     ],
 )
-async def test_answers_are_as_their_schema_says(
-    historian: Historian, tool: str, arguments: dict[str, Any]
-) -> None:
+async def test_answers_are_as_their_schema_says(historian: Historian, tool: str, arguments: dict[str, Any]) -> None:
     for form in ("json", "markdown"):
         result = await historian.result(tool, format=form, **arguments)
         jsonschema.validate(result.facts, historian.tools.get(tool).output_schema or False)
@@ -124,9 +122,7 @@ async def test_a_discussion_is_found_with_what_stands_around_it(historian: Histo
     assert best["type"] == "conversation"
     assert best["source"] == "local"
     assert best["title"] == "Login form"
-    assert best["highlights"] == [
-        "The login form raises a **KeyError** about the **session** **token**"
-    ]
+    assert best["highlights"] == ["The login form raises a **KeyError** about the **session** **token**"]
     assert best["context"] == {
         "session_id": "s1",
         "project_path": SHOP,
@@ -143,20 +139,15 @@ async def test_a_discussion_is_found_with_what_stands_around_it(historian: Histo
 
 
 @pytest.mark.parametrize(
-    ("kind", "types"),
-    [("decision", {"decision"}), ("code", {"code"}), ("conversation", {"conversation"})],
+    ("kind", "types"), [("decision", {"decision"}), ("code", {"code"}), ("conversation", {"conversation"})]
 )
-async def test_a_type_narrows_what_is_found(
-    historian: Historian, kind: str, types: set[str]
-) -> None:
+async def test_a_type_narrows_what_is_found(historian: Historian, kind: str, types: set[str]) -> None:
     query = "decided to use SQLite for the login form"
     answer = await historian("recall_previous_discussions", query=query, type=kind)
     assert {result["type"] for result in answer["results"]} == types
 
 
-async def test_decisions_are_told_apart_unless_conversations_are_asked_for(
-    historian: Historian,
-) -> None:
+async def test_decisions_are_told_apart_unless_conversations_are_asked_for(historian: Historian) -> None:
     query = "SQLite instead of Postgres"
     best = (await historian("recall_previous_discussions", query=query))["results"][0]
     assert best["type"] == "decision"
@@ -164,25 +155,15 @@ async def test_decisions_are_told_apart_unless_conversations_are_asked_for(
     assert asked["results"][0]["id"] == best["id"]
 
 
-@pytest.mark.parametrize(
-    ("project", "found"), [("blog", True), (BLOG, True), ("shop-api", False), ("ann", True)]
-)
-async def test_a_project_narrows_what_is_found(
-    historian: Historian, project: str, found: bool
-) -> None:
-    answer = await historian(
-        "recall_previous_discussions", query="SQLite Postgres database", project_filter=project
-    )
+@pytest.mark.parametrize(("project", "found"), [("blog", True), (BLOG, True), ("shop-api", False), ("ann", True)])
+async def test_a_project_narrows_what_is_found(historian: Historian, project: str, found: bool) -> None:
+    answer = await historian("recall_previous_discussions", query="SQLite Postgres database", project_filter=project)
     places = {result["context"]["project_path"] for result in answer["results"]}
     assert (BLOG in places) == found
 
 
-async def test_a_project_that_is_not_known_is_a_warning_that_names_the_nearest(
-    historian: Historian,
-) -> None:
-    answer = await historian(
-        "recall_previous_discussions", query="SQLite", project_filter="shop-aip"
-    )
+async def test_a_project_that_is_not_known_is_a_warning_that_names_the_nearest(historian: Historian) -> None:
+    answer = await historian("recall_previous_discussions", query="SQLite", project_filter="shop-aip")
     assert answer["results"] == []
     assert codes(answer) == ["unknown_project"]
     assert SHOP in answer["warnings"][0]["message"]
@@ -204,22 +185,16 @@ async def test_a_time_range_narrows_what_is_found(
     library: MemoryLibrary, store: RecordStore, days: float, time_range: str, found: bool
 ) -> None:
     historian = Historian(library, Moment(DAY_ONE + int(days * DAY)))
-    answer = await historian(
-        "recall_previous_discussions", query="KeyError login", time_range=time_range
-    )
+    answer = await historian("recall_previous_discussions", query="KeyError login", time_range=time_range)
     assert bool(answer["results"]) == found
 
 
-async def test_today_begins_at_midnight_where_the_user_is(
-    library: MemoryLibrary, store: RecordStore
-) -> None:
+async def test_today_begins_at_midnight_where_the_user_is(library: MemoryLibrary, store: RecordStore) -> None:
     """DAY_ONE is 22:13 in Greenwich: two hours later that is yesterday there, and today here."""
     for hours, found in ((0, False), (-3, True)):
         options = HistoryOptions(time_limit=None, zone=timezone(timedelta(hours=hours)))
         historian = Historian(library, Moment(DAY_ONE + DAY // 12), options=options)
-        answer = await historian(
-            "recall_previous_discussions", query="KeyError login", time_range="today"
-        )
+        answer = await historian("recall_previous_discussions", query="KeyError login", time_range="today")
         assert bool(answer["results"]) == found
 
 
@@ -238,9 +213,7 @@ async def test_peers_that_are_not_there_are_a_warning(historian: Historian) -> N
         ("search_code_history", {"query": "x", "language": "python"}),
     ],
 )
-async def test_before_anything_is_imported_the_answer_says_how(
-    tool: str, arguments: dict[str, Any]
-) -> None:
+async def test_before_anything_is_imported_the_answer_says_how(tool: str, arguments: dict[str, Any]) -> None:
     answer = await Historian(MemoryLibrary(), Moment())(tool, **arguments)
     assert codes(answer) == ["no_history"]
     assert "everkept import history" in answer["warnings"][0]["message"]
@@ -259,9 +232,7 @@ async def test_without_a_model_words_are_searched(
 
 async def test_a_similar_problem_comes_with_what_solved_it(historian: Historian) -> None:
     answer = await historian(
-        "find_similar_problems",
-        problem_description="KeyError: session token",
-        code_context="def login(form): ...",
+        "find_similar_problems", problem_description="KeyError: session token", code_context="def login(form): ..."
     )
     best = answer["results"][0]
     assert "raises a KeyError" in best["content"]
@@ -282,9 +253,7 @@ async def test_code_is_found_with_its_language_file_and_conversation(historian: 
     assert not {"before", "after", "said"} & bare["results"][0]["context"].keys()
 
 
-async def test_a_language_that_no_code_is_in_is_a_warning_that_names_those_there_are(
-    historian: Historian,
-) -> None:
+async def test_a_language_that_no_code_is_in_is_a_warning_that_names_those_there_are(historian: Historian) -> None:
     answer = await historian("search_code_history", query="login", language="rust")
     assert answer["results"] == []
     assert codes(answer) == ["unknown_language"]
@@ -308,9 +277,7 @@ async def test_a_language_that_no_code_is_in_is_a_warning_that_names_those_there
         ("read_conversation", {}),
     ],
 )
-async def test_bad_arguments_are_refused(
-    historian: Historian, tool: str, arguments: dict[str, Any]
-) -> None:
+async def test_bad_arguments_are_refused(historian: Historian, tool: str, arguments: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
         await historian(tool, **arguments)
     assert historian.book.noted == []
@@ -319,10 +286,7 @@ async def test_bad_arguments_are_refused(
 async def test_a_search_is_noted_without_its_secrets(historian: Historian) -> None:
     secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" * 2
     answer = await historian(
-        "recall_previous_discussions",
-        query=f"login with {secret}",
-        type="conversation",
-        project_filter=f"/x/{secret}",
+        "recall_previous_discussions", query=f"login with {secret}", type="conversation", project_filter=f"/x/{secret}"
     )
     [noted] = historian.book.noted
     assert noted.tool == "recall_previous_discussions"
@@ -349,9 +313,7 @@ async def test_every_search_is_noted_those_from_the_cache_too(historian: Histori
 
 
 @pytest.mark.parametrize("tool", ["recall_previous_discussions", "unified_memory_search"])
-async def test_what_is_told_meanwhile_is_found_at_once(
-    historian: Historian, store: RecordStore, tool: str
-) -> None:
+async def test_what_is_told_meanwhile_is_found_at_once(historian: Historian, store: RecordStore, tool: str) -> None:
     query = "the colour of the checkout button"
     before = await historian(tool, query=query)
     [told, _] = await tell(store, "s3", "The colour of the checkout button is green.", "Good.")
@@ -387,31 +349,23 @@ async def test_a_question_that_is_asked_again_is_not_searched_again(
     assert len(model.asked) > searched + 1
 
 
-async def test_an_answer_is_worded_anew_for_who_asks_again(
-    library: MemoryLibrary, store: RecordStore
-) -> None:
+async def test_an_answer_is_worded_anew_for_who_asks_again(library: MemoryLibrary, store: RecordStore) -> None:
     clock = Moment()
     historian = Historian(library, clock)
     query = "KeyError about the session token of the login form"
     await historian("recall_previous_discussions", query=query)
     clock.at += CACHE_MICROSECONDS
-    result = await historian.result(
-        "recall_previous_discussions", query=f" {query} ", format="markdown"
-    )
+    result = await historian.result("recall_previous_discussions", query=f" {query} ", format="markdown")
     assert result.text.startswith("I found")
     assert "1 day ago" in result.text
 
 
-async def test_a_week_ends_with_each_moment_for_a_kept_answer_too(
-    library: MemoryLibrary, store: RecordStore
-) -> None:
+async def test_a_week_ends_with_each_moment_for_a_kept_answer_too(library: MemoryLibrary, store: RecordStore) -> None:
     clock = Moment(DAY_ONE + 7 * DAY - CACHE_MICROSECONDS // 2)
     historian = Historian(library, clock)
 
     async def found() -> bool:
-        answer = await historian(
-            "recall_previous_discussions", query="KeyError raises", time_range="week"
-        )
+        answer = await historian("recall_previous_discussions", query="KeyError raises", time_range="week")
         return any("KeyError" in result["content"] for result in answer["results"])
 
     assert await found()
@@ -429,16 +383,12 @@ async def test_a_week_ends_with_each_moment_for_a_kept_answer_too(
         ("retrieve_memory_chunk", "read_conversation"),
     ],
 )
-async def test_other_names_are_taken_and_not_listed(
-    historian: Historian, alias: str, name: str
-) -> None:
+async def test_other_names_are_taken_and_not_listed(historian: Historian, alias: str, name: str) -> None:
     assert historian.tools.get(alias).name == name
     assert alias not in [tool.name for tool in historian.tools]
 
 
-async def test_a_chunk_alone_is_read_by_its_old_name_and_arguments(
-    historian: Historian, store: RecordStore
-) -> None:
+async def test_a_chunk_alone_is_read_by_its_old_name_and_arguments(historian: Historian, store: RecordStore) -> None:
     found = await historian("search_memory", query="KeyError")
     chunk = found["results"][0]["id"]
     alone = await historian("retrieve_memory_chunk", chunk_id=chunk, include_adjacent=False)
@@ -465,9 +415,7 @@ async def test_a_search_asks_once_whether_its_project_is_off(
         asked.append(call.tool)
         return "shop"
 
-    historian = Historian(
-        library, Moment(), options=HistoryOptions(time_limit=None, switched_off=off)
-    )
+    historian = Historian(library, Moment(), options=HistoryOptions(time_limit=None, switched_off=off))
     assert "project_off" in codes(await historian(tool, **{argument: "login form"}))
     assert asked == [tool]
     assert historian.book.noted == []

@@ -11,11 +11,7 @@ from everkept.core.records import Batch, Insert
 from everkept.families.history.call_trace import build_symbol_links
 from everkept.families.history.code_outlines import CodeCall, CodeDefinition, CodeOutline
 from everkept.families.history.model import IMPORT_TOOL, build_code_id
-from everkept.families.history.unified_conversations import (
-    build_literal_query,
-    find_relations,
-    parse_period,
-)
+from everkept.families.history.unified_conversations import build_literal_query, find_relations, parse_period
 from everkept.retrieval.intent import QuestionEntities
 from unified_search import Everything
 
@@ -76,14 +72,8 @@ def test_no_question_is_an_error(question: str) -> None:
 
 
 def test_names_are_looked_for_as_they_were_typed_and_else_all_words() -> None:
-    assert (
-        build_literal_query(QuestionEntities(("parse_query",), ("a.py",), ("cache",)))
-        == '"parse_query" OR "a.py"'
-    )
-    assert (
-        build_literal_query(QuestionEntities(concepts=("retry logic", "cache")))
-        == '"retry logic" AND "cache"'
-    )
+    assert build_literal_query(QuestionEntities(("parse_query",), ("a.py",), ("cache",))) == '"parse_query" OR "a.py"'
+    assert build_literal_query(QuestionEntities(concepts=("retry logic", "cache"))) == '"retry logic" AND "cache"'
     assert build_literal_query(QuestionEntities()) is None
 
 
@@ -121,9 +111,7 @@ async def test_who_calls_a_function_is_found_with_where_it_was_shown(coded: Ever
     assert "by the relations between things" in answer.explanation
 
 
-async def test_to_whom_asks_who_calls_it_the_relation_comes_before_what_was_said(
-    coded: Everything,
-) -> None:
+async def test_to_whom_asks_who_calls_it_the_relation_comes_before_what_was_said(coded: Everything) -> None:
     await tell(await coded.store(), "talk", "What calls login? What calls login?")
     answer = await coded("what calls login?")
     assert answer.results[0].content == "`checkout` calls `login` in shop.py"

@@ -54,9 +54,7 @@ def types(results: Sequence[UnifiedResult]) -> set[str]:
     return {result.type for result in results}
 
 
-async def test_what_was_said_decided_and_coded_is_found_with_what_others_remember(
-    told: Everything,
-) -> None:
+async def test_what_was_said_decided_and_coded_is_found_with_what_others_remember(told: Everything) -> None:
     memories = Told("memories", [memory("The product list is cached for an hour.")])
     answer = await told("what did we decide about caching the product list", memories)
     best = answer.results[0]
@@ -82,9 +80,7 @@ async def test_who_looks_for_code_finds_it_by_its_name_as_typed(told: Everything
     assert "`cache_products` as typed" in answer.explanation
 
 
-async def test_a_word_that_is_nowhere_as_typed_finds_nothing_by_its_letters(
-    told: Everything,
-) -> None:
+async def test_a_word_that_is_nowhere_as_typed_finds_nothing_by_its_letters(told: Everything) -> None:
     answer = await told("show me the code for quaternion rotations")
     assert "keyword" not in {result.search_type for result in answer.results}
 
@@ -120,9 +116,7 @@ async def test_a_family_that_is_late_is_a_warning(told: Everything) -> None:
 
 async def test_what_a_family_could_not_look_at_is_said_once(told: Everything) -> None:
     notices = ["Meaning search is unavailable."]
-    answer = await told(
-        "product list", Told("memories", notices=notices), Told("bank", notices=notices)
-    )
+    answer = await told("product list", Told("memories", notices=notices), Told("bank", notices=notices))
     assert [warning.message for warning in answer.warnings or ()] == notices
 
 
@@ -189,9 +183,7 @@ async def test_what_is_not_merged_stands_by_its_part(told: Everything) -> None:
     assert len(answer.all_results) == sum(map(len, groups.values()))
 
 
-async def test_a_page_has_the_best_of_each_family_and_no_more_than_its_limit(
-    told: Everything,
-) -> None:
+async def test_a_page_has_the_best_of_each_family_and_no_more_than_its_limit(told: Everything) -> None:
     memories = Told("memories", [memory(f"product list {n}", 1.0, f"m{n}") for n in range(9)])
     section = SearchFinding("f.md:1", "section", "the product list", 0.8, "semantic")
     answer = await told("product list", memories, Told("bank", [section]), limit=4)
@@ -206,9 +198,7 @@ async def test_without_vectors_words_find_and_the_answer_says_so(told: Everythin
     assert "by words alone" in answer.explanation
 
 
-async def test_while_vectors_are_missing_the_answer_does_not_speak_of_meaning(
-    told: Everything,
-) -> None:
+async def test_while_vectors_are_missing_the_answer_does_not_speak_of_meaning(told: Everything) -> None:
     call = ToolCall(Session(), "unified_memory_search")
     answer = await told.unified().search(call, "product list")
     assert answer.results

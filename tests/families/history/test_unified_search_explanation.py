@@ -6,11 +6,7 @@ import pytest
 from everkept.core.answers import SearchType
 from everkept.families.history.search_answers import ResultContext, UnifiedResult
 from everkept.families.history.unified_conversations import ConversationResults, parse_period
-from everkept.families.history.unified_search import (
-    SearchReport,
-    format_explanation,
-    list_suggestions,
-)
+from everkept.families.history.unified_search import SearchReport, format_explanation, list_suggestions
 from everkept.retrieval.intent import analyze_question
 from everkept.values import replace
 
@@ -95,16 +91,10 @@ def test_where_nothing_could_be_searched_the_answer_says_so() -> None:
 def test_the_time_that_was_kept_to_is_told() -> None:
     question = "what did we decide on 2023-11-02"
     meant = parse_period(question, NOW, UTC)
-    within = format_explanation(
-        course(question, recalled=ConversationResults([], "hybrid", within=meant))
-    )
+    within = format_explanation(course(question, recalled=ConversationResults([], "hybrid", within=meant)))
     assert within.endswith('Of conversations only those on 2023-11-02 count ("2023-11-02").')
-    beyond = format_explanation(
-        course(question, recalled=ConversationResults([], "hybrid", beyond=meant))
-    )
-    assert beyond.endswith(
-        'No conversation on 2023-11-02 ("2023-11-02") fits, so all of them count.'
-    )
+    beyond = format_explanation(course(question, recalled=ConversationResults([], "hybrid", beyond=meant)))
+    assert beyond.endswith('No conversation on 2023-11-02 ("2023-11-02") fits, so all of them count.')
 
 
 @pytest.mark.parametrize(
@@ -122,9 +112,7 @@ def test_an_answer_says_where_no_result_has_a_word_of_the_question(
     assert sentence.endswith("only near it in meaning.") == is_only_near
     meant = parse_period("yesterday", NOW, UTC)
     of_a_time = course(question, recalled=ConversationResults([], "hybrid", within=meant))
-    assert "near it" not in format_explanation(
-        of_a_time, [result("decision", "conversations", text)]
-    )
+    assert "near it" not in format_explanation(of_a_time, [result("decision", "conversations", text)])
 
 
 def test_suggestions_follow_from_what_was_found() -> None:
@@ -136,11 +124,9 @@ def test_suggestions_follow_from_what_was_found() -> None:
     ]
     assert list_suggestions(course("caching"), found) == [
         'read_conversation {"id": "turn_1"}: what was said around the best match.',
-        'recall_previous_discussions {"query": "caching", "type": "decision"}: the decisions'
-        " alone.",
+        'recall_previous_discussions {"query": "caching", "type": "decision"}: the decisions alone.',
         'search_code_history {"query": "caching", "language": "go"}: the code alone.',
-        'recall_previous_discussions {"query": "caching", "project_filter": "/home/ann/shop"}: this'
-        " project alone.",
+        'recall_previous_discussions {"query": "caching", "project_filter": "/home/ann/shop"}: this project alone.',
     ]
     of_one_project = list_suggestions(course("caching"), found[:2])
     assert not any("project_filter" in suggestion for suggestion in of_one_project)
@@ -160,10 +146,7 @@ def test_what_other_families_found_is_suggested_with_their_tools() -> None:
 
 
 def test_what_fits_far_worse_than_the_best_suggests_nothing() -> None:
-    found = [
-        result("memory", "memories"),
-        replace(result("conversation", "conversations"), relevance_score=0.2),
-    ]
+    found = [result("memory", "memories"), replace(result("conversation", "conversations"), relevance_score=0.2)]
     assert list_suggestions(course("caching"), found) == [
         'recall_memories {"query": "caching"}: all memories about it.'
     ]
@@ -188,9 +171,7 @@ def test_relations_that_are_known_are_suggested_but_for_what_was_asked() -> None
 def test_nothing_found_suggests_nothing() -> None:
     assert list_suggestions(course("caching"), []) == []
     empty = course("caching", recalled=ConversationResults([], "hybrid", is_empty=True))
-    assert list_suggestions(empty, []) == [
-        "everkept import history, on the command line: takes in past conversations."
-    ]
+    assert list_suggestions(empty, []) == ["everkept import history, on the command line: takes in past conversations."]
 
 
 def test_a_question_that_is_too_long_is_not_repeated() -> None:

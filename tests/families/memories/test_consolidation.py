@@ -49,10 +49,7 @@ def planned(own: Sequence[Record], others: Sequence[Record] = (), **more: Any) -
 
 def recurring(*sessions: str, **more: Any) -> list[Record]:
     """The same theme, once in each session."""
-    return [
-        event(PUSHING, session, id=f"{number} {session}", **more)
-        for number, session in enumerate(sessions)
-    ]
+    return [event(PUSHING, session, id=f"{number} {session}", **more) for number, session in enumerate(sessions)]
 
 
 def test_a_topic_becomes_one_memory_in_the_words_of_its_members() -> None:
@@ -153,9 +150,7 @@ def test_a_summary_is_as_old_as_its_newest_member() -> None:
 
 
 def test_a_summary_of_much_stays_short() -> None:
-    long = events(
-        *(f"{text} Refresh token case {i} is {'very ' * 40}odd." for i, text in enumerate(AUTH * 5))
-    )
+    long = events(*(f"{text} Refresh token case {i} is {'very ' * 40}odd." for i, text in enumerate(AUTH * 5)))
     assert all(len(summary.text) <= SUMMARY_CHARACTERS for summary in planned(long).summaries)
 
 
@@ -249,10 +244,7 @@ def test_the_same_memories_make_the_same_plan_in_any_order(
     own: list[tuple[str, int]], others: list[tuple[str, int]], random: Any
 ) -> None:
     ours = [event(text, created_at=DAY_ONE + at) for text, at in own]
-    theirs = [
-        event(text, f"other {at}", id=f"other {text}", created_at=DAY_ONE + at)
-        for text, at in others
-    ]
+    theirs = [event(text, f"other {at}", id=f"other {text}", created_at=DAY_ONE + at) for text, at in others]
     made = planned(ours, theirs)
     random.shuffle(ours)
     random.shuffle(theirs)
@@ -273,10 +265,7 @@ directions = st.dictionaries(st.sampled_from(range(24)), st.integers(0, 3), max_
 @settings(deadline=None)
 @given(notes, notes, directions, directions)
 def test_vectors_that_come_or_go_bring_up_nothing_more(
-    own: list[tuple[str, int]],
-    others: list[tuple[str, int]],
-    earlier: dict[int, int],
-    later: dict[int, int],
+    own: list[tuple[str, int]], others: list[tuple[str, int]], earlier: dict[int, int], later: dict[int, int]
 ) -> None:
     ours = [event(text) for text, _ in own]
     theirs = [event(text, f"other {at}", id=f"other {text}") for text, at in others]
@@ -300,8 +289,7 @@ def kept(own: Sequence[Record], made: ReflectionPlan, at: int) -> tuple[list[Rec
     gone = {member.id for summary in made.summaries for member in summary.members}
     sources = [replace(r, facets={"consolidated": True}) if r.id in gone else r for r in own]
     summaries = [
-        event(summary.text, id=summary.id, facets={"derived": "summary"}, created_at=at)
-        for summary in made.summaries
+        event(summary.text, id=summary.id, facets={"derived": "summary"}, created_at=at) for summary in made.summaries
     ]
     patterns = [
         event(

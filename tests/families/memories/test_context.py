@@ -76,9 +76,7 @@ def test_without_memories_there_is_no_block() -> None:
 def test_no_memory_stands_there_twice() -> None:
     same = memory("Use tabs.", scope="user")
     made = block(
-        preferences=[same, same],
-        project_context=[memory(" Use\n tabs.", id="another")],
-        relevant_procedures=[same],
+        preferences=[same, same], project_context=[memory(" Use\n tabs.", id="another")], relevant_procedures=[same]
     )
     assert len(lines(made)) == 1
     assert made.used == [same]

@@ -18,12 +18,7 @@ class Asked:
         self.queries: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = []
 
     async def recall(
-        self,
-        query: str,
-        scopes: tuple[str, ...],
-        types: tuple[str, ...],
-        min_importance: float,
-        limit: int,
+        self, query: str, scopes: tuple[str, ...], types: tuple[str, ...], min_importance: float, limit: int
     ) -> list[Record]:
         self.queries.append((query, scopes, types))
         words = set(query.lower().split())
@@ -38,9 +33,7 @@ class Asked:
     async def gathered(
         self, task: str | None = None, *, files: Sequence[str] = (), sections: Sequence[str] = ()
     ) -> dict[str, list[str]]:
-        found = await gather_candidates(
-            self.recall, self.newest, task, files, sections or list(HEADINGS)
-        )
+        found = await gather_candidates(self.recall, self.newest, task, files, sections or list(HEADINGS))
         return {section: [r.text for r in records] for section, records in found.items()}
 
 
@@ -60,10 +53,7 @@ async def test_preferences_are_the_users_facts_and_procedures_by_importance() ->
 
 
 async def test_equally_important_preferences_are_led_by_those_about_the_task() -> None:
-    asked = Asked(
-        memory("tea is fine", scope="user", created_at=DAY_ONE + 1),
-        memory("tests use pytest", scope="user"),
-    )
+    asked = Asked(memory("tea is fine", scope="user", created_at=DAY_ONE + 1), memory("tests use pytest", scope="user"))
     found = await asked.gathered("write tests", sections=["preferences"])
     assert found["preferences"][0] == "tests use pytest"
 
@@ -77,11 +67,7 @@ async def test_project_knowledge_is_what_the_task_and_its_files_are_about() -> N
         memory("how the login works", type="procedural"),
     )
     found = await asked.gathered("fix login", files=["C:\\work\\src\\api.py", "src/x.py"])
-    assert found["project_context"] == [
-        "pinned and unrelated",
-        "the login token expires",
-        "api.py has the routes",
-    ]
+    assert found["project_context"] == ["pinned and unrelated", "the login token expires", "api.py has the routes"]
     assert found["relevant_procedures"] == ["how the login works"]
     assert [query for query, _, _ in asked.queries] == ["fix login api.py x.py"]
 
@@ -136,9 +122,7 @@ async def test_the_session_is_told_by_its_newest_events() -> None:
 
 
 async def test_consolidated_memories_come_last() -> None:
-    asked = Asked(
-        memory("source", facets={"consolidated": True}, importance=0.9), memory("summary")
-    )
+    asked = Asked(memory("source", facets={"consolidated": True}, importance=0.9), memory("summary"))
     found = await asked.gathered(sections=["project_context"])
     assert found["project_context"] == ["summary", "source"]
 

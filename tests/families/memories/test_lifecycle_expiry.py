@@ -51,19 +51,13 @@ def after(days: float) -> int:
 
 
 @given(kind=TYPES, importance=IMPORTANCE, uses=USES)
-def test_it_halves_with_each_half_life_that_uses_make_longer(
-    kind: str, importance: float, uses: int
-) -> None:
+def test_it_halves_with_each_half_life_that_uses_make_longer(kind: str, importance: float, uses: int) -> None:
     record = memory("x", type=kind, importance=importance)
     access = AccessCount(uses, DAY_ONE) if uses else None
     half_life = MEMORY_PROFILE.half_lives[kind] * (1 + 0.2 * uses)
     assert compute_strength(record, access, DAY_ONE) == importance
-    assert compute_strength(record, access, after(half_life)) == pytest.approx(
-        importance / 2, rel=1e-6
-    )
-    assert compute_strength(record, access, after(3 * half_life)) == pytest.approx(
-        importance / 8, rel=1e-6
-    )
+    assert compute_strength(record, access, after(half_life)) == pytest.approx(importance / 2, rel=1e-6)
+    assert compute_strength(record, access, after(3 * half_life)) == pytest.approx(importance / 8, rel=1e-6)
 
 
 @given(kind=TYPES, importance=IMPORTANCE, age=AGES, more=AGES, uses=USES, last=AGES)
@@ -83,9 +77,7 @@ def test_time_weakens_and_use_strengthens(
 
 
 @given(importance=IMPORTANCE, age=AGES, kind=st.sampled_from(["episodic", "insight", None]))
-def test_what_is_pinned_or_has_no_half_life_never_fades(
-    importance: float, age: int, kind: str | None
-) -> None:
+def test_what_is_pinned_or_has_no_half_life_never_fades(importance: float, age: int, kind: str | None) -> None:
     pinned = {"pinned": True} if kind == "episodic" else {}
     record = memory("x", type=kind, importance=importance, facets=pinned)
     assert compute_strength(record, None, DAY_ONE + age) == importance
@@ -147,10 +139,7 @@ async def faded(assistant: Assistant) -> int:
         ("update_memory", {"importance": 0.9}),
         ("update_memory", {"tags": ["keep"]}),
         ("update_memory", {"metadata": {"seen": True}}),
-        (
-            "update_memory",
-            {"related_entities": {"add": [{"name": "A", "type": "x", "relationship": "about"}]}},
-        ),
+        ("update_memory", {"related_entities": {"add": [{"name": "A", "type": "x", "relationship": "about"}]}}),
         ("tag_memory", {"add": ["keep"]}),
         ("promote_memory", {"target_scope": "user"}),
     ],
@@ -163,9 +152,7 @@ async def test_what_somebody_changes_or_promotes_is_theirs_and_stays(
     assert await faded(assistant) == 0
 
 
-async def test_what_a_session_had_and_somebody_gave_to_the_project_stays(
-    assistant: Assistant,
-) -> None:
+async def test_what_a_session_had_and_somebody_gave_to_the_project_stays(assistant: Assistant) -> None:
     noticed = await assistant("store_memory", **NOTICED | {"scope": "session"})
     await assistant("promote_memory", memory_id=noticed["memory_id"], target_scope="project")
     assert await faded(assistant) == 0
@@ -187,9 +174,7 @@ async def test_what_somebody_says_too_stays(assistant: Assistant) -> None:
     assert await faded(assistant) == 0
 
 
-async def test_what_hooks_store_again_or_nobody_changes_is_as_automatic_as_before(
-    assistant: Assistant,
-) -> None:
+async def test_what_hooks_store_again_or_nobody_changes_is_as_automatic_as_before(assistant: Assistant) -> None:
     noticed = (await assistant("store_memory", **NOTICED))["memory_id"]
     await assistant("store_memory", **NOTICED, tags=["failure"])
     await assistant("update_memory", memory_id=noticed, importance=0.3)
@@ -216,12 +201,7 @@ async def test_one_use_starts_the_time_anew(store: RecordStore) -> None:
     texts = {"an event": 0.3, "an event that matters": 1.0, "a fact": 0.3}
     kinds = {"a fact": "semantic"}
     await store.commit(
-        batch(
-            *(
-                automatic(text, importance=weight, type=kinds.get(text, "episodic"))
-                for text, weight in texts.items()
-            )
-        )
+        batch(*(automatic(text, importance=weight, type=kinds.get(text, "episodic")) for text, weight in texts.items()))
     )
     await store.note_accesses(dict.fromkeys(texts, 1), after(58))
     assert await fade_memories(store, lambda: after(58 + 14)) == 0

@@ -36,9 +36,7 @@ async def live(store: RecordStore) -> list[str]:
 
 async def test_a_session_memory_becomes_the_projects(assistant: Assistant) -> None:
     memory = await assistant.stored("Errors are wrapped", "session", related_entities=[API])
-    answer = await assistant(
-        "promote_memory", memory_id=memory, target_scope="project", reason="Of use to all"
-    )
+    answer = await assistant("promote_memory", memory_id=memory, target_scope="project", reason="Of use to all")
     assert answer == {
         "memory_id": memory,
         "previous_scope": "session",
@@ -72,9 +70,7 @@ async def test_a_memory_becomes_the_users_with_all_it_had(assistant: Assistant) 
 
 
 @pytest.mark.parametrize("scope", ["project", "user"])
-async def test_a_text_that_the_target_has_is_merged_into_it(
-    assistant: Assistant, scope: str
-) -> None:
+async def test_a_text_that_the_target_has_is_merged_into_it(assistant: Assistant, scope: str) -> None:
     there = await assistant.stored("Errors are wrapped", scope, importance=0.2, tags=["a"])
     memory = await assistant.stored(
         "Errors are wrapped\n", "session", importance=0.7, tags=["b"], related_entities=[API]
@@ -96,9 +92,7 @@ async def test_only_a_broader_scope_is_a_promotion(assistant: Assistant) -> None
         assert caught.value.facts["argument"] == "target_scope"
 
 
-async def test_a_crash_inside_a_promotion_loses_nothing_and_is_settled_later(
-    assistant: Assistant,
-) -> None:
+async def test_a_crash_inside_a_promotion_loses_nothing_and_is_settled_later(assistant: Assistant) -> None:
     memory = await assistant.stored("Errors are wrapped", related_entities=[API])
     await crash_in_promotion(assistant, memory)
     project, user = await assistant.project_store(), await assistant.library.open_user_store()
@@ -130,9 +124,7 @@ async def test_a_promotion_that_a_crash_cut_short_can_be_done_again(assistant: A
         await assistant("promote_memory", **again)
 
 
-async def test_whoever_changes_the_memory_first_settles_what_a_crash_left(
-    assistant: Assistant,
-) -> None:
+async def test_whoever_changes_the_memory_first_settles_what_a_crash_left(assistant: Assistant) -> None:
     memory = await assistant.stored("Errors are wrapped")
     await crash_in_promotion(assistant, memory)
     await assistant("forget_memory", memory_id=memory)
@@ -140,15 +132,11 @@ async def test_whoever_changes_the_memory_first_settles_what_a_crash_left(
     assert await live(await assistant.project_store()) == []
 
 
-async def test_a_memory_that_was_forgotten_as_the_users_can_be_promoted_again(
-    assistant: Assistant,
-) -> None:
+async def test_a_memory_that_was_forgotten_as_the_users_can_be_promoted_again(assistant: Assistant) -> None:
     memory = await assistant.stored("Errors are wrapped")
     await crash_in_promotion(assistant, memory)
     user = await assistant.library.open_user_store()
-    await user.commit(
-        Batch((Delete((await user.get([memory]))[0].ref),), assistant.clock(), "test")
-    )
+    await user.commit(Batch((Delete((await user.get([memory]))[0].ref),), assistant.clock(), "test"))
     again = await assistant("promote_memory", memory_id=memory, target_scope="user")
     assert again["memory_id"] == memory
     assert [m["scope"] for m in await assistant.recall("errors")] == ["user"]
@@ -175,9 +163,7 @@ async def changes_while_it_is_copied(assistant: Assistant, memory: str) -> Assis
     return assistant.watched(user=change)
 
 
-async def test_a_change_that_comes_between_reading_and_copying_is_kept(
-    assistant: Assistant,
-) -> None:
+async def test_a_change_that_comes_between_reading_and_copying_is_kept(assistant: Assistant) -> None:
     memory = await assistant.stored("Errors are wrapped", tags=["old"], related_entities=[API])
     promoting = await changes_while_it_is_copied(assistant, memory)
     answer = await promoting("promote_memory", memory_id=memory, target_scope="user")
@@ -191,9 +177,7 @@ async def test_a_change_that_comes_between_reading_and_copying_is_kept(
     assert await live(await assistant.project_store()) == []
 
 
-async def test_a_change_of_links_alone_that_comes_between_is_kept_too(
-    assistant: Assistant,
-) -> None:
+async def test_a_change_of_links_alone_that_comes_between_is_kept_too(assistant: Assistant) -> None:
     memory = await assistant.stored("Errors are wrapped")
     other = assistant.beside("two")
     done = False
@@ -228,9 +212,7 @@ async def test_changes_on_both_sides_of_a_move_are_all_kept(assistant: Assistant
     assert await live(project) == []
 
 
-async def test_whatever_two_processes_have_acknowledged_survives_a_promotion(
-    tmp_path: Path,
-) -> None:
+async def test_whatever_two_processes_have_acknowledged_survives_a_promotion(tmp_path: Path) -> None:
     libraries = [SqliteLibrary(tmp_path) for _ in range(2)]
     await libraries[0].create("shop", "")
     try:
@@ -250,9 +232,7 @@ async def test_whatever_two_processes_have_acknowledged_survives_a_promotion(
             await library.close()
 
 
-async def test_what_changed_after_a_crash_is_carried_over_before_it_is_settled(
-    assistant: Assistant,
-) -> None:
+async def test_what_changed_after_a_crash_is_carried_over_before_it_is_settled(assistant: Assistant) -> None:
     there = await assistant.stored("Errors are wrapped", "user")
     memory = await assistant.stored("Errors are wrapped")
     await crash_in_promotion(assistant, memory)
@@ -264,18 +244,13 @@ async def test_what_changed_after_a_crash_is_carried_over_before_it_is_settled(
     assert kept == {there: "Errors are wrapped", memory: "Errors are logged"}
 
 
-async def test_an_unfinished_merge_into_an_old_memory_is_found_however_many_came_since(
-    assistant: Assistant,
-) -> None:
+async def test_an_unfinished_merge_into_an_old_memory_is_found_however_many_came_since(assistant: Assistant) -> None:
     kept = await assistant.stored("Errors are wrapped", "user")
     memory = await assistant.stored("Errors are wrapped")
     await crash_in_promotion(assistant, memory)
     project, user = await assistant.project_store(), await assistant.library.open_user_store()
     [twin] = await user.get([kept])
-    many = [
-        replace(twin, id=f"memory:later-{n}", name_key=f"key {n}", facets={})
-        for n in range(PAGE_MEMORIES)
-    ]
+    many = [replace(twin, id=f"memory:later-{n}", name_key=f"key {n}", facets={}) for n in range(PAGE_MEMORIES)]
     await user.commit(Batch(tuple(Insert(record) for record in many), assistant.clock(), "test"))
     assert await finish_promotions(project, user, assistant.clock) == 1
     assert await project.get([memory]) == []
@@ -295,9 +270,7 @@ async def test_a_promotion_that_was_taken_back_is_not_finished_again(assistant: 
 
 
 @pytest.mark.parametrize("scope", ["project", "user"])
-async def test_the_id_of_a_merged_memory_means_the_one_it_became(
-    assistant: Assistant, scope: str
-) -> None:
+async def test_the_id_of_a_merged_memory_means_the_one_it_became(assistant: Assistant, scope: str) -> None:
     there = await assistant.stored("Errors are wrapped", scope)
     memory = await assistant.stored("Errors are wrapped", "session")
     await assistant("promote_memory", memory_id=memory, target_scope=scope)
@@ -311,9 +284,7 @@ async def test_the_id_of_a_merged_memory_means_the_one_it_became(
 
 
 @pytest.mark.parametrize("scope", ["project", "user"])
-async def test_a_merged_memory_keeps_to_the_limit_of_tags_and_says_so(
-    assistant: Assistant, scope: str
-) -> None:
+async def test_a_merged_memory_keeps_to_the_limit_of_tags_and_says_so(assistant: Assistant, scope: str) -> None:
     first = [f"first {n}" for n in range(40)]
     second = [f"second {n}" for n in range(40)]
     await assistant.stored("Errors are wrapped", scope, tags=first)
@@ -326,10 +297,7 @@ async def test_a_merged_memory_keeps_to_the_limit_of_tags_and_says_so(
 
 
 async def link(assistant: Assistant, store: RecordStore, *ends: tuple[str, str, str]) -> None:
-    steps = tuple(
-        Insert(RecordLink(f"link {ends}", source, verb, target, DAY_ONE))
-        for source, verb, target in ends
-    )
+    steps = tuple(Insert(RecordLink(f"link {ends}", source, verb, target, DAY_ONE)) for source, verb, target in ends)
     await store.commit(Batch(steps, assistant.clock(), "test"))
 
 
@@ -372,9 +340,7 @@ async def test_links_between_memories_go_along_where_both_ends_do(assistant: Ass
     for memory in (old, new):
         await assistant("promote_memory", memory_id=memory, target_scope="user")
     user = await assistant.library.open_user_store()
-    assert [(x.source, x.verb, x.target) for x in await user.find_links([new])] == [
-        (new, SUPERSEDES, old)
-    ]
+    assert [(x.source, x.verb, x.target) for x in await user.find_links([new])] == [(new, SUPERSEDES, old)]
 
 
 async def test_an_event_keeps_its_moment_and_meets_only_its_own_twin(assistant: Assistant) -> None:
@@ -390,9 +356,7 @@ async def test_an_event_keeps_its_moment_and_meets_only_its_own_twin(assistant: 
     assert "merged" not in moved
 
 
-async def test_a_memory_that_came_back_as_another_text_is_promoted_as_it_is_now(
-    assistant: Assistant,
-) -> None:
+async def test_a_memory_that_came_back_as_another_text_is_promoted_as_it_is_now(assistant: Assistant) -> None:
     memory = await assistant.stored("Errors are wrapped", author="Ada")
     await crash_in_promotion(assistant, memory)
     user = await assistant.library.open_user_store()
@@ -408,10 +372,7 @@ async def test_a_secret_in_the_reason_is_masked_and_named(assistant: Assistant) 
     for scope in ("project", "user"):
         memory = await assistant.stored(f"For the {scope}", "session")
         answer = await assistant(
-            "promote_memory",
-            memory_id=memory,
-            target_scope=scope,
-            reason="As AKIAIOSFODNN7EXAMPLE says",
+            "promote_memory", memory_id=memory, target_scope=scope, reason="As AKIAIOSFODNN7EXAMPLE says"
         )
         assert [warning["code"] for warning in answer["warnings"]] == ["secret_masked"]
         assert "AKIA" not in answer["reason"]

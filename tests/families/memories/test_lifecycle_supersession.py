@@ -58,9 +58,7 @@ async def test_a_memory_cannot_supersede_itself_or_nothing(assistant: Assistant)
     assert await assistant.texts("port") == ["The API listens on port 8080"]
 
 
-async def test_what_is_forgotten_meanwhile_does_not_fail_what_replaces_it(
-    assistant: Assistant,
-) -> None:
+async def test_what_is_forgotten_meanwhile_does_not_fail_what_replaces_it(assistant: Assistant) -> None:
     for scope in ("project", "user"):
         old = await assistant.stored("The API listens on port 8080", scope)
 
@@ -75,9 +73,7 @@ async def test_what_is_forgotten_meanwhile_does_not_fail_what_replaces_it(
         await assistant("forget_memory", memory_id=new["memory_id"])
 
 
-async def crash_before_marking(
-    assistant: Assistant, old: str, content: str, scope: str, **more: Any
-) -> str:
+async def crash_before_marking(assistant: Assistant, old: str, content: str, scope: str, **more: Any) -> str:
     """The process ends once the new fact is there, before the old one says so."""
 
     async def breaking(batch: Batch) -> None:
@@ -91,9 +87,7 @@ async def crash_before_marking(
 
 
 @pytest.mark.parametrize(("old_scope", "new_scope"), [("user", "project"), ("project", "user")])
-async def test_a_mark_that_a_crash_left_out_is_made_later(
-    assistant: Assistant, old_scope: str, new_scope: str
-) -> None:
+async def test_a_mark_that_a_crash_left_out_is_made_later(assistant: Assistant, old_scope: str, new_scope: str) -> None:
     old = await assistant.stored("Indent with tabs", old_scope)
     new = await crash_before_marking(assistant, old, "Indent with spaces", new_scope)
     project, user = await assistant.project_store(), await assistant.library.open_user_store()
@@ -106,9 +100,7 @@ async def test_a_mark_that_a_crash_left_out_is_made_later(
 async def test_a_fact_about_as_much_as_it_may_be_is_finished_too(assistant: Assistant) -> None:
     about = [API | {"name": f"API {number}"} for number in range(ENTITIES_LIMIT)]
     old = await assistant.stored("Indent with tabs", "user")
-    await crash_before_marking(
-        assistant, old, "Indent with spaces", "project", related_entities=about
-    )
+    await crash_before_marking(assistant, old, "Indent with spaces", "project", related_entities=about)
     project, user = await assistant.project_store(), await assistant.library.open_user_store()
     assert await finish_supersessions(project, user, assistant.clock) == 1
 
@@ -123,9 +115,7 @@ async def test_what_came_in_bulk_is_not_looked_at(assistant: Assistant) -> None:
     assert await finish_supersessions(project, user, assistant.clock) == 0
 
 
-async def test_a_fact_that_holds_again_is_not_marked_by_the_one_that_it_replaced(
-    assistant: Assistant,
-) -> None:
+async def test_a_fact_that_holds_again_is_not_marked_by_the_one_that_it_replaced(assistant: Assistant) -> None:
     first = await assistant.stored("Indent with tabs", "user")
     second = await assistant.stored("Indent with spaces", supersedes=first)
     await assistant.store("Indent with tabs", "user", supersedes=second)

@@ -18,16 +18,8 @@ def judged(new: Record, old: Record) -> LikenessKind | None:
         ("The API listens on port 8080", "The API listens on port 9090", "superseded"),
         ("We use PostgreSQL 14 for orders", "We use PostgreSQL 15 for orders", "superseded"),
         ("The staging database runs on MySQL", "The staging database runs on Oracle", "superseded"),
-        (
-            "Invoices are sent by mail on Mondays",
-            "Invoices are sent by mail on Mondays!",
-            "similar",
-        ),
-        (
-            "The nightly backup copies data to S3",
-            "Our nightly backup copies the data to S3",
-            "similar",
-        ),
+        ("Invoices are sent by mail on Mondays", "Invoices are sent by mail on Mondays!", "similar"),
+        ("The nightly backup copies data to S3", "Our nightly backup copies the data to S3", "similar"),
         ("Alice likes green tea a lot", "Bob likes black coffee a lot", None),
         ("Ada wrote the parser and its tests", "Bob wrote the parser and its tests", None),
         ("Short one", "Short two", None),

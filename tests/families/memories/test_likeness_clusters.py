@@ -15,9 +15,7 @@ def test_a_summary_counts_memories_by_type_and_names_their_topics() -> None:
         *memories("Discussed the auth flow.", "The auth flow needs a token.", type="episodic"),
         memory("gRPC calls have deadlines.", tags=("gRPC",)),
     ]
-    assert format_session_summary(records) == (
-        "3 memories (2 episodic, 1 semantic). Key topics: auth flow, gRPC"
-    )
+    assert format_session_summary(records) == ("3 memories (2 episodic, 1 semantic). Key topics: auth flow, gRPC")
 
 
 def test_one_memory_is_no_plural() -> None:
@@ -34,22 +32,16 @@ def test_words_that_come_together_are_one_topic() -> None:
 
 
 def test_topics_are_spelled_as_people_write_them() -> None:
-    records = memories(
-        "PostgreSQL is slow.", "We moved to PostgreSQL.", "Caching helps.", "caching"
-    )
+    records = memories("PostgreSQL is slow.", "We moved to PostgreSQL.", "Caching helps.", "caching")
     assert extract_key_topics(records) == ["caching", "PostgreSQL"]
 
 
 def test_inflections_are_one_topic() -> None:
-    assert extract_key_topics(memories("Migrations failed.", "The migration is back.")) == [
-        "migration"
-    ]
+    assert extract_key_topics(memories("Migrations failed.", "The migration is back.")) == ["migration"]
 
 
 def test_empty_words_are_no_topics() -> None:
-    assert (
-        extract_key_topics(memories("The user asked about it.", "The user said it was used.")) == []
-    )
+    assert extract_key_topics(memories("The user asked about it.", "The user said it was used.")) == []
 
 
 def test_tags_and_linked_entities_count_as_topics() -> None:

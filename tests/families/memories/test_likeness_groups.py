@@ -72,9 +72,7 @@ def test_texts_are_alike_by_their_vectors() -> None:
 
 def test_words_stand_in_for_a_vector_that_is_missing() -> None:
     vector = np.float32([1, 0])
-    alike = compute_likeness(
-        [["redis", "cache"], ["redis", "cache"], ["sidebar"]], [vector, None, vector]
-    )
+    alike = compute_likeness([["redis", "cache"], ["redis", "cache"], ["sidebar"]], [vector, None, vector])
     assert alike[0, 1] > 0.99
     assert alike[1, 2] == 0
     assert alike[0, 2] == 1

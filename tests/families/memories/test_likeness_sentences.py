@@ -31,9 +31,7 @@ def test_sentences_keep_the_order_of_the_texts() -> None:
 
 
 def test_sentences_without_an_end_get_one_when_they_are_joined() -> None:
-    assert summary("redis cache flushed", "redis keys renamed") == (
-        "redis cache flushed. redis keys renamed."
-    )
+    assert summary("redis cache flushed", "redis keys renamed") == ("redis cache flushed. redis keys renamed.")
 
 
 def test_code_stays_whole_and_on_its_own_lines() -> None:

@@ -42,9 +42,7 @@ async def test_what_is_stored_is_recalled_with_all_it_was_given(assistant: Assis
     assert found["session_id"] == "session:one"
 
 
-async def test_a_memory_that_still_waits_for_its_vector_says_so_again(
-    assistant: Assistant,
-) -> None:
+async def test_a_memory_that_still_waits_for_its_vector_says_so_again(assistant: Assistant) -> None:
     await assistant.stored("Tests run with pytest")
     assistant.indexing.woken.clear()
     assert (await assistant.store("Tests run with pytest"))["embedding"] == "pending"
@@ -73,9 +71,7 @@ async def test_a_near_duplicate_is_named(assistant: Assistant) -> None:
     assert first in second["warnings"][0]["message"]
 
 
-async def test_a_fact_with_another_value_is_named_as_likely_superseded(
-    assistant: Assistant,
-) -> None:
+async def test_a_fact_with_another_value_is_named_as_likely_superseded(assistant: Assistant) -> None:
     await assistant.stored("The API listens on port 8080")
     second = await assistant.store("The API listens on port 9090")
     assert codes(second) == ["likely_superseded"]
@@ -97,9 +93,7 @@ async def test_another_sessions_memory_is_never_named(assistant: Assistant) -> N
     assert codes(await assistant.store("The API listens on port 9090")) == []
 
 
-async def test_without_a_model_memories_are_kept_and_found_by_their_words(
-    library: Library,
-) -> None:
+async def test_without_a_model_memories_are_kept_and_found_by_their_words(library: Library) -> None:
     broken = PromptIndexing(fault=ModelUnavailable("model.onnx", "is missing"))
     for indexing in (PromptIndexing(embedder=None), broken):
         assistant = Assistant(library, indexing=indexing)
@@ -192,9 +186,7 @@ async def test_what_cannot_be_kept_is_refused_and_nothing_is_stored(
 
 
 async def test_the_fourth_type_and_the_older_argument_are_taken(assistant: Assistant) -> None:
-    stored = await assistant(
-        "store_memory", content="Now at line 40", memory_type="working", scope="session"
-    )
+    stored = await assistant("store_memory", content="Now at line 40", memory_type="working", scope="session")
     assert stored["type"] == "working"
 
 
@@ -204,11 +196,7 @@ async def test_two_processes_that_store_one_text_make_one_memory(tmp_path: Path)
     try:
         assistants = [Assistant(library) for library in libraries]
         answers = await asyncio.gather(
-            *(
-                a.store(f"Thought {n // 4}", related_entities=[API])
-                for n in range(12)
-                for a in assistants
-            )
+            *(a.store(f"Thought {n // 4}", related_entities=[API]) for n in range(12) for a in assistants)
         )
         assert len({answer["memory_id"] for answer in answers}) == 3
         assert sum("existing" not in answer for answer in answers) == 3
@@ -235,14 +223,7 @@ async def test_updating_changes_what_is_given_and_nothing_else(assistant: Assist
     )
     assert changed == {
         "memory_id": memory,
-        "updated_fields": [
-            "content",
-            "importance",
-            "tags",
-            "metadata",
-            "pinned",
-            "related_entities",
-        ],
+        "updated_fields": ["content", "importance", "tags", "metadata", "pinned", "related_entities"],
         "re_embedded": True,
         "version": 2,
     }
@@ -305,13 +286,9 @@ async def test_a_change_of_entities_is_a_new_version(assistant: Assistant) -> No
 async def test_entity_links_can_be_taken_away_by_name(assistant: Assistant) -> None:
     memory = await assistant.stored("A thought", related_entities=[API])
     for names in (["Unknown"], ["api (service)"]):
-        kept = await assistant(
-            "update_memory", memory_id=memory, related_entities={"remove": names}
-        )
+        kept = await assistant("update_memory", memory_id=memory, related_entities={"remove": names})
         assert kept["updated_fields"] == []
-    gone = await assistant(
-        "update_memory", memory_id=memory, related_entities={"remove": ["api (Component)"]}
-    )
+    gone = await assistant("update_memory", memory_id=memory, related_entities={"remove": ["api (Component)"]})
     assert gone["updated_fields"] == ["related_entities"]
     store = await assistant.project_store()
     assert await store.find_links([memory]) == []
@@ -327,9 +304,7 @@ async def test_two_memories_cannot_come_to_have_one_text(assistant: Assistant) -
     assert spelled["updated_fields"] == ["content"]
 
 
-async def test_an_update_keeps_the_former_version_for_whoever_asks_as_of_then(
-    assistant: Assistant,
-) -> None:
+async def test_an_update_keeps_the_former_version_for_whoever_asks_as_of_then(assistant: Assistant) -> None:
     memory = await assistant.stored("The API listens on port 8080")
     then = assistant.clock.at
     assistant.clock.pass_days(1)
@@ -369,15 +344,11 @@ async def test_a_forgotten_memory_is_not_changed(assistant: Assistant) -> None:
 
 async def test_concurrent_changes_to_one_memory_are_all_kept(assistant: Assistant) -> None:
     memory = await assistant.stored("A thought")
-    await asyncio.gather(
-        *(assistant("tag_memory", memory_id=memory, add=[f"tag {n}"]) for n in range(8))
-    )
+    await asyncio.gather(*(assistant("tag_memory", memory_id=memory, add=[f"tag {n}"]) for n in range(8)))
     assert len((await assistant.recall("thought"))[0]["tags"]) == 8
 
 
-async def test_a_new_memory_takes_one_question_for_each_thing_it_rests_on(
-    assistant: Assistant,
-) -> None:
+async def test_a_new_memory_takes_one_question_for_each_thing_it_rests_on(assistant: Assistant) -> None:
     await assistant.store("The API has a port", related_entities=[API], session_id="s")
     choice = CountedChoice(assistant.library)
     counted = Assistant(assistant.library, clock=assistant.clock, choice=choice)

@@ -35,9 +35,7 @@ async def test_a_session_shows_what_it_stored_recalled_and_was_about(assistant: 
     text = await read_session_document(
         project, user, "session:one", DAY_ONE, assistant.family.uses.get_use("session:one")
     )
-    assert text.startswith(
-        "## Session Memory Summary\n**Session:** session:one | Started: 2023-11-14"
-    )
+    assert text.startswith("## Session Memory Summary\n**Session:** session:one | Started: 2023-11-14")
     assert "**Memories stored:** 3 (1 episodic, 2 semantic)" in text
     assert "**Memories recalled:** 1 queries, 3 unique memories served" in text
     assert "uthentication" in text.split("**Key topics:**")[1]
@@ -94,9 +92,7 @@ async def test_what_other_sessions_keep_to_themselves_is_not_counted(assistant: 
 async def test_links_between_memories_are_not_counted(assistant: Assistant) -> None:
     old = await assistant.stored("Port is 1")
     await assistant.store("Port is 2", supersedes=old)
-    assert "**Links from memories:** 0\n" in await read_graph_document(
-        await assistant.project_store()
-    )
+    assert "**Links from memories:** 0\n" in await read_graph_document(await assistant.project_store())
 
 
 async def test_an_empty_graph_is_shown_as_empty(assistant: Assistant) -> None:
@@ -122,6 +118,4 @@ async def test_preferences_are_fenced_and_the_weightiest_come_first(assistant: A
 
 
 async def test_nobody_known_has_no_preferences(assistant: Assistant) -> None:
-    assert "Nothing is remembered" in await read_preferences_document(
-        await assistant.library.open_user_store()
-    )
+    assert "Nothing is remembered" in await read_preferences_document(await assistant.library.open_user_store())

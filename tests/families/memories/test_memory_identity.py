@@ -53,10 +53,6 @@ def test_each_moment_of_an_event_is_a_place_of_its_own() -> None:
 
 
 def test_each_session_has_a_place_of_its_own() -> None:
-    places = {
-        build_variant("session", "a"),
-        build_variant("session", "b"),
-        build_variant("project", "a"),
-    }
+    places = {build_variant("session", "a"), build_variant("session", "b"), build_variant("project", "a")}
     assert len(places) == 3
     assert build_variant("project", "a") == build_variant("project", None)

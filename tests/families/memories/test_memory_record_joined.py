@@ -5,13 +5,9 @@ from assistant import Assistant, codes
 API = {"name": "API", "type": "component", "relationship": "about"}
 
 
-async def test_the_same_text_in_the_same_scope_is_the_memory_that_is_there(
-    assistant: Assistant,
-) -> None:
+async def test_the_same_text_in_the_same_scope_is_the_memory_that_is_there(assistant: Assistant) -> None:
     first = await assistant.store("Tests run with pytest", tags=["tests"])
-    again = await assistant.store(
-        "  Tests run with pytest\r\n", tags=["tests", "python"], related_entities=[API]
-    )
+    again = await assistant.store("  Tests run with pytest\r\n", tags=["tests", "python"], related_entities=[API])
     assert again["memory_id"] == first["memory_id"]
     assert again["existing"] is True
     assert again["updated"] == ["tags", "related_entities"]
@@ -43,13 +39,9 @@ async def test_what_a_memory_that_is_there_lacks_is_added_and_named(assistant: A
     assert found["source"] == {"file": "deploy.md", "conversation_turn": 3}
 
 
-async def test_what_a_memory_that_is_there_has_otherwise_is_kept_and_named(
-    assistant: Assistant,
-) -> None:
+async def test_what_a_memory_that_is_there_has_otherwise_is_kept_and_named(assistant: Assistant) -> None:
     await assistant.stored("Deploys run at noon", author="Ada", importance=0.9)
-    again = await assistant.store(
-        "Deploys run at noon", type="procedural", author="Bob", importance=0.2
-    )
+    again = await assistant.store("Deploys run at noon", type="procedural", author="Bob", importance=0.2)
     assert "updated" not in again
     assert codes(again) == ["kept_as_it_was"]
     assert "type and author" in again["warnings"][0]["message"]
@@ -89,16 +81,12 @@ async def test_the_same_event_at_another_moment_is_another_event(assistant: Assi
     assert await assistant.stored(words, **event(None)) == undated
 
 
-async def test_texts_that_differ_in_case_or_inner_blanks_are_two_memories(
-    assistant: Assistant,
-) -> None:
+async def test_texts_that_differ_in_case_or_inner_blanks_are_two_memories(assistant: Assistant) -> None:
     texts = ["set PATH=/Opt/Bin", "set path=/opt/bin", "set  path=/opt/bin"]
     assert len({await assistant.stored(text) for text in texts}) == 3
 
 
-async def test_the_same_text_in_another_scope_or_session_is_another_memory(
-    assistant: Assistant,
-) -> None:
+async def test_the_same_text_in_another_scope_or_session_is_another_memory(assistant: Assistant) -> None:
     ids = {
         await assistant.stored("Tests run with pytest", "project"),
         await assistant.stored("Tests run with pytest", "user"),

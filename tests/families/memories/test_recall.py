@@ -8,13 +8,7 @@ from everkept.core.answers import SectionHit, SectionHits
 from everkept.core.ports import Library, RecordStore
 from everkept.core.sessions import ToolCall
 from everkept.core.times import format_iso
-from everkept.errors import (
-    BankNotFound,
-    EverkeptError,
-    InvalidInput,
-    StoreDamaged,
-    Unavailable,
-)
+from everkept.errors import BankNotFound, EverkeptError, InvalidInput, StoreDamaged, Unavailable
 
 
 class WithoutUser:
@@ -117,9 +111,7 @@ async def test_a_damaged_user_store_does_not_hide_the_project(assistant: Assista
         await broken.recall("ports", scope="user")
 
 
-async def test_as_of_a_time_before_anything_was_stored_there_is_nothing(
-    assistant: Assistant,
-) -> None:
+async def test_as_of_a_time_before_anything_was_stored_there_is_nothing(assistant: Assistant) -> None:
     before = format_iso(assistant.clock.at)
     await fill(assistant)
     assert await assistant.texts("port", as_of=before) == []
@@ -144,9 +136,7 @@ async def test_a_memory_promoted_since_is_found_where_it_was_then(assistant: Ass
 
 
 @pytest.mark.parametrize("query", ["", "   ", "***", '"', "NOT", "a" * 10_000, "'; DROP TABLE"])
-async def test_no_query_is_an_error_but_one_that_is_too_long(
-    assistant: Assistant, query: str
-) -> None:
+async def test_no_query_is_an_error_but_one_that_is_too_long(assistant: Assistant, query: str) -> None:
     await fill(assistant)
     await assistant.recall(query)
     with pytest.raises(InvalidInput):
@@ -167,9 +157,7 @@ class Shelves:
         return SectionHits(self._answer.hits[:limit], self._answer.notices)
 
 
-SECTION = SectionHit(
-    "progress.md", 7, "- Ports are closed", 0.5, "memory-bank://progress.md", "Update History"
-)
+SECTION = SectionHit("progress.md", 7, "- Ports are closed", 0.5, "memory-bank://progress.md", "Update History")
 
 
 async def test_the_memory_bank_is_searched_where_it_is_wanted(library: Library) -> None:

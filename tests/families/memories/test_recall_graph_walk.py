@@ -30,17 +30,11 @@ def about(name: str, verb: str = "about") -> list[dict[str, str]]:
 
 
 async def chain(assistant: Assistant) -> None:
-    await relate(
-        assistant, ("a", "uses", "b"), ("b", "uses", "c"), ("c", "uses", "d"), ("d", "uses", "e")
-    )
+    await relate(assistant, ("a", "uses", "b"), ("b", "uses", "c"), ("c", "uses", "d"), ("d", "uses", "e"))
 
 
-@pytest.mark.parametrize(
-    ("depth", "met"), [(1, ["a", "b"]), (2, ["a", "b", "c"]), (3, ["a", "b", "c", "d"])]
-)
-async def test_each_hop_goes_one_entity_further(
-    assistant: Assistant, depth: int, met: list[str]
-) -> None:
+@pytest.mark.parametrize(("depth", "met"), [(1, ["a", "b"]), (2, ["a", "b", "c"]), (3, ["a", "b", "c", "d"])])
+async def test_each_hop_goes_one_entity_further(assistant: Assistant, depth: int, met: list[str]) -> None:
     await chain(assistant)
     walked = await assistant("search_knowledge_graph", entity="A", depth=depth)
     assert names(walked) == met
@@ -64,18 +58,13 @@ async def test_relationships_are_seen_from_each_end(assistant: Assistant) -> Non
         ],
         "memory_count": 0,
     }
-    assert by_name["b"]["relationships"] == [
-        {"type": "uses", "target": "a", "direction": "incoming"}
-    ]
+    assert by_name["b"]["relationships"] == [{"type": "uses", "target": "a", "direction": "incoming"}]
 
 
 @pytest.mark.parametrize(
-    ("direction", "met"),
-    [("outgoing", {"a", "b"}), ("incoming", {"a", "c"}), ("both", {"a", "b", "c"})],
+    ("direction", "met"), [("outgoing", {"a", "b"}), ("incoming", {"a", "c"}), ("both", {"a", "b", "c"})]
 )
-async def test_the_direction_says_which_way_to_go(
-    assistant: Assistant, direction: str, met: set[str]
-) -> None:
+async def test_the_direction_says_which_way_to_go(assistant: Assistant, direction: str, met: set[str]) -> None:
     await relate(assistant, ("a", "uses", "b"), ("c", "owns", "a"))
     walked = await assistant("search_knowledge_graph", entity="a", direction=direction)
     assert set(names(walked)) == met
@@ -83,9 +72,7 @@ async def test_the_direction_says_which_way_to_go(
 
 async def test_a_relationship_type_filters_every_hop(assistant: Assistant) -> None:
     await relate(assistant, ("a", "uses", "b"), ("b", "owns", "c"), ("b", "Uses", "d"))
-    walked = await assistant(
-        "search_knowledge_graph", entity="a", relationship_type="uses", depth=3
-    )
+    walked = await assistant("search_knowledge_graph", entity="a", relationship_type="uses", depth=3)
     assert names(walked) == ["a", "b", "d"]
 
 
@@ -101,14 +88,8 @@ async def test_memories_about_the_entities_come_along(assistant: Assistant) -> N
     near = await assistant.stored("Of a", related_entities=about("a"))
     far = await assistant.stored("Of b", importance=0.9, related_entities=about("b"))
     walked = await assistant("search_knowledge_graph", entity="a")
-    assert [(m["id"], m["relevance_score"]) for m in walked["memories"]] == [
-        (near, 1.0),
-        (far, 0.5),
-    ]
-    assert {found["name"]: found["memory_count"] for found in walked["entities"]} == {
-        "a": 1,
-        "b": 1,
-    }
+    assert [(m["id"], m["relevance_score"]) for m in walked["memories"]] == [(near, 1.0), (far, 0.5)]
+    assert {found["name"]: found["memory_count"] for found in walked["entities"]} == {"a": 1, "b": 1}
     assert walked["graph_stats"]["relationships_found"] == 1
     assert all(len(found["relationships"]) == 1 for found in walked["entities"])
     bare = await assistant("search_knowledge_graph", entity="a", include_memories=False)
@@ -117,9 +98,7 @@ async def test_memories_about_the_entities_come_along(assistant: Assistant) -> N
     assert (await assistant.recall("of a"))[0]["access_count"] == 1
 
 
-async def test_another_sessions_memories_are_neither_shown_nor_counted(
-    assistant: Assistant,
-) -> None:
+async def test_another_sessions_memories_are_neither_shown_nor_counted(assistant: Assistant) -> None:
     await assistant.store("Mine", "session", related_entities=about("a"))
     other = await assistant.beside("two")("search_knowledge_graph", entity="a")
     assert (other["memories"], other["entities"][0]["memory_count"]) == ([], 0)
@@ -134,9 +113,7 @@ async def test_forgotten_memories_are_not_counted(assistant: Assistant) -> None:
     assert (walked["memories"], walked["entities"][0]["memory_count"]) == ([], 0)
 
 
-async def test_memories_linked_by_the_wanted_relationship_come_first(
-    assistant: Assistant,
-) -> None:
+async def test_memories_linked_by_the_wanted_relationship_come_first(assistant: Assistant) -> None:
     await assistant.stored("Weighty", importance=1, related_entities=about("a"))
     wanted = await assistant.stored("Decided", importance=0, related_entities=about("a", "decides"))
     walked = await assistant("search_knowledge_graph", entity="a", relationship_type="decides")
@@ -200,9 +177,7 @@ async def test_summaries_and_their_sources_are_no_entities(assistant: Assistant)
     assert (await store.count_live())[ENTITY] == 1
 
 
-async def test_of_many_memories_those_that_others_keep_to_themselves_are_not_counted(
-    assistant: Assistant,
-) -> None:
+async def test_of_many_memories_those_that_others_keep_to_themselves_are_not_counted(assistant: Assistant) -> None:
     await relate(assistant, ("a", "uses", "b"))
     store = await assistant.project_store()
     notes = [

@@ -33,11 +33,7 @@ LOGIN = (  # no word in common
     "The login page shows an error.",
     "Authentication fails for everybody.",
 )
-PUSHING = (
-    "Run the tests before pushing.",
-    "Tests run before pushing!",
-    "Before pushing: run tests",
-)
+PUSHING = ("Run the tests before pushing.", "Tests run before pushing!", "Before pushing: run tests")
 
 
 def event(text: str, session: str = "one", **more: Any) -> Record:
@@ -272,9 +268,7 @@ async def test_a_pattern_without_its_tag_is_known_to_its_session(store: RecordSt
     assert await store.get_revision() == before
 
 
-async def test_a_pattern_without_its_tag_is_not_stored_twice_and_gets_it_back(
-    store: RecordStore,
-) -> None:
+async def test_a_pattern_without_its_tag_is_not_stored_twice_and_gets_it_back(store: RecordStore) -> None:
     await remember_pushing(store, scope="project")
     (first,) = (await reflected(store)).patterns_detected
     await store.commit(batch(Update(first.memory_id, {"tags": ("habit",)}, 1)))
@@ -308,9 +302,7 @@ async def test_a_summary_that_is_there_already_is_not_stored_twice(store: Record
     assert await store.get_revision() == before
 
 
-async def test_what_waits_for_its_vector_is_compared_by_meaning_at_once(
-    store: RecordStore,
-) -> None:
+async def test_what_waits_for_its_vector_is_compared_by_meaning_at_once(store: RecordStore) -> None:
     await remember(store, *LOGIN, LUNCH)
     assert (await reflected(store, dry_run=True)).consolidated_memories == []
     answer = await reflected(store, embedder=OnnxEmbedder())
@@ -346,9 +338,7 @@ async def test_what_a_slow_model_has_done_in_time_counts(store: RecordStore) -> 
 
 
 @pytest.mark.parametrize("is_known", [False, True])
-async def test_a_broken_model_is_said_and_words_are_enough(
-    store: RecordStore, is_known: bool
-) -> None:
+async def test_a_broken_model_is_said_and_words_are_enough(store: RecordStore, is_known: bool) -> None:
     await remember(store, *AUTH)
     fault = ModelUnavailable("model.onnx", "is missing")
     embedder = BrokenEmbedder(AssertionError("is not asked") if is_known else fault)
@@ -366,9 +356,7 @@ async def test_a_text_that_the_model_fails_at_counts_by_words(store: RecordStore
     assert [warned.code for warned in answer.warnings or []] == ["embeddings_pending"]
 
 
-async def test_vectors_that_come_later_change_nothing_that_words_have_consolidated(
-    store: RecordStore,
-) -> None:
+async def test_vectors_that_come_later_change_nothing_that_words_have_consolidated(store: RecordStore) -> None:
     await remember(store, *AUTH, *LOGIN)
     await remember_pushing(store)
     await remember(store, event("Never push with failing checks", "five"))
@@ -392,9 +380,7 @@ async def test_words_change_nothing_that_meaning_has_consolidated(store: RecordS
     assert await store.get_revision() == before
 
 
-async def test_where_nothing_was_consolidated_vectors_that_come_later_count(
-    store: RecordStore,
-) -> None:
+async def test_where_nothing_was_consolidated_vectors_that_come_later_count(store: RecordStore) -> None:
     await remember(store, *LOGIN)
     stuck = await reflected(store, embedder=StuckEmbedder("all-MiniLM-L6-v2"), time_limit=0.0)
     assert stuck.consolidated_memories == []
@@ -403,9 +389,7 @@ async def test_where_nothing_was_consolidated_vectors_that_come_later_count(
     assert sorted(made.derived_from) == sorted(LOGIN)
 
 
-async def test_what_is_left_over_is_taken_up_when_something_new_joins_it(
-    store: RecordStore,
-) -> None:
+async def test_what_is_left_over_is_taken_up_when_something_new_joins_it(store: RecordStore) -> None:
     redis = ("Redis cache was cold.", "Warmed the Redis cache.", "The Redis cache is warm.")
     await remember(store, *AUTH, *redis[:2])
     await reflected(store)
@@ -415,9 +399,7 @@ async def test_what_is_left_over_is_taken_up_when_something_new_joins_it(
     assert sorted(made.derived_from) == sorted(redis)
 
 
-async def test_the_users_memories_are_consolidated_where_they_live(
-    library: Library, store: RecordStore
-) -> None:
+async def test_the_users_memories_are_consolidated_where_they_live(library: Library, store: RecordStore) -> None:
     user = await library.open_user_store()
     await remember(store, *AUTH)
     await remember_pushing(user, scope="user")
@@ -460,9 +442,7 @@ async def test_two_processes_on_one_folder_consolidate_each_memory_once(tmp_path
 
 async def check_consolidated_once(stores: Sequence[RecordStore]) -> None:
     for store in stores:
-        derived = [
-            r for r in await store.scan(RecordFilter(kinds=("memory",))) if "derived" in r.facets
-        ]
+        derived = [r for r in await store.scan(RecordFilter(kinds=("memory",))) if "derived" in r.facets]
         assert sorted(record.type or "" for record in derived) == ["procedural", "semantic"]
         links = await store.find_links([record.id for record in derived], direction="out")
         assert len({(link.source, link.target) for link in links}) == len(links) == 6

@@ -43,9 +43,7 @@ async def test_ids_are_taken_without_their_prefix(assistant: Assistant) -> None:
         ("store_memory", {"content": "New", "type": "semantic", "scope": "project"}),
     ],
 )
-async def test_a_call_finds_its_project_once(
-    assistant: Assistant, tool: str, arguments: dict[str, Any]
-) -> None:
+async def test_a_call_finds_its_project_once(assistant: Assistant, tool: str, arguments: dict[str, Any]) -> None:
     await assistant.store("The login is slow", related_entities=[API])
     choice = CountedChoice(assistant.library)
     counted = Assistant(assistant.library, clock=assistant.clock, choice=choice)
@@ -55,9 +53,7 @@ async def test_a_call_finds_its_project_once(
     assert choice.resolved == 1
 
 
-async def test_a_project_that_a_call_makes_is_the_one_that_it_reads_then(
-    assistant: Assistant,
-) -> None:
+async def test_a_project_that_a_call_makes_is_the_one_that_it_reads_then(assistant: Assistant) -> None:
     old = await assistant.stored("Indent with tabs", "user")
     new = await assistant.stored("Indent with spaces", supersedes=old)
     by_id = {memory["id"]: memory for memory in await assistant.recall("indent")}
@@ -109,17 +105,10 @@ async def test_who_belongs_to_no_session_reaches_all_memories(
     assistant: Assistant, tool: str, more: dict[str, Any]
 ) -> None:
     options = MemoryOptions(time_limit=None, session_id="of the environment")
-    for session, chosen in (
-        (Session(stateful=False), assistant.options),
-        (Session(is_conversation=False), options),
-    ):
+    for session, chosen in ((Session(stateful=False), assistant.options), (Session(is_conversation=False), options)):
         memory = await assistant.stored(f"Said in confidence to {session.stateful}", "session")
-        outside = Assistant(
-            assistant.library, session=session, clock=assistant.clock, options=chosen
-        )
-        more = {
-            key: f"{value} {memory}" if key == "content" else value for key, value in more.items()
-        }
+        outside = Assistant(assistant.library, session=session, clock=assistant.clock, options=chosen)
+        more = {key: f"{value} {memory}" if key == "content" else value for key, value in more.items()}
         assert (await outside(tool, memory_id=memory, **more))["memory_id"] == memory
 
 

@@ -45,9 +45,7 @@ async def test_a_closed_session_knows_what_it_came_to(assistant: Assistant) -> N
     assert session.facets == {"client": "test", "ended_at": at, "recalled": 3, "served": 2}
 
 
-async def test_closing_again_changes_nothing_unless_something_was_stored(
-    assistant: Assistant,
-) -> None:
+async def test_closing_again_changes_nothing_unless_something_was_stored(assistant: Assistant) -> None:
     await assistant.store("The login page fails", "session")
     store = await assistant.project_store()
     assert await close_session(store, "session:one", assistant.clock())
@@ -87,9 +85,7 @@ def test_uses_are_counted_by_session_and_the_oldest_are_dropped() -> None:
     assert uses.get_use("first") == SessionUse()
 
 
-async def test_an_archived_project_does_not_take_the_others_summaries_away(
-    assistant: Assistant,
-) -> None:
+async def test_an_archived_project_does_not_take_the_others_summaries_away(assistant: Assistant) -> None:
     for project in ("shop", "other"):
         await assistant.library.create(project, "")
         await assistant.store("The login page fails", "session", project=project)
@@ -100,9 +96,7 @@ async def test_an_archived_project_does_not_take_the_others_summaries_away(
     assert "1 memory" in session.text
 
 
-async def test_a_store_that_cannot_be_written_leaves_the_others_theirs(
-    assistant: Assistant,
-) -> None:
+async def test_a_store_that_cannot_be_written_leaves_the_others_theirs(assistant: Assistant) -> None:
     await assistant.store("The login page fails", "session")
     store = await assistant.project_store()
 

@@ -17,9 +17,7 @@ from everkept.families.memories.model import MemoryOptions
 from hash_embedder import HashingEmbedder
 
 JSON = dict[str, Any]
-CONTRACT: dict[str, JSON] = json.loads(
-    (Path(__file__).parent / "contract.json").read_text(encoding="utf-8")
-)
+CONTRACT: dict[str, JSON] = json.loads((Path(__file__).parent / "contract.json").read_text(encoding="utf-8"))
 NAMES = [
     "store_memory",
     "recall_memories",
@@ -69,13 +67,10 @@ def test_the_ten_tools_are_offered_in_a_fixed_order(offered: Assistant) -> None:
 
 def test_the_tools_take_little_room(offered: Assistant) -> None:
     listed = [
-        {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}
-        for tool in offered.tools
+        {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema} for tool in offered.tools
     ]
     size = len(json.dumps(listed, separators=(",", ":")))
-    assert size < LARGEST, (
-        f"{size} characters: shorten descriptions, or raise LARGEST for a new tool"
-    )
+    assert size < LARGEST, f"{size} characters: shorten descriptions, or raise LARGEST for a new tool"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -180,9 +175,7 @@ async def test_a_project_can_be_named_with_each_call(assistant: Assistant) -> No
         await assistant.recall("project", project="nowhere")
 
 
-async def test_a_session_is_the_configured_one_unless_another_is_given(
-    assistant: Assistant,
-) -> None:
+async def test_a_session_is_the_configured_one_unless_another_is_given(assistant: Assistant) -> None:
     options = MemoryOptions(time_limit=None, session_id="configured")
     configured = Assistant(assistant.library, options=options)
     await configured.store("Mine", "session")
@@ -238,9 +231,7 @@ async def test_context_says_that_the_users_memories_are_missing(assistant: Assis
     await assistant.store("The API listens on port 8080")
     alone = Assistant(cast(Library, WithoutUser(assistant.library)))
     block = await alone(
-        "get_memory_context",
-        task_description="the API",
-        sections=["project_context", "relevant_procedures"],
+        "get_memory_context", task_description="the API", sections=["project_context", "relevant_procedures"]
     )
     assert "port 8080" in block["context_block"]
     assert codes(block) == ["user_scope_unavailable"]
@@ -265,9 +256,7 @@ async def test_consolidating_writes_once_and_a_dry_run_nothing(assistant: Assist
     assert all(memory["consolidated"] for memory in sources)
 
 
-async def test_a_connection_without_sessions_must_say_which_to_consolidate(
-    assistant: Assistant,
-) -> None:
+async def test_a_connection_without_sessions_must_say_which_to_consolidate(assistant: Assistant) -> None:
     stateless = Assistant(assistant.library, session=Session(stateful=False))
     with pytest.raises(InvalidInput, match="session_id"):
         await stateless("reflect_and_consolidate")
@@ -335,9 +324,7 @@ async def everything_stored(assistant: Assistant) -> str:
 async def test_a_secret_is_masked_in_whatever_is_stored(
     assistant: Assistant, field: dict[str, Any], scope: str
 ) -> None:
-    stored = await assistant(
-        "store_memory", **({"content": "A thought", "type": "semantic"} | field), scope=scope
-    )
+    stored = await assistant("store_memory", **({"content": "A thought", "type": "semantic"} | field), scope=scope)
     assert codes(stored) == ["secret_masked"]
     told = await everything_stored(assistant)
     assert KEY not in told

@@ -41,9 +41,7 @@ class StoreContents(Value):
         purge_set = {record_id for record_id, r in self.records.items() if r.ref in wanted}
         while below := {r.id for r in self.records.values() if r.parent in purge_set} - purge_set:
             purge_set |= below
-        links = {
-            x.id for x in self.links.values() if x.ref in wanted or purge_set & {x.source, x.target}
-        }
+        links = {x.id for x in self.links.values() if x.ref in wanted or purge_set & {x.source, x.target}}
         return purge_set, links
 
     def exclude(self, records: Collection[str], links: Collection[str]) -> "StoreContents":
@@ -86,9 +84,7 @@ class ContentsView:
         return self._links.get(link_id)
 
     async def list_children(self, record_ids: Sequence[str]) -> Sequence[Record]:
-        found = [
-            born for record_id in record_ids for born in self._children_by_parent.get(record_id, ())
-        ]
+        found = [born for record_id in record_ids for born in self._children_by_parent.get(record_id, ())]
         return [record for _, record in sorted(found, key=lambda born: born[0])]
 
     async def list_links(self, record_id: str) -> Sequence[RecordLink]:
@@ -149,17 +145,13 @@ class DerivedData:
         fitting = [
             item
             for item in items
-            if (record := self._find(item.id))
-            and record.deleted_at is None
-            and record.version == item.version
+            if (record := self._find(item.id)) and record.deleted_at is None and record.version == item.version
         ]
         self._vectors |= {item.id: (model, item.vector) for item in fitting}
         self.moves += len(fitting)
         return len(fitting)
 
-    def copy_page(
-        self, vectors: Mapping[str, Sequence[RecordVector]], accesses: Mapping[str, AccessCount]
-    ) -> None:
+    def copy_page(self, vectors: Mapping[str, Sequence[RecordVector]], accesses: Mapping[str, AccessCount]) -> None:
         """Those of deleted records too, which keep what they have."""
         for model, items in vectors.items():
             for item in items:
@@ -175,9 +167,7 @@ class DerivedData:
     def get_vectors(self, model: str, ids: Sequence[str]) -> "dict[str, NDArray[np.float32]]":
         return {i: self._vectors[i][1] for i in ids if self.has_vector(model, i)}
 
-    def find_nearest(
-        self, model: str, vector: "NDArray[np.float32]", records: Sequence[Record]
-    ) -> list[Match]:
+    def find_nearest(self, model: str, vector: "NDArray[np.float32]", records: Sequence[Record]) -> list[Match]:
         found = [
             Match(r.id, r.parent, float(self._vectors[r.id][1] @ vector))
             for r in records
@@ -260,8 +250,4 @@ def apply_page(contents: StoreContents, stock: StorePage) -> StoreContents:
 
 def list_outdated_vectors(before: Mapping[str, Record], after: Mapping[str, Record]) -> list[str]:
     """The ids of those that are gone, or whose vector was made of another text or name."""
-    return [
-        old.id
-        for old in before.values()
-        if (new := after.get(old.id)) is None or is_vector_outdated(old, new)
-    ]
+    return [old.id for old in before.values() if (new := after.get(old.id)) is None or is_vector_outdated(old, new)]

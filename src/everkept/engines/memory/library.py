@@ -111,9 +111,7 @@ class MemoryLibrary(TableLibrary):
     async def open_history_store(self) -> MemoryStore:
         return self._history
 
-    async def _find_workspace_project(
-        self, question: catalog.FindWorkspaceProject
-    ) -> Project | None:
+    async def _find_workspace_project(self, question: catalog.FindWorkspaceProject) -> Project | None:
         wanted = self._workspaces.get(question.path)
         return next((s.project for s in self._entries.values() if s.project.id == wanted), None)
 

@@ -7,14 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, ClassVar
 
 from everkept.core import store as questions
-from everkept.core.answers import (
-    AccessCount,
-    PurgeResult,
-    RecordTally,
-    Sources,
-    Subgraph,
-    count_sources,
-)
+from everkept.core.answers import AccessCount, PurgeResult, RecordTally, Sources, Subgraph, count_sources
 from everkept.core.fallback_answers import (
     Fields,
     ask_for_subgraph,
@@ -26,14 +19,7 @@ from everkept.core.fallback_answers import (
     split_fields,
     walk_by_hops,
 )
-from everkept.core.records import (
-    Batch,
-    Change,
-    Edit,
-    Match,
-    Record,
-    RecordLink,
-)
+from everkept.core.records import Batch, Change, Edit, Match, Record, RecordLink
 from everkept.core.store import Answers, TableStore, Upkeeps
 from everkept.core.times import Clock, read_clock
 from everkept.engines.commit_plan import plan_commit
@@ -100,11 +86,7 @@ class MemoryStore(TableStore):
         if isinstance(question.after, str):
             age = {record_id: number for number, record_id in enumerate(self._records)}
             sign = -1 if question.order == "newest" else 1
-            found = [
-                r
-                for r in found
-                if question.after in age and sign * (age[r.id] - age[question.after]) > 0
-            ]
+            found = [r for r in found if question.after in age and sign * (age[r.id] - age[question.after]) > 0]
         elif question.after is not None:
             found = [r for r in found if (r.name_key or "", r.variant) > question.after]
         return found[: question.limit]
@@ -117,9 +99,7 @@ class MemoryStore(TableStore):
             and is_match(fields := self._get_fields(record), question.words)
         ]
         scored.sort(key=lambda pair: -pair[0])
-        return [
-            Match(record.id, record.parent, score) for score, record in scored[: question.limit]
-        ]
+        return [Match(record.id, record.parent, score) for score, record in scored[: question.limit]]
 
     async def _match_text(self, question: questions.MatchText) -> list[Match]:
         wanted = question.text.lower()
@@ -155,10 +135,7 @@ class MemoryStore(TableStore):
 
     async def _count_sources(self, question: questions.CountSources) -> Sources:
         links = await self.find_links(question.ids, direction="in")
-        return count_sources(
-            [x for x in links if is_selected(self._records[x.source], question.where)],
-            question.limit,
-        )
+        return count_sources([x for x in links if is_selected(self._records[x.source], question.where)], question.limit)
 
     async def _scan_links(self, question: questions.ScanLinks) -> list[RecordLink]:
         found = (x for x in self._links.values() if question.containing.lower() in x.verb.lower())
@@ -174,9 +151,7 @@ class MemoryStore(TableStore):
     async def _read_changes(self, question: questions.ReadChanges) -> list[Change]:
         ordered = reversed(self._changes) if question.newest_first else iter(self._changes)
         page = islice((change for change in ordered if change.seq > question.after), question.limit)
-        return [
-            c for c in page if question.most_edits is None or len(c.edits) <= question.most_edits
-        ]
+        return [c for c in page if question.most_edits is None or len(c.edits) <= question.most_edits]
 
     async def _read_history(self, question: questions.ReadHistory) -> list[tuple[int, Edit]]:
         wanted = {(ref.subject, ref.id) for ref in question.refs}
@@ -229,45 +204,29 @@ class MemoryStore(TableStore):
         return sorted({r.author for r in self._list_live() if r.author})
 
     async def _measure_words(self, question: questions.MeasureWords) -> Mapping[str, float]:
-        live = [
-            {word for field in self._get_fields(r) for word in field} for r in self._list_live()
-        ]
-        return {
-            word: sum(stem(word) in said for said in live) / max(len(live), 1)
-            for word in question.words
-        }
+        live = [{word for field in self._get_fields(r) for word in field} for r in self._list_live()]
+        return {word: sum(stem(word) in said for said in live) / max(len(live), 1) for word in question.words}
 
     async def _find_unembedded(self, question: questions.FindUnembedded) -> list[Record]:
         return self._list_pending(question.model, question.kinds)[: question.limit]
 
     async def _count_vectors(self, question: questions.CountVectors) -> tuple[int, int]:
         there = sum(
-            self._meaning.has_vector(question.model, r.id)
-            for r in self._list_live()
-            if r.kind in question.kinds
+            self._meaning.has_vector(question.model, r.id) for r in self._list_live() if r.kind in question.kinds
         )
         return there, len(self._list_pending(question.model, question.kinds))
 
     async def _put_vectors(self, upkeep: questions.PutVectors) -> int:
         return self._meaning.put_vectors(upkeep.model, upkeep.items)
 
-    async def _get_vectors(
-        self, question: questions.GetVectors
-    ) -> "Mapping[str, NDArray[np.float32]]":
+    async def _get_vectors(self, question: questions.GetVectors) -> "Mapping[str, NDArray[np.float32]]":
         return self._meaning.get_vectors(question.model, question.ids)
 
     async def _find_near(self, question: questions.FindNear) -> list[Match]:
-        fitting = [
-            record for record in self._records.values() if is_selected(record, question.where)
-        ]
-        found = self._meaning.find_nearest(question.model, question.vector, fitting)[
-            : question.limit
-        ]
+        fitting = [record for record in self._records.values() if is_selected(record, question.where)]
+        found = self._meaning.find_nearest(question.model, question.vector, fitting)[: question.limit]
         others = [self._records[i] for i in question.also if i in self._records]
-        wanted = {
-            match.id: match
-            for match in self._meaning.find_nearest(question.model, question.vector, others)
-        }
+        wanted = {match.id: match for match in self._meaning.find_nearest(question.model, question.vector, others)}
         wanted |= {match.id: match for match in found}
         return sorted(wanted.values(), key=lambda match: -match.score)
 
@@ -277,16 +236,12 @@ class MemoryStore(TableStore):
     async def _get_accesses(self, question: questions.GetAccesses) -> Mapping[str, AccessCount]:
         return self._meaning.get_accesses(question.ids)
 
-    async def _list_most_accessed(
-        self, question: questions.ListMostAccessed
-    ) -> Mapping[str, AccessCount]:
+    async def _list_most_accessed(self, question: questions.ListMostAccessed) -> Mapping[str, AccessCount]:
         return self._meaning.list_most_accessed(question.limit)
 
     async def _replicate(self, upkeep: questions.Replicate) -> None:
         old, new = self._contents, apply_page(self._contents, upkeep.stock)
-        own = {change.seq for change in new.changes} - {
-            change.seq for change in upkeep.stock.changes
-        }
+        own = {change.seq for change in new.changes} - {change.seq for change in upkeep.stock.changes}
         self._keys = {key: seq for key, seq in self._keys.items() if seq in own}
         self._replace_contents(new)
         self._seq = new.changes[-1].seq if new.changes else 0
@@ -316,9 +271,7 @@ class MemoryStore(TableStore):
         parent = self._records.get(record.parent or "")
         described = "\n".join(part for part in (record.type, record.text) if part)
         beside = (other for other in self._records.values() if has_context(record, other))
-        said = (
-            clip_context(o.text, before=(o.position or 0) < (record.position or 0)) for o in beside
-        )
+        said = (clip_context(o.text, before=(o.position or 0) < (record.position or 0)) for o in beside)
         around = ((parent and parent.name) or "", *said)
         return split_fields(record.name or "", described, "\n".join(around))
 
@@ -329,9 +282,7 @@ class MemoryStore(TableStore):
         live = (r for r in reversed(self._records.values()) if r.deleted_at is None and r.text)
         return [r for r in live if r.kind in kinds and not self._meaning.has_vector(model, r.id)]
 
-    def _log(
-        self, at: int, tool: str, client: str, undoes: int | None, edits: tuple[Edit, ...]
-    ) -> Change:
+    def _log(self, at: int, tool: str, client: str, undoes: int | None, edits: tuple[Edit, ...]) -> Change:
         self._seq += 1
         change = Change(self._seq, at, tool, client, undoes, edits)
         self._changes.append(change)

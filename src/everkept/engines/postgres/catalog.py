@@ -52,14 +52,10 @@ SWITCHING_COLUMNS: LiteralString = "since, until, folders, deleted_at"
 StoredProject = tuple[Project, int]
 
 
-def list_projects(
-    cursor: Cursor, status: Status | None = None, *, is_last: bool = False
-) -> list[Project]:
+def list_projects(cursor: Cursor, status: Status | None = None, *, is_last: bool = False) -> list[Project]:
     asking = cursor.ask_last if is_last else cursor.ask
     rows = asking(
-        f"SELECT {PROJECT_COLUMNS} FROM projects WHERE %(status)s::text IS NULL OR status = "
-        f"%(status)s "
-        "ORDER BY name",
+        f"SELECT {PROJECT_COLUMNS} FROM projects WHERE %(status)s::text IS NULL OR status = %(status)s ORDER BY name",
         {"status": status},
     )
     return [Project(*row) for row in rows]
@@ -71,9 +67,7 @@ def find_project(cursor: Cursor, name: str) -> StoredProject:
 
 
 def find_project_by_id(cursor: Cursor, project: Project) -> StoredProject:
-    found = ask_last(
-        cursor, f"SELECT {PROJECT_COLUMNS}, store FROM projects WHERE id = %s", project.id
-    )
+    found = ask_last(cursor, f"SELECT {PROJECT_COLUMNS}, store FROM projects WHERE id = %s", project.id)
     return decode_project(found.fetchone(), project.name)
 
 
@@ -101,9 +95,7 @@ def find_workspace_project(cursor: Cursor, path: str) -> Project | None:
 
 
 def list_workspaces(cursor: Cursor, project_id: str) -> list[str]:
-    rows = ask_last(
-        cursor, "SELECT path FROM workspaces WHERE project = %s ORDER BY path", project_id
-    )
+    rows = ask_last(cursor, "SELECT path FROM workspaces WHERE project = %s ORDER BY path", project_id)
     return [path for (path,) in rows]
 
 
@@ -139,9 +131,7 @@ def build_not_found(name: str) -> NotFound:
 
 
 def get_note(cursor: Cursor, key: str) -> str | None:
-    row = ask_last(
-        cursor, "SELECT value FROM notes WHERE digest = %s", compute_digest(key)
-    ).fetchone()
+    row = ask_last(cursor, "SELECT value FROM notes WHERE digest = %s", compute_digest(key)).fetchone()
     return None if row is None else row[0]
 
 
@@ -164,8 +154,7 @@ def write_note(cursor: Cursor, key: str, value: str | None) -> None:
 def list_notes(cursor: Cursor, prefix: str, *, is_last: bool = False) -> Mapping[str, str]:
     asking = cursor.ask_last if is_last else cursor.ask
     rows = asking(
-        'SELECT key, value FROM notes WHERE "left"(key, 200) ^@ "left"(%(prefix)s, 200) '
-        "AND key ^@ %(prefix)s",
+        'SELECT key, value FROM notes WHERE "left"(key, 200) ^@ "left"(%(prefix)s, 200) AND key ^@ %(prefix)s',
         {"prefix": prefix},
     )
     return dict(rows.fetchall())
@@ -254,15 +243,7 @@ def add_usage(cursor: Cursor, rows: Sequence[ToolUsage]) -> None:
             "total_ms = usage.total_ms + excluded.total_ms, "
             "longest_ms = greatest(usage.longest_ms, excluded.longest_ms), "
             "last_at = greatest(usage.last_at, excluded.last_at)",
-            (
-                compute_digest(u.tool),
-                u.tool,
-                u.calls,
-                u.errors,
-                u.total_ms,
-                u.longest_ms,
-                u.last_at,
-            ),
+            (compute_digest(u.tool), u.tool, u.calls, u.errors, u.total_ms, u.longest_ms, u.last_at),
         )
 
 

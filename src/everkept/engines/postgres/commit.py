@@ -9,14 +9,7 @@ from everkept.core.runtime import run_without_loop
 from everkept.engines.commit_plan import CommitPlan, PrefetchSet, assign_ages, plan_commit
 from everkept.engines.postgres.indexes import StoreGrowth
 from everkept.engines.postgres.queries import read_change
-from everkept.engines.postgres.rows import (
-    RECORD_COLUMNS,
-    Row,
-    escape_text,
-    escape_texts,
-    hash_edge,
-    hash_name,
-)
+from everkept.engines.postgres.rows import RECORD_COLUMNS, Row, escape_text, escape_texts, hash_edge, hash_name
 from everkept.engines.postgres.schema import INDEX_PREFIX_CHARACTERS
 from everkept.engines.postgres.statements import Cursor, QueryResult, ask, ask_for, fetch_rows
 from everkept.engines.postgres.vectors import forget_vectors
@@ -45,10 +38,7 @@ from everkept.engines.stored_text import RecordShift
 from everkept.errors import Conflict
 from everkept.values import replace
 
-CHANGE_BY_KEY = (
-    f"SELECT seq FROM changes WHERE store = %s AND left(key, {INDEX_PREFIX_CHARACTERS}) = %s AND "
-    f"key = %s"
-)
+CHANGE_BY_KEY = f"SELECT seq FROM changes WHERE store = %s AND left(key, {INDEX_PREFIX_CHARACTERS}) = %s AND key = %s"
 _RECORDS_BY_ID = f"{RECORDS_QUERY} r.id = ANY(%s::text[])"
 _LINKS_BY_ID = f"{LINKS_QUERY} l.id = ANY(%s::text[])"
 _RECORDS_BY_NAME = f"{RECORDS_QUERY} r.stands_for = ANY(%s::uuid[])"
@@ -58,9 +48,7 @@ _PARENTS_BY_CHILD = (
     "ON r.store = c.store AND r.id = c.parent WHERE c.store = %s AND c.id = ANY(%s::text[])"
 )
 _CHILDREN_BY_PARENT = f"{RECORDS_QUERY} r.parent = ANY(%s::text[]) ORDER BY r.age"
-_LINKS_AT_RECORDS = (
-    f"{LINKS_QUERY} (l.source = ANY(%s::text[]) OR l.target = ANY(%s::text[])) ORDER BY l.age"
-)
+_LINKS_AT_RECORDS = f"{LINKS_QUERY} (l.source = ANY(%s::text[]) OR l.target = ANY(%s::text[])) ORDER BY l.age"
 
 _NAME_FIELDS = ("name_key", "variant")
 
@@ -96,9 +84,7 @@ class StoredView:
         links = self._ask_for(_LINKS_BY_ID, escape_texts(list(wanted.links)))
         named = self._ask_for(_RECORDS_BY_NAME, list(names))
         joined = self._ask_for(_LINKS_BY_EDGE, list(edges))
-        parents = self._ask_for(
-            _PARENTS_BY_CHILD, escape_texts((*wanted.purge_set, *wanted.returning))
-        )
+        parents = self._ask_for(_PARENTS_BY_CHILD, escape_texts((*wanted.purge_set, *wanted.returning)))
         family = ask_members(self._cursor, self._store, purge_set) if purge_set else None
         ends = ask_member_links(self._cursor, self._store, purge_set) if purge_set else None
         state = decode_state(self._place, turn.fetchone())
@@ -223,9 +209,7 @@ class StoredView:
             _, link = decode_aged_link(row)
             self._joined[hash_edge(link)].append(link)
 
-    def _add_descendants(
-        self, purge_set: Iterable[str], rows: Sequence[Row], ends: Sequence[Row]
-    ) -> None:
+    def _add_descendants(self, purge_set: Iterable[str], rows: Sequence[Row], ends: Sequence[Row]) -> None:
         self._records |= dict.fromkeys(purge_set)
         family = [self._add_record(row) for row in rows]
         self._below |= {member.id: [] for member in family}
@@ -291,10 +275,7 @@ def _write(
             cursor,
             "records",
             store,
-            [
-                {**build_record_columns(r), "age": fresh[r.id], "words": words.get(r.id)}
-                for r in new
-            ],
+            [{**build_record_columns(r), "age": fresh[r.id], "words": words.get(r.id)} for r in new],
         )
         _write_links(cursor, store, made, fresh_links)
         if made.retold:
@@ -302,14 +283,10 @@ def _write(
         log_changes(cursor, store, [change], key)
 
 
-def _build_record_updates(
-    made: CommitPlan, words: Mapping[str, str | None]
-) -> dict[str, dict[str, Any]]:
+def _build_record_updates(made: CommitPlan, words: Mapping[str, str | None]) -> dict[str, dict[str, Any]]:
     """The columns that are others now, of all records that were there."""
     altered = {
-        record_id: diff_columns(
-            build_record_columns(old), build_record_columns(made.records[record_id])
-        )
+        record_id: diff_columns(build_record_columns(old), build_record_columns(made.records[record_id]))
         for record_id, old in made.before.items()
     }
     for record_id, said in words.items():
@@ -327,7 +304,5 @@ def _write_links(cursor: Cursor, store: int, made: CommitPlan, fresh: Mapping[st
         if link_id not in fresh
     }
     update(cursor, "links", store, altered)
-    new = [
-        {**build_link_columns(made.links[link_id]), "age": age} for link_id, age in fresh.items()
-    ]
+    new = [{**build_link_columns(made.links[link_id]), "age": age} for link_id, age in fresh.items()]
     insert(cursor, "links", store, new)

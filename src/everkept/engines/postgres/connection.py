@@ -95,9 +95,7 @@ def _parse_ssl_mode(text: str, parts: SplitResult) -> str:
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     mode = given.pop("sslmode", "")
     if given or (parts.query and mode not in SSL_MODES):
-        raise _build_address_error(
-            text, f"may have nothing behind ? but sslmode={'|'.join(SSL_MODES)}"
-        )
+        raise _build_address_error(text, f"may have nothing behind ? but sslmode={'|'.join(SSL_MODES)}")
     return mode
 
 
@@ -175,8 +173,7 @@ def build_timeout_error(limit: float, place: str) -> QueryTimeout:
 
 def build_queue_timeout_error(limit: float, place: str) -> QueryTimeout:
     return QueryTimeout(
-        f"Every connection to PostgreSQL at {place} was in use for {limit:g} s. Nothing of this "
-        "call was stored.",
+        f"Every connection to PostgreSQL at {place} was in use for {limit:g} s. Nothing of this call was stored.",
         hint="Try again.",
         time_limit=limit,
     )
@@ -197,9 +194,7 @@ def build_pooler_error(place: str) -> PoolerDetected:
 
 
 def build_nul_error(_at: str, _error: psycopg.Error) -> InvalidInput:
-    return InvalidInput(
-        "A text holds the character NUL, which PostgreSQL cannot store.", hint="Remove it."
-    )
+    return InvalidInput("A text holds the character NUL, which PostgreSQL cannot store.", hint="Remove it.")
 
 
 def _extract_last_reason(words: str) -> str:
@@ -209,21 +204,16 @@ def _extract_last_reason(words: str) -> str:
 
 
 def _build_disconnect_error(at: str, _error: psycopg.Error) -> StoreUnreachable:
-    return StoreUnreachable(
-        f"{at} ended the connection: it stops, or starts again.", hint=OUTCOME_UNKNOWN_HINT
-    )
+    return StoreUnreachable(f"{at} ended the connection: it stops, or starts again.", hint=OUTCOME_UNKNOWN_HINT)
 
 
 def _build_not_accepting_error(at: str, _error: psycopg.Error) -> StoreUnreachable:
-    return StoreUnreachable(
-        f"{at} lets nobody in just now.", hint="It starts, or stops: try again."
-    )
+    return StoreUnreachable(f"{at} lets nobody in just now.", hint="It starts, or stops: try again.")
 
 
 def _build_too_many_error(at: str, _error: psycopg.Error) -> TooManyConnections:
     return TooManyConnections(
-        f"{at} has too many connections.",
-        hint="Raise its max_connections, or put a pooler before it.",
+        f"{at} has too many connections.", hint="Raise its max_connections, or put a pooler before it."
     )
 
 
@@ -260,15 +250,12 @@ def _build_slow_error(at: str, _error: psycopg.Error) -> QueryTimeout:
 
 
 def _build_contention_error(at: str, _error: psycopg.Error) -> QueryTimeout:
-    return QueryTimeout(
-        f"Others keep {at} from doing this. Nothing of this call was stored.", hint="Try again."
-    )
+    return QueryTimeout(f"Others keep {at} from doing this. Nothing of this call was stored.", hint="Try again.")
 
 
 def _build_permission_error(at: str, error: psycopg.Error) -> Refused:
     return Refused(
-        f"{at} does not let this user do that "
-        f"({extract_reason(error.diag.message_primary or '')}).",
+        f"{at} does not let this user do that ({extract_reason(error.diag.message_primary or '')}).",
         hint="The user needs the right to create a schema in the database (GRANT CREATE ON "
         "DATABASE), and must own the tables in it.",
     )
@@ -276,8 +263,7 @@ def _build_permission_error(at: str, error: psycopg.Error) -> Refused:
 
 def _build_damage_error(at: str, error: psycopg.Error) -> StoreDamaged:
     return StoreDamaged(
-        f"{at} cannot read what it has stored "
-        f"({extract_reason(error.diag.message_primary or '')}).",
+        f"{at} cannot read what it has stored ({extract_reason(error.diag.message_primary or '')}).",
         hint="Look into the log of the server; restore a backup, or export what can be read.",
     )
 
@@ -336,8 +322,7 @@ def _compile_signs(signs: str) -> re.Pattern[str]:
 
 
 _TOO_MANY_SIGNS = _compile_signs(
-    "too many clients already|remaining connection slots|too many connections for "
-    "|no more connections allowed"
+    "too many clients already|remaining connection slots|too many connections for |no more connections allowed"
 )
 
 # The first that fits: names of users and databases may hold the words of later ones.
@@ -412,11 +397,7 @@ class Connector:
     """One attempt per call. Shows the password nowhere: not in a picture of itself either."""
 
     def __init__(
-        self,
-        address: Address,
-        credentials: Credentials | None,
-        ca: Path | None,
-        connect_limit: float,
+        self, address: Address, credentials: Credentials | None, ca: Path | None, connect_limit: float
     ) -> None:
         """Raises InvalidInput where nobody can be let in by what is given."""
         # What it warns of is an error that we tell; by itself it would print it.
@@ -476,10 +457,7 @@ def build_tls_parameters(address: Address, ca: Path | None) -> dict[str, str]:
     """How much is asked of the server's certificate, and what it is checked by."""
     mode = address.ssl_mode
     if ca is not None and mode != "disable":
-        return {
-            "sslmode": mode if mode == "verify-ca" else "verify-full",
-            "sslrootcert": _check_certificates(ca),
-        }
+        return {"sslmode": mode if mode == "verify-ca" else "verify-full", "sslrootcert": _check_certificates(ca)}
     if not mode:
         mode = "prefer" if address.is_local else "verify-full"
     if mode == "verify-ca":  # anybody can have a certificate that a system trusts

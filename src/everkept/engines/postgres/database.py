@@ -72,9 +72,7 @@ class ThreadPool:
             if self._busy > self._count < self._size:
                 self._count += 1
                 name = f"{self._name} {self._count}"
-                threading.Thread(
-                    target=self._run_jobs, args=(self._jobs,), name=name, daemon=True
-                ).start()
+                threading.Thread(target=self._run_jobs, args=(self._jobs,), name=name, daemon=True).start()
             self._jobs.put((work, future))
         return future
 
@@ -105,9 +103,7 @@ class _ErrorForwarder:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(
-        self, _kind: object, error: BaseException | None, _traceback: TracebackType | None
-    ) -> bool:
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: TracebackType | None) -> bool:
         if error is not None:
             self._future.set_exception(error)
         return True
@@ -170,9 +166,7 @@ class ConnectionPool:
                 continue
             except psycopg.Error as error:
                 if error.sqlstate not in CONTENTION_CODES:
-                    raise self._translate_error(
-                        call, error
-                    ) from None  # it may tell what was stored
+                    raise self._translate_error(call, error) from None  # it may tell what was stored
             time.sleep(random.uniform(0, min(MAX_PAUSE_SECONDS, 0.002 * 2**attempt)))
         raise StoreBusy("Other processes keep writing to the database.", hint="Try again.")
 
@@ -184,9 +178,7 @@ class ConnectionPool:
                 call.attach(line, is_ready=True)
                 self._check_session()
                 # It has limits of its own, where it has any.
-                text = (
-                    f"RESET ALL; SET search_path = {self._search_path}; SET statement_timeout = 0"
-                )
+                text = f"RESET ALL; SET search_path = {self._search_path}; SET statement_timeout = 0"
                 line.connection.execute(text.encode(), prepare=False)
                 return work(line.connection)
             finally:
@@ -279,9 +271,7 @@ class ConnectionPool:
             found = prepare(line.connection, self._schema, self._layout, self._place)
             is_pooled = found.is_pooled or self._shares_sessions
             if not is_pooled:
-                line.claim_session(
-                    self._form.build_session_settings(found.search_path, self._time_limit)
-                )
+                line.claim_session(self._form.build_session_settings(found.search_path, self._time_limit))
         except BaseException:
             call.detach()
             line.close()
@@ -313,9 +303,7 @@ class ConnectionPool:
 
     def _translate_error(self, call: DatabaseCall, error: psycopg.Error) -> Exception:
         """What has no code was no answer: whether a transaction took effect is then unknown."""
-        is_ours = error.sqlstate in CANCELED_CODES or (
-            not error.sqlstate and isinstance(call.why, StoreUnreachable)
-        )
+        is_ours = error.sqlstate in CANCELED_CODES or (not error.sqlstate and isinstance(call.why, StoreUnreachable))
         if call.why is not None and is_ours:
             return call.why
         return translate_error(error, self._place)
@@ -372,9 +360,7 @@ __all__ = ["Database", "Work"]
 
 # connections; who waits for a store's turn must not hold up questions
 READ_CONNECTIONS, WRITE_CONNECTIONS = 8, 4
-MAINTENANCE_CONNECTIONS = (
-    2  # likewise, for upkeep: an index may take minutes, and a purge does not wait for it
-)
+MAINTENANCE_CONNECTIONS = 2  # likewise, for upkeep: an index may take minutes, and a purge does not wait for it
 QUERY_SECONDS = 10.0  # seconds for a question
 WRITE_TIME_FACTOR = 6  # times as long as a question may take, a write may: it waits for others
 CONNECT_SECONDS = 5.0  # seconds until a server has let us in
@@ -418,12 +404,7 @@ class Database:
         self._time_limit = time_limit
         self._dial = Connector(address, credentials, ca, connect_limit)
         self._pool = ConnectionPool(
-            self._dial,
-            schema,
-            layout,
-            self.place,
-            time_limit=time_limit,
-            doubt_after=doubt_after,
+            self._dial, schema, layout, self.place, time_limit=time_limit, doubt_after=doubt_after
         )
         self._pulse = LivenessCheck(address.host, address.port)
         self._reading = ThreadPool(f"read {schema}", readers)
@@ -443,9 +424,7 @@ class Database:
 
         Once it has begun it goes on to its end, also when nobody waits for it any more.
         """
-        return await self._run(
-            work, DatabaseCall(alters=True, limit=self._time_limit * WRITE_TIME_FACTOR)
-        )
+        return await self._run(work, DatabaseCall(alters=True, limit=self._time_limit * WRITE_TIME_FACTOR))
 
     async def maintain(self, work: Callable[[Connection], T]) -> T:
         """Upkeep, on a connection of its own: each statement is a transaction and takes its time.
@@ -454,9 +433,7 @@ class Database:
         Who stops waiting ends it, as `close` does.
         """
         call = DatabaseCall(alters=False, limit=math.inf)
-        return await self._wait_for(
-            call, self._keeping.submit(lambda: self._pool.maintain(call, work))
-        )
+        return await self._wait_for(call, self._keeping.submit(lambda: self._pool.maintain(call, work)))
 
     def listen(self, hear: Callable[[int | None], None]) -> None:
         """From now on `hear` gets the number of each store that somebody has changed; None where
@@ -499,9 +476,7 @@ class Database:
             return await asked.answer
         except asyncio.CancelledError:
             if not future.cancel() and not call.alters:
-                self._stopping.submit(
-                    lambda: call.stop(build_timeout_error(call.limit, self.place))
-                )
+                self._stopping.submit(lambda: call.stop(build_timeout_error(call.limit, self.place)))
             raise
         finally:
             timer.cancel()
@@ -543,11 +518,7 @@ class Database:
             await asyncio.wait({ended}, timeout=STOP_SECONDS)
         if not ended.done():
             is_lost = call.may_have_stored
-            asked.give_up(
-                build_lost_error(self.place)
-                if is_lost
-                else build_not_ready_error(call.limit, self.place)
-            )
+            asked.give_up(build_lost_error(self.place) if is_lost else build_not_ready_error(call.limit, self.place))
 
     def _disconnect_all(self, why: StoreUnreachable) -> None:
         for asked in list(self._asked):
@@ -560,9 +531,7 @@ class Database:
 class _PendingCall(Generic[T]):
     """A call, the thread's side of its end, and ours."""
 
-    def __init__(
-        self, call: DatabaseCall, future: "Future[T]", loop: asyncio.AbstractEventLoop
-    ) -> None:
+    def __init__(self, call: DatabaseCall, future: "Future[T]", loop: asyncio.AbstractEventLoop) -> None:
         self.call = call
         self.future = future
         self.deadline = loop.time() + call.limit

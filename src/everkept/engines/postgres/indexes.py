@@ -43,9 +43,7 @@ def drop_index(cursor: Cursor, index: str) -> None:
     cursor.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {index}")
 
 
-MAX_UNINDEXED_VECTORS = (
-    30_000  # vectors; up to here comparing all of them takes about as long as the index does
-)
+MAX_UNINDEXED_VECTORS = 30_000  # vectors; up to here comparing all of them takes about as long as the index does
 MAX_INDEX_DIMENSIONS = 4_000  # that such an index takes
 # of the graph, and of the search for them while it is made
 HNSW_NEIGHBORS, HNSW_BUILD_WIDTH = 24, 200
@@ -95,9 +93,7 @@ def ask_usable(cursor: Cursor, vectors: IndexedVectors) -> QueryResult:
     return ask(cursor, USABLE_INDEX_QUERY, vectors.name)
 
 
-def list_unindexed(
-    cursor: Cursor, store: int, many: int = MAX_UNINDEXED_VECTORS
-) -> list[IndexedVectors]:
+def list_unindexed(cursor: Cursor, store: int, many: int = MAX_UNINDEXED_VECTORS) -> list[IndexedVectors]:
     """Those of a store that are more than so many, and have no index that could be used."""
     usable = {name for name, is_valid in _list_indexes(cursor, _format_prefix(store)) if is_valid}
     found = [IndexedVectors(store, *row) for row in ask(cursor, _LARGE_MODELS_QUERY, store, many)]
@@ -140,9 +136,7 @@ def _build(cursor: Cursor, vectors: IndexedVectors) -> None:
     if state.get(vectors.name):
         return
     count = ask(cursor, _VECTOR_COUNT_QUERY, *vectors).fetchall()[0][0]
-    cursor.execute(
-        f"SET maintenance_work_mem = '{compute_build_bytes(count, vectors.dims) // 2**10}kB'"
-    )
+    cursor.execute(f"SET maintenance_work_mem = '{compute_build_bytes(count, vectors.dims) // 2**10}kB'")
     try:
         _create(cursor, vectors)
     except psycopg.Error as error:
@@ -204,13 +198,9 @@ def build_trigram_index(connection: Connection) -> None:
     with try_lock(cursor, TRIGRAM_INDEX) as is_ours:
         place = _find_extension_schema(cursor)
         if is_ours and place is not None and is_trigram_index_wanted(cursor):
-            drop_index(
-                cursor, TRIGRAM_INDEX
-            )  # what is left of a making that did not come to its end
+            drop_index(cursor, TRIGRAM_INDEX)  # what is left of a making that did not come to its end
             # The same expressions as in a question for a part, or it is not used.
-            columns = ", ".join(
-                f"lower({c}) {place}.{TRIGRAM_OPERATORS}" for c in ("name", "type", "text")
-            )
+            columns = ", ".join(f"lower({c}) {place}.{TRIGRAM_OPERATORS}" for c in ("name", "type", "text"))
             cursor.execute(
                 f"CREATE INDEX CONCURRENTLY {TRIGRAM_INDEX} ON records USING {TRIGRAM_METHOD} "
                 f"({columns}) "
@@ -223,9 +213,7 @@ def _find_extension_schema(cursor: Cursor) -> str | None:
     return None if row is None else row[0]
 
 
-RECHECK_SECONDS = (
-    5.0  # seconds after which is looked whether another has removed what it was removing
-)
+RECHECK_SECONDS = 5.0  # seconds after which is looked whether another has removed what it was removing
 
 log = logging.getLogger(__name__)
 
@@ -294,9 +282,7 @@ def _remove_leftovers(connection: Connection) -> bool:
 
 
 VECTORS_PER_CHECK = 1_000  # vectors that came, after which a store is looked at again
-CALM_SECONDS = (
-    5.0  # seconds in which fewer come: what is loaded at once gets its index when it is there
-)
+CALM_SECONDS = 5.0  # seconds in which fewer come: what is loaded at once gets its index when it is there
 MAX_DELAY_SECONDS = 1_800.0  # seconds after which it is looked at nevertheless
 BACKOFF_FACTOR = 8  # times as many after a failure, and again after each that follows it
 MAX_COUNTED_FAILURES = 4  # that are told apart
@@ -437,11 +423,7 @@ class _IndexWork(NamedTuple):
 
 
 def _find_work(cursor: Cursor, store: int, many: int) -> _IndexWork:
-    return _IndexWork(
-        is_stale(cursor),
-        list_unindexed(cursor, store, many),
-        is_trigram_index_wanted(cursor),
-    )
+    return _IndexWork(is_stale(cursor), list_unindexed(cursor, store, many), is_trigram_index_wanted(cursor))
 
 
 def _build_all(connection: Connection, wanted: _IndexWork) -> None:
@@ -477,9 +459,7 @@ class StoreGrowth(NamedTuple):
     @property
     def is_doubling(self) -> bool:
         """Whether it has passed a power of two: for one of those who write together it is so."""
-        return (
-            self.after >= MIN_ANALYZED_ROWS and self.before.bit_length() < self.after.bit_length()
-        )
+        return self.after >= MIN_ANALYZED_ROWS and self.before.bit_length() < self.after.bit_length()
 
 
 def is_stale(cursor: Cursor) -> bool:

@@ -54,9 +54,7 @@ def open_database(
 class PostgresLibrary(TableLibrary):
     """Every project in one schema, which many servers share. Nothing is asked before a call."""
 
-    def __init__(
-        self, database: Database, *, mode: Mode, place: str, clock: Clock = read_clock
-    ) -> None:
+    def __init__(self, database: Database, *, mode: Mode, place: str, clock: Clock = read_clock) -> None:
         self._database = database
         self._mode: Mode = mode
         self._place = place
@@ -68,9 +66,7 @@ class PostgresLibrary(TableLibrary):
         self._authors = build_author_query(database)
 
     async def _list_projects(self, question: questions.ListProjects) -> list[Project]:
-        return await self._read(
-            lambda cursor: catalog.list_projects(cursor, question.status, is_last=True)
-        )
+        return await self._read(lambda cursor: catalog.list_projects(cursor, question.status, is_last=True))
 
     async def _get_project(self, question: questions.GetProject) -> Project:
         project, _ = await self._find_project(question.name)
@@ -98,16 +94,12 @@ class PostgresLibrary(TableLibrary):
     async def _set_project_status(self, change: questions.SetProjectStatus) -> Project:
         name, status, at = change.name, change.status, self._clock()
         _check_name(name)
-        return await self._write(
-            lambda cursor: project_lifecycle.set_status(cursor, name, status, at)
-        )
+        return await self._write(lambda cursor: project_lifecycle.set_status(cursor, name, status, at))
 
     async def _delete_project(self, change: questions.DeleteProject) -> None:
         _check_name(change.name)
         at = self._clock()
-        gone = await self._write(
-            lambda cursor: project_lifecycle.delete_project(cursor, change.name, at)
-        )
+        gone = await self._write(lambda cursor: project_lifecycle.delete_project(cursor, change.name, at))
         await self._remove_stores([gone])
 
     async def _set_project_off(self, change: questions.SetProjectOff) -> Project:
@@ -128,19 +120,13 @@ class PostgresLibrary(TableLibrary):
     async def open_history_store(self) -> PostgresStore:
         return await self._open_own_store("history")
 
-    async def _find_workspace_project(
-        self, question: questions.FindWorkspaceProject
-    ) -> Project | None:
+    async def _find_workspace_project(self, question: questions.FindWorkspaceProject) -> Project | None:
         check_texts(question.path)
-        return await self._read(
-            lambda cursor: catalog.find_workspace_project(cursor, question.path)
-        )
+        return await self._read(lambda cursor: catalog.find_workspace_project(cursor, question.path))
 
     async def _link_workspace(self, change: questions.LinkWorkspace) -> Project:
         check_texts(change.path)
-        return await self._write(
-            lambda cursor: project_lifecycle.link_workspace(cursor, change.path, change.project)
-        )
+        return await self._write(lambda cursor: project_lifecycle.link_workspace(cursor, change.path, change.project))
 
     async def _list_workspaces(self, question: questions.ListWorkspaces) -> list[str]:
         return await self._read(lambda cursor: catalog.list_workspaces(cursor, question.project.id))
@@ -155,22 +141,16 @@ class PostgresLibrary(TableLibrary):
 
     async def _list_notes(self, question: questions.ListNotes) -> Mapping[str, str]:
         check_texts(question.prefix)
-        return await self._read(
-            lambda cursor: catalog.list_notes(cursor, question.prefix, is_last=True)
-        )
+        return await self._read(lambda cursor: catalog.list_notes(cursor, question.prefix, is_last=True))
 
     async def _add_searches(self, change: questions.AddSearches) -> None:
-        check_texts(
-            *(text for each in change.searches for text in (each.tool, each.query, each.session))
-        )
+        check_texts(*(text for each in change.searches for text in (each.tool, each.query, each.session)))
         if change.searches:
             await self._write(lambda cursor: catalog.add_searches(cursor, change.searches))
 
     async def _list_searches(self, question: questions.ListSearches) -> list[SearchRecord]:
         check_texts(question.session)
-        return await self._read(
-            lambda cursor: catalog.list_searches(cursor, question.session, question.limit)
-        )
+        return await self._read(lambda cursor: catalog.list_searches(cursor, question.session, question.limit))
 
     async def _forget_searches(self, _: questions.ForgetSearches) -> int:
         return await self._write(catalog.forget_searches)
@@ -189,9 +169,7 @@ class PostgresLibrary(TableLibrary):
 
     async def _register_token(self, change: questions.RegisterToken) -> None:
         check_texts(change.token.id, change.token.label, change.secret_hash)
-        await self._write(
-            lambda cursor: catalog.register_token(cursor, change.token, change.secret_hash)
-        )
+        await self._write(lambda cursor: catalog.register_token(cursor, change.token, change.secret_hash))
 
     async def _revoke_token(self, change: questions.RevokeToken) -> bool:
         check_texts(change.token_id)
@@ -206,9 +184,7 @@ class PostgresLibrary(TableLibrary):
 
     async def _replace_catalog_data(self, change: questions.ReplaceCatalogData) -> None:
         project_lifecycle.check_catalog_data(change.catalog_data)
-        gone = await self._write(
-            lambda cursor: project_lifecycle.replace_catalog_data(cursor, change.catalog_data)
-        )
+        gone = await self._write(lambda cursor: project_lifecycle.replace_catalog_data(cursor, change.catalog_data))
         await self._remove_stores(gone)
 
     @property
@@ -253,21 +229,14 @@ class PostgresLibrary(TableLibrary):
 
     async def _open_own_store(self, name: LiteralString) -> PostgresStore:
         if name not in self._own:
-            self._own[name] = await self._read(
-                lambda cursor: catalog.read_store_number(cursor, name)
-            )
+            self._own[name] = await self._read(lambda cursor: catalog.read_store_number(cursor, name))
         return self._open_store(self._own[name], name)
 
     def _open_store(self, number: int, title: str) -> PostgresStore:
         key = number, title
         if key not in self._stores:
             self._stores[key] = PostgresStore(
-                self._database,
-                number,
-                title,
-                self._clock,
-                indexes=self._indexes,
-                authors=self._authors,
+                self._database, number, title, self._clock, indexes=self._indexes, authors=self._authors
             )
         return self._stores[key]
 

@@ -58,8 +58,7 @@ def has_leftovers(cursor: Cursor) -> bool:
 def remove_leftovers(connection: Connection) -> None:
     """What another removes just now is left to it."""
     connection.execute(
-        "DELETE FROM stores WHERE number IN "
-        "(SELECT number FROM stores WHERE name IS NULL FOR UPDATE SKIP LOCKED)"
+        "DELETE FROM stores WHERE number IN (SELECT number FROM stores WHERE name IS NULL FOR UPDATE SKIP LOCKED)"
     )
 
 
@@ -74,12 +73,7 @@ def create_project(cursor: Cursor, project: Project) -> None:
             "RETURNING number) INSERT INTO projects "
             "SELECT %(id)s, %(name)s, %(description)s, 'active', %(at)s, %(at)s, NULL, number "
             "FROM shelf RETURNING store",
-            {
-                "id": project.id,
-                "name": project.name,
-                "description": project.description,
-                "at": project.created_at,
-            },
+            {"id": project.id, "name": project.name, "description": project.description, "at": project.created_at},
         )
     except psycopg.errors.UniqueViolation as error:
         raise _build_name_conflict(project, error) from error
@@ -92,12 +86,8 @@ def set_status(cursor: Cursor, name: str, status: Status, at: int) -> Project:
     if project.status == status:
         state = "already archived" if status == "archived" else "not archived"
         raise Conflict(f'Project "{name}" is {state}.', project=name)
-    cursor.execute(
-        "UPDATE projects SET status = %s, updated_at = %s WHERE id = %s", (status, at, project.id)
-    )
-    cursor.execute(
-        "UPDATE stores SET is_closed = %s WHERE number = %s", (status == "archived", store)
-    )
+    cursor.execute("UPDATE projects SET status = %s, updated_at = %s WHERE id = %s", (status, at, project.id))
+    cursor.execute("UPDATE stores SET is_closed = %s WHERE number = %s", (status == "archived", store))
     note_store_change(cursor, store)
     return replace(project, status=status, updated_at=at)
 
@@ -127,9 +117,7 @@ def set_off(cursor: Cursor, name: str, *, off: bool, at: int) -> Project:
             "(excluded.since, excluded.until, excluded.folders, excluded.deleted_at)",
             (project.id, *encode_switching(after)),
         )
-        cursor.execute(
-            "UPDATE projects SET off_since = %s WHERE id = %s", (after.off_since, project.id)
-        )
+        cursor.execute("UPDATE projects SET off_since = %s WHERE id = %s", (after.off_since, project.id))
         note_store_change(cursor, store)
     return replace(project, off_since=after.off_since)
 
@@ -152,16 +140,12 @@ def link_workspace(cursor: Cursor, path: str, project: Project) -> Project:
 
 
 def _lock_project(cursor: Cursor, name: str) -> StoredProject:
-    held = cursor.execute(
-        f"SELECT {PROJECT_COLUMNS}, store FROM projects WHERE name = %s FOR UPDATE", (name,)
-    )
+    held = cursor.execute(f"SELECT {PROJECT_COLUMNS}, store FROM projects WHERE name = %s FOR UPDATE", (name,))
     return decode_project(held.fetchone(), name)
 
 
 def _read_switching(cursor: Cursor, project_id: str) -> OffHistory:
-    row = cursor.execute(
-        f"SELECT {SWITCHING_COLUMNS} FROM switching WHERE project = %s", (project_id,)
-    ).fetchone()
+    row = cursor.execute(f"SELECT {SWITCHING_COLUMNS} FROM switching WHERE project = %s", (project_id,)).fetchone()
     return OffHistory() if row is None else decode_switching(*row)
 
 
@@ -173,9 +157,7 @@ def _build_name_conflict(project: Project, error: psycopg.errors.UniqueViolation
             kind="project",
             name=project.name,
         )
-    return Conflict(
-        f"There is a project with the id {project.id} already.", kind="project", id=project.id
-    )
+    return Conflict(f"There is a project with the id {project.id} already.", kind="project", id=project.id)
 
 
 _PROJECT_ARRAYS: LiteralString = (
@@ -204,15 +186,11 @@ def check_catalog_data(catalog_data: CatalogData) -> None:
         counts = Counter(str(getattr(project, trait)) for project in catalog_data.projects)
         if twice := next((value for value, count in counts.items() if count > 1), None):
             raise InvalidInput(f"Two projects have the {trait} {twice}.", **{trait: twice})
-    check_texts(
-        *(text for each in catalog_data.projects for text in (each.id, each.name, each.description))
-    )
+    check_texts(*(text for each in catalog_data.projects for text in (each.id, each.name, each.description)))
     check_texts(*chain.from_iterable(catalog_data.workspaces.items()))
     check_texts(*chain.from_iterable(catalog_data.notes.items()))
     check_texts(*(text for each in catalog_data.switching.values() for text in each.folders))
-    check_texts(
-        *(text for each, secret in catalog_data.tokens for text in (each.id, each.label, secret))
-    )
+    check_texts(*(text for each, secret in catalog_data.tokens for text in (each.id, each.label, secret)))
 
 
 def replace_catalog_data(cursor: Cursor, catalog_data: CatalogData) -> list[int]:
@@ -223,9 +201,7 @@ def replace_catalog_data(cursor: Cursor, catalog_data: CatalogData) -> list[int]
     try:
         _write_projects(cursor, catalog_data)
     except psycopg.errors.UniqueViolation as error:
-        raise Conflict(
-            "A project has an id that belongs to another store.", hint="Give it another one."
-        ) from error
+        raise Conflict("A project has an id that belongs to another store.", hint="Give it another one.") from error
     _write_rest(cursor, catalog_data)
     note_library_change(cursor)
     return gone
@@ -239,9 +215,7 @@ def _drop_other_stores(cursor: Cursor, wanted: Sequence[str]) -> list[int]:
 
 
 def _write_projects(cursor: Cursor, catalog_data: CatalogData) -> None:
-    columns = _transpose(
-        map(_encode_project, catalog_data.projects, _list_off_since(catalog_data)), 7
-    )
+    columns = _transpose(map(_encode_project, catalog_data.projects, _list_off_since(catalog_data)), 7)
     cursor.execute(
         "UPDATE projects SET name = new.name, description = new.description, status = new.status, "
         "created_at = new.created_at, updated_at = new.updated_at, off_since = new.off_since "
@@ -270,10 +244,7 @@ def _write_rest(cursor: Cursor, catalog_data: CatalogData) -> None:
         "INSERT INTO workspaces(key, path, project) "
         "SELECT new.* FROM unnest(%s::text[], %s::text[], %s::text[]) AS new(key, path, project) "
         "JOIN projects ON projects.id = new.project",
-        _transpose(
-            [(compute_digest(path), path, each) for path, each in catalog_data.workspaces.items()],
-            3,
-        ),
+        _transpose([(compute_digest(path), path, each) for path, each in catalog_data.workspaces.items()], 3),
     )
     cursor.execute("DELETE FROM switching")
     for project, each in catalog_data.switching.items():
@@ -283,8 +254,7 @@ def _write_rest(cursor: Cursor, catalog_data: CatalogData) -> None:
         )
     cursor.execute("DELETE FROM notes WHERE NOT key ^@ %s", (LEASE_PREFIX,))
     cursor.execute(
-        "INSERT INTO notes(digest, key, value) SELECT * "
-        "FROM unnest(%s::text[], %s::text[], %s::text[])",
+        "INSERT INTO notes(digest, key, value) SELECT * FROM unnest(%s::text[], %s::text[], %s::text[])",
         _transpose(
             [
                 (compute_digest(key), key, value)

@@ -87,9 +87,7 @@ class Vacuumer:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._next: _VacuumRound | None = None  # it has not begun
-        self._last: asyncio.Task[bool | None] | None = (
-            None  # the next one's, or else the one before
-        )
+        self._last: asyncio.Task[bool | None] | None = None  # the next one's, or else the one before
 
     async def vacuum(self, removed_in: str, tables: Iterable[str], patience: float) -> bool:
         """False where that was not done in so many seconds; it goes on, as long as there is a loop.
@@ -106,9 +104,7 @@ class Vacuumer:
         await asyncio.wait({task}, timeout=patience)
         return task.done() and not task.cancelled() and bool(task.result())
 
-    async def _run_round(
-        self, own: _VacuumRound, former: "asyncio.Task[bool | None] | None"
-    ) -> bool | None:
+    async def _run_round(self, own: _VacuumRound, former: "asyncio.Task[bool | None] | None") -> bool | None:
         """None where it could not be done: what was removed stays removed."""
         has_waited = former is not None and not former.done()
         if former is not None and has_waited:
@@ -129,9 +125,7 @@ def read_transaction_id(cursor: Cursor) -> str:
     return ask(cursor, "SELECT pg_current_xact_id()::xid::text").fetchall()[0][0]
 
 
-def vacuum_tables(
-    connection: Connection[tuple[Any, ...]], removed_in: str, tables: Iterable[str]
-) -> bool:
+def vacuum_tables(connection: Connection[tuple[Any, ...]], removed_in: str, tables: Iterable[str]) -> bool:
     """False where somebody still sees what was removed."""
     cursor = open_cursor(connection)
     is_observed = ask(cursor, _OBSERVER_QUERY, removed_in).fetchall()[0][0]
@@ -146,9 +140,7 @@ def purge(cursor: Cursor, place: StorePlace, refs: Sequence[Ref], at: int) -> Re
     losses = TableLosses()
     if purge_set:
         # The words around a purged text quote it as their context.
-        words = compute_words(
-            cursor, store, RecordShift(purge_set.records, {}, dict(purge_set.ages))
-        )
+        words = compute_words(cursor, store, RecordShift(purge_set.records, {}, dict(purge_set.ages)))
         with advance_state(cursor, place, seq=state.seq + 1, ages=state.ages):
             erase(cursor, store, purge_set, losses)
             update(cursor, "records", store, {i: {"words": said} for i, said in words.items()})
@@ -188,9 +180,7 @@ _EDITS_UPDATE = (
 _EditUpdate = tuple[Ref, Mapping[str, Any]]  # whose edit it is, and the columns that it is to have
 
 
-def redact(
-    cursor: Cursor, place: StorePlace, refs: Sequence[Ref], clean: Redaction, at: int
-) -> RemovalResult:
+def redact(cursor: Cursor, place: StorePlace, refs: Sequence[Ref], clean: Redaction, at: int) -> RemovalResult:
     """How many records and links had something to rewrite, in themselves or in the log."""
     state, store = lock_store(cursor, place), place.number
     wanted = escape_texts([ref.id for ref in refs])
@@ -208,9 +198,7 @@ def redact(
     losses = TableLosses()
     if touched:
         ages = {record.id: age for age, record in there}
-        shift = RecordShift(
-            {old.id: old for old, _ in altered}, {r.id: r for _, r in altered}, ages
-        )
+        shift = RecordShift({old.id: old for old, _ in altered}, {r.id: r for _, r in altered}, ages)
         words = compute_words(cursor, store, shift)
         with advance_state(cursor, place, seq=state.seq + 1, ages=state.ages):
             _write(cursor, store, altered, altered_links, words, losses)
@@ -237,12 +225,8 @@ def _write(
     update(cursor, "records", store, rows)
     if records:
         losses.note_rewritten("records")
-        losses.note_deleted(
-            "vectors", forget_vectors(cursor, store, [new.id for _, new in records])
-        )
-    rewritten = {
-        x.id: diff_columns(build_link_columns(old), build_link_columns(x)) for old, x in links
-    }
+        losses.note_deleted("vectors", forget_vectors(cursor, store, [new.id for _, new in records]))
+    rewritten = {x.id: diff_columns(build_link_columns(old), build_link_columns(x)) for old, x in links}
     update(cursor, "links", store, rewritten)
     if links:
         losses.note_rewritten("links")

@@ -30,16 +30,8 @@ from everkept.values import replace
 
 # By name: the beginning is what an index has, and the rest sorts those few that share it.
 _NAME_PREFIX = f"left(r.name_key, {INDEX_PREFIX_CHARACTERS})"
-_ORDER_BY = {
-    "name": f"{_NAME_PREFIX}, r.name_key, r.variant, r.age",
-    "age": "r.age",
-    "newest": "r.age DESC",
-}
-SIDES: dict[Direction, tuple[str, ...]] = {
-    "out": ("source",),
-    "in": ("target",),
-    "both": ("source", "target"),
-}
+_ORDER_BY = {"name": f"{_NAME_PREFIX}, r.name_key, r.variant, r.age", "age": "r.age", "newest": "r.age DESC"}
+SIDES: dict[Direction, tuple[str, ...]] = {"out": ("source",), "in": ("target",), "both": ("source", "target")}
 SIGMA, FINAL_SIGMA = "\u03a3", "\u03c2"  # at the end of a word its lower case is another one
 MAX_CASED_CODE = 0x1F000  # no script beyond has two cases
 MAX_PARTS = 16  # of a question that is asked in parts
@@ -52,8 +44,7 @@ def get_records(cursor: Cursor, store: int, question: questions.GetRecords) -> l
     live = "" if question.include_deleted else " AND r.deleted_at IS NULL"
     rows = ask_last(
         cursor,
-        f"SELECT {RECORD_COLUMNS} FROM records r {_IN_ORDER.format('r')} "
-        f"WHERE r.store = %s{live} ORDER BY w.number",
+        f"SELECT {RECORD_COLUMNS} FROM records r {_IN_ORDER.format('r')} WHERE r.store = %s{live} ORDER BY w.number",
         escape_texts(question.ids),
         store,
     )
@@ -66,8 +57,7 @@ def get_links(cursor: Cursor, store: int, question: questions.GetLinks) -> list[
     live = "" if question.include_deleted else " AND l.deleted_at IS NULL"
     rows = ask_last(
         cursor,
-        f"SELECT {LINK_COLUMNS} FROM links l {_IN_ORDER.format('l')} "
-        f"WHERE l.store = %s{live} ORDER BY w.number",
+        f"SELECT {LINK_COLUMNS} FROM links l {_IN_ORDER.format('l')} WHERE l.store = %s{live} ORDER BY w.number",
         escape_texts(question.ids),
         store,
     )
@@ -76,9 +66,7 @@ def get_links(cursor: Cursor, store: int, question: questions.GetLinks) -> list[
 
 def scan(cursor: Cursor, store: int, question: questions.ScanRecords) -> list[Record]:
     where, order, after = question.where, question.order, question.after
-    wheres = (
-        [where] if order == "name" or to_limit(question.limit) is None else _split_filter(where)
-    )
+    wheres = [where] if order == "name" or to_limit(question.limit) is None else _split_filter(where)
     if len(wheres) == 1:
         wanted = _build_page_filter(store, where, order, after)
         source, values = f"records r WHERE {wanted.sql}", wanted.values
@@ -105,31 +93,22 @@ def _split_filter(where: RecordFilter) -> list[RecordFilter]:
 
 
 def _build_union(
-    store: int,
-    wheres: Sequence[RecordFilter],
-    order: Order,
-    after: ScanPosition | None,
-    limit: int | None,
+    store: int, wheres: Sequence[RecordFilter], order: Order, after: ScanPosition | None, limit: int | None
 ) -> tuple[str, list[Any]]:
     wanted = [_build_page_filter(store, where, order, after) for where in wheres]
     parts = " UNION ALL ".join(
-        f"(SELECT r.id FROM records r WHERE {each.sql} ORDER BY {_ORDER_BY[order]} LIMIT %s)"
-        for each in wanted
+        f"(SELECT r.id FROM records r WHERE {each.sql} ORDER BY {_ORDER_BY[order]} LIMIT %s)" for each in wanted
     )
     values = [value for each in wanted for value in (*each.values, to_limit(limit))]
     return f"({parts}) AS f JOIN records r ON r.store = %s AND r.id = f.id", [*values, store]
 
 
-def _build_page_filter(
-    store: int, where: RecordFilter, order: Order, after: ScanPosition | None
-) -> Conditions:
+def _build_page_filter(store: int, where: RecordFilter, order: Order, after: ScanPosition | None) -> Conditions:
     wanted = build_store_filter(store, where)
     if isinstance(after, str):
         behind = "<" if order == "newest" else ">"
         wanted.add(
-            f"r.age {behind} (SELECT a.age FROM records a WHERE a.store = %s AND a.id = %s)",
-            store,
-            escape_text(after),
+            f"r.age {behind} (SELECT a.age FROM records a WHERE a.store = %s AND a.id = %s)", store, escape_text(after)
         )
     elif after is not None:
         name, variant = map(escape_text, after)
@@ -204,13 +183,11 @@ def list_links(cursor: Cursor, store: int, question: questions.FindLinks) -> lis
     wanted, sources = escape_texts(question.ids), question.sources
     # A look into the index for each side: with OR, all links would be read.
     found = " UNION ".join(
-        f"SELECT x.id FROM links x WHERE x.store = %s AND x.{side} = ANY(%s::text[]) "
-        "AND x.deleted_at IS NULL"
+        f"SELECT x.id FROM links x WHERE x.store = %s AND x.{side} = ANY(%s::text[]) AND x.deleted_at IS NULL"
         for side in SIDES[question.direction]
     )
     kinds = (
-        " AND EXISTS (SELECT FROM records s WHERE s.store = l.store AND s.id = l.source "
-        "AND s.kind = ANY(%s::text[]))"
+        " AND EXISTS (SELECT FROM records s WHERE s.store = l.store AND s.id = l.source AND s.kind = ANY(%s::text[]))"
     )
     rows = ask_last(
         cursor,
@@ -245,9 +222,7 @@ def read_subgraph(cursor: Cursor, store: int, question: questions.ReadSubgraph) 
 
 
 def scan_links(cursor: Cursor, store: int, question: questions.ScanLinks) -> list[RecordLink]:
-    state = {None: "true", False: "l.deleted_at IS NULL", True: "l.deleted_at IS NOT NULL"}[
-        question.deleted
-    ]
+    state = {None: "true", False: "l.deleted_at IS NULL", True: "l.deleted_at IS NOT NULL"}[question.deleted]
     holds, part = _build_text_condition(question.containing)
     rows = ask_last(
         cursor,
@@ -281,9 +256,7 @@ def read_changes(cursor: Cursor, store: int, question: ReadChanges) -> list[Chan
     if question.most_edits is None:
         return _read_with_edits(cursor, store, page, question.after, to_limit(question.limit))
     small = f"{_SMALL_CHANGES.format(page)} ORDER BY seq {order}"
-    return _read_with_edits(
-        cursor, store, small, question.most_edits, store, question.after, to_limit(question.limit)
-    )
+    return _read_with_edits(cursor, store, small, question.most_edits, store, question.after, to_limit(question.limit))
 
 
 def read_history(cursor: Cursor, store: int, question: ReadHistory) -> list[tuple[int, Edit]]:
@@ -348,10 +321,7 @@ _SIDE = (
     "SELECT x.id, x.source, x.target, x.created_at, x.age FROM links x "
     "WHERE x.store = %s AND x.{side} = ANY(h.edge) AND x.deleted_at IS NULL"
 )
-_KINDS = (
-    "WHERE EXISTS (SELECT FROM records s WHERE s.store = %s AND s.id = l.source "
-    "AND s.kind = ANY(%s::text[]))"
-)
+_KINDS = "WHERE EXISTS (SELECT FROM records s WHERE s.store = %s AND s.id = l.source AND s.kind = ANY(%s::text[]))"
 # The links to some records from those that fit, in their order. A row of the answer is a link with
 # its place, or how many link to a record.
 _SOURCES = """
@@ -474,9 +444,7 @@ def tally(cursor: Cursor, store: int, question: questions.TallyRecords) -> list[
         escape_texts(question.kinds),
     )
     return [
-        RecordTally(
-            unescape_text(kind), unescape_text(scope), _decode_text(record_type), is_deleted, many
-        )
+        RecordTally(unescape_text(kind), unescape_text(scope), _decode_text(record_type), is_deleted, many)
         for kind, scope, record_type, is_deleted, many in rows
     ]
 
@@ -490,9 +458,7 @@ def list_scopes(cursor: Cursor, store: int, question: questions.ListScopes) -> l
 
 def list_authors(cursor: Cursor, stores: Sequence[int]) -> dict[int, list[str]]:
     """Those of each store."""
-    distinct = _build_distinct_query(
-        "author", "r.store = s.number AND r.author IS NOT NULL AND r.deleted_at IS NULL"
-    )
+    distinct = _build_distinct_query("author", "r.store = s.number AND r.author IS NOT NULL AND r.deleted_at IS NULL")
     rows = ask_last(
         cursor,
         "SELECT s.number, a.value FROM unnest(%s::integer[]) AS s(number) "
@@ -507,9 +473,7 @@ def list_authors(cursor: Cursor, stores: Sequence[int]) -> dict[int, list[str]]:
 
 def _build_distinct_query(column: str, condition: str) -> str:
     """Of long values the index has the beginning; who share one are looked at."""
-    return _DISTINCT.format(
-        f"left(r.{column}, {INDEX_PREFIX_CHARACTERS})", condition, INDEX_PREFIX_CHARACTERS, column
-    )
+    return _DISTINCT.format(f"left(r.{column}, {INDEX_PREFIX_CHARACTERS})", condition, INDEX_PREFIX_CHARACTERS, column)
 
 
 def note_accesses(cursor: Cursor, store: int, upkeep: questions.NoteAccesses) -> None:
@@ -528,25 +492,16 @@ def note_accesses(cursor: Cursor, store: int, upkeep: questions.NoteAccesses) ->
     )
 
 
-def get_accesses(
-    cursor: Cursor, store: int, question: questions.GetAccesses
-) -> dict[str, AccessCount]:
+def get_accesses(cursor: Cursor, store: int, question: questions.GetAccesses) -> dict[str, AccessCount]:
     if not question.ids:
         return {}
     rows = ask_last(
-        cursor,
-        f"{_ACCESSES_QUERY} WHERE a.store = %s AND a.record = ANY(%s)",
-        store,
-        escape_texts(question.ids),
+        cursor, f"{_ACCESSES_QUERY} WHERE a.store = %s AND a.record = ANY(%s)", store, escape_texts(question.ids)
     )
-    return {
-        unescape_text(record_id): AccessCount(many, last_at) for record_id, many, last_at in rows
-    }
+    return {unescape_text(record_id): AccessCount(many, last_at) for record_id, many, last_at in rows}
 
 
-def list_most_accessed(
-    cursor: Cursor, store: int, question: questions.ListMostAccessed
-) -> dict[str, AccessCount]:
+def list_most_accessed(cursor: Cursor, store: int, question: questions.ListMostAccessed) -> dict[str, AccessCount]:
     rows = ask_last(
         cursor,
         f"{_ACCESSES_QUERY} JOIN records r ON r.store = a.store AND r.id = a.record "
@@ -555,9 +510,7 @@ def list_most_accessed(
         store,
         to_limit(question.limit),
     )
-    return {
-        unescape_text(record_id): AccessCount(many, last_at) for record_id, many, last_at in rows
-    }
+    return {unescape_text(record_id): AccessCount(many, last_at) for record_id, many, last_at in rows}
 
 
 def measure_size(cursor: Cursor, store: int, _: questions.MeasureSize) -> int:
@@ -566,9 +519,7 @@ def measure_size(cursor: Cursor, store: int, _: questions.MeasureSize) -> int:
     By what ever came into it, which is known: counting its rows would take long. Its vectors are
     counted: they take the most, and not every store has any.
     """
-    rows = ask_last(
-        cursor, _SIZE, f"{VECTOR_INDEX_PREFIX}{store}_", VECTOR_INDEX_PREFIX, store
-    ).fetchall()
+    rows = ask_last(cursor, _SIZE, f"{VECTOR_INDEX_PREFIX}{store}_", VECTOR_INDEX_PREFIX, store).fetchall()
     return rows[0][0] if rows else 0
 
 

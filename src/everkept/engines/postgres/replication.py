@@ -5,12 +5,7 @@ from typing import Any, NamedTuple
 
 from everkept.core.answers import StorePage
 from everkept.core.records import Record, RecordLink
-from everkept.engines.commit_plan import (
-    assign_ages,
-    check_references,
-    is_vector_outdated,
-    list_record_ids,
-)
+from everkept.engines.commit_plan import assign_ages, check_references, is_vector_outdated, list_record_ids
 from everkept.engines.postgres.indexes import StoreGrowth
 from everkept.engines.postgres.purge import TableLosses, erase
 from everkept.engines.postgres.rows import escape_text, escape_texts
@@ -124,11 +119,7 @@ def _read(cursor: Cursor, store: int, state: StoreState, stock: StorePage) -> _P
 
 
 def _write_records(
-    cursor: Cursor,
-    store: int,
-    work: _PageUpdate,
-    fresh: Mapping[str, int],
-    words: Mapping[str, str | None],
+    cursor: Cursor, store: int, work: _PageUpdate, fresh: Mapping[str, int], words: Mapping[str, str | None]
 ) -> None:
     rows: dict[str, dict[str, Any]] = {i: {"words": w} for i, w in words.items() if i not in fresh}
     retold: list[str] = []
@@ -143,8 +134,7 @@ def _write_records(
     if retold:
         forget_vectors(cursor, store, retold)
     new_rows = [
-        {**build_record_columns(work.records[i]), "age": age, "words": words.get(i)}
-        for i, age in fresh.items()
+        {**build_record_columns(work.records[i]), "age": age, "words": words.get(i)} for i, age in fresh.items()
     ]
     insert(cursor, "records", store, new_rows)
 

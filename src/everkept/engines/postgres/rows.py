@@ -22,8 +22,7 @@ _FACETS_INDEX, _TAGS_INDEX = FIELDS.index("facets"), FIELDS.index("tags")
 _TEXT_INDEXES = tuple(
     number
     for number, name in enumerate(FIELDS)
-    if name
-    in {"id", "kind", "text", "name", "type", "name_key", "variant", "parent", "scope", "session"}
+    if name in {"id", "kind", "text", "name", "type", "name_key", "variant", "parent", "scope", "session"}
     or name == "author"
 )
 # What is behind the fields and made of them.
@@ -152,9 +151,7 @@ def encode_edits(change: Change) -> list[list[Any]]:
 def decode_edit(row: Row) -> Edit:
     """Of operation, subject, item and before."""
     operation, subject, item, before = row
-    return Edit(
-        operation, subject, None if item is None else unescape_text(item), decode_before(before)
-    )
+    return Edit(operation, subject, None if item is None else unescape_text(item), decode_before(before))
 
 
 def encode_before(before: Mapping[str, Any] | None) -> str | None:
@@ -190,8 +187,7 @@ class Conditions(Value, frozen=False):
         wanted = escape_texts(texts)
         if column in _PREFIX_INDEXED_COLUMNS:
             self._add_any_of(
-                f"left(r.{column}, {INDEX_PREFIX_CHARACTERS})",
-                [text[:INDEX_PREFIX_CHARACTERS] for text in wanted],
+                f"left(r.{column}, {INDEX_PREFIX_CHARACTERS})", [text[:INDEX_PREFIX_CHARACTERS] for text in wanted]
             )
             if all(len(text) < INDEX_PREFIX_CHARACTERS for text in wanted):
                 return
@@ -244,9 +240,7 @@ def _add_places(where: RecordFilter, found: Conditions) -> None:
             [position for _, position in where.places],
         )
     if where.visible_to is not None:
-        found.add(
-            f"(r.scope <> '{SESSION_SCOPE}' OR r.session = %s)", escape_text(where.visible_to)
-        )
+        found.add(f"(r.scope <> '{SESSION_SCOPE}' OR r.session = %s)", escape_text(where.visible_to))
     if where.tags:
         found.add("r.tags && %s::text[]", escape_texts(where.tags))
 

@@ -78,9 +78,7 @@ def quote_name(name: str) -> str:
     if not is_possible or name.lower().startswith("pg_") or name == "information_schema":
         raise InvalidInput(
             f"{name!r} cannot be the name of a schema of PostgreSQL.",
-            hint=(
-                f"Use letters, digits, - and _, at most {MAX_NAME_BYTES}, and not pg_ before them."
-            ),
+            hint=(f"Use letters, digits, - and _, at most {MAX_NAME_BYTES}, and not pg_ before them."),
         )
     return '"' + name.replace('"', '""') + '"'
 
@@ -108,9 +106,7 @@ def prepare(connection: Connection, schema: str, layout: Layout, place: str) -> 
     while (version := _read_version(connection, schema, place)) < layout.version:
         _apply_step(connection, schema, layout, version, place, found)
     check_version(version, layout, place)
-    return PreparedSchema(
-        _format_search_path(schema, found), found.process != connection.info.backend_pid
-    )
+    return PreparedSchema(_format_search_path(schema, found), found.process != connection.info.backend_pid)
 
 
 def check_version(version: int, layout: Layout, place: str) -> None:
@@ -130,10 +126,7 @@ def build_version_query(schema: str) -> str:
 def build_path_version_query(schema: str) -> str:
     """The version, and whether names without a schema mean this one."""
     literal = "'" + schema.replace("'", "''") + "'"
-    return (
-        f"SELECT value, current_schema() = {literal} FROM {quote_name(schema)}.meta "
-        f"WHERE key = '{VERSION_KEY}'"
-    )
+    return f"SELECT value, current_schema() = {literal} FROM {quote_name(schema)}.meta WHERE key = '{VERSION_KEY}'"
 
 
 def _read_server_facts(connection: Connection, schema: str) -> _ServerFacts:
@@ -159,13 +152,11 @@ def _build_missing_error(connection: Connection, schema: str, place: str) -> Inv
 def _check_server(found: _ServerFacts, place: str) -> None:
     if found.server < MIN_SERVER_VERSION:
         raise Unavailable(
-            f"PostgreSQL at {place} has version {found.server}.",
-            hint=f"Everkept needs {MIN_SERVER_VERSION} or newer.",
+            f"PostgreSQL at {place} has version {found.server}.", hint=f"Everkept needs {MIN_SERVER_VERSION} or newer."
         )
     if found.encoding != "UTF8":
         raise Refused(
-            f"The database at {place} keeps texts as {found.encoding}, which cannot hold all of "
-            "them.",
+            f"The database at {place} keeps texts as {found.encoding}, which cannot hold all of them.",
             hint="Make another one: CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0.",
         )
 
@@ -211,12 +202,7 @@ def _create_schema(connection: Connection, schema: str) -> None:
 
 
 def _apply_step(
-    connection: Connection,
-    schema: str,
-    layout: Layout,
-    version: int,
-    place: str,
-    found: _ServerFacts,
+    connection: Connection, schema: str, layout: Layout, version: int, place: str, found: _ServerFacts
 ) -> None:
     with connection.transaction():
         _lock(connection, compute_lock_number(schema))
@@ -226,9 +212,7 @@ def _apply_step(
         for statement in layout.steps[version]:
             _execute(connection, statement)
         _execute(
-            connection,
-            f"UPDATE {quote_name(schema)}.meta SET value = '{version + 1}' WHERE key = "
-            f"'{VERSION_KEY}'",
+            connection, f"UPDATE {quote_name(schema)}.meta SET value = '{version + 1}' WHERE key = '{VERSION_KEY}'"
         )
 
 
@@ -240,8 +224,7 @@ def _read_version(connection: Connection, schema: str, place: str) -> int:
     row = _execute(connection, build_version_query(schema)).fetchone()
     if row is None or not row[0].isdigit():
         raise StoreDamaged(
-            f'The schema "{schema}" of PostgreSQL at {place} does not say which version its tables '
-            "have.",
+            f'The schema "{schema}" of PostgreSQL at {place} does not say which version its tables have.',
             hint="Restore a backup, or choose another namespace.",
         )
     return int(row[0])
@@ -351,9 +334,7 @@ TABLES = ("records", "links", "changes", "edits", "accesses")
 # How the names begin of the indexes over the vectors of one store; its number is behind that.
 VECTOR_INDEX_PREFIX = "vectors_near_"
 
-INDEX_PREFIX_CHARACTERS = (
-    200  # characters of a long value that an index has: PostgreSQL limits its entries
-)
+INDEX_PREFIX_CHARACTERS = 200  # characters of a long value that an index has: PostgreSQL limits its entries
 
 _STORE_COLUMN = "store integer NOT NULL REFERENCES stores(number) ON DELETE CASCADE"
 
@@ -461,15 +442,13 @@ _INDEXES = (
     "WHERE session IS NOT NULL",
     f"CREATE INDEX records_author ON records (store, left(author, {INDEX_PREFIX_CHARACTERS})) "
     "WHERE author IS NOT NULL AND deleted_at IS NULL",
-    "CREATE INDEX records_at ON records (store, kind, coalesce(occurred_at, created_at)) "
-    "WHERE deleted_at IS NULL",
+    "CREATE INDEX records_at ON records (store, kind, coalesce(occurred_at, created_at)) WHERE deleted_at IS NULL",
     "CREATE INDEX records_pinned ON records (store, kind, age) WHERE pinned AND deleted_at IS NULL",
     "CREATE INDEX records_tags ON records USING gin (tags) WHERE deleted_at IS NULL",
     "CREATE INDEX links_out ON links (store, source)",
     "CREATE INDEX links_in ON links (store, target)",
     "CREATE INDEX links_age ON links (store, age)",
-    f"CREATE INDEX changes_key ON changes (store, left(key, {INDEX_PREFIX_CHARACTERS})) WHERE "
-    f"key IS NOT NULL",
+    f"CREATE INDEX changes_key ON changes (store, left(key, {INDEX_PREFIX_CHARACTERS})) WHERE key IS NOT NULL",
     "CREATE INDEX edits_item ON edits (store, item)",
     "CREATE INDEX accesses_count ON accesses (store, count DESC, last_at DESC)",
 )
@@ -519,13 +498,7 @@ CREATE TABLE vectors (
 """
 _VECTORS_INDEX = "CREATE INDEX vectors_record ON vectors (store, record)"
 
-SEARCH_STATEMENTS: tuple[str, ...] = (
-    _WORDS_INDEX,
-    _NAME_INDEX,
-    _EMBEDDED_INDEX,
-    _VECTORS_TABLE,
-    _VECTORS_INDEX,
-)
+SEARCH_STATEMENTS: tuple[str, ...] = (_WORDS_INDEX, _NAME_INDEX, _EMBEDDED_INDEX, _VECTORS_TABLE, _VECTORS_INDEX)
 
 
 # A version that was given out stays as it is: what changes is a step behind it.

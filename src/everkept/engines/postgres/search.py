@@ -53,12 +53,10 @@ _SAMPLE_QUERY = (
     f"AND r.age = ANY(%s::bigint[]) AND r.deleted_at IS NULL) {_SAMPLE_COUNTS}"
 )
 _RARE_COUNT = (
-    "SELECT count(*) FROM (SELECT 1 FROM records r WHERE r.words @@ q.query::tsquery "
-    f"LIMIT {MAX_COUNTED_RECORDS}) few"
+    f"SELECT count(*) FROM (SELECT 1 FROM records r WHERE r.words @@ q.query::tsquery LIMIT {MAX_COUNTED_RECORDS}) few"
 )
 _RARE_COUNTS_QUERY = (
-    f"SELECT ({_RARE_COUNT}) FROM unnest(%s::text[]) WITH ORDINALITY AS q(query, number) ORDER "
-    f"BY q.number"
+    f"SELECT ({_RARE_COUNT}) FROM unnest(%s::text[]) WITH ORDINALITY AS q(query, number) ORDER BY q.number"
 )
 
 
@@ -72,9 +70,7 @@ class WordCounts(Value):
 def count_matches(cursor: Cursor, store: int, tsqueries: Sequence[str]) -> WordCounts:
     """`tsqueries` say nothing of the store."""
     queries = [restrict_to_store(store, query) for query in tsqueries]
-    row = ask(
-        cursor, _COUNTS_QUERY, MAX_EXACT_RECORDS, MAX_EXACT_RECORDS, queries, store
-    ).fetchone()
+    row = ask(cursor, _COUNTS_QUERY, MAX_EXACT_RECORDS, MAX_EXACT_RECORDS, queries, store).fetchone()
     if row is None:
         return WordCounts(0, [0.0] * len(queries))
     ages, records, fitting = row
@@ -96,9 +92,7 @@ def _estimate_matches(cursor: Cursor, store: int, ages: int, queries: Sequence[s
     estimated = ages * sampled / len(some)
     having: list[float] = [estimated * hit / sampled for hit in hits]
     rare = [n for n, hit in enumerate(hits) if hit < COMMON_SHARE * sampled]
-    for n, (count,) in zip(
-        rare, ask(cursor, _RARE_COUNTS_QUERY, [queries[n] for n in rare]), strict=True
-    ):
+    for n, (count,) in zip(rare, ask(cursor, _RARE_COUNTS_QUERY, [queries[n] for n in rare]), strict=True):
         having[n] = max(having[n], count) if count == MAX_COUNTED_RECORDS else count
     return WordCounts(estimated, having)
 
@@ -108,9 +102,7 @@ _K1, _B = 1.2, 0.75
 _MIN_IDF = 1e-6
 MAX_PATTERN_WORDS = 20  # words that an expression lists; to look at every lexeme is quicker then
 
-MAX_UNFILTERED_RECORDS = (
-    50  # records; to look at every lexeme of these is quicker than to make an expression
-)
+MAX_UNFILTERED_RECORDS = 50  # records; to look at every lexeme of these is quicker than to make an expression
 
 ColumnCounts = tuple[int, int, int]  # in name, text and context
 _NO_HITS: ColumnCounts = (0, 0, 0)
@@ -183,9 +175,7 @@ class _Terms(Value):
 class Scorer:
     """For one query: `idfs` are those of its phrases."""
 
-    def __init__(
-        self, words: WordQuery, idfs: Mapping[WordPhrase, float], weights: Weights
-    ) -> None:
+    def __init__(self, words: WordQuery, idfs: Mapping[WordPhrase, float], weights: Weights) -> None:
         phrases = dict.fromkeys((*list_phrases(words), *list_unwanted_phrases(words)))
         # By number: to hash them again for every record takes longer than all the rest.
         numbers = {phrase: number for number, phrase in enumerate(phrases)}
@@ -283,10 +273,7 @@ def _build_hit_filter(words: WordQuery, numbers: Mapping[WordPhrase, int]) -> Hi
             some = [_build_hit_filter(part, numbers) for part in parts]
             return lambda times: any(fits(times) for fits in some)
         case Without(wanted, unwanted):
-            is_wanted, is_not = (
-                _build_hit_filter(wanted, numbers),
-                _build_hit_filter(unwanted, numbers),
-            )
+            is_wanted, is_not = (_build_hit_filter(wanted, numbers), _build_hit_filter(unwanted, numbers))
             return lambda times: is_wanted(times) and not is_not(times)
 
 
@@ -305,9 +292,7 @@ def _group_by_page(found: Iterable[tuple[str, str]]) -> dict[str, dict[int, str]
 _ANY_ENTRY = _compile_entry(f"[^'{PAGE_MARK}]+")
 
 
-ENOUGH_RECORDS = (
-    2_000  # records with a rarer word; then none is looked for that has but common ones
-)
+ENOUGH_RECORDS = 2_000  # records with a rarer word; then none is looked for that has but common ones
 MAX_RANKED_RECORDS = 5_000  # records that the database ranks; of more that fit, the newest
 SCORED_FACTOR = 3  # times as many as are wanted: of these the best are found by bm25
 MIN_SCORED_RECORDS = 150
@@ -385,12 +370,7 @@ def _estimate_count(words: WordQuery, having: Mapping[WordPhrase, float]) -> flo
 
 
 def _read_ranked(
-    cursor: Cursor,
-    store: int,
-    question: MatchWords,
-    idfs: Mapping[WordPhrase, float],
-    *,
-    is_last: bool,
+    cursor: Cursor, store: int, question: MatchWords, idfs: Mapping[WordPhrase, float], *, is_last: bool
 ) -> list[tuple[Any, ...]]:
     """Id, parent, age and words of those that fit, the best ones if there are many."""
     words, weights = question.words, question.weights
@@ -398,12 +378,9 @@ def _read_ranked(
     rarest = sorted(idfs.items(), key=lambda item: -item[1])[:MAX_RANKING_WORDS]
     scale = max(weights.name, weights.text, weights.context) or 1.0
     shares = [0.0, weights.context / scale, weights.text / scale, weights.name / scale]
-    ranks = [
-        each for phrase, telling in rarest for each in (telling, shares, build_tsquery(phrase))
-    ]
+    ranks = [each for phrase, telling in rarest for each in (telling, shares, build_tsquery(phrase))]
     fitting = (
-        "SELECT r.id, r.parent, r.age, r.words FROM records r "
-        f"WHERE r.store = %s AND r.words @@ %s::tsquery AND {sql}"
+        f"SELECT r.id, r.parent, r.age, r.words FROM records r WHERE r.store = %s AND r.words @@ %s::tsquery AND {sql}"
     )
     fits = (store, restrict_to_store(store, build_tsquery(words)), *values)
     asking = ask_last if is_last else ask

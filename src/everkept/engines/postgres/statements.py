@@ -217,9 +217,7 @@ class StatementPipeline:
         self._unsure: list[_StatementKey] = []  # of these it has not said yet that it does
         self._named = 0
         self._has_failed = False
-        self._expected: deque[QueryResult | None] = (
-            deque()
-        )  # None: the end of what went out together
+        self._expected: deque[QueryResult | None] = deque()  # None: the end of what went out together
         self._selector: selectors.BaseSelector | None = None
         self._awaited = selectors.EVENT_READ
 
@@ -232,9 +230,7 @@ class StatementPipeline:
         self.has_answered = False
         self._pgconn.enter_pipeline_mode()
 
-    def send(
-        self, statement: Statement, look: WaitCallback, check: ResultCheck | None = None
-    ) -> QueryResult:
+    def send(self, statement: Statement, look: WaitCallback, check: ResultCheck | None = None) -> QueryResult:
         """It goes out with the next `synchronize`."""
         name = self._find_prepared_name(statement) if self._remembers else None
         if name is None:
@@ -395,9 +391,7 @@ def ask_last(cursor: Cursor, statement: str, *values: Any) -> QueryResult:
     return cursor.ask_last(statement, values)
 
 
-def ask_for(
-    cursor: Cursor, statement: str, store: int, wanted: Sequence[Any]
-) -> QueryResult | None:
+def ask_for(cursor: Cursor, statement: str, store: int, wanted: Sequence[Any]) -> QueryResult | None:
     """Of one store and some things in it; without any there is nothing to ask."""
     return ask(cursor, statement, store, wanted) if wanted else None
 

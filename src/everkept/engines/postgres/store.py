@@ -4,12 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
-from psycopg.errors import (
-    ForeignKeyViolation,
-    NumericValueOutOfRange,
-    ProgramLimitExceeded,
-    StatementTooComplex,
-)
+from psycopg.errors import ForeignKeyViolation, NumericValueOutOfRange, ProgramLimitExceeded, StatementTooComplex
 
 from everkept.core import store as questions
 from everkept.core.answers import AccessCount, PurgeResult
@@ -72,9 +67,7 @@ class SharedQuery(Generic[K, T]):
 class _Group(Generic[K, T]):
     """The things that are asked for together, and how many wait."""
 
-    def __init__(
-        self, begin: Callable[[Mapping[K, None]], Coroutine[Any, Any, Mapping[K, T]]]
-    ) -> None:
+    def __init__(self, begin: Callable[[Mapping[K, None]], Coroutine[Any, Any, Mapping[K, T]]]) -> None:
         self.keys: dict[K, None] = {}
         self.waiting = 0
         self.task = asyncio.get_running_loop().create_task(begin(self.keys))
@@ -87,25 +80,18 @@ _FROM_LINKS = "FROM links l JOIN stores s ON s.number = l.store WHERE l.store = 
 _EXISTS = "EXISTS (SELECT FROM records x WHERE x.store = {0}.store AND x.id = {1})"
 # What each of these finds is wrong, however many there are.
 _FAULT_QUERIES = {
-    "records are not in the word index": f"{_FROM_RECORDS} r.deleted_at IS NULL AND r.words IS "
-    "NULL",
-    "entries of the word index have no record": (
-        f"{_FROM_RECORDS} r.deleted_at IS NOT NULL AND r.words IS NOT NULL"
-    ),
+    "records are not in the word index": f"{_FROM_RECORDS} r.deleted_at IS NULL AND r.words IS NULL",
+    "entries of the word index have no record": (f"{_FROM_RECORDS} r.deleted_at IS NOT NULL AND r.words IS NOT NULL"),
     "records belong to one that is not there": (
         f"{_FROM_RECORDS} r.parent IS NOT NULL AND NOT {_EXISTS.format('r', 'r.parent')}"
     ),
     "links have an end that is not there": (
-        f"{_FROM_LINKS} NOT ({_EXISTS.format('l', 'l.source')} "
-        f"AND {_EXISTS.format('l', 'l.target')})"
+        f"{_FROM_LINKS} NOT ({_EXISTS.format('l', 'l.source')} AND {_EXISTS.format('l', 'l.target')})"
     ),
     "names are not kept from being given twice": (
-        f"{_FROM_RECORDS} (r.stands_for IS NULL) <> (r.name_key IS NULL OR r.deleted_at IS NOT "
-        f"NULL)"
+        f"{_FROM_RECORDS} (r.stands_for IS NULL) <> (r.name_key IS NULL OR r.deleted_at IS NOT NULL)"
     ),
-    "links are not kept from being made twice": (
-        f"{_FROM_LINKS} (l.says IS NULL) <> (l.deleted_at IS NOT NULL)"
-    ),
+    "links are not kept from being made twice": (f"{_FROM_LINKS} (l.says IS NULL) <> (l.deleted_at IS NOT NULL)"),
     "records are younger than the store says": f"{_FROM_RECORDS} r.age > s.ages",
     "links are younger than the store says": f"{_FROM_LINKS} l.age > s.ages",
     "changes are newer than the store says": (
@@ -115,9 +101,7 @@ _FAULT_QUERIES = {
         "FROM edits e WHERE e.store = %s AND NOT EXISTS "
         "(SELECT FROM changes c WHERE c.store = e.store AND c.seq = e.seq)"
     ),
-    "vectors belong to no record": (
-        f"FROM vectors v WHERE v.store = %s AND NOT {_EXISTS.format('v', 'v.record')}"
-    ),
+    "vectors belong to no record": (f"FROM vectors v WHERE v.store = %s AND NOT {_EXISTS.format('v', 'v.record')}"),
 }
 _SAMPLE_QUERY = (
     f"SELECT r.age, {RECORD_COLUMNS} FROM records r WHERE r.store = %s AND r.deleted_at IS NULL "
@@ -131,10 +115,7 @@ _STALE_WORDS_QUERY = (
 
 def find_faults(cursor: Cursor, place: StorePlace) -> list[str]:
     check_exists(cursor, place)
-    asked = {
-        what: ask(cursor, f"SELECT count(*) {text}", place.number)
-        for what, text in _FAULT_QUERIES.items()
-    }
+    asked = {what: ask(cursor, f"SELECT count(*) {text}", place.number) for what, text in _FAULT_QUERIES.items()}
     counts = {what: answer.fetchall()[0][0] for what, answer in asked.items()}
     stale = _count_stale_words(cursor, place.number)
     if stale:
@@ -159,20 +140,13 @@ AuthorQuery = SharedQuery[int, list[str]]  # by the number of a store
 
 def build_author_query(database: Database) -> AuthorQuery:
     """For all stores there."""
-    return SharedQuery(
-        lambda stores: database.read(lambda cursor: queries.list_authors(cursor, stores))
-    )
+    return SharedQuery(lambda stores: database.read(lambda cursor: queries.list_authors(cursor, stores)))
 
 
 Q = TypeVar("Q")
 AnswerMethod = Callable[["PostgresStore", Q], Awaitable[T]]
 _ById = TypeVar(
-    "_ById",
-    questions.GetRecords,
-    questions.GetLinks,
-    questions.FindLinks,
-    questions.GetVectors,
-    questions.GetAccesses,
+    "_ById", questions.GetRecords, questions.GetLinks, questions.FindLinks, questions.GetVectors, questions.GetAccesses
 )
 
 
@@ -185,9 +159,7 @@ def _build_read(work: Callable[[Cursor, int, Q], T]) -> "AnswerMethod[Q, T]":
     return answer
 
 
-def _build_id_read(
-    work: Callable[[Cursor, int, _ById], T], nothing: Callable[[], T]
-) -> "AnswerMethod[_ById, T]":
+def _build_id_read(work: Callable[[Cursor, int, _ById], T], nothing: Callable[[], T]) -> "AnswerMethod[_ById, T]":
     """Return the answer that asks only if there are ids to ask for."""
 
     async def answer(store: "PostgresStore", question: _ById) -> T:
@@ -248,16 +220,12 @@ class PostgresStore(TableStore):
 
     async def _redact(self, upkeep: questions.Redact) -> PurgeResult:
         at = self._clock()
-        return await self._remove(
-            lambda cursor: purge.redact(cursor, self._place, upkeep.refs, upkeep.clean, at)
-        )
+        return await self._remove(lambda cursor: purge.redact(cursor, self._place, upkeep.refs, upkeep.clean, at))
 
     async def _put_vectors(self, upkeep: questions.PutVectors) -> int:
         if not upkeep.items:
             return 0
-        came = await self._write(
-            lambda cursor: vectors.put_vectors(cursor, self.number, upkeep.model, upkeep.items)
-        )
+        came = await self._write(lambda cursor: vectors.put_vectors(cursor, self.number, upkeep.model, upkeep.items))
         if self._indexes is not None:
             self._indexes.note_vectors(self.number, came)
         return came
@@ -269,10 +237,7 @@ class PostgresStore(TableStore):
     async def _replicate(self, upkeep: questions.Replicate) -> None:
         stock = upkeep.stock
         (grown, tables), removed_in = await self._write(
-            lambda cursor: (
-                replication.apply_page(cursor, self._place, stock),
-                purge.read_transaction_id(cursor),
-            )
+            lambda cursor: (replication.apply_page(cursor, self._place, stock), purge.read_transaction_id(cursor))
         )
         self._note_growth(grown)
         if tables:
@@ -303,9 +268,7 @@ class PostgresStore(TableStore):
                     "An id or a tag is too long to be stored in PostgreSQL.", hint="Shorten it."
                 ) from error
             except ForeignKeyViolation as error:
-                raise NotFound(
-                    "project", self._place.title, hint="It was deleted meanwhile."
-                ) from error
+                raise NotFound("project", self._place.title, hint="It was deleted meanwhile.") from error
 
         return await self._database.write(done)
 
@@ -367,11 +330,8 @@ def _run_checked(work: Callable[[Cursor], T], cursor: Cursor, *, ends: bool = Fa
             cursor.finish()
         return done
     except UnicodeEncodeError as error:
-        raise InvalidInput(
-            "A text holds half a character, which cannot be stored.", hint="Remove it."
-        ) from error
+        raise InvalidInput("A text holds half a character, which cannot be stored.", hint="Remove it.") from error
     except NumericValueOutOfRange as error:
         raise InvalidInput(
-            "A number is too large to be stored.",
-            hint=f"Whole numbers go from {-MAX_INTEGER - 1} to {MAX_INTEGER}.",
+            "A number is too large to be stored.", hint=f"Whole numbers go from {-MAX_INTEGER - 1} to {MAX_INTEGER}."
         ) from error

@@ -15,12 +15,7 @@ import psycopg
 from psycopg.pq import PipelineStatus, TransactionStatus
 
 from everkept.engines.postgres.connection import Connection
-from everkept.engines.postgres.schema import (
-    Layout,
-    build_path_version_query,
-    check_version,
-    compute_lock_number,
-)
+from everkept.engines.postgres.schema import Layout, build_path_version_query, check_version, compute_lock_number
 from everkept.engines.postgres.statements import (
     Cursor,
     QueryResult,
@@ -103,8 +98,7 @@ class PooledConnection:
             with suppress(psycopg.Error):
                 self.connection.execute("ROLLBACK", prepare=False)
         self._is_spent |= (
-            pgconn.transaction_status != TransactionStatus.IDLE
-            or pgconn.pipeline_status != PipelineStatus.OFF
+            pgconn.transaction_status != TransactionStatus.IDLE or pgconn.pipeline_status != PipelineStatus.OFF
         )
 
     def close(self) -> None:
@@ -231,13 +225,7 @@ class ReadTransaction(Transaction):
     session is ours it needs no BEGIN: what goes out together is a transaction.
     """
 
-    def __init__(
-        self,
-        wire: StatementPipeline,
-        settings: Statement | None,
-        version: Statement,
-        check: ResultCheck,
-    ):
+    def __init__(self, wire: StatementPipeline, settings: Statement | None, version: Statement, check: ResultCheck):
         """`settings` are for this transaction; None if the session has them."""
         super().__init__(wire)
         self._settings = settings
@@ -286,13 +274,7 @@ class ReadTransaction(Transaction):
 class WriteTransaction(Transaction):
     """One that changes something. It is committed once the tables are known to be as expected."""
 
-    def __init__(
-        self,
-        wire: StatementPipeline,
-        opening: Sequence[Statement],
-        version: Statement,
-        check: ResultCheck,
-    ):
+    def __init__(self, wire: StatementPipeline, opening: Sequence[Statement], version: Statement, check: ResultCheck):
         super().__init__(wire)
         for statement in (_BEGIN_WRITE, *opening):
             self._send(statement)
@@ -336,9 +318,7 @@ class TransactionFactory:
             settings = _build_local_settings({"search_path": search_path, **_build_settings(limit)})
         return ReadTransaction(line.wire, settings, self._version, self._check)
 
-    def begin_write(
-        self, line: PooledConnection, search_path: str, limit: float
-    ) -> WriteTransaction:
+    def begin_write(self, line: PooledConnection, search_path: str, limit: float) -> WriteTransaction:
         """Likewise."""
         settings = {"search_path": search_path, **_build_settings(limit)}
         if not line.is_pooled:
@@ -431,9 +411,7 @@ class ChangeNotifier:
         while self._news:
             news, self._news = self._news, set()
             with suppress(EverkeptError):
-                await self._read(
-                    lambda cursor, news=news: cursor.ask_last(_NOTIFY_QUERY, [list(news)])
-                )
+                await self._read(lambda cursor, news=news: cursor.ask_last(_NOTIFY_QUERY, [list(news)]))
             with suppress(TimeoutError):
                 async with asyncio.timeout(NOTIFY_PAUSE_SECONDS):
                     await self._hurry.wait()
@@ -453,11 +431,7 @@ class ChangeListener:
     """
 
     def __init__(
-        self,
-        dial: Callable[[], Connection],
-        schema: str,
-        hear: ChangeCallback,
-        loop: asyncio.AbstractEventLoop,
+        self, dial: Callable[[], Connection], schema: str, hear: ChangeCallback, loop: asyncio.AbstractEventLoop
     ) -> None:
         self._dial = dial
         self._schema = schema

@@ -16,15 +16,7 @@ from everkept.engines.postgres.rows import (
     unescape_text,
 )
 from everkept.engines.postgres.schema import EMBEDDABLE_CONDITION
-from everkept.engines.postgres.statements import (
-    MAX_INTEGER,
-    Cursor,
-    QueryResult,
-    ask,
-    ask_last,
-    fetch_rows,
-    to_limit,
-)
+from everkept.engines.postgres.statements import MAX_INTEGER, Cursor, QueryResult, ask, ask_last, fetch_rows, to_limit
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,15 +45,11 @@ def parse_halves(sent: bytes) -> "NDArray[np.float32]":
 
 SEARCH_FACTOR = 4  # times as many as are wanted are looked at, before it is asked which of them fit
 MIN_SEARCHED_VECTORS = 100
-INDEX_CANDIDATES = (
-    400  # vectors that the index keeps in mind on its way: the more, the fewer are missed
-)
+INDEX_CANDIDATES = 400  # vectors that the index keeps in mind on its way: the more, the fewer are missed
 CANDIDATES_PER_RESULT = 8  # for each one that is wanted
 MAX_INDEX_CANDIDATES = 1_000
 RESULT_FACTOR = 2  # times as many as are wanted: it gives them in about the right order
-DEPTH_FACTOR = (
-    2  # times as many as it keeps in mind it gives: what is further away it finds less surely
-)
+DEPTH_FACTOR = 2  # times as many as it keeps in mind it gives: what is further away it finds less surely
 
 # Each row is looked up by its key (LATERAL, and OFFSET 0 keeps it so): where the server has no
 # statistics yet it takes everything for one row, and would compare all with all.
@@ -94,17 +82,13 @@ def find_nearest(cursor: Cursor, store: int, question: FindNear) -> list[Match]:
     found = asking.find_nearest(question.where, question.limit) if question.limit > 0 else []
     by_id = {row[0]: row for row in (*found, *fetch_rows(named))}
     ordered = sorted(by_id.values(), key=lambda row: (-row[3], row[2]))
-    return [
-        Match(unescape_text(row[0]), row[1] and unescape_text(row[1]), row[3]) for row in ordered
-    ]
+    return [Match(unescape_text(row[0]), row[1] and unescape_text(row[1]), row[3]) for row in ordered]
 
 
 class _NearestQuery:
     """One question, in its ways."""
 
-    def __init__(
-        self, cursor: Cursor, store: int, model: str, vector: "NDArray[np.float32]"
-    ) -> None:
+    def __init__(self, cursor: Cursor, store: int, model: str, vector: "NDArray[np.float32]") -> None:
         self._cursor = cursor
         self._own = IndexedVectors(store, model, len(vector))
         self._half = format_halves(vector)
@@ -139,9 +123,7 @@ class _NearestQuery:
             self._exact,
         )
 
-    def _ask_all(
-        self, sql: str, values: Sequence[Any], limit: int
-    ) -> Callable[[], list[Row] | None]:
+    def _ask_all(self, sql: str, values: Sequence[Any], limit: int) -> Callable[[], list[Row] | None]:
         """The nearest of all vectors; None where those that fit among them are too few."""
         many = max(SEARCH_FACTOR * limit, MIN_SEARCHED_VECTORS)
         asked = ask(
@@ -192,9 +174,7 @@ class _NearestQuery:
         return rows[:limit] if len(rows) >= limit else None
 
 
-_OF_KIND = (
-    f"FROM records r WHERE r.store = %(store)s AND r.kind = k.kind AND {EMBEDDABLE_CONDITION}"
-)
+_OF_KIND = f"FROM records r WHERE r.store = %(store)s AND r.kind = k.kind AND {EMBEDDABLE_CONDITION}"
 _NEWEST = "ORDER BY r.age DESC LIMIT %(limit)s"
 # From each other model to the next one in the index: there are few, however many records.
 _UNEMBEDDED = f"""
@@ -245,8 +225,7 @@ _FORGET_VECTORS = (
     "FROM lost WHERE number = %s AND lost.many > 0"
 )
 _VECTORS_QUERY = (
-    "SELECT record, halfvec_send(v) FROM vectors "
-    "WHERE store = %s AND model = %s AND record = ANY(%s::text[])"
+    "SELECT record, halfvec_send(v) FROM vectors WHERE store = %s AND model = %s AND record = ANY(%s::text[])"
 )
 
 
@@ -273,12 +252,7 @@ def count_vectors(cursor: Cursor, store: int, question: CountVectors) -> tuple[i
 
 
 def put_vectors(
-    cursor: Cursor,
-    store: int,
-    model: str,
-    items: Sequence[RecordVector],
-    *,
-    include_deleted: bool = False,
+    cursor: Cursor, store: int, model: str, items: Sequence[RecordVector], *, include_deleted: bool = False
 ) -> int:
     """Says how many were kept."""
     last = {escape_text(item.id): item for item in items}
@@ -307,12 +281,8 @@ def forget_vectors(cursor: Cursor, store: int, ids: Iterable[str]) -> QueryResul
     return ask(cursor, _FORGET_VECTORS, store, gone, store) if gone else None
 
 
-def get_vectors(
-    cursor: Cursor, store: int, question: GetVectors
-) -> "dict[str, NDArray[np.float32]]":
+def get_vectors(cursor: Cursor, store: int, question: GetVectors) -> "dict[str, NDArray[np.float32]]":
     if not question.ids:
         return {}
-    rows = ask_last(
-        cursor, _VECTORS_QUERY, store, escape_text(question.model), escape_texts(question.ids)
-    )
+    rows = ask_last(cursor, _VECTORS_QUERY, store, escape_text(question.model), escape_texts(question.ids))
     return {unescape_text(record_id): parse_halves(sent) for record_id, sent in rows}

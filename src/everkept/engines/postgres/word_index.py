@@ -26,9 +26,7 @@ NAME, TEXT, CONTEXT = COLUMNS = "ABC"  # the weights of a tsvector, one for each
 MAX_POSITION = 16_383
 MAX_LEXEME_POSITIONS = 255  # of one lexeme
 MAX_POSITIONED_BYTES = 500_000  # from here on words are found, but not which stand together
-MAX_TSVECTOR_BYTES = (
-    1_040_000  # some 70,000 different words; what is left out is found as a substring
-)
+MAX_TSVECTOR_BYTES = 1_040_000  # some 70,000 different words; what is left out is found as a substring
 MAX_LEXEME_BYTES = 1_000  # of a lexeme as it is; no index takes more than two thousand
 
 # No word has these characters.
@@ -64,9 +62,7 @@ def format_lexeme(word: str) -> str:
     written = word.encode()
     if len(written) <= MAX_LEXEME_BYTES:
         return word
-    return (
-        f"{format_lexeme_prefix(word)}{_DIGEST_MARK}{blake2b(written, digest_size=16).hexdigest()}"
-    )
+    return f"{format_lexeme_prefix(word)}{_DIGEST_MARK}{blake2b(written, digest_size=16).hexdigest()}"
 
 
 def format_lexeme_prefix(word: str) -> str:
@@ -151,11 +147,7 @@ def build_name_tsquery(phrases: Iterable[WordPhrase]) -> str:
 def list_terms(phrase: WordPhrase) -> list[str]:
     """The lexemes of its words; the last one of a prefix phrase is a beginning."""
     *first, last = phrase.words
-    ending = (
-        format_lexeme_prefix(compute_indexed_prefix(last))
-        if phrase.prefix
-        else format_lexeme(stem(last))
-    )
+    ending = format_lexeme_prefix(compute_indexed_prefix(last)) if phrase.prefix else format_lexeme(stem(last))
     return [format_lexeme(stem(word)) for word in first] + [ending] if first else [ending]
 
 
@@ -177,11 +169,7 @@ def list_unwanted_phrases(words: WordQuery) -> list[WordPhrase]:
         case AllOf(parts) | AnyOf(parts):
             return [leaf for part in parts for leaf in list_unwanted_phrases(part)]
         case Without(wanted, unwanted):
-            return [
-                *list_unwanted_phrases(wanted),
-                *list_phrases(unwanted),
-                *list_unwanted_phrases(unwanted),
-            ]
+            return [*list_unwanted_phrases(wanted), *list_phrases(unwanted), *list_unwanted_phrases(unwanted)]
 
 
 def _format_tsquery(words: WordQuery, *, is_wanted: bool) -> str:

@@ -31,9 +31,7 @@ from everkept.errors import NotFound, ProjectArchived
 from everkept.values import Value
 
 # One without a name belonged to a project that is deleted.
-_STATE_QUERY = (
-    "SELECT seq, moves, ages, is_closed FROM stores WHERE number = %s AND name IS NOT NULL"
-)
+_STATE_QUERY = "SELECT seq, moves, ages, is_closed FROM stores WHERE number = %s AND name IS NOT NULL"
 # Not FOR UPDATE: rows that only name the store may come meanwhile, as counts of accesses do.
 _LOCK_QUERY = f"{_STATE_QUERY} FOR NO KEY UPDATE"
 
@@ -89,22 +87,14 @@ def decode_state(place: StorePlace, row: tuple[Any, ...] | None) -> StoreState:
 
 
 @contextmanager
-def advance_state(
-    cursor: Cursor, place: StorePlace, *, seq: int, ages: int
-) -> Generator[None, None, None]:
+def advance_state(cursor: Cursor, place: StorePlace, *, seq: int, ages: int) -> Generator[None, None, None]:
     """What is written inside goes out with the commit, and the store's new numbers behind it.
 
     Whoever follows is woken soon after the transaction. Where two things would stand for the same,
     it is the commit that raises Conflict.
     """
     yield
-    ask(
-        cursor,
-        "UPDATE stores SET seq = %s, ages = %s WHERE number = %s",
-        seq,
-        ages,
-        place.number,
-    )
+    ask(cursor, "UPDATE stores SET seq = %s, ages = %s WHERE number = %s", seq, ages, place.number)
     note_change(cursor, place.number)
 
 
@@ -148,8 +138,7 @@ def read_purge_set(cursor: Cursor, store: int, refs: Iterable[Ref]) -> PurgeSet:
     """These things, and what goes with them."""
     wanted = list(refs)
     records, links = (
-        escape_texts([ref.id for ref in wanted if ref.subject == subject])
-        for subject in ("record", "link")
+        escape_texts([ref.id for ref in wanted if ref.subject == subject]) for subject in ("record", "link")
     )
     family = ask_members(cursor, store, records)
     ends = ask_member_links(cursor, store, records)
@@ -175,15 +164,7 @@ def decode_aged_link(row: Row) -> tuple[int, RecordLink]:
 
 Columns = Mapping[str, Any]
 
-_BIGINT_COLUMNS = (
-    "age",
-    "position",
-    "occurred_at",
-    "created_at",
-    "updated_at",
-    "deleted_at",
-    "version",
-)
+_BIGINT_COLUMNS = ("age", "position", "occurred_at", "created_at", "updated_at", "deleted_at", "version")
 _COLUMN_TYPES = {
     **dict.fromkeys(_BIGINT_COLUMNS, "bigint"),
     **dict.fromkeys(("seq", "at", "undoes", "count", "last_at"), "bigint"),
@@ -243,24 +224,12 @@ def update(cursor: Cursor, table: str, store: int, rows: Mapping[str, Columns]) 
         )
 
 
-def log_changes(
-    cursor: Cursor, store: int, changes: Sequence[Change], key: str | None = None
-) -> None:
+def log_changes(cursor: Cursor, store: int, changes: Sequence[Change], key: str | None = None) -> None:
     """`key` is that of the batch, where it is one change."""
     heads = [
-        (
-            c.seq,
-            c.at,
-            escape_text(c.tool),
-            escape_text(c.client),
-            c.undoes,
-            key and escape_text(key),
-        )
-        for c in changes
+        (c.seq, c.at, escape_text(c.tool), escape_text(c.client), c.undoes, key and escape_text(key)) for c in changes
     ]
-    insert(
-        cursor, "changes", store, [dict(zip(_CHANGE_NAMES, head, strict=True)) for head in heads]
-    )
+    insert(cursor, "changes", store, [dict(zip(_CHANGE_NAMES, head, strict=True)) for head in heads])
     edits = [row for change in changes for row in encode_edits(change)]
     insert(cursor, "edits", store, [dict(zip(_EDIT_NAMES, row, strict=True)) for row in edits])
 
@@ -276,9 +245,7 @@ def _format_source(names: Sequence[str]) -> str:
 
 
 _FROM_RECORDS = f"SELECT r.age, {RECORD_COLUMNS} FROM records r "
-_CHILDREN_QUERY = (
-    f"{_FROM_RECORDS} WHERE r.store = %s AND r.parent = ANY(%s::text[]) AND r.deleted_at IS NULL"
-)
+_CHILDREN_QUERY = f"{_FROM_RECORDS} WHERE r.store = %s AND r.parent = ANY(%s::text[]) AND r.deleted_at IS NULL"
 _RECORDS_BY_ID = f"{_FROM_RECORDS} WHERE r.store = %s AND r.id = ANY(%s::text[])"
 _RECORDS_AT_PLACES = (
     f"{_FROM_RECORDS} JOIN unnest(%s::text[], %s::bigint[]) AS p(session, position) "
@@ -306,23 +273,11 @@ class _StoredRecords(Value):
     store: int
 
     async def list_children(self, record_ids: Sequence[str]) -> Iterable[AgedRecord]:
-        return map(
-            decode_aged_record,
-            ask(self.cursor, _CHILDREN_QUERY, self.store, escape_texts(record_ids)),
-        )
+        return map(decode_aged_record, ask(self.cursor, _CHILDREN_QUERY, self.store, escape_texts(record_ids)))
 
     async def list_at_places(self, places: Sequence[SessionPlace]) -> Iterable[AgedRecord]:
-        sessions, positions = (
-            [escape_text(session) for session, _ in places],
-            [at for _, at in places],
-        )
-        return map(
-            decode_aged_record,
-            ask(self.cursor, _RECORDS_AT_PLACES, sessions, positions, self.store),
-        )
+        sessions, positions = ([escape_text(session) for session, _ in places], [at for _, at in places])
+        return map(decode_aged_record, ask(self.cursor, _RECORDS_AT_PLACES, sessions, positions, self.store))
 
     async def list_records(self, record_ids: Sequence[str]) -> Iterable[AgedRecord]:
-        return map(
-            decode_aged_record,
-            ask(self.cursor, _RECORDS_BY_ID, self.store, escape_texts(record_ids)),
-        )
+        return map(decode_aged_record, ask(self.cursor, _RECORDS_BY_ID, self.store, escape_texts(record_ids)))

@@ -109,19 +109,13 @@ class _CatalogCheck:
             return
         with open_checked(path, LIBRARY) as meta:
             projects = list_project_files(meta)
-            every = [
-                each
-                for each in project_list.list_projects(meta, None)
-                if not is_private_name(each.name)
-            ]
+            every = [each for each in project_list.list_projects(meta, None) if not is_private_name(each.name)]
             self._off = [each.name for each in every if each.is_off]
             notes = project_list.list_notes(meta, LEASE_PREFIX)
         wrong = [each for kept in projects for each in self._check_project(kept)]
         wrong += [*self._check_orphans(projects), *self._check_leases(notes)]
         if not any(finding.severity == "problem" for finding in wrong):
-            yield DoctorFinding(
-                self._check, "ok", f"{_format_project_count(projects)}, each with its file."
-            )
+            yield DoctorFinding(self._check, "ok", f"{_format_project_count(projects)}, each with its file.")
         yield from wrong
         yield self._check_backup()
         for name in self._off:
@@ -158,9 +152,7 @@ class _CatalogCheck:
     def _check_project(self, kept: ProjectFile) -> Iterator[DoctorFinding]:
         folder = self._folder
         if kept.transition is not None:
-            what = (
-                f"{_capitalize(kept.label)} was left in the middle of a move ({kept.transition})."
-            )
+            what = f"{_capitalize(kept.label)} was left in the middle of a move ({kept.transition})."
             yield self._report_problem(what, FIX_COMMAND, lambda: _fix_moves(folder))
         elif not (folder / kept.path).exists():
             yield self._report_missing(kept)
@@ -191,14 +183,10 @@ class _CatalogCheck:
                 continue  # the check of databases says what is wrong with it
             if is_deleted(generation):
                 what = f"{name} is what is left of a project that was deleted."
-                yield DoctorFinding(
-                    self._check, "advice", what, FIX_COMMAND, partial(_remove_file, path)
-                )
+                yield DoctorFinding(self._check, "advice", what, FIX_COMMAND, partial(_remove_file, path))
             else:
                 what = f"{name} holds a project that the list of projects does not have."
-                yield self._report_problem(
-                    what, FIX_COMMAND, lambda: _fix_orphan(self._folder, self._clock)
-                )
+                yield self._report_problem(what, FIX_COMMAND, lambda: _fix_orphan(self._folder, self._clock))
 
     def _check_leases(self, notes: Mapping[str, str]) -> Iterator[DoctorFinding]:
         now = self._clock()
@@ -210,9 +198,7 @@ class _CatalogCheck:
                 mend = partial(_end_lease, self._folder / META, key)
                 yield DoctorFinding(self._check, "advice", what, FIX_COMMAND, mend)
 
-    def _report_problem(
-        self, what: str, command: str, mend: Callable[[], str] | None = None
-    ) -> DoctorFinding:
+    def _report_problem(self, what: str, command: str, mend: Callable[[], str] | None = None) -> DoctorFinding:
         return DoctorFinding(self._check, "problem", what, command, mend)
 
 
@@ -348,9 +334,7 @@ class SqliteCare:
         with lock_files(self.folder) as live:
             yield restore.LockedFolder(live)
 
-    def add_project(
-        self, copy: Path, name: str, catalogue: Path | None, at: int
-    ) -> RestoredProject:
+    def add_project(self, copy: Path, name: str, catalogue: Path | None, at: int) -> RestoredProject:
         """Add a project beside the others; the catalogue is that of the backup."""
         return restore.restore_project(self.folder, copy, name, catalogue, at)
 

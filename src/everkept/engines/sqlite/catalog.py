@@ -18,12 +18,7 @@ from everkept.core.mcp import ToolUsage
 from everkept.core.projects import OffPeriod, Project, validate_project_name
 from everkept.core.times import format_iso
 from everkept.engines.sqlite import project_list
-from everkept.engines.sqlite.connection import (
-    Connection,
-    connect,
-    open_transaction,
-    translate_errors,
-)
+from everkept.engines.sqlite.connection import Connection, connect, open_transaction, translate_errors
 from everkept.engines.sqlite.database import Database
 from everkept.engines.sqlite.project_lifecycle import (
     ProjectPaths,
@@ -33,11 +28,7 @@ from everkept.engines.sqlite.project_lifecycle import (
     delete_project,
     restore_project,
 )
-from everkept.engines.sqlite.project_list import (
-    OFF_HISTORY_PREFIX,
-    read_off_history,
-    write_off_history,
-)
+from everkept.engines.sqlite.project_list import OFF_HISTORY_PREFIX, read_off_history, write_off_history
 from everkept.engines.sqlite.schema import PROJECT
 from everkept.errors import Conflict, InvalidInput, NotFound, StoreDamaged
 from everkept.values import Value
@@ -49,16 +40,12 @@ def list_off_periods(db: Connection, _: catalog.ListOffPeriods) -> list[OffPerio
     return project_list.list_off_periods(db)
 
 
-def find_workspace_project(
-    db: Connection, question: catalog.FindWorkspaceProject
-) -> Project | None:
+def find_workspace_project(db: Connection, question: catalog.FindWorkspaceProject) -> Project | None:
     return project_list.find_workspace_project(db, question.path)
 
 
 def list_workspaces(db: Connection, question: catalog.ListWorkspaces) -> list[str]:
-    rows = db.execute(
-        "SELECT path FROM workspaces WHERE project = ? ORDER BY path", (question.project.id,)
-    )
+    rows = db.execute("SELECT path FROM workspaces WHERE project = ? ORDER BY path", (question.project.id,))
     return [path for (path,) in rows]
 
 
@@ -114,16 +101,10 @@ def revoke_token(db: Connection, change: catalog.RevokeToken) -> bool:
 
 def add_searches(db: Connection, change: catalog.AddSearches) -> None:
     db.executemany(
-        "INSERT INTO searches(at, tool, query, results, milliseconds, session, filters) "
-        "VALUES (?,?,?,?,?,?,?)",
-        [
-            (s.at, s.tool, s.query, s.results, s.milliseconds, s.session, _encode_filters(s))
-            for s in change.searches
-        ],
+        "INSERT INTO searches(at, tool, query, results, milliseconds, session, filters) VALUES (?,?,?,?,?,?,?)",
+        [(s.at, s.tool, s.query, s.results, s.milliseconds, s.session, _encode_filters(s)) for s in change.searches],
     )
-    db.execute(
-        "DELETE FROM searches WHERE seq <= (SELECT max(seq) FROM searches) - ?", (MAX_SEARCHES,)
-    )
+    db.execute("DELETE FROM searches WHERE seq <= (SELECT max(seq) FROM searches) - ?", (MAX_SEARCHES,))
 
 
 def list_searches(db: Connection, question: catalog.ListSearches) -> list[SearchRecord]:
@@ -172,14 +153,8 @@ ReleaseFile = Callable[[ProjectPaths], Awaitable[None]]
 
 def read_catalog_data(db: Connection) -> CatalogData:
     notes = project_list.list_notes(db, "")
-    switched = [
-        key.removeprefix(OFF_HISTORY_PREFIX)
-        for key in sorted(notes)
-        if key.startswith(OFF_HISTORY_PREFIX)
-    ]
-    tokens = db.execute(
-        "SELECT id, label, created_at, secret_hash FROM tokens ORDER BY created_at, id"
-    )
+    switched = [key.removeprefix(OFF_HISTORY_PREFIX) for key in sorted(notes) if key.startswith(OFF_HISTORY_PREFIX)]
+    tokens = db.execute("SELECT id, label, created_at, secret_hash FROM tokens ORDER BY created_at, id")
     return CatalogData(
         projects=project_list.list_projects(db, None),
         workspaces=dict(db.execute("SELECT path, project FROM workspaces").fetchall()),
@@ -229,9 +204,7 @@ class CatalogReplacement(Value):
         place, at = self._get_paths(project), format_exact_time(project.updated_at)
         status = "active" if known is None else known.status
         if known is None:
-            await create_project(
-                self.meta, place, project.description, format_exact_time(project.created_at)
-            )
+            await create_project(self.meta, place, project.description, format_exact_time(project.created_at))
         if status == project.status:
             return
         await self.release(place)
@@ -299,31 +272,20 @@ def _write_catalog_data(db: Connection, catalog_data: CatalogData) -> None:
     db.execute("DELETE FROM tokens")
     db.executemany(
         "INSERT INTO tokens(id, label, secret_hash, created_at) VALUES (?,?,?,?)",
-        [
-            (token.id, token.label, secret, token.created_at)
-            for token, secret in catalog_data.tokens
-        ],
+        [(token.id, token.label, secret, token.created_at) for token, secret in catalog_data.tokens],
     )
 
 
 def _write_projects(db: Connection, projects: Collection[Project]) -> None:
     # No name begins with a blank: they may trade theirs.
-    db.executemany(
-        "UPDATE projects SET name = ' ' || id WHERE id = ?", [(each.id,) for each in projects]
-    )
+    db.executemany("UPDATE projects SET name = ' ' || id WHERE id = ?", [(each.id,) for each in projects])
     try:
         db.executemany(
-            "UPDATE projects SET name = ?, description = ?, created_at = ?, updated_at = ? "
-            "WHERE id = ?",
-            [
-                (*_get_file_facts(each).values(), format_exact_time(each.updated_at), each.id)
-                for each in projects
-            ],
+            "UPDATE projects SET name = ?, description = ?, created_at = ?, updated_at = ? WHERE id = ?",
+            [(*_get_file_facts(each).values(), format_exact_time(each.updated_at), each.id) for each in projects],
         )
     except apsw.ConstraintError as error:
-        raise Conflict(
-            "Another project of the same name was made meanwhile.", hint="Try again."
-        ) from error
+        raise Conflict("Another project of the same name was made meanwhile.", hint="Try again.") from error
 
 
 def _is_excluded_note(key: str) -> bool:

@@ -51,8 +51,7 @@ WITH RECURSIVE below(key, depth) AS (
 SELECT key FROM below WHERE depth > 0 ORDER BY depth DESC, key
 """
 _INSERT_RECORD = (
-    f"INSERT INTO records(parent, embedded, {', '.join(INSERTED_FIELDS)}) "
-    f"VALUES (?, ?{', ?' * len(INSERTED_FIELDS)})"
+    f"INSERT INTO records(parent, embedded, {', '.join(INSERTED_FIELDS)}) VALUES (?, ?{', ?' * len(INSERTED_FIELDS)})"
 )
 _CLEAR_RECORD = (
     "UPDATE records SET text = '', name = NULL, name_key = NULL, tags = NULL, facets = NULL, "
@@ -116,9 +115,7 @@ class _Commit:
     def insert_record(self, record: Record) -> None:
         parent = None if record.parent is None else self._require_record(record.parent)
         try:
-            self._db.execute(
-                _INSERT_RECORD, (parent, get_pending_mark(record.text), *encode_record(record))
-            )
+            self._db.execute(_INSERT_RECORD, (parent, get_pending_mark(record.text), *encode_record(record)))
         except apsw.ConstraintError as error:
             raise _build_name_conflict(record.kind, record.name or record.id) from error
         key = self._keys[record.id] = self._db.last_insert_rowid()
@@ -133,8 +130,7 @@ class _Commit:
         source, target = self._require_record(link.source), self._require_record(link.target)
         try:
             self._db.execute(
-                "INSERT INTO links(id, source, verb, target, facets, created_at) "
-                "VALUES (?,?,?,?,?,?)",
+                "INSERT INTO links(id, source, verb, target, facets, created_at) VALUES (?,?,?,?,?,?)",
                 (link.id, source, link.verb, target, encode_facets(link.facets), link.created_at),
             )
         except apsw.ConstraintError as error:
@@ -153,14 +149,8 @@ class _Commit:
         if row is None or row[1] != step.version:
             raise _build_version_conflict("record", step.id)
         key, _, kind, *found = row
-        old = {
-            name: decode_field(name, column)
-            for name, column in zip(AMENDABLE_FIELDS, found, strict=True)
-        }
-        new = {
-            name: decode_field(name, encode_field(name, value))
-            for name, value in step.values.items()
-        }
+        old = {name: decode_field(name, column) for name, column in zip(AMENDABLE_FIELDS, found, strict=True)}
+        new = {name: decode_field(name, encode_field(name, value)) for name, value in step.values.items()}
         altered = {name: value for name, value in new.items() if old[name] != value}
         if not altered and step.at is None:
             return
@@ -200,16 +190,14 @@ class _Commit:
     def restore(self, ref: Ref) -> None:
         table = "records" if ref.subject == "record" else "links"
         row = self._db.execute(
-            f"SELECT key, deleted_at FROM {table} WHERE id = ? AND deleted_at IS NOT NULL",
-            (ref.id,),
+            f"SELECT key, deleted_at FROM {table} WHERE id = ? AND deleted_at IS NOT NULL", (ref.id,)
         ).get
         if row is None:
             raise _build_version_conflict(ref.subject, ref.id)
         key, deleted_at = row
         ends = "parent" if ref.subject == "record" else "source, target"
         for end in cast(
-            tuple[int | None, ...],
-            self._db.execute(f"SELECT {ends}, NULL FROM {table} WHERE key = ?", (key,)).get,
+            tuple[int | None, ...], self._db.execute(f"SELECT {ends}, NULL FROM {table} WHERE key = ?", (key,)).get
         ):
             if end is not None and not self._is_live(end):
                 raise Conflict(f"What {ref.subject} {ref.id} belongs to is deleted.", id=ref.id)
@@ -247,22 +235,18 @@ class _Commit:
         )
         seq = self._db.last_insert_rowid()
         self._db.executemany(
-            "INSERT INTO edits(change, position, operation, subject, item, before) "
-            "VALUES (?,?,?,?,?,?)",
+            "INSERT INTO edits(change, position, operation, subject, item, before) VALUES (?,?,?,?,?,?)",
             [
                 (seq, position, operation, subject, key, encode_before(before))
                 for position, (operation, subject, key, _, before) in enumerate(self._edits)
             ],
         )
         edits = tuple(
-            Edit(operation, subject, item_id, before)
-            for operation, subject, _, item_id, before in self._edits
+            Edit(operation, subject, item_id, before) for operation, subject, _, item_id, before in self._edits
         )
         return Change(seq, batch.at, batch.tool, batch.client, batch.undoes, edits)
 
-    def _update_derived(
-        self, key: int, kind: str, old: Mapping[str, Any], altered: Mapping[str, Any]
-    ) -> None:
+    def _update_derived(self, key: int, kind: str, old: Mapping[str, Any], altered: Mapping[str, Any]) -> None:
         """Brings all that is derived from a record's values in step with an update."""
         if altered.keys() & _INDEXED_FIELDS:
             self._indexed.add(key)
@@ -279,9 +263,7 @@ class _Commit:
 
     def _write_tags(self, key: int, tags: Sequence[str]) -> None:
         if tags:
-            self._db.executemany(
-                "INSERT OR IGNORE INTO tags(tag, record) VALUES (?,?)", [(tag, key) for tag in tags]
-            )
+            self._db.executemany("INSERT OR IGNORE INTO tags(tag, record) VALUES (?,?)", [(tag, key) for tag in tags])
 
     def _note_position(self, place: SessionPlace | None) -> None:
         if place is not None:
@@ -290,28 +272,20 @@ class _Commit:
     def _require_record(self, record_id: str) -> int:
         known = self._keys.get(record_id)
         if known is None:
-            known = self._db.execute(
-                "SELECT key FROM records WHERE id = ? AND deleted_at IS NULL", (record_id,)
-            ).get
+            known = self._db.execute("SELECT key FROM records WHERE id = ? AND deleted_at IS NULL", (record_id,)).get
             if known is None:
                 raise _build_version_conflict("record", record_id)
             self._keys[record_id] = known
         return known
 
     def _require_link(self, link_id: str) -> tuple[int, str]:
-        row = self._db.execute(
-            "SELECT key, id FROM links WHERE id = ? AND deleted_at IS NULL", (link_id,)
-        ).get
+        row = self._db.execute("SELECT key, id FROM links WHERE id = ? AND deleted_at IS NULL", (link_id,)).get
         if row is None:
             raise _build_version_conflict("link", link_id)
         return row[0], row[1]
 
     def _is_live(self, key: int) -> bool:
-        return bool(
-            self._db.execute(
-                "SELECT count(*) FROM records WHERE key = ? AND deleted_at IS NULL", (key,)
-            ).get
-        )
+        return bool(self._db.execute("SELECT count(*) FROM records WHERE key = ? AND deleted_at IS NULL", (key,)).get)
 
     def _delete_link(self, key: int, link_id: str) -> None:
         self._db.execute("UPDATE links SET deleted_at = ? WHERE key = ?", (self._batch.at, key))
@@ -330,20 +304,14 @@ class _Commit:
 
     def _touch_parent(self, key: int) -> None:
         parent = self._db.execute(
-            "SELECT p.key FROM records r JOIN records p ON p.key = r.parent "
-            "WHERE r.key = ? AND p.deleted_at IS NULL",
+            "SELECT p.key FROM records r JOIN records p ON p.key = r.parent WHERE r.key = ? AND p.deleted_at IS NULL",
             (key,),
         ).get
         if parent is not None:
             self._touched.add(parent)
 
     def _log(
-        self,
-        operation: Operation,
-        subject: Subject,
-        key: int,
-        item_id: str,
-        before: Mapping[str, Any] | None = None,
+        self, operation: Operation, subject: Subject, key: int, item_id: str, before: Mapping[str, Any] | None = None
     ) -> None:
         self._edits.append((operation, subject, key, item_id, before))
 

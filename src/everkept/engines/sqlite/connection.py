@@ -58,17 +58,13 @@ class Connection(Protocol):
 
     def interrupt(self) -> None: ...
 
-    def set_progress_handler(
-        self, callable: Callable[[], bool] | None, nsteps: int = 100
-    ) -> None: ...
+    def set_progress_handler(self, callable: Callable[[], bool] | None, nsteps: int = 100) -> None: ...
 
     def set_wal_hook(self, callable: Callable[[Any, str, int], int] | None) -> None: ...
 
     def wal_checkpoint(self, *, mode: int = 0) -> tuple[int, int]: ...
 
-    def create_scalar_function(
-        self, name: str, callable: Callable[..., Any] | None, numargs: int = -1
-    ) -> None: ...
+    def create_scalar_function(self, name: str, callable: Callable[..., Any] | None, numargs: int = -1) -> None: ...
 
     def register_fts5_function(self, name: str, function: Callable[..., Any]) -> None: ...
 
@@ -152,11 +148,7 @@ OUTSIDE_FAILURES: dict[type[apsw.Error], type[EverkeptError]] = {
 
 @contextmanager
 def translate_errors(
-    path: Path,
-    schema: Schema = PROJECT,
-    *,
-    title: str | None = None,
-    connection: Connection | None = None,
+    path: Path, schema: Schema = PROJECT, *, title: str | None = None, connection: Connection | None = None
 ) -> Generator[None, None, None]:
     """Raises our error for what the outside did to the file at `path`.
 
@@ -219,11 +211,7 @@ def connect(
                 # WAL lets other processes read while one writes. secure_delete keeps forgotten
                 # text out of the file's free space; it costs nothing measurable.
                 _set_pragmas(
-                    connection,
-                    "journal_mode=WAL",
-                    "foreign_keys=ON",
-                    "secure_delete=ON",
-                    f"synchronous={synchronous}",
+                    connection, "journal_mode=WAL", "foreign_keys=ON", "secure_delete=ON", f"synchronous={synchronous}"
                 )
                 migrate(connection, schema)
             _refuse_if_older(connection, path, schema, title or path.name)
@@ -277,10 +265,7 @@ def fold(path: Path, schema: Schema, patience: float, *, title: str | None = Non
     """
     deadline = time.monotonic() + patience
     busy = BusyHandler(_FOLD_RETRY_SECONDS)
-    with (
-        translate_errors(path, schema, title=title),
-        closing(connect(path, schema, busy=busy, title=title)) as db,
-    ):
+    with translate_errors(path, schema, title=title), closing(connect(path, schema, busy=busy, title=title)) as db:
         while db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0]:
             if time.monotonic() > deadline:
                 return False
@@ -326,14 +311,11 @@ def read_in_snapshot(connection: Connection, question: Callable[[Connection], T]
             connection.execute("ROLLBACK")
 
 
-def check_version(
-    connection: Connection, path: Path, schema: Schema, title: str | None = None
-) -> None:
+def check_version(connection: Connection, path: Path, schema: Schema, title: str | None = None) -> None:
     version = _read_version(connection)
     if version > schema.version:
         raise StoreTooNew(
-            f"{title or path.name} has schema version {version}; "
-            f"this program knows {schema.version}.",
+            f"{title or path.name} has schema version {version}; this program knows {schema.version}.",
             hint="Update Everkept, and restart the windows that still run the old one.",
             path=str(path),
         )
@@ -343,9 +325,7 @@ def _check_identity(connection: Connection, path: Path, schema: Schema, title: s
     found = connection.pragma("application_id")
     if found != schema.application_id:
         raise StoreDamaged(
-            f"{title} is not a {schema.name} database of Everkept.",
-            hint=schema.when_damaged,
-            path=str(path),
+            f"{title} is not a {schema.name} database of Everkept.", hint=schema.when_damaged, path=str(path)
         )
     check_version(connection, path, schema, title)
 
@@ -378,9 +358,7 @@ def _open(path: Path, *, read_only: bool) -> Connection:
     if not read_only:
         return _as_connection(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE))
     try:
-        connection = _as_connection(
-            apsw.Connection(f"{format_uri(path)}?mode=ro", flags=_READ_FLAGS)
-        )
+        connection = _as_connection(apsw.Connection(f"{format_uri(path)}?mode=ro", flags=_READ_FLAGS))
         connection.pragma("user_version")
     except (apsw.CantOpenError, apsw.ReadOnlyError):
         # A write-ahead log cannot be shared from a folder nobody may write to. Without the log's
@@ -420,14 +398,10 @@ def _read_version(connection: Connection) -> int:
     return int(connection.pragma("user_version"))
 
 
-def _translate_error(
-    error: apsw.Error, path: Path, schema: Schema, title: str, is_refused: bool
-) -> EverkeptError:
+def _translate_error(error: apsw.Error, path: Path, schema: Schema, title: str, is_refused: bool) -> EverkeptError:
     """`is_refused` where the system itself has said that there is no room."""
     kind = next(ours for theirs, ours in OUTSIDE_FAILURES.items() if isinstance(error, theirs))
-    if isinstance(error, (apsw.IOError, apsw.CantOpenError)) and (
-        is_refused or is_full(path.parent)
-    ):
+    if isinstance(error, (apsw.IOError, apsw.CantOpenError)) and (is_refused or is_full(path.parent)):
         kind = StorageFull  # of quotas, and of smaller files beside a database, SQLite is silent
     facts = {"path": str(path)}
     if kind is StoreBusy:
@@ -439,11 +413,7 @@ def _translate_error(
     if kind is StorageFull:
         return build_storage_full_error(path, title)
     if kind is StoreDamaged:
-        return StoreDamaged(
-            f"{title} is damaged or no database ({error}).",
-            hint=schema.when_damaged,
-            **facts,
-        )
+        return StoreDamaged(f"{title} is damaged or no database ({error}).", hint=schema.when_damaged, **facts)
     if kind is ReadOnly:
         return ReadOnly(
             f"{title} cannot be written here.",
@@ -477,13 +447,10 @@ def is_full(folder: Path) -> bool:
 def build_storage_full_error(path: Path, title: str) -> StorageFull:
     """For a write to a database that its disk, a quota or a limit would not have."""
     size, free = _measure_path(path), _find_free_bytes(path)
-    sizes = f"It takes {format_size(size)}" + (
-        "" if free is None else f", and {format_size(free)} are free"
-    )
+    sizes = f"It takes {format_size(size)}" + ("" if free is None else f", and {format_size(free)} are free")
     facts = {} if free is None else {"free": free}
     return StorageFull(
-        f"{title} cannot grow: there is no room on its disk. {sizes}. Nothing of this call was "
-        "stored.",
+        f"{title} cannot grow: there is no room on its disk. {sizes}. Nothing of this call was stored.",
         hint=(
             "The disk is not full, so a quota or a limit on the size of files is: raise it, or "
             "choose another data folder with --data-dir."
@@ -503,9 +470,7 @@ def translate_disk_errors(path: Path) -> Generator[None, None, None]:
         with disk.translate_os_errors(path):
             yield
     except StorageFull as error:
-        raise (
-            error if "current_size" in error.facts else build_storage_full_error(path, str(path))
-        ) from error
+        raise (error if "current_size" in error.facts else build_storage_full_error(path, str(path))) from error
 
 
 def format_size(size: int) -> str:

@@ -207,14 +207,7 @@ class Database:
         def open_connection(busy: BusyHandler) -> Connection:
             # The reading connection may write as well: whoever comes first creates the files of
             # the write-ahead log and migrates.
-            return connect(
-                path,
-                schema,
-                read_only=read_only,
-                synchronous=synchronous,
-                busy=busy,
-                title=title,
-            )
+            return connect(path, schema, read_only=read_only, synchronous=synchronous, busy=busy, title=title)
 
         def open_aside(busy: BusyHandler) -> Connection:
             connection = open_connection(busy)

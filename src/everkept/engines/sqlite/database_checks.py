@@ -12,13 +12,7 @@ from everkept.core.store import CountVectors
 from everkept.core.text import clip_text, format_count
 from everkept.core.times import Clock, parse_time
 from everkept.engines.sqlite import project_list
-from everkept.engines.sqlite.connection import (
-    Connection,
-    connect,
-    fold,
-    open_transaction,
-    translate_errors,
-)
+from everkept.engines.sqlite.connection import Connection, connect, fold, open_transaction, translate_errors
 from everkept.engines.sqlite.library import SqliteLibrary, add_unlisted_files
 from everkept.engines.sqlite.schema import LIBRARY, PROJECT, Schema
 from everkept.engines.sqlite.snapshot import (
@@ -82,13 +76,8 @@ def find_owned_files(folder: Path) -> dict[str, OwnedFile] | None:
     """By their paths; None where nobody knows which file is whose."""
     try:
         with open_checked(folder / META, LIBRARY) as meta:
-            off = {
-                project.id for project in project_list.list_projects(meta, None) if project.is_off
-            }
-            return {
-                kept.path: OwnedFile(kept.path, kept.name, kept.id in off)
-                for kept in list_project_files(meta)
-            }
+            off = {project.id for project in project_list.list_projects(meta, None) if project.is_off}
+            return {kept.path: OwnedFile(kept.path, kept.name, kept.id in off) for kept in list_project_files(meta)}
     except EverkeptError:
         return None
 
@@ -124,15 +113,10 @@ class _DatabaseCheck:
     def _check_version(self, db: Connection, schema: Schema, title: str) -> Iterator[DoctorFinding]:
         version = int(db.pragma("user_version"))
         if version < schema.version:
-            what = (
-                f"{title} has the form {version} of an older version; the next start brings it to "
-                f"{schema.version}."
-            )
+            what = f"{title} has the form {version} of an older version; the next start brings it to {schema.version}."
             yield DoctorFinding(self._check, "ok", what)
 
-    def _check_content(
-        self, db: Connection, name: str, schema: Schema, title: str
-    ) -> Iterator[DoctorFinding]:
+    def _check_content(self, db: Connection, name: str, schema: Schema, title: str) -> Iterator[DoctorFinding]:
         path = self._folder / name
         faults = find_page_faults(db, full=self._full)
         if schema is LIBRARY:
@@ -180,14 +164,10 @@ class _DatabaseCheck:
             back = format_restore_project(self._folder, owned.project, is_off=owned.is_off)
             return self._report_problem(what, f"move {path} out of the data folder; {back}")
         if is_strayed:
-            return self._report_problem(
-                f"{what} It belongs to no project.", f"move {path} elsewhere"
-            )
+            return self._report_problem(f"{what} It belongs to no project.", f"move {path} elsewhere")
         return self._report_problem(what, format_restore_all(self._folder))
 
-    def _report_problem(
-        self, what: str, command: str | None, mend: Callable[[], str] | None = None
-    ) -> DoctorFinding:
+    def _report_problem(self, what: str, command: str | None, mend: Callable[[], str] | None = None) -> DoctorFinding:
         return DoctorFinding(self._check, "problem", what, command, mend)
 
 
@@ -343,14 +323,11 @@ def note_backup(folder: Path, file: Path, at: str) -> None:
 
 
 _COUNT_OTHER_MODELS = (
-    "SELECT count(*) FROM records WHERE embedded IS NOT NULL "
-    "AND embedded NOT IN ('', ?) AND deleted_at IS NULL"
+    "SELECT count(*) FROM records WHERE embedded IS NOT NULL AND embedded NOT IN ('', ?) AND deleted_at IS NULL"
 )
 
 
-def count_pending_embeddings(
-    folder: Path, model: str, kinds: Sequence[str]
-) -> list[PendingEmbeddings]:
+def count_pending_embeddings(folder: Path, model: str, kinds: Sequence[str]) -> list[PendingEmbeddings]:
     known = find_owned_files(folder) or {}
     found: list[PendingEmbeddings] = []
     for name in list_databases(folder):

@@ -36,14 +36,11 @@ def count_sources(db: Connection, question: CountSources) -> Sources:
     """Of the links the keys are read, and of those that are told the rest."""
     targets: dict[int, str] = dict(
         db.execute(
-            "SELECT key, id FROM records WHERE id IN (SELECT value FROM json_each(?))",
-            (encode_list(question.ids),),
+            "SELECT key, id FROM records WHERE id IN (SELECT value FROM json_each(?))", (encode_list(question.ids),)
         )
     )
     wanted = build_conditions(question.where)
-    met = db.execute(
-        _SELECT_SOURCES.format(wanted=wanted.sql), (encode_list(targets), *wanted.bindings)
-    ).fetchall()
+    met = db.execute(_SELECT_SOURCES.format(wanted=wanted.sql), (encode_list(targets), *wanted.bindings)).fetchall()
     about: dict[int, set[int]] = {}
     for target, source, _ in met:
         about.setdefault(target, set()).add(source)
@@ -62,10 +59,7 @@ _SELECT_NODES = (
     "r.variant, r.facets, r.created_at, r.updated_at FROM records r "
     "WHERE r.kind = ? AND r.deleted_at IS NULL "
 )
-_SELECT_LEAVES = (
-    "SELECT o.parent, o.id, o.text, o.created_at FROM records o "
-    "WHERE o.kind = ? AND o.deleted_at IS NULL "
-)
+_SELECT_LEAVES = "SELECT o.parent, o.id, o.text, o.created_at FROM records o WHERE o.kind = ? AND o.deleted_at IS NULL "
 _IN_JSON = "IN (SELECT value FROM json_each(?))"
 _SELECT_KEYS = f"SELECT key FROM links WHERE deleted_at IS NULL AND {{side}} {_IN_JSON}"
 _SELECT_EDGES = (
@@ -75,9 +69,7 @@ _SELECT_EDGES = (
     "CROSS JOIN records s ON s.key = l.source CROSS JOIN records t ON t.key = l.target "
     "WHERE l.key IN ({at}) AND s.kind = ? AND t.kind = ? ORDER BY l.key"
 )
-_SELECT_LINKS = (
-    "SELECT id, source, verb, target, created_at FROM links WHERE deleted_at IS NULL ORDER BY key"
-)
+_SELECT_LINKS = "SELECT id, source, verb, target, created_at FROM links WHERE deleted_at IS NULL ORDER BY key"
 _SIDES = {"out": ("source",), "both": ("source", "target")}
 
 
@@ -86,9 +78,7 @@ def read_subgraph(db: Connection, wanted: Selection) -> Subgraph:
     is_whole = wanted.ids is None and wanted.after is None and not has_more
     keys = encode_list([row[0] for row in rows])
     leaves = _read_leaves(db, wanted, rows, None if is_whole else keys)
-    nodes = [
-        Node._make((*row[1:6], decode_facets(row[6]), *row[7:9], leaves[row[0]])) for row in rows
-    ]
+    nodes = [Node._make((*row[1:6], decode_facets(row[6]), *row[7:9], leaves[row[0]])) for row in rows]
     edges = _read_all_edges(db, rows) if is_whole else _read_edges(db, wanted, keys)
     edges.sort(key=attrgetter("created_at"))  # by age already, but for what came from elsewhere
     return Subgraph(nodes, edges, has_more)
@@ -96,9 +86,7 @@ def read_subgraph(db: Connection, wanted: Selection) -> Subgraph:
 
 def _read_nodes(db: Connection, wanted: Selection) -> Sequence[Row]:
     if wanted.ids is not None:
-        found = db.execute(
-            f"{_SELECT_NODES} AND r.id {_IN_JSON}", (wanted.kind, encode_list(wanted.ids))
-        )
+        found = db.execute(f"{_SELECT_NODES} AND r.id {_IN_JSON}", (wanted.kind, encode_list(wanted.ids)))
         by_id = {row[1]: row for row in found}
         return [by_id[each] for each in dict.fromkeys(wanted.ids) if each in by_id]
     if wanted.order == "age":
@@ -107,22 +95,18 @@ def _read_nodes(db: Connection, wanted: Selection) -> Sequence[Row]:
         ).fetchall()
     behind = "" if wanted.after is None else "AND (r.name_key, r.variant) > (?, ?) "
     return db.execute(
-        f"{_SELECT_NODES} AND r.name_key IS NOT NULL {behind}"
-        "ORDER BY r.name_key, r.variant, r.key LIMIT ?",
+        f"{_SELECT_NODES} AND r.name_key IS NOT NULL {behind}ORDER BY r.name_key, r.variant, r.key LIMIT ?",
         (wanted.kind, *(wanted.after or ()), _to_limit(wanted.row_limit)),
     ).fetchall()
 
 
-def _read_leaves(
-    db: Connection, wanted: Selection, parents: Sequence[Row], keys: str | None
-) -> dict[int, list[Leaf]]:
+def _read_leaves(db: Connection, wanted: Selection, parents: Sequence[Row], keys: str | None) -> dict[int, list[Leaf]]:
     leaves: dict[int, list[Leaf]] = {row[0]: [] for row in parents}
     if keys is None:
         found = db.execute(f"{_SELECT_LEAVES} ORDER BY o.key", (wanted.leaf_kind,))
     else:
         found = db.execute(
-            f"{_SELECT_LEAVES} AND o.parent {_IN_JSON} ORDER BY o.parent, o.key",
-            (wanted.leaf_kind, keys),
+            f"{_SELECT_LEAVES} AND o.parent {_IN_JSON} ORDER BY o.parent, o.key", (wanted.leaf_kind, keys)
         )
     for row in found.fetchall():
         if row[0] in leaves:
@@ -142,9 +126,7 @@ def _read_all_edges(db: Connection, rows: Sequence[Row]) -> list[Edge]:
 
 def _read_edges(db: Connection, wanted: Selection, keys: str) -> list[Edge]:
     sides = _SIDES[wanted.direction]
-    statement = _SELECT_EDGES.format(
-        at=" UNION ".join(_SELECT_KEYS.format(side=side) for side in sides)
-    )
+    statement = _SELECT_EDGES.format(at=" UNION ".join(_SELECT_KEYS.format(side=side) for side in sides))
     found = db.execute(statement, (*[keys] * len(sides), wanted.kind, wanted.kind))
     return list(map(Edge._make, found.fetchall()))
 

@@ -136,17 +136,11 @@ def add_unlisted_files(folder: Path, meta_path: Path, clock: Clock) -> bool:
     """Those that the catalogue does not name yet, each with a move under way, so that the repair
     at every start sees where it belongs. Says whether there are any."""
     files = [path for name in ("projects", "archive") for path in (folder / name).glob("*.db")]
-    found = {
-        path: told for path in sorted(files, key=_get_sort_key) if (told := _read_file_facts(path))
-    }
+    found = {path: told for path in sorted(files, key=_get_sort_key) if (told := _read_file_facts(path))}
     if not found:
         return False
     log.warning("projects that _meta.db does not name are listed anew from their files")
-    with (
-        translate_errors(meta_path),
-        closing(connect(meta_path, LIBRARY)) as db,
-        open_transaction(db),
-    ):
+    with translate_errors(meta_path), closing(connect(meta_path, LIBRARY)) as db, open_transaction(db):
         for path, told in found.items():
             created = told.created_at or format_iso(clock())
             db.execute(
@@ -273,9 +267,7 @@ class SqliteLibrary(TableLibrary):
     async def _list_projects(self, question: questions.ListProjects) -> list[Project]:
         meta = await self.ensure_meta()
         if not self._read_only:
-            await settle_all(
-                meta, self._folder
-            )  # a move that a crash interrupted has no status yet
+            await settle_all(meta, self._folder)  # a move that a crash interrupted has no status yet
         return await meta.read(lambda db: project_list.list_projects(db, question.status))
 
     async def _get_project(self, question: questions.GetProject) -> Project:
@@ -317,9 +309,7 @@ class SqliteLibrary(TableLibrary):
         place = ProjectPaths(self._folder, check_id(change.project_id or str(uuid4())), name)
         meta = await self.ensure_meta()
         with translate_disk_errors(place.active_path):
-            await create_project(
-                meta, place, change.description, format_iso(change.at or self._clock())
-            )
+            await create_project(meta, place, change.description, format_iso(change.at or self._clock()))
         return await self.get_project(name)
 
     async def _set_project_status(self, change: questions.SetProjectStatus) -> Project:
@@ -346,9 +336,7 @@ class SqliteLibrary(TableLibrary):
         if project.is_off == off:
             return project
         meta = await self.ensure_meta()
-        if not await meta.write(
-            lambda db: project_list.set_project_off(db, project.id, off=off, at=moment)
-        ):
+        if not await meta.write(lambda db: project_list.set_project_off(db, project.id, off=off, at=moment)):
             raise NotFound("project", name, hint="It was deleted meanwhile.")
         return await self.get_project(name)
 

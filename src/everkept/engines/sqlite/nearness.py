@@ -39,13 +39,7 @@ class VectorIndexes:
         self._lock = Lock()
 
     def find_nearest(
-        self,
-        db: Connection,
-        model: str,
-        vector: Floats,
-        where: RecordFilter,
-        limit: int,
-        also: Sequence[str],
+        self, db: Connection, model: str, vector: Floats, where: RecordFilter, limit: int, also: Sequence[str]
     ) -> list[Match] | None:
         """None where it must be caught up first, or is just being."""
         if not self._lock.acquire(blocking=False):
@@ -79,9 +73,7 @@ class _ModelIndex:
         self._seen = 0
         self._index: VectorIndex | None = None
 
-    def find_nearest(
-        self, db: Connection, vector: Floats, where: RecordFilter, limit: int
-    ) -> list[Match] | None:
+    def find_nearest(self, db: Connection, vector: Floats, where: RecordFilter, limit: int) -> list[Match] | None:
         """None where more than MANY vectors are to be read first."""
         if not self.catch_up(db, MAX_NEW_VECTORS):
             return None
@@ -91,8 +83,7 @@ class _ModelIndex:
 
         def fetch(keys: Keys) -> tuple[Keys, Floats]:
             rows = db.execute(
-                "SELECT record, vector FROM vectors "
-                "WHERE record IN (SELECT value FROM json_each(?))",
+                "SELECT record, vector FROM vectors WHERE record IN (SELECT value FROM json_each(?))",
                 (encode_list(keys.tolist()),),
             ).fetchall()
             found, halves = _unpack_rows(rows)
@@ -115,8 +106,7 @@ class _ModelIndex:
         if self._index is not None:
             # Those that lost their vector, or have another model's now.
             lost = db.execute(
-                "SELECT record FROM vectors INDEXED BY sqlite_autoindex_vectors_1 "
-                "WHERE seq > ? AND model IS NOT ?",
+                "SELECT record FROM vectors INDEXED BY sqlite_autoindex_vectors_1 WHERE seq > ? AND model IS NOT ?",
                 (self._seen, self._model),
             )
             self._index.drop(np.fromiter((row[0] for row in lost), np.int64))
@@ -133,8 +123,7 @@ class _ModelIndex:
         how = "NOT INDEXED" if self._index is None else "INDEXED BY sqlite_autoindex_vectors_1"
         rows = iter(
             db.execute(
-                f"SELECT record, vector FROM vectors {how} WHERE seq > ? AND model = ?",
-                (self._seen, self._model),
+                f"SELECT record, vector FROM vectors {how} WHERE seq > ? AND model = ?", (self._seen, self._model)
             )
         )
         while chunk := list(islice(rows, CHUNK_VECTORS)):
@@ -145,9 +134,7 @@ class _ModelIndex:
     def _read_signs(self, db: Connection) -> None:
         """All vectors, of which an index of many needs no more than this."""
         last = -1
-        while (found := db.execute(_SELECT_SIGNS, (self._model, last, CHUNK_SIGNS)).get)[
-            0
-        ] is not None:
+        while (found := db.execute(_SELECT_SIGNS, (self._model, last, CHUNK_SIGNS)).get)[0] is not None:
             keys = np.fromstring(found[0], np.int64, sep=",")
             signs = np.frombuffer(found[1], np.uint8).reshape(len(keys), -1)
             self._index = self._index or VectorIndex(8 * signs.shape[1], exact=False)
@@ -158,8 +145,7 @@ class _ModelIndex:
 def _are_signs_enough(db: Connection, model: str) -> bool:
     """Not for few vectors; and those that an older program has stored have none."""
     count, signed = db.execute(
-        "SELECT count(*), count(code) FROM vectors INDEXED BY vectors_code WHERE model = ?",
-        (model,),
+        "SELECT count(*), count(code) FROM vectors INDEXED BY vectors_code WHERE model = ?", (model,)
     ).get
     return not is_exact(count) and signed == count
 

@@ -136,9 +136,7 @@ async def archive_project(meta: Database, place: ProjectPaths, at: str) -> None:
         _finish(db, place, "archived", at)
 
     await meta.maintain(
-        lambda db: _move(
-            db, meta.path, place, "archiving", lambda db: _declare(db, place, "archiving"), work
-        )
+        lambda db: _move(db, meta.path, place, "archiving", lambda db: _declare(db, place, "archiving"), work)
     )
 
 
@@ -154,9 +152,7 @@ async def restore_project(meta: Database, place: ProjectPaths, at: str) -> None:
         _unlink(place.archive_path)
 
     await meta.maintain(
-        lambda db: _move(
-            db, meta.path, place, "restoring", lambda db: _declare(db, place, "restoring"), work
-        )
+        lambda db: _move(db, meta.path, place, "restoring", lambda db: _declare(db, place, "restoring"), work)
     )
 
 
@@ -249,9 +245,7 @@ def _declare(db: Connection, place: ProjectPaths, intent: Intent) -> bool:
 
 def build_missing_file_error(place: ProjectPaths, path: Path) -> StoreDamaged:
     return StoreDamaged(
-        f"{place.title} is gone.",
-        hint="Put it back from a backup, or delete the project.",
-        path=str(path),
+        f"{place.title} is gone.", hint="Put it back from a backup, or delete the project.", path=str(path)
     )
 
 
@@ -297,11 +291,7 @@ def _settle(db: Connection, place: ProjectPaths) -> None:
 
 
 def _finish(
-    db: Connection,
-    place: ProjectPaths,
-    status: Status,
-    at: str | None = None,
-    generation: int | None = None,
+    db: Connection, place: ProjectPaths, status: Status, at: str | None = None, generation: int | None = None
 ) -> None:
     path = place.archive_path if status == "archived" else place.active_path
     db.execute(
@@ -331,9 +321,7 @@ def _build_constant(generation: int) -> Callable[[int], int]:
     return lambda _: generation
 
 
-def _try_to_set_generation(
-    place: ProjectPaths, path: Path, change: Callable[[int], int]
-) -> int | None:
+def _try_to_set_generation(place: ProjectPaths, path: Path, change: Callable[[int], int]) -> int | None:
     """A file that is damaged or gone is moved and deleted like any other."""
     try:
         return _set_generation(place, path, change) if path.exists() else None
@@ -355,9 +343,7 @@ def _set_generation(place: ProjectPaths, path: Path, change: Callable[[int], int
 def _fold(place: ProjectPaths, path: Path) -> None:
     if not fold(path, PROJECT, FOLD_SECONDS, title=place.title):
         raise StoreBusy(
-            f"{place.title} is being read by another window.",
-            hint="Try again when it has finished.",
-            path=str(path),
+            f"{place.title} is being read by another window.", hint="Try again when it has finished.", path=str(path)
         )
 
 

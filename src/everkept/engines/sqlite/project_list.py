@@ -10,9 +10,7 @@ from everkept.engines.sqlite.connection import Connection
 from everkept.errors import NotFound
 from everkept.values import Value, as_dict
 
-OFF_HISTORY_PREFIX = (
-    "switched:"  # notes of this name and a project's id: when that was switched off
-)
+OFF_HISTORY_PREFIX = "switched:"  # notes of this name and a project's id: when that was switched off
 _COLUMNS = (
     "id, name, description, status, created_at, updated_at, db_path, generation, transition, "
     # When it was switched off last, if that has no end yet.
@@ -43,9 +41,7 @@ class ProjectRow(Value):
 
 def list_projects(db: Connection, status: Status | None) -> list[Project]:
     rows = db.execute(
-        f"SELECT {_COLUMNS} FROM projects WHERE {_IS_THERE} "
-        "AND (?1 IS NULL OR status = ?1) ORDER BY name",
-        (status,),
+        f"SELECT {_COLUMNS} FROM projects WHERE {_IS_THERE} AND (?1 IS NULL OR status = ?1) ORDER BY name", (status,)
     )
     return [_decode_row(row).project for row in rows]
 
@@ -58,8 +54,7 @@ def find_project(db: Connection, name: str) -> ProjectRow | None:
 
 def find_workspace_project(db: Connection, path: str) -> Project | None:
     row = db.execute(
-        f"SELECT {_COLUMNS} FROM projects WHERE {_IS_THERE} "
-        "AND id = (SELECT project FROM workspaces WHERE path = ?)",
+        f"SELECT {_COLUMNS} FROM projects WHERE {_IS_THERE} AND id = (SELECT project FROM workspaces WHERE path = ?)",
         (path,),
     ).get
     return _decode_row(row).project if row else None
@@ -70,9 +65,7 @@ def find_note(db: Connection, key: str) -> str | None:
 
 
 def list_notes(db: Connection, prefix: str) -> Mapping[str, str]:
-    found = db.execute(
-        "SELECT key, value FROM notes WHERE substr(key, 1, ?) = ?", (len(prefix), prefix)
-    )
+    found = db.execute("SELECT key, value FROM notes WHERE substr(key, 1, ?) = ?", (len(prefix), prefix))
     return dict(found.fetchall())
 
 
@@ -111,9 +104,7 @@ def note_deletion(db: Connection, project_id: str, at: int) -> None:
     """Before a project is deleted; where that fails then, nothing follows from it."""
     switching = read_off_history(db, project_id)
     if switching.spans:
-        write_off_history(
-            db, project_id, switching.with_deletion(list_workspaces(db, project_id), at)
-        )
+        write_off_history(db, project_id, switching.with_deletion(list_workspaces(db, project_id), at))
 
 
 def list_off_periods(db: Connection) -> list[OffPeriod]:
@@ -150,6 +141,4 @@ def _decode_off_history(value: str) -> OffHistory:
 
 def write_off_history(db: Connection, project_id: str, switching: OffHistory) -> None:
     value = json.dumps(as_dict(switching), ensure_ascii=False)
-    db.execute(
-        "INSERT OR REPLACE INTO notes VALUES (?,?)", (OFF_HISTORY_PREFIX + project_id, value)
-    )
+    db.execute("INSERT OR REPLACE INTO notes VALUES (?,?)", (OFF_HISTORY_PREFIX + project_id, value))

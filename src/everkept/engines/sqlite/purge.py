@@ -88,9 +88,7 @@ def _merge(db: Connection, pages: int) -> bool:
 
 
 def _read_segments(db: Connection) -> list[_Segment]:
-    levels, _, _, *numbers = decode_varints(
-        (db.execute(_SELECT_STRUCTURE).get or b"")[_HEADER_BYTES:]
-    ) or (0, 0, 0)
+    levels, _, _, *numbers = decode_varints((db.execute(_SELECT_STRUCTURE).get or b"")[_HEADER_BYTES:]) or (0, 0, 0)
     segments: list[_Segment] = []
     place = 0
     for _ in range(levels):
@@ -126,8 +124,7 @@ def erase(db: Connection, refs: Sequence[Ref]) -> tuple[int, int]:
     # A parent may go before its child here; what counts is that nothing dangles at the end.
     db.execute("PRAGMA defer_foreign_keys=ON")
     records, relations = (
-        encode_list(ref.id for ref in refs if ref.subject == subject)
-        for subject in ("record", "link")
+        encode_list(ref.id for ref in refs if ref.subject == subject) for subject in ("record", "link")
     )
     keys = [row[0] for row in db.execute(_SELECT_FAMILY + "SELECT key FROM family", (records,))]
     places = read_places(db, keys)
@@ -166,15 +163,10 @@ def redact(db: Connection, refs: Sequence[Ref], clean: "Redaction", at: int) -> 
         if ref.subject == "link":
             links += _rewrite_link(db, ref, clean)
             continue
-        row = db.execute(
-            f"SELECT key, {', '.join(AMENDABLE_FIELDS)} FROM records WHERE id = ?", (ref.id,)
-        ).get
+        row = db.execute(f"SELECT key, {', '.join(AMENDABLE_FIELDS)} FROM records WHERE id = ?", (ref.id,)).get
         if row is not None:
             key, *columns = row
-            values = {
-                name: decode_field(name, column)
-                for name, column in zip(AMENDABLE_FIELDS, columns, strict=True)
-            }
+            values = {name: decode_field(name, column) for name, column in zip(AMENDABLE_FIELDS, columns, strict=True)}
             stood = read_places(db, [key])
             in_record = _rewrite_record(db, key, values, dict(clean(ref, values)))
             in_log = _rewrite_log(db, key, ref, clean)
@@ -191,10 +183,7 @@ def redact(db: Connection, refs: Sequence[Ref], clean: "Redaction", at: int) -> 
 def _reindex(db: Connection, reached: set[int], at: int) -> None:
     index_records(db, reached)
     cleanse_if_small(db)
-    db.execute(
-        "INSERT INTO changes(at, tool, reindexed) VALUES (?, 'redact', ?)",
-        (at, encode_list(sorted(reached))),
-    )
+    db.execute("INSERT INTO changes(at, tool, reindexed) VALUES (?, 'redact', ?)", (at, encode_list(sorted(reached))))
 
 
 def _rewrite_record(db: Connection, key: int, old: dict[str, Any], new: dict[str, Any]) -> bool:
@@ -206,18 +195,14 @@ def _rewrite_record(db: Connection, key: int, old: dict[str, Any], new: dict[str
     forget_vectors(db, [key])
     try:
         db.execute(
-            f"UPDATE records SET {', '.join(f'{name} = ?' for name in columns)}, "
-            "version = version + 1 WHERE key = ?",
+            f"UPDATE records SET {', '.join(f'{name} = ?' for name in columns)}, version = version + 1 WHERE key = ?",
             (*columns.values(), key),
         )
     except apsw.ConstraintError as error:
         raise Conflict("Another record has these words already.") from error
     if "tags" in altered:
         db.execute("DELETE FROM tags WHERE record = ?", (key,))
-        db.executemany(
-            "INSERT OR IGNORE INTO tags(tag, record) VALUES (?,?)",
-            [(tag, key) for tag in new["tags"]],
-        )
+        db.executemany("INSERT OR IGNORE INTO tags(tag, record) VALUES (?,?)", [(tag, key) for tag in new["tags"]])
     return True
 
 
@@ -232,8 +217,7 @@ def _rewrite_link(db: Connection, ref: Ref, clean: "Redaction") -> bool:
         return False
     try:
         db.execute(
-            "UPDATE links SET verb = ?, facets = ? WHERE id = ?",
-            (new["verb"], encode_facets(new["facets"]), ref.id),
+            "UPDATE links SET verb = ?, facets = ? WHERE id = ?", (new["verb"], encode_facets(new["facets"]), ref.id)
         )
     except apsw.ConstraintError as error:
         raise Conflict("Another link says the same already.") from error
@@ -243,8 +227,7 @@ def _rewrite_link(db: Connection, ref: Ref, clean: "Redaction") -> bool:
 def _rewrite_log(db: Connection, key: int, ref: Ref, clean: "Redaction") -> bool:
     rewritten: list[tuple[str | None, int, int]] = []
     for change, position, stored_before in db.execute(
-        "SELECT change, position, before FROM edits "
-        "WHERE subject = 'record' AND item = ? AND before IS NOT NULL",
+        "SELECT change, position, before FROM edits WHERE subject = 'record' AND item = ? AND before IS NOT NULL",
         (key,),
     ):
         before = decode_before(stored_before) or {}

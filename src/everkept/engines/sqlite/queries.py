@@ -5,15 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from everkept.core import store as questions
-from everkept.core.records import (
-    SESSION_SCOPE,
-    Change,
-    Edit,
-    Match,
-    Record,
-    RecordFilter,
-    RecordLink,
-)
+from everkept.core.records import SESSION_SCOPE, Change, Edit, Match, Record, RecordFilter, RecordLink
 from everkept.engines.sqlite.connection import Connection
 from everkept.engines.sqlite.rows import (
     LINK_COLUMNS,
@@ -79,8 +71,7 @@ def _add_places(where: RecordFilter, found: Conditions) -> None:
     if where.places is not None:
         # An index that leaves out what has no session is used only where that is said.
         found.add(
-            "r.session IS NOT NULL AND (r.session, r.position) IN "
-            "(SELECT value ->> 0, value ->> 1 FROM json_each(?))",
+            "r.session IS NOT NULL AND (r.session, r.position) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))",
             json.dumps(where.places),
         )
     if where.visible_to is not None:
@@ -92,8 +83,7 @@ def _add_traits(where: RecordFilter, found: Conditions) -> None:
         found.add(f"r.type {_format_in(where.types)}", *where.types)
     if where.tags:
         found.add(
-            "r.key IN (SELECT record FROM tags WHERE tag IN (SELECT value FROM json_each(?)))",
-            encode_list(where.tags),
+            "r.key IN (SELECT record FROM tags WHERE tag IN (SELECT value FROM json_each(?)))", encode_list(where.tags)
         )
     if where.pinned:
         found.add("json_extract(r.facets, '$.pinned') = 1")
@@ -121,8 +111,7 @@ _ORDER_BY = {"name": "r.name_key, r.variant, r.key", "age": "r.key", "newest": "
 def get_records(db: Connection, question: questions.GetRecords) -> list[Record]:
     live = "" if question.include_deleted else " AND r.deleted_at IS NULL"
     rows = db.execute(
-        f"SELECT {RECORD_COLUMNS} FROM records r "
-        f"WHERE r.id IN (SELECT value FROM json_each(?)){live}",
+        f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.id IN (SELECT value FROM json_each(?)){live}",
         (encode_list(question.ids),),
     )
     found = {record.id: record for record in map(decode_record, rows)}
@@ -144,8 +133,7 @@ def scan(db: Connection, question: questions.ScanRecords) -> list[Record]:
         return _scan_kinds(db, question, question.limit)
     wanted = _build_page_conditions(question.where, question.order, question.after)
     rows = db.execute(
-        f"SELECT {RECORD_COLUMNS} FROM records r WHERE {wanted.sql} "
-        f"ORDER BY {_ORDER_BY[question.order]} LIMIT ?",
+        f"SELECT {RECORD_COLUMNS} FROM records r WHERE {wanted.sql} ORDER BY {_ORDER_BY[question.order]} LIMIT ?",
         (*wanted.bindings, -1 if question.limit is None else question.limit),
     )
     return [decode_record(row) for row in rows]
@@ -156,9 +144,7 @@ def _scan_kinds(db: Connection, question: questions.ScanRecords, limit: int) -> 
     order = question.order
     keys: list[int] = []
     for kind in dict.fromkeys(question.where.kinds):
-        wanted = _build_page_conditions(
-            replace(question.where, kinds=(kind,)), order, question.after
-        )
+        wanted = _build_page_conditions(replace(question.where, kinds=(kind,)), order, question.after)
         rows = db.execute(
             f"SELECT r.key FROM records r WHERE {wanted.sql} ORDER BY {_ORDER_BY[order]} LIMIT ?",
             (*wanted.bindings, limit),
@@ -166,17 +152,14 @@ def _scan_kinds(db: Connection, question: questions.ScanRecords, limit: int) -> 
         keys += [row[0] for row in rows]
     keys = sorted(keys, reverse=order == "newest")[: limit if limit >= 0 else None]
     found = db.execute(
-        f"SELECT r.key, {RECORD_COLUMNS} FROM records r "
-        "WHERE r.key IN (SELECT value FROM json_each(?))",
+        f"SELECT r.key, {RECORD_COLUMNS} FROM records r WHERE r.key IN (SELECT value FROM json_each(?))",
         (encode_list(keys),),
     )
     records = {key: decode_record(tuple(row)) for key, *row in found}
     return [records[key] for key in keys]
 
 
-def _build_page_conditions(
-    where: RecordFilter, order: "Order", after: "ScanPosition | None"
-) -> Conditions:
+def _build_page_conditions(where: RecordFilter, order: "Order", after: "ScanPosition | None") -> Conditions:
     wanted = build_conditions(where)
     if isinstance(after, str):
         behind = "<" if order == "newest" else ">"
@@ -206,9 +189,7 @@ def match(db: Connection, question: questions.MatchWords) -> list[Match]:
     return [Match(*row) for row in rows]
 
 
-def match_text(
-    db: Connection, question: questions.MatchText, among: Sequence[int] | None = None
-) -> list[Match]:
+def match_text(db: Connection, question: questions.MatchText, among: Sequence[int] | None = None) -> list[Match]:
     """Look only at records with the keys in `among`, if it is given."""
     wanted = build_conditions(replace(question.where, deleted=False))
     # CROSS JOIN: from the keys to their records, never the other way round.
@@ -222,12 +203,7 @@ def match_text(
         f"FROM {keys}records r WHERE {joined}{wanted.sql} AND (instr({lower}(r.name), ?1) "
         f"OR instr({lower}(r.type), ?1) OR instr({lower}(r.text), ?1)) "
         "ORDER BY score DESC, r.key LIMIT ?",
-        (
-            question.text.lower(),
-            *([] if among is None else [encode_list(among)]),
-            *wanted.bindings,
-            question.limit,
-        ),
+        (question.text.lower(), *([] if among is None else [encode_list(among)]), *wanted.bindings, question.limit),
     )
     return [Match(*row) for row in rows]
 
@@ -235,8 +211,7 @@ def match_text(
 def list_links(db: Connection, question: questions.FindLinks) -> list[RecordLink]:
     sides = {"out": ["source"], "in": ["target"], "both": ["source", "target"]}[question.direction]
     keys = " UNION ".join(
-        f"SELECT l.key FROM links l WHERE l.deleted_at IS NULL AND l.{side} IN ({SELECT_KEYS})"
-        for side in sides
+        f"SELECT l.key FROM links l WHERE l.deleted_at IS NULL AND l.{side} IN ({SELECT_KEYS})" for side in sides
     )
     # The index of kinds is small, and the ends of a live link are live.
     going_out = (
@@ -246,8 +221,7 @@ def list_links(db: Connection, question: questions.FindLinks) -> list[RecordLink
         else ""
     )
     rows = db.execute(
-        f"SELECT {LINK_COLUMNS} FROM links l WHERE l.key IN ({keys}){going_out} "
-        "ORDER BY l.created_at, l.key LIMIT ?",
+        f"SELECT {LINK_COLUMNS} FROM links l WHERE l.key IN ({keys}){going_out} ORDER BY l.created_at, l.key LIMIT ?",
         (
             *[encode_list(question.ids)] * len(sides),
             *([encode_list(question.sources)] if question.sources else []),
@@ -275,14 +249,10 @@ def count_live(db: Connection, _: questions.CountLive) -> dict[str, int]:
 
 
 def count_records(db: Connection, question: questions.CountRecords) -> int:
-    if (
-        question.where == RecordFilter()
-    ):  # the index holds every live record, and knows how many these are
+    if question.where == RecordFilter():  # the index holds every live record, and knows how many these are
         return count_indexed_rows(db)
     wanted = build_conditions(question.where)
-    return db.execute(
-        f"SELECT count(*) FROM records r WHERE {wanted.sql}", tuple(wanted.bindings)
-    ).get
+    return db.execute(f"SELECT count(*) FROM records r WHERE {wanted.sql}", tuple(wanted.bindings)).get
 
 
 def tally(db: Connection, question: questions.TallyRecords) -> "list[RecordTally]":
@@ -292,16 +262,11 @@ def tally(db: Connection, question: questions.TallyRecords) -> "list[RecordTally
         f"SELECT kind, scope, type, {is_deleted}, count(*) FROM records INDEXED BY {index} "
         f"WHERE deleted_at IS {state} AND kind IN (SELECT value FROM json_each(?1)) "
         "GROUP BY kind, scope, type"
-        for is_deleted, index, state in (
-            (0, "records_live", "NULL"),
-            (1, "records_deleted", "NOT NULL"),
-        )
+        for is_deleted, index, state in ((0, "records_live", "NULL"), (1, "records_deleted", "NOT NULL"))
     )
     return [
         RecordTally(kind, scope, record_type, bool(is_deleted), count)
-        for kind, scope, record_type, is_deleted, count in db.execute(
-            parts, (encode_list(question.kinds),)
-        )
+        for kind, scope, record_type, is_deleted, count in db.execute(parts, (encode_list(question.kinds),))
     ]
 
 
@@ -331,14 +296,12 @@ def read_changes(
 ) -> list[Change]:
     direction = "DESC" if newest_first else "ASC"
     heads = db.execute(
-        f"SELECT seq, at, tool, client, undoes FROM changes WHERE seq > ? "
-        f"ORDER BY seq {direction} LIMIT ?",
+        f"SELECT seq, at, tool, client, undoes FROM changes WHERE seq > ? ORDER BY seq {direction} LIMIT ?",
         (after, limit),
     ).fetchall()
     if most_edits is not None:  # edits are numbered from 0
         large = db.execute(
-            "SELECT change FROM edits WHERE change IN (SELECT value FROM json_each(?)) "
-            "AND position = ?",
+            "SELECT change FROM edits WHERE change IN (SELECT value FROM json_each(?)) AND position = ?",
             (encode_list([head[0] for head in heads]), most_edits),
         )
         left_out = {row[0] for row in large}
@@ -367,10 +330,7 @@ def read_history(db: Connection, question: questions.ReadHistory) -> list[tuple[
         "WHERE x.id IN (SELECT value FROM json_each(?)) AND e.change > ?"
         for subject in things
     )
-    rows = db.execute(
-        f"{edits} ORDER BY 1, 2",
-        [part for ids in things.values() for part in (ids, question.after)],
-    )
+    rows = db.execute(f"{edits} ORDER BY 1, 2", [part for ids in things.values() for part in (ids, question.after)])
     return [(seq, _decode_edit(*edit)) for seq, _, *edit in rows]
 
 

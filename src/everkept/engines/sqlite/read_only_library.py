@@ -58,9 +58,7 @@ class SqliteReadOnlyLibrary:
         return found.project, self._open_store(path, name, found.generation, title)
 
     async def list_off_periods(self) -> list[OffPeriod]:
-        if not await self._meta.read(
-            lambda db: project_list.list_notes(db, project_list.OFF_HISTORY_PREFIX)
-        ):
+        if not await self._meta.read(lambda db: project_list.list_notes(db, project_list.OFF_HISTORY_PREFIX)):
             return []
         return await self._meta.read(project_list.list_off_periods)
 
@@ -76,11 +74,7 @@ class SqliteReadOnlyLibrary:
 
     async def _require_row(self, name: str) -> ProjectRow:
         # No statement could hold such a name.
-        row = (
-            None
-            if find_forbidden(name)
-            else await self._meta.read(lambda db: project_list.find_project(db, name))
-        )
+        row = None if find_forbidden(name) else await self._meta.read(lambda db: project_list.find_project(db, name))
         if row is None or not row.is_there:
             raise build_not_found_error(name)
         return row

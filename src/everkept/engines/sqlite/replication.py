@@ -12,13 +12,7 @@ from everkept.core.answers import StorePage
 from everkept.core.records import Change, Edit, Record, RecordLink
 from everkept.engines.sqlite.connection import Connection
 from everkept.engines.sqlite.purge import erase
-from everkept.engines.sqlite.rows import (
-    INSERTED_FIELDS,
-    encode_before,
-    encode_facets,
-    encode_list,
-    encode_record,
-)
+from everkept.engines.sqlite.rows import INSERTED_FIELDS, encode_before, encode_facets, encode_list, encode_record
 from everkept.engines.sqlite.vectors import (
     HalfVector,
     forget_vectors,
@@ -26,21 +20,11 @@ from everkept.engines.sqlite.vectors import (
     put_vectors,
     read_newest_vector,
 )
-from everkept.engines.sqlite.word_index import (
-    find_children,
-    find_neighbors,
-    index_records,
-    read_places,
-)
+from everkept.engines.sqlite.word_index import find_children, find_neighbors, index_records, read_places
 from everkept.errors import Conflict
 
 _COLUMNS = ("key", "embedded", "parent", "deleted_at", "version", *INSERTED_FIELDS)
-_UPDATED_COLUMNS = (
-    "parent",
-    "deleted_at",
-    "version",
-    *(name for name in INSERTED_FIELDS if name != "id"),
-)
+_UPDATED_COLUMNS = ("parent", "deleted_at", "version", *(name for name in INSERTED_FIELDS if name != "id"))
 _PUT_RECORD = (
     f"INSERT INTO records({', '.join(_COLUMNS)}) VALUES (?{', ?' * (len(_COLUMNS) - 1)}) "
     "ON CONFLICT(key) DO UPDATE SET "
@@ -54,19 +38,14 @@ _PUT_LINK = (
     "verb = excluded.verb, target = excluded.target, facets = excluded.facets, "
     "created_at = excluded.created_at, deleted_at = excluded.deleted_at"
 )
-_PUT_ACCESS = (
-    "INSERT OR REPLACE INTO accesses(record, count, last_at) "
-    "SELECT key, ?2, ?3 FROM records WHERE id = ?1"
-)
+_PUT_ACCESS = "INSERT OR REPLACE INTO accesses(record, count, last_at) SELECT key, ?2, ?3 FROM records WHERE id = ?1"
 # The tools of changes that leave nothing of what was there.
 _REMOVAL_TOOLS = ("purge", "redact")
 # What an edit of a purged thing is of: no row has this key.
 _PURGED_KEY = 0
 
 
-def apply_page(
-    db: Connection, stock: StorePage, vectors: Mapping[str, Sequence[HalfVector]]
-) -> bool:
+def apply_page(db: Connection, stock: StorePage, vectors: Mapping[str, Sequence[HalfVector]]) -> bool:
     """Says whether something was removed, here or there, of which bytes may be left.
 
     The vectors are those of the stock, by model. Raises Conflict where two things would come to
@@ -81,9 +60,7 @@ def apply_page(
     _put_changes(db, stock.changes)
     if stock.changes or has_cut:
         _number_next_change(db)
-    db.executemany(
-        _PUT_ACCESS, [(item, known.count, known.last_at) for item, known in stock.accesses.items()]
-    )
+    db.executemany(_PUT_ACCESS, [(item, known.count, known.last_at) for item, known in stock.accesses.items()])
     for model, items in vectors.items():
         put_vectors(db, model, items, include_deleted=True)
     _note_replication(db)
@@ -111,10 +88,7 @@ def _cut_log(db: Connection, log_from: int | None) -> bool:
 
 def _number_next_change(db: Connection) -> None:
     """Behind the last that there is, also where there were later ones."""
-    db.execute(
-        "UPDATE sqlite_sequence SET seq = (SELECT coalesce(max(seq), 0) FROM changes) "
-        "WHERE name = 'changes'"
-    )
+    db.execute("UPDATE sqlite_sequence SET seq = (SELECT coalesce(max(seq), 0) FROM changes) WHERE name = 'changes'")
 
 
 def _put_records(db: Connection, records: Mapping[str, Record]) -> None:
@@ -202,11 +176,7 @@ def _put_changes(db: Connection, changes: Sequence[Change]) -> None:
         "INSERT INTO changes(seq, at, tool, client, undoes) VALUES (?,?,?,?,?)",
         [(each.seq, each.at, each.tool, each.client, each.undoes) for each in changes],
     )
-    edits = [
-        (change.seq, position, edit)
-        for change in changes
-        for position, edit in enumerate(change.edits)
-    ]
+    edits = [(change.seq, position, edit) for change in changes for position, edit in enumerate(change.edits)]
     keys = {
         subject: _read_keys(db, f"{subject}s", {e.id for *_, e in edits if e.subject == subject})
         for subject in ("record", "link")
@@ -216,8 +186,7 @@ def _put_changes(db: Connection, changes: Sequence[Change]) -> None:
         return keys[edit.subject].get(edit.id or "", _PURGED_KEY)
 
     db.executemany(
-        "INSERT INTO edits(change, position, operation, subject, item, before) "
-        "VALUES (?,?,?,?,?,?)",
+        "INSERT INTO edits(change, position, operation, subject, item, before) VALUES (?,?,?,?,?,?)",
         [
             (seq, position, edit.operation, edit.subject, item(edit), encode_before(edit.before))
             for seq, position, edit in edits
@@ -226,16 +195,11 @@ def _put_changes(db: Connection, changes: Sequence[Change]) -> None:
 
 
 def _read_keys(db: Connection, table: str, ids: Iterable[str | None]) -> dict[str, int]:
-    rows = db.execute(
-        f"SELECT id, key FROM {table} WHERE id IN (SELECT value FROM json_each(?))",
-        (encode_list(ids),),
-    )
+    rows = db.execute(f"SELECT id, key FROM {table} WHERE id IN (SELECT value FROM json_each(?))", (encode_list(ids),))
     return dict(rows.fetchall())
 
 
-def _assign_keys(
-    db: Connection, table: str, known: Mapping[str, int], wanted: Iterable[str]
-) -> dict[str, int]:
+def _assign_keys(db: Connection, table: str, known: Mapping[str, int], wanted: Iterable[str]) -> dict[str, int]:
     """Those that are new here come behind all others, in their order."""
     newest: int = db.execute(f"SELECT coalesce(max(key), 0) FROM {table}").get
     new = [each for each in wanted if each not in known]
@@ -245,8 +209,7 @@ def _assign_keys(
 def _clear_unique_values(db: Connection, setting: str, keys: Iterable[int]) -> None:
     """So that none of them stands for the same as another meanwhile."""
     db.execute(
-        f"UPDATE {setting} WHERE key IN (SELECT value FROM json_each(?)) AND deleted_at IS NULL",
-        (encode_list(keys),),
+        f"UPDATE {setting} WHERE key IN (SELECT value FROM json_each(?)) AND deleted_at IS NULL", (encode_list(keys),)
     )
 
 

@@ -41,11 +41,7 @@ from everkept.engines.sqlite.connection import (
 )
 from everkept.engines.sqlite.library import choose_free_name, create_library, create_store
 from everkept.engines.sqlite.project_lifecycle import ProjectPaths
-from everkept.engines.sqlite.project_list import (
-    list_workspaces,
-    read_off_history,
-    write_off_history,
-)
+from everkept.engines.sqlite.project_list import list_workspaces, read_off_history, write_off_history
 from everkept.engines.sqlite.schema import LIBRARY, PROJECT
 from everkept.engines.sqlite.snapshot import (
     HISTORY,
@@ -91,18 +87,12 @@ class _SwitchedProject(Value):
         return replace(ended, folders=(), deleted_at=None)
 
 
-def keep_decisions(
-    now: Connection, prepared: Path, prefixes: Sequence[str], at: int, *, was_empty: bool
-) -> None:
+def keep_decisions(now: Connection, prepared: Path, prefixes: Sequence[str], at: int, *, was_empty: bool) -> None:
     """Takes them from the catalogue of now into the one that will replace it.
 
     A folder that `was_empty` and has no token gets those of the backup, with the accounts.
     """
-    with (
-        translate_errors(prepared),
-        closing(connect(prepared, LIBRARY)) as db,
-        open_transaction(db),
-    ):
+    with translate_errors(prepared), closing(connect(prepared, LIBRARY)) as db, open_transaction(db):
         _keep_tokens(now, db, was_empty=was_empty)
         for prefix in prefixes:
             notes = project_list.list_notes(now, prefix)
@@ -156,14 +146,10 @@ def _list_switched(now: Connection) -> list[_SwitchedProject]:
     for key in project_list.list_notes(now, project_list.OFF_HISTORY_PREFIX):
         project_id = key.removeprefix(project_list.OFF_HISTORY_PREFIX)
         switching = read_off_history(now, project_id)
-        row = now.execute(
-            "SELECT name, description, created_at FROM projects WHERE id = ?", (project_id,)
-        ).get
+        row = now.execute("SELECT name, description, created_at FROM projects WHERE id = ?", (project_id,)).get
         name, description, created_at = row or (None, "", "")
         folders = switching.folders if row is None else tuple(list_workspaces(now, project_id))
-        found.append(
-            _SwitchedProject(project_id, name, description, created_at, switching, folders)
-        )
+        found.append(_SwitchedProject(project_id, name, description, created_at, switching, folders))
     return found
 
 
@@ -190,8 +176,7 @@ def _keep_off(db: Connection, stage: Path, switched: _SwitchedProject, at: int) 
 def _find_successors(db: Connection, switched: _SwitchedProject) -> list[str]:
     """The same project, else whichever has its name or its folders: those are off now."""
     rows = db.execute(
-        "SELECT id FROM projects WHERE id = ?1 OR name = ?2 ORDER BY id <> ?1",
-        (switched.id, switched.name),
+        "SELECT id FROM projects WHERE id = ?1 OR name = ?2 ORDER BY id <> ?1", (switched.id, switched.name)
     )
     found = [str(project_id) for (project_id,) in rows]
     for folder in switched.folders:
@@ -200,9 +185,7 @@ def _find_successors(db: Connection, switched: _SwitchedProject) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _keep_off_periods(
-    db: Connection, switched: _SwitchedProject, at: int, *, is_back: bool
-) -> None:
+def _keep_off_periods(db: Connection, switched: _SwitchedProject, at: int, *, is_back: bool) -> None:
     """Of folders that another project has then: as of a project that was deleted."""
     own = list_workspaces(db, switched.id)
     others = [folder for folder in switched.folders if folder not in own]
@@ -216,15 +199,10 @@ def _create_empty_project(db: Connection, stage: Path, switched: _SwitchedProjec
     path = f"projects/{switched.id}.db"
     name = str(switched.name)
     make_folder((stage / path).parent)
-    facts = {
-        "name": name,
-        "description": switched.description,
-        "created_at": switched.created_at,
-    }
+    facts = {"name": name, "description": switched.description, "created_at": switched.created_at}
     create(stage / path, PROJECT, facts)
     db.execute(
-        "INSERT INTO projects(id, name, description, db_path, created_at, updated_at) "
-        "VALUES (?1,?2,?3,?4,?5,?5)",
+        "INSERT INTO projects(id, name, description, db_path, created_at, updated_at) VALUES (?1,?2,?3,?4,?5,?5)",
         (switched.id, name, switched.description, path, switched.created_at),
     )
 
@@ -340,17 +318,13 @@ def prepare_store(path: Path, numbers: StoreNumbers, *, archived: bool = False) 
 def drop_lost_projects(path: Path) -> None:
     """Of a catalogue, the projects whose files are not there to be put back."""
     with translate_errors(path), closing(connect(path, LIBRARY)) as db, open_transaction(db):
-        lost = [
-            (kept.id,) for kept in list_project_files(db) if not (path.parent / kept.path).exists()
-        ]
+        lost = [(kept.id,) for kept in list_project_files(db) if not (path.parent / kept.path).exists()]
         db.executemany("DELETE FROM projects WHERE id = ?", lost)
 
 
 def prepare_catalog(path: Path, generations: Mapping[str, int]) -> None:
     with translate_errors(path), closing(connect(path, LIBRARY)) as db, open_transaction(db):
-        db.executemany(
-            "UPDATE projects SET generation = ?2 WHERE id = ?1", list(generations.items())
-        )
+        db.executemany("UPDATE projects SET generation = ?2 WHERE id = ?1", list(generations.items()))
 
 
 def add_project(
@@ -521,9 +495,7 @@ class LockedFolder:
             numbers = self._live.get_numbers(kept.path)
             if before := there.get(kept.id):
                 known = StoreNumbers(generation=before.generation)
-                numbers = numbers.merge_highest(self._live.get_numbers(before.path)).merge_highest(
-                    known
-                )
+                numbers = numbers.merge_highest(self._live.get_numbers(before.path)).merge_highest(known)
             archived = kept.status == "archived"
             generations[kept.id] = prepare_store(stage / kept.path, numbers, archived=archived)
         for name in (USER, HISTORY):
@@ -533,9 +505,7 @@ class LockedFolder:
         prepare_catalog(stage / META, generations)
 
 
-def restore_project(
-    folder: Path, copy: Path, name: str, before: Path | None, at: int
-) -> RestoredProject:
+def restore_project(folder: Path, copy: Path, name: str, before: Path | None, at: int) -> RestoredProject:
     generation = prepare_store(copy, StoreNumbers())
     like = ProjectFile(copy.stem, name, "active", f"projects/{copy.name}", generation, None)
     return add_project(folder, copy, like, at, before)

@@ -36,10 +36,7 @@ def _encode_tags(tags: Sequence[str]) -> str | None:
     return json.dumps(list(dict.fromkeys(tags)), ensure_ascii=False) if tags else None
 
 
-_CODECS = {
-    "facets": _FieldCodec(encode_facets, decode_facets),
-    "tags": _FieldCodec(_encode_tags, _decode_tags),
-}
+_CODECS = {"facets": _FieldCodec(encode_facets, decode_facets), "tags": _FieldCodec(_encode_tags, _decode_tags)}
 
 # A column for each field of a record, of the same name.
 FIELDS = tuple(field.name for field in list_fields(Record))

@@ -97,9 +97,7 @@ def _read_keys(db: Connection, where: RecordFilter, limit: int = -1) -> Keys:
     return np.fromstring(keys or "", np.int64, sep=",")
 
 
-def _read_matches(
-    db: Connection, where: RecordFilter, keys: Keys, scores: RankScores
-) -> list[Match]:
+def _read_matches(db: Connection, where: RecordFilter, keys: Keys, scores: RankScores) -> list[Match]:
     wanted = build_conditions(where)
     rows = db.execute(
         f"SELECT r.key, r.id, {PARENT_ID} FROM records r "
@@ -212,9 +210,7 @@ def read_after(db: Connection, phrase: WordPhrase, key: int) -> Doclist:
 def read_rows(db: Connection, phrase: WordPhrase, keys: Collection[int]) -> Doclist:
     """Those of these rows that have it."""
     wanted = "rowid IN (SELECT value FROM json_each(?)) ORDER BY rowid"
-    return _decode_counts(
-        db.execute(_SELECT_COUNTS + wanted, (to_fts5(phrase), encode_list(sorted(keys))))
-    )
+    return _decode_counts(db.execute(_SELECT_COUNTS + wanted, (to_fts5(phrase), encode_list(sorted(keys)))))
 
 
 def read_between(db: Connection, phrase: WordPhrase, first: int, last: int) -> Doclist:
@@ -269,9 +265,7 @@ _SELECT_CHANGED = (
     "SELECT item FROM edits WHERE change > ?1 AND subject = 'record' AND item <= ?2 UNION "
     "SELECT value FROM changes, json_each(changes.reindexed) WHERE seq > ?1 AND value <= ?2"
 )
-_SELECT_SIZES = (
-    "SELECT group_concat(id), CAST(group_concat(sz, '') AS BLOB) FROM words_docsize WHERE "
-)
+_SELECT_SIZES = "SELECT group_concat(id), CAST(group_concat(sz, '') AS BLOB) FROM words_docsize WHERE "
 
 Scores = NDArray[np.float64]
 
@@ -298,9 +292,7 @@ class Postings:
         # While a file is being closed, a second thread may read it already.
         self._lock = Lock()
 
-    def match(
-        self, db: Connection, words: AnyOf, where: RecordFilter, weights: Weights, limit: int
-    ) -> list[Match]:
+    def match(self, db: Connection, words: AnyOf, where: RecordFilter, weights: Weights, limit: int) -> list[Match]:
         with self._lock:
             self._catch_up(db)
             is_found, scores = self._compute_scores(db, words, weights)
@@ -324,9 +316,7 @@ class Postings:
             return len(self._read_doclist(db, WordPhrase((word,))).keys)
         return count_term_rows(db, term)
 
-    def _compute_scores(
-        self, db: Connection, words: AnyOf, weights: Weights
-    ) -> tuple[NDArray[np.bool], Scores]:
+    def _compute_scores(self, db: Connection, words: AnyOf, weights: Weights) -> tuple[NDArray[np.bool], Scores]:
         """Who has one of the words, and the sum of what these count there, both by key."""
         rows, *column_words = read_totals(db)
         scale = rows / max(sum(column_words), 1)
@@ -342,9 +332,7 @@ class Postings:
             for doclist, having in counted:
                 relative = self._lengths[doclist.keys] * scale
                 keys.append(doclist.keys)
-                shares.append(
-                    _compute_shares(doclist.weigh_counts(weights), relative, having, rows)
-                )
+                shares.append(_compute_shares(doclist.weigh_counts(weights), relative, having, rows))
         every = np.concatenate(keys)
         is_found = np.zeros(len(self._lengths), np.bool)
         is_found[every] = True
@@ -427,10 +415,7 @@ class Postings:
         """What a purge removed is named nowhere, and its keys may be others' by now."""
         return (
             not 0 <= self._seen <= newest
-            or db.execute(
-                "SELECT count(*) FROM changes WHERE seq > ? AND tool = 'purge'", (self._seen,)
-            ).get
-            > 0
+            or db.execute("SELECT count(*) FROM changes WHERE seq > ? AND tool = 'purge'", (self._seen,)).get > 0
         )
 
     def _note_changed(self, changed: set[int]) -> None:
@@ -479,9 +464,7 @@ def _get_term(word: WordPhrase) -> str:
 def _list_plain_words(part: WordQuery) -> list[WordPhrase]:
     """The words that a row must have, in a row or anyhow; none where arrays cannot tell."""
     if isinstance(part, AllOf):
-        nested = [
-            _list_plain_words(each) if isinstance(each, WordPhrase) else [] for each in part.parts
-        ]
+        nested = [_list_plain_words(each) if isinstance(each, WordPhrase) else [] for each in part.parts]
         return [words[0] for words in nested] if all(len(words) == 1 for words in nested) else []
     if not isinstance(part, WordPhrase) or part.prefix:
         return []

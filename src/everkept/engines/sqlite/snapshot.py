@@ -26,13 +26,7 @@ from uuid import uuid4
 import apsw
 
 from everkept.core import disk
-from everkept.core.care_results import (
-    DatabaseFacts,
-    OwningProject,
-    Progress,
-    UnfinishedOperation,
-    UnfinishedRestore,
-)
+from everkept.core.care_results import DatabaseFacts, OwningProject, Progress, UnfinishedOperation, UnfinishedRestore
 from everkept.core.disk import create, replace
 from everkept.core.locks import FileLock
 from everkept.core.projects import Status
@@ -50,9 +44,7 @@ from everkept.errors import EverkeptError, StoreDamaged
 from everkept.values import Value, field
 
 STAGE_PREFIX = "restoring-"  # begins the name of the folder that copies are verified in
-RESTORE_MARKER = (
-    "about.json"  # in it from the first change on: what is restored, and the safety copy
-)
+RESTORE_MARKER = "about.json"  # in it from the first change on: what is restored, and the safety copy
 
 
 def mark_restore(stage: Path, backup: Path, safety: Path | None) -> None:
@@ -74,9 +66,7 @@ def is_restore_unfinished(stage: Path) -> bool:
 
 def find_unfinished_restore(folder: Path) -> UnfinishedRestore | None:
     """The newest; None where every restore has come to its end."""
-    found = sorted(
-        folder.glob(f"{STAGE_PREFIX}*/{RESTORE_MARKER}"), key=lambda about: about.stat().st_mtime
-    )
+    found = sorted(folder.glob(f"{STAGE_PREFIX}*/{RESTORE_MARKER}"), key=lambda about: about.stat().st_mtime)
     if not found:
         return None
     try:
@@ -133,9 +123,7 @@ def check_kind(db: Connection, path: Path, schema: Schema, title: str) -> None:
     """Raises StoreDamaged for what is no database of ours, and StoreTooNew."""
     if db.pragma("application_id") != schema.application_id:
         raise StoreDamaged(
-            f"{title} is not a {schema.name} database of Everkept.",
-            hint=schema.when_damaged,
-            path=str(path),
+            f"{title} is not a {schema.name} database of Everkept.", hint=schema.when_damaged, path=str(path)
         )
     check_version(db, path, schema, title)
 
@@ -176,9 +164,7 @@ def find_page_faults(db: Connection, *, full: bool = True) -> list[str]:
         db.execute("SELECT 1 FROM words WHERE words MATCH 'x' LIMIT 1").fetchall()
     pragma = "integrity_check" if full else "quick_check"
     found = [str(row[0]) for row in db.execute(f"PRAGMA {pragma}") if row[0] != "ok"]
-    return found + [
-        f"dangling reference in {row[0]}" for row in db.execute("PRAGMA foreign_key_check")
-    ]
+    return found + [f"dangling reference in {row[0]}" for row in db.execute("PRAGMA foreign_key_check")]
 
 
 def count_index_faults(db: Connection) -> tuple[int, int]:
@@ -206,9 +192,7 @@ def open_checked(
             yield db
     except apsw.SQLError as error:  # such as a table that is not there
         raise StoreDamaged(
-            f"{named} lacks what a {schema.name} database has ({error}).",
-            hint=schema.when_damaged,
-            path=str(path),
+            f"{named} lacks what a {schema.name} database has ({error}).", hint=schema.when_damaged, path=str(path)
         ) from error
 
 
@@ -288,9 +272,7 @@ def open_snapshot(
 
 
 def list_project_files(meta: Connection) -> list[ProjectFile]:
-    rows = meta.execute(
-        "SELECT id, name, status, db_path, generation, transition FROM projects ORDER BY name"
-    )
+    rows = meta.execute("SELECT id, name, status, db_path, generation, transition FROM projects ORDER BY name")
     return [ProjectFile(*row) for row in rows]
 
 
@@ -385,11 +367,7 @@ def _add_projects(moment: FolderSnapshot, path: Path, *, lenient: bool) -> None:
 
 def _refuse_if_gone(path: Path, title: str) -> None:
     if not path.exists():
-        raise StoreDamaged(
-            f"{title} is gone.",
-            hint="`everkept doctor` tells what can be done.",
-            path=str(path),
-        )
+        raise StoreDamaged(f"{title} is gone.", hint="`everkept doctor` tells what can be done.", path=str(path))
 
 
 def _list_others(folder: Path, moment: FolderSnapshot) -> list[tuple[str, str]]:
@@ -409,9 +387,7 @@ def list_project_paths(folder: Path) -> list[str]:
 def _refuse_moves(projects: list[ProjectFile]) -> None:
     for project in projects:
         if project.transition is not None:
-            raise UnfinishedOperation(
-                f'Project "{project.name}" is being moved just now.', hint="Try again."
-            )
+            raise UnfinishedOperation(f'Project "{project.name}" is being moved just now.', hint="Try again.")
 
 
 LOCK_NAME = "in-use.lock"  # locked by the process that works there: the lock goes with it

@@ -5,16 +5,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard, TypeVar
 
 from everkept.core import store as questions
-from everkept.core.records import (
-    Batch,
-    Change,
-    Insert,
-    Match,
-    Record,
-    RecordFilter,
-    RecordLink,
-    Update,
-)
+from everkept.core.records import Batch, Change, Insert, Match, Record, RecordFilter, RecordLink, Update
 from everkept.core.store import Answers, TableStore, Upkeeps
 from everkept.engines.sqlite import queries, vectors, word_index
 from everkept.engines.sqlite.connection import Connection, DatabaseFile, Work
@@ -46,9 +37,7 @@ IsLong = bool | Callable[["SqliteStore", Q], bool]  # a long question leaves the
 _ById = questions.GetRecords | questions.GetLinks | questions.FindLinks | questions.GetAccesses
 
 
-def _make_reader(
-    work: Callable[[Connection, Q], T], is_long: "IsLong[Q]" = False
-) -> "AnswerMethod[Q, T]":
+def _make_reader(work: Callable[[Connection, Q], T], is_long: "IsLong[Q]" = False) -> "AnswerMethod[Q, T]":
     """Return the answer that runs the work against one state of the file."""
 
     def answer(store: "SqliteStore", question: Q) -> Awaitable[T]:
@@ -84,11 +73,7 @@ def _count_sources(db: Connection, question: questions.CountSources) -> "Sources
 
 def _read_changes(db: Connection, question: questions.ReadChanges) -> list[Change]:
     return queries.read_changes(
-        db,
-        question.after,
-        question.limit,
-        newest_first=question.newest_first,
-        most_edits=question.most_edits,
+        db, question.after, question.limit, newest_first=question.newest_first, most_edits=question.most_edits
     )
 
 
@@ -115,12 +100,7 @@ class SqliteStore(TableStore):
     """The port over one file. Every write checks that the file was not put away meanwhile."""
 
     def __init__(
-        self,
-        database: DatabaseFile,
-        name: str,
-        generation: int | None,
-        clock: "Clock",
-        many: float = MAX_FTS5_ROWS,
+        self, database: DatabaseFile, name: str, generation: int | None, clock: "Clock", many: float = MAX_FTS5_ROWS
     ) -> None:
         """A file that belongs to no project is never put away, and its generation is its own.
 
@@ -143,9 +123,7 @@ class SqliteStore(TableStore):
     async def commit(self, batch: Batch) -> Change:
         from everkept.engines.sqlite import commit
 
-        return await self._write(
-            lambda db: commit.commit_batch(db, batch), short=_is_small_batch(batch)
-        )
+        return await self._write(lambda db: commit.commit_batch(db, batch), short=_is_small_batch(batch))
 
     def _match_words(self, question: questions.MatchWords) -> Awaitable[list[Match]]:
         def ask(db: Connection) -> list[Match]:
@@ -153,9 +131,7 @@ class SqliteStore(TableStore):
             if self._count_rows(db) and _has_single_words(words):
                 self._reset_if_restored(db)
                 where = replace(question.where, deleted=False)
-                return self._get_postings().match(
-                    db, words, where, question.weights, question.limit
-                )
+                return self._get_postings().match(db, words, where, question.weights, question.limit)
             return queries.match(db, question)
 
         return self.database.read(ask, long=self.has_many_rows)
@@ -201,21 +177,12 @@ class SqliteStore(TableStore):
         def ask(db: Connection) -> list[Match] | None:
             self._reset_if_restored(db)
             return self._get_vector_indexes().find_nearest(
-                db,
-                question.model,
-                question.vector,
-                question.where,
-                question.limit,
-                question.also,
+                db, question.model, question.vector, question.where, question.limit, question.also
             )
 
-        is_long = (
-            self._nearness is None or self.has_many_rows
-        )  # the first question reads all vectors
+        is_long = self._nearness is None or self.has_many_rows  # the first question reads all vectors
         while (found := await self.database.read(ask, long=is_long)) is None:
-            await self.database.read(
-                lambda db: self._get_vector_indexes().catch_up(db, question.model), aside=True
-            )
+            await self.database.read(lambda db: self._get_vector_indexes().catch_up(db, question.model), aside=True)
         return found
 
     async def _measure_size(self, _: questions.MeasureSize) -> int:
@@ -230,9 +197,7 @@ class SqliteStore(TableStore):
     async def _redact(self, upkeep: questions.Redact) -> "PurgeResult":
         from everkept.engines.sqlite import purge
 
-        records, links = await self._write(
-            lambda db: purge.redact(db, upkeep.refs, upkeep.clean, self._clock())
-        )
+        records, links = await self._write(lambda db: purge.redact(db, upkeep.refs, upkeep.clean, self._clock()))
         return await self._finish_purge(records, links)
 
     def _put_vectors(self, upkeep: questions.PutVectors) -> Awaitable[int]:
@@ -293,11 +258,7 @@ class SqliteStore(TableStore):
 
     def _should_read_texts(self) -> bool:
         is_missing = self._substrings is None or self._substrings.is_outdated
-        return (
-            is_missing
-            and not self._is_reading_texts
-            and MIN_CACHED_TEXTS <= self._rows <= MAX_CACHED_TEXTS
-        )
+        return is_missing and not self._is_reading_texts and MIN_CACHED_TEXTS <= self._rows <= MAX_CACHED_TEXTS
 
     def _read_texts(self, db: Connection) -> None:
         from everkept.engines.sqlite.substrings import SubstringIndex
@@ -341,9 +302,7 @@ class SqliteStore(TableStore):
             raise NotFound("project", self._name, hint="It was deleted meanwhile.")
         if found < 0:
             raise ProjectArchived(self._name)
-        raise Conflict(
-            f'Project "{self._name}" was archived and restored meanwhile.', hint="Call again."
-        )
+        raise Conflict(f'Project "{self._name}" was archived and restored meanwhile.', hint="Call again.")
 
     def _adopt_generation(self, db: Connection, found: int) -> None:
         is_first, is_whole = self.generation is None, found > 0
@@ -370,9 +329,7 @@ class SqliteStore(TableStore):
         questions.CountLive: _make_reader(queries.count_live, is_long=True),
         questions.CountRecords: _make_reader(queries.count_records, is_long=True),
         questions.ReadChanges: _make_reader(_read_changes, lambda _, q: q.limit > MAX_SHORT_ROWS),
-        questions.ReadHistory: _make_reader(
-            queries.read_history, lambda _, q: len(q.refs) > MAX_SHORT_ROWS
-        ),
+        questions.ReadHistory: _make_reader(queries.read_history, lambda _, q: len(q.refs) > MAX_SHORT_ROWS),
         questions.GetRevision: _make_reader(_get_revision),
         questions.GetStamp: _make_reader(_get_stamp),
         questions.FindFaults: _make_reader(_find_faults, is_long=True),
@@ -421,9 +378,7 @@ def _is_small_query(where: RecordFilter, limit: int | None) -> bool:
     names = where.ids or where.name_keys or where.places
     if names is not None:
         return len(names) <= MAX_SHORT_ROWS
-    is_plain = where == RecordFilter(
-        kinds=where.kinds, parents=where.parents, deleted=where.deleted
-    )
+    is_plain = where == RecordFilter(kinds=where.kinds, parents=where.parents, deleted=where.deleted)
     return limit is not None and limit <= MAX_SHORT_ROWS and is_plain
 
 

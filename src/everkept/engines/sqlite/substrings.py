@@ -80,10 +80,7 @@ class SubstringIndex:
             self._text = b""
             return
         self._changed.update(dict.fromkeys(changed, b""))
-        found = db.execute(
-            f"{_SELECT_TEXTS} AND r.key IN (SELECT value FROM json_each(?))",
-            (encode_list(changed),),
-        )
+        found = db.execute(f"{_SELECT_TEXTS} AND r.key IN (SELECT value FROM json_each(?))", (encode_list(changed),))
         self._changed.update((key, _encode_lower(said)) for key, said in found)
         self._seen = newest
 

@@ -65,26 +65,17 @@ class HalfVector(Value):
     code: bytes
 
 
-def put_vectors(
-    db: Connection, model: str, items: Sequence[HalfVector], *, include_deleted: bool = False
-) -> int:
+def put_vectors(db: Connection, model: str, items: Sequence[HalfVector], *, include_deleted: bool = False) -> int:
     """Says how many were kept."""
     live = "" if include_deleted else " AND deleted_at IS NULL"
     keys = [
-        db.execute(
-            f"SELECT key FROM records WHERE id = ? AND version = ?{live}", (item.id, item.version)
-        ).get
+        db.execute(f"SELECT key FROM records WHERE id = ? AND version = ?{live}", (item.id, item.version)).get
         for item in items
     ]
-    kept = {
-        key: (item.vector, item.code)
-        for key, item in zip(keys, items, strict=True)
-        if key is not None
-    }
+    kept = {key: (item.vector, item.code) for key, item in zip(keys, items, strict=True) if key is not None}
     _set_vectors(db, model, list(kept.items()))
     db.executemany(
-        "UPDATE records SET embedded = ?1 WHERE key = ?2 AND embedded IS NOT ?1",
-        [(model, key) for key in kept],
+        "UPDATE records SET embedded = ?1 WHERE key = ?2 AND embedded IS NOT ?1", [(model, key) for key in kept]
     )
     return len(kept)
 
@@ -92,17 +83,14 @@ def put_vectors(
 def forget_vectors(db: Connection, keys: Iterable[int]) -> None:
     """Takes the vectors of these away, and leaves word of it to those who follow."""
     rows = db.execute(
-        "SELECT record FROM vectors WHERE record IN (SELECT value FROM json_each(?)) "
-        "AND model IS NOT NULL",
+        "SELECT record FROM vectors WHERE record IN (SELECT value FROM json_each(?)) AND model IS NOT NULL",
         (encode_list(keys),),
     )
     _set_vectors(db, None, [(key, (None, None)) for (key,) in rows])
 
 
 def _set_vectors(
-    db: Connection,
-    model: str | None,
-    items: Sequence[tuple[int, tuple[bytes, bytes] | tuple[None, None]]],
+    db: Connection, model: str | None, items: Sequence[tuple[int, tuple[bytes, bytes] | tuple[None, None]]]
 ) -> None:
     if items:
         seen = read_newest_vector(db)
@@ -163,9 +151,7 @@ def get_accesses(db: Connection, question: questions.GetAccesses) -> "dict[str, 
     return {record_id: AccessCount(count, last_at) for record_id, count, last_at in rows}
 
 
-def list_most_accessed(
-    db: Connection, question: questions.ListMostAccessed
-) -> "dict[str, AccessCount]":
+def list_most_accessed(db: Connection, question: questions.ListMostAccessed) -> "dict[str, AccessCount]":
     from everkept.core.answers import AccessCount
 
     rows = db.execute(

@@ -64,8 +64,7 @@ def find_children(db: Connection, keys: Collection[int]) -> set[int]:
     if not keys:
         return set()
     rows = db.execute(
-        "SELECT key FROM records WHERE parent IN (SELECT value FROM json_each(?)) "
-        "AND deleted_at IS NULL",
+        "SELECT key FROM records WHERE parent IN (SELECT value FROM json_each(?)) AND deleted_at IS NULL",
         (encode_list(keys),),
     )
     return {row[0] for row in rows}
@@ -74,9 +73,7 @@ def find_children(db: Connection, keys: Collection[int]) -> set[int]:
 def index_records(db: Connection, keys: Collection[int]) -> None:
     """Makes the index hold of each of these what it is now, and of a deleted one nothing."""
     rows = _read_parts(db, keys)
-    db.executemany(
-        "DELETE FROM words WHERE rowid = ?", [(key,) for key in sorted({*keys} - rows.keys())]
-    )
+    db.executemany("DELETE FROM words WHERE rowid = ?", [(key,) for key in sorted({*keys} - rows.keys())])
     # A text stands in the context of its neighbours too, and is prepared once.
     texts = {text for columns in rows.values() for column in columns for text in column}
     ready = {text: prepare_text(text) for text in texts}
@@ -91,10 +88,7 @@ def index_records(db: Connection, keys: Collection[int]) -> None:
 
 def build_index_parts(db: Connection, keys: Collection[int]) -> dict[int, list[str]]:
     """Of each live one name, type with text, and context: its parent's name and texts around."""
-    return {
-        key: ["\n".join(column) for column in columns]
-        for key, columns in _read_parts(db, keys).items()
-    }
+    return {key: ["\n".join(column) for column in columns] for key, columns in _read_parts(db, keys).items()}
 
 
 def _read_parts(db: Connection, keys: Collection[int]) -> dict[int, list[list[str]]]:
@@ -109,11 +103,7 @@ def _read_parts(db: Connection, keys: Collection[int]) -> dict[int, list[list[st
         (encode_list(keys),),
     )
     return {
-        key: [
-            [name or ""],
-            [part for part in (kind, text) if part],
-            [parent or "", *around.get(key, ())],
-        ]
+        key: [[name or ""], [part for part in (kind, text) if part], [parent or "", *around.get(key, ())]]
         for key, name, kind, text, parent in rows
     }
 
@@ -143,7 +133,6 @@ def decode_varints(blob: bytes) -> list[int]:
 def measure_words(db: Connection, words: Sequence[str]) -> dict[str, float]:
     rows = max(count_indexed_rows(db), 1)
     return {
-        word: (db.execute("SELECT doc FROM word_counts WHERE term = ?", (stem(word),)).get or 0)
-        / rows
+        word: (db.execute("SELECT doc FROM word_counts WHERE term = ?", (stem(word),)).get or 0) / rows
         for word in dict.fromkeys(words)
     }

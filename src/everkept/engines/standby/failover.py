@@ -10,13 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from everkept.core.disk import make_folder
-from everkept.core.library import (
-    Reachability,
-    UnreachableInfo,
-    has_read_replica,
-    note_pending_write,
-    note_replica_read,
-)
+from everkept.core.library import Reachability, UnreachableInfo, has_read_replica, note_pending_write, note_replica_read
 from everkept.core.ports import Library
 from everkept.core.projects import Project, Status
 from everkept.core.records import Ref
@@ -24,15 +18,7 @@ from everkept.core.sessions import get_acting_account
 from everkept.core.times import Clock
 from everkept.engines.standby.journal import Journal
 from everkept.engines.standby.journal_acts import Act
-from everkept.errors import (
-    EverkeptError,
-    QueryTimeout,
-    ReadOnly,
-    Refused,
-    StoreTooNew,
-    StoreUnreachable,
-    Unavailable,
-)
+from everkept.errors import EverkeptError, QueryTimeout, ReadOnly, Refused, StoreTooNew, StoreUnreachable, Unavailable
 from everkept.values import Value
 
 CONTACT_FILE = "reached"  # the file that says so
@@ -65,9 +51,7 @@ class FirstContactMarker:
 RETRY_SCHEDULE_SECONDS = 0.0, 1.0, 2.0, 4.0, 8.0
 RETRY_SECONDS = 30.0  # seconds between the attempts from then on
 WRITE_WAIT_SECONDS = 2.0  # seconds that writes wait for the first of them, in sum
-READ_WAIT_SECONDS = (
-    0.5  # seconds that questions do: what was last seen is as good, and a search has a limit
-)
+READ_WAIT_SECONDS = 0.5  # seconds that questions do: what was last seen is as good, and a search has a limit
 # While writes are brought over, one may be added for so many that have gone: who adds to them
 # faster would never see their end.
 SENT_PER_ADDED = 2
@@ -144,9 +128,7 @@ class Availability:
     def reason(self) -> str:
         """Why it is away, and whether it ever was there."""
         is_away = self._is_told and not self._is_bringing
-        return (
-            f"{self._reason} {NEVER_REACHED}" if is_away and self.is_never_reached else self._reason
-        )
+        return f"{self._reason} {NEVER_REACHED}" if is_away and self.is_never_reached else self._reason
 
     @property
     def is_never_reached(self) -> bool:
@@ -249,11 +231,7 @@ class Availability:
         for attempt, wait in enumerate(waits):
             if attempt == len(self._pace.schedule):
                 self._set_status("degraded")
-                log.warning(
-                    STILL_UNREACHABLE if self._is_told else STILL_BEHIND,
-                    self.reason,
-                    self._pace.every,
-                )
+                log.warning(STILL_UNREACHABLE if self._is_told else STILL_BEHIND, self.reason, self._pace.every)
             if wait:
                 await self._pace.pause(wait)
             if await self._try_reconnect():
@@ -313,9 +291,7 @@ async def wait_for_first(*awaited: Awaitable[object]) -> None:
         await asyncio.wait(tasks)
 
 
-async def confirm_status(
-    library: Library, name: str, status: Status, error: EverkeptError
-) -> Project:
+async def confirm_status(library: Library, name: str, status: Status, error: EverkeptError) -> Project:
     """The project, where an attempt without an answer has given it this status; else the error."""
     project = await library.get_project(name)
     if project.status != status:
@@ -346,9 +322,7 @@ class ReplicaBusy(Exception):
 class FailoverRouter:
     """The one place that decides which of both answers a call."""
 
-    def __init__(
-        self, reaching: Availability, journal: Journal, has_copy: Callable[[], Awaitable[bool]]
-    ) -> None:
+    def __init__(self, reaching: Availability, journal: Journal, has_copy: Callable[[], Awaitable[bool]]) -> None:
         """`has_copy` says whether anything was ever seen of the database."""
         self.reaching = reaching
         self._journal = journal
@@ -378,9 +352,7 @@ class FailoverRouter:
         await self._has_copy()
         return await here()
 
-    async def write(
-        self, there: Callable[[bool], Awaitable[T]], here: Callable[[bool], Awaitable[T]]
-    ) -> T:
+    async def write(self, there: Callable[[bool], Awaitable[T]], here: Callable[[bool], Awaitable[T]]) -> T:
         """Both are told whether it may have been done already, by an attempt that got no answer.
 
         What is done here is done while nobody replays it or changes the copy otherwise.
@@ -448,17 +420,10 @@ class FailoverRouter:
                 may_be_done = True
         self.reaching.expect_supported()
         outcome = "Whether it was done is not known." if may_be_done else "Nothing was done."
-        raise StoreUnreachable(
-            f"{sentence} {outcome} {self.reaching.reason}", hint="Try again when it is back."
-        )
+        raise StoreUnreachable(f"{sentence} {outcome} {self.reaching.reason}", hint="Try again when it is back.")
 
     async def journal_act(
-        self,
-        act: Act,
-        here: Ask[T],
-        *,
-        local_seq: int | None = None,
-        instead: Callable[[], T] | None = None,
+        self, act: Act, here: Ask[T], *, local_seq: int | None = None, instead: Callable[[], T] | None = None
     ) -> T:
         """On the disk first; what does not fit here waits for nothing. Only within a write.
 

@@ -100,9 +100,7 @@ class Journal:
         self._limit_bytes = limit_bytes
         self._limit_entries = limit_entries
         self._clock = clock
-        self._replaying = WaitingLock(
-            path.with_suffix(".lock"), "The replay of the journal", patience
-        )
+        self._replaying = WaitingLock(path.with_suffix(".lock"), "The replay of the journal", patience)
         self._writing = WaitingLock(path.with_suffix(".writing"), "The local copy", patience)
         self._file = JournalFile(path)
         self._last_counts = JournalCounts(0, 0)
@@ -112,11 +110,7 @@ class Journal:
         return self._path.parent
 
     async def append(
-        self,
-        act: Act,
-        local_seq: int | None = None,
-        account: str | None = None,
-        account_id: str = "",
+        self, act: Act, local_seq: int | None = None, account: str | None = None, account_id: str = ""
     ) -> int:
         """Gives the number of the entry. A commit without a key gets one. Raises StorageFull."""
         if isinstance(act, Commit) and act.batch.key is None:
@@ -128,8 +122,7 @@ class Journal:
             undoes = journal_acts.find_undone_entry(db, act)
             seq = int(
                 db.execute(
-                    "INSERT INTO entries(act, local_seq, undoes, account, account_id) "
-                    "VALUES (?,?,?,?,?) RETURNING seq",
+                    "INSERT INTO entries(act, local_seq, undoes, account, account_id) VALUES (?,?,?,?,?) RETURNING seq",
                     (text, local_seq, undoes, account, account_id),
                 ).get
             )
@@ -198,9 +191,7 @@ class Journal:
         at = self._clock()
 
         def work(db: Connection) -> None:
-            db.execute(
-                "UPDATE entries SET reason = ?, aside_at = ? WHERE seq = ?", (reason, at, seq)
-            )
+            db.execute("UPDATE entries SET reason = ?, aside_at = ? WHERE seq = ?", (reason, at, seq))
             _forget_failures(db, seq)
 
         await self._file.write(work)
@@ -208,8 +199,7 @@ class Journal:
     async def list_rejected(self) -> list[RejectedWrite]:
         rows = await self._file.read(
             lambda db: db.execute(
-                "SELECT seq, act, reason, aside_at, account FROM entries "
-                "WHERE reason IS NOT NULL ORDER BY seq"
+                "SELECT seq, act, reason, aside_at, account FROM entries WHERE reason IS NOT NULL ORDER BY seq"
             ).fetchall()
         )
         return [RejectedWrite(seq, decode_act(act), *rest) for seq, act, *rest in rows]
@@ -242,9 +232,7 @@ class Journal:
 
         await self._file.write(work)
 
-    async def forget(
-        self, store: str, refs: Sequence[Ref], *, belongings: bool = True
-    ) -> ForgottenWrites:
+    async def forget(self, store: str, refs: Sequence[Ref], *, belongings: bool = True) -> ForgottenWrites:
         """Takes these things out of what is kept here of a store, until no byte of them is left.
 
         Of the entries that had some of them the rest is kept. With `belongings` a record takes the
@@ -273,18 +261,12 @@ class Journal:
     async def note(self, topic: str, key: str, value: str) -> None:
         """Keeps what a key of one side means on the other."""
         await self._file.write(
-            lambda db: _execute(
-                db, "INSERT OR REPLACE INTO mappings VALUES (?,?,?)", topic, key, value
-            )
+            lambda db: _execute(db, "INSERT OR REPLACE INTO mappings VALUES (?,?,?)", topic, key, value)
         )
 
     async def look_up(self, topic: str, key: str) -> str | None:
         return await self._file.read(
-            lambda db: (
-                db.execute(
-                    "SELECT value FROM mappings WHERE topic = ? AND key = ?", (topic, key)
-                ).get
-            )
+            lambda db: db.execute("SELECT value FROM mappings WHERE topic = ? AND key = ?", (topic, key)).get
         )
 
     def lock_replay(self) -> AbstractAsyncContextManager[None]:
@@ -314,8 +296,7 @@ class Journal:
         [waiting, aside] = [
             _JournalSize(*row)
             for row in db.execute(
-                "SELECT entries, bytes FROM tally WHERE of_accounts = ? ORDER BY aside",
-                (is_account,),
+                "SELECT entries, bytes FROM tally WHERE of_accounts = ? ORDER BY aside", (is_account,)
             )
         ]
         share = 2 if is_account else 1
@@ -362,8 +343,7 @@ def _requeue(db: Connection, seq: int) -> int:
 def _list_store_names(db: Connection, store: str) -> set[str]:
     """A project that was made on both sides has two."""
     others = db.execute(
-        "SELECT key FROM mappings WHERE topic = ? AND value = ?",
-        (PROJECT_TOPIC, parse_project_id(store)),
+        "SELECT key FROM mappings WHERE topic = ? AND value = ?", (PROJECT_TOPIC, parse_project_id(store))
     )
     return {store, *(format_store_name(key) for (key,) in others)}
 

@@ -6,17 +6,7 @@ from typing import Any, cast
 
 from everkept.core.ports import Token
 from everkept.core.projects import Project
-from everkept.core.records import (
-    Batch,
-    Delete,
-    Insert,
-    Record,
-    RecordLink,
-    Ref,
-    Restore,
-    Step,
-    Update,
-)
+from everkept.core.records import Batch, Delete, Insert, Record, RecordLink, Ref, Restore, Step, Update
 from everkept.engines.sqlite.connection import Connection
 from everkept.values import MISSING, Value, ValueField, list_fields
 
@@ -194,22 +184,15 @@ _UNREFERRED = "entry NOT IN (SELECT undoes FROM entries WHERE undoes IS NOT NULL
 
 def note_number(db: Connection, store: str, local_seq: int, entry: int) -> None:
     """A log only grows: who has the number or a later one is from before the log was replaced."""
-    db.execute(
-        "UPDATE numbers SET local_seq = NULL WHERE store = ? AND local_seq >= ?", (store, local_seq)
-    )
-    db.execute(
-        "INSERT INTO numbers(entry, store, local_seq) VALUES (?,?,?)", (entry, store, local_seq)
-    )
+    db.execute("UPDATE numbers SET local_seq = NULL WHERE store = ? AND local_seq >= ?", (store, local_seq))
+    db.execute("INSERT INTO numbers(entry, store, local_seq) VALUES (?,?,?)", (entry, store, local_seq))
 
 
 def find_undone_entry(db: Connection, act: Act) -> int | None:
     """The entry whose commit the act takes back; None where the database has that one's number."""
     if not isinstance(act, Commit) or act.batch.undoes is None:
         return None
-    return db.execute(
-        "SELECT entry FROM numbers WHERE store = ? AND local_seq = ?",
-        (act.store, act.batch.undoes),
-    ).get
+    return db.execute("SELECT entry FROM numbers WHERE store = ? AND local_seq = ?", (act.store, act.batch.undoes)).get
 
 
 def set_committed_seq(db: Connection, entry: int, committed_as: int | None) -> None:
@@ -228,7 +211,5 @@ def renumber(db: Connection, old: int, new: int) -> None:
 def forget_numbers(db: Connection, store: str) -> None:
     db.execute("UPDATE numbers SET local_seq = NULL WHERE store = ?", (store,))
     db.execute(
-        f"DELETE FROM numbers WHERE store = ? AND {_UNREFERRED} "
-        "AND entry NOT IN (SELECT seq FROM entries)",
-        (store,),
+        f"DELETE FROM numbers WHERE store = ? AND {_UNREFERRED} AND entry NOT IN (SELECT seq FROM entries)", (store,)
     )

@@ -10,17 +10,7 @@ from uuid import uuid4
 
 from everkept.core.disk import sync_folder, translate_os_errors
 from everkept.core.locks import WaitingLock
-from everkept.core.records import (
-    Batch,
-    Delete,
-    Insert,
-    Record,
-    RecordLink,
-    Ref,
-    Restore,
-    Step,
-    Update,
-)
+from everkept.core.records import Batch, Delete, Insert, Record, RecordLink, Ref, Restore, Step, Update
 from everkept.engines.sqlite.connection import (
     BusyHandler,
     Connection,
@@ -196,9 +186,7 @@ class JournalFile:
 
     async def fold(self) -> bool:
         """Empties the log beside the file; False if a reader needs it still."""
-        return await asyncio.to_thread(
-            fold, self._path, JOURNAL_SCHEMA, _FOLD_SECONDS, title=_TITLE
-        )
+        return await asyncio.to_thread(fold, self._path, JOURNAL_SCHEMA, _FOLD_SECONDS, title=_TITLE)
 
     def read_inline(self, question: Callable[[Connection], T]) -> T | None:
         """For what takes microseconds, without a thread; None where there is no file."""

@@ -40,12 +40,7 @@ from everkept.engines.standby.journal_acts import (
     SwitchProject,
 )
 from everkept.engines.standby.replay import replay_pending
-from everkept.engines.standby.replica import (
-    STANDBY_NOTES,
-    RecentActs,
-    drop_standby_notes,
-    expect_same_database,
-)
+from everkept.engines.standby.replica import STANDBY_NOTES, RecentActs, drop_standby_notes, expect_same_database
 from everkept.engines.standby.replica_follower import ReplicaFollower
 from everkept.engines.standby.store import OwnStorePair, ProjectStorePair, StandbyStore, StorePair
 from everkept.errors import Conflict, EverkeptError, NotFound, StoreBusy
@@ -121,9 +116,7 @@ class StandbyLibrary(Library):
             pause=pause,
             every=every,
         )
-        self._stores: dict[
-            str, tuple[StandbyStore, ProjectStorePair]
-        ] = {}  # by the id of the project
+        self._stores: dict[str, tuple[StandbyStore, ProjectStorePair]] = {}  # by the id of the project
         self._own = {
             name: StandbyStore(OwnStorePair(name, primary, replica), self._router, self._follower)
             for name in (USER_STORE, HISTORY_STORE)
@@ -142,8 +135,7 @@ class StandbyLibrary(Library):
             since=self._reaching.since,
             reason=self._reaching.reason,
             never_reached=self._reaching.is_never_reached,
-            is_catching_up=not self._reaching.is_connected
-            and self._reaching.absence.is_catching_up,
+            is_catching_up=not self._reaching.is_connected and self._reaching.absence.is_catching_up,
             waiting=counts.waiting,
             set_aside=counts.aside,
             copy_at=self._follower.level_at,
@@ -231,9 +223,7 @@ class StandbyLibrary(Library):
                 if not may_be_done:
                     raise
 
-        await self._router.run_primary(
-            there, f'Project "{name}" cannot be deleted while the database is away.'
-        )
+        await self._router.run_primary(there, f'Project "{name}" cannot be deleted while the database is away.')
         with suppress(EverkeptError):  # what follows the database would do it too
             await self._replica.delete(name)
         for project_id, (_, ends) in list(self._stores.items()):
@@ -244,9 +234,7 @@ class StandbyLibrary(Library):
         name, off = change.name, change.off
         moment = change.at or self._clock()  # the time that counts, also for a later replay
         return await self._apply_act(
-            lambda: self._build_act(
-                name, lambda project_id, name: SwitchProject(project_id, name, off, moment)
-            ),
+            lambda: self._build_act(name, lambda project_id, name: SwitchProject(project_id, name, off, moment)),
             lambda library: library.set_off(name, off=off, at=moment),
         )
 
@@ -289,8 +277,7 @@ class StandbyLibrary(Library):
             return max(forgotten, known) if again else forgotten
 
         forgotten = await self._router.run_primary(
-            there,
-            "What was asked cannot be forgotten while the database is away: it would stay there.",
+            there, "What was asked cannot be forgotten while the database is away: it would stay there."
         )
         return forgotten + await self._replica.forget_searches()
 
@@ -316,16 +303,14 @@ class StandbyLibrary(Library):
 
     async def _replace_catalog_data(self, change: catalog.ReplaceCatalogData) -> None:
         await self._run_primary(
-            lambda library: library.apply(change),
-            "What is copied cannot be kept here until the database is back.",
+            lambda library: library.apply(change), "What is copied cannot be kept here until the database is back."
         )
         self._follower.wake_all()
 
     async def get_store(self, project: Project) -> RecordStore:
         """The database's own: what was last seen of it is no original for a copy."""
         return await self._run_primary(
-            lambda library: library.get_store(project),
-            "What is to be copied is in the database, which is away.",
+            lambda library: library.get_store(project), "What is to be copied is in the database, which is away."
         )
 
     async def close(self) -> None:
@@ -343,9 +328,7 @@ class StandbyLibrary(Library):
         return await self._router.read(lambda: ask(self._primary), here)
 
     async def _run_unjournaled(self, ask: Ask[T]) -> T:
-        return await self._router.run_unjournaled(
-            lambda: ask(self._primary), lambda: ask(self._replica)
-        )
+        return await self._router.run_unjournaled(lambda: ask(self._primary), lambda: ask(self._replica))
 
     async def _run_primary(self, ask: Ask[T], sentence: str) -> T:
         return await self._router.run_primary(lambda _: ask(self._primary), sentence)
@@ -383,9 +366,7 @@ class StandbyLibrary(Library):
 
         async def kept() -> T:
             await self._acts.apply_to(self._replica)
-            return await self._router.journal_act(
-                await act(), lambda: ask(self._replica), instead=instead
-            )
+            return await self._router.journal_act(await act(), lambda: ask(self._replica), instead=instead)
 
         self._follower.start()
         return await self._router.write(there, lambda again: once(self._replica, again, kept))

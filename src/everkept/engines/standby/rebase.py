@@ -4,18 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from everkept.core.ports import RecordStore
-from everkept.core.records import (
-    Batch,
-    Delete,
-    Insert,
-    Record,
-    RecordFilter,
-    RecordLink,
-    Ref,
-    Restore,
-    Step,
-    Update,
-)
+from everkept.core.records import Batch, Delete, Insert, Record, RecordFilter, RecordLink, Ref, Restore, Step, Update
 from everkept.engines.commit_plan import CommitPlanner
 from everkept.errors import Conflict
 from everkept.values import replace
@@ -225,9 +214,7 @@ class _BatchRebase:
     async def _rename(self, record_id: str, variants: Sequence[str]) -> Step:
         record = await self._get_live(record_id)
         at, version = record.updated_at, record.version
-        return await self._select_first(
-            *(Update(record_id, {"variant": each}, version, at) for each in variants)
-        )
+        return await self._select_first(*(Update(record_id, {"variant": each}, version, at) for each in variants))
 
     async def _find_holder(self, wanted: Record) -> Record:
         there = (record.id for record in await self._view.list_namesakes(wanted))

@@ -52,9 +52,7 @@ def expect_account(account: Account, rights: Rights | None) -> Rights:
     if rights is None:
         raise NotPermitted(f"The account {user} was removed meanwhile.", user=user)
     if rights.account.id != account.id:
-        raise NotPermitted(
-            f"The account {user} was removed meanwhile, and another of that name made.", user=user
-        )
+        raise NotPermitted(f"The account {user} was removed meanwhile, and another of that name made.", user=user)
     return rights
 
 
@@ -69,9 +67,7 @@ def expect_permitted(act: Act, project: Project | None, rights: Rights) -> None:
         is_permitted = project.id in (rights.writes if isinstance(act, Commit) else rights.owns)
     if not is_permitted:
         raise NotPermitted(
-            f'The account {user} may not write in "{project.name}" any more.',
-            user=user,
-            project=project.name,
+            f'The account {user} may not write in "{project.name}" any more.', user=user, project=project.name
         )
 
 
@@ -81,9 +77,7 @@ _ProjectAct = ArchiveProject | RestoreProject | SwitchProject
 class ActApplier:
     """What was found of the database on the way is kept for the next act."""
 
-    def __init__(
-        self, journal: Journal, library: Library, rights_of: FindRights = find_no_rights
-    ) -> None:
+    def __init__(self, journal: Journal, library: Library, rights_of: FindRights = find_no_rights) -> None:
         self._journal = journal
         self._library = library
         self._rights_of = rights_of
@@ -178,12 +172,7 @@ class ActApplier:
     async def _create_project(self, project: Project) -> None:
         """Where another one has the name by now, the two are one from here on."""
         try:
-            await self._library.create(
-                project.name,
-                project.description,
-                project_id=project.id,
-                at=project.created_at,
-            )
+            await self._library.create(project.name, project.description, project_id=project.id, at=project.created_at)
         except Conflict:
             there = await self._read_projects()
             same_name = [each for each in there.values() if each.name == project.name]
@@ -204,9 +193,7 @@ class ActApplier:
             case SwitchProject():
                 await self._library.set_off(project.name, off=act.off, at=act.at)
 
-    async def _set_status(
-        self, project: Project, status: Status, move: Callable[[str], Awaitable[Project]]
-    ) -> None:
+    async def _set_status(self, project: Project, status: Status, move: Callable[[str], Awaitable[Project]]) -> None:
         if project.status == status:
             return
         try:
@@ -266,11 +253,7 @@ class ReplayResult(Value):
 
 
 async def replay(
-    journal: Journal,
-    library: Library,
-    *,
-    on_progress: Progress,
-    rights_of: FindRights = find_no_rights,
+    journal: Journal, library: Library, *, on_progress: Progress, rights_of: FindRights = find_no_rights
 ) -> ReplayResult:
     """Until nothing waits; others may do the same, and append, meanwhile.
 
@@ -357,9 +340,7 @@ class _JournalReplay:
             await self._journal.remove_all(self._made)
             self._made = {}
 
-    async def _expect_few_failures(
-        self, entry: JournalEntry, error: StoreUnreachable | QueryTimeout
-    ) -> None:
+    async def _expect_few_failures(self, entry: JournalEntry, error: StoreUnreachable | QueryTimeout) -> None:
         """Raises the error where it says nothing of the act, or not yet enough."""
         try:
             await self._library.get_note(_PROBE_NOTE)
@@ -395,15 +376,11 @@ def _format_reason(failure: Exception) -> str:
     return f"The database would not take it ({code})."
 
 
-async def replay_pending(
-    journal: Journal, primary: Library, reaching: Availability, rights_of: FindRights
-) -> None:
+async def replay_pending(journal: Journal, primary: Library, reaching: Availability, rights_of: FindRights) -> None:
     """All of it in its order; then the database counts as back, before anything is added."""
     done = aside = 0
     while True:
-        replayed = await replay(
-            journal, primary, on_progress=_build_progress(reaching), rights_of=rights_of
-        )
+        replayed = await replay(journal, primary, on_progress=_build_progress(reaching), rights_of=rights_of)
         done, aside = done + replayed.count, aside + replayed.aside
         async with journal.lock_writes():
             if not journal.count_writes().waiting:
@@ -412,11 +389,7 @@ async def replay_pending(
 
 
 def _format_result(done: int, aside: int) -> str:
-    kept = (
-        "no write was kept here"
-        if not done
-        else f"{_format_writes(done)} kept here and brought over"
-    )
+    kept = "no write was kept here" if not done else f"{_format_writes(done)} kept here and brought over"
     left = f"; {_format_writes(aside)} set aside, and `everkept journal` tells why" if aside else ""
     return kept + left
 

@@ -18,17 +18,7 @@ from uuid import uuid4
 from everkept.core.answers import CatalogData, StorePage
 from everkept.core.disk import make_folder, sync, translate_os_errors
 from everkept.core.ports import Library, RecordStore, RecordVector
-from everkept.core.records import (
-    Batch,
-    Change,
-    Insert,
-    Record,
-    RecordFilter,
-    RecordLink,
-    Ref,
-    Step,
-    Update,
-)
+from everkept.core.records import Batch, Change, Insert, Record, RecordFilter, RecordLink, Ref, Step, Update
 from everkept.core.text import format_count
 from everkept.core.times import format_iso
 from everkept.engines.commit_plan import plan_commit
@@ -212,32 +202,23 @@ class StoreReplication:
         mark = ReplicaMark(seq, "log", after="0") if has_lost else ReplicaMark(seq)
         await self._write_page(rest, mark, revision)
 
-    async def _read_items(
-        self, refs: Sequence[Ref]
-    ) -> tuple[list[Record], list[RecordLink], list[Ref]]:
+    async def _read_items(self, refs: Sequence[Ref]) -> tuple[list[Record], list[RecordLink], list[Ref]]:
         """Those that are there as they are there, and those that are not."""
         ids = [ref.id for ref in refs if ref.subject == "record"]
-        records = await self._read_paged(
-            ids, lambda some: self._there.get(some, include_deleted=True)
-        )
+        records = await self._read_paged(ids, lambda some: self._there.get(some, include_deleted=True))
         own = await self._read_paged(ids, lambda some: self._here.get(some, include_deleted=True))
         # What comes or goes below a record makes that one newer, of which the log says nothing.
         known = {None, *ids}
         above = dict.fromkeys(r.parent for r in (*records, *own) if r.parent not in known)
         records += await self._read_paged(
-            [parent for parent in above if parent],
-            lambda some: self._there.get(some, include_deleted=True),
+            [parent for parent in above if parent], lambda some: self._there.get(some, include_deleted=True)
         )
         named = [ref.id for ref in refs if ref.subject == "link"]
-        links = await self._read_paged(
-            named, lambda some: self._there.get_links(some, include_deleted=True)
-        )
+        links = await self._read_paged(named, lambda some: self._there.get_links(some, include_deleted=True))
         found = {thing.ref for thing in (*records, *links)}
         return records, links, [ref for ref in refs if ref not in found]
 
-    async def _read_paged(
-        self, ids: Sequence[str], ask: Callable[[Sequence[str]], Awaitable[list[T]]]
-    ) -> list[T]:
+    async def _read_paged(self, ids: Sequence[str], ask: Callable[[Sequence[str]], Awaitable[list[T]]]) -> list[T]:
         return [thing for some in _split_items(ids, self._page) for thing in await ask(some)]
 
     async def _start_full_copy(self, newest: int) -> None:
@@ -272,9 +253,7 @@ class StoreReplication:
     async def _remove_strays(self) -> None:
         """What is here and no longer there."""
         after = ""
-        while page := await self._here.scan(
-            RecordFilter(deleted=None), after=after or None, limit=self._page
-        ):
+        while page := await self._here.scan(RecordFilter(deleted=None), after=after or None, limit=self._page):
             ids = [record.id for record in page]
             there = {r.id for r in await self._there.get(ids, include_deleted=True)}
             after = next((i for i in reversed(ids) if i in there), after)
@@ -300,9 +279,7 @@ class StoreReplication:
         if gone:
             await self._write_page(StorePage(gone=gone), self._mark)
 
-    async def _write_page(
-        self, stock: StorePage, mark: ReplicaMark, revision: int | None = None
-    ) -> None:
+    async def _write_page(self, stock: StorePage, mark: ReplicaMark, revision: int | None = None) -> None:
         async with self._undisturbed():
             await self._expect_unchanged(revision)
             await self._here.replicate(stock)
@@ -330,11 +307,7 @@ class StoreReplication:
 
 
 async def copy_vectors(
-    there: RecordStore,
-    here: RecordStore,
-    model: str,
-    kinds: Sequence[str],
-    undisturbed: LockIdleReplica,
+    there: RecordStore, here: RecordStore, model: str, kinds: Sequence[str], undisturbed: LockIdleReplica
 ) -> None:
     """Those that the database has by now of records that have none here."""
     while waiting := await here.find_unembedded(model, kinds, PAGE_ITEMS):
@@ -359,12 +332,7 @@ def _is_same_start(known: Sequence[Change], own: Sequence[Change]) -> bool:
     if not known:
         return False
     first, second = known[0], own[0]
-    return (first.seq, first.at, first.tool, first.client) == (
-        second.seq,
-        second.at,
-        second.tool,
-        second.client,
-    )
+    return (first.seq, first.at, first.tool, first.client) == (second.seq, second.at, second.tool, second.client)
 
 
 def _list_refs(changes: Iterable[Change]) -> list[Ref]:
@@ -421,16 +389,12 @@ async def ensure_identity(primary: Library, known: Mapping[str, str]) -> Catalog
 async def expect_same_database(primary: Library, replica: Library, journal: Journal) -> None:
     """What waits is for the database that was here. Raises StoreAway where another answers."""
     waiting = journal.count_writes().waiting
-    known = (
-        select_identities(await replica.list_notes(IDENTITY_NOTES))
-        if waiting
-        else set[tuple[str, str]]()
-    )
+    known = select_identities(await replica.list_notes(IDENTITY_NOTES)) if waiting else set[tuple[str, str]]()
     if known and known.isdisjoint(select_identities(await primary.list_notes(IDENTITY_NOTES))):
         raise StoreUnreachable(
             f"Another database answers than the one that {format_count(waiting, 'write')} here "
             f"wait "
-            f"for: bring that one back. To use this one, move {journal.folder} away first.",
+            f"for: bring that one back. To use this one, move {journal.folder} away first."
         )
 
 

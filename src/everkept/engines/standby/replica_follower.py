@@ -8,13 +8,7 @@ from pathlib import Path
 
 from everkept.core.ports import Library
 from everkept.core.times import Clock
-from everkept.engines.standby.failover import (
-    REPLICA_ERRORS,
-    FailoverRouter,
-    Pause,
-    ReplicaBusy,
-    wait_for_first,
-)
+from everkept.engines.standby.failover import REPLICA_ERRORS, FailoverRouter, Pause, ReplicaBusy, wait_for_first
 from everkept.engines.standby.journal import Journal
 from everkept.engines.standby.replica import (
     IDENTITY_NOTES,
@@ -31,22 +25,13 @@ from everkept.engines.standby.replica import (
     select_identities,
 )
 from everkept.engines.standby.store import StorePair
-from everkept.errors import (
-    EverkeptError,
-    NotFound,
-    ProjectArchived,
-    QueryTimeout,
-    StoreBusy,
-    StoreUnreachable,
-)
+from everkept.errors import EverkeptError, NotFound, ProjectArchived, QueryTimeout, StoreBusy, StoreUnreachable
 from everkept.values import replace
 
 DELAY_SECONDS = 0.6  # seconds in which what is stored one after the other is waited for
 FULL_PASS_INTERVAL = 10  # looks, of which one goes over everything
 LIBRARY_SECONDS = 5.0  # seconds between looks at projects and notes while others change something
-MAX_UNUSED_STORES = (
-    50  # stores that nobody uses here, looked at each such time: all have their turn
-)
+MAX_UNUSED_STORES = 50  # stores that nobody uses here, looked at each such time: all have their turn
 LEVEL_NOTE = STANDBY_NOTES + "at"  # the note of when the copy was last level with the database
 # the note of when it was last told of tokens, notes and projects
 LIBRARY_NOTE = STANDBY_NOTES + "library_at"
@@ -161,9 +146,7 @@ class ReplicaFollower:
             # Where others never cease to change something there is no look out of calm.
             is_calm, since = not self._wakes.is_set(), _get_loop_time() - self._all_at
             looks += is_calm
-            if looks == FULL_PASS_INTERVAL or (
-                not is_calm and since >= FULL_PASS_INTERVAL * self._every
-            ):
+            if looks == FULL_PASS_INTERVAL or (not is_calm and since >= FULL_PASS_INTERVAL * self._every):
                 looks, self._wants_all = 0, True
 
     def _note_change(self) -> None:
@@ -197,9 +180,7 @@ class ReplicaFollower:
                 await self._follow_library()
             due = sorted(self._in_use(), key=lambda ends: ends.name not in woken)
             if wants_all or is_told:
-                due += await self._select_unused(
-                    {ends.name for ends in due}, None if wants_all else MAX_UNUSED_STORES
-                )
+                due += await self._select_unused({ends.name for ends in due}, None if wants_all else MAX_UNUSED_STORES)
             followed = [await self._try_follow(ends) for ends in due]
             if all(followed):
                 await self._note_level()
@@ -221,14 +202,10 @@ class ReplicaFollower:
     async def _follow_library(self) -> None:
         self._is_told, self._library_seen = False, _get_loop_time()
         done, at = self._acts.count, self._clock()
-        catalog_data = await ensure_identity(
-            self._primary, await self._replica.list_notes(STANDBY_NOTES)
-        )
+        catalog_data = await ensure_identity(self._primary, await self._replica.list_notes(STANDBY_NOTES))
         async with self._router.lock_idle_replica():
             own = await self._replica.read_catalog_data()
-            has_lost_name = bool(select_identities(own.notes)) and not select_identities(
-                catalog_data.notes
-            )
+            has_lost_name = bool(select_identities(own.notes)) and not select_identities(catalog_data.notes)
             if is_other_database(catalog_data, own):
                 await self._save_copy()
                 own = await self._replica.read_catalog_data()
@@ -277,9 +254,7 @@ class ReplicaFollower:
 
     def _log_problem(self, what: str, error: Exception) -> None:
         """Once of each kind of trouble that does not pass by itself."""
-        is_lasting = isinstance(error, REPLICA_ERRORS) and not isinstance(
-            error, (StoreBusy, QueryTimeout)
-        )
+        is_lasting = isinstance(error, REPLICA_ERRORS) and not isinstance(error, (StoreBusy, QueryTimeout))
         if is_lasting and type(error) not in self._told:
             self._told.add(type(error))
             log.warning("The copy of %s on this machine cannot be kept up: %s", what, error)

@@ -69,9 +69,7 @@ class ProjectStorePair:
     it is that one.
     """
 
-    def __init__(
-        self, project: Project, primary: Library, replica: Library, journal: Journal
-    ) -> None:
+    def __init__(self, project: Project, primary: Library, replica: Library, journal: Journal) -> None:
         self.recent = RecentCommits()
         self._project = project
         self._primary = primary
@@ -138,9 +136,7 @@ async def _open_own(library: Library, name: str) -> RecordStore:
 A = TypeVar("A")
 T = TypeVar("T")
 
-MAX_SEARCHED_CHANGES = (
-    200  # changes among which one is looked for that may have been made a moment ago
-)
+MAX_SEARCHED_CHANGES = 200  # changes among which one is looked for that may have been made a moment ago
 # Whoever compares stamps must see that the other side answers: no count of vectors is as large.
 _STAMP_OFFSET = 1 << 40
 _PURGE_REFUSAL = "cannot be removed for good while the database is away: a copy would stay there."
@@ -178,9 +174,7 @@ class StandbyStore(RecordStore):
             self._follower.wake(self.ends.name, at_once=recent.is_filling)
             return change
 
-        return await self._router.write(
-            there, lambda unknown: self._commit_here(keyed, unknown=unknown)
-        )
+        return await self._router.write(there, lambda unknown: self._commit_here(keyed, unknown=unknown))
 
     async def ask(self, question: StoreQuestion[A]) -> A:
         asked: StoreQuestion[Any] = question
@@ -190,14 +184,8 @@ class StandbyStore(RecordStore):
         def do(store: RecordStore) -> Awaitable[A]:
             return store.ask(question)
 
-        answer = await self._router.read(
-            lambda: self._run_primary(do), lambda: self._run_replica(do)
-        )
-        return (
-            cast("A", self._shift_stamp(answer))
-            if isinstance(asked, questions.GetStamp)
-            else answer
-        )
+        answer = await self._router.read(lambda: self._run_primary(do), lambda: self._run_replica(do))
+        return cast("A", self._shift_stamp(answer)) if isinstance(asked, questions.GetStamp) else answer
 
     async def maintain(self, upkeep: Upkeep[A]) -> A:
         def do(store: RecordStore) -> Awaitable[A]:
@@ -206,15 +194,12 @@ class StandbyStore(RecordStore):
         kind: Upkeep[Any] = upkeep
         match kind:
             case questions.PutVectors() | questions.NoteAccesses():
-                return await self._router.run_unjournaled(
-                    lambda: self._run_primary(do), lambda: self._run_replica(do)
-                )
+                return await self._router.run_unjournaled(lambda: self._run_primary(do), lambda: self._run_replica(do))
             case questions.Purge() | questions.Redact():
                 return cast("A", await self._erase(kind))
             case _:
                 done = await self._router.run_primary(
-                    lambda _: self._run_primary(do),
-                    "What is copied cannot be kept here until the database is back.",
+                    lambda _: self._run_primary(do), "What is copied cannot be kept here until the database is back."
                 )
                 self._follower.wake(self.ends.name)
                 return done
@@ -276,9 +261,7 @@ class StandbyStore(RecordStore):
             await store.get_revision()
         except REPLICA_ERRORS as error:
             return await self._router.journal_act(
-                Commit(self.ends.name, batch),
-                _defer_error(error),
-                instead=lambda: _build_change(batch),
+                Commit(self.ends.name, batch), _defer_error(error), instead=lambda: _build_change(batch)
             )
         try:
             return await self._journal_batch(batch, store, batch)

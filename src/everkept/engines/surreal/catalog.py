@@ -126,8 +126,7 @@ class CatalogDatabase:
     async def _create_tables(self) -> None:
         found = (
             await self.connection.run(
-                self.database,
-                f"DEFINE DATABASE IF NOT EXISTS {quote_name(self.database)}; {_META_DEFINITIONS}",
+                self.database, f"DEFINE DATABASE IF NOT EXISTS {quote_name(self.database)}; {_META_DEFINITIONS}"
             )
         )[-1]
         if found is not None and found > VERSION:
@@ -175,10 +174,7 @@ def _build_definitions() -> str:
     lines: list[str] = []
     for table, fields in _TABLES.items():
         lines.append(f"DEFINE TABLE IF NOT EXISTS {table} SCHEMAFULL")
-        lines += [
-            f"DEFINE FIELD IF NOT EXISTS {name} ON {table} TYPE {kind}"
-            for name, kind in fields.items()
-        ]
+        lines += [f"DEFINE FIELD IF NOT EXISTS {name} ON {table} TYPE {kind}" for name, kind in fields.items()]
     lines += [
         f"DEFINE INDEX IF NOT EXISTS {table}_{field} ON {table} FIELDS {field} UNIQUE"
         for table, field in _UNIQUE_FIELDS.items()
@@ -187,9 +183,7 @@ def _build_definitions() -> str:
     return ";\n".join(lines) + ";"
 
 
-PROJECT_FIELDS = (
-    "record::id(id) AS id, name, description, status, created_at, updated_at, off_since"
-)
+PROJECT_FIELDS = "record::id(id) AS id, name, description, status, created_at, updated_at, off_since"
 WORKSPACE_FIELDS = "path, record::id(project) AS project"
 SWITCHING_FIELDS = "record::id(id) AS id, spans, folders, deleted_at"
 
@@ -200,9 +194,7 @@ async def list_projects(catalog_db: CatalogDatabase) -> list[Project]:
 
 
 async def find_project(catalog_db: CatalogDatabase, name: str) -> Project | None:
-    [rows] = await catalog_db.ask(
-        f"SELECT {PROJECT_FIELDS} FROM project WHERE name = $name", {"name": name}
-    )
+    [rows] = await catalog_db.ask(f"SELECT {PROJECT_FIELDS} FROM project WHERE name = $name", {"name": name})
     return decode_project(rows[0]) if rows else None
 
 
@@ -216,8 +208,7 @@ async def find_workspace_project(catalog_db: CatalogDatabase, path: str) -> Proj
 
 async def list_workspaces(catalog_db: CatalogDatabase, project_id: str) -> list[str]:
     [paths] = await catalog_db.ask(
-        "SELECT VALUE path FROM workspace WHERE project = $project",
-        {"project": build_row_id("project", project_id)},
+        "SELECT VALUE path FROM workspace WHERE project = $project", {"project": build_row_id("project", project_id)}
     )
     return sorted(paths)
 
@@ -297,15 +288,12 @@ async def add_searches(catalog_db: CatalogDatabase, searches: Sequence[SearchRec
         await retry(lambda some=some: _add_chunk(catalog_db, some))
 
 
-async def list_searches(
-    catalog_db: CatalogDatabase, session: str | None, limit: int
-) -> list[SearchRecord]:
+async def list_searches(catalog_db: CatalogDatabase, session: str | None, limit: int) -> list[SearchRecord]:
     if limit <= 0:
         return []
     meant = "WHERE session = $asked_in" if session is not None else ""
     [rows] = await catalog_db.ask(
-        f"SELECT * FROM search {meant} ORDER BY id DESC LIMIT $limit",
-        {"asked_in": session, "limit": limit},
+        f"SELECT * FROM search {meant} ORDER BY id DESC LIMIT $limit", {"asked_in": session, "limit": limit}
     )
     return [
         SearchRecord(
@@ -322,9 +310,7 @@ async def list_searches(
 
 
 async def forget_searches(catalog_db: CatalogDatabase) -> int:
-    [count] = await catalog_db.alter(
-        "{ LET $gone = (SELECT VALUE id FROM search); DELETE $gone; RETURN count($gone) }"
-    )
+    [count] = await catalog_db.alter("{ LET $gone = (SELECT VALUE id FROM search); DELETE $gone; RETURN count($gone) }")
     return count
 
 
@@ -354,9 +340,7 @@ async def add_usage(catalog_db: CatalogDatabase, rows: Sequence[ToolUsage]) -> N
 
 
 async def list_usage(catalog_db: CatalogDatabase) -> list[ToolUsage]:
-    [rows] = await catalog_db.ask(
-        "SELECT tool, calls, errors, total_ms, longest_ms, last_at FROM usage"
-    )
+    [rows] = await catalog_db.ask("SELECT tool, calls, errors, total_ms, longest_ms, last_at FROM usage")
     return sum_usage(ToolUsage(**row) for row in rows)
 
 

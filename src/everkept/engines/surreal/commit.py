@@ -4,13 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from uuid import uuid4
 
 from everkept.core.records import Batch, Change, Record, RecordLink
-from everkept.engines.commit_plan import (
-    CommitPlan,
-    PrefetchSet,
-    assign_ages,
-    get_unique_name,
-    plan_commit,
-)
+from everkept.engines.commit_plan import CommitPlan, PrefetchSet, assign_ages, get_unique_name, plan_commit
 from everkept.engines.stored_text import RecordShift
 from everkept.engines.surreal.connection import DiskFailure
 from everkept.engines.surreal.queries import read_with_edits
@@ -35,13 +29,8 @@ from everkept.engines.surreal.vectors import forget_vectors, get_pending_mark
 from everkept.errors import Conflict, EverkeptError, StoreUnreachable, Unavailable
 from everkept.values import replace
 
-_LIVE_BY_NAME = (
-    "SELECT * FROM record WITH INDEX record_name_key "
-    "WHERE name_key IN $names AND deleted_at IS NONE"
-)
-_LIVE_BY_EDGE = (
-    "SELECT * FROM link WITH INDEX link_edge WHERE edge IN $edges AND deleted_at IS NONE"
-)
+_LIVE_BY_NAME = "SELECT * FROM record WITH INDEX record_name_key WHERE name_key IN $names AND deleted_at IS NONE"
+_LIVE_BY_EDGE = "SELECT * FROM link WITH INDEX link_edge WHERE edge IN $edges AND deleted_at IS NONE"
 
 
 async def check_unique(
@@ -74,9 +63,7 @@ async def check_unique(
 
 
 CHANGE_BY_KEY = "SELECT * FROM change WITH INDEX change_key WHERE key IN $"
-_RECORDS_BY_NAME = (
-    "SELECT * FROM record WITH INDEX record_name_key WHERE name_key IN $ AND deleted_at IS NONE"
-)
+_RECORDS_BY_NAME = "SELECT * FROM record WITH INDEX record_name_key WHERE name_key IN $ AND deleted_at IS NONE"
 _LINKS_BY_EDGE = "SELECT * FROM link WITH INDEX link_edge WHERE edge IN $ AND deleted_at IS NONE"
 _CHILDREN_BY_PARENT = "SELECT * FROM record WITH INDEX record_parent WHERE parent IN $ ORDER BY age"
 _LINKS_AT_RECORDS = "SELECT ->link.* AS going, <-link.* AS coming FROM $"
@@ -199,9 +186,7 @@ class StoredView:
     async def _read_end_links(self, ids: Sequence[str]) -> None:
         if not ids:
             return
-        rows = await self._tables.ask(
-            _LINKS_AT_RECORDS.replace("$", "$ids"), ids=encode_ids("record", ids)
-        )
+        rows = await self._tables.ask(_LINKS_AT_RECORDS.replace("$", "$ids"), ids=encode_ids("record", ids))
         found = {decode_id(x["id"]): x for row in rows for side in row.values() for x in side}
         self._at |= {i: [] for i in ids}
         for row in sorted(found.values(), key=lambda row: row["age"]):
@@ -258,8 +243,7 @@ async def _find_change(tables: StoreTables, key: str, failed: DiskFailure) -> Ch
         changes = await read_with_edits(tables, same)
     except (EverkeptError, RuntimeError) as error:
         raise StoreUnreachable(
-            f"{failed.message} Whether it was stored is unknown.",
-            hint="Look for it before you store it again.",
+            f"{failed.message} Whether it was stored is unknown.", hint="Look for it before you store it again."
         ) from error
     if not changes:
         raise Unavailable(f"{failed.message} Nothing of it was stored.", hint="Try again.")
@@ -284,12 +268,7 @@ async def _attempt(tables: StoreTables, batch: Batch) -> Change:
 
 
 async def _write(
-    tables: StoreTables,
-    view: StoredView,
-    state: StoreState,
-    made: CommitPlan,
-    change: Change,
-    key: str | None,
+    tables: StoreTables, view: StoredView, state: StoreState, made: CommitPlan, change: Change, key: str | None
 ) -> None:
     writing = TransactionBuilder()
     ages = assign_ages(made.fresh, state.ages)
@@ -311,10 +290,7 @@ def log_change(writing: TransactionBuilder, change: Change, key: str | None = No
 def _write_records(writing: TransactionBuilder, made: CommitPlan, ages: dict[str, int]) -> None:
     new = [made.records[record_id] for record_id in ages]
     writing.insert("record", [encode_new_record(record, ages[record.id]) for record in new])
-    altered = {
-        record_id: diff_fields(old, made.records[record_id])
-        for record_id, old in made.before.items()
-    }
+    altered = {record_id: diff_fields(old, made.records[record_id]) for record_id, old in made.before.items()}
     for record_id in made.retold & altered.keys():
         altered[record_id]["embedded"] = get_pending_mark(made.records[record_id].text)
     writing.merge([(encode_id("record", i), fields) for i, fields in altered.items() if fields])

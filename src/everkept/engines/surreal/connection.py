@@ -75,9 +75,7 @@ Values = Mapping[str, Any]
 
 WRITE_TIME_FACTOR = 6  # times as long as a question may take, a write may: it keeps indexes in step
 
-_WRITE_KEYWORDS = re.compile(
-    r"\b(?:BEGIN|CREATE|INSERT|UPSERT|UPDATE|RELATE|DELETE|DEFINE|REMOVE)\b"
-)
+_WRITE_KEYWORDS = re.compile(r"\b(?:BEGIN|CREATE|INSERT|UPSERT|UPDATE|RELATE|DELETE|DEFINE|REMOVE)\b")
 
 
 class TransactionThrown(Exception):
@@ -249,15 +247,11 @@ DISK_FULL_PATTERN = re.compile(
     re.IGNORECASE,
 )
 DAMAGE_PATTERN = re.compile(r"corrupt|checksum|bincode|deserializ|revision error", re.IGNORECASE)
-DENIED_PATTERN = re.compile(
-    r"not enough permissions|iam error|anonymous access|not allowed", re.IGNORECASE
-)
+DENIED_PATTERN = re.compile(r"not enough permissions|iam error|anonymous access|not allowed", re.IGNORECASE)
 EXPIRED_PATTERN = re.compile(r"session (?:has )?expired|token (?:has )?expired", re.IGNORECASE)
 LOGIN_PATTERN = re.compile(r"authentication", re.IGNORECASE)
 VALUE_START = re.compile(r"[`'\"\[{(<\d\n]")  # where a message may begin to tell what was stored
-QUOTED_TEXT = re.compile(
-    r"'[^']*'|`[^`]*`|\"[^\"]*\""
-)  # what was stored is no sign of why it failed
+QUOTED_TEXT = re.compile(r"'[^']*'|`[^`]*`|\"[^\"]*\"")  # what was stored is no sign of why it failed
 MAX_REASON_CHARACTERS = 80
 
 
@@ -271,9 +265,7 @@ def parse_results(answer: Mapping[str, Any]) -> list[Any]:
         raise translate_error(get_message(answer["error"]))
     statements = _parse_statements(answer.get("result"))
     failed = [
-        (number, str(statement["result"]))
-        for number, statement in enumerate(statements)
-        if statement["status"] != "OK"
+        (number, str(statement["result"])) for number, statement in enumerate(statements) if statement["status"] != "OK"
     ]
     causes = [(n, message) for n, message in failed if message not in BYSTANDER_MESSAGES]
     for number, message in causes or failed:
@@ -285,9 +277,7 @@ def _parse_statements(result: Any) -> Sequence[Mapping[str, Any]]:
     """What an answer says of each statement. Raises StoreAway where it is no such thing."""
     statements = cast(list[Any], result if isinstance(result, list) else [None])
     if not all(_is_map(each) and {"status", "result"} <= set(each) for each in statements):
-        raise StoreUnreachable(
-            "SurrealDB answered what cannot be understood.", hint="Check its version, and the way."
-        )
+        raise StoreUnreachable("SurrealDB answered what cannot be understood.", hint="Check its version, and the way.")
     return cast(Sequence[Mapping[str, Any]], statements)
 
 
@@ -315,16 +305,12 @@ def translate_error(message: str, number: int | None = None) -> Exception:
     if DISK_FULL_PATTERN.search(words):
         return build_storage_full()
     where = "a text" if number is None else f"statement {number}"
-    return _translate_server_error(words) or RuntimeError(
-        f"SurrealDB refused {where}: {extract_reason(message)}"
-    )
+    return _translate_server_error(words) or RuntimeError(f"SurrealDB refused {where}: {extract_reason(message)}")
 
 
 def build_storage_full(where: str = "The disk of SurrealDB", **facts: Any) -> StorageFull:
     return StorageFull(
-        f"{where} is full. Nothing of this call was stored.",
-        hint="Free some disk space there and call again.",
-        **facts,
+        f"{where} is full. Nothing of this call was stored.", hint="Free some disk space there and call again.", **facts
     )
 
 
@@ -339,16 +325,13 @@ def build_server_storage_full(place: str) -> StorageFull:
 
 def build_timeout_error(limit: float, at: str = "") -> QueryTimeout:
     return QueryTimeout(
-        f"SurrealDB{at} took longer than {limit:g} s.",
-        hint="Try again, or ask for less at once.",
-        time_limit=limit,
+        f"SurrealDB{at} took longer than {limit:g} s.", hint="Try again, or ask for less at once.", time_limit=limit
     )
 
 
 def build_queue_timeout_error(limit: float, at: str = "") -> QueryTimeout:
     return QueryTimeout(
-        f"SurrealDB{at} was busy with an earlier write for {limit:g} s. Nothing of this call was "
-        "stored.",
+        f"SurrealDB{at} was busy with an earlier write for {limit:g} s. Nothing of this call was stored.",
         hint="Try again.",
         time_limit=limit,
     )
@@ -356,8 +339,7 @@ def build_queue_timeout_error(limit: float, at: str = "") -> QueryTimeout:
 
 def build_unknown_outcome_error(limit: float, at: str = "") -> StoreUnreachable:
     return StoreUnreachable(
-        f"SurrealDB{at} took longer than {limit:g} s over a write: whether it was stored is "
-        "unknown.",
+        f"SurrealDB{at} took longer than {limit:g} s over a write: whether it was stored is unknown.",
         hint="Look for it before you store it again.",
         time_limit=limit,
     )
@@ -374,13 +356,9 @@ def _translate_server_error(words: str) -> Exception | None:
     if "failed to decode cbor request" in words:
         return InvalidInput("A value cannot be sent to SurrealDB.", hint="Change it.")
     if "null byte" in words:
-        return InvalidInput(
-            "A text holds the character NUL, which SurrealDB cannot store.", hint="Remove it."
-        )
+        return InvalidInput("A text holds the character NUL, which SurrealDB cannot store.", hint="Remove it.")
     if EXPIRED_PATTERN.search(words):
-        return StoreUnreachable(
-            "Our session at SurrealDB is over.", hint="The next call opens a new one."
-        )
+        return StoreUnreachable("Our session at SurrealDB is over.", hint="The next call opens a new one.")
     if DENIED_PATTERN.search(words):
         return Refused(
             "SurrealDB does not let this user do that.",
@@ -389,8 +367,7 @@ def _translate_server_error(words: str) -> Exception | None:
     if "io error" in words or "fsync failed" in words:
         return DiskFailure(
             f"The disk of SurrealDB failed ({extract_reason(words)}).",
-            hint="Whether what was under way was stored is unknown: look before you store it "
-            "again.",
+            hint="Whether what was under way was stored is unknown: look before you store it again.",
         )
     if DAMAGE_PATTERN.search(words):
         return StoreDamaged(

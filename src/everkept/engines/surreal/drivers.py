@@ -82,8 +82,7 @@ class DatabaseFolder:
             self.release()
             raise StoreTooNew(
                 f"The SurrealDB in {self._path} was written by version 3, and here is version 2.",
-                hint="Serve it with `surreal start` and use deployment_mode local-server, or "
-                "choose another folder.",
+                hint="Serve it with `surreal start` and use deployment_mode local-server, or choose another folder.",
                 path=str(self._path),
             )
 
@@ -107,9 +106,7 @@ class DatabaseFolder:
         )
 
     def build_storage_full(self) -> StorageFull:
-        return build_storage_full(
-            f"The disk of {self._path}", path=str(self._path), **self._measure_sizes()
-        )
+        return build_storage_full(f"The disk of {self._path}", path=str(self._path), **self._measure_sizes())
 
     def _measure_sizes(self) -> dict[str, int]:
         from shutil import disk_usage
@@ -135,9 +132,7 @@ RELEASE_SECONDS = 0.05
 class EmbeddedConnection:
     """A Connection to an engine of our own; `place` is the folder of its files."""
 
-    def __init__(
-        self, place: Path | None, namespace: str, *, time_limit: float = QUERY_SECONDS
-    ) -> None:
+    def __init__(self, place: Path | None, namespace: str, *, time_limit: float = QUERY_SECONDS) -> None:
         quote_name(namespace)
         self._folder = None if place is None else DatabaseFolder(place)
         self._namespace = namespace
@@ -243,14 +238,10 @@ class EmbeddedConnection:
             if self._folder is None:
                 raise
             raise self._folder.build_open_error(str(error)) from error
-        self._is_modern = protocol.is_modern(
-            await self._execute(engine, [protocol.DIALECT_PROBE, {}])
-        )
+        self._is_modern = protocol.is_modern(await self._execute(engine, [protocol.DIALECT_PROBE, {}]))
         return engine
 
-    async def _ask(
-        self, engine: "AsyncEmbeddedDB", query: Sequence[Any], in_turn: bool
-    ) -> Mapping[str, Any]:
+    async def _ask(self, engine: "AsyncEmbeddedDB", query: Sequence[Any], in_turn: bool) -> Mapping[str, Any]:
         """What was begun goes on without its asker: nothing stops the engine in the middle."""
         limit = self._time_limit * (WRITE_TIME_FACTOR if in_turn else 1)
 
@@ -409,9 +400,7 @@ class SocketConnection:
             raise self._build_closed_error()
         return work.task.result()
 
-    async def _query(
-        self, link: "SurrealSocket", query: Sequence[Any], *, alters: bool = False
-    ) -> list[Any]:
+    async def _query(self, link: "SurrealSocket", query: Sequence[Any], *, alters: bool = False) -> list[Any]:
         answer = await link.ask("query", query, alters=alters)
         try:
             return parse_results(answer)[1:]
@@ -433,9 +422,7 @@ class SocketConnection:
                 await self._take_shared_turn(self._turns, shared, asked_at)
             yield
 
-    async def _take_shared_turn(
-        self, turns: TurnSource, shared: AsyncExitStack, asked_at: float
-    ) -> None:
+    async def _take_shared_turn(self, turns: TurnSource, shared: AsyncExitStack, asked_at: float) -> None:
         # Who stood behind one that waited in vain has waited as well.
         if asked_at >= self._refused_at:
             try:
@@ -466,18 +453,12 @@ class SocketConnection:
                 return self._link
         except TimeoutError:
             raise StoreUnreachable(
-                f"SurrealDB at {self._address.shown} did not answer within "
-                f"{self._connect_limit:g} s.",
+                f"SurrealDB at {self._address.shown} did not answer within {self._connect_limit:g} s.",
                 hint="Is it running, and the way to it open?",
             ) from None
 
     async def _connect(self) -> "SurrealSocket":
-        from everkept.engines.surreal.websocket import (
-            build_tls_context,
-            detect_dialect,
-            open_socket,
-            sign_in,
-        )
+        from everkept.engines.surreal.websocket import build_tls_context, detect_dialect, open_socket, sign_in
 
         context = await asyncio.to_thread(build_tls_context, self._address, self._ca)
         link = await open_socket(self._address, context)

@@ -23,13 +23,7 @@ class SurrealLibrary(TableLibrary):
     """Every project in one namespace. Nothing is asked or made before the first call."""
 
     def __init__(
-        self,
-        connection: Connection,
-        *,
-        database: str = "default",
-        mode: Mode,
-        place: str,
-        clock: Clock = read_clock,
+        self, connection: Connection, *, database: str = "default", mode: Mode, place: str, clock: Clock = read_clock
     ) -> None:
         self._connection = connection
         self._catalog_db = CatalogDatabase(connection, database)
@@ -72,9 +66,7 @@ class SurrealLibrary(TableLibrary):
 
     async def _set_project_status(self, change: questions.SetProjectStatus) -> Project:
         project = await self.get_project(change.name)
-        return await project_lifecycle.set_status(
-            self._catalog_db, project, change.status, self._clock()
-        )
+        return await project_lifecycle.set_status(self._catalog_db, project, change.status, self._clock())
 
     async def _delete_project(self, change: questions.DeleteProject) -> None:
         project = await self.get_project(change.name)
@@ -85,9 +77,7 @@ class SurrealLibrary(TableLibrary):
         project = await self.get_project(change.name)
         if project.is_off == change.off:
             return project
-        return await project_lifecycle.set_off(
-            self._catalog_db, project, off=change.off, at=change.at or self._clock()
-        )
+        return await project_lifecycle.set_off(self._catalog_db, project, off=change.off, at=change.at or self._clock())
 
     async def _list_off_periods(self, _: questions.ListOffPeriods) -> list[OffPeriod]:
         return await catalog.list_off_periods(self._catalog_db)
@@ -98,9 +88,7 @@ class SurrealLibrary(TableLibrary):
     async def open_history_store(self) -> SurrealStore:
         return await self._open_store(f"{self._catalog_db.database}_history")
 
-    async def _find_workspace_project(
-        self, question: questions.FindWorkspaceProject
-    ) -> Project | None:
+    async def _find_workspace_project(self, question: questions.FindWorkspaceProject) -> Project | None:
         return await catalog.find_workspace_project(self._catalog_db, question.path)
 
     async def _link_workspace(self, change: questions.LinkWorkspace) -> Project:
@@ -112,10 +100,7 @@ class SurrealLibrary(TableLibrary):
             }};
             COMMIT;"""
         path, project = change.path, change.project
-        ids = {
-            "id": build_row_id("workspace", path),
-            "project": build_row_id("project", project.id),
-        }
+        ids = {"id": build_row_id("workspace", path), "project": build_row_id("project", project.id)}
         try:
             await self._catalog_db.alter(text, {**ids, "path": path})
         except TransactionThrown as thrown:
@@ -140,8 +125,7 @@ class SurrealLibrary(TableLibrary):
 
     async def _list_notes(self, question: questions.ListNotes) -> Mapping[str, str]:
         [rows] = await self._catalog_db.ask(
-            "SELECT key, value FROM note WHERE string::starts_with(key, $prefix)",
-            {"prefix": question.prefix},
+            "SELECT key, value FROM note WHERE string::starts_with(key, $prefix)", {"prefix": question.prefix}
         )
         return {row["key"]: row["value"] for row in rows}
 
@@ -161,12 +145,8 @@ class SurrealLibrary(TableLibrary):
         return await catalog.list_usage(self._catalog_db)
 
     async def _list_tokens(self, _: questions.ListTokens) -> list[Token]:
-        [rows] = await self._catalog_db.ask(
-            "SELECT record::id(id) AS id, label, created_at FROM token"
-        )
-        return sorted(
-            (Token(**row) for row in rows), key=lambda token: (token.created_at, token.id)
-        )
+        [rows] = await self._catalog_db.ask("SELECT record::id(id) AS id, label, created_at FROM token")
+        return sorted((Token(**row) for row in rows), key=lambda token: (token.created_at, token.id))
 
     async def _register_token(self, change: questions.RegisterToken) -> None:
         text = """{
@@ -177,11 +157,7 @@ class SurrealLibrary(TableLibrary):
             CREATE $id CONTENT $row
         }"""
         token = change.token
-        row = {
-            "label": token.label,
-            "secret_hash": change.secret_hash,
-            "created_at": token.created_at,
-        }
+        row = {"label": token.label, "secret_hash": change.secret_hash, "created_at": token.created_at}
         try:
             await self._catalog_db.alter(text, {"id": build_row_id("token", token.id), "row": row})
         except TransactionThrown as thrown:
@@ -203,9 +179,7 @@ class SurrealLibrary(TableLibrary):
         return await project_lifecycle.read_catalog_data(self._catalog_db)
 
     async def _replace_catalog_data(self, change: questions.ReplaceCatalogData) -> None:
-        await project_lifecycle.replace_catalog_data(
-            self._catalog_db, change.catalog_data, self._clock()
-        )
+        await project_lifecycle.replace_catalog_data(self._catalog_db, change.catalog_data, self._clock())
         self._stores.clear()
 
     async def on_change(self, hear: Callable[[], None]) -> bool:
@@ -233,9 +207,7 @@ class SurrealLibrary(TableLibrary):
         """Without the name of a project it belongs to none."""
         async with self._opening:
             if database not in self._stores:
-                store = SurrealStore(
-                    self._connection, database, self._clock, name, of_project=bool(name)
-                )
+                store = SurrealStore(self._connection, database, self._clock, name, of_project=bool(name))
                 await store.get_revision()  # which makes the database where it is missing
                 self._stores[database] = store
             return self._stores[database]

@@ -47,9 +47,7 @@ def build_database_name(catalog_db: CatalogDatabase, project_id: str) -> str:
     return f"{catalog_db.database}_{part}"
 
 
-async def create_project(
-    catalog_db: CatalogDatabase, name: str, description: str, project_id: str, at: int
-) -> Project:
+async def create_project(catalog_db: CatalogDatabase, name: str, description: str, project_id: str, at: int) -> Project:
     project = Project(project_id or str(uuid4()), name, description, "active", at, at)
     # One of that id may have been here, and not be wholly gone.
     clearing = f"{build_removal(catalog_db, project.id)};" if project_id else ""
@@ -65,9 +63,7 @@ async def create_project(
     except TransactionThrown as thrown:
         if str(thrown) == "id":
             raise Conflict(
-                f"There is a project with the id {project_id} already.",
-                kind="project",
-                id=project_id,
+                f"There is a project with the id {project_id} already.", kind="project", id=project_id
             ) from thrown
         raise Conflict(
             f'There is a project "{name}" already.',
@@ -78,9 +74,7 @@ async def create_project(
     return project
 
 
-async def set_status(
-    catalog_db: CatalogDatabase, project: Project, status: Status, at: int
-) -> Project:
+async def set_status(catalog_db: CatalogDatabase, project: Project, status: Status, at: int) -> Project:
     text = f"""
         BEGIN; {TURN_STATEMENT};
         IF {_IS_GONE} {{ THROW 'gone' }};
@@ -132,9 +126,7 @@ async def delete_project(catalog_db: CatalogDatabase, project: Project, at: int)
 
 async def remove_leftovers(catalog_db: CatalogDatabase, at: int) -> None:
     """Removes the databases of projects that are no more."""
-    [leaving, space] = await catalog_db.ask(
-        "SELECT record::id(id) AS id, at FROM leaving; INFO FOR NS"
-    )
+    [leaving, space] = await catalog_db.ask("SELECT record::id(id) AS id, at FROM leaving; INFO FOR NS")
     for row in leaving:
         is_there = build_database_name(catalog_db, row["id"]) in space["databases"]
         is_old = row["at"] < at - WATCH_MICROSECONDS
@@ -172,17 +164,10 @@ async def set_off(catalog_db: CatalogDatabase, project: Project, *, off: bool, a
         raise _build_deleted_error(project) from thrown
 
 
-def build_status_update(
-    catalog_db: CatalogDatabase, project_id: str, status: str = "$status"
-) -> str:
+def build_status_update(catalog_db: CatalogDatabase, project_id: str, status: str = "$status") -> str:
     """Tells whoever has the project's database open, at the end of a transaction."""
-    there, here = (
-        quote_name(build_database_name(catalog_db, project_id)),
-        quote_name(catalog_db.database),
-    )
-    return (
-        f"USE DB {there}; {META_DEFINITION}; UPDATE meta:store SET status = {status}; USE DB {here}"
-    )
+    there, here = (quote_name(build_database_name(catalog_db, project_id)), quote_name(catalog_db.database))
+    return f"USE DB {there}; {META_DEFINITION}; UPDATE meta:store SET status = {status}; USE DB {here}"
 
 
 def build_removal(catalog_db: CatalogDatabase, project_id: str) -> str:
@@ -216,11 +201,7 @@ async def read_catalog_data(catalog_db: CatalogDatabase) -> CatalogData:
         projects=sorted(map(decode_project, found["projects"]), key=lambda project: project.name),
         workspaces={row["path"]: row["project"] for row in found["workspaces"]},
         switching={row["id"]: decode_switching(row) for row in found["switching"]},
-        notes={
-            row["key"]: row["value"]
-            for row in found["notes"]
-            if not row["key"].startswith(LEASE_PREFIX)
-        },
+        notes={row["key"]: row["value"] for row in found["notes"] if not row["key"].startswith(LEASE_PREFIX)},
         tokens=[
             (Token(row["id"], row["label"], row["created_at"]), row["secret_hash"])
             for row in sorted(found["tokens"], key=lambda row: (row["created_at"], row["id"]))
@@ -228,16 +209,12 @@ async def read_catalog_data(catalog_db: CatalogDatabase) -> CatalogData:
     )
 
 
-async def replace_catalog_data(
-    catalog_db: CatalogDatabase, catalog_data: CatalogData, at: int
-) -> None:
+async def replace_catalog_data(catalog_db: CatalogDatabase, catalog_data: CatalogData, at: int) -> None:
     rows = _encode_catalog_data(catalog_data)
     wanted: dict[str, Status] = {project.id: project.status for project in catalog_data.projects}
 
     async def attempt() -> None:
-        [turn, found] = await catalog_db.ask(
-            f"{TURN_QUERY}; SELECT record::id(id) AS id, status FROM project"
-        )
+        [turn, found] = await catalog_db.ask(f"{TURN_QUERY}; SELECT record::id(id) AS id, status FROM project")
         known: dict[str, Status] = {row["id"]: row["status"] for row in found}
         values: dict[str, Any] = {
             "turn": turn,
@@ -255,9 +232,7 @@ async def replace_catalog_data(
     await remove_leftovers(catalog_db, at)
 
 
-def _build_replacement(
-    catalog_db: CatalogDatabase, wanted: dict[str, Status], known: dict[str, Status]
-) -> str:
+def _build_replacement(catalog_db: CatalogDatabase, wanted: dict[str, Status], known: dict[str, Status]) -> str:
     """One transaction. Rows that stay are changed in place: what is deleted and made anew within
     one is gone in some versions. Names are set aside first, for they may be traded."""
     here = ["UPDATE project SET name = <string> id", "UPDATE token SET secret_hash = <string> id"]
@@ -280,9 +255,7 @@ def _build_replacement(
 def _encode_catalog_data(catalog_data: CatalogData) -> _RowsByTable:
     return {
         "project": {
-            project.id: encode_project(
-                replace(project, off_since=_find_off_since(catalog_data, project.id))
-            )
+            project.id: encode_project(replace(project, off_since=_find_off_since(catalog_data, project.id)))
             for project in catalog_data.projects
         },
         "workspace": {
@@ -290,8 +263,7 @@ def _encode_catalog_data(catalog_data: CatalogData) -> _RowsByTable:
             for path, owner in catalog_data.workspaces.items()
         },
         "switching": {
-            project_id: encode_switching(switching)
-            for project_id, switching in catalog_data.switching.items()
+            project_id: encode_switching(switching) for project_id, switching in catalog_data.switching.items()
         },
         "note": {
             key: {"key": key, "value": value}
@@ -299,11 +271,7 @@ def _encode_catalog_data(catalog_data: CatalogData) -> _RowsByTable:
             if not key.startswith(LEASE_PREFIX)
         },
         "token": {
-            token.id: {
-                "label": token.label,
-                "secret_hash": secret_hash,
-                "created_at": token.created_at,
-            }
+            token.id: {"label": token.label, "secret_hash": secret_hash, "created_at": token.created_at}
             for token, secret_hash in catalog_data.tokens
         },
     }

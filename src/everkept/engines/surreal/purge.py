@@ -52,9 +52,7 @@ async def purge(tables: StoreTables, refs: Sequence[Ref], at: int) -> PurgeResul
     if purge_set.records or purge_set.links:
         writing = TransactionBuilder()
         erase(writing, state, purge_set)
-        await rewrite_words(
-            tables, RecordShift(purge_set.decode_records(), {}, purge_set.get_ages()), writing
-        )
+        await rewrite_words(tables, RecordShift(purge_set.decode_records(), {}, purge_set.get_ages()), writing)
         log_change(writing, Change(state.seq + 1, at, "purge", "", None, ()))
         await tables.write(state, writing, {"seq": state.seq + 1, "turn": state.turn + 1})
     return PurgeResult(len(purge_set.records), len(purge_set.links), complete=True)
@@ -68,9 +66,7 @@ async def read_purge_set(tables: StoreTables, refs: Iterable[Ref]) -> PurgeSet:
     level = found
     while level := {
         record_id: row
-        for record_id, row in (
-            await _read_rows(tables, _CHILDREN_BY_PARENT, _list_row_ids(level))
-        ).items()
+        for record_id, row in (await _read_rows(tables, _CHILDREN_BY_PARENT, _list_row_ids(level))).items()
         if record_id not in found
     }:
         found = found | level
@@ -83,12 +79,7 @@ async def read_purge_set(tables: StoreTables, refs: Iterable[Ref]) -> PurgeSet:
     return PurgeSet(found, links)
 
 
-def erase(
-    writing: TransactionBuilder,
-    state: StoreState,
-    purge_set: PurgeSet,
-    told_anew: Sequence[Any] = (),
-) -> None:
+def erase(writing: TransactionBuilder, state: StoreState, purge_set: PurgeSet, told_anew: Sequence[Any] = ()) -> None:
     """All but the words; `told_anew` are the ids of edits that are written over."""
     for subject, items in (("record", purge_set.records), ("link", purge_set.links)):
         if items:
@@ -115,9 +106,7 @@ def _list_row_ids(rows: Mapping[str, Row]) -> list[Any]:
 _EDITS_QUERY = "SELECT * FROM edit WITH INDEX edit_item WHERE item IN $"
 
 
-async def redact(
-    tables: StoreTables, refs: Sequence[Ref], clean: Redaction, at: int
-) -> PurgeResult:
+async def redact(tables: StoreTables, refs: Sequence[Ref], clean: Redaction, at: int) -> PurgeResult:
     """Raises Conflict, and Contended where another came in between."""
     wanted = list(dict.fromkeys(refs))
     state, found = await tables.read(
@@ -141,9 +130,7 @@ async def redact(
         writing.merge([(row["id"], {"before": encode_before(edit.before)}) for row, edit in edits])
         forget_vectors(writing, state, [new.id for _, new in altered])
         ages = {decode_record(row).id: row["age"] for row in found["records"]}
-        shift = RecordShift(
-            {old.id: old for old, _ in altered}, {r.id: r for _, r in altered}, ages
-        )
+        shift = RecordShift({old.id: old for old, _ in altered}, {r.id: r for _, r in altered}, ages)
         await rewrite_words(tables, shift, writing)
         log_change(writing, Change(state.seq + 1, at, "redact", "", None, ()))
         await tables.write(state, writing, {"seq": state.seq + 1, "turn": state.turn + 1})
@@ -158,10 +145,7 @@ def _write(
 ) -> None:
     writing.merge(
         [
-            (
-                encode_id("record", new.id),
-                {**diff_fields(old, new), "embedded": get_pending_mark(new.text)},
-            )
+            (encode_id("record", new.id), {**diff_fields(old, new), "embedded": get_pending_mark(new.text)})
             for old, new in records
         ]
     )
@@ -171,9 +155,7 @@ def _write(
         writing.merge([(row["id"], fields)])
 
 
-def _redact_edits(
-    rows: Sequence[Row], wanted: set[Ref], clean: Redaction
-) -> list[tuple[Row, Edit]]:
+def _redact_edits(rows: Sequence[Row], wanted: set[Ref], clean: Redaction) -> list[tuple[Row, Edit]]:
     """Those of these things whose old values are to be other ones, as they are to be."""
     edits = [(row, decode_edit(row)) for row in rows]
     cleaned = [(row, old, redact_edit(old, wanted, clean)) for row, old in edits]

@@ -5,16 +5,7 @@ from typing import Any
 
 from everkept.core import store as questions
 from everkept.core.ports import AccessCount, Direction, RecordTally
-from everkept.core.records import (
-    SESSION_SCOPE,
-    Change,
-    Edit,
-    Match,
-    Record,
-    RecordFilter,
-    RecordLink,
-    Ref,
-)
+from everkept.core.records import SESSION_SCOPE, Change, Edit, Match, Record, RecordFilter, RecordLink, Ref
 from everkept.engines.surreal.connection import AnswerTooLarge
 from everkept.engines.surreal.rows import (
     Row,
@@ -108,14 +99,10 @@ def _add_places(where: RecordFilter, found: Conditions) -> None:
     if where.visible_to is not None:
         scope, session = found.get_column("scope"), found.get_column("session")
         found.add(
-            f"({scope} != '{SESSION_SCOPE}' OR {session} = $visible_to)",
-            visible_to=escape_text(where.visible_to),
+            f"({scope} != '{SESSION_SCOPE}' OR {session} = $visible_to)", visible_to=escape_text(where.visible_to)
         )
     if where.tags:
-        found.add(
-            f"{found.get_column('tags')} CONTAINSANY $tags",
-            tags=[escape_text(tag) for tag in where.tags],
-        )
+        found.add(f"{found.get_column('tags')} CONTAINSANY $tags", tags=[escape_text(tag) for tag in where.tags])
 
 
 def _add_traits(where: RecordFilter, found: Conditions) -> None:
@@ -196,9 +183,7 @@ async def read_pages(
     left = [each for each in ids if decode_id(each) not in seen]
     while left:
         try:
-            page = await tables.ask(
-                question.select_among("$page"), page=left[:size], **question.values
-            )
+            page = await tables.ask(question.select_among("$page"), page=left[:size], **question.values)
         except AnswerTooLarge:
             if size == 1:
                 raise
@@ -209,11 +194,7 @@ async def read_pages(
 
 
 _ORDER_BY = {"name": "name_key, variant, age", "age": "age", "newest": "age DESC"}
-_SIDES: Mapping[Direction, tuple[str, ...]] = {
-    "out": ("->",),
-    "in": ("<-",),
-    "both": ("->", "<-"),
-}
+_SIDES: Mapping[Direction, tuple[str, ...]] = {"out": ("->",), "in": ("<-",), "both": ("->", "<-")}
 _ID_FUNCTIONS = {False: "thing", True: "record"}  # by dialect: how an id is made of its parts
 
 
@@ -221,18 +202,14 @@ async def get_records(tables: StoreTables, asked: questions.GetRecords) -> list[
     if not asked.ids:
         return []
     rows = await tables.ask("SELECT * FROM $ids", ids=encode_ids("record", asked.ids))
-    return [
-        decode_record(row) for row in rows if asked.include_deleted or row.get("deleted_at") is None
-    ]
+    return [decode_record(row) for row in rows if asked.include_deleted or row.get("deleted_at") is None]
 
 
 async def get_links(tables: StoreTables, asked: questions.GetLinks) -> list[RecordLink]:
     if not asked.ids:
         return []
     rows = await tables.ask("SELECT * FROM $ids", ids=encode_ids("link", asked.ids))
-    return [
-        decode_link(row) for row in rows if asked.include_deleted or row.get("deleted_at") is None
-    ]
+    return [decode_link(row) for row in rows if asked.include_deleted or row.get("deleted_at") is None]
 
 
 async def scan(tables: StoreTables, asked: questions.ScanRecords) -> list[Record]:
@@ -246,9 +223,7 @@ async def scan(tables: StoreTables, asked: questions.ScanRecords) -> list[Record
         wanted.add("[name_key, variant] > $seen", seen=[escape_text(part) for part in asked.after])
     if asked.order == "name":
         wanted.add("name_key IS NOT NONE")
-    question = PagedQuery(
-        "*", choose_source(asked.where), wanted.text, wanted.values, _ORDER_BY[asked.order]
-    )
+    question = PagedQuery("*", choose_source(asked.where), wanted.text, wanted.values, _ORDER_BY[asked.order])
     return [decode_record(row) for row in await read_all(tables, question, _to_limit(asked.limit))]
 
 
@@ -285,13 +260,9 @@ async def list_links(tables: StoreTables, asked: questions.FindLinks) -> list[Re
 
 
 async def scan_links(tables: StoreTables, asked: questions.ScanLinks) -> list[RecordLink]:
-    state = {None: "true", False: "deleted_at IS NONE", True: "deleted_at IS NOT NONE"}[
-        asked.deleted
-    ]
+    state = {None: "true", False: "deleted_at IS NONE", True: "deleted_at IS NOT NONE"}[asked.deleted]
     condition = f"{state} AND string::lowercase(verb) CONTAINS $part"
-    question = PagedQuery(
-        "*", "link", condition, {"part": escape_text(asked.containing.lower())}, "age"
-    )
+    question = PagedQuery("*", "link", condition, {"part": escape_text(asked.containing.lower())}, "age")
     return [decode_link(row) for row in await read_all(tables, question)]
 
 
@@ -303,19 +274,14 @@ async def count_live(tables: StoreTables, _: questions.CountLive) -> dict[str, i
         ],
         {},
     )
-    return {
-        **{unescape_text(row["kind"]): row["count"] for row in kinds},
-        "link": _get_count(links),
-    }
+    return {**{unescape_text(row["kind"]): row["count"] for row in kinds}, "link": _get_count(links)}
 
 
 async def count_records(tables: StoreTables, asked: questions.CountRecords) -> int:
     wanted = build_filter(asked.where)
     return _get_count(
         await tables.ask(
-            f"SELECT count() AS count FROM {choose_source(asked.where)} WHERE {wanted.text} "
-            f"GROUP ALL",
-            **wanted.values,
+            f"SELECT count() AS count FROM {choose_source(asked.where)} WHERE {wanted.text} GROUP ALL", **wanted.values
         )
     )
 
@@ -348,8 +314,7 @@ async def list_scopes(tables: StoreTables, asked: questions.ListScopes) -> list[
 
 async def list_authors(tables: StoreTables, _: questions.ListAuthors) -> list[str]:
     rows = await tables.ask(
-        "SELECT author FROM record WHERE author IS NOT NONE AND author != '' "
-        "AND deleted_at IS NONE GROUP BY author"
+        "SELECT author FROM record WHERE author IS NOT NONE AND author != '' AND deleted_at IS NONE GROUP BY author"
     )
     return sorted(unescape_text(row["author"]) for row in rows)
 
@@ -360,8 +325,7 @@ async def read_changes(tables: StoreTables, asked: questions.ReadChanges) -> lis
         heads = await _read_newest_heads(tables, asked.after, asked.limit)
     else:
         heads = await tables.ask(
-            f"SELECT * FROM {build_row_range(tables, 'change', '$first..')} "
-            f"ORDER BY id{_format_limit(asked.limit)}",
+            f"SELECT * FROM {build_row_range(tables, 'change', '$first..')} ORDER BY id{_format_limit(asked.limit)}",
             first=asked.after + 1,
         )
     if asked.most_edits is not None and heads:  # edits are numbered from 0
@@ -378,9 +342,7 @@ async def _read_newest_heads(tables: StoreTables, after: int, limit: int) -> lis
     while last > after and len(heads) < limit:
         first = max(after, last - many)
         rows = await tables.ask(
-            f"SELECT * FROM {build_row_range(tables, 'change', '$first..$last')}",
-            first=first + 1,
-            last=last + 1,
+            f"SELECT * FROM {build_row_range(tables, 'change', '$first..$last')}", first=first + 1, last=last + 1
         )
         heads += sorted(rows, key=lambda row: -row["id"].id)
         last, many = first, 4 * many  # there are gaps where a copy was made
@@ -425,9 +387,7 @@ async def get_accesses(tables: StoreTables, asked: questions.GetAccesses) -> dic
     return {decode_id(row["id"]): AccessCount(row["count"], row["last_at"]) for row in rows}
 
 
-async def list_most_accessed(
-    tables: StoreTables, asked: questions.ListMostAccessed
-) -> dict[str, AccessCount]:
+async def list_most_accessed(tables: StoreTables, asked: questions.ListMostAccessed) -> dict[str, AccessCount]:
     rows = await tables.ask(
         "SELECT * FROM access WHERE of.age IS NOT NONE AND of.deleted_at IS NONE "
         f"ORDER BY count DESC, last_at DESC, id{_format_limit(asked.limit)}"

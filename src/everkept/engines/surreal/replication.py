@@ -5,12 +5,7 @@ from typing import Any
 
 from everkept.core.answers import StorePage
 from everkept.core.records import Record, RecordLink
-from everkept.engines.commit_plan import (
-    assign_ages,
-    check_references,
-    is_vector_outdated,
-    list_record_ids,
-)
+from everkept.engines.commit_plan import assign_ages, check_references, is_vector_outdated, list_record_ids
 from everkept.engines.stored_text import RecordShift
 from everkept.engines.surreal.commit import check_unique
 from everkept.engines.surreal.connection import WriteContention
@@ -64,11 +59,7 @@ async def apply_page(tables: StoreTables, stock: StorePage) -> None:
     items = (*work.records.values(), *work.links.values())
     check_references(items, work.records.keys() | work.remaining_rows.keys())
     await check_unique(
-        tables,
-        work.records.values(),
-        work.links.values(),
-        work.purge_set.records.keys(),
-        work.purge_set.links.keys(),
+        tables, work.records.values(), work.links.values(), work.purge_set.records.keys(), work.purge_set.links.keys()
     )
     writing = TransactionBuilder()
     told = [row["id"] for change in stock.changes for row in encode_edits(change)]
@@ -96,9 +87,7 @@ async def _read(tables: StoreTables, stock: StorePage) -> _PageUpdate:
         {decode_id(row["id"]): row for row in found["records"]},
         {decode_id(row["id"]): row for row in found["links"]},
         await read_purge_set(tables, stock.gone),
-        state.seq
-        if stock.log_from is None
-        else max((change.id for change in found["older"]), default=0),
+        state.seq if stock.log_from is None else max((change.id for change in found["older"]), default=0),
     )
 
 
@@ -120,9 +109,7 @@ async def _delete_moved_links(tables: StoreTables, work: _PageUpdate) -> None:
         raise WriteContention("links have other ends")
 
 
-async def _write(
-    tables: StoreTables, writing: TransactionBuilder, work: _PageUpdate
-) -> dict[str, Any]:
+async def _write(tables: StoreTables, writing: TransactionBuilder, work: _PageUpdate) -> dict[str, Any]:
     """The state afterwards."""
     state = work.state
     there = work.remaining_rows
@@ -154,11 +141,7 @@ async def _write(
 
 
 def _encode_record_row(record: Record, old: Row | None, age: int) -> dict[str, Any]:
-    row = {
-        **encode_record(record),
-        "age": old["age"] if old else age,
-        "embedded": get_pending_mark(record.text),
-    }
+    row = {**encode_record(record), "age": old["age"] if old else age, "embedded": get_pending_mark(record.text)}
     # The vector of the words that it had is that of the words that it has.
     if old and not is_vector_outdated(decode_record(old), record):
         row["embedded"] = old.get("embedded")
@@ -180,10 +163,7 @@ def _write_links(writing: TransactionBuilder, work: _PageUpdate, ages: Mapping[s
 
 
 def _update_vector_rows(
-    writing: TransactionBuilder,
-    state: StoreState,
-    before: Mapping[str, Record],
-    after: Mapping[str, Record],
+    writing: TransactionBuilder, state: StoreState, before: Mapping[str, Record], after: Mapping[str, Record]
 ) -> None:
     """What stands beside a vector, where it is another one now."""
     for record_id, old in before.items():
@@ -235,13 +215,7 @@ async def _write_log(tables: StoreTables, writing: TransactionBuilder, work: _Pa
             {"seq": first, "edit": [first, 0]},
         )
         writing.delete([x for x in old if x.id not in heads and _is_cut(x.id, cut)])
-        writing.delete(
-            [
-                x
-                for x in told
-                if tuple(x.id) not in edits and (x.id[0] in heads or _is_cut(x.id[0], cut))
-            ]
-        )
+        writing.delete([x for x in told if tuple(x.id) not in edits and (x.id[0] in heads or _is_cut(x.id[0], cut))])
     writing.put(list(heads.values()))
     writing.put(list(edits.values()))
 

@@ -65,19 +65,8 @@ _TABLE_FIELDS = {
         "created_at": "int",
         "deleted_at": "option<int>",
     },
-    "change": {
-        "at": "int",
-        "tool": "string",
-        "client": "string",
-        "undoes": "option<int>",
-        "key": "option<string>",
-    },
-    "edit": {
-        "operation": "string",
-        "subject": "string",
-        "item": "option<string>",
-        "before": "option<string>",
-    },
+    "change": {"at": "int", "tool": "string", "client": "string", "undoes": "option<int>", "key": "option<string>"},
+    "edit": {"operation": "string", "subject": "string", "item": "option<string>", "before": "option<string>"},
     "access": {"of": "record<record>", "count": "int", "last_at": "int"},
 }
 _TABLE_TYPES = {"link": " TYPE RELATION IN record OUT record"}
@@ -104,10 +93,7 @@ _VECTOR_FIELDS = {
 def build_definitions(*, is_modern: bool) -> str:
     """All statements that make an empty store; harmless where it is made already."""
     searched = "FULLTEXT" if is_modern else "SEARCH"
-    parts = [
-        _build_table(name, fields, _TABLE_TYPES.get(name, ""))
-        for name, fields in _TABLE_FIELDS.items()
-    ]
+    parts = [_build_table(name, fields, _TABLE_TYPES.get(name, "")) for name, fields in _TABLE_FIELDS.items()]
     parts += [
         f"DEFINE INDEX IF NOT EXISTS {table}_{field} ON {table} FIELDS {field}"
         for table, indexed in _INDEXED_FIELDS.items()
@@ -116,13 +102,10 @@ def build_definitions(*, is_modern: bool) -> str:
     # Words come prepared, with blanks between them: see wording.py.
     parts.append("DEFINE ANALYZER IF NOT EXISTS prepared TOKENIZERS blank")
     parts += [
-        f"DEFINE INDEX IF NOT EXISTS word_{field} ON word FIELDS {field} "
-        f"{searched} ANALYZER prepared BM25(1.2,0.75)"
+        f"DEFINE INDEX IF NOT EXISTS word_{field} ON word FIELDS {field} {searched} ANALYZER prepared BM25(1.2,0.75)"
         for field in WORD_COLUMNS
     ]
-    parts.append(
-        "INSERT IGNORE INTO meta {id: 'store', seq: 0, turn: 0, ages: 0, moves: 0, models: []}"
-    )
+    parts.append("INSERT IGNORE INTO meta {id: 'store', seq: 0, turn: 0, ages: 0, moves: 0, models: []}")
     # Last: whoever finds a version finds all that belongs to it.
     parts.append(f"UPDATE meta:store SET schema = {VERSION}")
     return "; ".join(parts)
@@ -138,10 +121,7 @@ def build_vector_definitions(table: str, dimensions: int) -> str:
 
 
 def _build_table(name: str, fields: dict[str, str], kind: str = "") -> str:
-    defined = (
-        f"DEFINE FIELD IF NOT EXISTS {field} ON {name} TYPE {type_}"
-        for field, type_ in fields.items()
-    )
+    defined = (f"DEFINE FIELD IF NOT EXISTS {field} ON {name} TYPE {type_}" for field, type_ in fields.items())
     return "; ".join([f"DEFINE TABLE IF NOT EXISTS {name}{kind} SCHEMAFULL", *defined])
 
 
@@ -180,10 +160,7 @@ class StoreState(Value):
             row["seq"],
             row["ages"],
             row["moves"],
-            tuple(
-                VectorModel(unescape_text(m["name"]), m["dimensions"], m["table"])
-                for m in row["models"]
-            ),
+            tuple(VectorModel(unescape_text(m["name"]), m["dimensions"], m["table"]) for m in row["models"]),
             row.get("status"),
         )
 
@@ -223,9 +200,7 @@ class TransactionBuilder(Value, frozen=False):
         """Sets some fields of rows that are there."""
         if fields:
             rows = [{"id": row_id, "fields": values} for row_id, values in fields]
-            self.add(
-                f"FOR $row IN {self.bind(rows)} {{ UPDATE $row.id MERGE $row.fields RETURN NONE }}"
-            )
+            self.add(f"FOR $row IN {self.bind(rows)} {{ UPDATE $row.id MERGE $row.fields RETURN NONE }}")
 
     def keep(self, ids: Iterable[Any]) -> None:
         """These rows stay, whoever says that they go."""
@@ -244,9 +219,7 @@ class TransactionBuilder(Value, frozen=False):
 class StoreTables:
     """One store's tables. Nothing is asked or made before the first question."""
 
-    def __init__(
-        self, connection: Connection, database: str, name: str, *, of_project: bool
-    ) -> None:
+    def __init__(self, connection: Connection, database: str, name: str, *, of_project: bool) -> None:
         self._connection = connection
         self._is_of_project = of_project
         self._database = database
@@ -313,12 +286,7 @@ class StoreTables:
             return await retry(work)
 
     async def write(
-        self,
-        seen: StoreState,
-        writing: TransactionBuilder,
-        after: Mapping[str, Any],
-        *,
-        vectors: bool = False,
+        self, seen: StoreState, writing: TransactionBuilder, after: Mapping[str, Any], *, vectors: bool = False
     ) -> None:
         """All of it, or Contended where it was planned for another state.
 
@@ -333,10 +301,7 @@ class StoreTables:
             [
                 "BEGIN",
                 f"LET $now = {_STATE_QUERY}",
-                *(
-                    f"IF $now.{name} != $seen.{name} {{ THROW '{STATE_MOVED}' }}"
-                    for name in watched
-                ),
+                *(f"IF $now.{name} != $seen.{name} {{ THROW '{STATE_MOVED}' }}" for name in watched),
                 *writing.list_statements(),
                 "UPDATE meta:store MERGE $state RETURN NONE",
                 "COMMIT",
@@ -364,10 +329,7 @@ class StoreTables:
         return self._is_of_project or self._made_since == self._connection.openings
 
     async def _create_tables(self) -> None:
-        text = (
-            f"DEFINE DATABASE IF NOT EXISTS `{self._database}`; {META_DEFINITION}; RETURN "
-            f"{_STATE_QUERY}"
-        )
+        text = f"DEFINE DATABASE IF NOT EXISTS `{self._database}`; {META_DEFINITION}; RETURN {_STATE_QUERY}"
         found = (await self._connection.run(self._database, text))[-1]
         version = found and found.get("schema")
         if version == VERSION:
@@ -379,9 +341,7 @@ class StoreTables:
                 found=version,
                 known=VERSION,
             )
-        await self._connection.run(
-            self._database, build_definitions(is_modern=self._connection.is_modern)
-        )
+        await self._connection.run(self._database, build_definitions(is_modern=self._connection.is_modern))
 
     async def _run(self, text: str, values: Values) -> list[Any]:
         try:
@@ -389,9 +349,7 @@ class StoreTables:
         except MissingTable as missing:
             raise self._build_missing_error() from missing
         except UnicodeEncodeError as error:
-            raise InvalidInput(
-                "A text holds half a character, which cannot be stored.", hint="Remove it."
-            ) from error
+            raise InvalidInput("A text holds half a character, which cannot be stored.", hint="Remove it.") from error
 
     def _decode_state(self, row: Mapping[str, Any] | None) -> StoreState:
         if row is None or row.get("status") == "deleted":

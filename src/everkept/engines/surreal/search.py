@@ -10,13 +10,7 @@ from typing import Any
 
 from everkept.core.records import Match, Weights
 from everkept.core.store import MatchWords, MeasureWords
-from everkept.engines.stored_text import (
-    AgedRecord,
-    IndexEntry,
-    RecordShift,
-    SessionPlace,
-    find_index_changes,
-)
+from everkept.engines.stored_text import AgedRecord, IndexEntry, RecordShift, SessionPlace, find_index_changes
 from everkept.engines.surreal.queries import build_filter, get_parent_id
 from everkept.engines.surreal.rows import (
     Row,
@@ -46,17 +40,11 @@ from everkept.values import Value, field, replace
 # whose number says how rare a word is. No word is written so.
 NO_WORD = "-"
 
-_CHILDREN_QUERY = (
-    "SELECT * FROM record WITH INDEX record_parent WHERE parent IN $ids AND deleted_at IS NONE"
-)
-_RECORDS_AT_PLACES = (
-    "SELECT * FROM record WITH INDEX record_place WHERE place IN $places AND deleted_at IS NONE"
-)
+_CHILDREN_QUERY = "SELECT * FROM record WITH INDEX record_parent WHERE parent IN $ids AND deleted_at IS NONE"
+_RECORDS_AT_PLACES = "SELECT * FROM record WITH INDEX record_place WHERE place IN $places AND deleted_at IS NONE"
 
 
-async def rewrite_words(
-    tables: StoreTables, shift: RecordShift, writing: TransactionBuilder
-) -> None:
+async def rewrite_words(tables: StoreTables, shift: RecordShift, writing: TransactionBuilder) -> None:
     """Adds what makes the index hold of each record what it is, and of others nothing."""
     found, lost = await find_index_changes(shift, _StoredRecords(tables))
     writing.delete(encode_ids("word", lost))
@@ -74,18 +62,14 @@ class _StoredRecords(Value):
     tables: StoreTables
 
     async def list_children(self, record_ids: Sequence[str]) -> Iterable[AgedRecord]:
-        return _decode_aged_records(
-            await self.tables.ask(_CHILDREN_QUERY, ids=encode_ids("record", record_ids))
-        )
+        return _decode_aged_records(await self.tables.ask(_CHILDREN_QUERY, ids=encode_ids("record", record_ids)))
 
     async def list_at_places(self, places: Sequence[SessionPlace]) -> Iterable[AgedRecord]:
         wanted = [encode_place(session, position) for session, position in places]
         return _decode_aged_records(await self.tables.ask(_RECORDS_AT_PLACES, places=wanted))
 
     async def list_records(self, record_ids: Sequence[str]) -> Iterable[AgedRecord]:
-        return _decode_aged_records(
-            await self.tables.ask("SELECT * FROM $ids", ids=encode_ids("record", record_ids))
-        )
+        return _decode_aged_records(await self.tables.ask("SELECT * FROM $ids", ids=encode_ids("record", record_ids)))
 
 
 def _decode_aged_records(rows: Iterable[Row]) -> list[AgedRecord]:
@@ -131,8 +115,7 @@ class _WordStatements(Value, frozen=False):
 
     def add(self, condition: str, scored: str) -> None:
         self.statements.append(
-            f"SELECT of, age, parent, {scored} AS score FROM word "
-            f"WHERE {condition} AND {self.filters}"
+            f"SELECT of, age, parent, {scored} AS score FROM word WHERE {condition} AND {self.filters}"
         )
 
     def bind(self, value: Any) -> str:
@@ -162,10 +145,7 @@ async def match(tables: StoreTables, question: MatchWords) -> list[Match]:
     for number, leaf in enumerate(leaves):
         columns = answers[number * len(WORD_COLUMNS) : (number + 1) * len(WORD_COLUMNS)]
         found[leaf] = _score_columns(columns, question.weights, rows)
-    best = sorted(
-        _combine_scores(question.words, found).items(),
-        key=lambda hit: (-hit[1], rows[hit[0]]["age"]),
-    )
+    best = sorted(_combine_scores(question.words, found).items(), key=lambda hit: (-hit[1], rows[hit[0]]["age"]))
     return [Match(i, get_parent_id(rows[i]), score) for i, score in best[: question.limit]]
 
 
@@ -186,8 +166,7 @@ async def measure_words(tables: StoreTables, question: MeasureWords) -> Mapping[
 def _is_plain(words: WordQuery) -> bool:
     """Whether any of some single words will do."""
     return isinstance(words, AnyOf) and all(
-        isinstance(part, WordPhrase) and len(part.words) == 1 and not part.prefix
-        for part in words.parts
+        isinstance(part, WordPhrase) and len(part.words) == 1 and not part.prefix for part in words.parts
     )
 
 
@@ -223,9 +202,7 @@ def _ask_phrase(asking: _WordStatements, phrase: WordPhrase) -> None:
         asking.add(" AND ".join(tests), "search::score(0)" if indexed else "1.0")
 
 
-def _score_columns(
-    columns: Sequence[Sequence[Row]], weights: Weights, rows: dict[str, Row]
-) -> Scores:
+def _score_columns(columns: Sequence[Sequence[Row]], weights: Weights, rows: dict[str, Row]) -> Scores:
     """The weighted sums over the columns; notes the rows that were found."""
     scores: Scores = {}
     for found, weight in zip(columns, (weights.name, weights.text, weights.context), strict=True):

@@ -23,18 +23,10 @@ _FAULT_QUERIES = {
     "records belong to one that is not there": (
         "SELECT VALUE id FROM record WHERE parent IS NOT NONE AND parent.age IS NONE"
     ),
-    "links have an end that is not there": (
-        "SELECT VALUE id FROM link WHERE in.age IS NONE OR out.age IS NONE"
-    ),
-    "records are younger than the store says": (
-        "SELECT VALUE id FROM record WHERE age > meta:store.ages"
-    ),
-    "links are younger than the store says": (
-        "SELECT VALUE id FROM link WHERE age > meta:store.ages"
-    ),
-    "changes are newer than the store says": (
-        "SELECT VALUE id FROM change WHERE record::id(id) > meta:store.seq"
-    ),
+    "links have an end that is not there": ("SELECT VALUE id FROM link WHERE in.age IS NONE OR out.age IS NONE"),
+    "records are younger than the store says": ("SELECT VALUE id FROM record WHERE age > meta:store.ages"),
+    "links are younger than the store says": ("SELECT VALUE id FROM link WHERE age > meta:store.ages"),
+    "changes are newer than the store says": ("SELECT VALUE id FROM change WHERE record::id(id) > meta:store.seq"),
 }
 
 
@@ -65,9 +57,7 @@ Q = TypeVar("Q")
 T = TypeVar("T")
 
 
-def _build_read(
-    work: Callable[[StoreTables, Q], Awaitable[T]],
-) -> "Callable[[SurrealStore, Q], Awaitable[T]]":
+def _build_read(work: Callable[[StoreTables, Q], Awaitable[T]]) -> "Callable[[SurrealStore, Q], Awaitable[T]]":
     """Return the answer that the work reads from the tables of a store."""
     return lambda store, question: work(store.tables, question)
 
@@ -128,9 +118,7 @@ class SurrealStore(TableStore):
 
     async def _redact(self, upkeep: questions.Redact) -> PurgeResult:
         at = self._clock()
-        return await self.tables.run_in_turn(
-            lambda: purge.redact(self.tables, upkeep.refs, upkeep.clean, at)
-        )
+        return await self.tables.run_in_turn(lambda: purge.redact(self.tables, upkeep.refs, upkeep.clean, at))
 
     async def _put_vectors(self, upkeep: questions.PutVectors) -> int:
         if not upkeep.items:

@@ -10,14 +10,7 @@ from everkept.core.records import Match, Record, RecordFilter
 from everkept.core.text import compute_digest
 from everkept.engines.surreal.connection import AnswerTooLarge
 from everkept.engines.surreal.queries import build_filter, get_parent_id
-from everkept.engines.surreal.rows import (
-    Row,
-    decode_id,
-    decode_record,
-    encode_id,
-    encode_ids,
-    escape_text,
-)
+from everkept.engines.surreal.rows import Row, decode_id, decode_record, encode_id, encode_ids, escape_text
 from everkept.engines.surreal.schema import (
     StoreState,
     StoreTables,
@@ -88,9 +81,7 @@ async def put_vectors(tables: StoreTables, upkeep: questions.PutVectors) -> int:
     fitting = {
         item.id: item
         for item in upkeep.items
-        if (row := rows.get(item.id))
-        and row.get("deleted_at") is None
-        and row["version"] == item.version
+        if (row := rows.get(item.id)) and row.get("deleted_at") is None and row["version"] == item.version
     }
     if not fitting:
         return 0
@@ -134,18 +125,14 @@ def build_table_name(model: str, dimensions: int) -> str:
     return f"vector_{compute_digest(f'{dimensions} {model}')[:16]}"
 
 
-async def get_vectors(
-    tables: StoreTables, question: questions.GetVectors
-) -> "dict[str, NDArray[np.float32]]":
+async def get_vectors(tables: StoreTables, question: questions.GetVectors) -> "dict[str, NDArray[np.float32]]":
     state = await tables.read_state()
     wanted = [m for m in state.models if m.name == question.model]
     if not wanted or not question.ids:
         return {}
     import numpy as np
 
-    every = [
-        encode_id(m.table, record_id) for m in wanted for record_id in dict.fromkeys(question.ids)
-    ]
+    every = [encode_id(m.table, record_id) for m in wanted for record_id in dict.fromkeys(question.ids)]
     rows = await tables.ask("SELECT of, exact FROM $ids", ids=every)
     return {decode_id(row["of"]): np.frombuffer(row["exact"], "<f4").copy() for row in rows}
 
@@ -157,15 +144,11 @@ async def find_nearest(tables: StoreTables, question: questions.FindNear) -> lis
         return []
     found: list[tuple[float, Row]] = []
     if question.limit > 0:
-        async for rows in _read_nearest(
-            tables, table, question.vector, question.where, question.limit
-        ):
+        async for rows in _read_nearest(tables, table, question.vector, question.where, question.limit):
             found += await asyncio.to_thread(_score_rows, rows, question.vector)
             found = sorted(found, key=_build_sort_key)[: question.limit]
     if question.also:
-        asked = await tables.ask(
-            f"SELECT {_ROW_FIELDS} FROM $ids", ids=encode_ids(table, question.also)
-        )
+        asked = await tables.ask(f"SELECT {_ROW_FIELDS} FROM $ids", ids=encode_ids(table, question.also))
         found += _score_rows(asked, question.vector)
     by_id = {decode_id(row["of"]): (score, row) for score, row in found}
     ordered = sorted(by_id.items(), key=lambda item: _build_sort_key(item[1]))
@@ -178,12 +161,7 @@ async def _read_nearest(
     """Rows that fit, the nearest among them."""
     wanted = build_filter(where, beside=True)
     counted = await tables.ask(f"SELECT count() AS count FROM {table} GROUP ALL")
-    if (
-        counted
-        and counted[0]["count"] > MAX_EXACT_VECTORS
-        and limit * 2 <= MAX_INDEX_RESULTS
-        and where.ids is None
-    ):
+    if counted and counted[0]["count"] > MAX_EXACT_VECTORS and limit * 2 <= MAX_INDEX_RESULTS and where.ids is None:
         # Numbers of the index are part of the text: no version takes them as values.
         many = min(max(4 * limit, 100), MAX_INDEX_RESULTS)
         rows = await tables.ask(
@@ -205,9 +183,7 @@ async def _read_nearest(
     size = PAGE_VECTORS
     while ids:
         try:
-            yield await tables.ask(
-                f"SELECT {_ROW_FIELDS} FROM $rows", rows=encode_ids(table, ids[:size])
-            )
+            yield await tables.ask(f"SELECT {_ROW_FIELDS} FROM $rows", rows=encode_ids(table, ids[:size]))
         except AnswerTooLarge:
             if size == 1:
                 raise

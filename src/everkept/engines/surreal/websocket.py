@@ -32,9 +32,7 @@ from everkept.values import Value
 MAX_MESSAGE_BYTES = 64 * 2**20  # bytes of a message
 FRAME_BYTES = 8 * 2**20  # a server takes frames of 16 MiB, and messages of several frames
 CLOSE_SECONDS = 0.5  # seconds for the other side to say goodbye
-LIVENESS_DELAY_SECONDS = (
-    1.0  # seconds without a word, while we wait, after which we ask for a sign of life
-)
+LIVENESS_DELAY_SECONDS = 1.0  # seconds without a word, while we wait, after which we ask for a sign of life
 LIVENESS_SECONDS = 2.0  # seconds that it may take
 MIB = 2**20
 
@@ -98,9 +96,7 @@ class SurrealSocket:
 
     async def close(self) -> None:
         """Quick, whatever the other side does."""
-        self._mark_lost(
-            StoreUnreachable(f"The connection to SurrealDB at {self._shown} is closed.")
-        )
+        self._mark_lost(StoreUnreachable(f"The connection to SurrealDB at {self._shown} is closed."))
         self._reading.cancel()
         if self._watching is not None:
             self._watching.cancel()
@@ -133,9 +129,7 @@ class SurrealSocket:
             pass
         finally:
             if self._why is None:  # whatever ended it: who waits would never be told
-                self._mark_lost(
-                    StoreUnreachable(f"{self._shown} does not speak as SurrealDB does.")
-                )
+                self._mark_lost(StoreUnreachable(f"{self._shown} does not speak as SurrealDB does."))
                 self._socket.transport.abort()
 
     async def _watch(self) -> None:
@@ -192,8 +186,7 @@ class SurrealSocket:
             [*numbers] = self._unanswered
             if len(numbers) == 1 and not self._unanswered[numbers[0]].alters:
                 return numbers[0], AnswerTooLarge(
-                    f"SurrealDB answered with more than {MAX_MESSAGE_BYTES // MIB} MiB.",
-                    hint="Ask for less at once.",
+                    f"SurrealDB answered with more than {MAX_MESSAGE_BYTES // MIB} MiB.", hint="Ask for less at once."
                 )
         if error.rcvd is not None and error.rcvd.code == CloseCode.MESSAGE_TOO_BIG:
             # Whichever it was that the server met first, the largest is refused by it too.
@@ -264,8 +257,7 @@ async def open_socket(address: Address, context: ssl.SSLContext | None) -> Surre
         raise _build_status_error(address, error.response.status_code) from None
     except ssl.SSLCertVerificationError as error:
         raise Refused(
-            f"The certificate of SurrealDB at {address.shown} is not trusted "
-            f"({error.verify_message}).",
+            f"The certificate of SurrealDB at {address.shown} is not trusted ({error.verify_message}).",
             hint="A file with the certificates to trust can be given in the settings.",
         ) from None
     except (OSError, EOFError, InvalidHandshake) as error:
@@ -273,9 +265,7 @@ async def open_socket(address: Address, context: ssl.SSLContext | None) -> Surre
     return SurrealSocket(await _check_subprotocol(address, socket), address.shown)
 
 
-async def sign_in(
-    link: SurrealSocket, address: Address, namespace: str, credentials: Credentials
-) -> None:
+async def sign_in(link: SurrealSocket, address: Address, namespace: str, credentials: Credentials) -> None:
     """As a user of the root; where there is none of that name and password, of the namespace."""
     if not credentials.user:
         return
@@ -286,12 +276,9 @@ async def sign_in(
             return
         message = get_message(error)
         if not is_wrong_login(message):
-            raise StoreUnreachable(
-                f"SurrealDB at {address.shown} cannot let anybody in ({extract_reason(message)})."
-            )
+            raise StoreUnreachable(f"SurrealDB at {address.shown} cannot let anybody in ({extract_reason(message)}).")
     raise Refused(
-        f'SurrealDB at {address.shown} does not know the user "{credentials.user}", or the '
-        "password is wrong.",
+        f'SurrealDB at {address.shown} does not know the user "{credentials.user}", or the password is wrong.',
         hint="Check both in the settings.",
     )
 
@@ -320,16 +307,10 @@ async def _check_subprotocol(address: Address, socket: ClientConnection) -> Clie
 def _build_status_error(address: Address, status: int) -> EverkeptError:
     """For what is no websocket."""
     if status >= _SERVER_ERROR_STATUS or status in _RETRY_STATUSES:
-        return StoreUnreachable(
-            f"SurrealDB at {address.shown} is not ready (status {status}).", hint=UNREACHABLE_HINT
-        )
-    return Refused(
-        f"At {address.shown} is no SurrealDB (status {status}).", hint="Check the address."
-    )
+        return StoreUnreachable(f"SurrealDB at {address.shown} is not ready (status {status}).", hint=UNREACHABLE_HINT)
+    return Refused(f"At {address.shown} is no SurrealDB (status {status}).", hint="Check the address.")
 
 
 def _build_connect_error(address: Address, error: Exception) -> StoreUnreachable:
     why = error.strerror if isinstance(error, OSError) and error.strerror else "no handshake"
-    return StoreUnreachable(
-        f"SurrealDB at {address.shown} cannot be reached ({why}).", hint=UNREACHABLE_HINT
-    )
+    return StoreUnreachable(f"SurrealDB at {address.shown} cannot be reached ({why}).", hint=UNREACHABLE_HINT)

@@ -33,15 +33,7 @@ from everkept.families.bank.bank_backups import (
     run_for_each,
     scan_files,
 )
-from everkept.families.bank.banks import (
-    NO_FOLDER,
-    SSH_SCHEME,
-    Bank,
-    Banks,
-    exists,
-    get_last_part,
-    resolve_allowed,
-)
+from everkept.families.bank.banks import NO_FOLDER, SSH_SCHEME, Bank, Banks, exists, get_last_part, resolve_allowed
 from everkept.families.bank.graph.graph_events import INDEX_PATH, LOG_PATH, SNAPSHOT_PATH
 from everkept.families.bank.graph.graph_folder import VIEW_PATH
 from everkept.families.bank.graph.mirror import GraphMirror
@@ -104,9 +96,7 @@ class BackupRestorer:
         self._mirror = mirror
         self._clock = clock
 
-    async def restore(
-        self, bank: Bank, backup: BankBackup, call: ToolCall, *, safely: bool
-    ) -> RestoreResult:
+    async def restore(self, bank: Bank, backup: BankBackup, call: ToolCall, *, safely: bool) -> RestoreResult:
         progress = ProgressReporter(call.report)
         restored = RestoreResult()
         plan = await self._plan_restore(backup, restored, progress)
@@ -116,9 +106,7 @@ class BackupRestorer:
             await held.enter_async_context(bank.files.lock(bank_files.BANK_LOCK))
             before = await scan_files(bank.files)
             if safely and before:
-                restored.safety = await _run_before_restore(
-                    create_backup(bank, bank.home, self._clock, progress)
-                )
+                restored.safety = await _run_before_restore(create_backup(bank, bank.home, self._clock, progress))
             await _write_files(bank, backup, plan, before, restored, progress)
         # The mirror has a lock of its own; whoever holds that one may want the bank's.
         if plan.graph is not None:
@@ -156,9 +144,7 @@ class BackupRestorer:
             restored.warnings.append(ToolWarning("graph_not_restored", message))
             return None
 
-    async def _set_graph(
-        self, bank: Bank, plan: _RestorePlan, restored: RestoreResult, call: ToolCall
-    ) -> None:
+    async def _set_graph(self, bank: Bank, plan: _RestorePlan, restored: RestoreResult, call: ToolCall) -> None:
         try:
             await self._mirror.set_state(bank, plan.graph, call)
         except EverkeptError as error:
@@ -224,16 +210,13 @@ async def _run_before_restore(step: Awaitable[T]) -> T:
         ) from error
 
 
-def _build_stopped_error(
-    left: Sequence[str], error: EverkeptError, restored: RestoreResult
-) -> Unavailable:
+def _build_stopped_error(left: Sequence[str], error: EverkeptError, restored: RestoreResult) -> Unavailable:
     """Each file is old or new; the caller learns which."""
     facts: dict[str, Any] = {"restoredFiles": restored.files, "reason": error.code}
     if restored.safety is not None:
         facts["preRestoreBackupPath"] = restored.safety.address
     return Unavailable(
-        f"The restore stopped after {len(restored.files)} files, without {_format_names(left)}."
-        f" {error.message}",
+        f"The restore stopped after {len(restored.files)} files, without {_format_names(left)}. {error.message}",
         hint="Restore again to finish it.",
         **facts,
     )
@@ -247,9 +230,7 @@ def _format_names(names: Sequence[str]) -> str:
 MAX_FILES_NAMED = 1_000  # files in one answer
 BACKUP_DIR_HINT = "Pass the same backupDir to list_backups and restore_backup."
 
-BackupDir = Annotated[
-    str, Field("Folder of backups; default beside the bank.", name="backupDir", blank=False)
-]
+BackupDir = Annotated[str, Field("Folder of backups; default beside the bank.", name="backupDir", blank=False)]
 BackupCondition = Literal["whole", "damaged", "unchecked", "unknown"]
 
 
@@ -336,9 +317,7 @@ class BackupTools(ToolFamily):
                 await held_bank.enter_async_context(bank.files.lock(bank_files.BANK_LOCK))
             except ReadOnly as error:
                 warnings.append(_build_unlocked_warning(bank, error))
-            backup = await create_backup(
-                bank, backup_folder, self._clock, ProgressReporter(call.report)
-            )
+            backup = await create_backup(bank, backup_folder, self._clock, ProgressReporter(call.report))
         if backup.left_out:
             warnings.append(_build_omitted_warning(backup.left_out))
         held = backup.manifest
@@ -384,9 +363,7 @@ class BackupTools(ToolFamily):
             bool, Field("Back up the present state first.", name="createPreRestoreBackup")
         ] = True,
         backup_dir: BackupDir | None = None,
-        other_bank: Annotated[
-            bool, Field("Accept a backup of another bank.", name="otherBank")
-        ] = False,
+        other_bank: Annotated[bool, Field("Accept a backup of another bank.", name="otherBank")] = False,
         store_id: StoreId | None = None,
     ) -> RestoredBackup:
         """Set files and graph to a backup's state; files that it lacks are kept."""
@@ -395,20 +372,15 @@ class BackupTools(ToolFamily):
         is_of_another = await self._is_from_other_bank(backup, bank)
         if is_of_another and not other_bank:
             raise Refused(
-                f"{backup.id} is a backup of {_get_source_address(backup)}, and not of "
-                f"{bank.address}.",
+                f"{backup.id} is a backup of {_get_source_address(backup)}, and not of {bank.address}.",
                 hint="list_backups marks such backups; otherBank=true restores one all the same.",
                 bank=_get_source_address(backup),
             )
         there = await exists(bank)
         warnings = await self._mirror.append_changes(bank) if there else ()
-        restored = await self._restoring.restore(
-            bank, backup, call, safely=create_pre_restore_backup and there
-        )
+        restored = await self._restoring.restore(bank, backup, call, safely=create_pre_restore_backup and there)
         if is_of_another:
-            message = (
-                f"This is a backup of {_get_source_address(backup)}, restored to {bank.address}."
-            )
+            message = f"This is a backup of {_get_source_address(backup)}, restored to {bank.address}."
             restored.warnings.append(ToolWarning("backup_of_another_bank", message))
         return self._build_answer(backup, restored, [*warnings, *restored.warnings])
 
@@ -452,9 +424,7 @@ class BackupTools(ToolFamily):
     async def _open_backup_folder(self, bank: Bank, backup_dir: str | None) -> FileStore:
         if backup_dir is None:
             return bank.home
-        backup_folder = await self._files.open_folder(
-            await resolve_allowed(self._banks, backup_dir)
-        )
+        backup_folder = await self._files.open_folder(await resolve_allowed(self._banks, backup_dir))
         if _is_inside(backup_folder, bank):
             raise InvalidInput(
                 f"`backupDir` is {backup_dir}, which lies inside the memory bank.",
@@ -480,9 +450,7 @@ class BackupTools(ToolFamily):
         )
 
 
-async def _build_view(
-    backup: BankBackup, progress: ProgressReporter, *, verify: bool
-) -> BackupView:
+async def _build_view(backup: BankBackup, progress: ProgressReporter, *, verify: bool) -> BackupView:
     problems: list[str] = []
     verified: BackupCondition = "unknown"
     if backup.fault is not None or (backup.manifest is not None and verify):

@@ -54,10 +54,7 @@ class BackupManifest(Value):
             "format": MANIFEST_FORMAT,
             "bank": self.bank,
             "createdAt": format_iso(self.created_at),
-            "files": {
-                path: {"size": kept.size, "sha256": kept.sha256}
-                for path, kept in sorted(self.files.items())
-            },
+            "files": {path: {"size": kept.size, "sha256": kept.sha256} for path, kept in sorted(self.files.items())},
         }
         return json.dumps(value, ensure_ascii=False, indent=1).encode("utf-8")
 
@@ -72,10 +69,7 @@ def decode_manifest(data: bytes) -> BackupManifest:
         return BackupManifest(
             str(value["bank"]),
             parse_time(value["createdAt"]),
-            {
-                _check_file_path(path): FileChecksum(int(k["size"]), str(k["sha256"]))
-                for path, k in files.items()
-            },
+            {_check_file_path(path): FileChecksum(int(k["size"]), str(k["sha256"])) for path, k in files.items()},
         )
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError("it is not complete") from error
@@ -195,16 +189,12 @@ async def lock_backup_folder(backup_folder: FileStore) -> AsyncGenerator[None, N
         yield
 
 
-async def create_backup(
-    bank: Bank, backup_folder: FileStore, clock: Clock, progress: ProgressReporter
-) -> BankBackup:
+async def create_backup(bank: Bank, backup_folder: FileStore, clock: Clock, progress: ProgressReporter) -> BankBackup:
     """For who holds the backup folder and the bank. It is there as a whole, or not at all."""
     left_out: list[str] = []
     found = await scan_files(bank.files, left_out=left_out)
     if not found:
-        raise NotFound(
-            "file", bank.address, message=f"There is no file to back up in {bank.address}."
-        )
+        raise NotFound("file", bank.address, message=f"There is no file to back up in {bank.address}.")
     backup_id, at = await _find_free_name(backup_folder, clock())
     partial = format_partial_name(backup_id)
     progress.expect(2 * len(found))
@@ -274,9 +264,7 @@ async def find_problem(backup: BankBackup, path: str, kept: FileChecksum) -> str
     return None if await compute_checksum(data) == kept else "altered"
 
 
-async def scan_files(
-    files: FileStore, folder: str = "", *, left_out: list[str] | None = None
-) -> dict[str, FileInfo]:
+async def scan_files(files: FileStore, folder: str = "", *, left_out: list[str] | None = None) -> dict[str, FileInfo]:
     """All files below a folder by their path from it; none where it is not there.
 
     What cannot be reached is added to `left_out`.
@@ -313,9 +301,7 @@ async def compute_checksum(data: bytes) -> FileChecksum:
     )
 
 
-async def run_for_each(
-    files: Mapping[str, SizedFile], step: Callable[[str], Awaitable[None]]
-) -> None:
+async def run_for_each(files: Mapping[str, SizedFile], step: Callable[[str], Awaitable[None]]) -> None:
     """A few files at a time, as waiting is most of the work; one alone when it is large.
 
     When a step fails, those that had begun have ended before its error is raised.
@@ -340,11 +326,7 @@ def _group_files(files: Mapping[str, SizedFile]) -> Iterator[list[str]]:
 
 
 async def _copy_files(
-    bank: Bank,
-    found: Mapping[str, FileInfo],
-    backup_folder: FileStore,
-    partial: str,
-    progress: ProgressReporter,
+    bank: Bank, found: Mapping[str, FileInfo], backup_folder: FileStore, partial: str, progress: ProgressReporter
 ) -> dict[str, FileChecksum]:
     """The graph's folder first and alone: its log grows by parts of lines under a lock of its own,
     which whoever has the bank's may take, and nobody the other way round."""
@@ -376,10 +358,7 @@ async def _lock_graph(bank: Bank) -> AsyncGenerator[None, None]:
 
 
 async def _verify_copies(
-    copied: Mapping[str, FileChecksum],
-    backup_folder: FileStore,
-    partial: str,
-    progress: ProgressReporter,
+    copied: Mapping[str, FileChecksum], backup_folder: FileStore, partial: str, progress: ProgressReporter
 ) -> None:
     async def check(path: str) -> None:
         if await compute_checksum(await backup_folder.read(f"{partial}/{path}")) != copied[path]:

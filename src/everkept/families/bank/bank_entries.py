@@ -87,9 +87,7 @@ class ProgressEntry(Value):
     files: Annotated[list[EntryLine], Field("Affected files.", max_items=MAX_LIST_ITEMS)] = field(
         default_factory=list[str]
     )
-    tags: Annotated[list[EntryLine], Field("Labels.", max_items=MAX_LIST_ITEMS)] = field(
-        default_factory=list[str]
-    )
+    tags: Annotated[list[EntryLine], Field("Labels.", max_items=MAX_LIST_ITEMS)] = field(default_factory=list[str])
 
 
 class Decision(Value):
@@ -97,15 +95,13 @@ class Decision(Value):
 
     title: Annotated[str, Field("Title.", max_length=1_000, blank=False)]
     context: Annotated[str, Field("Why it came up.", max_length=MAX_TEXT_CHARACTERS, blank=False)]
-    decision: Annotated[
-        str, Field("What was decided.", max_length=MAX_TEXT_CHARACTERS, blank=False)
-    ]
+    decision: Annotated[str, Field("What was decided.", max_length=MAX_TEXT_CHARACTERS, blank=False)]
     alternatives: Annotated[
         list[EntryText], Field("Options considered.", max_items=MAX_LIST_ITEMS, one_or_more=True)
     ] = field(default_factory=list[str])
-    consequences: Annotated[
-        list[EntryText], Field("Effects.", max_items=MAX_LIST_ITEMS, one_or_more=True)
-    ] = field(default_factory=list[str])
+    consequences: Annotated[list[EntryText], Field("Effects.", max_items=MAX_LIST_ITEMS, one_or_more=True)] = field(
+        default_factory=list[str]
+    )
 
 
 def format_day(at: int) -> str:
@@ -204,19 +200,13 @@ def format_numbered_decision(at: int, number: int, decision: Decision) -> str:
 
 
 def _format_labels(decision: Decision) -> list[str]:
-    return [
-        _format_entry("**Context:**", decision.context),
-        _format_entry("**Decision:**", decision.decision),
-    ]
+    return [_format_entry("**Context:**", decision.context), _format_entry("**Decision:**", decision.decision)]
 
 
 def _format_sublist(label: str, items: Sequence[str]) -> list[str]:
     if not items:
         return []
-    return [
-        f"- {label}",
-        *(f"  {line}".rstrip() for item in items for line in format_item_lines(item)),
-    ]
+    return [f"- {label}", *(f"  {line}".rstrip() for item in items for line in format_item_lines(item))]
 
 
 def _format_entry(head: str, text: str, end: str = "") -> str:
@@ -251,19 +241,11 @@ ListItem = Annotated[str, Field(max_length=MAX_TEXT_CHARACTERS, blank=False)]
 class TaskEdit(Value):
     """A whole new list wins over items to add and to remove."""
 
-    add: (
-        Annotated[list[ListItem], Field("To append; known ones skipped.", max_items=MAX_LIST_ITEMS)]
-        | None
-    ) = None
-    remove: (
-        Annotated[
-            list[ListItem], Field("Drop each task that contains one.", max_items=MAX_LIST_ITEMS)
-        ]
-        | None
-    ) = None
-    replace: (
-        Annotated[list[ListItem], Field("Whole new list.", max_items=MAX_LIST_ITEMS)] | None
-    ) = None
+    add: Annotated[list[ListItem], Field("To append; known ones skipped.", max_items=MAX_LIST_ITEMS)] | None = None
+    remove: Annotated[list[ListItem], Field("Drop each task that contains one.", max_items=MAX_LIST_ITEMS)] | None = (
+        None
+    )
+    replace: Annotated[list[ListItem], Field("Whole new list.", max_items=MAX_LIST_ITEMS)] | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -281,10 +263,7 @@ class TaskOutcome(Value):
 
     @property
     def warnings(self) -> list[ToolWarning]:
-        return [
-            ToolWarning("task_not_found", f'No task contains "{clip_text(needle)}".')
-            for needle in self.unmatched
-        ]
+        return [ToolWarning("task_not_found", f'No task contains "{clip_text(needle)}".') for needle in self.unmatched]
 
 
 def edit_tasks(text: str, edit: TaskEdit) -> TaskOutcome:
@@ -295,13 +274,9 @@ def edit_tasks(text: str, edit: TaskEdit) -> TaskOutcome:
     needles = {needle: needle.strip().casefold() for needle in edit.remove or ()}
     folded = [task.casefold() for task in before]
     kept = [
-        task
-        for task, low in zip(before, folded, strict=True)
-        if not any(needle in low for needle in needles.values())
+        task for task, low in zip(before, folded, strict=True) if not any(needle in low for needle in needles.values())
     ]
-    unmatched = [
-        shown for shown, needle in needles.items() if not any(needle in low for low in folded)
-    ]
+    unmatched = [shown for shown, needle in needles.items() if not any(needle in low for low in folded)]
     if needles and len(unmatched) == len(needles) and not edit.add:
         shown = '" or "'.join(map(clip_text, needles))
         raise NotFound("task", shown, message=f'No task contains "{shown}".')
@@ -345,9 +320,7 @@ def build_history_change(line: str) -> TextChange:
 
 def build_note_change(line: str) -> TextChange:
     """Beside an entry of the history; either heading of the notes will do, the newer one first."""
-    return lambda text: insert_at_top(
-        _ensure_header(text, CONTEXT_HEADER), CURRENT_NOTE_TITLES, line
-    )
+    return lambda text: insert_at_top(_ensure_header(text, CONTEXT_HEADER), CURRENT_NOTE_TITLES, line)
 
 
 def insert_session_note(text: str | None, line: str) -> str:

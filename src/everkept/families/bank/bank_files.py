@@ -12,15 +12,7 @@ from typing import TypeVar
 from everkept.core.files import FileInfo
 from everkept.core.runtime import is_on_event_loop, wait_finished
 from everkept.core.secrets import mask_text
-from everkept.errors import (
-    EtagMismatch,
-    EverkeptError,
-    FileNotFound,
-    InvalidInput,
-    NotFound,
-    Refused,
-    escape_name,
-)
+from everkept.errors import EtagMismatch, EverkeptError, FileNotFound, InvalidInput, NotFound, Refused, escape_name
 from everkept.families.bank.banks import (
     Bank,
     check_name,
@@ -130,14 +122,10 @@ def select_lines(name: str, data: bytes, start: int | None, end: int | None) -> 
     total = ends + (not data.endswith((b"\n", b"\r")) and bool(data))
     first, last = start or 1, total if end is None else min(end, total)
     if end is not None and end < first:
-        raise InvalidInput(
-            f"`endLine` is {end}, which is before `startLine`, {first}.", argument="endLine"
-        )
+        raise InvalidInput(f"`endLine` is {end}, which is before `startLine`, {first}.", argument="endLine")
     if first > max(total, 1):
         raise InvalidInput(
-            f"`startLine` is {first}; {escape_name(name)} has {total} lines.",
-            argument="startLine",
-            lines=total,
+            f"`startLine` is {first}; {escape_name(name)} has {total} lines.", argument="startLine", lines=total
         )
     begin = _skip_lines(data, 0, first - 1)
     return LineRange(data[begin : _skip_lines(data, begin, last - first + 1)], first, last, total)
@@ -236,9 +224,7 @@ async def _read_bytes(bank: Bank, name: str) -> tuple[str, bytes]:
     found = await find_name(bank, name)
     if found is None:
         info = await bank.files.read_info(name)
-        raise (
-            _build_folder_error(name) if info is not None and info.is_folder else FileNotFound(name)
-        )
+        raise (_build_folder_error(name) if info is not None and info.is_folder else FileNotFound(name))
     try:
         return found, await bank.files.read(found)
     except NotFound:
@@ -247,17 +233,11 @@ async def _read_bytes(bank: Bank, name: str) -> tuple[str, bytes]:
 
 async def write(bank: Bank, name: str, text: str, if_match: str | None = None) -> FileText:
     """Whole; with `if_match` only where the file still has that tag. Raises EtagMismatch."""
-    return await bank.files.run_locked(
-        BANK_LOCK, lambda: _write_in_turn(bank, name, text, if_match, None)
-    )
+    return await bank.files.run_locked(BANK_LOCK, lambda: _write_in_turn(bank, name, text, if_match, None))
 
 
 async def write_locked(
-    bank: Bank,
-    name: str,
-    text: str,
-    if_match: str | None = None,
-    among: Collection[str] | None = None,
+    bank: Bank, name: str, text: str, if_match: str | None = None, among: Collection[str] | None = None
 ) -> FileText:
     """For who holds the lock already, and may know the names of the folder's files."""
     return await wait_finished(_write_in_turn(bank, name, text, if_match, among))
@@ -428,10 +408,7 @@ class _FileEdits:
             if changed := await self._restore_all():
                 error.facts = {**error.facts, "changed": changed}
             raise
-        return {
-            plan.name: FileText(target, plan.after, compute_etag(contents[target]))
-            for plan, target in self._begun
-        }
+        return {plan.name: FileText(target, plan.after, compute_etag(contents[target])) for plan, target in self._begun}
 
     async def undo(self) -> None:
         await self._restore_all()
@@ -447,9 +424,7 @@ class _FileEdits:
     async def _restore_all(self) -> list[str]:
         """The names of those that could not be put back."""
         begun, self._begun = self._begun, []
-        return [
-            target for plan, target in begun if not await _restore_file(self._bank, plan, target)
-        ]
+        return [target for plan, target in begun if not await _restore_file(self._bank, plan, target)]
 
 
 async def _restore_file(bank: Bank, plan: _PlannedEdit, target: str) -> bool:
@@ -467,15 +442,11 @@ async def _restore_file(bank: Bank, plan: _PlannedEdit, target: str) -> bool:
     return True
 
 
-LARGE_TEXT_SIZE = (
-    1_000_000  # characters or bytes; what is smaller is done before a thread would begin
-)
+LARGE_TEXT_SIZE = 1_000_000  # characters or bytes; what is smaller is done before a thread would begin
 
 T = TypeVar("T")
 
 
 async def run_in_thread_if_large(size: int, work: Callable[[], T]) -> T:
     """The result of work that only computes, on a text of so many characters."""
-    return (
-        await asyncio.to_thread(work) if size > LARGE_TEXT_SIZE and is_on_event_loop() else work()
-    )
+    return await asyncio.to_thread(work) if size > LARGE_TEXT_SIZE and is_on_event_loop() else work()

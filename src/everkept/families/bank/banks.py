@@ -48,9 +48,7 @@ def check_new_name(name: str) -> str:
     if reason := _find_deception(unicodedata.normalize("NFC", name)):
         shown = ascii(clip_text(name, 120))[1:-1]
         raise Refused(
-            f'"{shown}" is no name for a new file: {reason}.',
-            hint="Use letters, digits, '-', '_' and '.'.",
-            name=shown,
+            f'"{shown}" is no name for a new file: {reason}.', hint="Use letters, digits, '-', '_' and '.'.", name=shown
         )
     return name
 
@@ -95,9 +93,7 @@ def find_matching(names: Iterable[str], name: str) -> str | None:
     alike = _find_alike(there, name)
     if len(alike) > 1:
         shown = " or ".join(map(escape_name, alike))
-        raise InvalidInput(
-            f'"{escape_name(name)}" may be {shown}.', hint="Give the name exactly.", filenames=alike
-        )
+        raise InvalidInput(f'"{escape_name(name)}" may be {shown}.', hint="Give the name exactly.", filenames=alike)
     return alike[0] if alike else None
 
 
@@ -196,10 +192,7 @@ class StoreRegistry:
     async def list_stores(self) -> list[StoreRegistration]:
         """In the order they were registered."""
         notes = await self._library.list_notes(_NOTE_PREFIX)
-        found = [
-            _parse_registration(key.removeprefix(_NOTE_PREFIX), value)
-            for key, value in notes.items()
-        ]
+        found = [_parse_registration(key.removeprefix(_NOTE_PREFIX), value) for key, value in notes.items()]
         return sorted(found, key=lambda store: (store.registered_at, store.store_id))
 
     async def get(self, store_id: str) -> StoreRegistration:
@@ -220,9 +213,7 @@ class StoreRegistry:
             "registered_at": store.registered_at,
             "last_used_at": store.last_used_at,
         }
-        await self._library.set_note(
-            _NOTE_PREFIX + store.store_id, json.dumps(value, ensure_ascii=False)
-        )
+        await self._library.set_note(_NOTE_PREFIX + store.store_id, json.dumps(value, ensure_ascii=False))
 
     async def remove(self, store_id: str) -> bool:
         """False where there was none."""
@@ -239,9 +230,7 @@ def _parse_registration(store_id: str, value: str) -> StoreRegistration:
 SSH_SCHEME = "ssh://"
 # A folder with one of these is a bank; a progress.md alone may lie in any project.
 BANK_MARKER_FILES = (*LEGACY_NAMES, *LEGACY_NAMES.values())
-STATELESS_HINT = (
-    "This connection keeps no state: register the store and pass `storeId` with each call."
-)
+STATELESS_HINT = "This connection keeps no state: register the store and pass `storeId` with each call."
 
 
 class Bank(Value):
@@ -318,10 +307,7 @@ class Banks:
         return await self.open_at(address) if itself else inner
 
     async def open_at(self, address: str) -> Bank:
-        return Bank(
-            await self._files.open_folder(address),
-            await self._files.open_folder(get_parent(address)),
-        )
+        return Bank(await self._files.open_folder(address), await self._files.open_folder(get_parent(address)))
 
     async def check_allowed(self, address: str) -> None:
         """Refused for a folder that a caller may not name: whoever calls from another machine

@@ -61,9 +61,7 @@ def can_fit(text: str, room: int) -> bool:
 
 def select_best_part(name: str, text: str, room: int) -> str | None:
     """As many of the best pieces as fit, in the order of the file; None where none does."""
-    lines = split_lines(
-        shorten_text(text, max(MAX_READ_CHARACTERS, room * _MAX_CHARACTERS_PER_TOKEN))
-    )
+    lines = split_lines(shorten_text(text, max(MAX_READ_CHARACTERS, room * _MAX_CHARACTERS_PER_TOKEN)))
     pieces = _split_pieces(lines, is_log=name == DECISIONS)
     texts = ["".join(lines[piece.first : piece.end]) for piece in pieces]
     shown: dict[int, str] = {}
@@ -92,9 +90,7 @@ def cut_beginning(text: str, room: int) -> str | None:
     reachable = text[: room * _MAX_CHARACTERS_PER_TOKEN]
     for ends in (_SENTENCE_END, _WORD_END):
         places = [found.start() for found in ends.finditer(reachable)]
-        count = bisect_right(
-            places, 0, key=lambda place: int(not can_fit(_cut_at(text, place), room))
-        )
+        count = bisect_right(places, 0, key=lambda place: int(not can_fit(_cut_at(text, place), room)))
         if count and places[count - 1] > _MIN_CUT_TOKENS:
             return _cut_at(text, places[count - 1])
     return None
@@ -175,11 +171,7 @@ def compute_turn(place: int) -> int:
 
 
 def _order_by_turns(groups: Iterable[Sequence[int]]) -> list[int]:
-    turns = [
-        (compute_turn(place), group, at)
-        for group, places in enumerate(groups)
-        for place, at in enumerate(places)
-    ]
+    turns = [(compute_turn(place), group, at) for group, places in enumerate(groups) for place, at in enumerate(places)]
     return [at for _, _, at in sorted(turns, key=lambda turn: turn[:2])]
 
 
@@ -230,9 +222,7 @@ def fit_files(texts: Mapping[str, str], build: BundleBuilder, budget: int) -> Fi
 class _BudgetDivision:
     """How the room is divided: what a small file does not need, the others have."""
 
-    def __init__(
-        self, texts: Mapping[str, str], build: BundleBuilder, budget: int, wanted: Sequence[str]
-    ) -> None:
+    def __init__(self, texts: Mapping[str, str], build: BundleBuilder, budget: int, wanted: Sequence[str]) -> None:
         self._texts, self._build, self._budget, self._wanted = texts, build, budget, wanted
 
     def divide(self, names: Sequence[str]) -> FittedFiles | str:
@@ -266,9 +256,7 @@ class _BudgetDivision:
                 left.remove(name)
         return shares
 
-    def _fill(
-        self, names: Sequence[str], cut: frozenset[str], shares: Mapping[str, int]
-    ) -> FittedFiles | None:
+    def _fill(self, names: Sequence[str], cut: frozenset[str], shares: Mapping[str, int]) -> FittedFiles | None:
         parts = {name: self._texts[name] for name in names if name not in cut}
         granted = {name: shares[name] for name in names if name in cut}
         spare = 0
@@ -328,9 +316,7 @@ def _select_affordable(
 def _shorten_entries(kinds: Mapping[str, Sequence[Any]], most: int) -> dict[str, list[Any]]:
     """Many things that are cut tell more than a few in all their length."""
     return {
-        kind: list(found)
-        if kind in _UNCUT_KEYS
-        else [_shorten_entry(entry, most) for entry in found]
+        kind: list(found) if kind in _UNCUT_KEYS else [_shorten_entry(entry, most) for entry in found]
         for kind, found in kinds.items()
     }
 
@@ -341,9 +327,7 @@ def _shorten_entry(entry: Any, most: int) -> Any:
     return clip_text(entry, most)
 
 
-def _build_fitted(
-    wanted: Sequence[str], texts: Mapping[str, str], cut: frozenset[str]
-) -> FittedFiles:
+def _build_fitted(wanted: Sequence[str], texts: Mapping[str, str], cut: frozenset[str]) -> FittedFiles:
     shortened = [name for name in wanted if name in cut]
     missing = [name for name in wanted if name not in texts]
     warnings = [_describe_cut(shortened)] if shortened else []
@@ -366,9 +350,7 @@ def _collect_kinds(digest: Digest) -> dict[str, Sequence[Any]]:
     }
 
 
-def _select_chosen(
-    digest: Digest, kinds: Mapping[str, Sequence[Any]], chosen: Sequence[tuple[str, int]]
-) -> Digest:
+def _select_chosen(digest: Digest, kinds: Mapping[str, Sequence[Any]], chosen: Sequence[tuple[str, int]]) -> Digest:
     kept: dict[str, list[Any]] = {kind: [] for kind in kinds}
     for kind, at in sorted(chosen):
         kept[kind].append(kinds[kind][at])

@@ -29,15 +29,7 @@ from everkept.families.bank.markdown_sections import (
     strip_box,
     to_one_line,
 )
-from everkept.families.bank.model import (
-    ACTIVE,
-    CORE_FILES,
-    DECISIONS,
-    LEGACY_NAMES,
-    PATTERNS,
-    PRODUCT,
-    PROGRESS,
-)
+from everkept.families.bank.model import ACTIVE, CORE_FILES, DECISIONS, LEGACY_NAMES, PATTERNS, PRODUCT, PROGRESS
 from everkept.tools.schema import Field
 from everkept.tools.tool import ToolWarning
 from everkept.values import Value, replace
@@ -88,9 +80,7 @@ def find_name_warnings(names: Collection[str]) -> list[ToolWarning] | None:
 async def _prepare_locked(bank: Bank) -> CoreFilesResult:
     migrated = await _migrate_locked(bank)
     try:
-        made = await edit_locked(
-            bank, {name: _build_template_change(text) for name, text in TEMPLATES.items()}
-        )
+        made = await edit_locked(bank, {name: _build_template_change(text) for name, text in TEMPLATES.items()})
     except EverkeptError:
         for old in migrated.renamed:
             await bank.files.rename(normalize_name(old), old)
@@ -247,9 +237,7 @@ MAX_PATTERN_LINES = 20  # of system-patterns.md
 MAX_ITEM_CHARACTERS = 1_000  # characters of one item
 MAX_SUMMARY_CHARACTERS = 300  # characters of a decision
 MAX_ITEMS_LISTED = 50  # items of one list, unless more are asked for
-MAX_READ_CHARACTERS = (
-    200_000  # characters of a file; the newest of a larger one is at one of its ends
-)
+MAX_READ_CHARACTERS = 200_000  # characters of a file; the newest of a larger one is at one of its ends
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}(?::\d{2})?)?")
 _LONG_DAY = re.compile(r"([A-Z][a-z]{2}) (\d{1,2}), (\d{4}), (\d{1,2}):(\d{2}) ([AP])M")
@@ -257,9 +245,7 @@ _CHILD = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])\s+(?=\S)")
 _INNER_BOX = re.compile(_CHILD.pattern + r"\[ \]\s+(.+)")
 _TEMPLATE_TITLE = re.compile(r"Decision \d+")
 _RULE_OR_COMMENT = re.compile(r"\s*(?:[-*_]\s*){3,}|\s*<!--.*-->\s*")
-_OPEN_NOTE = re.compile(
-    rf"{CATEGORY_SIGNS['blocker']}|{CATEGORY_SIGNS['todo']}|\b(?:todo|blocker|blocked)\b", re.I
-)
+_OPEN_NOTE = re.compile(rf"{CATEGORY_SIGNS['blocker']}|{CATEGORY_SIGNS['todo']}|\b(?:todo|blocker|blocked)\b", re.I)
 
 
 class RecentDecision(Value):
@@ -318,9 +304,7 @@ def build_digest(
         also_unfinished=_list_unfinished(read) or None,
         recent_progress=list_recent_progress(progress)[:most_progress],
         recent_decisions=list_recent_decisions(read.get(DECISIONS, ""))[:most_decisions],
-        system_patterns="".join(
-            split_lines(patterns[:MAX_READ_CHARACTERS])[:MAX_PATTERN_LINES]
-        ).rstrip()
+        system_patterns="".join(split_lines(patterns[:MAX_READ_CHARACTERS])[:MAX_PATTERN_LINES]).rstrip()
         if shows_patterns
         else None,
         graph_summary=graph_summary,
@@ -360,9 +344,7 @@ def list_recent_progress(text: str) -> list[str]:
 
     One of the formats has no seconds, and new entries are put at the top.
     """
-    found = sorted(
-        [*_find_dated_items(text), *_find_dated_headings(text)], key=lambda entry: entry.line
-    )
+    found = sorted([*_find_dated_items(text), *_find_dated_headings(text)], key=lambda entry: entry.line)
     return [entry.text for entry in sorted(found, key=lambda entry: entry.at, reverse=True)]
 
 
@@ -433,9 +415,7 @@ def _list_unfinished(texts: Mapping[str, str]) -> list[str]:
         for item in _list_items(texts.get(PROGRESS, ""), PENDING_TITLES)
         if not _is_done(item)
     ]
-    boxes = (
-        f"{name}: {box}" for name in CORE_FILES for box in _list_open_boxes(texts.get(name, ""))
-    )
+    boxes = (f"{name}: {box}" for name in CORE_FILES for box in _list_open_boxes(texts.get(name, "")))
     return list(dict.fromkeys([*open_notes, *pending, *boxes]))
 
 
@@ -470,9 +450,7 @@ def _find_dated_headings(text: str) -> Iterator[_DatedEntry]:
             yield _DatedEntry(at, part.heading, _format_item(part.title))
 
 
-def _pair_with_lines(
-    text: str, parts: Iterable[MarkdownSection]
-) -> Iterator[tuple[MarkdownSection, list[str]]]:
+def _pair_with_lines(text: str, parts: Iterable[MarkdownSection]) -> Iterator[tuple[MarkdownSection, list[str]]]:
     lines = split_lines(text)
     for part in parts:
         yield part, [line.rstrip("\r\n") for line in lines[part.first : part.end]]
@@ -514,7 +492,5 @@ def _parse_label(line: str) -> tuple[str, str] | None:
 
 def _join_plain_text(lines: Sequence[str]) -> str:
     """What stands in lines, without list markers, rules, comments and placeholders."""
-    bare = (
-        re.sub(r"^\s*[-*+]\s+", "", line) for line in lines if not _RULE_OR_COMMENT.fullmatch(line)
-    )
+    bare = (re.sub(r"^\s*[-*+]\s+", "", line) for line in lines if not _RULE_OR_COMMENT.fullmatch(line))
     return to_one_line(" ".join(line for line in bare if not is_placeholder(line)))

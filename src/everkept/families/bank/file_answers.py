@@ -23,13 +23,8 @@ from everkept.values import Value
 MAX_CONTENT_BYTES = 64 * 1024 * 1024  # bytes of one file
 MAX_BATCH_FILES = 1_000  # files in one call
 
-FileName = Annotated[
-    str, Field("Root-level name ending in .md or .json.", max_length=1_000, blank=False)
-]
-Etag = Annotated[
-    str,
-    Field("Write only if the file still has this ETag.", name="ifMatchEtag", max_length=1_000),
-]
+FileName = Annotated[str, Field("Root-level name ending in .md or .json.", max_length=1_000, blank=False)]
+Etag = Annotated[str, Field("Write only if the file still has this ETag.", name="ifMatchEtag", max_length=1_000)]
 MaxTokens = Annotated[int, Field("Budget for the answer.", name="maxTokens", ge=1)]
 WithEtags = Annotated[bool, Field("Add ETags.", name="includeEtags")]
 
@@ -37,9 +32,7 @@ WithEtags = Annotated[bool, Field("Add ETags.", name="includeEtags")]
 class FileWrite(Value):
     filename: Annotated[str, Field("Name.", max_length=1_000)]
     content: Annotated[str, Field("Content.")]
-    if_match_etag: Annotated[str, Field("ETag.", name="ifMatchEtag", max_length=1_000)] | None = (
-        None
-    )
+    if_match_etag: Annotated[str, Field("ETag.", name="ifMatchEtag", max_length=1_000)] | None = None
 
 
 class InitializedBank(Value):
@@ -186,9 +179,7 @@ def check_content(content: str, filename: str) -> str:
     # A character takes four bytes at most: short texts need no counting.
     if len(content) * 4 > MAX_CONTENT_BYTES and (size := len(content.encode())) > MAX_CONTENT_BYTES:
         raise InvalidInput(
-            f"The content of {escape_name(filename)} has {size:,} bytes; at most "
-            f"{MAX_CONTENT_BYTES:,} are "
-            "allowed.",
+            f"The content of {escape_name(filename)} has {size:,} bytes; at most {MAX_CONTENT_BYTES:,} are allowed.",
             hint="Split it into several files.",
             argument="content",
             limit=MAX_CONTENT_BYTES,
@@ -222,9 +213,7 @@ class _CoreTexts(Value):
         return sum(map(len, self.texts.values()))
 
 
-async def build_bundle(
-    bank: Bank, timestamp: str, *, with_etags: bool, max_tokens: int | None
-) -> ContextBundle:
+async def build_bundle(bank: Bank, timestamp: str, *, with_etags: bool, max_tokens: int | None) -> ContextBundle:
     core = await _read_core(bank)
     if not core.texts:
         raise NotFound(
@@ -237,24 +226,15 @@ async def build_bundle(
     def build(fitted: FittedFiles) -> ContextBundle:
         etags = {name: core.etags[name] for name in fitted.texts if name not in fitted.cut}
         return ContextBundle(
-            {
-                name: BundledFile(text, etags.get(name) if with_etags else None)
-                for name, text in fitted.texts.items()
-            },
+            {name: BundledFile(text, etags.get(name) if with_etags else None) for name, text in fitted.texts.items()},
             BundleMetadata(
-                timestamp,
-                len(fitted.texts),
-                len(CORE_FILES),
-                bank.address,
-                [*core.warnings, *fitted.warnings],
+                timestamp, len(fitted.texts), len(CORE_FILES), bank.address, [*core.warnings, *fitted.warnings]
             ),
         )
 
     if max_tokens is None:
         return build(FittedFiles(core.texts, frozenset(), []))
-    return build(
-        await run_in_thread_if_large(core.size, lambda: fit_files(core.texts, build, max_tokens))
-    )
+    return build(await run_in_thread_if_large(core.size, lambda: fit_files(core.texts, build, max_tokens)))
 
 
 async def build_digest_answer(
@@ -305,9 +285,7 @@ async def _try_read(bank: Bank, name: str) -> bytes | EverkeptError:
     return data
 
 
-async def _summarize_graph(
-    bank: Bank, graph_summary: GraphSummarizer
-) -> tuple[str | None, list[str]]:
+async def _summarize_graph(bank: Bank, graph_summary: GraphSummarizer) -> tuple[str | None, list[str]]:
     """A graph that cannot be read is no reason to say nothing about the files."""
     try:
         return await graph_summary(bank), []

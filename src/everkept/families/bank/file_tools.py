@@ -7,15 +7,7 @@ from typing import Annotated
 from everkept.core.files import FolderSurvey
 from everkept.core.sessions import ToolCall
 from everkept.core.times import Clock, format_iso
-from everkept.errors import (
-    BankNotFound,
-    EtagMismatch,
-    EverkeptError,
-    FileNotFound,
-    InvalidInput,
-    NotFound,
-    escape_name,
-)
+from everkept.errors import BankNotFound, EtagMismatch, EverkeptError, FileNotFound, InvalidInput, NotFound, escape_name
 from everkept.families.bank.bank_files import (
     BANK_LOCK,
     as_utf8,
@@ -98,17 +90,13 @@ async def _read_in_turn(
         except EverkeptError as error:
             results[name] = ReadResult("", error=str(error))
             continue
-        results[name] = ReadResult(
-            decode_for_display(data), compute_etag(data) if with_etags else None
-        )
+        results[name] = ReadResult(decode_for_display(data), compute_etag(data) if with_etags else None)
         if warning := build_decoding_warning(name, data):
             warnings.append(warning)
     return results, warnings or None
 
 
-async def write_batch(
-    bank: Bank, files: Sequence[FileWrite], *, stop_on_error: bool
-) -> dict[str, WriteResult]:
+async def write_batch(bank: Bank, files: Sequence[FileWrite], *, stop_on_error: bool) -> dict[str, WriteResult]:
     """In their order and with nobody in between; what is written stays when a later one fails.
 
     A name that is not allowed, or one that stands there twice, fails before anything is written.
@@ -186,9 +174,7 @@ MAX_DIGEST_ENTRIES = 1_000  # of progress and decisions in a digest
 class FileTools(ToolFamily):
     """One bank of markdown files, and which one a session means."""
 
-    def __init__(
-        self, banks: Banks, records: BankRecords, clock: Clock, graph_summary: GraphSummarizer
-    ) -> None:
+    def __init__(self, banks: Banks, records: BankRecords, clock: Clock, graph_summary: GraphSummarizer) -> None:
         self._banks = banks
         self._records = records
         self._clock = clock
@@ -198,9 +184,7 @@ class FileTools(ToolFamily):
     async def initialize_memory_bank(
         self,
         call: ToolCall,
-        path: Annotated[
-            str, Field("Project folder, or ssh://user@host/path; the bank lies in it.", blank=False)
-        ],
+        path: Annotated[str, Field("Project folder, or ssh://user@host/path; the bank lies in it.", blank=False)],
         create_mode_rules: Annotated[
             bool, Field("Also write the .mcprules-<mode> files.", name="createModeRules")
         ] = False,
@@ -217,8 +201,7 @@ class FileTools(ToolFamily):
     async def set_memory_bank_path(
         self,
         call: ToolCall,
-        path: Annotated[str, Field("Project folder; default that of the start.", blank=False)]
-        | None = None,
+        path: Annotated[str, Field("Project folder; default that of the start.", blank=False)] | None = None,
     ) -> SelectedPath:
         """Make an existing memory bank the active one."""
         place = self._banks.options.place
@@ -231,9 +214,7 @@ class FileTools(ToolFamily):
         return SelectedPath(bank.address, self._banks.select(call, bank))
 
     @tool()
-    async def get_memory_bank_status(
-        self, call: ToolCall, store_id: StoreId | None = None
-    ) -> BankStatus:
+    async def get_memory_bank_status(self, call: ToolCall, store_id: StoreId | None = None) -> BankStatus:
         """Show where the memory bank is and which core files it has."""
         bank = await self._banks.require_bank(call, store_id)
         seen = await bank.files.survey(with_newest=True)
@@ -255,11 +236,8 @@ class FileTools(ToolFamily):
         self,
         call: ToolCall,
         filename: FileName,
-        include_etag: Annotated[
-            bool, Field("JSON with the ETag; false: the bare text.", name="includeEtag")
-        ] = True,
-        start_line: Annotated[int, Field("First line to read.", name="startLine", ge=1)]
-        | None = None,
+        include_etag: Annotated[bool, Field("JSON with the ETag; false: the bare text.", name="includeEtag")] = True,
+        start_line: Annotated[int, Field("First line to read.", name="startLine", ge=1)] | None = None,
         end_line: Annotated[int, Field("Last line to read.", name="endLine", ge=1)] | None = None,
         store_id: StoreId | None = None,
     ) -> FileContent:
@@ -276,9 +254,7 @@ class FileTools(ToolFamily):
         warnings = None if warning is None else [warning]
         if part is None:
             return FileContent(decode_for_display(seen), etag, name, warnings=warnings)
-        return FileContent(
-            decode_for_display(seen), etag, name, part.first, part.last, part.total, warnings
-        )
+        return FileContent(decode_for_display(seen), etag, name, part.first, part.last, part.total, warnings)
 
     @tool(Effect.DESTROYS)
     async def write_memory_bank_file(
@@ -304,9 +280,7 @@ class FileTools(ToolFamily):
         )
 
     @tool()
-    async def list_memory_bank_files(
-        self, call: ToolCall, store_id: StoreId | None = None
-    ) -> FileList:
+    async def list_memory_bank_files(self, call: ToolCall, store_id: StoreId | None = None) -> FileList:
         """List what is in the memory bank's folder."""
         bank = await self._banks.require_bank(call, store_id)
         seen = await bank.files.survey()
@@ -322,9 +296,7 @@ class FileTools(ToolFamily):
     ) -> ContextBundle:
         """Read all core files at once, cut to a token budget if one is given."""
         bank = await self._banks.require_bank(call, store_id)
-        return await build_bundle(
-            bank, self._format_now(), with_etags=include_etags, max_tokens=max_tokens
-        )
+        return await build_bundle(bank, self._format_now(), with_etags=include_etags, max_tokens=max_tokens)
 
     @tool()
     async def get_context_digest(
@@ -333,9 +305,7 @@ class FileTools(ToolFamily):
         max_progress_entries: Annotated[
             int, Field("Progress entries.", name="maxProgressEntries", ge=0, le=MAX_DIGEST_ENTRIES)
         ] = 10,
-        max_decisions: Annotated[
-            int, Field("Decisions.", name="maxDecisions", ge=0, le=MAX_DIGEST_ENTRIES)
-        ] = 5,
+        max_decisions: Annotated[int, Field("Decisions.", name="maxDecisions", ge=0, le=MAX_DIGEST_ENTRIES)] = 5,
         include_system_patterns: Annotated[
             bool, Field("Add the start of system-patterns.md.", name="includeSystemPatterns")
         ] = False,
@@ -344,9 +314,7 @@ class FileTools(ToolFamily):
     ) -> ContextDigest:
         """Sum up what is open, what happened and what was decided last, newest first."""
         bank = await self._banks.require_bank(call, store_id)
-        wishes = DigestRequest(
-            max_progress_entries, max_decisions, include_system_patterns, max_tokens
-        )
+        wishes = DigestRequest(max_progress_entries, max_decisions, include_system_patterns, max_tokens)
         return await build_digest_answer(bank, self._format_now(), wishes, self._graph_summary)
 
     @tool()
@@ -370,9 +338,7 @@ class FileTools(ToolFamily):
         self,
         call: ToolCall,
         files: Annotated[list[FileWrite], Field("Files to write.", max_items=MAX_BATCH_FILES)],
-        stop_on_error: Annotated[
-            bool, Field("Skip the rest after the first failure.", name="stopOnError")
-        ] = False,
+        stop_on_error: Annotated[bool, Field("Skip the rest after the first failure.", name="stopOnError")] = False,
         store_id: StoreId | None = None,
     ) -> BatchWriteResult:
         """Write several files in their order; the answer says which were written."""
@@ -382,9 +348,7 @@ class FileTools(ToolFamily):
         results = await write_batch(bank, files, stop_on_error=stop_on_error)
         failed = [not result.success for result in results.values()]
         written = {f.filename: f.content for f in files if results[f.filename].success}
-        return BatchWriteResult(
-            results, self._count_results(failed), await self._find_secrets(written)
-        )
+        return BatchWriteResult(results, self._count_results(failed), await self._find_secrets(written))
 
     async def _find_secrets(self, texts: Mapping[str, str]) -> list[ToolWarning] | None:
         return await find_secret_warnings(texts) if self._banks.options.mask_secrets else None

@@ -13,13 +13,7 @@ from everkept.errors import EverkeptError, InvalidInput, Refused, Unavailable
 from everkept.families.bank.bank_files import append_warnings
 from everkept.families.bank.banks import Banks, exists
 from everkept.families.bank.core_files import migrate_names
-from everkept.families.bank.mode_rules import (
-    END_STEP,
-    FoundRules,
-    find_own_words,
-    is_update_command,
-    read_rules,
-)
+from everkept.families.bank.mode_rules import END_STEP, FoundRules, find_own_words, is_update_command, read_rules
 from everkept.families.bank.model import (
     ACTIVE,
     CORE_FILES,
@@ -41,12 +35,8 @@ from everkept.tools.schema import Field, to_json
 from everkept.tools.tool import Effect, ToolFamily, ToolWarning, tool
 from everkept.values import Value, replace
 
-UPDATE_STARTED_MESSAGE = (
-    "[MEMORY BANK: UPDATING] UMB mode activated. You can temporarily update Memory Bank files."
-)
-UPDATE_ENDED_MESSAGE = (
-    "[MEMORY BANK: ACTIVE] UMB mode deactivated. Memory Bank updates have been completed."
-)
+UPDATE_STARTED_MESSAGE = "[MEMORY BANK: UPDATING] UMB mode activated. You can temporarily update Memory Bank files."
+UPDATE_ENDED_MESSAGE = "[MEMORY BANK: ACTIVE] UMB mode deactivated. Memory Bank updates have been completed."
 INVALID_COMMAND_MESSAGE = "Invalid UMB command."
 COMMAND_HINT = 'Use "Update Memory Bank" or "UMB".'
 MAX_TYPICAL_TOOLS = 8  # tools named in the text of an answer
@@ -106,25 +96,16 @@ class ModeTools(ToolFamily):
         self,
         call: ToolCall,
         mode: Annotated[Mode, Field("To switch to; omit to query.")] | None = None,
-        umb: Annotated[bool, Field("Start or end an update of the bank; goes before `mode`.")]
-        | None = None,
-        umb_command: Annotated[
-            str, Field("Words to check when `umb` is true.", name="umbCommand", max_length=10_000)
-        ]
+        umb: Annotated[bool, Field("Start or end an update of the bank; goes before `mode`.")] | None = None,
+        umb_command: Annotated[str, Field("Words to check when `umb` is true.", name="umbCommand", max_length=10_000)]
         | None = None,
         store_id: StoreId | None = None,
     ) -> ModeView:
         """Switch the mode of working, or show it; with `umb`, update the memory bank."""
         if umb is None and umb_command is not None:
-            raise InvalidInput(
-                "`umbCommand` means nothing without `umb`.", hint="Set `umb` to true."
-            )
+            raise InvalidInput("`umbCommand` means nothing without `umb`.", hint="Set `umb` to true.")
         if umb is not None:
-            view = await (
-                self._start_update(call, umb_command, store_id)
-                if umb
-                else self._end_update(call, store_id)
-            )
+            view = await (self._start_update(call, umb_command, store_id) if umb else self._end_update(call, store_id))
             if mode in (None, view.mode):
                 return view
             passed_over = f"The mode stays {view.mode}: `umb` goes before `mode`."
@@ -139,18 +120,14 @@ class ModeTools(ToolFamily):
         view = await self._build_view(call, store_id)
         shown = "Yes" if view.umb_active else "No"
         return replace(
-            view,
-            message=f"Current mode: {view.mode}\nMemory Bank status: {view.status}\n"
-            f"UMB mode active: {shown}",
+            view, message=f"Current mode: {view.mode}\nMemory Bank status: {view.status}\nUMB mode active: {shown}"
         )
 
     @tool(Effect.SESSION_ONLY)
     async def process_umb_command(
         self,
         call: ToolCall,
-        command: Annotated[
-            str, Field("E.g. UMB or Update Memory Bank.", max_length=10_000, blank=False)
-        ],
+        command: Annotated[str, Field("E.g. UMB or Update Memory Bank.", max_length=10_000, blank=False)],
         store_id: StoreId | None = None,
     ) -> ModeView:
         """Begin to update the memory bank, when the words ask for it."""
@@ -168,9 +145,7 @@ class ModeTools(ToolFamily):
         call.session.mode = mode
         return replace(view, message=f"Successfully switched to mode {mode}.")
 
-    async def _start_update(
-        self, call: ToolCall, command: str | None, store_id: str | None
-    ) -> ModeView:
+    async def _start_update(self, call: ToolCall, command: str | None, store_id: str | None) -> ModeView:
         """Without a command nothing needs to be checked: the call itself asks for it."""
         bank = await self._banks.require_bank(call, store_id)
         found = await read_rules(bank, self._get_mode(call))
@@ -187,9 +162,7 @@ class ModeTools(ToolFamily):
         files = ", ".join(found.rules.files_to_update)
         return replace(
             self._build_mode_view(UpdateView, call, found, "ACTIVE"),
-            message="\n".join(
-                [UPDATE_STARTED_MESSAGE, f"Files to update: {files}", *_format_list(steps)]
-            ),
+            message="\n".join([UPDATE_STARTED_MESSAGE, f"Files to update: {files}", *_format_list(steps)]),
             instructions=steps,
             note=None if stateful else STATELESS_UPDATE_NOTICE,
         )
@@ -198,24 +171,15 @@ class ModeTools(ToolFamily):
         found, status = await self._find_rules(call, store_id, self._get_mode(call))
         if not call.session.updates_bank:
             hint = f"process_umb_command begins an update. {_describe_trigger(found)}"
-            raise Refused(
-                "UMB mode is not active.",
-                hint=hint if call.session.stateful else STATELESS_UPDATE_NOTICE,
-            )
+            raise Refused("UMB mode is not active.", hint=hint if call.session.stateful else STATELESS_UPDATE_NOTICE)
         call.session.updates_bank = False
-        return replace(
-            self._build_mode_view(UpdateView, call, found, status), message=UPDATE_ENDED_MESSAGE
-        )
+        return replace(self._build_mode_view(UpdateView, call, found, status), message=UPDATE_ENDED_MESSAGE)
 
-    async def _build_view(
-        self, call: ToolCall, store_id: str | None, mode: Mode | None = None
-    ) -> ModeView:
+    async def _build_view(self, call: ToolCall, store_id: str | None, mode: Mode | None = None) -> ModeView:
         found, status = await self._find_rules(call, store_id, mode or self._get_mode(call))
         return self._build_mode_view(ModeView, call, found, status)
 
-    async def _find_rules(
-        self, call: ToolCall, store_id: str | None, mode: Mode
-    ) -> tuple[FoundRules, str]:
+    async def _find_rules(self, call: ToolCall, store_id: str | None, mode: Mode) -> tuple[FoundRules, str]:
         """A bank that cannot be reached is no reason to say nothing: the built-in rules count."""
         try:
             bank = await self._banks.find_bank(call, store_id)
@@ -227,9 +191,7 @@ class ModeTools(ToolFamily):
             return FoundRules(found.rules, [warned, *found.warnings]), "INACTIVE"
         return await read_rules(bank, mode), "ACTIVE" if is_there else "INACTIVE"
 
-    def _build_mode_view(
-        self, kind: type[ModeView], call: ToolCall, found: FoundRules, status: str
-    ) -> ModeView:
+    def _build_mode_view(self, kind: type[ModeView], call: ToolCall, found: FoundRules, status: str) -> ModeView:
         rules, offered = found.rules, self._list_tool_names()
         general = rules.general if rules.source else _select_possible(rules.general, offered)
         return kind(
@@ -256,9 +218,7 @@ class ModeTools(ToolFamily):
 
 def _select_possible(lines: Iterable[str], offered: frozenset[str]) -> list[str]:
     """Without those that name a tool of the bank which is not offered."""
-    return [
-        line for line in lines if not TOOL_NAMES.intersection(_TOOL_NAME.findall(line)) - offered
-    ]
+    return [line for line in lines if not TOOL_NAMES.intersection(_TOOL_NAME.findall(line)) - offered]
 
 
 def _describe_trigger(found: FoundRules) -> str:
@@ -271,9 +231,7 @@ def _format_list(lines: Sequence[str]) -> list[str]:
     return [f"- {line}" for line in lines]
 
 
-VARIABLE_PREFIX = (
-    "EVERKEPT_"  # beginning of the variables whose names may be told; values never are
-)
+VARIABLE_PREFIX = "EVERKEPT_"  # beginning of the variables whose names may be told; values never are
 
 
 class RuntimeInfo(Value):
@@ -350,9 +308,7 @@ class NamingMigration(Value):
 class CareTools(ToolFamily):
     """A guide, a diagnosis without secrets, and the migration of old names."""
 
-    def __init__(
-        self, banks: Banks, clock: Clock, offered: ToolLister, surroundings: RuntimeInfo
-    ) -> None:
+    def __init__(self, banks: Banks, clock: Clock, offered: ToolLister, surroundings: RuntimeInfo) -> None:
         self._banks = banks
         self._clock = clock
         self._offered = offered
@@ -365,9 +321,7 @@ class CareTools(ToolFamily):
 
     @tool()
     async def debug_mcp_config(
-        self,
-        call: ToolCall,
-        verbose: Annotated[bool, Field("With the names of the settings' variables.")] = False,
+        self, call: ToolCall, verbose: Annotated[bool, Field("With the names of the settings' variables.")] = False
     ) -> BankDiagnosis:
         """Show which memory bank, mode and system this server works with."""
         found = await self._collect_bank_facts(call)
@@ -376,22 +330,15 @@ class CareTools(ToolFamily):
             call.session.updates_bank,
             "ACTIVE" if found.status == "found" else "INACTIVE",
         )
-        return BankDiagnosis(
-            format_iso(self._clock()), found, mode, self._collect_system_facts(verbose=verbose)
-        )
+        return BankDiagnosis(format_iso(self._clock()), found, mode, self._collect_system_facts(verbose=verbose))
 
     @tool(Effect.DESTROYS)
-    async def migrate_file_naming(
-        self, call: ToolCall, store_id: StoreId | None = None
-    ) -> NamingMigration:
+    async def migrate_file_naming(self, call: ToolCall, store_id: StoreId | None = None) -> NamingMigration:
         """Rename core files with camelCase names, as in activeContext.md, to active-context.md."""
         migrated = await migrate_names(await self._banks.require_bank(call, store_id))
         return NamingMigration(
             [RenamedFile(old, CURRENT_NAMES[old]) for old in migrated.renamed],
-            [
-                RenamedFile(old, CURRENT_NAMES[old], f"{CURRENT_NAMES[old]} exists")
-                for old in migrated.skipped
-            ],
+            [RenamedFile(old, CURRENT_NAMES[old], f"{CURRENT_NAMES[old]} exists") for old in migrated.skipped],
         )
 
     async def _collect_bank_facts(self, call: ToolCall) -> BankFacts:
@@ -490,10 +437,7 @@ def render_instructions(tools: Iterable[tuple[str, str]]) -> str:
             "",
             "| Tool | What it does |",
             "|---|---|",
-            *(
-                f"| `{name}` | {_format_cell(description)} |"
-                for name, description in offered.items()
-            ),
+            *(f"| `{name}` | {_format_cell(description)} |" for name, description in offered.items()),
             "",
         ]
     )

@@ -18,9 +18,7 @@ _UNUSUAL_LINE = re.compile(r"\n(?:[ \t]+#| {0,3}(?:=+|-+)[ \t]*(?:\n|\Z))")
 _HASH_LINE = re.compile(r"\n(#[^\n]*)")
 _YAML_LINE = re.compile(r"\s|#|- |([^\s:][^:]*:(?:\s|$))")
 _MAX_HEADING_LEVEL = 6
-_BLOCK_FIRST_CHARACTERS = frozenset(
-    "#=-`~<*_+0123456789"
-)  # of a block; most lines have another character
+_BLOCK_FIRST_CHARACTERS = frozenset("#=-`~<*_+0123456789")  # of a block; most lines have another character
 
 
 class MarkdownItem(Value):
@@ -253,9 +251,7 @@ def find_headings(text: str) -> list[MarkdownHeading]:
     return found
 
 
-def parse_outline(
-    lines: Sequence[str], *, whole: bool = False, strict: bool = False
-) -> MarkdownOutline:
+def parse_outline(lines: Sequence[str], *, whole: bool = False, strict: bool = False) -> MarkdownOutline:
     """Of a part of a text, or of a whole one, which may begin with front matter.
 
     `strict` takes what is open as it would be shown: to the end.

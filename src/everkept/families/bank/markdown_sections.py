@@ -54,9 +54,7 @@ def list_sections(text: str) -> list[MarkdownSection]:
     Where a fence or comment is never closed, the next heading below the title ends it: that is
     what its author meant, and what is below stays to be found.
     """
-    return list(
-        _parse_sections(text) if len(text) > MAX_CACHED_CHARACTERS else _list_cached_sections(text)
-    )
+    return list(_parse_sections(text) if len(text) > MAX_CACHED_CHARACTERS else _list_cached_sections(text))
 
 
 @lru_cache(CACHED_TEXTS)
@@ -242,9 +240,7 @@ def _join_parts(text: str, *parts: Sequence[str]) -> str:
     """One text of lines; it ends with a line end where the old one did, or was empty."""
     end = detect_line_end(text)
     lines = [line for part in parts for line in part]
-    ended = [
-        line if line.endswith(("\n", "\r")) or line == BOM else line + end for line in lines[:-1]
-    ]
+    ended = [line if line.endswith(("\n", "\r")) or line == BOM else line + end for line in lines[:-1]]
     joined = "".join([*ended, *lines[-1:]])
     if text.removeprefix(BOM) and not text.endswith(("\n", "\r")):
         return joined.removesuffix(end)
@@ -280,9 +276,7 @@ def _get_meaning(item: str) -> object:
     return compute_name_key(strip_box(item)), parse_box(item) is True
 
 
-def replace_list(
-    text: str, titles: Sequence[str], wanted: Sequence[str], *, in_place: bool = False
-) -> str:
+def replace_list(text: str, titles: Sequence[str], wanted: Sequence[str], *, in_place: bool = False) -> str:
     """The text with this list below the first title; prose and other headings stay.
 
     An item that stays keeps its own lines. What stands below another title of the same meaning
@@ -337,11 +331,7 @@ class _ParsedText:
         Below the title of a whole file all its sections stand; there only its own lines count.
         """
         spans = self._list_spans(part)
-        return [
-            item.shift(start)
-            for start, end in spans
-            for item in parse_items(self._lines[start:end])
-        ]
+        return [item.shift(start) for start, end in spans for item in parse_items(self._lines[start:end])]
 
     def _list_spans(self, part: MarkdownSection) -> list[tuple[int, int]]:
         inner = self._list_inside(part)
@@ -385,11 +375,7 @@ def _find_own_end(text: str, main: MarkdownSection) -> int:
 
 
 def _edit_list(
-    text: str,
-    main: MarkdownSection,
-    items: Sequence[MarkdownItem],
-    kept: Sequence[MarkdownItem],
-    wanted: Sequence[str],
+    text: str, main: MarkdownSection, items: Sequence[MarkdownItem], kept: Sequence[MarkdownItem], wanted: Sequence[str]
 ) -> str:
     lines, end = split_lines(text), detect_line_end(text)
     spot = _find_insert_point(text, main, items, kept)
@@ -440,15 +426,10 @@ def _find_insert_point(
     return _InsertPoint(main.first + has_blank, apart=not has_blank)
 
 
-def _render_items(
-    lines: Sequence[str], items: Sequence[MarkdownItem], wanted: Sequence[str], end: str
-) -> list[str]:
+def _render_items(lines: Sequence[str], items: Sequence[MarkdownItem], wanted: Sequence[str], end: str) -> list[str]:
     """Items as they were written before, where they only move."""
     known = {item.text: item for item in reversed(items)}
-    written = [
-        _outdent(lines, known[text]) if text in known else format_item_lines(text)
-        for text in wanted
-    ]
+    written = [_outdent(lines, known[text]) if text in known else format_item_lines(text) for text in wanted]
     return [line.rstrip("\r\n") + end for item in written for line in item]
 
 

@@ -12,16 +12,7 @@ from typing import Any, cast
 from everkept.core.text import clip_text
 from everkept.errors import NotFound, Refused, Unavailable
 from everkept.families.bank.banks import Bank
-from everkept.families.bank.model import (
-    ACTIVE,
-    CORE_FILES,
-    DECISIONS,
-    MODES,
-    PATTERNS,
-    PRODUCT,
-    PROGRESS,
-    Mode,
-)
+from everkept.families.bank.model import ACTIVE, CORE_FILES, DECISIONS, MODES, PATTERNS, PRODUCT, PROGRESS, Mode
 from everkept.tools.tool import ToolWarning
 from everkept.values import Value, replace
 
@@ -127,8 +118,7 @@ class _PatternReader(Value, frozen=False):
 
 def _build_trigger_error(part: str) -> BadTrigger:
     return BadTrigger(
-        f"the trigger holds `{part}`, and only words, \\b, ^, $, \\s+ and one (choice|of|words) "
-        "are understood"
+        f"the trigger holds `{part}`, and only words, \\b, ^, $, \\s+ and one (choice|of|words) are understood"
     )
 
 
@@ -370,9 +360,7 @@ def _parse_data(data: bytes) -> Any:
     try:
         return parse_yaml(text)
     except BadYaml as error:
-        raise _UnusableRules(
-            f"it cannot be read as YAML or JSON ({clip_text(str(error), 200)})"
-        ) from None
+        raise _UnusableRules(f"it cannot be read as YAML or JSON ({clip_text(str(error), 200)})") from None
 
 
 def _build_rules(value: Any, mode: Mode, name: str) -> ModeRules:
@@ -394,20 +382,15 @@ def _build_rules(value: Any, mode: Mode, name: str) -> ModeRules:
     return ModeRules(
         mode,
         general,
-        _parse_lines(umb.get("instructions"), "`instructions.umb.instructions`")
-        or BUILT_IN_RULES[mode].umb,
-        _parse_lines(files.get("files_to_read"), "`files_to_read`")
-        or BUILT_IN_RULES[mode].files_to_read,
-        _parse_lines(files.get("files_to_update"), "`files_to_update`")
-        or BUILT_IN_RULES[mode].files_to_update,
+        _parse_lines(umb.get("instructions"), "`instructions.umb.instructions`") or BUILT_IN_RULES[mode].umb,
+        _parse_lines(files.get("files_to_read"), "`files_to_read`") or BUILT_IN_RULES[mode].files_to_read,
+        _parse_lines(files.get("files_to_update"), "`files_to_update`") or BUILT_IN_RULES[mode].files_to_update,
         trigger or None,
         name,
     )
 
 
-def _with_usable_trigger(
-    rules: ModeRules, warnings: list[ToolWarning]
-) -> tuple[ModeRules, list[ToolWarning]]:
+def _with_usable_trigger(rules: ModeRules, warnings: list[ToolWarning]) -> tuple[ModeRules, list[ToolWarning]]:
     if rules.trigger is None:
         return rules, warnings
     try:
@@ -447,15 +430,11 @@ def _parse_lines(value: Any, what: str) -> tuple[str, ...]:
 def _parse_line(item: Any, what: str) -> str:
     if isinstance(item, dict):
         pairs = cast(dict[Any, Any], item).items()
-        line = ", ".join(
-            f"{_require_text(key, what)}: {_require_text(part, what)}" for key, part in pairs
-        )
+        line = ", ".join(f"{_require_text(key, what)}: {_require_text(part, what)}" for key, part in pairs)
     else:
         line = _require_text(item, what)
     if len(line := line.strip()) > _MAX_LINE_CHARACTERS:
-        raise _UnusableRules(
-            f"{what} has an entry of more than {_MAX_LINE_CHARACTERS:,} characters"
-        )
+        raise _UnusableRules(f"{what} has an entry of more than {_MAX_LINE_CHARACTERS:,} characters")
     return line
 
 

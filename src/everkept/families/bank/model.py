@@ -119,23 +119,9 @@ ALWAYS_OFFERED = frozenset((*_STATUS_TOOLS, *_SESSION_TOOLS))
 
 # What a mode has beyond the tools that are always there, the most typical first.
 MODE_TOOLS: Mapping[Mode, tuple[str, ...]] = {
-    "architect": (
-        *_DECISION_TOOLS,
-        *_GRAPH_TOOLS,
-        *_CONTEXT_TOOLS,
-        *_FILE_TOOLS,
-        *_THINKING_TOOLS,
-        *_CARE_TOOLS,
-    ),
+    "architect": (*_DECISION_TOOLS, *_GRAPH_TOOLS, *_CONTEXT_TOOLS, *_FILE_TOOLS, *_THINKING_TOOLS, *_CARE_TOOLS),
     "ask": (*_GRAPH_READ_TOOLS, "add_session_note"),
-    "code": (
-        *_PROGRESS_TOOLS,
-        *_FILE_TOOLS,
-        *_CONTEXT_TOOLS,
-        *_GRAPH_READ_TOOLS,
-        _OBSERVATION_TOOL,
-        *_CARE_TOOLS,
-    ),
+    "code": (*_PROGRESS_TOOLS, *_FILE_TOOLS, *_CONTEXT_TOOLS, *_GRAPH_READ_TOOLS, _OBSERVATION_TOOL, *_CARE_TOOLS),
     "debug": (
         "add_session_note",
         *_GRAPH_READ_TOOLS,
@@ -248,7 +234,5 @@ def _strip_filename(error: EverkeptError, filename: str | None) -> str:
 
 def _format_filename(filename: str) -> str:
     return escape_name(
-        clip_text(filename, _MAX_NAME_CHARACTERS)
-        if filename.isprintable()
-        else filename[:_MAX_NAME_CHARACTERS]
+        clip_text(filename, _MAX_NAME_CHARACTERS) if filename.isprintable() else filename[:_MAX_NAME_CHARACTERS]
     )

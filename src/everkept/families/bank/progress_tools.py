@@ -67,8 +67,7 @@ class TrackedProgress(Value):
     @property
     def sentence(self) -> str:
         return append_warnings(
-            "Progress tracked successfully. Updated progress.md with entry: "
-            + self.entry.removeprefix("- "),
+            "Progress tracked successfully. Updated progress.md with entry: " + self.entry.removeprefix("- "),
             self.warnings,
         )
 
@@ -143,14 +142,10 @@ class ProgressTools(ToolFamily):
         self,
         call: ToolCall,
         action: Annotated[str, Field("What was done, in short.", max_length=1_000, blank=False)],
-        description: Annotated[
-            str, Field("What was accomplished.", max_length=MAX_TEXT_CHARACTERS, blank=False)
-        ],
+        description: Annotated[str, Field("What was accomplished.", max_length=MAX_TEXT_CHARACTERS, blank=False)],
         filename: Annotated[str, Field("Related file.", max_length=1_000)] | None = None,
         status: Annotated[Status, Field("Outcome.")] | None = None,
-        update_active_context: Annotated[
-            bool, Field("Add a session note too.", name="updateActiveContext")
-        ] = True,
+        update_active_context: Annotated[bool, Field("Add a session note too.", name="updateActiveContext")] = True,
         store_id: StoreId | None = None,
     ) -> TrackedProgress:
         """Add a line to progress.md, and to the session notes."""
@@ -162,9 +157,7 @@ class ProgressTools(ToolFamily):
             changes[ACTIVE] = build_note_change(format_note_line(at, user, work))
         written = await edit(bank, changes)
         warnings = await _find_warnings(written, PROGRESS, [action, description, filename or ""])
-        return TrackedProgress(
-            entry, format_iso(at), [file.name for file in written.values()], warnings
-        )
+        return TrackedProgress(entry, format_iso(at), [file.name for file in written.values()], warnings)
 
     @tool(Effect.WRITES)
     async def add_progress_entry(
@@ -173,8 +166,7 @@ class ProgressTools(ToolFamily):
         type: Annotated[EntryType, Field("Kind of change.")],
         summary: Annotated[str, Field("One line.", max_length=1_000, blank=False)],
         details: Annotated[str, Field("Free text.", max_length=MAX_TEXT_CHARACTERS)] | None = None,
-        files: Annotated[list[EntryLine], Field("Affected files.", max_items=MAX_LIST_ITEMS)]
-        | None = None,
+        files: Annotated[list[EntryLine], Field("Affected files.", max_items=MAX_LIST_ITEMS)] | None = None,
         tags: Annotated[list[EntryLine], Field("Labels.", max_items=MAX_LIST_ITEMS)] | None = None,
         store_id: StoreId | None = None,
     ) -> AddedEntry:
@@ -191,13 +183,9 @@ class ProgressTools(ToolFamily):
     async def update_active_context(
         self,
         call: ToolCall,
-        tasks: Annotated[list[ListItem], Field("Ongoing tasks.", max_items=MAX_LIST_ITEMS)]
-        | None = None,
-        issues: Annotated[list[ListItem], Field("Known issues.", max_items=MAX_LIST_ITEMS)]
-        | None = None,
-        next_steps: Annotated[
-            list[ListItem], Field("Next steps.", name="nextSteps", max_items=MAX_LIST_ITEMS)
-        ]
+        tasks: Annotated[list[ListItem], Field("Ongoing tasks.", max_items=MAX_LIST_ITEMS)] | None = None,
+        issues: Annotated[list[ListItem], Field("Known issues.", max_items=MAX_LIST_ITEMS)] | None = None,
+        next_steps: Annotated[list[ListItem], Field("Next steps.", name="nextSteps", max_items=MAX_LIST_ITEMS)]
         | None = None,
         store_id: StoreId | None = None,
     ) -> UpdatedContext:
@@ -205,11 +193,7 @@ class ProgressTools(ToolFamily):
         bank = await self._banks.require_bank(call, store_id)
         given = [
             (titles, items)
-            for titles, items in (
-                (TASK_TITLES, tasks),
-                (ISSUE_TITLES, issues),
-                (NEXT_STEP_TITLES, next_steps),
-            )
+            for titles, items in ((TASK_TITLES, tasks), (ISSUE_TITLES, issues), (NEXT_STEP_TITLES, next_steps))
             if items is not None
         ]
         if not given:
@@ -240,17 +224,11 @@ class ProgressTools(ToolFamily):
     async def update_tasks(
         self,
         call: ToolCall,
-        add: Annotated[
-            list[ListItem], Field("To append; known ones are skipped.", max_items=MAX_LIST_ITEMS)
-        ]
+        add: Annotated[list[ListItem], Field("To append; known ones are skipped.", max_items=MAX_LIST_ITEMS)]
         | None = None,
-        remove: Annotated[
-            list[ListItem], Field("Drop each task that contains one.", max_items=MAX_LIST_ITEMS)
-        ]
+        remove: Annotated[list[ListItem], Field("Drop each task that contains one.", max_items=MAX_LIST_ITEMS)]
         | None = None,
-        replace: Annotated[
-            list[ListItem], Field("Whole new list; wins over the others.", max_items=MAX_LIST_ITEMS)
-        ]
+        replace: Annotated[list[ListItem], Field("Whole new list; wins over the others.", max_items=MAX_LIST_ITEMS)]
         | None = None,
         store_id: StoreId | None = None,
     ) -> UpdatedTasks:
@@ -280,29 +258,20 @@ class ProgressTools(ToolFamily):
         self,
         call: ToolCall,
         title: Annotated[str, Field("Title.", max_length=1_000, blank=False)],
-        context: Annotated[
-            str, Field("Why it came up.", max_length=MAX_TEXT_CHARACTERS, blank=False)
-        ],
-        decision: Annotated[
-            str, Field("What was decided.", max_length=MAX_TEXT_CHARACTERS, blank=False)
-        ],
+        context: Annotated[str, Field("Why it came up.", max_length=MAX_TEXT_CHARACTERS, blank=False)],
+        decision: Annotated[str, Field("What was decided.", max_length=MAX_TEXT_CHARACTERS, blank=False)],
         alternatives: Annotated[
-            list[EntryText],
-            Field("Options considered.", max_items=MAX_LIST_ITEMS, one_or_more=True),
+            list[EntryText], Field("Options considered.", max_items=MAX_LIST_ITEMS, one_or_more=True)
         ]
         | None = None,
-        consequences: Annotated[
-            list[EntryText], Field("Effects.", max_items=MAX_LIST_ITEMS, one_or_more=True)
-        ]
+        consequences: Annotated[list[EntryText], Field("Effects.", max_items=MAX_LIST_ITEMS, one_or_more=True)]
         | None = None,
         store_id: StoreId | None = None,
     ) -> LoggedDecision:
         """Add a decision to decision-log.md, and a line to progress.md."""
         bank, at = await self._banks.require_bank(call, store_id), self._clock()
         user = self._banks.options.username
-        taken = Decision(
-            to_one_line(title), context, decision, alternatives or [], consequences or []
-        )
+        taken = Decision(to_one_line(title), context, decision, alternatives or [], consequences or [])
         work = WorkItem(DECISION_ACTION, taken.title)
         written = await edit(
             bank,
@@ -318,14 +287,10 @@ class ProgressTools(ToolFamily):
         return LoggedDecision(taken.title, format_iso(at), names, warnings)
 
 
-async def _find_warnings(
-    written: Mapping[str, FileText], name: str, texts: Iterable[str]
-) -> list[ToolWarning] | None:
+async def _find_warnings(written: Mapping[str, FileText], name: str, texts: Iterable[str]) -> list[ToolWarning] | None:
     """About the files as they are now, and about secrets in the texts for one of them."""
     edited = {file.name: file.text for file in written.values()}
-    found = await run_in_thread_if_large(
-        sum(map(len, edited.values())), lambda: find_edit_warnings(edited)
-    )
+    found = await run_in_thread_if_large(sum(map(len, edited.values())), lambda: find_edit_warnings(edited))
     return [*found, *(await find_secret_warnings({name: "\n".join(texts)}) or ())] or None
 
 

@@ -12,11 +12,7 @@ from everkept.errors import EverkeptError, InvalidInput
 from everkept.families.bank.bank_files import as_utf8, run_in_thread_if_large
 from everkept.families.bank.banks import Bank, Banks
 from everkept.families.bank.model import StoreId
-from everkept.families.bank.section_records import (
-    decode_text,
-    find_named_files,
-    list_searched_files,
-)
+from everkept.families.bank.section_records import decode_text, find_named_files, list_searched_files
 from everkept.families.bank.section_search import BankSectionSearch, LocatedSection, RankedSections
 from everkept.tools.schema import Field
 from everkept.tools.tool import ToolFamily, tool
@@ -83,9 +79,7 @@ def find_lines(data: bytes, needle: Needle, most: int) -> Iterator[FoundLine]:
     passed, before = 0, ""
     if not needle.can_be_in(data):
         return
-    for block, following in _split_blocks(
-        as_utf8(data), max(MAX_CONTEXT_CHARACTERS, 2 * len(needle.text))
-    ):
+    for block, following in _split_blocks(as_utf8(data), max(MAX_CONTEXT_CHARACTERS, 2 * len(needle.text))):
         if most <= 0:
             return
         text = block.removesuffix("\n")
@@ -94,9 +88,7 @@ def find_lines(data: bytes, needle: Needle, most: int) -> Iterator[FoundLine]:
         for number, at in needle.find_starts(text, following)[:most]:
             above = lines[number - 1] if number else before
             below = lines[number + 1] if number + 1 < len(lines) else next_line
-            yield _build_line(
-                passed + number + 1, lines[number], at, len(needle.text), above, below
-            )
+            yield _build_line(passed + number + 1, lines[number], at, len(needle.text), above, below)
             most -= 1
         passed, before = passed + len(lines), lines[-1]
 
@@ -117,9 +109,7 @@ def _normalize_line_ends(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _build_line(
-    number: int, line: str, at: int, length: int, above: str | None, below: str | None
-) -> FoundLine:
+def _build_line(number: int, line: str, at: int, length: int, above: str | None, below: str | None) -> FoundLine:
     content = _clip_around(line, at, length).strip()
     before = [_clip_line(above)] if number > 1 and above is not None else []
     after = [_clip_line(below)] if below is not None else []
@@ -207,8 +197,7 @@ class SearchTools(ToolFamily):
         self,
         call: ToolCall,
         query: Annotated[str, Field("Text to find.", max_length=MAX_QUERY_CHARACTERS)],
-        files: Annotated[list[str], Field("Only these; default all.", max_items=1_000)]
-        | None = None,
+        files: Annotated[list[str], Field("Only these; default all.", max_items=1_000)] | None = None,
         max_results: Annotated[
             int,
             Field(
@@ -261,14 +250,10 @@ class SearchTools(ToolFamily):
             if len(looked.results) >= most:
                 return
 
-    async def _read_all(
-        self, bank: Bank, files: Sequence[FileInfo], looked: _ScanState
-    ) -> list[tuple[str, bytes]]:
+    async def _read_all(self, bank: Bank, files: Sequence[FileInfo], looked: _ScanState) -> list[tuple[str, bytes]]:
         """Those that can be read, in their order; what is at hand is not read again."""
         found: dict[str, bytes | None] = {**self._sections.texts.get_cached(bank, files)}
-        missing = (
-            [info for info in files if info.path not in found] if len(found) < len(files) else ()
-        )
+        missing = [info for info in files if info.path not in found] if len(found) < len(files) else ()
         for start in range(0, len(missing), CONCURRENT_READS):
             some = missing[start : start + CONCURRENT_READS]
             read = await asyncio.gather(*(self._read_file(bank, info, looked) for info in some))
@@ -304,9 +289,7 @@ def _split_portions(files: Sequence[FileInfo]) -> Iterator[list[FileInfo]]:
         yield portion
 
 
-def _scan_portion(
-    files: Sequence[tuple[str, bytes]], needle: Needle, most: int, looked: _ScanState
-) -> None:
+def _scan_portion(files: Sequence[tuple[str, bytes]], needle: Needle, most: int, looked: _ScanState) -> None:
     for name, data in files:
         looked.names.append(name)
         looked.results += [
@@ -317,9 +300,7 @@ def _scan_portion(
             return
 
 
-def _select_unseen(
-    sections: Sequence[LocatedSection], shown: Sequence[ResultLine]
-) -> list[LocatedSection]:
+def _select_unseen(sections: Sequence[LocatedSection], shown: Sequence[ResultLine]) -> list[LocatedSection]:
     """Those of which no line is in the answer already."""
     lines: dict[str, list[int]] = {}
     for result in shown:
@@ -334,11 +315,7 @@ def _select_unseen(
 def _build_section(section: LocatedSection, query: str) -> ResultSection:
     line, text = section.build_excerpt(query)
     return ResultSection(
-        file=section.file,
-        line=line,
-        text=text,
-        score=round(section.score, 4),
-        heading=section.heading,
+        file=section.file, line=line, text=text, score=round(section.score, 4), heading=section.heading
     )
 
 

@@ -59,10 +59,7 @@ class _FilePlan(Value):
         for start in range(0, len(self.steps) or 1, ROWS_PER_COMMIT):
             left = max(len(self.steps) - start - ROWS_PER_COMMIT, 0)
             facets = {**self.facets, "left": left} if left else self.facets
-            yield [
-                self._build_file_step(version, facets),
-                *self.steps[start : start + ROWS_PER_COMMIT],
-            ]
+            yield [self._build_file_step(version, facets), *self.steps[start : start + ROWS_PER_COMMIT]]
             version += 1
 
     def _build_file_step(self, version: int, facets: dict[str, Any]) -> Step:
@@ -77,9 +74,7 @@ class IndexWriter:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
-    async def write(
-        self, store: RecordStore, bank: Bank, readings: Sequence[FileReading]
-    ) -> list[FileReading]:
+    async def write(self, store: RecordStore, bank: Bank, readings: Sequence[FileReading]) -> list[FileReading]:
         """Return the readings at which another process was faster each time."""
         late = list(readings)
 
@@ -111,9 +106,7 @@ class IndexWriter:
         except Conflict as conflict:  # the next look sees what is left
             log.debug("removed by another process too: %s", conflict)
 
-    async def _plan_files(
-        self, store: RecordStore, bank: Bank, readings: Sequence[FileReading]
-    ) -> list[_FilePlan]:
+    async def _plan_files(self, store: RecordStore, bank: Bank, readings: Sequence[FileReading]) -> list[_FilePlan]:
         """One look at the store for all of them; those that need nothing are left out."""
         scope = compute_scope(bank)
         files = await read_file_records(store, scope, [reading.name for reading in readings])
@@ -127,11 +120,7 @@ class IndexWriter:
         plans: list[_FilePlan] = []
         for reading in readings:
             file = files.get(reading.name) or _build_file_record(scope, reading.name, at)
-            facets: dict[str, Any] = {
-                "etag": reading.text.etag,
-                "form": INDEX_FORMAT,
-                "bank": bank.address,
-            }
+            facets: dict[str, Any] = {"etag": reading.text.etag, "form": INDEX_FORMAT, "bank": bank.address}
             if reading.text.is_partial:
                 facets["partial"] = True
             if reading.stamp is not None:
@@ -180,23 +169,17 @@ def _is_whole(file: Record) -> bool:
     return file.facets.get("form") == INDEX_FORMAT and "left" not in file.facets
 
 
-async def read_file_records(
-    store: RecordStore, scope: str, names: Sequence[str]
-) -> dict[str, Record]:
+async def read_file_records(store: RecordStore, scope: str, names: Sequence[str]) -> dict[str, Record]:
     """What is known of indexed files, by their names."""
     keys = tuple(_build_key(scope, name) for name in names)
     found = await store.scan(RecordFilter(kinds=(INDEXED_FILE_KIND,), name_keys=keys))
     return {record.name or "": record for record in found}
 
 
-async def _read_sections(
-    store: RecordStore, files: Sequence[Record]
-) -> defaultdict[str, list[Record]]:
+async def _read_sections(store: RecordStore, files: Sequence[Record]) -> defaultdict[str, list[Record]]:
     sections: defaultdict[str, list[Record]] = defaultdict(list)
     parents = tuple(file.id for file in files)
-    for record in (
-        await store.scan(RecordFilter(kinds=(SECTION_KIND,), parents=parents)) if files else []
-    ):
+    for record in await store.scan(RecordFilter(kinds=(SECTION_KIND,), parents=parents)) if files else []:
         sections[record.parent or ""].append(record)
     for some in sections.values():
         some.sort(key=lambda record: record.position or 0)
@@ -254,9 +237,7 @@ async def remove_moved_banks(
     the bank that is in use.
     """
     where = RecordFilter(kinds=(INDEXED_FILE_KIND,))
-    if await store.count_records(where) == await store.count_records(
-        RecordFilter(where.kinds, scopes=(own,))
-    ):
+    if await store.count_records(where) == await store.count_records(RecordFilter(where.kinds, scopes=(own,))):
         return
     scopes: defaultdict[str, list[Record]] = defaultdict(list)
     for file in await store.scan(where):
@@ -360,9 +341,7 @@ class SectionIndex:
             if is_all:
                 await self._remove_missing(bank, store, known, {info.path for info in files})
             changed = [
-                info
-                for info in files
-                if (held := known.get(info.path)) is None or held.stamp != get_stamp(info)
+                info for info in files if (held := known.get(info.path)) is None or held.stamp != get_stamp(info)
             ]
             synced = IndexSyncResult()
             if changed:
@@ -386,15 +365,12 @@ class SectionIndex:
         if known is None or await store.count_records(where) != len(known):
             found = await store.scan(where)
             known = banks[scope] = {
-                record.name or "": _IndexedFile(find_stamp(record), is_partial(record))
-                for record in found
+                record.name or "": _IndexedFile(find_stamp(record), is_partial(record)) for record in found
             }
         seen[scope] = revision
         return known
 
-    async def _remove_missing(
-        self, bank: Bank, store: RecordStore, known: KnownFiles, present: set[str]
-    ) -> None:
+    async def _remove_missing(self, bank: Bank, store: RecordStore, known: KnownFiles, present: set[str]) -> None:
         self.texts.drop_others(bank, present)
         gone = sorted(known.keys() - present)
         for start in range(0, len(gone), MAX_FILES_WRITTEN):
@@ -425,18 +401,10 @@ class SectionIndex:
             readings = [reading for reading in read if reading is not None]
             late = await self._writer.write(store, bank, readings)
             synced.waiting += [reading.name for reading in late]
-            known.update(
-                {
-                    r.name: _IndexedFile(r.stamp, r.text.is_partial)
-                    for r in readings
-                    if r not in late
-                }
-            )
+            known.update({r.name: _IndexedFile(r.stamp, r.text.is_partial) for r in readings if r not in late})
             done += len(some)
 
-    async def _read_file(
-        self, bank: Bank, info: FileInfo, synced: IndexSyncResult
-    ) -> FileReading | None:
+    async def _read_file(self, bank: Bank, info: FileInfo, synced: IndexSyncResult) -> FileReading | None:
         try:
             data = await self.texts.read(bank, info)
         except NotFound:  # removed since it was listed

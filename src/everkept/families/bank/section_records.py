@@ -49,9 +49,7 @@ _CORE_NAMES = frozenset(name.lower() for name in (*CORE_FILES, *LEGACY_NAMES.val
 class _BankCache(Value, frozen=False):
     """What is kept of one bank."""
 
-    files: dict[str, tuple[FileStamp, bytes]] = field(
-        default_factory=dict[str, tuple[FileStamp, bytes]]
-    )
+    files: dict[str, tuple[FileStamp, bytes]] = field(default_factory=dict[str, tuple[FileStamp, bytes]])
     size: int = 0
 
     def drop(self, name: str) -> None:
@@ -112,11 +110,7 @@ class TextCache:
         cached_folder.files[info.path] = (get_stamp(info), data)
         cached_folder.size += len(data)
         while sum(each.size for each in self._cached_folders.values()) > self._most:
-            oldest = next(
-                address
-                for address, each in self._cached_folders.items()
-                if each is not cached_folder
-            )
+            oldest = next(address for address, each in self._cached_folders.items() if each is not cached_folder)
             del self._cached_folders[oldest]
 
 
@@ -154,19 +148,13 @@ async def find_named_files(bank: Bank, names: Sequence[str]) -> tuple[list[FileI
     is none of a bank.
     """
     wanted = list(dict.fromkeys(map(check_name, names)))
-    found = (
-        {name: await _read_info(bank, name) for name in wanted}
-        if len(wanted) <= MAX_SINGLE_LOOKUPS
-        else {}
-    )
+    found = {name: await _read_info(bank, name) for name in wanted} if len(wanted) <= MAX_SINGLE_LOOKUPS else {}
     missing = [name for name in wanted if found.get(name) is None]
     if missing:
         listed = {info.path: info for info in await list_searched_files(bank)}
         found |= {name: listed.get(find_matching(listed, name) or "") for name in missing}
     infos = {info.path: info for info in found.values() if info is not None}
-    return sorted(infos.values(), key=_get_sort_key), [
-        name for name in wanted if found[name] is None
-    ]
+    return sorted(infos.values(), key=_get_sort_key), [name for name in wanted if found[name] is None]
 
 
 async def _read_info(bank: Bank, name: str) -> FileInfo | None:
@@ -229,9 +217,7 @@ def split_parts(text: str, *, is_markdown: bool) -> list[FilePart]:
     for line in lines:
         starts.append(starts[-1] + len(line))
     found: list[FilePart] = []
-    for path, bounds, body in (
-        _split_spans(text, lines) if is_markdown else [("", (0, len(lines)), 0)]
-    ):
+    for path, bounds, body in _split_spans(text, lines) if is_markdown else [("", (0, len(lines)), 0)]:
         first, end = bounds
         if not _is_blank(lines[body:end]) and not (is_markdown and _is_unwritten(lines[body:end])):
             found += _divide_section(path, lines, starts, (first, body, end))
@@ -329,9 +315,7 @@ def _divide_section(
     yield from _build_parts(path, lines, starts, begun, end)
 
 
-def _find_unit_starts(
-    lines: Sequence[str], starts: Sequence[int], first: int, end: int
-) -> Iterator[int]:
+def _find_unit_starts(lines: Sequence[str], starts: Sequence[int], first: int, end: int) -> Iterator[int]:
     """Where something begins that stays together if it can: an entry, a paragraph.
 
     What is too long for one part is taken line by line.
@@ -345,9 +329,7 @@ def _find_unit_starts(
             yield at
 
 
-def _build_parts(
-    path: str, lines: Sequence[str], starts: Sequence[int], first: int, end: int
-) -> Iterator[FilePart]:
+def _build_parts(path: str, lines: Sequence[str], starts: Sequence[int], first: int, end: int) -> Iterator[FilePart]:
     """One part; more of a single line that is longer than a part may be."""
     while end > first and not lines[end - 1].strip():
         end -= 1
@@ -388,9 +370,7 @@ def build_indexed_text(name: str, data: bytes, *, mask: bool) -> IndexedText:
 
 def list_line_ranges(name: str, data: bytes) -> list[tuple[int, int]]:
     """The first and the last line of each part."""
-    return [
-        (part.line, part.last) for part in _divide_file(name, _decode_beginning(data))[:MAX_PARTS]
-    ]
+    return [(part.line, part.last) for part in _divide_file(name, _decode_beginning(data))[:MAX_PARTS]]
 
 
 def plan_steps(
@@ -401,9 +381,7 @@ def plan_steps(
     What reads the same stays the same record, and the positions begin where most of these keep
     theirs: an entry on top moves nothing. Of the others, those under the same heading are changed.
     """
-    same = _pair_records(
-        [(_build_name(file, p), p.text) for p in parts], [((r.name, r.text), r) for r in old]
-    )
+    same = _pair_records([(_build_name(file, p), p.text) for p in parts], [((r.name, r.text), r) for r in old])
     shifts = Counter((record.position or 0) - number for number, record in same.items())
     first = shifts.most_common(1)[0][0] if shifts else 0
     used = {record.id for record in same.values()}
@@ -412,11 +390,7 @@ def plan_steps(
     used |= {record.id for record in like.values()}
     steps: list[Step] = []
     for number, part in enumerate(parts):
-        values = {
-            "text": part.text,
-            "position": first + number,
-            "occurred_at": find_moment(part.text),
-        }
+        values = {"text": part.text, "position": first + number, "occurred_at": find_moment(part.text)}
         record = same.get(number) or like.get(number)
         if record is None:
             steps.append(Insert(_build_section(file, scope, parent, part, values, at)))
@@ -437,9 +411,7 @@ def _divide_file(name: str, text: str) -> list[FilePart]:
     return split_parts(text, is_markdown=name.lower().endswith(".md"))
 
 
-def _mask_parts(
-    parts: Sequence[FilePart], spans: Sequence[tuple[int, int, str]]
-) -> Iterator[FilePart]:
+def _mask_parts(parts: Sequence[FilePart], spans: Sequence[tuple[int, int, str]]) -> Iterator[FilePart]:
     passed = 0
     for part in parts:
         end = part.start + len(part.text)
@@ -462,20 +434,14 @@ def _pair_records(wanted: Sequence[Any], old: Sequence[tuple[Any, Record]]) -> d
     waiting: defaultdict[Any, list[Record]] = defaultdict(list)
     for key, record in reversed(old):
         waiting[key].append(record)
-    return {
-        number: waiting[key].pop()
-        for number, key in enumerate(wanted)
-        if key is not None and waiting.get(key)
-    }
+    return {number: waiting[key].pop() for number, key in enumerate(wanted) if key is not None and waiting.get(key)}
 
 
 def _build_name(file: str, part: FilePart) -> str:
     return f"{file}: {part.heading}" if part.heading else file
 
 
-def _build_section(
-    file: str, scope: str, parent: str, part: FilePart, values: dict[str, Any], at: int
-) -> Record:
+def _build_section(file: str, scope: str, parent: str, part: FilePart, values: dict[str, Any], at: int) -> Record:
     """Without a session: in one, the words of its neighbours would find it as well."""
     return Record(
         id=str(uuid4()),

@@ -16,17 +16,8 @@ from everkept.errors import BankNotFound, EverkeptError
 from everkept.families.bank.bank_files import compute_etag, run_in_thread_if_large
 from everkept.families.bank.banks import Bank, BankRecords, Banks, build_uri
 from everkept.families.bank.model import SECTION_KIND
-from everkept.families.bank.section_index import (
-    IndexSyncResult,
-    SectionIndex,
-    compute_scope,
-    is_indexed,
-)
-from everkept.families.bank.section_records import (
-    build_indexed_text,
-    list_line_ranges,
-    list_searched_files,
-)
+from everkept.families.bank.section_index import IndexSyncResult, SectionIndex, compute_scope, is_indexed
+from everkept.families.bank.section_records import build_indexed_text, list_line_ranges, list_searched_files
 from everkept.retrieval.excerpts import select_excerpt
 from everkept.retrieval.profile import SearchPlace, SearchProfile
 from everkept.retrieval.search import search
@@ -78,15 +69,9 @@ def _compute_wait(session: Session, count: int) -> float:
 # Where no word is in common: of 36 questions that a bank answers 29 had a best cosine of 0.28 and
 # more, of 56 about something else 51 had one below 0.25.
 SECTION_PROFILE = SearchProfile(
-    kinds=(SECTION_KIND,),
-    weights=Weights(name=2.0),
-    reading="any",
-    strategy="hybrid",
-    least_meaning=0.25,
+    kinds=(SECTION_KIND,), weights=Weights(name=2.0), reading="any", strategy="hybrid", least_meaning=0.25
 )
-KEYWORD_PROFILE = replace(
-    SECTION_PROFILE, strategy="keyword"
-)  # for a question without a single word
+KEYWORD_PROFILE = replace(SECTION_PROFILE, strategy="keyword")  # for a question without a single word
 SEARCH_SECONDS = 2.0
 MAX_FILES_NAMED = 5  # files in a notice
 MAX_CACHED_OUTLINES = 64  # files whose lines are remembered
@@ -207,11 +192,7 @@ class BankSectionSearch:
         return RankedSections(sections, notices)
 
     async def _find_lines(
-        self,
-        bank: Bank,
-        store: RecordStore,
-        infos: Mapping[str, FileInfo],
-        records: Sequence[Record],
+        self, bank: Bank, store: RecordStore, infos: Mapping[str, FileInfo], records: Sequence[Record]
     ) -> dict[str, tuple[int, int]]:
         """The first and the last line of each section that is in its file still."""
         by_file: dict[str, list[Record]] = {}
@@ -247,21 +228,14 @@ class BankSectionSearch:
         """For a file that the index is not in step with."""
         mask = self._banks.options.mask_secrets
         text = await asyncio.to_thread(build_indexed_text, name, data, mask=mask)
-        known = {
-            (part.heading or None, part.text): (part.line, part.last)
-            for part in reversed(text.masked)
-        }
+        known = {(part.heading or None, part.text): (part.line, part.last) for part in reversed(text.masked)}
         keys = {section.id: (section.facets.get("heading"), section.text) for section in sections}
         return {section: known[key] for section, key in keys.items() if key in known}
 
-    async def _get_line_ranges(
-        self, bank: Bank, name: str, etag: str, data: bytes
-    ) -> list[tuple[int, int]]:
+    async def _get_line_ranges(self, bank: Bank, name: str, etag: str, data: bytes) -> list[tuple[int, int]]:
         key = (bank.address, name, etag)
         if key not in self._outlines:
-            self._outlines[key] = await run_in_thread_if_large(
-                len(data), lambda: list_line_ranges(name, data)
-            )
+            self._outlines[key] = await run_in_thread_if_large(len(data), lambda: list_line_ranges(name, data))
             if len(self._outlines) > MAX_CACHED_OUTLINES:
                 self._outlines.popitem(last=False)
         return self._outlines[key]
@@ -280,11 +254,7 @@ def _build_hit(found: LocatedSection, query: str) -> SectionHit:
 
 
 def _format_pending(count: int) -> str:
-    waiting = (
-        "1 section waits for its vector"
-        if count == 1
-        else f"{count:,} sections wait for their vectors"
-    )
+    waiting = "1 section waits for its vector" if count == 1 else f"{count:,} sections wait for their vectors"
     return f"{waiting}, and until then words alone find {'it' if count == 1 else 'them'}."
 
 
@@ -298,9 +268,7 @@ def _build_notices(synced: IndexSyncResult) -> list[str]:
             "The next search goes on with it."
         )
     if synced.partly:
-        notices.append(
-            f"Sections are ranked of the beginning only of {_format_names(synced.partly)}."
-        )
+        notices.append(f"Sections are ranked of the beginning only of {_format_names(synced.partly)}.")
     return notices
 
 

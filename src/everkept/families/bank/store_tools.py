@@ -7,15 +7,7 @@ from typing import Annotated, Any, Literal
 from everkept.core.sessions import ToolCall
 from everkept.core.text import has_control_characters
 from everkept.core.times import Clock, format_iso
-from everkept.errors import (
-    BankNotFound,
-    EverkeptError,
-    InvalidInput,
-    NotFound,
-    ReadOnly,
-    Refused,
-    Unavailable,
-)
+from everkept.errors import BankNotFound, EverkeptError, InvalidInput, NotFound, ReadOnly, Refused, Unavailable
 from everkept.families.bank.banks import (
     FILE_SUFFIXES,
     SSH_SCHEME,
@@ -36,9 +28,7 @@ from everkept.values import Value, replace
 LOOK_SECONDS = 3.0  # so that a machine that is off does not hold up the list
 
 StoreName = Annotated[str, Field("Name of the store.", name="storeId", max_length=200, blank=False)]
-ProjectPath = Annotated[
-    str, Field("Project folder, or ssh://user@host/path.", max_length=4_096, blank=False)
-]
+ProjectPath = Annotated[str, Field("Project folder, or ssh://user@host/path.", max_length=4_096, blank=False)]
 StoreKindChoice = Annotated[StoreKind, Field("Default: what the path says.")]
 
 
@@ -74,11 +64,7 @@ class RegisteredView(Value):
     @classmethod
     def from_registration(cls, store: StoreRegistration) -> "RegisteredView":
         return cls(
-            store.store_id,
-            store.path,
-            store.kind,
-            format_iso(store.last_used_at),
-            format_iso(store.registered_at),
+            store.store_id, store.path, store.kind, format_iso(store.last_used_at), format_iso(store.registered_at)
         )
 
 
@@ -153,9 +139,7 @@ class StoreTools(ToolFamily):
     async def select_store(
         self,
         call: ToolCall,
-        action: Annotated[
-            Literal["select", "register", "unregister"], Field("What to do.")
-        ] = "select",
+        action: Annotated[Literal["select", "register", "unregister"], Field("What to do.")] = "select",
         path: ProjectPath | None = None,
         store_id: StoreName | None = None,
         kind: StoreKindChoice | None = None,
@@ -169,9 +153,7 @@ class StoreTools(ToolFamily):
             if path is None or store_id is None:
                 raise InvalidInput("Both path and storeId are required for register action.")
             made = await self.register_store(store_id, path, kind)
-            return StoreAction(
-                True, action, made.store, available=made.available, warnings=made.warnings
-            )
+            return StoreAction(True, action, made.store, available=made.available, warnings=made.warnings)
         if store_id is None:
             raise InvalidInput("storeId is required for unregister action.")
         gone = await self.unregister_store(store_id)
@@ -212,9 +194,7 @@ class StoreTools(ToolFamily):
         await self._banks.registry.remove(store_id)
         return UnregisteredStore(store_id, f'Store "{store_id}" removed from registry')
 
-    async def _select(
-        self, call: ToolCall, path: str | None, store_id: str | None
-    ) -> SelectedStore:
+    async def _select(self, call: ToolCall, path: str | None, store_id: str | None) -> SelectedStore:
         if (path is None) == (store_id is None):
             wanted = "Either path or storeId is required for select action"
             raise InvalidInput(f"{wanted}{', not both' if path else ''}.")
@@ -227,9 +207,7 @@ class StoreTools(ToolFamily):
         made = await self._prepare_bank(bank)
         note = self._banks.select(call, bank)
         used = await self._note_use(address, store_id)
-        return SelectedStore(
-            note is None, used or get_last_part(address), address, bank.address, made or None, note
-        )
+        return SelectedStore(note is None, used or get_last_part(address), address, bank.address, made or None, note)
 
     async def _prepare_bank(self, bank: Bank) -> list[str]:
         if not self._banks.options.read_only:
@@ -289,24 +267,18 @@ class StoreTools(ToolFamily):
         except EverkeptError:
             return _StoreLook(bank)
 
-    def _is_active(
-        self, store: StoreRegistration, look: _StoreLook, active: _StoreLook, meant: str | None
-    ) -> bool:
+    def _is_active(self, store: StoreRegistration, look: _StoreLook, active: _StoreLook, meant: str | None) -> bool:
         if active.bank is not None and look.bank is not None:
             return active.bank.address == look.bank.address
         # One of them did not answer: then what is written must do.
         path = store.path.rstrip("/")
         return meant is not None and meant in (path, f"{path}/{self._banks.options.folder}")
 
-    def _build_unregistered_view(
-        self, look: _StoreLook, meant: str, taken: Collection[str]
-    ) -> BankStoreView:
+    def _build_unregistered_view(self, look: _StoreLook, meant: str, taken: Collection[str]) -> BankStoreView:
         path = look.bank.home.address if look.bank else meant
         name = get_last_part(path)
         now = self._clock()
-        unnamed = StoreRegistration(
-            path if name in taken else name, path, _get_kind(path), now, now
-        )
+        unnamed = StoreRegistration(path if name in taken else name, path, _get_kind(path), now, now)
         return _build_view(unnamed, look, is_active=True)
 
 

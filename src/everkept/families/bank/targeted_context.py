@@ -31,9 +31,7 @@ MAX_FIRST_LINES = 60  # of a file in which nothing matches
 EXACT_SCORE, PREFIX_SCORE, WORD_SCORE, INSIDE_SCORE = 100.0, 80.0, 60.0, 40.0
 FIELD_WEIGHTS = {"name": 1.0, "type": 0.8, "attrs": 0.6}
 
-_DOC_POINTER = re.compile(
-    r"DOC:\s*(?P<path>\S.*?\.(?:md|json))(?:\s+#\s+(?P<heading>.+?))?(?:\s+-\s.*)?$"
-)
+_DOC_POINTER = re.compile(r"DOC:\s*(?P<path>\S.*?\.(?:md|json))(?:\s+#\s+(?P<heading>.+?))?(?:\s+-\s.*)?$")
 _WORDS = re.compile(r"\w{3,}")
 
 
@@ -63,10 +61,7 @@ def build_hit(entity: FoundEntity, query: str) -> GraphHit:
         "type": compute_name_key(entity.entity_type),
         "attrs": compute_name_key(" ".join(map(str, (entity.attrs or {}).values()))),
     }
-    scores = {
-        name: FIELD_WEIGHTS[name] * _score_text(text, phrase, words)
-        for name, text in fields.items()
-    }
+    scores = {name: FIELD_WEIGHTS[name] * _score_text(text, phrase, words) for name, text in fields.items()}
     matched = [name for name, score in scores.items() if score]
     best = round(max(scores.values()), 2)
     return GraphHit(entity.id, entity.name, entity.entity_type, best, matched)
@@ -80,9 +75,7 @@ def _score_text(text: str, phrase: str, words: set[str]) -> float:
     return INSIDE_SCORE * len(words & set(_WORDS.findall(text))) / len(words) if words else 0.0
 
 
-def find_pointers(
-    opened: BankOpenedNodes, scores: Mapping[str, float], *, core_first: bool
-) -> list[FilePointer]:
+def find_pointers(opened: BankOpenedNodes, scores: Mapping[str, float], *, core_first: bool) -> list[FilePointer]:
     """What attributes and observations point at: the best entities first, then with a heading."""
     found: dict[tuple[str, str | None], FilePointer] = {}
     for pointer in [*_find_in_attributes(opened.entities), *_find_in_observations(opened)]:
@@ -277,15 +270,11 @@ class TargetedTools(ToolFamily):
         self,
         call: ToolCall,
         query: Annotated[str, Field("What is needed.", max_length=MAX_QUERY_CHARACTERS)],
-        max_chars: Annotated[
-            int, Field("Character ceiling.", name="maxChars", ge=500, le=1_000_000)
-        ] = 8_000,
+        max_chars: Annotated[int, Field("Character ceiling.", name="maxChars", ge=500, le=1_000_000)] = 8_000,
         max_files: Annotated[int, Field("Files quoted.", name="maxFiles", ge=1, le=10)] = 4,
         graph_limit: Annotated[int, Field("Entity hits.", name="graphLimit", ge=1, le=20)] = 6,
         graph_depth: Annotated[int, Field("Hops.", name="graphDepth", ge=1, le=2)] = 1,
-        prefer_active_context: Annotated[
-            bool, Field("Rank core files first.", name="preferActiveContext")
-        ] = True,
+        prefer_active_context: Annotated[bool, Field("Rank core files first.", name="preferActiveContext")] = True,
         store_id: StoreId | None = None,
     ) -> TargetedContext:
         """Get a small, budgeted context pack for a query; the graph points into the files."""
@@ -327,9 +316,7 @@ class TargetedTools(ToolFamily):
         room.used += len(text)
         return DigestPart(text, len(text))
 
-    async def _search_pointers(
-        self, bank: Bank, query: str, limit: int, call: ToolCall
-    ) -> list[FilePointer]:
+    async def _search_pointers(self, bank: Bank, query: str, limit: int, call: ToolCall) -> list[FilePointer]:
         """What the one search finds in the files themselves, behind what the graph points at."""
         ranked = await self._sections.rank_sections(call, bank, query, limit)
         return [
@@ -338,12 +325,7 @@ class TargetedTools(ToolFamily):
         ]
 
     async def _read_excerpts(
-        self,
-        bank: Bank,
-        pointers: Sequence[FilePointer],
-        query: str,
-        most: int,
-        room: _CharacterBudget,
+        self, bank: Bank, pointers: Sequence[FilePointer], query: str, most: int, room: _CharacterBudget
     ) -> list[FileExcerpt]:
         """One of each file, the best pointer's; each leaves half of the room if there is much."""
         first: dict[str, FilePointer] = {}
@@ -388,21 +370,15 @@ async def _search_graph(
     return hits, await reading.open([hit.id for hit in hits], depth)
 
 
-def _fit_graph(
-    hits: Sequence[GraphHit], opened: BankOpenedNodes, room: _CharacterBudget
-) -> GraphPart:
+def _fit_graph(hits: Sequence[GraphHit], opened: BankOpenedNodes, room: _CharacterBudget) -> GraphPart:
     """Entities first, what is known of them next, how they are related last."""
     kept = room.take(hits, GRAPH_SHARE)
     first = {hit.id for hit in kept}
-    entities = room.take(
-        sorted(opened.entities, key=lambda entity: entity.id not in first), GRAPH_SHARE
-    )
+    entities = room.take(sorted(opened.entities, key=lambda entity: entity.id not in first), GRAPH_SHARE)
     shown = {entity.id for entity in entities}
     newest = sorted(opened.observations, key=lambda o: (o.entity_id in first, o.timestamp))
     observations = room.take([o for o in reversed(newest) if o.entity_id in shown], GRAPH_SHARE)
-    relations = room.take(
-        [r for r in opened.relations if r.from_id in shown and r.to_id in shown], GRAPH_SHARE
-    )
+    relations = room.take([r for r in opened.relations if r.from_id in shown and r.to_id in shown], GRAPH_SHARE)
     return GraphPart(kept, BankOpenedNodes(entities, observations, relations))
 
 
@@ -416,9 +392,7 @@ def _cut_excerpt(room: int, path: str, text: str, why: str) -> FileExcerpt | Non
         kept = excerpt.excerpt[: min(int(excerpt.chars * share), excerpt.chars - 1)].rstrip()
         excerpt = replace(excerpt, excerpt=kept, chars=len(kept))
     is_whole = excerpt.chars == len(text)
-    return (
-        excerpt if excerpt.chars and (is_whole or excerpt.chars >= MIN_EXCERPT_CHARACTERS) else None
-    )
+    return excerpt if excerpt.chars and (is_whole or excerpt.chars >= MIN_EXCERPT_CHARACTERS) else None
 
 
 def _count_characters(item: Any) -> int:

@@ -179,9 +179,7 @@ class OutcomeWriter:
         name = self._outcome.session_id
         first, *rest = self._outcome.summary.strip().splitlines()
         tagged = f"{first} [session:{to_one_line(name)}]" if name else first
-        return insert_session_note(
-            text, format_session_note(self._at, "\n".join([tagged, *rest]), THOUGHT_SIGN)
-        )
+        return insert_session_note(text, format_session_note(self._at, "\n".join([tagged, *rest]), THOUGHT_SIGN))
 
     def _add_decision(self, text: str | None) -> str | None:
         assert self._outcome.decision is not None
@@ -191,16 +189,12 @@ class OutcomeWriter:
             if section.level == 2 and (found := _NUMBERED_ITEM.match(section.title))
         ]
         number = max(numbers, default=0) + 1
-        return build_decision_change(
-            format_numbered_decision(self._at, number, self._outcome.decision)
-        )(text)
+        return build_decision_change(format_numbered_decision(self._at, number, self._outcome.decision))(text)
 
 
 STATELESS_NOTICE = "This connection keeps no state: earlier thoughts are not counted."
 
-ThinkingSessionId = Annotated[
-    str, Field("Keeps parallel tasks apart.", name="sessionId", max_length=200, blank=False)
-]
+ThinkingSessionId = Annotated[str, Field("Keeps parallel tasks apart.", name="sessionId", max_length=200, blank=False)]
 
 
 class ThoughtStatus(Value):
@@ -237,32 +231,17 @@ class ThinkingTools(ToolFamily):
     async def sequential_thinking(
         self,
         call: ToolCall,
-        thought: Annotated[
-            str, Field("The step; it is not stored.", max_length=MAX_TEXT_CHARACTERS)
-        ]
+        thought: Annotated[str, Field("The step; it is not stored.", max_length=MAX_TEXT_CHARACTERS)] | None = None,
+        next_thought_needed: Annotated[bool, Field("More to come.", name="nextThoughtNeeded")] | None = None,
+        thought_number: Annotated[int, Field("Number of the step.", name="thoughtNumber", ge=1, le=1_000_000)]
         | None = None,
-        next_thought_needed: Annotated[bool, Field("More to come.", name="nextThoughtNeeded")]
-        | None = None,
-        thought_number: Annotated[
-            int, Field("Number of the step.", name="thoughtNumber", ge=1, le=1_000_000)
-        ]
-        | None = None,
-        total_thoughts: Annotated[
-            int, Field("How many it may become.", name="totalThoughts", ge=1, le=1_000_000)
-        ]
+        total_thoughts: Annotated[int, Field("How many it may become.", name="totalThoughts", ge=1, le=1_000_000)]
         | None = None,
         is_revision: Annotated[bool, Field("Revises a step.", name="isRevision")] = False,
-        revises_thought: Annotated[int, Field("Step that is revised.", name="revisesThought", ge=1)]
-        | None = None,
-        branch_from_thought: Annotated[
-            int, Field("Step to branch off.", name="branchFromThought", ge=1)
-        ]
-        | None = None,
-        branch_id: Annotated[str, Field("Its name.", name="branchId", max_length=200, blank=False)]
-        | None = None,
-        needs_more_thoughts: Annotated[
-            bool, Field("Raise the total.", name="needsMoreThoughts")
-        ] = False,
+        revises_thought: Annotated[int, Field("Step that is revised.", name="revisesThought", ge=1)] | None = None,
+        branch_from_thought: Annotated[int, Field("Step to branch off.", name="branchFromThought", ge=1)] | None = None,
+        branch_id: Annotated[str, Field("Its name.", name="branchId", max_length=200, blank=False)] | None = None,
+        needs_more_thoughts: Annotated[bool, Field("Raise the total.", name="needsMoreThoughts")] = False,
         session_id: ThinkingSessionId | None = None,
         reset: Annotated[bool, Field("Clear one session, or all without `sessionId`.")] = False,
     ) -> ThoughtStatus:
@@ -296,32 +275,23 @@ class ThinkingTools(ToolFamily):
     async def finalize_thinking_session(
         self,
         call: ToolCall,
-        summary: Annotated[
-            str, Field("What came out.", max_length=MAX_TEXT_CHARACTERS, blank=False)
-        ],
+        summary: Annotated[str, Field("What came out.", max_length=MAX_TEXT_CHARACTERS, blank=False)],
         decision: Annotated[Decision, Field("For decision-log.md.")] | None = None,
         tasks: Annotated[TaskEdit, Field("As in update_tasks.")] | None = None,
-        next_steps: Annotated[
-            list[ListItem], Field("To append.", name="nextSteps", max_items=MAX_LIST_ITEMS)
-        ]
+        next_steps: Annotated[list[ListItem], Field("To append.", name="nextSteps", max_items=MAX_LIST_ITEMS)]
         | None = None,
-        progress_entry: Annotated[ProgressEntry, Field("For progress.md.", name="progressEntry")]
-        | None = None,
+        progress_entry: Annotated[ProgressEntry, Field("For progress.md.", name="progressEntry")] | None = None,
         session_id: ThinkingSessionId | None = None,
         store_id: StoreId | None = None,
     ) -> FinalizedThinking:
         """Write what came out of thinking into the bank's files."""
         bank, at = await self._banks.require_bank(call, store_id), self._clock()
-        outcome = ThinkingOutcome(
-            summary, session_id, decision, tasks, next_steps or [], progress_entry
-        )
+        outcome = ThinkingOutcome(summary, session_id, decision, tasks, next_steps or [], progress_entry)
         finalizing = OutcomeWriter(at, outcome)
         await edit(bank, finalizing.build_changes())
         secrets = await find_secret_warnings(outcome.texts)
         warnings = [*(await finalizing.find_warnings()), *(secrets or ())]
-        return FinalizedThinking(
-            True, finalizing.list_actions(), format_iso(at), session_id, warnings or None
-        )
+        return FinalizedThinking(True, finalizing.list_actions(), format_iso(at), session_id, warnings or None)
 
 
 def _check_any_given(values: Mapping[str, Any]) -> None:

@@ -41,10 +41,7 @@ def build_file_schema() -> JSON:
         **_build_object_schema(
             {
                 "$schema": {"type": "string", "description": "Where this schema is, for editors."},
-                "upstream": {
-                    "$ref": "#/$defs/server",
-                    "description": "The one server behind the tools.",
-                },
+                "upstream": {"$ref": "#/$defs/server", "description": "The one server behind the tools."},
                 "upstreams": {
                     "type": "object",
                     "description": "Several servers behind the tools, by names of your choice.",
@@ -86,11 +83,7 @@ def _build_program_schema() -> JSON:
             "description": "Program to start; it speaks MCP on its input and output.",
             "pattern": _NOT_BLANK_PATTERN,
         },
-        "args": {
-            "type": "array",
-            "description": "Its arguments.",
-            "items": {"type": "string"},
-        },
+        "args": {"type": "array", "description": "Its arguments.", "items": {"type": "string"}},
         "env": {
             "type": "object",
             "description": "Variables for it, beside the few that every program needs. "
@@ -120,8 +113,7 @@ def _build_address_schema() -> JSON:
         },
         "headers": {
             "type": "object",
-            "description": "Sent with every request. "
-            "${NAME} in a value is filled in from your environment.",
+            "description": "Sent with every request. ${NAME} in a value is filled in from your environment.",
             "additionalProperties": {"type": "string", "pattern": _VALUE_PATTERN},
         },
     }
@@ -158,11 +150,7 @@ def _build_seconds_schema(what_for: str, default: float) -> JSON:
 
 
 def _build_pass_through_schema() -> JSON:
-    names: JSON = {
-        "type": "array",
-        "items": {"type": "string", "pattern": _NOT_BLANK_PATTERN},
-        "uniqueItems": True,
-    }
+    names: JSON = {"type": "array", "items": {"type": "string", "pattern": _NOT_BLANK_PATTERN}, "uniqueItems": True}
     return _build_object_schema(
         {
             "prefix": {
@@ -170,8 +158,7 @@ def _build_pass_through_schema() -> JSON:
                 "description": "Put before the names of its tools.",
                 "pattern": rf"^[A-Za-z0-9_.-]{{0,{MAX_NAME_CHARACTERS}}}$",
             },
-            "only": {"description": "The tools to offer, by its own names; all if left out."}
-            | names,
+            "only": {"description": "The tools to offer, by its own names; all if left out."} | names,
             "hide": {"description": "Tools not to offer, by its own names."} | names,
             "rename": {
                 "type": "object",
@@ -190,25 +177,11 @@ def _build_pass_through_schema() -> JSON:
 def _build_tool_entry_schema() -> JSON:
     return _build_object_schema(
         {
-            "name": {
-                "type": "string",
-                "description": "What the assistant calls the tool.",
-                "pattern": _NAME_PATTERN,
-            },
-            "title": {
-                "type": "string",
-                "description": "What people see as its name.",
-                "pattern": _NOT_BLANK_PATTERN,
-            },
+            "name": {"type": "string", "description": "What the assistant calls the tool.", "pattern": _NAME_PATTERN},
+            "title": {"type": "string", "description": "What people see as its name.", "pattern": _NOT_BLANK_PATTERN},
             "description": {"type": "string", "description": "What the tool does."},
-            "inputSchema": {
-                "$ref": "#/$defs/toolSchema",
-                "description": "JSON Schema of its parameters.",
-            },
-            "outputSchema": {
-                "$ref": "#/$defs/toolSchema",
-                "description": "JSON Schema of its structured result.",
-            },
+            "inputSchema": {"$ref": "#/$defs/toolSchema", "description": "JSON Schema of its parameters."},
+            "outputSchema": {"$ref": "#/$defs/toolSchema", "description": "JSON Schema of its structured result."},
             "annotations": {"$ref": "#/$defs/annotations"},
             "upstream": {"$ref": "#/$defs/target"},
         },
@@ -223,11 +196,7 @@ def _build_target_schema() -> JSON:
             "description": "The server it is at; needed where there are several.",
             "pattern": _NOT_BLANK_PATTERN,
         },
-        "tool": {
-            "type": "string",
-            "description": "What the tool is called there.",
-            "pattern": _NOT_BLANK_PATTERN,
-        },
+        "tool": {"type": "string", "description": "What the tool is called there.", "pattern": _NOT_BLANK_PATTERN},
         "paramMapping": {
             "type": "object",
             "description": "For each parameter of ours the place of its value there; a dot goes "
@@ -247,15 +216,9 @@ def _build_target_schema() -> JSON:
             "description": "Values that are always sent, by their places there.",
             "propertyNames": {"pattern": _PATH_PATTERN},
         },
-        "defaults": {
-            "type": "object",
-            "description": "Values for parameters of ours that a call leaves out.",
-        },
+        "defaults": {"type": "object", "description": "Values for parameters of ours that a call leaves out."},
     }
-    return {
-        "description": "The tool behind it.",
-        **_build_object_schema(properties, required=["tool", "paramMapping"]),
-    }
+    return {"description": "The tool behind it.", **_build_object_schema(properties, required=["tool", "paramMapping"])}
 
 
 def _build_annotations_schema() -> JSON:
@@ -327,9 +290,7 @@ def _get_ready_folder() -> Traversable:
     return files("everkept.families.gateway") / "ready"
 
 
-def draft_file(
-    server: JSON, tools: Sequence[Any], *, prefix: str = "", name: str | None = None
-) -> str:
+def draft_file(server: JSON, tools: Sequence[Any], *, prefix: str = "", name: str | None = None) -> str:
     """Every tool under its own name behind the prefix, with all its parameters as they are.
 
     A server with a name leaves room for others.

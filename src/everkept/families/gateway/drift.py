@@ -96,15 +96,11 @@ class SchemaSide(NamedTuple):
     def needed_names(self) -> list[str]:
         """The properties that must be given: one with a default need not, whatever is said."""
         return [
-            name
-            for name in self.required_names
-            if not any("default" in part for part in self.get_property(name).parts)
+            name for name in self.required_names if not any("default" in part for part in self.get_property(name).parts)
         ]
 
 
-def find_misfits(
-    ours: SchemaSide, theirs: SchemaSide, place: str = "", depth: int = 0
-) -> Iterator[SchemaMisfit]:
+def find_misfits(ours: SchemaSide, theirs: SchemaSide, place: str = "", depth: int = 0) -> Iterator[SchemaMisfit]:
     """What is not clear on either side is none."""
     allowed, taken = ours.kinds, theirs.kinds
     if allowed in (ALL_KINDS, frozenset()):
@@ -114,9 +110,7 @@ def find_misfits(
         yield SchemaMisfit("error", place, message)
         return
     if allowed - taken:
-        message = (
-            f"takes {format_kinds(taken)} alone, and ours may be {format_kinds(allowed - taken)}"
-        )
+        message = f"takes {format_kinds(taken)} alone, and ours may be {format_kinds(allowed - taken)}"
         yield SchemaMisfit("warning", place, message)
     if ours.values is not None or theirs.values is not None:
         yield from _find_lost_values(ours, theirs, place)
@@ -160,9 +154,7 @@ def _find_limit_misfits(ours: SchemaSide, theirs: SchemaSide) -> Iterator[Schema
             yield SchemaMisfit("warning", "", f"takes {other.said}, and ours {own.said}")
 
 
-def _find_limit(
-    parts: Sequence[JSON], keywords: Mapping[str, tuple[str, int, bool]]
-) -> _Limit | None:
+def _find_limit(parts: Sequence[JSON], keywords: Mapping[str, tuple[str, int, bool]]) -> _Limit | None:
     """The strictest that is said."""
     found = [
         _Limit((sign * cast(float, part[word]), excludes), words.format(f"{part[word]:,}"))
@@ -176,16 +168,8 @@ def _find_limit(
 # Of which kind of value, the keywords, and whether a limit that only they have is worth a note:
 # that an empty text is refused goes without saying.
 _LIMIT_KEYWORDS: Sequence[tuple[str, Mapping[str, tuple[str, int, bool]], bool]] = (
-    (
-        "integer",
-        {"minimum": ("at least {}", 1, False), "exclusiveMinimum": ("more than {}", 1, True)},
-        True,
-    ),
-    (
-        "integer",
-        {"maximum": ("at most {}", -1, False), "exclusiveMaximum": ("less than {}", -1, True)},
-        True,
-    ),
+    ("integer", {"minimum": ("at least {}", 1, False), "exclusiveMinimum": ("more than {}", 1, True)}, True),
+    ("integer", {"maximum": ("at most {}", -1, False), "exclusiveMaximum": ("less than {}", -1, True)}, True),
     ("string", {"minLength": ("at least {} characters", 1, False)}, False),
     ("string", {"maxLength": ("at most {} characters", -1, False)}, True),
     ("array", {"minItems": ("at least {} items", 1, False)}, False),
@@ -193,9 +177,7 @@ _LIMIT_KEYWORDS: Sequence[tuple[str, Mapping[str, tuple[str, int, bool]], bool]]
 )
 
 
-def _find_inner_misfits(
-    ours: SchemaSide, theirs: SchemaSide, place: str, depth: int
-) -> Iterator[SchemaMisfit]:
+def _find_inner_misfits(ours: SchemaSide, theirs: SchemaSide, place: str, depth: int) -> Iterator[SchemaMisfit]:
     shared = ours.kinds & theirs.kinds
     if "array" in shared:
         yield from find_misfits(ours.items, theirs.items, f"{place}[]", depth)
@@ -206,9 +188,7 @@ def _find_inner_misfits(
         if not theirs.has_property(name) and ours.has_property(name):
             yield SchemaMisfit("error", place, f"has no `{name}`")
         else:
-            yield from find_misfits(
-                ours.get_property(name), theirs.get_property(name), at_name, depth
-            )
+            yield from find_misfits(ours.get_property(name), theirs.get_property(name), at_name, depth)
     given = set(ours.required_names)
     for name in theirs.needed_names:
         if name not in given:
@@ -250,16 +230,12 @@ class _SentValue(NamedTuple):
 def find_differences(tool: ToolConfig, schema: JSON, steps: StepBudget) -> Iterator[ToolDifference]:
     """What calls of the tool would meet, given the inputSchema of the one behind it."""
     try:
-        yield from _compare_schemas(
-            tool, SchemaRoot(tool.input_schema, steps), SchemaRoot(schema, steps)
-        )
+        yield from _compare_schemas(tool, SchemaRoot(tool.input_schema, steps), SchemaRoot(schema, steps))
     except (SchemaTooComplex, RecursionError):
         yield ToolDifference("warning", "the rest of it is too intricate to be compared.")
 
 
-def _compare_schemas(
-    tool: ToolConfig, ours: SchemaRoot, theirs: SchemaRoot
-) -> Iterator[ToolDifference]:
+def _compare_schemas(tool: ToolConfig, ours: SchemaRoot, theirs: SchemaRoot) -> Iterator[ToolDifference]:
     sent = _list_sent(tool, ours)
     if tool.rest is not None:
         sent += _list_rest(tool, tool.rest, sent, ours, theirs)
@@ -298,18 +274,11 @@ def _list_sent(tool: ToolConfig, ours: SchemaRoot) -> list[_SentValue]:
 
 
 def _list_rest(
-    tool: ToolConfig,
-    rest: ArgumentPath,
-    sent: Sequence[_SentValue],
-    ours: SchemaRoot,
-    theirs: SchemaRoot,
+    tool: ToolConfig, rest: ArgumentPath, sent: Sequence[_SentValue], ours: SchemaRoot, theirs: SchemaRoot
 ) -> list[_SentValue]:
     """What goes without an entry: the parameters that we name, those that the server names and we
     allow, and the object around them, which is always sent."""
-    here, there = (
-        SchemaSide(ours.schema, ours),
-        SchemaSide(resolve_path(theirs.schema, rest, theirs), theirs),
-    )
+    here, there = (SchemaSide(ours.schema, ours), SchemaSide(resolve_path(theirs.schema, rest, theirs), theirs))
     if there.place is False:
         return [_SentValue(rest, REST, True)]
     filled = {each.path[: len(rest) + 1] for each in sent}
@@ -323,9 +292,7 @@ def _list_rest(
     return [_SentValue(rest, REST, True), *others] if rest else others
 
 
-def _check_place(
-    sent: _SentValue, ours: SchemaRoot, theirs: SchemaRoot
-) -> Iterator[ToolDifference]:
+def _check_place(sent: _SentValue, ours: SchemaRoot, theirs: SchemaRoot) -> Iterator[ToolDifference]:
     for depth, key in enumerate(sent.path):
         above = SchemaSide(resolve_path(theirs.schema, sent.path[:depth], theirs), theirs)
         if not above.has_property(key):
@@ -341,9 +308,7 @@ def _check_place(
             yield ToolDifference("error", message, f"It takes {format_kinds(there.kinds)}.", where)
     if sent.parameter == REST:
         if "object" not in there.kinds:
-            message = (
-                f"{target} takes {format_kinds(there.kinds)}, and `{REST}` makes it an object."
-            )
+            message = f"{target} takes {format_kinds(there.kinds)}, and `{REST}` makes it an object."
             yield ToolDifference("error", message, "", sent.entry_keys)
     elif sent.parameter is not None:
         here = SchemaSide(resolve_path(ours.schema, [sent.parameter], ours), ours)
@@ -363,9 +328,7 @@ def _build_gone(sent: _SentValue, path: ArgumentPath, above: SchemaSide) -> Tool
     place = f"`{join_path(parents)}` there" if parents else "the tool there"
     if "object" not in above.kinds:
         message = f"{place} takes {format_kinds(above.kinds)}, and nothing is inside that"
-        return ToolDifference(
-            "error", f"{message}: {sent.source} has no place.", "", sent.entry_keys
-        )
+        return ToolDifference("error", f"{message}: {sent.source} has no place.", "", sent.entry_keys)
     message = f"{place} has no `{key}`, where {sent.source} goes."
     return ToolDifference("error", message, format_suggestion(key, above.names), sent.entry_keys)
 
@@ -373,9 +336,7 @@ def _build_gone(sent: _SentValue, path: ArgumentPath, above: SchemaSide) -> Tool
 def _find_missing(sent: Sequence[_SentValue], theirs: SchemaRoot) -> Iterator[ToolDifference]:
     """What the server needs in each object that is made for it."""
     made = dict.fromkeys(
-        each.path[:depth]
-        for each in sent
-        for depth in range(len(each.path) + (each.parameter == REST))
+        each.path[:depth] for each in sent for depth in range(len(each.path) + (each.parameter == REST))
     )
     for place in made or {(): None}:
         there = SchemaSide(resolve_path(theirs.schema, place, theirs), theirs)
@@ -443,14 +404,8 @@ def find_drift(config: GatewayConfig, upstream: str, tools: Sequence[Any]) -> li
     if server.pass_through is None:
         about = _find_not_offered(config, upstream, list(reversed(known)))
     else:
-        about = (
-            *_find_unknown_choices(server.pass_through, list(known)),
-            *_check_passed(config, upstream, tools),
-        )
-    return found + [
-        Drift(each.level, None, each.message, each.fix, server.get_line(*each.where))
-        for each in about
-    ]
+        about = (*_find_unknown_choices(server.pass_through, list(known)), *_check_passed(config, upstream, tools))
+    return found + [Drift(each.level, None, each.message, each.fix, server.get_line(*each.where)) for each in about]
 
 
 def find_clashes(config: GatewayConfig, listings: Mapping[str, Sequence[Any]]) -> list[Drift]:
@@ -470,9 +425,7 @@ def find_clashes(config: GatewayConfig, listings: Mapping[str, Sequence[Any]]) -
 _RENAME_FIX = "A `prefix`, or a new name in `rename`, tells them apart."
 
 
-def _compare_tool(
-    tool: ToolConfig, known: Mapping[str, JSON], steps: StepBudget
-) -> Iterator[ToolDifference]:
+def _compare_tool(tool: ToolConfig, known: Mapping[str, JSON], steps: StepBudget) -> Iterator[ToolDifference]:
     name = resolve_name(tool.tool, known)
     if name is None:
         message = f"the server has no tool `{tool.tool}`."
@@ -486,9 +439,7 @@ def _compare_tool(
             ("tool",),
         )
     listing = known[name]
-    yield from _check_annotations(
-        name, as_object(tool.annotations), as_object(listing.get("annotations"))
-    )
+    yield from _check_annotations(name, as_object(tool.annotations), as_object(listing.get("annotations")))
     schema = listing.get("inputSchema")
     if isinstance(schema, dict):
         yield from find_differences(tool, cast(JSON, schema), steps)
@@ -508,16 +459,12 @@ def _check_annotations(name: str, ours: JSON, theirs: JSON) -> Iterator[ToolDiff
         yield ToolDifference("warning", message, fix, ("annotations",))
 
 
-def _find_not_offered(
-    config: GatewayConfig, upstream: str, known: Sequence[str]
-) -> Iterator[ToolDifference]:
+def _find_not_offered(config: GatewayConfig, upstream: str, known: Sequence[str]) -> Iterator[ToolDifference]:
     mapped = find_mapped(config, upstream, known)
     free = [name for name in known if name not in mapped]
     if free:
         yield ToolDifference(
-            "note",
-            f"the server also has {format_names(free)}.",
-            "An entry in `tools` offers one, `passThrough` all.",
+            "note", f"the server also has {format_names(free)}.", "An entry in `tools` offers one, `passThrough` all."
         )
 
 
@@ -533,9 +480,7 @@ def _find_unknown_choices(through: PassThrough, known: Sequence[str]) -> Iterato
             yield ToolDifference("note", message, where=(name,))
 
 
-def _check_passed(
-    config: GatewayConfig, upstream: str, tools: Sequence[Any]
-) -> Iterator[ToolDifference]:
+def _check_passed(config: GatewayConfig, upstream: str, tools: Sequence[Any]) -> Iterator[ToolDifference]:
     taken = {tool.name for tool in config.tools}
     for each in find_passed(config, upstream, tools):
         fault = find_fault(each.listing)

@@ -73,8 +73,7 @@ def _parse_server(place: FilePlace, servers: Collection[str]) -> str | None:
     if named is None:
         if len(servers) > 1:
             place.refuse(
-                f"{place.name} does not say which server it means.",
-                f"Add `server`: one of {', '.join(servers)}.",
+                f"{place.name} does not say which server it means.", f"Add `server`: one of {', '.join(servers)}."
             )
         return next(iter(servers)) if len(servers) == 1 else None
     server = parse_text(named)
@@ -83,8 +82,7 @@ def _parse_server(place: FilePlace, servers: Collection[str]) -> str | None:
     close = find_nearest(server, list(servers))
     known = f"It can be {', '.join(servers) or 'none: the file names no server'}."
     named.refuse(
-        f"There is no server {format_value(server)} in the file.",
-        f"Did you mean `{close}`?" if close else known,
+        f"There is no server {format_value(server)} in the file.", f"Did you mean `{close}`?" if close else known
     )
     return None
 
@@ -211,13 +209,9 @@ def _warn_unknown(place: FilePlace, parameter: str, needed: list[str], free: lis
         place.warn(f"{unknown}: nobody will send it.", f"Did you mean `{close}`?" if close else fix)
 
 
-def _refuse_filled(
-    schema: FilePlace, target: TargetEntry, rest: tuple[str, ...], free: list[str]
-) -> None:
+def _refuse_filled(schema: FilePlace, target: TargetEntry, rest: tuple[str, ...], free: list[str]) -> None:
     for parameter in free:
-        if target.taken.find_conflict((*rest, parameter)) and parameter in schema.value.get(
-            "properties", {}
-        ):
+        if target.taken.find_conflict((*rest, parameter)) and parameter in schema.value.get("properties", {}):
             _get_property(schema, parameter).refuse(
                 f"{format_value(parameter)} has no entry in `paramMapping`, and something else "
                 f"fills the place where `{REST}` sends it.",
@@ -230,8 +224,7 @@ def _warn_unnamed(schema: FilePlace) -> None:
     if more is not None and more.value is not False:
         more.warn(
             "Parameters that have no name here are allowed, and go nowhere.",
-            f'Add `"{REST}": "{REST}"` to `paramMapping`, which sends them as they come, or write '
-            "`false` here.",
+            f'Add `"{REST}": "{REST}"` to `paramMapping`, which sends them as they come, or write `false` here.',
         )
 
 
@@ -239,15 +232,7 @@ def _get_property(schema: FilePlace, name: str) -> FilePlace:
     return cast(FilePlace, cast(FilePlace, schema.get("properties")).get(name))
 
 
-TOOL_KEYS = (
-    "name",
-    "title",
-    "description",
-    "inputSchema",
-    "outputSchema",
-    "annotations",
-    "upstream",
-)
+TOOL_KEYS = ("name", "title", "description", "inputSchema", "outputSchema", "annotations", "upstream")
 HINT_KEYS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 
 _TOOL_KEY_FIXES = {
@@ -269,9 +254,7 @@ def parse_tool(place: FilePlace, servers: Collection[str]) -> ToolConfig | None:
     check_keys(place, TOOL_KEYS, _TOOL_KEY_FIXES)
     name = _parse_name(place.require("name", "what the assistant calls the tool"))
     title = parse_text(place.get("title"))
-    description = parse_text(
-        place.require("description", "a sentence that says what the tool does"), can_be_empty=True
-    )
+    description = parse_text(place.require("description", "a sentence that says what the tool does"), can_be_empty=True)
     schema = place.require("inputSchema", "the JSON Schema of its parameters")
     is_schema = schema is not None and check_root(schema)
     annotations = _parse_annotations(place.get("annotations"))
@@ -302,10 +285,7 @@ def parse_tool(place: FilePlace, servers: Collection[str]) -> ToolConfig | None:
 
 def _collect_lines(place: FilePlace) -> LinesByKeys:
     """Of what a server may not fit any more."""
-    schema, target = (
-        cast(FilePlace, place.get("inputSchema")),
-        cast(FilePlace, place.get("upstream")),
-    )
+    schema, target = (cast(FilePlace, place.get("inputSchema")), cast(FilePlace, place.get("upstream")))
     lines = {("tool",): cast(FilePlace, target.get("tool")).line}
     if annotations := place.get("annotations"):
         lines["annotations",] = annotations.line
@@ -349,10 +329,7 @@ FILE_KEYS = ("$schema", "upstream", "upstreams", "instructions", "tools")
 
 _JSON_FIX = "The file must be JSON; comments, and a comma at the end of a list, are allowed."
 _COMMENT_FIX = "A comment begins with `//`, or stands between `/*` and `*/`."
-_KEY_FIXES = {
-    "mcpServers": "Write the servers under `upstreams`.",
-    "servers": "Write the servers under `upstreams`.",
-}
+_KEY_FIXES = {"mcpServers": "Write the servers under `upstreams`.", "servers": "Write the servers under `upstreams`."}
 
 
 class ParsedFile(NamedTuple):
@@ -384,9 +361,7 @@ def _build_json_problem(text: str, error: NotJson) -> FileProblem:
     lines = text.removeprefix("\ufeff").split("\n")
     rest = lines[error.line - 1][error.column - 1 :]
     if rest.startswith("/*"):
-        return FileProblem(
-            error.line, "The comment that begins here has no end.", "Close it: `*/`."
-        )
+        return FileProblem(error.line, "The comment that begins here has no end.", "Close it: `*/`.")
     reason = f"column {error.column}: {error.reason}."
     return FileProblem(error.line, reason, _COMMENT_FIX if rest.startswith("#") else _JSON_FIX)
 
@@ -403,13 +378,8 @@ def _parse_config(root: FilePlace, folder: PurePath) -> GatewayConfig | None:
     tools = _parse_tools(root.get("tools"), places)
     instructions = parse_text(root.get("instructions"))
     check_clashes(root, tools, places, upstreams)
-    if not root.value.get("tools") and not any(
-        server.pass_through for server in upstreams.values()
-    ):
-        root.warn(
-            "The file offers no tool.",
-            'Describe some in `tools`, or give a server `"passThrough": true`.',
-        )
+    if not root.value.get("tools") and not any(server.pass_through for server in upstreams.values()):
+        root.warn("The file offers no tool.", 'Describe some in `tools`, or give a server `"passThrough": true`.')
     return GatewayConfig(upstreams, tuple(tools), instructions)
 
 
@@ -423,9 +393,7 @@ def _is_whole(place: FilePlace) -> bool:
     elif isinstance(place.value, list):
         below = list(place.iterate_items())
     if cut:
-        place.refuse(
-            f"{place.name} has a text that is cut inside a character.", "Write both of its halves."
-        )
+        place.refuse(f"{place.name} has a text that is cut inside a character.", "Write both of its halves.")
     return not cut and all(_is_whole(member) for member in below)
 
 
@@ -457,9 +425,7 @@ def _find_server_places(root: FilePlace) -> dict[str, FilePlace]:
         several.refuse("`upstreams` is empty.", "Name at least one server.")
     for name, place in places.items():
         if not is_name(name):
-            place.refuse(
-                f"A server is called {format_value(name)}.", f"Its name must be {NAME_RULE}."
-            )
+            place.refuse(f"A server is called {format_value(name)}.", f"Its name must be {NAME_RULE}.")
     return places
 
 

@@ -122,9 +122,7 @@ def _check_choices(place: FilePlace, passed: PassThrough) -> None:
         if member is None:
             continue
         if theirs in passed.hide:
-            member.refuse(
-                f"{format_value(theirs)} has a new name, and is in `hide`.", "Keep one of them."
-            )
+            member.refuse(f"{format_value(theirs)} has a new name, and is in `hide`.", "Keep one of them.")
         elif passed.only is not None and theirs not in passed.only:
             member.refuse(
                 f"{format_value(theirs)} has a new name, and is not in `only`.",
@@ -278,10 +276,7 @@ def _check_own_keys(place: FilePlace, *, has_command: bool, has_url: bool) -> No
     }
     for key, member in place.iterate_members():
         if key in foreign:
-            member.refuse(
-                f"`{key}` goes with `{foreign[key]}`, which {place.name} does not have.",
-                "Take it out.",
-            )
+            member.refuse(f"`{key}` goes with `{foreign[key]}`, which {place.name} does not have.", "Take it out.")
 
 
 def _parse_launch(place: FilePlace, command: FilePlace, folder: PurePath) -> UpstreamProgram | None:
@@ -315,8 +310,7 @@ def _parse_cwd(place: FilePlace | None, folder: PurePath) -> str:
         return str(Path(folder) / Path(text).expanduser())
     except RuntimeError:
         place.refuse(
-            f"{place.name} is {format_value(text)}, and nobody knows that home folder.",
-            "Write the whole path.",
+            f"{place.name} is {format_value(text)}, and nobody knows that home folder.", "Write the whole path."
         )
         return str(folder)
 
@@ -328,8 +322,7 @@ def _parse_env(place: FilePlace | None) -> dict[str, str]:
     for name, member in place.iterate_members():
         if not name or "=" in name or not name.isprintable():
             member.refuse(
-                f"{place.name} names the variable {format_value(name)}.",
-                "A name is not empty, and has no `=` in it.",
+                f"{place.name} names the variable {format_value(name)}.", "A name is not empty, and has no `=` in it."
             )
         elif (value := _parse_template(name, member)) is not None:
             values[name] = value
@@ -343,9 +336,7 @@ def _parse_endpoint(place: FilePlace, url: FilePlace) -> UpstreamEndpoint | None
         return None
     _warn_variables(url)
     if problem := _find_url_problem(address):
-        url.refuse(
-            f"{url.name} {problem}.", "Write it like `http://127.0.0.1:8081/mcp`, without a login."
-        )
+        url.refuse(f"{url.name} {problem}.", "Write it like `http://127.0.0.1:8081/mcp`, without a login.")
         return None
     warn_secrets(url, "url", address, _URL_SECRET_FIX)
     return UpstreamEndpoint(address, headers)
@@ -379,8 +370,7 @@ def _parse_headers(place: FilePlace | None) -> dict[str, str]:
         value = _parse_template(name, member)
         if value is not None and not _HEADER_VALUE.fullmatch(value):
             member.refuse(
-                f"{member.name} has characters that no header can carry.",
-                "Use plain letters, digits and signs.",
+                f"{member.name} has characters that no header can carry.", "Use plain letters, digits and signs."
             )
         elif value is not None:
             values[name] = value
@@ -429,9 +419,7 @@ def _parse_template(name: str, member: FilePlace) -> str | None:
 _VARIABLE_FIX = "Write variables like `${MY_TOKEN}`: letters, digits and `_`, then `}`."
 _DEFAULTS_FIX = "Default values are not known here: write `${MY_TOKEN}` alone, and set it."
 _REFERENCE_FIX = "Keep it in a variable of your environment, and write `${NAME_OF_IT}` here."
-_ARGS_SECRET_FIX = (
-    "Many programs read it from a variable: name that in `env`, with `${NAME_OF_IT}`."
-)
+_ARGS_SECRET_FIX = "Many programs read it from a variable: name that in `env`, with `${NAME_OF_IT}`."
 _URL_SECRET_FIX = "Many servers take it in a header: name that in `headers`, with `${NAME_OF_IT}`."
 
 

@@ -94,10 +94,7 @@ def is_text(place: FilePlace, *, can_be_empty: bool = False, is_hidden: bool = F
     elif not can_be_empty and not place.value.strip():
         place.refuse(f"{place.name} is empty.", "Say something there, or leave it out.")
     elif found := find_forbidden(place.value):
-        place.refuse(
-            f"{place.name} holds the character {found!a}, which no text may have.",
-            "Take it out.",
-        )
+        place.refuse(f"{place.name} holds the character {found!a}, which no text may have.", "Take it out.")
     else:
         return True
     return False
@@ -117,17 +114,14 @@ def parse_texts(place: FilePlace | None) -> list[str]:
     return [cast(str, item.value) for item in place.iterate_items() if is_text(item)]
 
 
-def check_keys(
-    place: FilePlace, known: Collection[str], elsewhere: Mapping[str, str] | None = None
-) -> None:
+def check_keys(place: FilePlace, known: Collection[str], elsewhere: Mapping[str, str] | None = None) -> None:
     """Refuses other keys in an object; `elsewhere` has the fix for some that people expect."""
     for key, member in place.iterate_members():
         if key not in known:
             close = find_nearest(key, list(known))
             fix = f"Did you mean `{close}`?" if close else f"Known: {', '.join(sorted(known))}."
             member.refuse(
-                f"{place.name} has the key `{clip_text(escape_name(key))}`, which means nothing "
-                f"here.",
+                f"{place.name} has the key `{clip_text(escape_name(key))}`, which means nothing here.",
                 (elsewhere or {}).get(key, fix),
             )
 
@@ -138,9 +132,7 @@ def warn_secrets(place: FilePlace, name: str, value: str, fix: str) -> None:
     from everkept.core.secrets import mask_json, mask_text
 
     if kinds := mask_json({name: value})[1] or mask_text(value)[1]:
-        place.warn(
-            f"{place.name} looks like a secret ({', '.join(kinds)}) written in the file.", fix
-        )
+        place.warn(f"{place.name} looks like a secret ({', '.join(kinds)}) written in the file.", fix)
 
 
 def _describe_kind(value: Any) -> str:
@@ -221,13 +213,7 @@ _ONE_SCHEMA_KEYWORDS = (
     "unevaluatedItems",
     "unevaluatedProperties",
 )
-_NAMED_SCHEMA_KEYWORDS = (
-    "$defs",
-    "definitions",
-    "dependentSchemas",
-    "patternProperties",
-    "properties",
-)
+_NAMED_SCHEMA_KEYWORDS = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
 _SCHEMA_LIST_KEYWORDS = ("allOf", "anyOf", "oneOf", "prefixItems")
 _MAX_SCHEMA_DEPTH = MAX_DEPTH - 10  # a schema lies a few brackets deep in its file
 # Such a keyword may say more about the parameters than `properties` does.
@@ -294,9 +280,7 @@ def _find_expected(keyword: str, value: Any) -> str | None:
         is_right = value != [] and all(name in SCHEMA_TYPES for name in _as_list(value))
         return None if is_right else f"one of {', '.join(SCHEMA_TYPES)}, or a list of them"
     if keyword == "required":
-        is_right = isinstance(value, list) and all(
-            isinstance(name, str) for name in _as_list(value)
-        )
+        is_right = isinstance(value, list) and all(isinstance(name, str) for name in _as_list(value))
         return None if is_right else "a list: each item the name of a parameter, in quotes"
     for keywords, is_right, kind in _KEYWORD_RULES:
         if keyword in keywords:
@@ -328,11 +312,7 @@ _KEYWORD_RULES: Sequence[tuple[Collection[str], Callable[[Any], bool], str]] = (
         _is_count,
         "a whole number from 0 on",
     ),
-    (
-        ("$ref", "$id", "description", "format", "pattern", "title"),
-        _make_type_check(str),
-        "a text in quotes",
-    ),
+    (("$ref", "$id", "description", "format", "pattern", "title"), _make_type_check(str), "a text in quotes"),
     (("uniqueItems",), _make_type_check(bool), "true or false"),
 )
 
@@ -367,9 +347,7 @@ def _as_list(value: Any) -> list[Any]:
 def _refuse_root(place: FilePlace) -> None:
     given = place.get("type")
     what = f"is {format_value(given.value)}" if given else "is missing"
-    (given or place).refuse(
-        f"The `type` of {place.name} {what}.", 'It must be `"type": "object"`, as for every tool.'
-    )
+    (given or place).refuse(f"The `type` of {place.name} {what}.", 'It must be `"type": "object"`, as for every tool.')
 
 
 def _check_schema(place: FilePlace, base: JSON) -> None:

@@ -125,9 +125,7 @@ def resolve_name(wanted: str, known: Collection[str]) -> str | None:
 def find_likeliest(wrong: str, known: Iterable[str]) -> str | None:
     """The name that was meant, if it is among the first and they are no longer than names are."""
     first = islice(known, _MAX_COMPARED_NAMES)
-    return find_nearest(
-        wrong[:MAX_NAME_CHARACTERS], [name for name in first if len(name) <= MAX_NAME_CHARACTERS]
-    )
+    return find_nearest(wrong[:MAX_NAME_CHARACTERS], [name for name in first if len(name) <= MAX_NAME_CHARACTERS])
 
 
 def find_passed_name(theirs: str, through: PassThrough) -> str | None:
@@ -162,9 +160,7 @@ class PassedTool(NamedTuple):
 def select_named(tools: Sequence[Any]) -> list[JSON]:
     """Those that have a name: nothing else can be called."""
     return [
-        cast(JSON, tool)
-        for tool in tools
-        if isinstance(tool, dict) and isinstance(cast(JSON, tool).get("name"), str)
+        cast(JSON, tool) for tool in tools if isinstance(tool, dict) and isinstance(cast(JSON, tool).get("name"), str)
     ]
 
 

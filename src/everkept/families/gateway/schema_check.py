@@ -53,9 +53,7 @@ class _ValuePlace(NamedTuple):
             raise SchemaTooComplex
         return _ValuePlace(self.root, (*self.path, *key), self.depth + 1)
 
-    def build_mistake(
-        self, keyword: str, value: Any, schema: Any, wanted: Any = None
-    ) -> SchemaMistake:
+    def build_mistake(self, keyword: str, value: Any, schema: Any, wanted: Any = None) -> SchemaMistake:
         return SchemaMistake(self.path, keyword, value, wanted, schema)
 
 
@@ -75,9 +73,7 @@ def _find_mistakes(value: Any, schema: Any, place: _ValuePlace) -> Iterator[Sche
     elif isinstance(value, list):
         yield from _find_in_list(cast(list[Any], value), part, place)
     if "$ref" in part:
-        yield from _find_mistakes(
-            value, place.root.resolve_reference(part["$ref"]), place.descend()
-        )
+        yield from _find_mistakes(value, place.root.resolve_reference(part["$ref"]), place.descend())
     for each in as_list(part.get("allOf")):
         yield from _find_mistakes(value, each, place.descend())
     for word in ALTERNATIVE_KEYWORDS:
@@ -141,9 +137,7 @@ def _find_in_list(value: list[Any], part: JSON, place: _ValuePlace) -> Iterator[
         yield from _find_mistakes(each, schema, place.descend(index))
 
 
-def _find_in_alternatives(
-    value: Any, word: str, part: JSON, place: _ValuePlace
-) -> Iterator[SchemaMistake]:
+def _find_in_alternatives(value: Any, word: str, part: JSON, place: _ValuePlace) -> Iterator[SchemaMistake]:
     """Where only one alternative is for such a kind of value, what is wrong with that."""
     found: list[SchemaMistake] = []
     for each in as_list(part.get(word)):
@@ -151,9 +145,7 @@ def _find_in_alternatives(
         if mistake is None:
             return
         found.append(mistake)
-    meant = [
-        each for each in found if each.path != place.path or each.keyword not in _KIND_KEYWORDS
-    ]
+    meant = [each for each in found if each.path != place.path or each.keyword not in _KIND_KEYWORDS]
     if found:
         yield meant[0] if len(meant) == 1 else place.build_mistake(word, value, part, found)
 

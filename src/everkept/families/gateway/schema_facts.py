@@ -232,13 +232,7 @@ def parse_types(said: Any) -> frozenset[str]:
 
 def format_kinds(found: frozenset[str]) -> str:
     """Kinds as a person says them."""
-    said = {
-        "string": "text",
-        "boolean": "true or false",
-        "object": "an object",
-        "array": "a list",
-        "null": "null",
-    }
+    said = {"string": "text", "boolean": "true or false", "object": "an object", "array": "a list", "null": "null"}
     numbers = {
         (True, True): ["a number"],
         (True, False): ["a whole number"],
@@ -284,9 +278,7 @@ def _is_open(schema: Any, root: SchemaRoot, seen: set[int]) -> bool:
             return True
         if any(word in part and part[word] is not False for word in _CLOSING_KEYWORDS):
             return True
-        if any(
-            _is_open(each, root, seen) for each in (*_list_branches(part), *_list_conditional(part))
-        ):
+        if any(_is_open(each, root, seen) for each in (*_list_branches(part), *_list_conditional(part))):
             return True
     return False
 
@@ -355,9 +347,7 @@ def _find_items(schema: Any, root: SchemaRoot, seen: set[int]) -> Any:
     for part in parts:
         if as_object(part.get("items")):
             return part["items"]
-    branches = [
-        each for part in parts for each in _list_branches(part) if "array" in find_kinds(each, root)
-    ]
+    branches = [each for part in parts for each in _list_branches(part) if "array" in find_kinds(each, root)]
     found = [_find_items(each, root, seen) for each in branches]
     return {"anyOf": found} if len(found) > 1 else found[0] if found else True
 

@@ -23,12 +23,7 @@ from everkept.families.gateway.model import (
     resolve_name,
     select_named,
 )
-from everkept.families.gateway.schema_check import (
-    ALTERNATIVE_KEYWORDS,
-    FALSE_SCHEMA,
-    SchemaMistake,
-    find_mistake,
-)
+from everkept.families.gateway.schema_check import ALTERNATIVE_KEYWORDS, FALSE_SCHEMA, SchemaMistake, find_mistake
 from everkept.families.gateway.schema_facts import (
     SchemaRoot,
     SchemaTooComplex,
@@ -79,9 +74,7 @@ class UpstreamToolName:
         known = [tool["name"] for tool in select_named(await self._upstream.list_tools())]
         found = resolve_name(self._wanted, set(known))
         if found is None:
-            listed = (
-                ", ".join(clip_text(escape_name(name)) for name in known[:MAX_LISTED]) or "none"
-            )
+            listed = ", ".join(clip_text(escape_name(name)) for name in known[:MAX_LISTED]) or "none"
             more = f" and {len(known) - MAX_LISTED} more" if len(known) > MAX_LISTED else ""
             raise UpstreamError(
                 f'{self._upstream.name} has no tool "{self._wanted}"; it has: {listed}{more}. '
@@ -180,9 +173,7 @@ def _build_refusal(mistake: SchemaMistake, root: SchemaRoot) -> InvalidInput:
     elif keyword in ALTERNATIVE_KEYWORDS and get_kind(value) in find_kinds(mistake.schema, root):
         sentence = f"{subject} fits none of its alternatives{_format_reasons(wanted, root)}."
     else:
-        sentence = (
-            f"{subject} must be {format_kinds(find_kinds(mistake.schema, root))}, not {shown}."
-        )
+        sentence = f"{subject} must be {format_kinds(find_kinds(mistake.schema, root))}, not {shown}."
     return InvalidInput(sentence, argument=path, value=shown)
 
 
@@ -198,9 +189,7 @@ def _build_unknown_error(path: str, name: str, schema: JSON) -> InvalidInput:
     close = find_likeliest(name, known)
     listed = clip_text(", ".join(known[:MAX_LISTED]), 500) or "none"
     hint = f"Did you mean `{close}`?" if close else f"Known: {listed}."
-    return InvalidInput(
-        f"Unknown argument `{clip_text(path)}`.", hint=hint, argument=clip_text(path)
-    )
+    return InvalidInput(f"Unknown argument `{clip_text(path)}`.", hint=hint, argument=clip_text(path))
 
 
 def _format_values(allowed: list[Any]) -> str:
@@ -209,15 +198,11 @@ def _format_values(allowed: list[Any]) -> str:
 
 
 def _make_value_message(limit: str) -> Callable[[Any, Any], str]:
-    return lambda value, wanted: (
-        f"is {_format_value(value)}; it must be {limit} {_format_value(wanted)}."
-    )
+    return lambda value, wanted: f"is {_format_value(value)}; it must be {limit} {_format_value(wanted)}."
 
 
 def _make_size_message(limit: str, one: str) -> Callable[[Any, Any], str]:
-    return lambda value, wanted: (
-        f"has {format_count(len(value), one)}; it must have {limit} {wanted:,}."
-    )
+    return lambda value, wanted: f"has {format_count(len(value), one)}; it must have {limit} {wanted:,}."
 
 
 _LIMIT_MESSAGES: Mapping[str, Callable[[Any, Any], str]] = {
@@ -281,10 +266,7 @@ def to_result(answer: Any, upstream: str, tool: str) -> ToolResult:
 
 
 def _build_result_error(upstream: str, tool: str, reason: str) -> UpstreamError:
-    return UpstreamError(
-        f'{upstream} answered "{tool}" with what is no result of a tool: {reason}.',
-        upstream=upstream,
-    )
+    return UpstreamError(f'{upstream} answered "{tool}" with what is no result of a tool: {reason}.', upstream=upstream)
 
 
 def _format_block(block: Any) -> str:
@@ -359,9 +341,7 @@ class GatewayTools:
         async def run(call: ToolCall, given: Mapping[str, Any]) -> ToolResult:
             check_arguments(given, tool.input_schema)
             try:
-                result = await _call_upstream(
-                    upstream, await name.resolve(), map_arguments(tool, given), call
-                )
+                result = await _call_upstream(upstream, await name.resolve(), map_arguments(tool, given), call)
             except EverkeptError:
                 name.invalidate()
                 raise
@@ -409,9 +389,7 @@ def _build_listing(tool: ToolConfig) -> JSON:
     return {key: value for key, value in said.items() if value is not None}
 
 
-async def _call_upstream(
-    upstream: Upstream, tool: str, arguments: Mapping[str, Any], call: ToolCall
-) -> ToolResult:
+async def _call_upstream(upstream: Upstream, tool: str, arguments: Mapping[str, Any], call: ToolCall) -> ToolResult:
     report = call.report if call.wants_progress else None
     answer = await upstream.call(tool, arguments, report)
     return to_result(answer, upstream.name, tool)

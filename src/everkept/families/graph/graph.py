@@ -11,13 +11,7 @@ from everkept.core.secrets import Masker
 from everkept.core.sessions import ToolCall
 from everkept.core.times import Clock, format_iso
 from everkept.errors import InvalidInput
-from everkept.families.graph.model import (
-    ROW_LIMIT,
-    NewEntity,
-    NewObservations,
-    ObservationDeletion,
-    RelationSpec,
-)
+from everkept.families.graph.model import ROW_LIMIT, NewEntity, NewObservations, ObservationDeletion, RelationSpec
 from everkept.graph.entities import (
     ENTITY,
     OBSERVATION,
@@ -81,12 +75,7 @@ def _to_entity_json(node: Node) -> JSON:
         "name": node.name,
         "entity_type": node.type,
         "observations": [
-            {
-                "id": leaf_id,
-                "entity_id": entity_id,
-                "content": text,
-                "created_at": format_iso(created_at),
-            }
+            {"id": leaf_id, "entity_id": entity_id, "content": text, "created_at": format_iso(created_at)}
             for leaf_id, text, created_at in node.leaves
         ],
         "created_at": format_iso(node.created_at),
@@ -159,9 +148,7 @@ class Graph:
                 texts.setdefault(record.id, []).extend(item.observations)
             added = await build_missing_observations(store, texts, at, inserted)
             steps += [Insert(o) for many in added.values() for o in many]
-            return steps, [
-                replace(entry, observations=added[entry.record.id]) for entry in made.values()
-            ]
+            return steps, [replace(entry, observations=added[entry.record.id]) for entry in made.values()]
 
         return await self._commit(plan)
 
@@ -192,13 +179,9 @@ class Graph:
         """
         for i, item in enumerate(wanted):
             check_name(item.relation_type, f"relations[{i}].relation_type")
-        wanted = [
-            replace(item, relation_type=self.masking.mask(item.relation_type)) for item in wanted
-        ]
+        wanted = [replace(item, relation_type=self.masking.mask(item.relation_type)) for item in wanted]
 
-        async def plan(
-            store: RecordStore, at: int
-        ) -> Planned[tuple[list[RecordLink], dict[str, str]]]:
+        async def plan(store: RecordStore, at: int) -> Planned[tuple[list[RecordLink], dict[str, str]]]:
             names = [name for item in wanted for name in (item.from_, item.to)]
             found = await self._resolve(store, names)
             steps: list[Step] = []
@@ -223,9 +206,7 @@ class Graph:
 
         return await self._commit(plan)
 
-    async def delete_observations(
-        self, wanted: Sequence[ObservationDeletion], *, strict: bool = True
-    ) -> int:
+    async def delete_observations(self, wanted: Sequence[ObservationDeletion], *, strict: bool = True) -> int:
         """Exact texts, as they were given or as they are kept without their secrets.
 
         An unknown entity is an error where `strict`.
@@ -235,9 +216,7 @@ class Graph:
             found = await self._resolve(store, [item.entity_name for item in wanted])
             purge_set: dict[str, Record] = {}
             for item in wanted:
-                owner = (
-                    _require_entity(found, item.entity_name) if strict else found[item.entity_name]
-                )
+                owner = _require_entity(found, item.entity_name) if strict else found[item.entity_name]
                 if owner is not None:
                     forms = [form for text in item.observations for form in list_stored_forms(text)]
                     for record in await list_observations(store, [owner.id], forms):
@@ -253,9 +232,7 @@ class Graph:
         """
 
         async def plan(store: RecordStore, at: int) -> Planned[int]:
-            found = await self._resolve(
-                store, [n for item in wanted for n in (item.from_, item.to)]
-            )
+            found = await self._resolve(store, [n for item in wanted for n in (item.from_, item.to)])
             asked = {
                 _to_triple(replace(item, relation_type=verb), found)
                 for item in wanted
@@ -291,8 +268,7 @@ class Graph:
 def _check_size(rows: int, argument: str) -> None:
     if rows > ROW_LIMIT:
         raise InvalidInput(
-            f"`{argument}` comes to {rows:,} entities and observations; at most {ROW_LIMIT:,} are "
-            "allowed in one call.",
+            f"`{argument}` comes to {rows:,} entities and observations; at most {ROW_LIMIT:,} are allowed in one call.",
             hint="Send them in several calls.",
             argument=argument,
             limit=ROW_LIMIT,

@@ -19,39 +19,25 @@ EntityName = Annotated[str, Field(max_length=MAX_NAME_CHARACTERS, blank=False)]
 EntityRef = Annotated[str, Field(max_length=MAX_NAME_CHARACTERS * 2, blank=False)]
 EntityType = Annotated[
     str,
-    Field(
-        "E.g. person, technology, concept.",
-        aliases=("entityType",),
-        max_length=MAX_NAME_CHARACTERS,
-        blank=False,
-    ),
+    Field("E.g. person, technology, concept.", aliases=("entityType",), max_length=MAX_NAME_CHARACTERS, blank=False),
 ]
 Observation = Annotated[str, Field(max_length=TEXT_LIMIT, blank=False)]
 RelationType = Annotated[
     str,
     Field(
-        "Active voice, e.g. uses, depends_on.",
-        aliases=("relationType",),
-        max_length=MAX_NAME_CHARACTERS,
-        blank=False,
+        "Active voice, e.g. uses, depends_on.", aliases=("relationType",), max_length=MAX_NAME_CHARACTERS, blank=False
     ),
 ]
 ObservedEntity = Annotated[
-    str,
-    Field(
-        "Name, `name (type)` or id.",
-        aliases=("entityName",),
-        max_length=MAX_NAME_CHARACTERS * 2,
-        blank=False,
-    ),
+    str, Field("Name, `name (type)` or id.", aliases=("entityName",), max_length=MAX_NAME_CHARACTERS * 2, blank=False)
 ]
 
 
 class NewEntity(Value):
     name: EntityName
     entity_type: EntityType
-    observations: Annotated[list[Observation], Field("First facts.", max_items=BATCH_LIMIT)] = (
-        field(default_factory=list[str])
+    observations: Annotated[list[Observation], Field("First facts.", max_items=BATCH_LIMIT)] = field(
+        default_factory=list[str]
     )
 
 
@@ -61,9 +47,7 @@ class NewObservations(Value):
 
 
 class RelationSpec(Value):
-    from_: Annotated[
-        str, Field("Source entity.", name="from", max_length=MAX_NAME_CHARACTERS * 2, blank=False)
-    ]
+    from_: Annotated[str, Field("Source entity.", name="from", max_length=MAX_NAME_CHARACTERS * 2, blank=False)]
     to: Annotated[str, Field("Target entity.", max_length=MAX_NAME_CHARACTERS * 2, blank=False)]
     relation_type: RelationType
 
@@ -85,9 +69,7 @@ class ProjectView(Value):
     access: str | None = None  # what an account may do with it: own, write or read
 
     @classmethod
-    def from_project(
-        cls, project: Project, note: str | None = None, access: str | None = None
-    ) -> "ProjectView":
+    def from_project(cls, project: Project, note: str | None = None, access: str | None = None) -> "ProjectView":
         return cls(
             project.id,
             project.name,

@@ -106,28 +106,15 @@ MAX_MATCHES = 1_000_000  # that server knows no limits
 
 Name = Annotated[str, Field(max_length=MAX_NAME_CHARACTERS, blank=False)]
 EntityType = Annotated[
-    str,
-    Field(
-        "E.g. person.", "entityType", ("entity_type",), max_length=MAX_NAME_CHARACTERS, blank=False
-    ),
+    str, Field("E.g. person.", "entityType", ("entity_type",), max_length=MAX_NAME_CHARACTERS, blank=False)
 ]
 RelationType = Annotated[
-    str,
-    Field(
-        "Active voice.",
-        "relationType",
-        ("relation_type",),
-        max_length=MAX_NAME_CHARACTERS,
-        blank=False,
-    ),
+    str, Field("Active voice.", "relationType", ("relation_type",), max_length=MAX_NAME_CHARACTERS, blank=False)
 ]
 OwnerName = Annotated[
-    str,
-    Field("Entity.", "entityName", ("entity_name",), max_length=MAX_NAME_CHARACTERS, blank=False),
+    str, Field("Entity.", "entityName", ("entity_name",), max_length=MAX_NAME_CHARACTERS, blank=False)
 ]
-Texts = Annotated[
-    list[Annotated[str, Field(max_length=TEXT_LIMIT, blank=False)]], Field(max_items=BATCH_LIMIT)
-]
+Texts = Annotated[list[Annotated[str, Field(max_length=TEXT_LIMIT, blank=False)]], Field(max_items=BATCH_LIMIT)]
 
 
 class ServerMemoryEntity(Value):
@@ -208,9 +195,7 @@ class ServerMemoryTools(ToolFamily):
 
     @tool(Effect.REPEATABLE)
     async def create_entities(
-        self,
-        call: ToolCall,
-        entities: Annotated[list[ServerMemoryEntity], Field(max_items=BATCH_LIMIT)],
+        self, call: ToolCall, entities: Annotated[list[ServerMemoryEntity], Field(max_items=BATCH_LIMIT)]
     ) -> NewEntities:
         """Create new entities in the knowledge graph; names that exist are left as they are."""
         graph = self._build_graph(call)
@@ -228,23 +213,17 @@ class ServerMemoryTools(ToolFamily):
 
     @tool(Effect.REPEATABLE)
     async def create_relations(
-        self,
-        call: ToolCall,
-        relations: Annotated[list[ServerMemoryRelation], Field(max_items=BATCH_LIMIT)],
+        self, call: ToolCall, relations: Annotated[list[ServerMemoryRelation], Field(max_items=BATCH_LIMIT)]
     ) -> NewRelations:
         """Create relations between entities, in active voice; those that exist are skipped."""
         graph = self._build_graph(call)
-        links, names = await graph.create_relations(
-            [relation.to_spec() for relation in relations], make_ends=True
-        )
+        links, names = await graph.create_relations([relation.to_spec() for relation in relations], make_ends=True)
         _log_masking(graph)
         return NewRelations([_to_relation(link, names) for link in links])
 
     @tool(Effect.REPEATABLE)
     async def add_observations(
-        self,
-        call: ToolCall,
-        observations: Annotated[list[ObservationAddition], Field(max_items=BATCH_LIMIT)],
+        self, call: ToolCall, observations: Annotated[list[ObservationAddition], Field(max_items=BATCH_LIMIT)]
     ) -> AdditionResults:
         """Add observations to existing entities."""
         store = await self._choice.open_to_read(call, None)
@@ -254,24 +233,17 @@ class ServerMemoryTools(ToolFamily):
             if record is None or is_stub(record):
                 raise NotFound(ENTITY, name, message=f"Entity with name {name} not found")
         graph = self._build_graph(call)
-        made = await graph.add_observations(
-            [NewObservations(item.entity_name, item.contents) for item in observations]
-        )
+        made = await graph.add_observations([NewObservations(item.entity_name, item.contents) for item in observations])
         _log_masking(graph)
         return AdditionResults(
-            [
-                AdditionResult(m.record.name or "", [record.text for record in m.observations])
-                for m in made
-            ]
+            [AdditionResult(m.record.name or "", [record.text for record in m.observations]) for m in made]
         )
 
     @tool(Effect.DESTROYS)
     async def delete_entities(
         self,
         call: ToolCall,
-        entity_names: Annotated[
-            list[Name], Field(name="entityNames", aliases=("names",), max_items=BATCH_LIMIT)
-        ],
+        entity_names: Annotated[list[Name], Field(name="entityNames", aliases=("names",), max_items=BATCH_LIMIT)],
     ) -> DeletionMessage:
         """Delete entities with their relations."""
         await self._build_graph(call).delete_entities(entity_names)
@@ -279,27 +251,20 @@ class ServerMemoryTools(ToolFamily):
 
     @tool(Effect.DESTROYS)
     async def delete_observations(
-        self,
-        call: ToolCall,
-        deletions: Annotated[list[ObservationRemoval], Field(max_items=BATCH_LIMIT)],
+        self, call: ToolCall, deletions: Annotated[list[ObservationRemoval], Field(max_items=BATCH_LIMIT)]
     ) -> DeletionMessage:
         """Delete observations by their exact text."""
         await self._build_graph(call).delete_observations(
-            [ObservationDeletion(item.entity_name, item.observations) for item in deletions],
-            strict=False,
+            [ObservationDeletion(item.entity_name, item.observations) for item in deletions], strict=False
         )
         return DeletionMessage(True, "Observations deleted successfully")
 
     @tool(Effect.DESTROYS)
     async def delete_relations(
-        self,
-        call: ToolCall,
-        relations: Annotated[list[ServerMemoryRelation], Field(max_items=BATCH_LIMIT)],
+        self, call: ToolCall, relations: Annotated[list[ServerMemoryRelation], Field(max_items=BATCH_LIMIT)]
     ) -> DeletionMessage:
         """Delete relations."""
-        await self._build_graph(call).delete_relations(
-            [relation.to_spec() for relation in relations]
-        )
+        await self._build_graph(call).delete_relations([relation.to_spec() for relation in relations])
         return DeletionMessage(True, "Relations deleted successfully")
 
     @tool()
@@ -355,25 +320,18 @@ async def _read_graph(store: RecordStore, ids: Sequence[str] | None) -> JSON:
     note_touched(node.id for node in found.nodes)
     return {
         "entities": [
-            {
-                "name": node.name,
-                "entityType": node.type,
-                "observations": [text for _, text, _ in node.leaves],
-            }
+            {"name": node.name, "entityType": node.type, "observations": [text for _, text, _ in node.leaves]}
             for node in found.nodes
             if not is_stub(node)
         ],
         "relations": [
-            {"from": source, "to": target, "relationType": verb}
-            for _, _, source, verb, _, target, _ in found.edges
+            {"from": source, "to": target, "relationType": verb} for _, _, source, verb, _, target, _ in found.edges
         ],
     }
 
 
 def _to_entity(record: Record, observations: Sequence[Record]) -> ServerMemoryEntity:
-    return ServerMemoryEntity(
-        record.name or "", record.type or "", [item.text for item in observations]
-    )
+    return ServerMemoryEntity(record.name or "", record.type or "", [item.text for item in observations])
 
 
 def _to_relation(link: RecordLink, names: dict[str, str]) -> ServerMemoryRelation:

@@ -59,17 +59,12 @@ class ProjectTools(ToolFamily):
 
     @tool()
     async def list_projects(
-        self,
-        status: Annotated[
-            Literal["active", "archived", "all"], Field("Which projects.")
-        ] = "active",
+        self, status: Annotated[Literal["active", "archived", "all"], Field("Which projects.")] = "active"
     ) -> ProjectList:
         """List projects."""
         found = await self._library.list_projects(None if status == "all" else status)
         accesses = await self._accesses()
-        return ProjectList(
-            [ProjectView.from_project(each, access=accesses.get(each.id)) for each in found]
-        )
+        return ProjectList([ProjectView.from_project(each, access=accesses.get(each.id)) for each in found])
 
     @tool(Effect.WRITES)
     async def create_project(
@@ -94,9 +89,7 @@ class ProjectTools(ToolFamily):
         project = await self._choice.find_active(call)
         if project is None:
             pending = self._choice.find_pending_name(call)
-            return CurrentProject(
-                message=PENDING_MESSAGE.format(name=pending) if pending else NO_PROJECT_MESSAGE
-            )
+            return CurrentProject(message=PENDING_MESSAGE.format(name=pending) if pending else NO_PROJECT_MESSAGE)
         return CurrentProject(
             project.id,
             project.name,
@@ -152,10 +145,7 @@ class GraphTools(ToolFamily):
                     entry.record.name or "",
                     entry.record.type or "",
                     entry.is_new,
-                    [
-                        ObservationView.from_record(observation)
-                        for observation in entry.observations
-                    ],
+                    [ObservationView.from_record(observation) for observation in entry.observations],
                     format_iso(entry.record.created_at),
                     format_iso(entry.record.updated_at),
                 )
@@ -174,13 +164,9 @@ class GraphTools(ToolFamily):
         """Add facts to existing entities; known ones are skipped."""
         graph = self._build_graph(call, project)
         made = await graph.add_observations(observations)
-        added = [
-            ObservationView.from_record(record) for entry in made for record in entry.observations
-        ]
+        added = [ObservationView.from_record(record) for entry in made for record in entry.observations]
         given = sum(len(item.contents) for item in observations)
-        return AddedObservations(
-            added, given - len(added), build_masking_warnings(graph.masking.kinds) or None
-        )
+        return AddedObservations(added, given - len(added), build_masking_warnings(graph.masking.kinds) or None)
 
     @tool(Effect.REPEATABLE)
     async def create_relations(
@@ -200,9 +186,7 @@ class GraphTools(ToolFamily):
     async def search_nodes(
         self,
         call: ToolCall,
-        query: Annotated[
-            str, Field('Words; AND, OR, NOT, "phrase" and prefix* work too.', max_length=10_000)
-        ],
+        query: Annotated[str, Field('Words; AND, OR, NOT, "phrase" and prefix* work too.', max_length=10_000)],
         limit: Annotated[int, Field("At most.", ge=1, le=100)] = 20,
         cursor: Cursor | None = None,
         project: OptionalProject | None = None,
@@ -222,9 +206,7 @@ class GraphTools(ToolFamily):
     async def open_nodes(
         self,
         call: ToolCall,
-        names: Annotated[
-            list[EntityRef], Field("Names, `name (type)` or ids.", max_items=BATCH_LIMIT)
-        ],
+        names: Annotated[list[EntityRef], Field("Names, `name (type)` or ids.", max_items=BATCH_LIMIT)],
         project: OptionalProject | None = None,
     ) -> Annotated[ToolResult, OpenedNodes]:
         """Get entities by exact name, with observations and relations."""
@@ -250,15 +232,12 @@ class GraphTools(ToolFamily):
         self,
         call: ToolCall,
         names: Annotated[
-            list[EntityRef],
-            Field("Names, `name (type)` or ids.", aliases=("entityNames",), max_items=BATCH_LIMIT),
+            list[EntityRef], Field("Names, `name (type)` or ids.", aliases=("entityNames",), max_items=BATCH_LIMIT)
         ],
         project: OptionalProject | None = None,
     ) -> DeletionResult:
         """Delete entities with their observations and relations."""
-        return _build_deletion_result(
-            await self._build_graph(call, project).delete_entities(names), "entities"
-        )
+        return _build_deletion_result(await self._build_graph(call, project).delete_entities(names), "entities")
 
     @tool(Effect.DESTROYS)
     async def delete_observations(
@@ -279,9 +258,7 @@ class GraphTools(ToolFamily):
         project: OptionalProject | None = None,
     ) -> DeletionResult:
         """Delete relations."""
-        return _build_deletion_result(
-            await self._build_graph(call, project).delete_relations(relations), "relations"
-        )
+        return _build_deletion_result(await self._build_graph(call, project).delete_relations(relations), "relations")
 
     def _build_graph(self, call: ToolCall, project: str | None) -> Graph:
         async def open_store() -> RecordStore:

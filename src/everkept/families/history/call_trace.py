@@ -9,15 +9,7 @@ from everkept.core.ports import RecordStore
 from everkept.core.records import Record, RecordFilter, RecordLink, Weights
 from everkept.core.text import compute_digest
 from everkept.families.history.code_outlines import CodeOutline
-from everkept.families.history.model import (
-    CALLS,
-    CODE,
-    DEFINES,
-    EXTENDS,
-    IMPORTS,
-    SYMBOL,
-    build_symbol_id,
-)
+from everkept.families.history.model import CALLS, CODE, DEFINES, EXTENDS, IMPORTS, SYMBOL, build_symbol_id
 from everkept.retrieval.profile import SearchPlace, SearchProfile
 from everkept.retrieval.search import search
 from everkept.values import Value, field
@@ -78,9 +70,7 @@ CALLEE_WEIGHT, DEFINITION_WEIGHT = 0.85, 0.88
 RECENCY_SHARE = 0.1  # of the score that the newest has and the oldest lacks
 
 SYMBOL_PROFILE = SearchProfile(kinds=(SYMBOL,), reading="tiers")
-FILE_PROFILE = SearchProfile(
-    kinds=(CODE,), reading="tiers", weights=Weights(name=4.0, text=0.0, context=0.0)
-)
+FILE_PROFILE = SearchProfile(kinds=(CODE,), reading="tiers", weights=Weights(name=4.0, text=0.0, context=0.0))
 
 _FILE_NAME = re.compile(r"[/\\]|\.[A-Za-z0-9+]{1,6}$")
 
@@ -117,11 +107,7 @@ class _WeightedSentence(Value):
 
 
 async def trace_calls(
-    store: RecordStore,
-    names: Sequence[str],
-    *,
-    project_scopes: Sequence[str] = (),
-    limit: int = 20,
+    store: RecordStore, names: Sequence[str], *, project_scopes: Sequence[str] = (), limit: int = 20
 ) -> CallTrace:
     """Who calls, defines, imports and extends these, what they call themselves, and whose callers
     a change would reach. Names are functions, classes, modules, or files."""
@@ -136,9 +122,7 @@ async def trace_calls(
     return _build_trace([each for each in told if each.code in code], code, limit)
 
 
-async def _find_symbols(
-    store: RecordStore, name: str, scopes: Sequence[str]
-) -> dict[str, tuple[Record, float]]:
+async def _find_symbols(store: RecordStore, name: str, scopes: Sequence[str]) -> dict[str, tuple[Record, float]]:
     """By id, with how well each fits: the very name, it in another case, or its last part."""
     where = RecordFilter(kinds=(SYMBOL,), name_keys=(name,), scopes=tuple(scopes))
     exact = await store.scan(where, limit=MAX_SYMBOLS)
@@ -154,9 +138,7 @@ async def _find_symbols(
     return found
 
 
-async def _trace_symbols(
-    store: RecordStore, symbols: dict[str, tuple[Record, float]]
-) -> list[_WeightedSentence]:
+async def _trace_symbols(store: RecordStore, symbols: dict[str, tuple[Record, float]]) -> list[_WeightedSentence]:
     links = await store.find_links(list(symbols), direction="in", sources=(CODE,), limit=MAX_LINKS)
     told: list[_WeightedSentence] = []
     callers: dict[tuple[str, str], float] = {}
@@ -164,9 +146,7 @@ async def _trace_symbols(
         symbol, fits = symbols[link.target]
         sentences = _format_sentences(link, symbol.name or "")
         weight = fits * DEFINITION_WEIGHT if link.verb == DEFINES else fits
-        told += [
-            _WeightedSentence(sentence, link.verb, link.source, weight) for sentence in sentences
-        ]
+        told += [_WeightedSentence(sentence, link.verb, link.source, weight) for sentence in sentences]
         if link.verb == CALLS:
             callers |= {(by, symbol.scope): fits for by in link.facets.get("by", ())}
     told += await _trace_callees(store, symbols, links)
@@ -215,9 +195,7 @@ async def _trace_indirect_callers(
     ]
 
 
-async def _trace_files(
-    store: RecordStore, name: str, scopes: Sequence[str]
-) -> list[_WeightedSentence]:
+async def _trace_files(store: RecordStore, name: str, scopes: Sequence[str]) -> list[_WeightedSentence]:
     """What the code of a file defines and imports."""
     place = SearchPlace(store, RecordFilter(kinds=(CODE,), scopes=tuple(scopes)))
     hits = (await search([place], name, FILE_PROFILE, limit=MAX_SYMBOLS)).hits
@@ -227,9 +205,7 @@ async def _trace_files(
     links = await store.find_links(list(code), direction="out", limit=MAX_LINKS)
     targets = {r.id: r for r in await store.get(list({link.target for link in links}))}
     return [
-        _WeightedSentence(
-            f"{code[link.source].name} {link.verb} `{target.name}`", link.verb, link.source, 0.9
-        )
+        _WeightedSentence(f"{code[link.source].name} {link.verb} `{target.name}`", link.verb, link.source, 0.9)
         for link in links
         if link.verb in (DEFINES, IMPORTS) and (target := targets.get(link.target)) is not None
     ]
@@ -245,9 +221,7 @@ def _format_sentences(link: RecordLink, name: str) -> Iterator[str]:
         yield f"code that {link.verb} `{name}`"
 
 
-def _build_trace(
-    told: Iterable[_WeightedSentence], code: dict[str, Record], limit: int
-) -> CallTrace:
+def _build_trace(told: Iterable[_WeightedSentence], code: dict[str, Record], limit: int) -> CallTrace:
     """Each sentence once for each project, by the newest code that shows it."""
     newest: dict[tuple[str, str], _WeightedSentence] = {}
     for each in sorted(told, key=lambda one: (-one.weight, -code[one.code].effective_at)):
@@ -259,14 +233,11 @@ def _build_trace(
             _append_file(each, code[each.code]),
             each.verb,
             code[each.code],
-            each.weight
-            * (1 - RECENCY_SHARE + RECENCY_SHARE * (code[each.code].effective_at - first) / span),
+            each.weight * (1 - RECENCY_SHARE + RECENCY_SHARE * (code[each.code].effective_at - first) / span),
         )
         for each in newest.values()
     ]
-    relations.sort(
-        key=lambda relation: (-relation.score, -relation.code.effective_at, relation.sentence)
-    )
+    relations.sort(key=lambda relation: (-relation.score, -relation.code.effective_at, relation.sentence))
     touched = sorted({r.code.id: r.code for r in relations}.values(), key=lambda c: -c.effective_at)
     sessions = dict.fromkeys(record.session for record in touched if record.session)
     return CallTrace(relations[:limit], len(relations), list(sessions))
@@ -274,11 +245,7 @@ def _build_trace(
 
 def _append_file(told: _WeightedSentence, code: Record) -> str:
     """With the file that shows it, where it is named."""
-    return (
-        f"{told.sentence} in {code.name}"
-        if code.name and code.name not in told.sentence
-        else (told.sentence)
-    )
+    return f"{told.sentence} in {code.name}" if code.name and code.name not in told.sentence else (told.sentence)
 
 
 def _normalize_name(name: str) -> str:

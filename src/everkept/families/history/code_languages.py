@@ -135,8 +135,7 @@ _FILE_LANGUAGES = {
 _NOT_EXTENSIONS = {"docker", "make", "node", "rest", "basic", "text", "http", "pom", "deno"}
 
 _ATTRIBUTE = re.compile(
-    r"""\b(?:title|file|filename|path|name|src)\s*[=:]\s*(?:"([^"]+)"|'([^']+)'|([^"'\s}]+))""",
-    re.I,
+    r"""\b(?:title|file|filename|path|name|src)\s*[=:]\s*(?:"([^"]+)"|'([^']+)'|([^"'\s}]+))""", re.I
 )
 _WORD = re.compile(r"[a-z][a-z0-9+#._-]{0,29}", re.I)
 _CITED_FILE = re.compile(r"\d+:\d+:(.+)")  # first line, last line, file
@@ -210,9 +209,7 @@ def _is_file(word: str) -> bool:
     if "://" in word or word.startswith(("-", "=", "{")):
         return False
     ending = _EXTENSION.search(word)
-    return (
-        bool(ending or re.search(r"[\w.-]/[\w.-]", word)) and _find_file_language(word) is not None
-    )
+    return bool(ending or re.search(r"[\w.-]/[\w.-]", word)) and _find_file_language(word) is not None
 
 
 class Grammar(Value):
@@ -520,9 +517,7 @@ _CPP_GRAMMARS = (Grammar(_load_cpp, _CPP_QUERY),)
 # By language; where the first does not understand a text, another one may.
 GRAMMARS: dict[str, tuple[Grammar, ...]] = {
     "python": (Grammar(_load_python, _PYTHON_QUERY),),
-    "javascript": (
-        Grammar(_load_javascript, _SCRIPT_QUERY + _JSX_QUERY + _JAVASCRIPT_QUERY, _CLASS_WRAPPER),
-    ),
+    "javascript": (Grammar(_load_javascript, _SCRIPT_QUERY + _JSX_QUERY + _JAVASCRIPT_QUERY, _CLASS_WRAPPER),),
     "typescript": (
         Grammar(_load_typescript, _SCRIPT_QUERY + _TYPESCRIPT_QUERY, _CLASS_WRAPPER),
         Grammar(_load_tsx, _SCRIPT_QUERY + _JSX_QUERY + _TYPESCRIPT_QUERY),

@@ -119,9 +119,7 @@ _OWNER_SORTS = ("class", "interface", "members")
 _SELF_NAMES = frozenset(("self", "cls", "this", "Self", "(*this)"))
 # Where a method calls another of its class by the bare name.
 _IMPLICIT_SELF_LANGUAGES = frozenset(("java", "csharp", "cpp"))
-_MODULE_PATH_LANGUAGES = frozenset(
-    ("python", "javascript", "typescript")
-)  # what is imported keeps its path
+_MODULE_PATH_LANGUAGES = frozenset(("python", "javascript", "typescript"))  # what is imported keeps its path
 _PLAIN_NAME = re.compile(r"[^\W\d][\w$]*|\$[\w$]*")
 _NAME_END = re.compile(r"[<(\[{\s]")
 
@@ -248,9 +246,7 @@ class _ParsedPiece(Value, frozen=False):
             if self.parsed.is_wrapped and whole.start == 0:
                 sort, name = "members", self.around
             owner = found.get("owner")
-            owned = (
-                _get_last_part(_clean_name(owner.text)) if owner and sort == "function" else None
-            )
+            owned = _get_last_part(_clean_name(owner.text)) if owner and sort == "function" else None
             own = found.get("self")
             scope = _CodeScope(sort, name, whole.start, whole.end, owned or None)
             scope.own = own.text if own else None
@@ -270,24 +266,16 @@ class _ParsedPiece(Value, frozen=False):
                 self.imports.append(CodeImport(name, is_module))
                 last = name.rpartition("/")[2]
                 called = alias.text if alias else renamed or _get_last_part(last)
-                self.bound[called] = (
-                    last if self.language in _MODULE_PATH_LANGUAGES else _get_last_part(last)
-                )
+                self.bound[called] = last if self.language in _MODULE_PATH_LANGUAGES else _get_last_part(last)
                 self.bound[name] = name
 
-    def _resolve_call(
-        self, call: _CodeReference, scope: _CodeScope | None, methods: set[str]
-    ) -> str | None:
+    def _resolve_call(self, call: _CodeReference, scope: _CodeScope | None, methods: set[str]) -> str | None:
         """The call's full name, as far as the code tells; None for what all code calls."""
         owner = scope.inside if scope else None
         common = COMMON_CALLS.get(self.language, frozenset())
         receiver = call.receiver
         if receiver is None:
-            if (
-                owner
-                and self.language in _IMPLICIT_SELF_LANGUAGES
-                and f"{owner}.{call.name}" in methods
-            ):
+            if owner and self.language in _IMPLICIT_SELF_LANGUAGES and f"{owner}.{call.name}" in methods:
                 return f"{owner}.{call.name}"
             return None if call.name in common else self.bound.get(call.name, call.name)
         if receiver in _SELF_NAMES or (scope is not None and receiver == scope.own):

@@ -13,9 +13,7 @@ from everkept.values import Value
 if TYPE_CHECKING:
     from tree_sitter import Language, Node, Point, Query
 
-MAX_LINE_CHARACTERS = (
-    2_000  # characters; a longer one is packed code or data, and its names say nothing
-)
+MAX_LINE_CHARACTERS = 2_000  # characters; a longer one is packed code or data, and its names say nothing
 
 PORTION_CHARACTERS = 1_000  # characters that are looked at together
 MIN_WORD_SHARE = 0.15  # the part of a portion that letters and digits take; in code it is half
@@ -30,9 +28,7 @@ _PATCH_HEADER = re.compile(
 _PATCH_START = re.compile(r"^(?:diff --git |@@ .*@@|\+\+\+ |\*\*\* (?:Add|Update) File: )", re.M)
 _PROMPT = re.compile(r"(?:>>>|\.\.\.|In \[\d+\]:|\s+\.\.\.:)(?: |$)")
 _PROMPT_START = re.compile(r"^(?:>>> |In \[\d+\]: )", re.M)
-_CONTINUATION_STARTS = frozenset(
-    ("", " ", "\t", ")", "]", "}")
-)  # how a line begins that goes on with another
+_CONTINUATION_STARTS = frozenset(("", " ", "\t", ")", "]", "}"))  # how a line begins that goes on with another
 _NON_WORD = re.compile(r"[\W_]+")
 # "..." for what is left out, alone or with a word about it.
 _GAP = re.compile(r"^([ \t]*)(?:\.\.\.|…)(?:[ \t].*)?$", re.M)
@@ -51,9 +47,7 @@ def split_fragments(text: str, language: str | None) -> Iterator[CodeFragment]:
     short = "\n".join(line for line in readable.split("\n") if len(line) <= MAX_LINE_CHARACTERS)
     wordy = [each.text for each in split_pieces(short, PORTION_CHARACTERS) if _has_words(each.text)]
     lines = "\n".join(wordy).split("\n")
-    parts = (
-        _apply_patch(lines, language) if _is_patch(text, lines, language) else [(lines, language)]
-    )
+    parts = _apply_patch(lines, language) if _is_patch(text, lines, language) else [(lines, language)]
     for shown, spoken in parts:
         if shown:
             yield CodeFragment(_fix_gaps("\n".join(shown), spoken), spoken)
@@ -129,9 +123,7 @@ def _fix_gaps(text: str, language: str | None) -> str:
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 # Brackets, and what brackets may stand in without being any. In some languages a single quote
 # begins other things than a string, so only one character's worth of it counts.
-_BRACKETS = re.compile(
-    r"""[()\[\]{}]|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])'|`[^`]*`|//[^\n]*|/\*.*?(?:\*/|\Z)""", re.S
-)
+_BRACKETS = re.compile(r"""[()\[\]{}]|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])'|`[^`]*`|//[^\n]*|/\*.*?(?:\*/|\Z)""", re.S)
 
 
 def find_missing_brackets(text: str) -> str:

@@ -37,12 +37,8 @@ EXCLUSION_REASONS = {
 # Kinds of cursors: turns from a position on, turns up to one, a turn's text from a place on.
 _FORWARD_CURSOR, _BACKWARD_CURSOR, _TEXT_CURSOR = "from", "up to", "text"
 _CHUNK_ID = re.compile(r"(?P<session>.+)-chunk-(?P<number>\d{1,9})")  # as other servers name turns
-_PEER_ID = re.compile(
-    rf"({NAME_PATTERN}):((?:turn|code)_.+)"
-)  # as results of other servers are named
-_MIN_STEP_POSITIONS = (
-    50  # positions that are looked through at least, as turns that were taken back leave none
-)
+_PEER_ID = re.compile(rf"({NAME_PATTERN}):((?:turn|code)_.+)")  # as results of other servers are named
+_MIN_STEP_POSITIONS = 50  # positions that are looked through at least, as turns that were taken back leave none
 
 
 class ConversationTarget(Value):
@@ -77,9 +73,7 @@ async def resolve_target(store: RecordStore, given: str) -> ConversationTarget:
     return ConversationTarget(_require_stored(found))
 
 
-async def read_turns(
-    store: RecordStore, opened: ConversationTarget, limit: int, cursor: str | None
-) -> "TurnPage":
+async def read_turns(store: RecordStore, opened: ConversationTarget, limit: int, cursor: str | None) -> "TurnPage":
     """The turns that are asked for: around the one that was opened, or where the cursor leads."""
     turn = opened.turn
     if cursor is not None:
@@ -129,18 +123,11 @@ def build_page(opened: ConversationTarget, reading: TurnPage) -> ConversationPag
     )
 
 
-async def _read_cursor(
-    store: RecordStore, opened: ConversationTarget, limit: int, cursor: str
-) -> TurnPage:
+async def _read_cursor(store: RecordStore, opened: ConversationTarget, limit: int, cursor: str) -> TurnPage:
     """Where a cursor leads to, if it is one of this conversation or turn."""
     kind, name, place = decode_cursor(cursor, str, str, int)
     turn = opened.turn
-    if (
-        kind == _TEXT_CURSOR
-        and turn is not None
-        and name == turn.id
-        and 0 <= place < len(turn.text)
-    ):
+    if kind == _TEXT_CURSOR and turn is not None and name == turn.id and 0 <= place < len(turn.text):
         return await _read_single_turn(store, opened, turn, place)
     if kind not in (_FORWARD_CURSOR, _BACKWARD_CURSOR) or name != opened.conversation.id:
         raise InvalidInput(
@@ -162,16 +149,12 @@ async def _resolve_record(store: RecordStore, record: Record) -> ConversationTar
     return ConversationTarget(above[0], turn, code)
 
 
-async def _resolve_chunk(
-    store: RecordStore, name: str, session: str, position: int
-) -> ConversationTarget:
+async def _resolve_chunk(store: RecordStore, name: str, session: str, position: int) -> ConversationTarget:
     found = await _find_by_session(store, session)
     if found is None:
         raise _build_not_found(name)
     whole = ConversationTarget(_require_stored(found))
-    near = await _read_forward(store, whole, position, 1) or await _read_backward(
-        store, whole, position, 1
-    )
+    near = await _read_forward(store, whole, position, 1) or await _read_backward(store, whole, position, 1)
     return replace(whole, turn=next(iter(near), None), is_chunk=True)
 
 
@@ -184,10 +167,7 @@ async def _find_by_session(store: RecordStore, name: str) -> Record | None:
             return exact[0]
     found = await store.scan(RecordFilter(kinds=(CONVERSATION,), sessions=(name,)))
     if len(found) > 1:
-        candidates = [
-            {"use": f"{one.facets.get('source')}:{name}", "id": one.id, "title": one.name}
-            for one in found
-        ]
+        candidates = [{"use": f"{one.facets.get('source')}:{name}", "id": one.id, "title": one.name} for one in found]
         raise AmbiguousName("conversation", name, candidates)
     return next(iter(found), None)
 
@@ -211,9 +191,7 @@ def _build_not_found(name: str) -> NotFound:
     return NotFound("conversation", name, hint=hint)
 
 
-async def _read_around(
-    store: RecordStore, opened: ConversationTarget, turn: Record, limit: int
-) -> list[Record]:
+async def _read_around(store: RecordStore, opened: ConversationTarget, turn: Record, limit: int) -> list[Record]:
     """The turn with as many before as after it; more of one side where the other has few."""
     place = turn.position or 0
     half = (limit - 1) // 2
@@ -221,37 +199,26 @@ async def _read_around(
     after = await _read_forward(store, opened, place, limit - len(before))
     missing = limit - len(before) - len(after)
     if missing and before:
-        before = [
-            *await _read_backward(store, opened, (before[0].position or 0) - 1, missing),
-            *before,
-        ]
+        before = [*await _read_backward(store, opened, (before[0].position or 0) - 1, missing), *before]
     return [*before, *after]
 
 
-async def _read_forward(
-    store: RecordStore, opened: ConversationTarget, first: int, count: int
-) -> list[Record]:
+async def _read_forward(store: RecordStore, opened: ConversationTarget, first: int, count: int) -> list[Record]:
     found: list[Record] = []
     end, step = _get_end_position(opened), count
     while len(found) < count and first < end:
         last = min(first + step, end) - 1
-        found += await read_turns_between(
-            store, opened.conversation.id, opened.session, first, last
-        )
+        found += await read_turns_between(store, opened.conversation.id, opened.session, first, last)
         first, step = last + 1, max(step, _MIN_STEP_POSITIONS)
     return found[:count]
 
 
-async def _read_backward(
-    store: RecordStore, opened: ConversationTarget, last: int, count: int
-) -> list[Record]:
+async def _read_backward(store: RecordStore, opened: ConversationTarget, last: int, count: int) -> list[Record]:
     found: list[Record] = []
     last, step = min(last, _get_end_position(opened) - 1), count
     while len(found) < count and last >= 0:
         first = max(last - step + 1, 0)
-        earlier = await read_turns_between(
-            store, opened.conversation.id, opened.session, first, last
-        )
+        earlier = await read_turns_between(store, opened.conversation.id, opened.session, first, last)
         found = [*earlier, *found]
         last, step = first - 1, max(step, _MIN_STEP_POSITIONS)
     return found[-count:] if count else []
@@ -263,9 +230,7 @@ def _get_end_position(opened: ConversationTarget) -> int:
     return max(int(opened.conversation.facets.get("turns", 0)), place + 1)
 
 
-async def _build_turn_page(
-    store: RecordStore, opened: ConversationTarget, turns: Sequence[Record]
-) -> TurnPage:
+async def _build_turn_page(store: RecordStore, opened: ConversationTarget, turns: Sequence[Record]) -> TurnPage:
     first = (turns[0].position or 0) if turns else 0
     last = (turns[-1].position or 0) if turns else -1
     before = await _read_backward(store, opened, first - 1, 1)
@@ -280,9 +245,7 @@ async def _build_turn_page(
     )
 
 
-async def _read_single_turn(
-    store: RecordStore, opened: ConversationTarget, turn: Record, start: int
-) -> TurnPage:
+async def _read_single_turn(store: RecordStore, opened: ConversationTarget, turn: Record, start: int) -> TurnPage:
     """A part of one turn's text; behind its end the turns go on."""
     reading = await _build_turn_page(store, opened, [turn])
     end = start + MAX_SINGLE_TURN_CHARACTERS

@@ -30,12 +30,7 @@ from everkept.families.history.search_answers import (
 )
 from everkept.families.history.search_filters import get_folder_name, match_projects
 from everkept.families.history.search_results import find_highlights
-from everkept.families.history.searches import (
-    HistoryAnswer,
-    SearchKind,
-    extract_topics,
-    select_good,
-)
+from everkept.families.history.searches import HistoryAnswer, SearchKind, extract_topics, select_good
 from everkept.language.telling_words import list_stems
 from everkept.retrieval.excerpts import compute_coverage
 from everkept.tools.tool import ToolWarning
@@ -65,9 +60,7 @@ def join_title(title: str | None, content: str) -> str:
 
 
 NO_PEERS_WARNING = ToolWarning(
-    "no_peers",
-    "No other server was asked: none is configured, or only the owner may ask. This one was "
-    "searched.",
+    "no_peers", "No other server was asked: none is configured, or only the owner may ask. This one was searched."
 )
 PARTIAL_CODE = "peer_partial"  # code of what a server says that it could not look at
 COMPARED_CHARACTERS = 2_000  # characters that are compared
@@ -109,21 +102,15 @@ def list_peer_warnings(asked: PeerAnswers) -> list[ToolWarning]:
     return [*(ToolWarning(fault.code, fault.message) for fault in asked.faults), *partial]
 
 
-def merge_peer_answers(
-    own: HistoryAnswer, asked: PeerAnswers, meant: SearchFilter
-) -> HistoryAnswer:
+def merge_peer_answers(own: HistoryAnswer, asked: PeerAnswers, meant: SearchFilter) -> HistoryAnswer:
     """Our own answer with what others have found that it means, and with what failed."""
     warnings = (*own.warnings, *list_peer_warnings(asked))
     found = {answer.peer: _select_peer_results(answer, meant) for answer in asked.answers}
-    results = _merge_peer_results(
-        own.results, {peer: some for peer, some in found.items() if some}, meant
-    )
+    results = _merge_peer_results(own.results, {peer: some for peer, some in found.items() if some}, meant)
     if results is None:
         return replace(own, warnings=warnings)
     spoken = [result.content for result in select_good(results) if result.type != "code"]
-    return replace(
-        own, results=results, topics=extract_topics(spoken, meant.query), warnings=warnings
-    )
+    return replace(own, results=results, topics=extract_topics(spoken, meant.query), warnings=warnings)
 
 
 def remove_duplicates(results: Iterable[MemoryResult]) -> list[MemoryResult]:
@@ -161,9 +148,7 @@ def _select_peer_results(answer: PeerAnswer, meant: SearchFilter) -> list[Memory
     found = [finding for finding in answer.findings if _matches_filter(finding, meant)]
     if meant.project is not None:
         known = {finding.project for finding in found if finding.project}
-        wanted = match_projects(meant.project, known) or match_projects(
-            get_folder_name(meant.project), known
-        )
+        wanted = match_projects(meant.project, known) or match_projects(get_folder_name(meant.project), known)
         found = [finding for finding in found if finding.project in wanted]
     return [_build_peer_result(answer.peer, finding, meant) for finding in found]
 
@@ -181,10 +166,7 @@ def _matches_filter(finding: SearchFinding, meant: SearchFilter) -> bool:
 def _build_peer_result(peer: str, finding: SearchFinding, meant: SearchFilter) -> MemoryResult:
     kind = "conversation" if meant.kind == "conversation" else finding.type
     context = TurnContext(
-        session_id="",
-        project_path=finding.project or "",
-        timestamp=format_iso(finding.at or 0),
-        participants=[],
+        session_id="", project_path=finding.project or "", timestamp=format_iso(finding.at or 0), participants=[]
     )
     return MemoryResult(
         id=finding.id,
@@ -207,11 +189,7 @@ def _merge_peer_results(
     everybody = {LOCAL_SOURCE: own, **foreign}
     best_first = {name: sorted(some, key=_get_sort_score) for name, some in everybody.items()}
     share = compute_shares(
-        meant.query,
-        {
-            name: [join_title(one.title, one.content) for one in some]
-            for name, some in best_first.items()
-        },
+        meant.query, {name: [join_title(one.title, one.content) for one in some] for name, some in best_first.items()}
     )
     scaled = [
         replace(one, relevance_score=scale_score(one.relevance_score, share[name], one.source))
@@ -233,9 +211,7 @@ def _get_sort_score(result: MemoryResult) -> float:
     return -result.relevance_score
 
 
-def _sort_for_display(
-    results: Sequence[MemoryResult], *, prefers_decisions: bool
-) -> list[MemoryResult]:
+def _sort_for_display(results: Sequence[MemoryResult], *, prefers_decisions: bool) -> list[MemoryResult]:
     """As our own are shown: ten by ten, and the newest first where scores are about the same."""
 
     def place(one: MemoryResult) -> tuple[int, bool, int, float]:
@@ -243,20 +219,14 @@ def _sort_for_display(
         at = parse_time(one.context.timestamp)
         return -get_bucket(one.relevance_score), not preferred, -at, _get_sort_score(one)
 
-    blocks = (
-        results[start : start + BLOCK_RESULTS] for start in range(0, len(results), BLOCK_RESULTS)
-    )
+    blocks = (results[start : start + BLOCK_RESULTS] for start in range(0, len(results), BLOCK_RESULTS))
     return [one for block in blocks for one in sorted(block, key=place)]
 
 
-MIN_PART_SCORE_SHARE = (
-    0.6  # share of the best score of all, from which the best of a part stays in the page
-)
+MIN_PART_SCORE_SHARE = 0.6  # share of the best score of all, from which the best of a part stays in the page
 
 
-def scale_results(
-    question: str, found: Mapping[str, Sequence[UnifiedResult]]
-) -> dict[str, list[UnifiedResult]]:
+def scale_results(question: str, found: Mapping[str, Sequence[UnifiedResult]]) -> dict[str, list[UnifiedResult]]:
     """The results of each search with scores that can be compared; their order stays.
 
     What stands for relations or for words as they were typed is scored by that already.
@@ -266,10 +236,7 @@ def scale_results(
         for name, results in found.items()
     }
     share = compute_shares(question, texts)
-    return {
-        name: [_scale_result(result, share[name]) for result in results]
-        for name, results in found.items()
-    }
+    return {name: [_scale_result(result, share[name]) for result in results] for name, results in found.items()}
 
 
 def merge_results(results: Sequence[UnifiedResult], limit: int) -> list[UnifiedResult]:
@@ -382,8 +349,6 @@ def _build_unified_result(peer: str, finding: SearchFinding) -> UnifiedResult:
         search_type=finding.search_type,
         found_in=TYPE_PARTS[finding.type],
         source=format_source(peer),
-        context=ResultContext(
-            finding.project, None if finding.at is None else format_iso(finding.at)
-        ),
+        context=ResultContext(finding.project, None if finding.at is None else format_iso(finding.at)),
         title=finding.title,
     )

@@ -25,9 +25,7 @@ CACHED_FOLDERS = 4_096  # folders of which it is known where they lie
 class OffFolders:
     """What silences mean for folders as conversations name them."""
 
-    def __init__(
-        self, silences: Sequence[OffPeriod] = (), workspace: FindWorkspace = lambda folder: None
-    ) -> None:
+    def __init__(self, silences: Sequence[OffPeriod] = (), workspace: FindWorkspace = lambda folder: None) -> None:
         self.silences = tuple(silences)
         self.off = tuple(dict.fromkeys(s.folder for s in silences if s.until is None))
         self._workspace = workspace
@@ -81,9 +79,7 @@ async def read_folders(store: RecordStore) -> frozenset[str]:
     return frozenset([scope for kind in SCOPED_KINDS for scope in await store.list_scopes(kind)])
 
 
-def hide_folders(
-    store: RecordStore, folders: Collection[str], hidden: frozenset[str]
-) -> RecordStore:
+def hide_folders(store: RecordStore, folders: Collection[str], hidden: frozenset[str]) -> RecordStore:
     """Return the store without the conversations of the hidden ones of its folders."""
     if not hidden:
         return store
@@ -97,9 +93,7 @@ class FilteredStore(TableStore):
     A question that is missing in the table is refused: a new one must be thought about first.
     """
 
-    def __init__(
-        self, store: RecordStore, scopes: tuple[str, ...], is_shown: Callable[[str], bool]
-    ) -> None:
+    def __init__(self, store: RecordStore, scopes: tuple[str, ...], is_shown: Callable[[str], bool]) -> None:
         """`scopes` are the known ones that a question without scopes means."""
         self._store = store
         self._scopes = scopes

@@ -58,9 +58,7 @@ BUCKET_WIDTH = 0.1  # scores that are no further apart count as one
 BLOCK_RESULTS = 10  # results that are put in order among themselves
 # Times the results that are wanted: a turn and its code are found apart, and a text many times.
 SEARCH_FACTOR, MIN_HITS_READ = 4, 128
-CANDIDATE_FACTOR = (
-    3  # times the results that are wanted: equal texts are one, as are code and its turn
-)
+CANDIDATE_FACTOR = 3  # times the results that are wanted: equal texts are one, as are code and its turn
 
 
 class QueryContext(Value):
@@ -93,11 +91,7 @@ async def find_turns(
     Where code alone is asked for, all code of a turn is given. Texts that are `repeated` are given
     once, unless they are wanted.
     """
-    profile = replace(
-        profile,
-        kinds=tuple(kinds) or profile.kinds,
-        strategy=strategy or profile.strategy,
-    )
+    profile = replace(profile, kinds=tuple(kinds) or profile.kinds, strategy=strategy or profile.strategy)
     where = RecordFilter(types=tuple(types), scopes=tuple(scopes), after=after, before=before)
     searching = search(
         [SearchPlace(store, where)],
@@ -138,9 +132,7 @@ def sort_for_display(hits: Sequence[SearchHit], preferred: Container[str] = ()) 
     return [
         hit
         for start in range(0, len(hits), BLOCK_RESULTS)
-        for hit in sorted(
-            hits[start : start + BLOCK_RESULTS], key=lambda hit: _get_sort_key(hit, preferred)
-        )
+        for hit in sorted(hits[start : start + BLOCK_RESULTS], key=lambda hit: _get_sort_key(hit, preferred))
     ]
 
 
@@ -154,13 +146,7 @@ def get_bucket(score: float) -> int:
 
 
 def _get_sort_key(hit: SearchHit, preferred: Container[str]) -> tuple[int, bool, int, float, str]:
-    return (
-        -get_bucket(hit.score),
-        hit.record.id not in preferred,
-        -hit.record.effective_at,
-        -hit.score,
-        hit.record.id,
-    )
+    return (-get_bucket(hit.score), hit.record.id not in preferred, -hit.record.effective_at, -hit.score, hit.record.id)
 
 
 # Cosines that say something where no word does; those of a single word say less.
@@ -177,9 +163,7 @@ _TYPED_WORD = re.compile(r"\S*\w\S*")
 _EDGE_PUNCTUATION = re.compile(r"^\W+|\W+$")
 
 
-def select_relevant(
-    hits: Sequence[SearchHit], query: str, enough: int | None = None
-) -> list[SearchHit]:
+def select_relevant(hits: Sequence[SearchHit], query: str, enough: int | None = None) -> list[SearchHit]:
     """Best first, as they come. What only stands beside a hit is left out, and what is far behind
     the best. After `enough` the others are not looked at, unless they might move up."""
     sought = parse_query(query)
@@ -283,8 +267,7 @@ DECISION_SHARE = 0.95  # of the score of what led to a decision, that it has at 
 TURNS_BEFORE_DECISION = 3  # turns before a decision that may have led to it
 
 _DECISION_QUESTION = re.compile(
-    r"\b(?:decid|decision|choose|chose|agree|settle|go with|went with|why (?:did|do) we)",
-    re.IGNORECASE,
+    r"\b(?:decid|decision|choose|chose|agree|settle|go with|went with|why (?:did|do) we)", re.IGNORECASE
 )
 _DECISION_WORDS = re.compile(
     r"\b(?:decided?|agreed?|settled?|decisions?)\b"
@@ -329,9 +312,7 @@ def _adjust_score(hit: SearchHit, hits: Sequence[SearchHit]) -> SearchHit:
 PENDING_NOTICE_SHARE = 0.1  # share of all turns
 
 
-async def build_pending_notice(
-    store: RecordStore, embedder: Embedder | None
-) -> SearchNotice | None:
+async def build_pending_notice(store: RecordStore, embedder: Embedder | None) -> SearchNotice | None:
     """Says how many are found by words alone so far, where that is worth a word."""
     # One that waits is found a hundred times faster than all are counted.
     if embedder is None or not await store.find_unembedded(embedder.name, (TURN,), 1):
@@ -392,15 +373,11 @@ async def find_code(
     return replace(answer, hits=(await prefer_definitions(store, query, answer.hits))[:limit])
 
 
-async def prefer_definitions(
-    store: RecordStore, query: str, hits: Sequence[SearchHit]
-) -> list[SearchHit]:
+async def prefer_definitions(store: RecordStore, query: str, hits: Sequence[SearchHit]) -> list[SearchHit]:
     """Best first, with code that defines a name of the question before other code."""
     defining = await _find_defining_code(store, query)
     if any(hit.record.id in defining for hit in hits):
-        hits = [
-            _adjust_code_score(hit, defining) if hit.record.kind == CODE else hit for hit in hits
-        ]
+        hits = [_adjust_code_score(hit, defining) if hit.record.kind == CODE else hit for hit in hits]
     return sorted(hits, key=lambda hit: (-hit.score, -hit.record.effective_at, hit.record.id))
 
 
@@ -427,9 +404,7 @@ async def _find_defining_code(store: RecordStore, query: str) -> frozenset[str]:
     symbols = await store.scan(RecordFilter(kinds=(SYMBOL,), name_keys=wanted))
     if not symbols:
         return frozenset()
-    links = await store.find_links(
-        [symbol.id for symbol in symbols], direction="in", sources=(CODE,), limit=MAX_LINKS
-    )
+    links = await store.find_links([symbol.id for symbol in symbols], direction="in", sources=(CODE,), limit=MAX_LINKS)
     return frozenset(link.source for link in links if link.verb == DEFINES)
 
 

@@ -192,10 +192,7 @@ class AnswerCache(Generic[A]):
         return len(self._entries)
 
     async def get_or_make(
-        self,
-        key: object,
-        stamp: Callable[[], Awaitable[object]],
-        make: Callable[[], Awaitable[A]],
+        self, key: object, stamp: Callable[[], Awaitable[object]], make: Callable[[], Awaitable[A]]
     ) -> A:
         """The answer to `key`, made where there is none that holds. `stamp` is asked each time,
         and before the answer is made: what changes meanwhile makes it invalid."""
@@ -235,9 +232,7 @@ class AnswerCache(Generic[A]):
             self._weight -= entry.weight
 
 
-_CODE_BLOCK = re.compile(
-    r"(?P<fence>```|~~~)[^\n`~]*\n\s*(?P<line>[^\n]*).*?(?:(?P=fence)|…?\Z)", re.DOTALL
-)
+_CODE_BLOCK = re.compile(r"(?P<fence>```|~~~)[^\n`~]*\n\s*(?P<line>[^\n]*).*?(?:(?P=fence)|…?\Z)", re.DOTALL)
 
 
 def flatten_code(text: str) -> str:
@@ -349,8 +344,7 @@ def _format_item(one: DisplayedResult, now: int) -> str:
     # What another server has cannot be read here.
     view = f"*[View full context]({as_data(one.id)})*" if one.sources[0] == LOCAL_SOURCE else ""
     elsewhere = [
-        f"also {_format_source(s)}" if s != one.sources[0] else _format_source(s)
-        for s in _list_peer_sources(one)
+        f"also {_format_source(s)}" if s != one.sources[0] else _format_source(s) for s in _list_peer_sources(one)
     ]
     if one.kind == "relation":
         text = as_data(clip_text(one.text, PREVIEW_CHARACTERS))
@@ -407,9 +401,7 @@ def _format_turn(turn: TurnView) -> str:
         for name, listed in (("Files", turn.files), ("Tools", turn.tools))
         if listed
     ]
-    shown = [
-        part for piece in turn.code or () if piece.text is not None for part in _format_code(piece)
-    ]
+    shown = [part for piece in turn.code or () if piece.text is not None for part in _format_code(piece)]
     lines = [f"*{' · '.join(used)}*"] if used else []
     return "\n".join([head, as_quotation(text), *lines, *shown])
 

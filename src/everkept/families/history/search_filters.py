@@ -26,9 +26,7 @@ MIN_LIKENESS = 0.5  # likeness of two names from which one may be meant by the o
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def compute_bounds(
-    time_range: TimeRangeName, now: int, zone: tzinfo
-) -> tuple[int | None, int | None]:
+def compute_bounds(time_range: TimeRangeName, now: int, zone: tzinfo) -> tuple[int | None, int | None]:
     """The first and the last moment that count. What is dated in the future is in no range but
     `all`; clocks of two machines may be a little apart."""
     start = compute_start(time_range, now, zone)
@@ -66,11 +64,7 @@ def match_projects(wanted: str, known: Iterable[str]) -> list[str]:
         return [folder for folder, parts in folders.items() if starts_with(parts, asked)]
     named = [parts for parts in folders.values() if ends_with(parts, asked)]
     if named:
-        return [
-            folder
-            for folder, parts in folders.items()
-            if any(starts_with(parts, above) for above in named)
-        ]
+        return [folder for folder, parts in folders.items() if any(starts_with(parts, above) for above in named)]
     return [folder for folder, parts in folders.items() if _contains(parts, asked)]
 
 
@@ -107,13 +101,8 @@ def find_nearest_project(wanted: str, known: Sequence[str]) -> str | None:
 
 def _ends_with(folder: str, name: str) -> bool:
     on_windows = is_windows(folder)
-    return ends_with(
-        split_exact(folder, as_windows=on_windows),
-        strip_root(split_exact(name, as_windows=on_windows)),
-    )
+    return ends_with(split_exact(folder, as_windows=on_windows), strip_root(split_exact(name, as_windows=on_windows)))
 
 
 def _contains(parts: tuple[str, ...], asked: tuple[str, ...]) -> bool:
-    return any(
-        parts[start : start + len(asked)] == asked for start in range(len(parts) - len(asked) + 1)
-    )
+    return any(parts[start : start + len(asked)] == asked for start in range(len(parts) - len(asked) + 1))

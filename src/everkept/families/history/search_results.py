@@ -33,9 +33,7 @@ FIRST_TURNS = 4  # of a conversation, in which everybody has spoken as a rule
 class NearbyTurns(Value):
     """Turns by conversation and position, and conversations by id."""
 
-    turns: Mapping[str, Mapping[int, Record]] = field(
-        default_factory=dict[str, Mapping[int, Record]]
-    )
+    turns: Mapping[str, Mapping[int, Record]] = field(default_factory=dict[str, Mapping[int, Record]])
     conversations: Mapping[str, Record] = field(default_factory=dict[str, Record])
     turns_of_code: Mapping[str, Record] = field(default_factory=dict[str, Record])
 
@@ -57,18 +55,14 @@ class NearbyTurns(Value):
         return None if turn is None else self.conversations.get(turn.parent or "")
 
 
-async def read_nearby_turns(
-    store: RecordStore, records: Sequence[Record], *, beside: bool = True
-) -> NearbyTurns:
+async def read_nearby_turns(store: RecordStore, records: Sequence[Record], *, beside: bool = True) -> NearbyTurns:
     """Of turns and code; the turns beside them, and the first ones of their conversations, where
     these are wanted."""
     parents = [record.parent for record in records if record.kind == CODE and record.parent]
     of_code = {turn.id: turn for turn in await store.get(parents)} if parents else {}
     turns = [*(record for record in records if record.kind == TURN), *of_code.values()]
     ids = list(dict.fromkeys(turn.parent for turn in turns if turn.parent))
-    around, known = await asyncio.gather(
-        _read_neighbors(store, turns if beside else ()), store.get(ids)
-    )
+    around, known = await asyncio.gather(_read_neighbors(store, turns if beside else ()), store.get(ids))
     conversations = {record.id: record for record in known if record.kind == CONVERSATION}
     return NearbyTurns(around, conversations, of_code)
 
@@ -83,9 +77,7 @@ async def read_turns_between(
     return sorted(found, key=lambda turn: (turn.position or 0, turn.id))
 
 
-async def _read_neighbors(
-    store: RecordStore, turns: Sequence[Record]
-) -> dict[str, dict[int, Record]]:
+async def _read_neighbors(store: RecordStore, turns: Sequence[Record]) -> dict[str, dict[int, Record]]:
     """The turns at these, just before and after them, and at the beginning of the conversation,
     by conversation and position."""
     places = {
@@ -149,19 +141,11 @@ def _get_type(record: Record, *, decisions: bool) -> ResultType:
 
 
 def _build_result(
-    hit: SearchHit,
-    query: str,
-    around: NearbyTurns,
-    kind: ResultType,
-    *,
-    with_context: bool,
-    resolution: Record | None,
+    hit: SearchHit, query: str, around: NearbyTurns, kind: ResultType, *, with_context: bool, resolution: Record | None
 ) -> MemoryResult:
     record = hit.record
     is_code = record.kind == CODE
-    content = clip_excerpt(
-        record.text, query, MAX_CODE_CHARACTERS if is_code else MAX_CONTENT_CHARACTERS
-    )
+    content = clip_excerpt(record.text, query, MAX_CODE_CHARACTERS if is_code else MAX_CONTENT_CHARACTERS)
     conversation = around.find_conversation(around.find_turn(record))
     return MemoryResult(
         id=record.id,
@@ -200,11 +184,7 @@ def _build_context(record: Record, around: NearbyTurns, *, with_context: bool) -
 
 
 def _clip_turn(turn: Record | None) -> str | None:
-    return (
-        (clip_text(flatten_code(turn.text), MAX_NEIGHBOR_CHARACTERS) or None)
-        if turn is not None
-        else None
-    )
+    return (clip_text(flatten_code(turn.text), MAX_NEIGHBOR_CHARACTERS) or None) if turn is not None else None
 
 
 def _build_resolution(turn: Record | None, query: str) -> ProblemResolution | None:
@@ -279,12 +259,7 @@ def _find_phrase(line: str, sought: StemSearch) -> HighlightPhrase | None:
     at = start
     for word in marked:
         left, right = _find_core(word, said)
-        pieces += [
-            line[at:left],
-            HIGHLIGHT_MARK,
-            line[left:right][:MAX_PHRASE_CHARACTERS],
-            HIGHLIGHT_MARK,
-        ]
+        pieces += [line[at:left], HIGHLIGHT_MARK, line[left:right][:MAX_PHRASE_CHARACTERS], HIGHLIGHT_MARK]
         at = right
     shown = " ".join("".join([*pieces, line[at:end]]).split())
     return HighlightPhrase(("… " if start else "") + shown + ("…" if end < len(line) else ""), said)

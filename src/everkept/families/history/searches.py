@@ -28,18 +28,8 @@ from everkept.families.history.relevance import (
     strip_decision_words,
 )
 from everkept.families.history.search_answers import MemoryResult, MemorySearchResult
-from everkept.families.history.search_filters import (
-    TimeRangeName,
-    compute_bounds,
-    find_nearest_project,
-    match_projects,
-)
-from everkept.families.history.search_results import (
-    build_results,
-    compute_stats,
-    read_nearby_turns,
-    read_turns_between,
-)
+from everkept.families.history.search_filters import TimeRangeName, compute_bounds, find_nearest_project, match_projects
+from everkept.families.history.search_results import build_results, compute_stats, read_nearby_turns, read_turns_between
 from everkept.language.sentences import has_block
 from everkept.language.telling_words import find_key_topics, list_stems
 from everkept.retrieval.profile import SearchHit, SearchNotice, SearchPage
@@ -122,10 +112,7 @@ def _keep_best_per_conversation(hits: Sequence[SearchHit]) -> list[SearchHit]:
     conversations: dict[str, list[SearchHit]] = {}
     for hit in hits:
         conversations.setdefault(hit.record.parent or hit.record.id, []).append(hit)
-    return [
-        replace(next(filter(_is_problem, some), some[0]), score=some[0].score)
-        for some in conversations.values()
-    ]
+    return [replace(next(filter(_is_problem, some), some[0]), score=some[0].score) for some in conversations.values()]
 
 
 def _remove_duplicates(hits: Sequence[SearchHit]) -> list[SearchHit]:
@@ -147,9 +134,7 @@ async def _find_resolutions(store: RecordStore, turns: Sequence[Record]) -> dict
         may_ask = turn.author == USER_AUTHOR or turn.facets.get(PROBLEM_FACET)
         if may_ask and turn.parent and turn.session is not None and turn.position is not None:
             conversations.setdefault((turn.parent, turn.session), []).append(turn)
-    found_fixes = await asyncio.gather(
-        *(_find_fixes(store, *place, some) for place, some in conversations.items())
-    )
+    found_fixes = await asyncio.gather(*(_find_fixes(store, *place, some) for place, some in conversations.items()))
     return {
         turn.id: fix
         for some, fixes in zip(conversations.values(), found_fixes, strict=True)
@@ -162,9 +147,7 @@ def _is_confirmation(turn: Record) -> bool:
     return bool(_SUCCESS_PHRASE.search(turn.text))
 
 
-async def _find_fixes(
-    store: RecordStore, conversation: str, session: str, turns: Sequence[Record]
-) -> list[FixTurn]:
+async def _find_fixes(store: RecordStore, conversation: str, session: str, turns: Sequence[Record]) -> list[FixTurn]:
     positions = [turn.position or 0 for turn in turns]
     first, last = min(positions) + 1, max(positions) + MAX_TURNS_TO_FIX
     after = await read_turns_between(store, conversation, session, first, last)
@@ -249,9 +232,7 @@ def format_summary(
     sentence = f"I found {noun.format_count(len(results))} about {asked}"
     if not any(result.has_words for result in results):
         near = ResultNoun(noun.one.removeprefix("relevant "), noun.many.removeprefix("relevant "))
-        sentence = (
-            f"I found no word of {asked}, but {near.format_count(len(results))} near in meaning"
-        )
+        sentence = f"I found no word of {asked}, but {near.format_count(len(results))} near in meaning"
     if topics:
         sentence += f" covering {', '.join(topics[:MAX_SUMMARY_TOPICS])}"
     projects = {result.project for result in results if result.project}
@@ -326,9 +307,7 @@ class HistoryAnswer(Value):
     lasting: bool = True
     within: str = ""  # what the search was narrowed to
 
-    def to_result(
-        self, query: str, now: int, *more: ToolWarning, is_all: bool = True
-    ) -> MemorySearchResult:
+    def to_result(self, query: str, now: int, *more: ToolWarning, is_all: bool = True) -> MemorySearchResult:
         """Where it is not `is_all` that could be searched, nothing is said to be new."""
         results = [
             SummaryFacts(
@@ -341,9 +320,7 @@ class HistoryAnswer(Value):
         ]
         return MemorySearchResult(
             results=self.results,
-            summary=format_summary(
-                query, results, self.topics, now, self.noun, self.within, is_all=is_all
-            ),
+            summary=format_summary(query, results, self.topics, now, self.noun, self.within, is_all=is_all),
             stats=compute_stats(self.results),
             topics=self.topics,
             warnings=[*self.warnings, *more] or None,
@@ -364,9 +341,7 @@ async def recall_discussions(
         known = [tally.scope for tally in await store.tally((CONVERSATION,))]
         scopes = match_projects(project, known)
         if not scopes:
-            none = await _build_empty_answer(
-                store, KIND_NOUNS[kind], _warn_unknown_project(project, known)
-            )
+            none = await _build_empty_answer(store, KIND_NOUNS[kind], _warn_unknown_project(project, known))
             return replace(none, within=_format_restriction(project, time_range))
     after, before = compute_bounds(time_range, asking.now, asking.zone)
     asked = strip_decision_words(query)
@@ -381,15 +356,11 @@ async def recall_discussions(
         limit=limit,
         asking=asking,
     )
-    hits = sort_for_display(
-        prefer_decisions(query, answer.hits), _collect_decision_ids(query, answer)
-    )
+    hits = sort_for_display(prefer_decisions(query, answer.hits), _collect_decision_ids(query, answer))
     around = await read_nearby_turns(store, [hit.record for hit in hits])
     results = build_results(hits, asked, around, decisions=kind != "conversation")
     within = _format_restriction(project, time_range)
-    return replace(
-        await _build_answer(store, asked, answer, results, KIND_NOUNS[kind]), within=within
-    )
+    return replace(await _build_answer(store, asked, answer, results, KIND_NOUNS[kind]), within=within)
 
 
 async def find_solved_problems(
@@ -404,21 +375,13 @@ async def find_solved_problems(
 
 
 async def search_code(
-    store: RecordStore,
-    query: str,
-    language: str | None,
-    limit: int,
-    asking: QueryContext,
-    *,
-    with_context: bool,
+    store: RecordStore, query: str, language: str | None, limit: int, asking: QueryContext, *, with_context: bool
 ) -> HistoryAnswer:
     meant = normalize_language(language) if language is not None else None
     if language is not None:
         known = await list_languages(store)
         if meant not in known:
-            none = await _build_empty_answer(
-                store, CODE_PIECES, _warn_unknown_language(language, known)
-            )
+            none = await _build_empty_answer(store, CODE_PIECES, _warn_unknown_language(language, known))
             return replace(none, within=_format_language(language))
     answer = await find_code(store, query, meant, limit, asking)
     hits = sort_for_display(answer.hits)
@@ -429,21 +392,13 @@ async def search_code(
 
 
 async def _build_answer(
-    store: RecordStore,
-    query: str,
-    answer: SearchPage,
-    results: list[MemoryResult],
-    noun: ResultNoun,
+    store: RecordStore, query: str, answer: SearchPage, results: list[MemoryResult], noun: ResultNoun
 ) -> HistoryAnswer:
     if not results and await is_empty(store):
-        return HistoryAnswer(
-            warnings=(ToolWarning("no_history", get_no_history_message()),), noun=noun
-        )
+        return HistoryAnswer(warnings=(ToolWarning("no_history", get_no_history_message()),), noun=noun)
     return HistoryAnswer(
         results,
-        extract_topics(
-            [result.content for result in select_good(results) if result.type != "code"], query
-        ),
+        extract_topics([result.content for result in select_good(results) if result.type != "code"], query),
         _to_warnings(answer.notices),
         noun,
         lasting=not answer.notices,
@@ -476,9 +431,7 @@ def _format_language(language: str | None) -> str:
     return "" if language is None else f" in {clip_text(language)}"
 
 
-async def _build_empty_answer(
-    store: RecordStore, noun: ResultNoun, reason: ToolWarning
-) -> HistoryAnswer:
+async def _build_empty_answer(store: RecordStore, noun: ResultNoun, reason: ToolWarning) -> HistoryAnswer:
     """Where a filter leaves nothing; a store that is empty has a better reason for it."""
     if await is_empty(store):
         reason = ToolWarning("no_history", get_no_history_message())
@@ -502,9 +455,7 @@ def _to_warnings(notices: Sequence[SearchNotice]) -> tuple[ToolWarning, ...]:
 def _warn_unknown_project(project: str, known: Sequence[str]) -> ToolWarning:
     near = find_nearest_project(project, known)
     hint = f" The nearest is `{near}`." if near else ""
-    return ToolWarning(
-        "unknown_project", f"No conversation is about a project `{clip_text(project)}`.{hint}"
-    )
+    return ToolWarning("unknown_project", f"No conversation is about a project `{clip_text(project)}`.{hint}")
 
 
 def _warn_unknown_language(language: str, known: Sequence[str]) -> ToolWarning:

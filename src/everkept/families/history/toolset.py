@@ -18,19 +18,10 @@ from everkept.core.text import clip_text, compute_digest
 from everkept.core.times import Clock
 from everkept.errors import EverkeptError, InvalidInput, NotFound, ProjectOff
 from everkept.families.history import search_answers
-from everkept.families.history.conversation_reader import (
-    ConversationTarget,
-    build_page,
-    read_turns,
-    resolve_target,
-)
+from everkept.families.history.conversation_reader import ConversationTarget, build_page, read_turns, resolve_target
 from everkept.families.history.merged_results import SearchFilter, merge_peer_answers
 from everkept.families.history.model import HistoryOptions
-from everkept.families.history.off_folders import (
-    VisibleHistory,
-    find_off_project,
-    open_visible_history,
-)
+from everkept.families.history.off_folders import VisibleHistory, find_off_project, open_visible_history
 from everkept.families.history.relevance import QueryContext
 from everkept.families.history.search_answers import (
     CACHE_MICROSECONDS,
@@ -107,8 +98,7 @@ class HistoryTools(ToolFamily):
         call: ToolCall,
         query: Query,
         type: Annotated[SearchKind, Field("Kind.")] | None = None,
-        project_filter: Annotated[str, Field("Folder or name.", max_length=NAME_LIMIT)]
-        | None = None,
+        project_filter: Annotated[str, Field("Folder or name.", max_length=NAME_LIMIT)] | None = None,
         time_range: Annotated[TimeRangeName, Field("Span.")] | None = None,
         include_peers: Annotated[bool, Field("Peers.")] | None = None,
         limit: Limit | None = None,
@@ -121,27 +111,16 @@ class HistoryTools(ToolFamily):
         asking = self._build_context()
 
         async def make(store: RecordStore) -> HistoryAnswer:
-            return await recall_discussions(
-                store, query, wanted, project_filter, when, most, asking
-            )
+            return await recall_discussions(store, query, wanted, project_filter, when, most, asking)
 
-        filters = {
-            "type": wanted,
-            "project_filter": project_filter,
-            "time_range": when,
-            "limit": most,
-        }
+        filters = {"type": wanted, "project_filter": project_filter, "time_range": when, "limit": most}
         asked = _SearchRequest(query, filters, period=self._get_cache_period(when))
         if not include_peers:
             return self._format_answer(await self._get_answer(call, asked, make), query, form)
         after, before = compute_bounds(when, asking.now, asking.zone)
         meant = SearchFilter(query, wanted, most, project_filter, after, before)
-        own, elsewhere = await asyncio.gather(
-            self._get_answer(call, asked, make), self._peers.ask(meant.peer_question)
-        )
-        return self._format_answer(
-            replace(own, answer=merge_peer_answers(own.answer, elsewhere, meant)), query, form
-        )
+        own, elsewhere = await asyncio.gather(self._get_answer(call, asked, make), self._peers.ask(meant.peer_question))
+        return self._format_answer(replace(own, answer=merge_peer_answers(own.answer, elsewhere, meant)), query, form)
 
     @tool()
     async def find_similar_problems(
@@ -157,17 +136,11 @@ class HistoryTools(ToolFamily):
         asking = self._build_context()
 
         async def make(store: RecordStore) -> HistoryAnswer:
-            return await find_solved_problems(
-                store, problem_description, code_context, most, asking
-            )
+            return await find_solved_problems(store, problem_description, code_context, most, asking)
 
         filters = {"with_code": True if code_context else None, "limit": most}
-        asked = _SearchRequest(
-            problem_description, filters, code_context or "", self._get_cache_period()
-        )
-        return self._format_answer(
-            await self._get_answer(call, asked, make), problem_description, form
-        )
+        asked = _SearchRequest(problem_description, filters, code_context or "", self._get_cache_period())
+        return self._format_answer(await self._get_answer(call, asked, make), problem_description, form)
 
     @tool()
     async def search_code_history(
@@ -186,9 +159,7 @@ class HistoryTools(ToolFamily):
         asking = self._build_context()
 
         async def make(store: RecordStore) -> HistoryAnswer:
-            return await search_code(
-                store, query, language, most, asking, with_context=with_context
-            )
+            return await search_code(store, query, language, most, asking, with_context=with_context)
 
         filters = {"language": language, "include_context": with_context, "limit": most}
         asked = _SearchRequest(query, filters, period=self._get_cache_period())
@@ -216,15 +187,11 @@ class HistoryTools(ToolFamily):
         peers = self._peers if given.include_peers else None
 
         async def make() -> UnifiedAnswer:
-            return await self._unified.search(
-                call, query, limit=limit, merge=merge, include_graph=graph, peers=peers
-            )
+            return await self._unified.search(call, query, limit=limit, merge=merge, include_graph=graph, peers=peers)
 
         # What others have may be another thing with each question.
         answer = (
-            await self._everything.get_or_make(
-                asked.build_key(call.tool), lambda: self._unified.read_stamp(call), make
-            )
+            await self._everything.get_or_make(asked.build_key(call.tool), lambda: self._unified.read_stamp(call), make)
             if peers is None
             else await make()
         )
@@ -240,12 +207,7 @@ class HistoryTools(ToolFamily):
         call: ToolCall,
         id: Annotated[
             str,
-            Field(
-                "Result.",
-                aliases=("chunk_id", "conversation_id", "session_id"),
-                max_length=NAME_LIMIT,
-                blank=False,
-            ),
+            Field("Result.", aliases=("chunk_id", "conversation_id", "session_id"), max_length=NAME_LIMIT, blank=False),
         ],
         limit: Annotated[int, Field("Turns.")] | None = None,
         cursor: Annotated[str, Field("Page.", max_length=NAME_LIMIT)] | None = None,
@@ -259,22 +221,13 @@ class HistoryTools(ToolFamily):
         place = await self._resolve_target(past, id)
         # Whoever knows the original's tool expects one piece, unless its neighbours are asked for.
         wants_one = place.is_chunk or call.alias is not None
-        is_alone = include_adjacent is False or (
-            include_adjacent is None and limit is None and wants_one
-        )
+        is_alone = include_adjacent is False or (include_adjacent is None and limit is None and wants_one)
         reading = await read_turns(store, place, 1 if is_alone else most, cursor)
         answer = build_page(place, reading)
-        return (
-            answer
-            if form == "json"
-            else answer.with_text(search_answers.format_conversation(answer))
-        )
+        return answer if form == "json" else answer.with_text(search_answers.format_conversation(answer))
 
     async def _get_answer(
-        self,
-        call: ToolCall,
-        asked: "_SearchRequest",
-        make: Callable[[RecordStore], Awaitable[HistoryAnswer]],
+        self, call: ToolCall, asked: "_SearchRequest", make: Callable[[RecordStore], Awaitable[HistoryAnswer]]
     ) -> "_ProjectAnswer":
         """From the cache, or made now; either way somebody has searched."""
         started = perf_counter()
@@ -312,9 +265,7 @@ class HistoryTools(ToolFamily):
                 return await find_off_project(self._library, self._options, folder)
         return None
 
-    def _log_search(
-        self, call: ToolCall, asked: "_SearchRequest", results: int, started: float
-    ) -> None:
+    def _log_search(self, call: ToolCall, asked: "_SearchRequest", results: int, started: float) -> None:
         """Log a search, which nobody does for a project that is off."""
         milliseconds = round((perf_counter() - started) * 1000, 1)
         query, _ = mask_text(asked.query)
@@ -338,17 +289,11 @@ class HistoryTools(ToolFamily):
             error = ProjectOff(given.off)
             off.append(ToolWarning(error.code, str(error)))
         told = given.answer.to_result(query, now, *off, is_all=not off)
-        return (
-            told
-            if form == "json"
-            else told.with_text(search_answers.format_search_answer(told, now))
-        )
+        return told if form == "json" else told.with_text(search_answers.format_search_answer(told, now))
 
     def _build_context(self) -> QueryContext:
         options = self._options
-        return QueryContext(
-            self._indexing.embedder, self._clock(), options.zone, options.time_limit
-        )
+        return QueryContext(self._indexing.embedder, self._clock(), options.zone, options.time_limit)
 
     def _get_cache_period(self, time_range: TimeRangeName = "all") -> tuple[object, ...]:
         """While it is the same, a question means the same time: words such as `yesterday` mean
@@ -390,11 +335,7 @@ def _compute_unified_weight(answer: UnifiedAnswer) -> int | None:
 
 def _check_not_empty(given: str | None, argument: str) -> None:
     if given is not None and not given.strip():
-        raise InvalidInput(
-            f"`{argument}` is blank; leave it out to search everything.",
-            argument=argument,
-            value=given,
-        )
+        raise InvalidInput(f"`{argument}` is blank; leave it out to search everything.", argument=argument, value=given)
 
 
 def _check_result_limit(given: int | None, argument: str = "limit") -> int:
@@ -405,7 +346,5 @@ def _check_limit(given: int | None, default: int, most: int, argument: str) -> i
     if given is None:
         return default
     if not 1 <= given <= most:
-        raise InvalidInput(
-            f"`{argument}` is {given}; it must be from 1 to {most}.", argument=argument, value=given
-        )
+        raise InvalidInput(f"`{argument}` is {given}; it must be from 1 to {most}.", argument=argument, value=given)
     return given

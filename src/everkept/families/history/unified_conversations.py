@@ -33,25 +33,15 @@ from everkept.language.telling_words import list_stems
 from everkept.retrieval.dates import find_date_phrases, find_spans, remove_dates
 from everkept.retrieval.excerpts import compute_coverage
 from everkept.retrieval.intent import QuestionEntities, QuestionIntent
-from everkept.retrieval.profile import (
-    SearchHit,
-    SearchNotice,
-    SearchPage,
-    SearchProfile,
-    Strategy,
-    Tier,
-)
+from everkept.retrieval.profile import SearchHit, SearchNotice, SearchPage, SearchProfile, Strategy, Tier
 from everkept.values import Value, field, replace
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Who talks about a time is not near it.
 _TALK_ABOUT = re.compile(
-    r"\b(?:talk|speak|spoke|discuss|ask|say|said|decid|learn|thought|think)\w*\s+about\s+$",
-    re.IGNORECASE,
+    r"\b(?:talk|speak|spoke|discuss|ask|say|said|decid|learn|thought|think)\w*\s+about\s+$", re.IGNORECASE
 )
-_TIME_CUE = re.compile(
-    r"(since|after|before|until|till|by|around|about|near|between)\s+(?:the\s+)?$", re.IGNORECASE
-)
+_TIME_CUE = re.compile(r"(since|after|before|until|till|by|around|about|near|between)\s+(?:the\s+)?$", re.IGNORECASE)
 
 
 class NamedPeriod(Value):
@@ -111,13 +101,8 @@ def _format_day(at: int, zone: tzinfo) -> str:
 
 
 LITERAL_PROFILE = SearchProfile(kinds=(TURN, CODE), reading="tiers")
-LITERAL_TIERS: tuple[Tier, ...] = (
-    "expression",
-    "all",
-)  # readings that take the words at their word
-ABOUT_CODE_FACTOR = (
-    0.8  # what a turn that speaks about code counts, to whom looks for the code itself
-)
+LITERAL_TIERS: tuple[Tier, ...] = ("expression", "all")  # readings that take the words at their word
+ABOUT_CODE_FACTOR = 0.8  # what a turn that speaks about code counts, to whom looks for the code itself
 NAMES_SCORE = 0.9  # score of the best that has the very names that were asked for
 WORDS_SCORE = 0.75  # likewise for ordinary words
 
@@ -146,12 +131,7 @@ class ConversationSearch:
         self._options = options
 
     async def find(
-        self,
-        store: RecordStore,
-        question: str,
-        intent: QuestionIntent,
-        ways: Sequence[SearchType],
-        limit: int,
+        self, store: RecordStore, question: str, intent: QuestionIntent, ways: Sequence[SearchType], limit: int
     ) -> ConversationResults:
         now = self._clock()
         meant = parse_period(question, now, self._options.zone)
@@ -177,29 +157,18 @@ class ConversationSearch:
         now: int,
         within: NamedPeriod | None,
     ) -> ConversationResults:
-        asking = QueryContext(
-            self._indexing.embedder, now, self._options.zone, self._options.time_limit
-        )
+        asking = QueryContext(self._indexing.embedder, now, self._options.zone, self._options.time_limit)
         after, before = (within.after, within.before) if within else (None, None)
         # Where the time is kept to, its words would only find themselves.
         asked = strip_decision_words((remove_dates(question) if within else "") or question)
 
         async def by(profile: SearchProfile, text: str, kinds: Sequence[str] = ()) -> SearchPage:
             return await find_turns(
-                store,
-                text,
-                limit=limit,
-                asking=asking,
-                profile=profile,
-                kinds=kinds,
-                after=after,
-                before=before,
+                store, text, limit=limit, asking=asking, profile=profile, kinds=kinds, after=after, before=before
             )
 
         if intent.primary_intent == "find_code":
-            said, coded = await asyncio.gather(
-                by(RECALL_PROFILE, asked, (TURN,)), by(CODE_PROFILE, asked)
-            )
+            said, coded = await asyncio.gather(by(RECALL_PROFILE, asked, (TURN,)), by(CODE_PROFILE, asked))
             said = replace(said, hits=[_discount_turn(hit) for hit in said.hits])
             coded = replace(coded, hits=await prefer_definitions(store, asked, coded.hits))
             answers = [said, coded]
@@ -220,9 +189,7 @@ class ConversationSearch:
 def _has_query_words(asked: frozenset[str], results: Sequence[UnifiedResult]) -> bool:
     """Whether any is about the question, as far as its words tell; one that names nothing is about
     a time alone, and everything of that time is."""
-    return bool(results) and (
-        not asked or any(compute_coverage(asked, result.content) for result in results)
-    )
+    return bool(results) and (not asked or any(compute_coverage(asked, result.content) for result in results))
 
 
 def build_literal_query(entities: QuestionEntities) -> str | None:
@@ -244,10 +211,7 @@ def _select_literal_hits(answer: SearchPage, entities: QuestionEntities) -> list
         return []
     most = NAMES_SCORE if entities.functions or entities.files else WORDS_SCORE
     best = max(hit.score for hit in answer.hits)
-    return [
-        replace(hit, score=most * (0.5 + 0.5 * (hit.score / best if best > 0 else 1.0)))
-        for hit in answer.hits
-    ]
+    return [replace(hit, score=most * (0.5 + 0.5 * (hit.score / best if best > 0 else 1.0))) for hit in answer.hits]
 
 
 def _is_mostly_unembedded(hits: Sequence[SearchHit]) -> bool:
@@ -265,10 +229,7 @@ async def _build_unified_results(
     if not hits:
         return []
     around = await read_nearby_turns(store, [hit.record for hit in hits], beside=False)
-    return [
-        _to_unified_result(shown, way)
-        for shown in build_results(hits, question, around, with_context=False)
-    ]
+    return [_to_unified_result(shown, way) for shown in build_results(hits, question, around, with_context=False)]
 
 
 def _to_unified_result(shown: MemoryResult, way: SearchType) -> UnifiedResult:
@@ -281,9 +242,7 @@ def _to_unified_result(shown: MemoryResult, way: SearchType) -> UnifiedResult:
         found_in=CODE_PART if shown.type == "code" else CONVERSATIONS_PART,
         source=shown.source,
         context=ResultContext(
-            shown.context.project_path or None,
-            shown.context.timestamp,
-            shown.context.session_id or None,
+            shown.context.project_path or None, shown.context.timestamp, shown.context.session_id or None
         ),
         title=shown.title,
         language=shown.language,
@@ -307,10 +266,7 @@ async def find_relations(
     if not tried:
         return []
     traced = await trace_calls(store, tried, limit=limit)
-    return [
-        _relation_to_result(relation, 1.0 if names else WORD_FACTOR)
-        for relation in traced.relations
-    ]
+    return [_relation_to_result(relation, 1.0 if names else WORD_FACTOR) for relation in traced.relations]
 
 
 def _select_words(concepts: Sequence[str]) -> tuple[str, ...]:

@@ -35,20 +35,11 @@ from everkept.families.history.search_answers import (
     UnifiedResult,
 )
 from everkept.families.history.searches import get_no_history_message
-from everkept.families.history.unified_conversations import (
-    ConversationResults,
-    ConversationSearch,
-    find_relations,
-)
+from everkept.families.history.unified_conversations import ConversationResults, ConversationSearch, find_relations
 from everkept.language.telling_words import list_stems
 from everkept.retrieval.dates import remove_dates
 from everkept.retrieval.excerpts import compute_coverage
-from everkept.retrieval.intent import (
-    UNSURE_CONFIDENCE,
-    PrimaryIntent,
-    QuestionIntent,
-    analyze_question,
-)
+from everkept.retrieval.intent import UNSURE_CONFIDENCE, PrimaryIntent, QuestionIntent, analyze_question
 from everkept.retrieval.profile import Deadline
 from everkept.tools.tool import ToolWarning
 from everkept.values import Value, field, replace
@@ -153,30 +144,17 @@ def list_suggestions(course: SearchReport, found: Sequence[UnifiedResult]) -> li
 
 
 def _iter_suggestions(course: SearchReport, found: Sequence[UnifiedResult]) -> Iterator[str]:
-    said = [
-        r
-        for r in found
-        if r.found_in in (CONVERSATIONS_PART, CODE_PART) and r.type != RELATION_TYPE
-    ]
+    said = [r for r in found if r.found_in in (CONVERSATIONS_PART, CODE_PART) and r.type != RELATION_TYPE]
     if said:
-        yield (
-            f"read_conversation {_format_arguments(id=said[0].id)}: what was said around the "
-            f"best match."
-        )
+        yield (f"read_conversation {_format_arguments(id=said[0].id)}: what was said around the best match.")
     yield from _suggest_names(course)
     if len(course.question) <= MAX_REPEATED_CHARACTERS:
         yield from _suggest_narrower(course, said)
         if any(result.type == "memory" for result in found):
-            yield (
-                f"recall_memories {_format_arguments(query=course.question)}: all memories about "
-                f"it."
-            )
+            yield (f"recall_memories {_format_arguments(query=course.question)}: all memories about it.")
     for result in found:
         if result.type == "entity" and result.title:
-            yield (
-                f"open_nodes {_format_arguments(names=[result.title])}: all that the graph knows "
-                f"of it."
-            )
+            yield (f"open_nodes {_format_arguments(names=[result.title])}: all that the graph knows of it.")
         elif result.type == "section":
             file = result.id.rpartition(":")[0]
             yield f"read_memory_bank_file {_format_arguments(filename=file)}: the whole file."
@@ -216,9 +194,7 @@ def _format_arguments(**values: object) -> str:
 
 
 def _format_names(names: Sequence[str]) -> str:
-    return _join_phrases(
-        [f"`{clip_text(name, MAX_NAME_CHARACTERS)}`" for name in names[:MAX_NAMES]]
-    )
+    return _join_phrases([f"`{clip_text(name, MAX_NAME_CHARACTERS)}`" for name in names[:MAX_NAMES]])
 
 
 def _join_phrases(items: Sequence[str]) -> str:
@@ -276,9 +252,7 @@ class UnifiedSearch:
         With `peers` the servers of others are asked too.
         """
         intent = analyze_question(query)
-        ways = tuple[SearchType, ...](
-            way for way in intent.search_types if include_graph or way != "graph"
-        )
+        ways = tuple[SearchType, ...](way for way in intent.search_types if include_graph or way != "graph")
         wanted = max(limit, MIN_PART_RESULTS)
         asked = [self._ask_finder(finder, call, query, ways, wanted) for finder in self._finders]
         (history, recalled), related, others, elsewhere = await asyncio.gather(
@@ -341,9 +315,7 @@ class UnifiedSearch:
 
         async def find() -> list[UnifiedResult]:
             past = await open_visible_history(self._library, self._options)
-            return await find_relations(
-                past.store, intent.entities, limit, words_too="graph" in ways
-            )
+            return await find_relations(past.store, intent.entities, limit, words_too="graph" in ways)
 
         found = await self._run_within_limit(RELATIONS_PART, find())
         if isinstance(found, ToolWarning):
@@ -357,16 +329,12 @@ class UnifiedSearch:
         if isinstance(found, ToolWarning):
             return _SearchedPart(finder.name, warnings=[found], is_searched=False)
         warnings = [ToolWarning("partial_results", notice) for notice in found.notices]
-        return _SearchedPart(
-            finder.name, [_build_result(finder.name, hit) for hit in found.hits], warnings
-        )
+        return _SearchedPart(finder.name, [_build_result(finder.name, hit) for hit in found.hits], warnings)
 
     async def _run_within_limit(self, name: str, work: Coroutine[Any, Any, A]) -> A | ToolWarning:
         limit = self._options.time_limit
         try:
-            found = await Deadline.from_seconds(
-                None if limit is None else GRACE_FACTOR * limit
-            ).run(work)
+            found = await Deadline.from_seconds(None if limit is None else GRACE_FACTOR * limit).run(work)
         except EverkeptError as error:
             code = f"{name.replace(' ', '_')}_unavailable"
             return ToolWarning(code, f"Without {name}: {error.message}")
@@ -381,16 +349,9 @@ async def _ask_peers(peers: Peers | None, query: str, limit: int) -> list[_Searc
     if peers is None:
         return []
     asked = await peers.ask(PeerQuestion(query, (), limit))
-    answered = [
-        _SearchedPart(format_source(answer.peer), build_unified_results(answer))
-        for answer in asked.answers
-    ]
+    answered = [_SearchedPart(format_source(answer.peer), build_unified_results(answer)) for answer in asked.answers]
     warnings = list_peer_warnings(asked)
-    return (
-        [*answered, _SearchedPart("", warnings=warnings, is_searched=False)]
-        if warnings
-        else answered
-    )
+    return [*answered, _SearchedPart("", warnings=warnings, is_searched=False)] if warnings else answered
 
 
 def _discount_result(result: UnifiedResult) -> UnifiedResult:

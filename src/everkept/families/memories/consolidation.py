@@ -5,19 +5,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from everkept.core.records import SESSION_SCOPE, Record
-from everkept.families.memories.likeness import (
-    cluster_rows,
-    compute_likeness,
-    extract_stems,
-    select_central_sentences,
-)
+from everkept.families.memories.likeness import cluster_rows, compute_likeness, extract_stems, select_central_sentences
 from everkept.families.memories.memory_identity import compute_memory_id, compute_text_key
-from everkept.families.memories.model import (
-    AUTOMATIC,
-    DEFAULT_IMPORTANCE,
-    DERIVED_FROM,
-    MAX_TAGS,
-)
+from everkept.families.memories.model import AUTOMATIC, DEFAULT_IMPORTANCE, DERIVED_FROM, MAX_TAGS
 from everkept.language.sentences import take_beginning
 from everkept.language.telling_words import compute_rarities, list_dull_stems
 from everkept.values import Value, field, replace
@@ -87,9 +77,7 @@ class MemoryPattern(Value):
     @property
     def has_new_members(self) -> bool:
         """Whether there is anything that the known memory does not say of it."""
-        return self.known is None or not get_sources(self.known).issuperset(
-            member.id for member in self.members
-        )
+        return self.known is None or not get_sources(self.known).issuperset(member.id for member in self.members)
 
 
 class ReflectionPlan(Value):
@@ -166,9 +154,7 @@ def _can_be_summarized(record: Record) -> bool:
     facets = record.facets
     is_settled = "consolidated" in facets or "superseded_by" in facets or "pinned" in facets
     is_event = record.type in ("episodic", "working")
-    return not is_settled and (
-        is_event or (record.type == "semantic" and record.scope == SESSION_SCOPE)
-    )
+    return not is_settled and (is_event or (record.type == "semantic" and record.scope == SESSION_SCOPE))
 
 
 def _find_last_derived(own: Sequence[Record], derived: str) -> int:
@@ -191,15 +177,12 @@ def _build_summaries(sources: Sequence[Record], remembered: ReflectionInput) -> 
 def _is_echo(summary: MemorySummary) -> bool:
     """Whether it is one of its members again, and nobody has asked for any of them."""
     return all(member.facets.get(AUTOMATIC) for member in summary.members) and any(
-        compute_text_key(member.text) == compute_text_key(summary.text)
-        for member in summary.members
+        compute_text_key(member.text) == compute_text_key(summary.text) for member in summary.members
     )
 
 
 def _is_worth_summary(topic: "_MemoryTopic") -> bool:
-    return len(topic.members) >= MIN_TOPIC_MEMORIES or (
-        len(topic.members) == 2 and topic.alike >= MIN_PAIR_LIKENESS
-    )
+    return len(topic.members) >= MIN_TOPIC_MEMORIES or (len(topic.members) == 2 and topic.alike >= MIN_PAIR_LIKENESS)
 
 
 def _build_summary(topic: "_MemoryTopic") -> MemorySummary:
@@ -215,9 +198,7 @@ def _build_summary(topic: "_MemoryTopic") -> MemorySummary:
     )
 
 
-def _find_patterns(
-    own: Sequence[Record], others: Sequence[Record], remembered: ReflectionInput
-) -> list[MemoryPattern]:
+def _find_patterns(own: Sequence[Record], others: Sequence[Record], remembered: ReflectionInput) -> list[MemoryPattern]:
     ours = {record.id for record in own}
     everything = {record.id: record for record in (*others, *own)}
     current = _sort_by_time(r for r in everything.values() if "superseded_by" not in r.facets)
@@ -232,9 +213,7 @@ def _find_patterns(
 
     themes = _TopicFinder(current, remembered.vectors).find_topics(MIN_THEME_LIKENESS, recurs)
     made = (r for r in remembered.own if r.facets.get(DERIVED_FACET) == "pattern")
-    earlier = _sort_by_time(
-        {record.id: record for record in (*made, *remembered.patterns)}.values()
-    )
+    earlier = _sort_by_time({record.id: record for record in (*made, *remembered.patterns)}.values())
     since = _find_last_derived(remembered.own, "pattern")
     found: list[MemoryPattern] = []
     for theme in themes:
@@ -263,16 +242,12 @@ def _find_earlier_pattern(members: Sequence[Record], patterns: Sequence[Record])
     return max(same, key=lambda pattern: shared[pattern.id], default=None)
 
 
-def _build_pattern(
-    theme: "_MemoryTopic", session: str, known: Record | None = None
-) -> MemoryPattern:
+def _build_pattern(theme: "_MemoryTopic", session: str, known: Record | None = None) -> MemoryPattern:
     # What another session keeps to itself counts, but is not quoted.
     quoted = theme.select_members(lambda r: r.scope != SESSION_SCOPE or r.session == session)
     text = known.text if known else PATTERN_PREFIX + quoted.summarize(1, PATTERN_CHARACTERS)
     sessions = {get_session(member) for member in theme.members} - {None}
-    is_habit = len(sessions) >= MIN_HABIT_SESSIONS and not any(
-        map(_is_project_specific, theme.members)
-    )
+    is_habit = len(sessions) >= MIN_HABIT_SESSIONS and not any(map(_is_project_specific, theme.members))
     is_users = all(member.scope == "user" for member in theme.members)
     return MemoryPattern(
         id=known.id if known else _build_derived_id(text, theme.members),
@@ -282,10 +257,7 @@ def _build_pattern(
         sessions=len(sessions),
         suggested_scope="user" if is_habit or is_users else "project",
         importance=_compute_importance(theme.members),
-        tags=(
-            *(tag for tag in _find_common_tags(quoted.members) if tag != PATTERN_TAG),
-            PATTERN_TAG,
-        ),
+        tags=(*(tag for tag in _find_common_tags(quoted.members) if tag != PATTERN_TAG), PATTERN_TAG),
         occurred_at=max(member.effective_at for member in theme.members),
         members=theme.members,
         known=known,
@@ -336,23 +308,15 @@ class _TopicFinder:
         self._words = [_extract_topic_words(record.text) for record in records]
         self._vectors = [vectors.get(record.id) for record in records]
 
-    def find_topics(
-        self, threshold: float, counts: Callable[[_MemoryTopic], bool]
-    ) -> list[_MemoryTopic]:
+    def find_topics(self, threshold: float, counts: Callable[[_MemoryTopic], bool]) -> list[_MemoryTopic]:
         if len(self._records) < 2:
             return []
         alike = compute_likeness(self._words, self._vectors)
         telling = compute_rarities(self._words)
-        topics = [
-            self._build_topic(rows, alike, telling)
-            for rows in cluster_rows(alike, threshold)
-            if len(rows) > 1
-        ]
+        topics = [self._build_topic(rows, alike, telling) for rows in cluster_rows(alike, threshold) if len(rows) > 1]
         return [topic for topic in topics if counts(topic)]
 
-    def _build_topic(
-        self, rows: list[int], alike: "NDArray[np.float32]", telling: Mapping[str, float]
-    ) -> _MemoryTopic:
+    def _build_topic(self, rows: list[int], alike: "NDArray[np.float32]", telling: Mapping[str, float]) -> _MemoryTopic:
         near = alike[rows][:, rows]
         # Each with the others, itself not counted.
         weights = (near.sum(axis=1) - near.diagonal()) / (len(rows) - 1)
@@ -372,11 +336,7 @@ def _extract_topic_words(text: str) -> list[str]:
 
 
 def _clip_text(text: str, ellipsis: str = "") -> str:
-    return (
-        text
-        if len(text) <= MAX_TEXT_CHARACTERS
-        else take_beginning(text, MAX_TEXT_CHARACTERS) + ellipsis
-    )
+    return text if len(text) <= MAX_TEXT_CHARACTERS else take_beginning(text, MAX_TEXT_CHARACTERS) + ellipsis
 
 
 def _sort_by_time(records: Iterable[Record]) -> list[Record]:

@@ -80,9 +80,7 @@ class ContextFiller:
     and get back their length while there is room. Nothing is said twice.
     """
 
-    def __init__(
-        self, entries: Mapping[str, Sequence[ContextEntry]], headings: Mapping[str, str], room: int
-    ) -> None:
+    def __init__(self, entries: Mapping[str, Sequence[ContextEntry]], headings: Mapping[str, str], room: int) -> None:
         self._entries = entries
         self._headings = headings
         self._room = room
@@ -103,8 +101,7 @@ class ContextFiller:
     def is_truncated(self) -> bool:
         """Whether an entry is clipped, or not there in any section."""
         return any(
-            self._is_clipped(entry, self._chosen[section].get(place))
-            or not self._is_included(entry)
+            self._is_clipped(entry, self._chosen[section].get(place)) or not self._is_included(entry)
             for section, entries in self._entries.items()
             for place, entry in enumerate(entries)
         )
@@ -185,11 +182,7 @@ _SESSION_SECTION = "session_history"
 
 
 async def gather_candidates(
-    recall: FindByQuery,
-    newest: FindNewest,
-    task: str | None,
-    files: Sequence[str],
-    sections: Sequence[str],
+    recall: FindByQuery, newest: FindNewest, task: str | None, files: Sequence[str], sections: Sequence[str]
 ) -> dict[str, list[Record]]:
     """Candidates for each section, best first; every question is asked at the same time.
 
@@ -264,17 +257,12 @@ class _SectionQueries(Value):
         import asyncio
 
         important, newest = await asyncio.gather(
-            self.newest(replace(where, min_importance=MIN_IMPORTANT), MAX_PERMANENT),
-            self.newest(where, MAX_PERMANENT),
+            self.newest(replace(where, min_importance=MIN_IMPORTANT), MAX_PERMANENT), self.newest(where, MAX_PERMANENT)
         )
         return [*important, *newest]
 
     def sort_candidates(
-        self,
-        section: str,
-        recalled: Sequence[Record],
-        pinned: Sequence[Record],
-        others: Sequence[Record],
+        self, section: str, recalled: Sequence[Record], pinned: Sequence[Record], others: Sequence[Record]
     ) -> list[Record]:
         """The candidates of a section, the best first.
 
@@ -327,18 +315,14 @@ class ContextBlock(Value):
     truncated: bool
 
 
-def build_context_block(
-    sections: Mapping[str, Sequence[Record]], budget: int, now: int
-) -> ContextBlock:
+def build_context_block(sections: Mapping[str, Sequence[Record]], budget: int, now: int) -> ContextBlock:
     """As much of the sections as the budget allows; no more tokens than that, ever.
 
     Preferences have priority. What is superseded or forgotten is left out, nothing stands there
     twice, and nothing at all is no block.
     """
     current = {s: [r for r in sections.get(s, ()) if is_current(r)] for s in HEADINGS}
-    longest = max(
-        MAX_READ_CHARACTERS // max(sum(map(len, current.values())), 1), MIN_READ_CHARACTERS
-    )
+    longest = max(MAX_READ_CHARACTERS // max(sum(map(len, current.values())), 1), MIN_READ_CHARACTERS)
     entries = _build_entries(current, longest, now)
     filling = ContextFiller(entries, HEADINGS, budget - _FRAME_TOKENS)
     body = filling.format_sections()
@@ -369,9 +353,7 @@ def build_entry(record: Record, longest: int, now: int) -> ContextEntry:
     line = as_data(record.text[:longest])
     is_whole = len(record.text) <= longest
     # A whole text is on one line by now, and is its own key.
-    return ContextEntry(
-        record, line, shown, line if is_whole else compute_text_key(record.text), is_whole
-    )
+    return ContextEntry(record, line, shown, line if is_whole else compute_text_key(record.text), is_whole)
 
 
 def _get_rank(record: Record) -> tuple[bool, bool]:
@@ -385,9 +367,7 @@ def _format_block(body: str) -> str:
 _FRAME_TOKENS = count_tokens(_format_block("\n"))
 
 
-def _build_entries(
-    sections: Mapping[str, Sequence[Record]], longest: int, now: int
-) -> dict[str, list[ContextEntry]]:
+def _build_entries(sections: Mapping[str, Sequence[Record]], longest: int, now: int) -> dict[str, list[ContextEntry]]:
     entries = {s: [build_entry(record, longest, now) for record in sections[s]] for s in sections}
     return {s: [entry for entry in some if entry.text] for s, some in entries.items()}
 

@@ -102,9 +102,7 @@ class _FadingPage(Value):
     after: str | None = None
 
     async def plan(self, store: RecordStore, at: int) -> Planned[tuple["_FadingPage | None", int]]:
-        where = RecordFilter(
-            kinds=(MEMORY,), automatic=True, created_before=at - MIN_AGE_MICROSECONDS
-        )
+        where = RecordFilter(kinds=(MEMORY,), automatic=True, created_before=at - MIN_AGE_MICROSECONDS)
         found = await store.scan(where, after=self.after, limit=BATCH_MEMORIES)
         accesses = await store.get_accesses([record.id for record in found])
         faded = [record for record in found if _has_faded(record, accesses.get(record.id), at)]
@@ -178,9 +176,7 @@ async def finish_supersessions(project: RecordStore, user: RecordStore, clock: C
 
 async def _read_recent(store: RecordStore) -> Sequence[Record]:
     """The memories that the newest changes touched, as they are now."""
-    changes = await store.read_changes(
-        limit=RECENT_CHANGES, newest_first=True, most_edits=MAX_EDITS
-    )
+    changes = await store.read_changes(limit=RECENT_CHANGES, newest_first=True, most_edits=MAX_EDITS)
     edits = (edit for change in changes for edit in change.edits)
     return await store.get(list({e.id for e in edits if e.id and e.id.startswith(MEMORY_PREFIX)}))
 
@@ -243,9 +239,7 @@ class MemoryMove:
 
     async def _copy(self, record: Record, reason: str | None) -> str:
         carried = await read_carried_links(self._source, record)
-        new = build_promoted(
-            _with_sources(record, carried.links), "user", reason, self._writer.clock()
-        )
+        new = build_promoted(_with_sources(record, carried.links), "user", reason, self._writer.clock())
 
         async def plan(user: RecordStore, at: int) -> Planned[str]:
             twin = await find_same_text(user, new)
@@ -255,10 +249,7 @@ class MemoryMove:
                 if twin is None:
                     values = {name: getattr(new, name) for name in AMENDABLE}
                     steps = [Restore(there.ref), Update(there.id, values, there.version)]
-                    return [
-                        *steps,
-                        *await _build_links(user, new.id, record.id, carried, at),
-                    ], new.id
+                    return [*steps, *await _build_links(user, new.id, record.id, carried, at)], new.id
             if twin is not None:
                 return await build_merge(user, twin, new, carried, at), twin.id
             steps = [Insert(new), *await _build_links(user, new.id, record.id, carried, at)]
@@ -266,9 +257,7 @@ class MemoryMove:
 
         return await self._writer.commit(self._user, plan)
 
-    async def _build_copy_update(
-        self, copy: Record, record: Record, carried: CarriedLinks, at: int
-    ) -> list[Step]:
+    async def _build_copy_update(self, copy: Record, record: Record, carried: CarriedLinks, at: int) -> list[Step]:
         """Brings to a copy what has changed at its source since; what it has of its own stays."""
         note = cast(FieldValues, copy.facets.get(PROMOTED_FACET, {}))
         version = note.get("version", record.version)
@@ -276,9 +265,7 @@ class MemoryMove:
             return []
         before = await _read_old_values(self._source, record, version)
         changed = {name: getattr(record, name) for name in before if name not in _PLACE_FIELDS}
-        facets = _apply_facet_changes(
-            copy.facets, before.get("facets", record.facets), record.facets
-        )
+        facets = _apply_facet_changes(copy.facets, before.get("facets", record.facets), record.facets)
         changed["facets"] = {**facets, PROMOTED_FACET: {**note, "version": record.version}}
         steps: list[Step] = [Update(copy.id, changed, copy.version)]
         if facets.get(RELINK_COUNT) != copy.facets.get(RELINK_COUNT):
@@ -291,9 +278,7 @@ async def read_carried_links(store: RecordStore, record: Record) -> CarriedLinks
         RelatedEntity(entity.name or "", entity.type or "", link.verb)
         for link, entity in await read_linked_entities(store, record.id)
     ]
-    return CarriedLinks(
-        entities, [*_parse_links(record), *await read_memory_links(store, record.id)]
-    )
+    return CarriedLinks(entities, [*_parse_links(record), *await read_memory_links(store, record.id)])
 
 
 def _build_move_note(record: Record, reason: str | None, at: int) -> FieldValues:
@@ -311,18 +296,13 @@ def build_promoted(record: Record, target: str, reason: str | None, at: int) -> 
         scope=target,
         session=session,
         variant=build_variant(target, session, moment),
-        facets={
-            **drop_automatic(record.facets),
-            PROMOTED_FACET: _build_move_note(record, reason, at),
-        },
+        facets={**drop_automatic(record.facets), PROMOTED_FACET: _build_move_note(record, reason, at)},
         updated_at=at,
         deleted_at=None,
     )
 
 
-async def build_merge(
-    store: RecordStore, twin: Record, new: Record, carried: CarriedLinks, at: int
-) -> list[Step]:
+async def build_merge(store: RecordStore, twin: Record, new: Record, carried: CarriedLinks, at: int) -> list[Step]:
     """The twin with whatever the other one had more; `new` is how it would stand there itself."""
     version = new.facets[PROMOTED_FACET]["version"]
     absorbed = cast(dict[str, int], twin.facets.get(ABSORBED_FACET, {}))
@@ -370,22 +350,16 @@ async def was_undone(store: RecordStore, record: Record, version: int) -> bool:
     return False
 
 
-async def _build_links(
-    store: RecordStore, kept: str, old: str, carried: CarriedLinks, at: int
-) -> list[Step]:
+async def _build_links(store: RecordStore, kept: str, old: str, carried: CarriedLinks, at: int) -> list[Step]:
     return [
         *await build_link_steps(store, kept, carried.entities, at),
         *await build_carry_steps(store, carried.links, old, kept, at),
     ]
 
 
-async def _build_unlinks(
-    store: RecordStore, memory_id: str, entities: Sequence[RelatedEntity]
-) -> list[Step]:
+async def _build_unlinks(store: RecordStore, memory_id: str, entities: Sequence[RelatedEntity]) -> list[Step]:
     """Takes away the links to entities that are not among these."""
-    wanted = {
-        (compute_name_key(e.name), compute_name_key(e.type), e.relationship) for e in entities
-    }
+    wanted = {(compute_name_key(e.name), compute_name_key(e.type), e.relationship) for e in entities}
     return [
         Delete(link.ref)
         for link, entity in await read_linked_entities(store, memory_id)
@@ -434,9 +408,7 @@ async def _read_old_values(store: RecordStore, record: Record, version: int) -> 
     return before
 
 
-def _apply_facet_changes(
-    facets: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]
-) -> FieldValues:
+def _apply_facet_changes(facets: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]) -> FieldValues:
     """Facets with what has changed between two others."""
     changed = {name for name in {*before, *after} if before.get(name) != after.get(name)}
     kept = {name: value for name, value in facets.items() if name not in changed}
@@ -450,13 +422,7 @@ PAGE_MEMORIES = 1_000  # of the user's memories, looked at together
 class MemoryPromotion:
     """Takes one memory to a broader scope: one commit within a store, a move to the user's."""
 
-    def __init__(
-        self,
-        stores: MemoryStores,
-        indexing: VectorIndexer,
-        accesses: AccessCounter,
-        masking: Masker,
-    ) -> None:
+    def __init__(self, stores: MemoryStores, indexing: VectorIndexer, accesses: AccessCounter, masking: Masker) -> None:
         self._stores = stores
         self._indexing = indexing
         self._accesses = accesses
@@ -473,8 +439,7 @@ class MemoryPromotion:
         is_users = source is await self._stores.open_user()
         if is_users and target != "user":
             raise ReadOnly(
-                f"Memory {found.id} is kept for you alone: its project is shared with you for "
-                "reading.",
+                f"Memory {found.id} is kept for you alone: its project is shared with you for reading.",
                 hint="Promote it to `user`, where you find it in every project.",
                 memory_id=found.id,
             )
@@ -484,9 +449,7 @@ class MemoryPromotion:
             kept = await self._promote_within(source, found, target, reason)
         if merged := kept != found.id:
             warnings += await self._warn_dropped_tags(target, found, kept)
-        return PromotedMemory(
-            kept, found.scope, target, reason, merged=merged or None, warnings=warnings or None
-        )
+        return PromotedMemory(kept, found.scope, target, reason, merged=merged or None, warnings=warnings or None)
 
     async def _resume(self, found: Record) -> bool:
         """Whether a crash had cut this very promotion short; now it is complete."""
@@ -495,18 +458,14 @@ class MemoryPromotion:
         project, user = await self._stores.open_project(), await self._stores.open_user()
         return await finish_moves(project, user, [found], self._stores.writer) > 0
 
-    async def _promote_within(
-        self, store: RecordStore, found: Record, target: str, reason: str | None
-    ) -> str:
+    async def _promote_within(self, store: RecordStore, found: Record, target: str, reason: str | None) -> str:
         async def plan(store: RecordStore, at: int) -> Planned[str]:
             record = await read_live_memory(store, found.id)
             _check_broader(record, target)
             new = build_promoted(record, target, reason, at)
             twin = await find_same_text(store, new)
             if twin is None:
-                values = {
-                    name: getattr(new, name) for name in ("scope", "session", "variant", "facets")
-                }
+                values = {name: getattr(new, name) for name in ("scope", "session", "variant", "facets")}
                 return [Update(record.id, values, record.version)], record.id
             carried = await read_carried_links(store, record)
             steps = await build_merge(store, twin, new, carried, at)
@@ -548,14 +507,10 @@ async def finish_promotions(project: RecordStore, user: RecordStore, clock: Cloc
     return settled
 
 
-async def finish_moves(
-    project: RecordStore, user: RecordStore, of_user: Sequence[Record], writer: ChangeWriter
-) -> int:
+async def finish_moves(project: RecordStore, user: RecordStore, of_user: Sequence[Record], writer: ChangeWriter) -> int:
     """Buries the project's copies of memories that the user's store has; says how many."""
     settled = 0
-    arrived = {
-        moved: (record, version) for record in of_user for moved, version in _list_moved(record)
-    }
+    arrived = {moved: (record, version) for record in of_user for moved, version in _list_moved(record)}
     for record in await project.get(list(arrived)) if arrived else []:
         kept, version = arrived[record.id]
         if await was_undone(project, record, version):

@@ -65,13 +65,9 @@ class VectorSource:
         if self._fault is not None:
             message = f"{self._fault.message} {count} without a vector counted by words alone."
             return [ToolWarning("embedding_failed", message)]
-        return [
-            ToolWarning("embeddings_pending", f"{count} without a vector yet counted by words.")
-        ]
+        return [ToolWarning("embeddings_pending", f"{count} without a vector yet counted by words.")]
 
-    async def _compute_vectors(
-        self, embedder: Embedder, store: RecordStore, records: Sequence[Record]
-    ) -> Vectors:
+    async def _compute_vectors(self, embedder: Embedder, store: RecordStore, records: Sequence[Record]) -> Vectors:
         ids = [record.id for record in records]
         # The background works at the same queue.
         there = await store.get_vectors(embedder.name, ids)
@@ -107,9 +103,7 @@ class SimilarMemory(Value):
     likeness: LikenessKind
 
 
-async def find_similar(
-    store: RecordStore, text: str, kind: str, visible_to: str
-) -> list[SimilarMemory]:
+async def find_similar(store: RecordStore, text: str, kind: str, visible_to: str) -> list[SimilarMemory]:
     """The stored memories that are like a text, the likest first; one question by words."""
     words = extract_stems(text)
     query = _build_query(_extract_words(text)) if len(words) >= MIN_WORDS else None
@@ -120,8 +114,7 @@ async def find_similar(
     judged = [
         (_compute_overlap(words, extract_stems(record.text)), SimilarMemory(record, likeness))
         for record in (await store.get([match.id for match in matches]) if matches else [])
-        if not record.facets.get("superseded_by")
-        and (likeness := classify_likeness(text, kind, record))
+        if not record.facets.get("superseded_by") and (likeness := classify_likeness(text, kind, record))
     ]
     judged.sort(key=lambda pair: -pair[0])
     return [alike for _, alike in judged]
@@ -155,16 +148,11 @@ def _is_replacement(ours: Sequence[str], theirs: Sequence[str]) -> bool:
     if numbers != other_numbers and numbers and other_numbers:
         return _compute_overlap(_drop_numbers(ours), _drop_numbers(theirs)) >= MIN_SIMILAR_SHARE
     shared = next(
-        (i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b),
-        min(len(ours), len(theirs)),
+        (i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs))
     )
     rest = {*ours[shared:]} & {*theirs[shared:]}
     is_replaced = shared < len(ours) and shared < len(theirs) and not rest
-    return (
-        is_replaced
-        and shared >= MIN_WORDS
-        and shared >= MIN_SUBJECT_SHARE * max(len(ours), len(theirs))
-    )
+    return is_replaced and shared >= MIN_WORDS and shared >= MIN_SUBJECT_SHARE * max(len(ours), len(theirs))
 
 
 def _compute_overlap(ours: Sequence[str], theirs: Sequence[str]) -> float:
@@ -194,11 +182,7 @@ def _build_query(words: Sequence[str]) -> WordQuery | None:
     """
     distinct = dict.fromkeys(_drop_numbers(words))
     longest = sorted(distinct, key=lambda word: -len(word))[: 2 * len(_WORD_PAIRS)]
-    pairs = [
-        AllOf(tuple(WordPhrase((longest[i],)) for i in pair))
-        for pair in _WORD_PAIRS
-        if pair[1] < len(longest)
-    ]
+    pairs = [AllOf(tuple(WordPhrase((longest[i],)) for i in pair)) for pair in _WORD_PAIRS if pair[1] < len(longest)]
     return AnyOf(tuple(pairs)) if len(pairs) > 1 else next(iter(pairs), None)
 
 
@@ -254,12 +238,7 @@ class WeightedSentence(Value):
 
 
 def select_central_sentences(
-    texts: Sequence[str],
-    weights: Sequence[float],
-    rarity: Mapping[str, float],
-    *,
-    most: int,
-    length: int,
+    texts: Sequence[str], weights: Sequence[float], rarity: Mapping[str, float], *, most: int, length: int
 ) -> str:
     """What the texts have in common, in their own sentences and in their order.
 
@@ -292,14 +271,10 @@ def clip_to_length(text: str, length: int) -> str:
 def _iter_sentences(texts: Sequence[str], weights: Sequence[float]) -> Iterator[WeightedSentence]:
     for number, (text, weight) in enumerate(zip(texts, weights, strict=True)):
         for place, sentence in enumerate(split_sentences(text) or [text.strip()]):
-            yield WeightedSentence(
-                sentence, frozenset(extract_stems(sentence)), (number, place), weight
-            )
+            yield WeightedSentence(sentence, frozenset(extract_stems(sentence)), (number, place), weight)
 
 
-def _select_statements(
-    said: Sequence[WeightedSentence], shared: Set[str]
-) -> list[WeightedSentence]:
+def _select_statements(said: Sequence[WeightedSentence], shared: Set[str]) -> list[WeightedSentence]:
     """Statements; and of each text those that have a word of the others, if any have."""
     stated = [s for s in said if len(s.words) > 1 and not s.text.endswith(("?", "？"))] or said
     pointed = [s for s in stated if not s.words.isdisjoint(shared)]
@@ -383,9 +358,7 @@ def cluster_rows(alike: "NDArray[np.float32]", threshold: float) -> list[list[in
     return [sorted(rows) for rows in members if rows]
 
 
-def _join_clusters(
-    near: "NDArray[np.float32]", kept: int, joined: int, sizes: tuple[int, int]
-) -> None:
+def _join_clusters(near: "NDArray[np.float32]", kept: int, joined: int, sizes: tuple[int, int]) -> None:
     import numpy as np
 
     row = (near[kept] * sizes[0] + near[joined] * sizes[1]) / sum(sizes)

@@ -11,12 +11,7 @@ from everkept.core.secrets import Masker
 from everkept.core.sessions import format_signature
 from everkept.core.text import clip_text
 from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound, Refused
-from everkept.families.memories.lifecycle import (
-    build_supersession,
-    find_same_text,
-    finish_moves,
-    mark_superseded,
-)
+from everkept.families.memories.lifecycle import build_supersession, find_same_text, finish_moves, mark_superseded
 from everkept.families.memories.likeness import SimilarMemory, find_similar
 from everkept.families.memories.memory_identity import get_event_time
 from everkept.families.memories.memory_record import (
@@ -76,11 +71,7 @@ class MemoryWriter:
     """What one call does to the memories that it reaches."""
 
     def __init__(
-        self,
-        stores: MemoryStores,
-        indexing: VectorIndexer,
-        options: MemoryOptions,
-        uses: SessionUses,
+        self, stores: MemoryStores, indexing: VectorIndexer, options: MemoryOptions, uses: SessionUses
     ) -> None:
         self._stores = stores
         self._indexing = indexing
@@ -91,10 +82,7 @@ class MemoryWriter:
     async def store(self, wanted: NewMemory) -> StoredMemory:
         """The same text again in the same scope is the memory that is there."""
         wanted = check_memory(self._mask_memory(wanted))
-        warnings = [
-            *build_masking_warnings(self._masking.kinds),
-            *await self._check_session_limit(wanted),
-        ]
+        warnings = [*build_masking_warnings(self._masking.kinds), *await self._check_session_limit(wanted)]
         replaced = await self._find_replaced(wanted)
 
         tries = 0
@@ -124,8 +112,7 @@ class MemoryWriter:
     async def update(self, memory_id: str, amendment: Amendment) -> UpdatedMemory:
         if amendment == Amendment():
             raise InvalidInput(
-                "Nothing to change was given.",
-                hint="Pass content, importance, tags, metadata or related_entities.",
+                "Nothing to change was given.", hint="Pass content, importance, tags, metadata or related_entities."
             )
         amendment = self._mask_amendment(amendment)
         warnings = build_masking_warnings(self._masking.kinds)
@@ -159,9 +146,7 @@ class MemoryWriter:
             tags = change_tags(record.tags, wanted)
             steps: list[Step] = []
             if tags != record.tags:
-                steps.append(
-                    Update(record.id, clear_automatic(record, {"tags": tags}), record.version)
-                )
+                steps.append(Update(record.id, clear_automatic(record, {"tags": tags}), record.version))
             return steps, TaggedMemory(record.id, list(tags), warnings)
 
         return await self._change(memory_id, change)
@@ -245,23 +230,14 @@ class MemoryWriter:
         return store, record
 
     async def _plan_store(
-        self,
-        store: RecordStore,
-        new: Record,
-        there: Record | None,
-        wanted: NewMemory,
-        replaced: str | None,
+        self, store: RecordStore, new: Record, there: Record | None, wanted: NewMemory, replaced: str | None
     ) -> Planned[_StoreOutcome]:
         record = there or new
         if record.id == replaced:
             raise InvalidInput(
-                f"`supersedes` names {record.id}, which has this very text.",
-                argument="supersedes",
-                value=replaced,
+                f"`supersedes` names {record.id}, which has this very text.", argument="supersedes", value=replaced
             )
-        links = await build_link_steps(
-            store, record.id, wanted.entities, new.created_at, is_new=there is None
-        )
+        links = await build_link_steps(store, record.id, wanted.entities, new.created_at, is_new=there is None)
         steps: list[Step] = [Insert(new)]
         updated: list[str] = []
         if there is not None:
@@ -323,15 +299,11 @@ class MemoryWriter:
 
     async def _find_similar(self, store: RecordStore, wanted: NewMemory) -> list[SimilarMemory]:
         try:
-            return await find_similar(
-                store, wanted.content, wanted.type, wanted.session or NO_SESSION
-            )
+            return await find_similar(store, wanted.content, wanted.type, wanted.session or NO_SESSION)
         except EverkeptError:  # the memory is stored, whatever a look around it says
             return []
 
-    async def _build_answer(
-        self, store: RecordStore, kept: _StoreOutcome, warnings: list[ToolWarning]
-    ) -> StoredMemory:
+    async def _build_answer(self, store: RecordStore, kept: _StoreOutcome, warnings: list[ToolWarning]) -> StoredMemory:
         failure = self._find_embedding_failure()
         is_pending = kept.is_new or await self._is_pending(store, kept.record.id)
         if failure is not None:
@@ -375,9 +347,7 @@ async def _check_text(store: RecordStore, record: Record, values: Mapping[str, A
         )
 
 
-async def _build_relinks(
-    store: RecordStore, record: Record, change: EntityChange | None, at: int
-) -> list[Step]:
+async def _build_relinks(store: RecordStore, record: Record, change: EntityChange | None, at: int) -> list[Step]:
     if change is None:
         return []
     return [
@@ -401,9 +371,7 @@ def _list_store_warnings(
     return told
 
 
-def _list_similarity_warnings(
-    resemblance: Sequence[SimilarMemory], new: Record
-) -> list[ToolWarning]:
+def _list_similarity_warnings(resemblance: Sequence[SimilarMemory], new: Record) -> list[ToolWarning]:
     """The new one itself may be among what was found: it is stored by now."""
     found = next((a for a in resemblance if not _is_unrelated(a.record, new)), None)
     if found is None:

@@ -137,12 +137,7 @@ async def _read_counts(stores: MemoryStores) -> MemoryCounts:
     return MemoryCounts(
         total=scopes.total(),
         by_scope=ScopeCounts(scopes["session"], scopes["project"], scopes["user"]),
-        by_type=TypeCounts(
-            types["episodic"],
-            types["semantic"],
-            types["procedural"],
-            types[WORKING_TYPE] or None,
-        ),
+        by_type=TypeCounts(types["episodic"], types["semantic"], types["procedural"], types[WORKING_TYPE] or None),
         forgotten=forgotten,
         entities=things[ENTITY],
         relationships=things["link"],
@@ -158,20 +153,14 @@ async def _read_storage(stores: MemoryStores, indexing: VectorIndexer) -> Storag
         return StorageStatus(size, 0, "none", EmbeddingCounts(0, 0, problem) if problem else None)
     counts = [await store.count_vectors(embedder.name, indexing.kinds) for store in both]
     stored, pending = (sum(column) for column in zip(*counts, strict=True))
-    return StorageStatus(
-        size, embedder.dimensions, embedder.name, EmbeddingCounts(stored, pending, problem)
-    )
+    return StorageStatus(size, embedder.dimensions, embedder.name, EmbeddingCounts(stored, pending, problem))
 
 
-async def _read_current_session(
-    stores: MemoryStores, options: MemoryOptions, session: str
-) -> SessionStatus:
+async def _read_current_session(stores: MemoryStores, options: MemoryOptions, session: str) -> SessionStatus:
     both = (await stores.open_project(), await stores.open_user())
     where = RecordFilter(kinds=(MEMORY,), sessions=(session,))
     stored = sum([await store.count_records(where) for store in both])
-    return SessionStatus(
-        session, stored, format_iso(await read_start_time(stores.call, both, session, options))
-    )
+    return SessionStatus(session, stored, format_iso(await read_start_time(stores.call, both, session, options)))
 
 
 STATUS_URI = "memory://status"
@@ -214,10 +203,8 @@ async def read_session_document(
         [
             "## Session Memory Summary",
             f"**Session:** {_clip_line(session)} | Started: {_format_minute(started_at)}",
-            f"**Memories stored:** {await _count_memories(stores, session)}"
-            + (f" ({listed})" if listed else ""),
-            f"**Memories recalled:** {use.queries} queries, "
-            f"{len(use.served)} unique memories served",
+            f"**Memories stored:** {await _count_memories(stores, session)}" + (f" ({listed})" if listed else ""),
+            f"**Memories recalled:** {use.queries} queries, {len(use.served)} unique memories served",
             f"**Memories consolidated:** {consolidated}",
             fence_memories(f"**Key topics:** {topics}\n") if topics else "**Key topics:** none yet",
             *_format_searches(searches),
@@ -235,10 +222,7 @@ def _format_searches(searches: Sequence[SearchRecord]) -> list[str]:
         f"{search.results} result{'' if search.results == 1 else 's'}\n"
         for search in searches[:MAX_SEARCHES]
     ]
-    return [
-        f"**Past conversations searched:** {len(searches)} times",
-        fence_memories("".join(lines)),
-    ]
+    return [f"**Past conversations searched:** {len(searches)} times", fence_memories("".join(lines))]
 
 
 def _format_filters(search: SearchRecord) -> str:
@@ -252,9 +236,7 @@ async def read_graph_document(project: RecordStore, session: str | None = None) 
     Memories count that the session may see.
     """
     counts = await project.count_live()
-    entities = await project.scan(
-        RecordFilter(kinds=(ENTITY,)), order="newest", limit=MAX_OVERVIEW_ENTITIES
-    )
+    entities = await project.scan(RecordFilter(kinds=(ENTITY,)), order="newest", limit=MAX_OVERVIEW_ENTITIES)
     by_id = {entity.id: entity for entity in entities}
     relations = await list_relations_among(project, by_id.keys())
     about = await _read_memory_links(project, list(by_id), session or NO_SESSION) if by_id else []
@@ -301,22 +283,17 @@ async def read_preferences_document(user: RecordStore) -> str:
         note_touched(record.id for record in shown)
         body += f"\n### {title}\n" if shown else ""
         body += "".join(
-            f"- {_clip_line(r.text)} ({_format_minute(r.effective_at)[:10]}; {as_data(r.id)})\n"
-            for r in shown
+            f"- {_clip_line(r.text)} ({_format_minute(r.effective_at)[:10]}; {as_data(r.id)})\n" for r in shown
         )
     return "\n".join([*lines, fence_memories(body), ""])
 
 
-async def _count_memories(
-    stores: Sequence[RecordStore], session: str, types: tuple[str, ...] = ()
-) -> int:
+async def _count_memories(stores: Sequence[RecordStore], session: str, types: tuple[str, ...] = ()) -> int:
     where = RecordFilter(kinds=(MEMORY,), sessions=(session,), types=types)
     return sum([await store.count_records(where) for store in stores])
 
 
-async def _read_memory_links(
-    project: RecordStore, entities: Sequence[str], session: str
-) -> list[RecordLink]:
+async def _read_memory_links(project: RecordStore, entities: Sequence[str], session: str) -> list[RecordLink]:
     """The links from memories to the entities, but those of other sessions' own memories."""
     links = await project.find_links(entities, direction="in", sources=(MEMORY,), limit=MAX_LINKS)
     sources = list(dict.fromkeys(link.source for link in links))

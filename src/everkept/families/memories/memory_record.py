@@ -31,13 +31,7 @@ from everkept.families.memories.model import (
     Scope,
     TagChange,
 )
-from everkept.graph.entities import (
-    ENTITY,
-    build_missing_relations,
-    check_name,
-    group_by_triple,
-    list_relations_from,
-)
+from everkept.graph.entities import ENTITY, build_missing_relations, check_name, group_by_triple, list_relations_from
 from everkept.graph.lookup import ensure_entities, match_names
 from everkept.values import Value, replace
 
@@ -121,9 +115,7 @@ def clean_tags(tags: Sequence[str]) -> tuple[str, ...]:
     clean = tuple(dict.fromkeys(tag.strip() for tag in tags))
     if len(clean) > MAX_TAGS:
         raise InvalidInput(
-            f"The memory would have {len(clean)} tags; at most {MAX_TAGS} are allowed.",
-            argument="tags",
-            limit=MAX_TAGS,
+            f"The memory would have {len(clean)} tags; at most {MAX_TAGS} are allowed.", argument="tags", limit=MAX_TAGS
         )
     return clean
 
@@ -144,28 +136,20 @@ def check_entities(entities: Sequence[RelatedEntity], argument: str) -> None:
 
 
 async def build_link_steps(
-    store: RecordStore,
-    memory_id: str,
-    entities: Sequence[RelatedEntity],
-    at: int,
-    *,
-    is_new: bool = False,
+    store: RecordStore, memory_id: str, entities: Sequence[RelatedEntity], at: int, *, is_new: bool = False
 ) -> list[Step]:
     """Makes the entities that are missing, and the links that the memory does not have yet."""
     if not entities:
         return []
     steps, meant = await ensure_entities(store, [(e.name, e.type) for e in entities], at)
     wanted = [
-        (memory_id, entity.relationship.strip(), record.id)
-        for entity, record in zip(entities, meant, strict=True)
+        (memory_id, entity.relationship.strip(), record.id) for entity, record in zip(entities, meant, strict=True)
     ]
     present = {} if is_new else await list_relations_from(store, [memory_id])
     return [*steps, *(Insert(link) for link in build_missing_relations(wanted, present, at))]
 
 
-async def build_unlink_steps(
-    store: RecordStore, memory_id: str, names: Sequence[str]
-) -> list[Step]:
+async def build_unlink_steps(store: RecordStore, memory_id: str, names: Sequence[str]) -> list[Step]:
     """Takes the links to these entities away; what is not linked does not count."""
     if not names:
         return []
@@ -175,9 +159,7 @@ async def build_unlink_steps(
     return [Delete(link.ref) for link, entity in linked if entity.id in unwanted]
 
 
-async def read_linked_entities(
-    store: RecordStore, memory_id: str
-) -> list[tuple[RecordLink, Record]]:
+async def read_linked_entities(store: RecordStore, memory_id: str) -> list[tuple[RecordLink, Record]]:
     """What a memory is about, with the links that say how."""
     links = await store.find_links([memory_id], direction="out")
     found = {r.id: r for r in await store.get([x.target for x in links]) if r.kind == ENTITY}
@@ -196,14 +178,9 @@ async def read_memory_links(store: RecordStore, memory_id: str) -> list[RecordLi
     ]
 
 
-async def build_carry_steps(
-    store: RecordStore, links: Sequence[RecordLink], old: str, new: str, at: int
-) -> list[Step]:
+async def build_carry_steps(store: RecordStore, links: Sequence[RecordLink], old: str, new: str, at: int) -> list[Step]:
     """Gives one memory the links of another, as far as the other ends live in this store."""
-    moved = {
-        (new if x.source == old else x.source, x.verb, new if x.target == old else x.target): x
-        for x in links
-    }
+    moved = {(new if x.source == old else x.source, x.verb, new if x.target == old else x.target): x for x in links}
     others = [end for source, _, target in moved for end in (source, target) if end != new]
     live = {new, *(record.id for record in await store.get(others))}
     wanted = {x: link for x, link in moved.items() if x[0] != x[2] and {x[0], x[2]} <= live}
@@ -272,11 +249,7 @@ def merge_values(there: Record, new: Record) -> tuple[FieldValues, list[str]]:
 def list_differences(there: Record, new: Record) -> list[str]:
     """What the new one says otherwise, and the memory that is there keeps."""
     names = ("type", "author", "occurred_at")
-    return [
-        name
-        for name in names
-        if getattr(new, name) is not None and getattr(new, name) != getattr(there, name)
-    ]
+    return [name for name in names if getattr(new, name) is not None and getattr(new, name) != getattr(there, name)]
 
 
 def _get_source(there: Record, new: Record) -> FieldValues:
@@ -333,9 +306,7 @@ def build_record(wanted: NewMemory, replaced: str | None, at: int) -> Record:
         type=wanted.type,
         text=wanted.content,
         name_key=compute_text_key(wanted.content),
-        variant=build_variant(
-            wanted.scope, wanted.session, get_event_time(wanted.type, wanted.occurred_at)
-        ),
+        variant=build_variant(wanted.scope, wanted.session, get_event_time(wanted.type, wanted.occurred_at)),
         scope=wanted.scope,
         session=wanted.session,
         position=wanted.source.conversation_turn,

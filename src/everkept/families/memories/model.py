@@ -78,11 +78,7 @@ class MemorySource(Value):
     conversation_turn: int | None = None
 
     def to_facts(self) -> dict[str, Any]:
-        given = {
-            "tool": self.tool,
-            "file": self.file,
-            "conversation_turn": self.conversation_turn,
-        }
+        given = {"tool": self.tool, "file": self.file, "conversation_turn": self.conversation_turn}
         return {name: value for name, value in given.items() if value is not None}
 
 
@@ -90,29 +86,15 @@ class RelatedEntity(Value):
     """An entity that a memory is about, and how."""
 
     name: Annotated[str, Field(max_length=MAX_NAME_CHARACTERS, blank=False)]
-    type: Annotated[
-        str,
-        Field(
-            aliases=("entity_type", "entityType"),
-            max_length=MAX_NAME_CHARACTERS,
-            blank=False,
-        ),
-    ]
+    type: Annotated[str, Field(aliases=("entity_type", "entityType"), max_length=MAX_NAME_CHARACTERS, blank=False)]
     relationship: Annotated[
-        str,
-        Field(
-            aliases=("relation_type", "relationType"),
-            max_length=MAX_NAME_CHARACTERS,
-            blank=False,
-        ),
+        str, Field(aliases=("relation_type", "relationType"), max_length=MAX_NAME_CHARACTERS, blank=False)
     ]
 
 
 RelatedEntities = Annotated[
     list[RelatedEntity],
-    Field(
-        "What it is about: type as file or person, relationship as uses.", max_items=ENTITIES_LIMIT
-    ),
+    Field("What it is about: type as file or person, relationship as uses.", max_items=ENTITIES_LIMIT),
 ]
 
 
@@ -175,11 +157,7 @@ class MemoryView(Value):
 
     @classmethod
     def from_record(
-        cls,
-        record: Record,
-        score: float,
-        access: AccessCount | None = None,
-        why: Mapping[str, float] | None = None,
+        cls, record: Record, score: float, access: AccessCount | None = None, why: Mapping[str, float] | None = None
     ) -> "MemoryView":
         facets = record.facets
         return cls(

@@ -96,18 +96,13 @@ class MemoryRecall:
         places = await self._open_places(wanted, or_none=True)
         return [hit.record for hit in (await self._search(places, wanted)).hits] if places else []
 
-    async def find_newest(
-        self, where: RecordFilter, session: str | None, limit: int
-    ) -> list[Record]:
+    async def find_newest(self, where: RecordFilter, session: str | None, limit: int) -> list[Record]:
         """What fits, whatever its words; the newest first."""
         wanted = RecallRequest("", session, where.scopes, where.types)
         places = await self._open_places(wanted, or_none=True)
         traits = {"pinned": where.pinned, "min_importance": where.min_importance}
         found = await asyncio.gather(
-            *(
-                place.store.scan(replace(place.where, **traits), order="newest", limit=limit)
-                for place in places
-            )
+            *(place.store.scan(replace(place.where, **traits), order="newest", limit=limit) for place in places)
         )
         once = {record.id: record for records in found for record in records}  # the user's win
         return sorted(once.values(), key=lambda record: -record.effective_at)[:limit]
@@ -153,21 +148,15 @@ class MemoryRecall:
             time_limit=self._options.time_limit,
             accesses=lambda place, ids: self._read_accesses(places[place].store, ids),
         )
-        self.warnings |= {
-            ToolWarning(notice.code, notice.message): None for notice in found.notices
-        }
+        self.warnings |= {ToolWarning(notice.code, notice.message): None for notice in found.notices}
         return found
 
-    async def _read_accesses(
-        self, store: RecordStore, ids: Sequence[str]
-    ) -> Mapping[str, AccessCount]:
+    async def _read_accesses(self, store: RecordStore, ids: Sequence[str]) -> Mapping[str, AccessCount]:
         found = await self._accesses.read_accesses(store, ids)
         self._known.setdefault(store, {}).update((i, found.get(i)) for i in ids)
         return found
 
-    async def _open_places(
-        self, wanted: RecallRequest, *, or_none: bool = False
-    ) -> list[SearchPlace]:
+    async def _open_places(self, wanted: RecallRequest, *, or_none: bool = False) -> list[SearchPlace]:
         """A user's store that cannot be read must not hide the project's memories.
 
         With `or_none`, not even where this question is about the user's alone.
@@ -200,15 +189,11 @@ class MemoryRecall:
             ids = [hit.record.id for hit in hits if hit.place == number]
             known |= await self._count_given_out(place.store, ids)
         return [
-            MemoryView.from_record(
-                hit.record, hit.score, known.get(hit.record.id), hit.why if explain else None
-            )
+            MemoryView.from_record(hit.record, hit.score, known.get(hit.record.id), hit.why if explain else None)
             for hit in hits
         ]
 
-    async def _count_given_out(
-        self, store: RecordStore, ids: Sequence[str]
-    ) -> dict[str, AccessCount]:
+    async def _count_given_out(self, store: RecordStore, ids: Sequence[str]) -> dict[str, AccessCount]:
         """The ranking has asked already how often these were given out, as a rule."""
         known = self._known.get(store, {})
         if not all(i in known for i in ids):
@@ -217,9 +202,7 @@ class MemoryRecall:
         return {i: access for i in ids if (access := known[i]) is not None}
 
 
-async def count_given_out(
-    accesses: AccessCounter, store: RecordStore, ids: Sequence[str]
-) -> dict[str, AccessCount]:
+async def count_given_out(accesses: AccessCounter, store: RecordStore, ids: Sequence[str]) -> dict[str, AccessCount]:
     """How often these were given out before; now they are once more."""
     if not ids:
         return {}
@@ -281,15 +264,11 @@ class _GraphWalk(Value, frozen=False):
     """What was met so far, in all stores."""
 
     met: dict[EntityKey, _ReachedEntity] = field(default_factory=dict[EntityKey, _ReachedEntity])
-    edges: set[tuple[EntityKey, str, EntityKey]] = field(
-        default_factory=set[tuple[EntityKey, str, EntityKey]]
-    )
+    edges: set[tuple[EntityKey, str, EntityKey]] = field(default_factory=set[tuple[EntityKey, str, EntityKey]])
     depth: int = 0
 
     def add_entity(self, record: Record, depth: int) -> _ReachedEntity:
-        there = self.met.setdefault(
-            _get_key(record), _ReachedEntity(record.name or "", record.type or "", depth)
-        )
+        there = self.met.setdefault(_get_key(record), _ReachedEntity(record.name or "", record.type or "", depth))
         there.depth = min(there.depth, depth)
         return there
 
@@ -313,10 +292,7 @@ async def walk_graph(
     so_far = _GraphWalk()
     places = (await stores.open_project(), await stores.open_user())
     starts = await asyncio.gather(*(_find_starts(store, route) for store in places))
-    met = [
-        await _walk_store(store, some, route, so_far)
-        for store, some in zip(places, starts, strict=True)
-    ]
+    met = [await _walk_store(store, some, route, so_far) for store, some in zip(places, starts, strict=True)]
     # What an overview shows depends on the memories too; else they are those of what is shown.
     counting = len(so_far.met) if route.entity is None else route.limit
     chosen = {id(entity) for entity in _sort_entities(so_far)[:counting]}
@@ -326,18 +302,10 @@ async def walk_graph(
         if wanted:
             about = await _read_memories(store, wanted, so_far, route, session or NO_SESSION)
             memories += [(store, record) for record in about]
-    shown = (
-        _sort_entities(so_far)[: route.limit]
-        if route.entity is None
-        else _select_entities(so_far, chosen)
-    )
+    shown = _sort_entities(so_far)[: route.limit] if route.entity is None else _select_entities(so_far, chosen)
     seen = {id(entity) for entity in shown}
     note_touched(i for some in met for i, r in some.items() if id(so_far.met[_get_key(r)]) in seen)
-    attached = (
-        await _build_memory_views(memories, shown, accesses, route)
-        if route.include_memories
-        else []
-    )
+    attached = await _build_memory_views(memories, shown, accesses, route) if route.include_memories else []
     missing = route.entity is not None and not so_far.met
     return MemoryGraph(
         entities=[_build_entity_view(entity) for entity in shown],
@@ -347,9 +315,7 @@ async def walk_graph(
     )
 
 
-async def find_other_sessions_memories(
-    store: RecordStore, ids: Sequence[str], session: str
-) -> set[str]:
+async def find_other_sessions_memories(store: RecordStore, ids: Sequence[str], session: str) -> set[str]:
     """Those of the memories that no session but another one sees."""
     if not ids:
         return set()
@@ -360,9 +326,7 @@ async def find_other_sessions_memories(
 async def _find_starts(store: RecordStore, route: GraphRoute) -> list[Record]:
     """By name, id or `name (type)`, else by a part of the name."""
     if route.entity is None:
-        return await store.scan(
-            RecordFilter(kinds=(ENTITY,)), order="newest", limit=MAX_OVERVIEW_ENTITIES
-        )
+        return await store.scan(RecordFilter(kinds=(ENTITY,)), order="newest", limit=MAX_OVERVIEW_ENTITIES)
     if exact := (await find_candidates(store, [route.entity]))[route.entity]:
         return exact
     wanted = compute_name_key(route.entity)
@@ -405,11 +369,7 @@ async def _walk_store(
 
 
 async def _read_memories(
-    store: RecordStore,
-    entities: dict[str, Record],
-    so_far: _GraphWalk,
-    route: GraphRoute,
-    visible_to: str,
+    store: RecordStore, entities: dict[str, Record], so_far: _GraphWalk, route: GraphRoute, visible_to: str
 ) -> list[Record]:
     """What this session may see of the memories about the entities, the best first."""
     where = RecordFilter(kinds=(MEMORY,), visible_to=visible_to)
@@ -468,15 +428,11 @@ def _sort_entities(walk: _GraphWalk) -> list[_ReachedEntity]:
 
 
 def _build_entity_view(entity: _ReachedEntity) -> GraphEntity:
-    return GraphEntity(
-        entity.name, entity.type, list(entity.relationships.values()), entity.memory_count
-    )
+    return GraphEntity(entity.name, entity.type, list(entity.relationships.values()), entity.memory_count)
 
 
 def _warn_unknown_entity(name: str) -> ToolWarning:
-    return ToolWarning(
-        "entity_not_found", f'No entity is named "{name}". Without `entity` the graph is shown.'
-    )
+    return ToolWarning("entity_not_found", f'No entity is named "{name}". Without `entity` the graph is shown.')
 
 
 def _get_key(record: Record) -> EntityKey:

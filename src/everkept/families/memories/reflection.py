@@ -30,9 +30,7 @@ from everkept.families.memories.model import AUTOMATIC, DERIVED_FROM, MEMORY
 from everkept.tools.tool import ToolWarning
 from everkept.values import Value, replace
 
-MAX_SESSION_MEMORIES = (
-    2_000  # memories of the session, the newest: the work grows with their square
-)
+MAX_SESSION_MEMORIES = 2_000  # memories of the session, the newest: the work grows with their square
 MAX_OTHER_MEMORIES = 1_000  # newest memories of other sessions that a theme is looked for in
 MAX_PATTERNS = 1_000  # earlier ones
 VECTOR_SECONDS = 2.0  # seconds for vectors that are still missing
@@ -96,9 +94,7 @@ async def reflect_session(
         if store is user:
             plan_of_store = to_user_scope(plan_of_store)
         present = await _read_stored(store, plan_of_store)
-        return _build_steps(plan_of_store, present, session, at), _build_result(
-            plan_of_store, present
-        )
+        return _build_steps(plan_of_store, present, session, at), _build_result(plan_of_store, present)
 
     for store in stores:
         if dry_run:
@@ -113,9 +109,7 @@ async def _read_input(
     store: RecordStore, session: str, strategy: ReflectStrategy, meaning: VectorSource
 ) -> ReflectionInput:
     where = RecordFilter(kinds=(MEMORY,))
-    own = await store.scan(
-        replace(where, sessions=(session,)), order="newest", limit=MAX_SESSION_MEMORIES
-    )
+    own = await store.scan(replace(where, sessions=(session,)), order="newest", limit=MAX_SESSION_MEMORIES)
     others: list[Record] = []
     patterns: list[Record] = []
     if strategy != "summarize" and own:
@@ -124,9 +118,7 @@ async def _read_input(
         patterns = await _read_earlier_patterns(store)
     # The oldest first: the background begins with the newest.
     compared = [record for record in (*reversed(own), *others) if not is_derived(record)]
-    return ReflectionInput(
-        session, own, others, patterns, await meaning.get_vectors(store, compared)
-    )
+    return ReflectionInput(session, own, others, patterns, await meaning.get_vectors(store, compared))
 
 
 async def _read_earlier_patterns(store: RecordStore) -> list[Record]:
@@ -137,9 +129,7 @@ async def _read_earlier_patterns(store: RecordStore) -> list[Record]:
         for record in await store.scan(where, order="newest", limit=MAX_PATTERNS)
         if record.facets.get(DERIVED_FACET) == "pattern"
     ]
-    undone = await _find_undone(
-        store, [record for record in found if record.deleted_at is not None]
-    )
+    undone = await _find_undone(store, [record for record in found if record.deleted_at is not None])
     return [record for record in found if record.id not in undone]
 
 
@@ -187,9 +177,7 @@ async def _read_stored(store: RecordStore, planned: ReflectionPlan) -> _StoredMe
     )
 
 
-def _build_steps(
-    planned: ReflectionPlan, present: _StoredMemories, session: str, at: int
-) -> list[Step]:
+def _build_steps(planned: ReflectionPlan, present: _StoredMemories, session: str, at: int) -> list[Step]:
     steps: list[Step] = []
     for summary in planned.summaries:
         steps += _build_summary_steps(summary, present, session, at)
@@ -199,9 +187,7 @@ def _build_steps(
     return steps
 
 
-def _build_summary_steps(
-    summary: MemorySummary, present: _StoredMemories, session: str, at: int
-) -> list[Step]:
+def _build_summary_steps(summary: MemorySummary, present: _StoredMemories, session: str, at: int) -> list[Step]:
     same = present.find_text(summary.text, summary.scope)
     head = same.id if same else summary.id
     steps = [] if same else _build_store_steps(_build_summary_record(summary, session, at), present)
@@ -216,9 +202,7 @@ def _build_summary_steps(
     ]
 
 
-def _build_pattern_steps(
-    pattern: MemoryPattern, present: _StoredMemories, session: str, at: int
-) -> list[Step]:
+def _build_pattern_steps(pattern: MemoryPattern, present: _StoredMemories, session: str, at: int) -> list[Step]:
     known = pattern.known or present.find_text(pattern.text, pattern.scope)
     if known is None:
         steps = _build_store_steps(_build_pattern_record(pattern, session, at), present)
@@ -227,10 +211,7 @@ def _build_pattern_steps(
     values: dict[str, Any] = {"facets": {**facets, **_build_pattern_facets(pattern, at, known)}}
     if PATTERN_TAG not in known.tags:
         values["tags"] = (*known.tags, PATTERN_TAG)
-    return [
-        Update(known.id, values, known.version),
-        *_build_links(known.id, pattern.members, present, at),
-    ]
+    return [Update(known.id, values, known.version), *_build_links(known.id, pattern.members, present, at)]
 
 
 def _build_store_steps(record: Record, present: _StoredMemories) -> list[Step]:
@@ -239,9 +220,7 @@ def _build_store_steps(record: Record, present: _StoredMemories) -> list[Step]:
     return [Insert(record)] if deleted is None else [Restore(deleted.ref)]
 
 
-def _build_links(
-    head: str, members: Sequence[Record], present: _StoredMemories, at: int
-) -> list[Step]:
+def _build_links(head: str, members: Sequence[Record], present: _StoredMemories, at: int) -> list[Step]:
     return [
         Insert(RecordLink(str(uuid4()), head, DERIVED_FROM, member.id, at))
         for member in members
@@ -250,9 +229,7 @@ def _build_links(
 
 
 def _build_summary_record(summary: MemorySummary, session: str, at: int) -> Record:
-    return _build_record(
-        summary, "semantic", summary.scope, {DERIVED_FACET: "summary"}, session, at
-    )
+    return _build_record(summary, "semantic", summary.scope, {DERIVED_FACET: "summary"}, session, at)
 
 
 def _build_pattern_record(pattern: MemoryPattern, session: str, at: int) -> Record:
@@ -260,20 +237,13 @@ def _build_pattern_record(pattern: MemoryPattern, session: str, at: int) -> Reco
     return _build_record(pattern, "procedural", pattern.scope, facets, session, at)
 
 
-def _build_pattern_facets(
-    pattern: MemoryPattern, at: int, known: Record | None = None
-) -> dict[str, Any]:
+def _build_pattern_facets(pattern: MemoryPattern, at: int, known: Record | None = None) -> dict[str, Any]:
     sources = {member.id for member in pattern.members}
     metadata = {"frequency": pattern.frequency, "suggested_scope": pattern.suggested_scope}
     if known is not None:
         sources |= get_sources(known)
         metadata = {**cast(Mapping[str, Any], known.facets.get("metadata") or {}), **metadata}
-    return {
-        DERIVED_FACET: "pattern",
-        DERIVED_FROM: sorted(sources),
-        REFLECTED_AT_FACET: at,
-        "metadata": metadata,
-    }
+    return {DERIVED_FACET: "pattern", DERIVED_FROM: sorted(sources), REFLECTED_AT_FACET: at, "metadata": metadata}
 
 
 def _is_automatic(made: MemorySummary | MemoryPattern) -> bool:
@@ -281,12 +251,7 @@ def _is_automatic(made: MemorySummary | MemoryPattern) -> bool:
 
 
 def _build_record(
-    made: MemorySummary | MemoryPattern,
-    memory_type: str,
-    scope: str,
-    facets: Mapping[str, Any],
-    session: str,
-    at: int,
+    made: MemorySummary | MemoryPattern, memory_type: str, scope: str, facets: Mapping[str, Any], session: str, at: int
 ) -> Record:
     # What is made of automatic ones alone is one too, so that it fades like them.
     if _is_automatic(made):
@@ -317,9 +282,7 @@ def _build_result(planned: ReflectionPlan, present: _StoredMemories) -> Reflecti
     )
 
 
-def _merge_results(
-    answers: Sequence[ReflectionResult], warnings: list[ToolWarning]
-) -> ReflectionResult:
+def _merge_results(answers: Sequence[ReflectionResult], warnings: list[ToolWarning]) -> ReflectionResult:
     stats = [answer.session_stats for answer in answers]
     return ReflectionResult(
         [made for answer in answers for made in answer.consolidated_memories],

@@ -7,23 +7,8 @@ from collections.abc import Sequence
 from everkept.core.commits import ChangeWriter, Plan, T, commit, is_writable
 from everkept.core.library import Condition
 from everkept.core.ports import Library, ProjectChoice, RecordStore
-from everkept.core.records import (
-    SESSION_SCOPE,
-    Batch,
-    Insert,
-    Record,
-    RecordFilter,
-    Restore,
-    Step,
-    Update,
-)
-from everkept.core.sessions import (
-    Account,
-    ToolCall,
-    act_as,
-    choose_conversation,
-    get_acting_account,
-)
+from everkept.core.records import SESSION_SCOPE, Batch, Insert, Record, RecordFilter, Restore, Step, Update
+from everkept.core.sessions import Account, ToolCall, act_as, choose_conversation, get_acting_account
 from everkept.core.times import Clock
 from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound
 from everkept.families.memories.likeness import format_session_summary
@@ -81,9 +66,7 @@ class MemoryStores:
             return await self.open_user()
         store = self._opened = await self._choice.open_to_write(self.call, self._project)
         # Whoever may only read in a project has a conversation there all the same.
-        return (
-            await self.open_user() if scope == SESSION_SCOPE and not is_writable(store) else store
-        )
+        return await self.open_user() if scope == SESSION_SCOPE and not is_writable(store) else store
 
     async def find_live_memory(self, memory_id: str) -> tuple[RecordStore, Record]:
         """Where the memory lives; after a promotion that a crash cut short, the broader one."""
@@ -134,8 +117,7 @@ def build_not_found(memory_id: str) -> NotFound:
     return NotFound(
         MEMORY,
         memory_id,
-        hint="recall_memories, or `everkept list`, finds ids; a memory of another project needs "
-        "`project`.",
+        hint="recall_memories, or `everkept list`, finds ids; a memory of another project needs `project`.",
     )
 
 
@@ -162,15 +144,11 @@ def get_session_id(call: ToolCall, given: str | None, options: MemoryOptions) ->
 def require_session_id(call: ToolCall, given: str | None, options: MemoryOptions) -> str:
     session = get_session_id(call, given, options)
     if session is None:
-        raise InvalidInput(
-            "This connection keeps no session: pass `session_id`.", argument="session_id"
-        )
+        raise InvalidInput("This connection keeps no session: pass `session_id`.", argument="session_id")
     return session
 
 
-async def read_start_time(
-    call: ToolCall, stores: Sequence[RecordStore], session: str, options: MemoryOptions
-) -> int:
+async def read_start_time(call: ToolCall, stores: Sequence[RecordStore], session: str, options: MemoryOptions) -> int:
     """When the session began: its record is made with the first memory, and may be from a day
     before, where a later process goes on with it."""
     found = [record for store in stores for record in await store.get([session])]
@@ -183,30 +161,15 @@ async def build_session_steps(store: RecordStore, session: str, client: str, at:
     found = await store.get([session], include_deleted=True)
     if not found:
         facets = {"client": client} if client else {}
-        return [
-            Insert(
-                Record(
-                    id=session,
-                    kind=SESSION,
-                    name_key=session,
-                    created_at=at,
-                    updated_at=at,
-                    facets=facets,
-                )
-            )
-        ]
+        return [Insert(Record(id=session, kind=SESSION, name_key=session, created_at=at, updated_at=at, facets=facets))]
     if found[0].kind != SESSION:
         raise InvalidInput(
-            f'`session_id` is "{session}", which is the id of something else.',
-            argument="session_id",
-            value=session,
+            f'`session_id` is "{session}", which is the id of something else.', argument="session_id", value=session
         )
     return [] if found[0].deleted_at is None else [Restore(found[0].ref)]
 
 
-async def read_session_memories(
-    stores: Sequence[RecordStore], session: str, limit: int
-) -> list[Record]:
+async def read_session_memories(stores: Sequence[RecordStore], session: str, limit: int) -> list[Record]:
     """What the session has stored, newest first in each place, up to a limit in all."""
     where = RecordFilter(kinds=(MEMORY,), sessions=(session,))
     found: list[Record] = []
@@ -216,20 +179,14 @@ async def read_session_memories(
     return found
 
 
-async def close_session(
-    store: RecordStore, session: str, at: int, use: "SessionUse | None" = None
-) -> bool:
+async def close_session(store: RecordStore, session: str, at: int, use: "SessionUse | None" = None) -> bool:
     """Writes what the session came to; says whether there was anything to write.
 
     Whoever comes second finds it written, unless something was stored since.
     """
     found = [record for record in await store.get([session]) if record.kind == SESSION]
-    stored = (
-        await read_session_memories((store,), session, MAX_SUMMARIZED_MEMORIES) if found else []
-    )
-    if not found or found[0].facets.get("ended_at", 0) > max(
-        (r.created_at for r in stored), default=0
-    ):
+    stored = await read_session_memories((store,), session, MAX_SUMMARIZED_MEMORIES) if found else []
+    if not found or found[0].facets.get("ended_at", 0) > max((r.created_at for r in stored), default=0):
         return False
     # What nobody asked for tells nobody what a session was about.
     stated = [record for record in stored if not record.facets.get(AUTOMATIC)]

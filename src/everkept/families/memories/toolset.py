@@ -9,12 +9,7 @@ from everkept.core.secrets import Masker
 from everkept.core.sessions import ToolCall, format_signature
 from everkept.core.times import Clock
 from everkept.families.memories.consolidation import ReflectStrategy
-from everkept.families.memories.context import (
-    HEADINGS,
-    ContextSection,
-    build_context_block,
-    gather_candidates,
-)
+from everkept.families.memories.context import HEADINGS, ContextSection, build_context_block, gather_candidates
 from everkept.families.memories.lifecycle import MemoryPromotion
 from everkept.families.memories.memories import MemoryWriter
 from everkept.families.memories.memory_documents import MemoryStatus, read_memory_status
@@ -53,37 +48,18 @@ from everkept.families.memories.model import (
     TimeRange,
     UpdatedMemory,
 )
-from everkept.families.memories.recall import (
-    GraphRoute,
-    MemoryRecall,
-    RecallRequest,
-    WalkDirection,
-    walk_graph,
-)
+from everkept.families.memories.recall import GraphRoute, MemoryRecall, RecallRequest, WalkDirection, walk_graph
 from everkept.families.memories.reflection import ReflectionResult, reflect_session
-from everkept.families.memories.stores import (
-    MemoryStores,
-    SessionUses,
-    get_session_id,
-    require_session_id,
-)
+from everkept.families.memories.stores import MemoryStores, SessionUses, get_session_id, require_session_id
 from everkept.graph.entities import MAX_NAME_CHARACTERS
 from everkept.tools.schema import JSON, Field
 from everkept.tools.tool import Effect, ToolFamily, tool
 
 QUERY_LIMIT = 10_000  # characters
 
-Type = Annotated[
-    MemoryType,
-    Field(
-        "Event, fact, how-to, or short-lived.",
-        name="type",
-        aliases=("memory_type",),
-    ),
-]
+Type = Annotated[MemoryType, Field("Event, fact, how-to, or short-lived.", name="type", aliases=("memory_type",))]
 ManyTypes = Annotated[
-    list[MemoryType],
-    Field("Default all.", name="type", aliases=("memory_type",), one_or_more=True, max_items=10),
+    list[MemoryType], Field("Default all.", name="type", aliases=("memory_type",), one_or_more=True, max_items=10)
 ]
 ManyScopes = Annotated[list[Scope], Field("Default all.", one_or_more=True, max_items=10)]
 
@@ -125,9 +101,7 @@ class MemoryTools(ToolFamily):
         author: Author | None = None,
         occurred_at: OccurredAt | None = None,
         pinned: Pinned | None = None,
-        supersedes: Annotated[
-            str, Field("Id of what it replaces.", max_length=MAX_NAME_CHARACTERS, blank=False)
-        ]
+        supersedes: Annotated[str, Field("Id of what it replaces.", max_length=MAX_NAME_CHARACTERS, blank=False)]
         | None = None,
         project: InProject | None = None,
     ) -> StoredMemory:
@@ -195,16 +169,10 @@ class MemoryTools(ToolFamily):
         self,
         call: ToolCall,
         entity: Annotated[
-            str,
-            Field(
-                "Name; none for an overview.",
-                aliases=("query",),
-                max_length=MAX_NAME_CHARACTERS * 2,
-            ),
+            str, Field("Name; none for an overview.", aliases=("query",), max_length=MAX_NAME_CHARACTERS * 2)
         ]
         | None = None,
-        relationship_type: Annotated[str, Field("Only such edges.", max_length=MAX_NAME_CHARACTERS)]
-        | None = None,
+        relationship_type: Annotated[str, Field("Only such edges.", max_length=MAX_NAME_CHARACTERS)] | None = None,
         direction: Annotated[WalkDirection, Field("Of edges.")] = "both",
         depth: Annotated[int, Field("Hops.", ge=1, le=3)] = 1,
         include_memories: Annotated[bool, Field("Add linked memories.")] = True,
@@ -225,11 +193,7 @@ class MemoryTools(ToolFamily):
 
     @tool(Effect.DESTROYS)
     async def forget_memory(
-        self,
-        call: ToolCall,
-        memory_id: MemoryId,
-        reason: Reason | None = None,
-        project: InProject | None = None,
+        self, call: ToolCall, memory_id: MemoryId, reason: Reason | None = None, project: InProject | None = None
     ) -> ForgottenMemory:
         """Forget a memory; recall leaves it out."""
         return await self._build_writer(call, project).forget(memory_id, reason)
@@ -286,9 +250,7 @@ class MemoryTools(ToolFamily):
         return reflected
 
     @tool()
-    async def get_memory_status(
-        self, call: ToolCall, project: InProject | None = None
-    ) -> MemoryStatus:
+    async def get_memory_status(self, call: ToolCall, project: InProject | None = None) -> MemoryStatus:
         """Show counts, storage and the current session."""
         session = get_session_id(call, None, self._options)
         stores = self._build_stores(call, project)
@@ -298,15 +260,13 @@ class MemoryTools(ToolFamily):
     async def get_memory_context(
         self,
         call: ToolCall,
-        task_description: Annotated[str, Field("The work at hand.", max_length=QUERY_LIMIT)]
-        | None = None,
+        task_description: Annotated[str, Field("The work at hand.", max_length=QUERY_LIMIT)] | None = None,
         files_in_context: Annotated[
             list[Annotated[str, Field(max_length=PATH_LIMIT)]], Field("Paths.", max_items=1_000)
         ]
         | None = None,
         max_tokens: Annotated[int, Field("Budget.", ge=100, le=8_000)] = 2_000,
-        sections: Annotated[list[ContextSection], Field("Default all.", max_items=10)]
-        | None = None,
+        sections: Annotated[list[ContextSection], Field("Default all.", max_items=10)] | None = None,
         project: InProject | None = None,
     ) -> MemoryContext:
         """Get what is known for a task as one Markdown block."""
@@ -325,11 +285,7 @@ class MemoryTools(ToolFamily):
         await recall.count_access(block.used)
         self.uses.count_recall(session, [record.id for record in block.used])
         return MemoryContext(
-            block.text,
-            len(block.used),
-            block.tokens,
-            block.truncated,
-            warnings=list(recall.warnings) or None,
+            block.text, len(block.used), block.tokens, block.truncated, warnings=list(recall.warnings) or None
         )
 
     @tool(Effect.WRITES)
@@ -360,9 +316,7 @@ class MemoryTools(ToolFamily):
         change = TagChange(add, remove)
         return await self._build_writer(call, project).tag(memory_id, change)
 
-    def _build_writer(
-        self, call: ToolCall, project: str | None, session: str | None = None
-    ) -> MemoryWriter:
+    def _build_writer(self, call: ToolCall, project: str | None, session: str | None = None) -> MemoryWriter:
         stores = self._build_stores(call, project, session)
         return MemoryWriter(stores, self._indexing, self._options, self.uses)
 
@@ -370,9 +324,7 @@ class MemoryTools(ToolFamily):
         stores = self._build_stores(call, project)
         return MemoryRecall(stores, self._indexing, self._accesses, self._options, self._bank)
 
-    def _build_stores(
-        self, call: ToolCall, project: str | None, session: str | None = None
-    ) -> MemoryStores:
+    def _build_stores(self, call: ToolCall, project: str | None, session: str | None = None) -> MemoryStores:
         # A person at the command line is no session, whatever the environment says of one.
         talks = call.session.is_conversation
         reaching = get_session_id(call, session, self._options) if talks else None

@@ -7,12 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.families.bank.graph.graph_events import (
-    MARKER_LINE,
-    MarkerMismatch,
-    encode_events,
-    parse_log,
-)
+from everkept.families.bank.graph.graph_events import MARKER_LINE, MarkerMismatch, encode_events, parse_log
 from everkept.families.bank.graph.model import GraphState, compute_difference, replay_events
 from graph_mirror import MARKER, as_lines, entity_deleted, observed, related, replay, upserted
 from records import DAY_ONE
@@ -52,9 +47,7 @@ def test_a_log_may_have_other_line_ends_and_a_mark_of_its_encoding() -> None:
     assert parse_log(data).events == parse_log(SAMPLE.encode()).events
 
 
-@pytest.mark.parametrize(
-    "first", ["", "[]", '{"type": "memory_bank_graph"}', "<<<<<<< HEAD", "\x00\xff"]
-)
+@pytest.mark.parametrize("first", ["", "[]", '{"type": "memory_bank_graph"}', "<<<<<<< HEAD", "\x00\xff"])
 def test_another_first_line_is_an_error(first: str) -> None:
     data = (first + "\n").encode("latin-1") + as_lines(upserted("Ada", DAY_ONE))
     with pytest.raises(MarkerMismatch) as raised:
@@ -124,9 +117,7 @@ def test_no_bytes_behind_the_first_line_are_an_error(data: bytes) -> None:
 names = st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]), min_size=1).filter(
     lambda name: name.strip() != ""
 )
-texts = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1).filter(
-    lambda text: text.strip() != ""
-)
+texts = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1).filter(lambda text: text.strip() != "")
 
 
 @given(st.dictionaries(names.map(str.lower), st.lists(texts, max_size=3), max_size=4))

@@ -26,9 +26,7 @@ async def test_what_is_purged_leaves_every_file_that_was_made_of_the_log(here: M
     assert not list(here.path.parent.glob("*.bak"))
 
 
-async def test_a_copy_and_a_view_go_though_the_log_has_nothing_of_it_any_more(
-    here: Mirroring,
-) -> None:
+async def test_a_copy_and_a_view_go_though_the_log_has_nothing_of_it_any_more(here: Mirroring) -> None:
     await here.observe("Ada", f"lives in {SECRET}")
     await here.mirror.refresh_view(here.bank)
     await here.mirror.compact(here.bank)
@@ -104,9 +102,7 @@ async def test_each_bank_with_a_log_is_known_with_its_project(here: Mirroring) -
     library = here.banking.library
     assert await read_mirrored_banks(library) == {}
     here.append(
-        upserted("Ada", here.clock()),
-        observed("Ada", "likes tea", here.clock()),
-        entity_deleted("Ada", here.clock()),
+        upserted("Ada", here.clock()), observed("Ada", "likes tea", here.clock()), entity_deleted("Ada", here.clock())
     )
     await here.meet()
     project = await here.banking.records.find_project_id(here.bank)

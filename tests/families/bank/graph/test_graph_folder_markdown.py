@@ -48,9 +48,7 @@ async def test_values_are_json_and_names_break_no_line(here: Mirroring) -> None:
         ("> no quote\nnext", "\\> no quote next"),
     ],
 )
-async def test_what_markdown_would_take_for_its_own_is_escaped(
-    here: Mirroring, text: str, line: str
-) -> None:
+async def test_what_markdown_would_take_for_its_own_is_escaped(here: Mirroring, text: str, line: str) -> None:
     await here.observe("Ada", text)
     await here.mirror.refresh_view(here.bank)
     assert f"- **Ada**\n  - {line}\n" in here.banking.get(VIEW)
@@ -84,9 +82,7 @@ async def test_the_summary_names_what_is_recent_and_what_is_connected(here: Mirr
     assert lines[1].startswith("- Most recent: Bob (thing), ")
     assert lines[2].startswith("- Most connected: Ada (thing) 2, ")
     await here.delete("Ada")
-    assert "2 entities, 1 observations, 0 relations." in (
-        await here.mirror.read_summary(here.bank) or ""
-    )
+    assert "2 entities, 1 observations, 0 relations." in (await here.mirror.read_summary(here.bank) or "")
 
 
 async def test_the_first_summary_tells_what_a_log_brought(here: Mirroring) -> None:
@@ -102,6 +98,4 @@ async def test_the_first_summary_tells_what_a_log_brought(here: Mirroring) -> No
 
 def test_an_empty_graph_has_a_view_and_no_summary() -> None:
     assert summarize_graph(GraphState()) is None
-    assert render_view(GraphState(), "shop", 0).startswith(
-        "# Knowledge Graph\n\n- **Store:** shop\n"
-    )
+    assert render_view(GraphState(), "shop", 0).startswith("# Knowledge Graph\n\n- **Store:** shop\n")

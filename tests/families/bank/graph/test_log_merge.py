@@ -28,9 +28,7 @@ async def set_to(here: Mirroring, log: bytes) -> None:
     await here.mirror.set_state(here.bank, state, here.banking.call("restore_backup"))
 
 
-async def test_a_graph_is_set_to_a_state_in_one_change_that_can_be_undone(
-    here: Mirroring,
-) -> None:
+async def test_a_graph_is_set_to_a_state_in_one_change_that_can_be_undone(here: Mirroring) -> None:
     await here.upsert("Ada", role="cook")
     await here.observe("Ada", "likes tea")
     await here.relate("Ada", "knows", "Bob")
@@ -122,9 +120,7 @@ async def test_ids_that_were_computed_otherwise_become_ours(here: Mirroring) -> 
     assert here.told() == await here.stored()
 
 
-async def test_an_entity_that_only_a_relation_named_is_described_by_the_log(
-    here: Mirroring,
-) -> None:
+async def test_an_entity_that_only_a_relation_named_is_described_by_the_log(here: Mirroring) -> None:
     stub = await here.upsert("Ada", "unknown")
     await here.amend(stub, facets={"stub": True})
     here.append(upserted("Ada", here.clock(), "person"))
@@ -146,9 +142,7 @@ async def test_entities_of_unknown_type_can_be_described_later(here: Mirroring) 
     assert compute_entity_id("Ada", "unknown") in str(here.lines[-1])
 
 
-async def test_a_clock_that_is_behind_loses_no_edit_and_no_delete(
-    here: Mirroring, tmp_path: Path
-) -> None:
+async def test_a_clock_that_is_behind_loses_no_edit_and_no_delete(here: Mirroring, tmp_path: Path) -> None:
     async with mirrored(tmp_path / "theirs") as there:
         here.banking.clock.pass_days(1)
         await here.upsert("Ada", role="cook")

@@ -56,9 +56,7 @@ async def test_what_was_masked_here_can_be_deleted_from_the_log(here: Mirroring)
     assert len(here.lines) == 4
 
 
-async def test_the_same_text_at_two_times_stays_two_observations_of_the_log(
-    here: Mirroring,
-) -> None:
+async def test_the_same_text_at_two_times_stays_two_observations_of_the_log(here: Mirroring) -> None:
     early, late = here.clock(), here.clock()
     told = [upserted("Ada", early), observed("Ada", "tea", early), observed("Ada", "tea", late)]
     await unchanged(here, *told)
@@ -101,18 +99,10 @@ async def test_ids_that_were_made_otherwise_are_kept_found_and_used(here: Mirror
         note(at, "likes tea", "o1", "e1"),
         related("Ada", "knows", "Bob", at)
         | {
-            "relation": {
-                "id": "r1",
-                "fromId": "e1",
-                "toId": "e2",
-                "relationType": "knows",
-                "createdAt": format_iso(at),
-            }
+            "relation": {"id": "r1", "fromId": "e1", "toId": "e2", "relationType": "knows", "createdAt": format_iso(at)}
         },
     )
-    found = await EntityLookup(here.banking.records).find_entities(
-        here.bank, await here.store(), ["e1"]
-    )
+    found = await EntityLookup(here.banking.records).find_entities(here.bank, await here.store(), ["e1"])
     ada = found["e1"]
     assert ada is not None
     assert get_public_id(ada) == "e1"

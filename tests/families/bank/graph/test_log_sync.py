@@ -14,12 +14,7 @@ from everkept.core.records import Batch, Insert, RecordFilter
 from everkept.engines.memory.store import MemoryStore
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import Refused
-from everkept.families.bank.graph.graph_events import (
-    EventsSince,
-    OwnChange,
-    build_events,
-    compute_mark,
-)
+from everkept.families.bank.graph.graph_events import EventsSince, OwnChange, build_events, compute_mark
 from everkept.graph.entities import ENTITY, build_entity
 from examples import examples
 from graph_mirror import (
@@ -108,9 +103,7 @@ async def test_what_was_purged_goes_though_others_wrote_over_it(here: Mirroring)
     assert await here.texts() == {"likes tea"}
 
 
-async def test_the_past_of_what_was_purged_goes_though_others_wrote_over_it(
-    here: Mirroring,
-) -> None:
+async def test_the_past_of_what_was_purged_goes_though_others_wrote_over_it(here: Mirroring) -> None:
     """Deleted before it was purged: what the log leaves says nothing of it, its lines do."""
     await here.observe("Ada", "lives in Secret Street")
     [gone] = await here.observations()
@@ -133,10 +126,7 @@ async def test_what_a_call_did_is_not_told_again_where_somebody_told_it(here: Mi
     at = here.clock()
     bob = build_entity("Bob", "thing", "thing", at)
     change = await (await here.store()).commit(Batch((Insert(bob),), at, "test"))
-    own = OwnChange(
-        EventsSince(build_events([(None, bob)], [], [], at), change.seq, compute_mark(change)),
-        after,
-    )
+    own = OwnChange(EventsSince(build_events([(None, bob)], [], [], at), change.seq, compute_mark(change)), after)
     for _ in range(2):
         assert await here.mirror.append_changes(here.bank, None, own) == []
     await here.upsert("Cleo")
@@ -160,15 +150,11 @@ async def test_a_cursor_of_another_project_does_not_hide_the_log(here: Mirroring
     other = CountedRecords("another", MemoryStore())
     here.restart(records=other)
     assert await here.meet() == []
-    assert [record.name for record in await other.store.scan(RecordFilter(kinds=(ENTITY,)))] == [
-        "Ada"
-    ]
+    assert [record.name for record in await other.store.scan(RecordFilter(kinds=(ENTITY,)))] == ["Ada"]
 
 
 @pytest.mark.parametrize("written", [0, 2, 5])
-async def test_what_an_older_file_of_the_project_lacks_comes_back_from_the_log(
-    tmp_path: Path, written: int
-) -> None:
+async def test_what_an_older_file_of_the_project_lacks_comes_back_from_the_log(tmp_path: Path, written: int) -> None:
     """Others may have written since it was put back, up to the numbers of before and beyond."""
     data = tmp_path / "data"
 

@@ -85,9 +85,7 @@ async def test_what_is_made_and_deleted_between_two_calls_leaves_no_line(here: M
     assert here.path.read_bytes() == before
 
 
-async def test_a_rename_is_told_as_another_entity_with_all_that_hangs_on_it(
-    here: Mirroring,
-) -> None:
+async def test_a_rename_is_told_as_another_entity_with_all_that_hangs_on_it(here: Mirroring) -> None:
     await here.observe("Ada", "likes tea")
     await here.relate("Ada", "knows", "Bob")
     await here.follow()
@@ -147,11 +145,7 @@ async def test_what_others_append_comes_in(here: Mirroring) -> None:
     await here.upsert("Ada")
     await here.follow()
     at = here.clock()
-    here.append(
-        upserted("Bob", at, role="cook"),
-        observed("Ada", "likes tea", at),
-        related("Ada", "knows", "Bob", at),
-    )
+    here.append(upserted("Bob", at, role="cook"), observed("Ada", "likes tea", at), related("Ada", "knows", "Bob", at))
     before = here.path.read_bytes()
     assert await here.meet() == []
     await agree(here)
@@ -179,9 +173,7 @@ async def test_the_newer_attributes_stay(here: Mirroring) -> None:
     await agree(here)
 
 
-async def test_a_delete_that_others_told_is_one_change_which_undo_takes_back(
-    here: Mirroring,
-) -> None:
+async def test_a_delete_that_others_told_is_one_change_which_undo_takes_back(here: Mirroring) -> None:
     await here.observe("Ada", "likes tea")
     await here.relate("Ada", "knows", "Bob")
     await here.follow()
@@ -201,10 +193,7 @@ async def test_observations_and_relations_that_others_dropped_go(here: Mirroring
     [record] = await here.observations()
     owner = await here.entity("Ada")
     assert owner is not None
-    here.append(
-        observation_deleted(record, owner, here.clock()),
-        relation_removed("Ada", "KNOWS", "Bob", here.clock()),
-    )
+    here.append(observation_deleted(record, owner, here.clock()), relation_removed("Ada", "KNOWS", "Bob", here.clock()))
     await here.meet()
     _, observations, relations = await here.stored()
     assert (observations, relations) == (set(), set())
@@ -327,9 +316,7 @@ async def test_secrets_in_the_log_are_masked_on_the_way_in(here: Mirroring) -> N
     assert "hunter2" not in str(await here.stored())
 
 
-async def test_a_mirror_that_may_not_write_only_says_what_it_did_not_take_in(
-    here: Mirroring,
-) -> None:
+async def test_a_mirror_that_may_not_write_only_says_what_it_did_not_take_in(here: Mirroring) -> None:
     here.append(upserted("Ada", here.clock()))
     here.restart(read_only=True)
     for _ in range(2):
@@ -342,9 +329,7 @@ async def test_a_mirror_that_may_not_write_only_says_what_it_did_not_take_in(
         await here.mirror.rebuild(here.bank)
 
 
-async def test_a_log_that_was_taken_in_elsewhere_or_only_touched_is_no_warning(
-    here: Mirroring,
-) -> None:
+async def test_a_log_that_was_taken_in_elsewhere_or_only_touched_is_no_warning(here: Mirroring) -> None:
     here.append(upserted("Ada", here.clock()))
     writer = here.mirror
     here.restart(read_only=True)
@@ -364,9 +349,7 @@ async def test_a_log_that_cannot_be_written_is_a_warning(here: Mirroring) -> Non
     await agree(here)
 
 
-async def test_a_crash_at_any_step_of_following_loses_and_doubles_nothing(
-    here: Mirroring,
-) -> None:
+async def test_a_crash_at_any_step_of_following_loses_and_doubles_nothing(here: Mirroring) -> None:
     await here.observe("Ada", "likes tea")
     await here.follow()
     for step in range(1, 8):

@@ -9,17 +9,7 @@ import pytest
 
 from everkept.errors import BankNotFound, InvalidInput, MarkerMismatch, NotFound
 from everkept.families.bank.graph.mirror import MirrorMaintenanceTools, MirrorTools
-from graph_mirror import (
-    LOG,
-    Mirroring,
-    as_lines,
-    entity_deleted,
-    mirrored,
-    observed,
-    related,
-    replay,
-    upserted,
-)
+from graph_mirror import LOG, Mirroring, as_lines, entity_deleted, mirrored, observed, related, replay, upserted
 
 
 @pytest.fixture
@@ -106,9 +96,7 @@ async def test_a_compaction_keeps_the_graph_and_a_copy(here: Mirroring) -> None:
     assert here.path.stat().st_size == size
 
 
-async def test_a_compaction_remembers_what_was_deleted_lately_and_no_more(
-    here: Mirroring,
-) -> None:
+async def test_a_compaction_remembers_what_was_deleted_lately_and_no_more(here: Mirroring) -> None:
     await here.observe("Ada", "likes tea")
     await here.relate("Ada", "knows", "Bob")
     await here.delete("Bob")
@@ -133,9 +121,7 @@ async def test_a_compaction_remembers_what_was_deleted_lately_and_no_more(
     assert here.told() == await here.stored()
 
 
-async def test_what_was_deleted_stays_so_where_the_compacted_log_is_pulled(
-    here: Mirroring, tmp_path: Path
-) -> None:
+async def test_what_was_deleted_stays_so_where_the_compacted_log_is_pulled(here: Mirroring, tmp_path: Path) -> None:
     async with mirrored(tmp_path / "theirs") as there:
         there.banking.clock = here.banking.clock
         await here.observe("Ada", "likes tea")

@@ -5,11 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everkept.core.text import compute_name_key
-from everkept.families.bank.graph.model import (
-    compute_entity_id,
-    compute_observation_id,
-    compute_relation_id,
-)
+from everkept.families.bank.graph.model import compute_entity_id, compute_observation_id, compute_relation_id
 
 SHOP = "ent_dCaO4uichTpa"
 
@@ -23,9 +19,7 @@ SHOP = "ent_dCaO4uichTpa"
         (unicodedata.normalize("NFD", "Größe"), "Konzept", "ent_WhgcFEjZPHb8"),
     ],
 )
-def test_an_entity_has_the_id_that_other_programs_compute(
-    name: str, entity_type: str, expected: str
-) -> None:
+def test_an_entity_has_the_id_that_other_programs_compute(name: str, entity_type: str, expected: str) -> None:
     assert compute_entity_id(name, entity_type) == expected
 
 
@@ -37,9 +31,7 @@ def test_observations_and_relations_have_the_ids_that_other_programs_compute() -
 
 
 @given(st.text(), st.text(), st.booleans(), st.sampled_from([" ", "\t ", "\n"]))
-def test_spellings_that_are_one_name_give_one_id(
-    name: str, entity_type: str, composed: bool, blank: str
-) -> None:
+def test_spellings_that_are_one_name_give_one_id(name: str, entity_type: str, composed: bool, blank: str) -> None:
     form = unicodedata.normalize("NFC" if composed else "NFD", name)
     spelled = blank + form.replace(" ", blank * 2)
     same = compute_name_key(spelled) == compute_name_key(name)

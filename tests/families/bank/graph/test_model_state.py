@@ -4,22 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everkept.families.bank.graph.graph_events import MARKER_LINE, encode_events, parse_log
-from everkept.families.bank.graph.model import (
-    Event,
-    collect_latest,
-    compute_difference,
-    replay_events,
-)
-from graph_mirror import (
-    MARKER,
-    as_lines,
-    entity_deleted,
-    observed,
-    related,
-    relation_removed,
-    replay,
-    upserted,
-)
+from everkept.families.bank.graph.model import Event, collect_latest, compute_difference, replay_events
+from graph_mirror import MARKER, as_lines, entity_deleted, observed, related, relation_removed, replay, upserted
 
 T = 1_700_000_000_000_000
 SECOND = 1_000_000
@@ -60,14 +46,10 @@ def test_a_log_leaves_what_the_public_server_makes_of_it(history: list[Event]) -
 
 
 @given(histories(), histories())
-def test_the_difference_of_two_graphs_leads_from_one_to_the_other(
-    one: list[Event], other: list[Event]
-) -> None:
+def test_the_difference_of_two_graphs_leads_from_one_to_the_other(one: list[Event], other: list[Event]) -> None:
     then, now = replay_events(one), replay_events(other)
     steps = compute_difference(then, now)
-    assert replay(MARKER_LINE + encode_events([*one, *steps])) == replay(
-        MARKER_LINE + encode_events(other)
-    )
+    assert replay(MARKER_LINE + encode_events([*one, *steps])) == replay(MARKER_LINE + encode_events(other))
     assert compute_difference(now, now) == []
 
 
@@ -80,9 +62,7 @@ def test_a_log_in_the_order_of_its_times_is_heard_as_it_is_replayed(history: lis
 
 
 @given(histories(), st.randoms())
-def test_the_order_of_lines_does_not_change_what_is_heard(
-    history: list[Event], chance: object
-) -> None:
+def test_the_order_of_lines_does_not_change_what_is_heard(history: list[Event], chance: object) -> None:
     moments = [event.at for event in history]
     if len(set(moments)) < len(moments):
         return  # at one moment the order is all that there is

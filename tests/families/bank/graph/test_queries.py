@@ -32,14 +32,7 @@ async def test_entities_are_ordered_by_how_literally_they_have_the_query(graph: 
     await graph.entity("api", "service")
     await graph.entity("Unrelated", "service")
     # 100, then by name a prefix of 80 and a type of 0.8 * 100, then 60, 40 and 0.6 * 60.
-    assert await graph.names("Api") == [
-        "api",
-        "API gateway",
-        "Billing",
-        "The API",
-        "Rapid",
-        "Reporting",
-    ]
+    assert await graph.names("Api") == ["api", "API gateway", "Billing", "The API", "Rapid", "Reporting"]
     assert await graph.names("api", limit=2) == ["api", "API gateway"]
 
 
@@ -65,9 +58,7 @@ async def test_one_of_the_words_is_not_enough_where_something_has_all(graph: Gra
     assert texts((await graph.search("frankfurt quickly"))["observations"]) == ["Frankfurt is slow"]
 
 
-async def test_a_query_spread_over_an_entity_and_its_observation_finds_both(
-    graph: Graphing,
-) -> None:
+async def test_a_query_spread_over_an_entity_and_its_observation_finds_both(graph: Graphing) -> None:
     await graph.entity("Shop API", "service")
     await graph.entity("Port of Hamburg", "place")
     await graph.observe("Shop API", "Runs on port 8443")
@@ -123,9 +114,7 @@ async def test_an_entity_shows_what_was_matched_else_its_five_newest(graph: Grap
 
 
 @pytest.mark.parametrize("query", ["*", "", "  "])
-async def test_a_star_or_nothing_lists_everything_up_to_the_limit(
-    graph: Graphing, query: str
-) -> None:
+async def test_a_star_or_nothing_lists_everything_up_to_the_limit(graph: Graphing, query: str) -> None:
     await chain(graph, "a", "b", "c")
     await graph.observe("a", "first")
     await graph.observe("b", "second")
@@ -148,11 +137,7 @@ async def test_a_found_entity_brings_its_neighbourhood_on_request(graph: Graphin
     near = await graph.search("one", includeNeighborhood=True)
     assert [e["name"] for e in near["entities"]] == ["one", "two"]
     assert near["relations"] == [{"from": "one", "to": "two", "relationType": "leads to"}]
-    assert await graph.names("one", includeNeighborhood=True, neighborhoodDepth=2) == [
-        "one",
-        "two",
-        "three",
-    ]
+    assert await graph.names("one", includeNeighborhood=True, neighborhoodDepth=2) == ["one", "two", "three"]
 
 
 async def test_opened_nodes_come_with_what_lies_one_or_two_hops_away(graph: Graphing) -> None:
@@ -212,9 +197,7 @@ async def test_spellings_that_only_an_exact_dialect_tells_apart_are_listed_with_
     store = await graph.store()
     ids = [f"0000000{n}-0000-0000-0000-000000000000" for n in range(2)]
     spelled = [("Shop", ids[0]), ("shop", ids[1])]
-    await store.commit(
-        batch(*(entity(name, id=own, name_key="shop", variant=f"={name}") for name, own in spelled))
-    )
+    await store.commit(batch(*(entity(name, id=own, name_key="shop", variant=f"={name}") for name, own in spelled)))
     public = (await graph.search("shop"))["entities"][0]["id"]
     for name in ("SHOP", public):
         with pytest.raises(AmbiguousName) as caught:

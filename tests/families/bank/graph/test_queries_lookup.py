@@ -50,9 +50,7 @@ async def opened(graph: Graphing, name: str) -> str:
     return (await graph("open_nodes", nodes=[name]))["entities"][0]["name"]
 
 
-async def test_all_entities_are_read_once_and_then_only_what_changed(
-    graph: Graphing, counted: CountingRecords
-) -> None:
+async def test_all_entities_are_read_once_and_then_only_what_changed(graph: Graphing, counted: CountingRecords) -> None:
     assert await opened(graph, public(7)) == "e7"
     assert counted.rows["scan"] >= MANY
     counted.begin()
@@ -74,9 +72,7 @@ async def test_names_need_no_directory(graph: Graphing, counted: CountingRecords
     assert counted.calls["get_revision"] == 0
 
 
-async def test_observations_are_read_once_and_then_only_what_changed(
-    graph: Graphing, counted: CountingRecords
-) -> None:
+async def test_observations_are_read_once_and_then_only_what_changed(graph: Graphing, counted: CountingRecords) -> None:
     await graph("delete_observation", observationId=await observed(graph, 7))
     assert counted.rows["scan"] >= 2 * MANY
     added = await graph.observe("e7", "another")
@@ -87,9 +83,7 @@ async def test_observations_are_read_once_and_then_only_what_changed(
     assert counted.rows["get"] <= 2
 
 
-async def test_what_is_deleted_is_found_no_more_and_again_when_it_is_restored(
-    graph: Graphing,
-) -> None:
+async def test_what_is_deleted_is_found_no_more_and_again_when_it_is_restored(graph: Graphing) -> None:
     observation = await observed(graph, 7)
     assert await opened(graph, public(7)) == "e7"
     store = await graph.store()
@@ -128,10 +122,7 @@ async def test_what_is_purged_or_rewritten_for_good_is_noticed(graph: Graphing) 
     with pytest.raises(NotFound):
         await opened(graph, public(7))
     await store.redact(
-        [record_ref("e8")],
-        lambda _, values: (
-            {**values, "name": "x8", "name_key": "x8"} if "name" in values else values
-        ),
+        [record_ref("e8")], lambda _, values: {**values, "name": "x8", "name_key": "x8"} if "name" in values else values
     )
     assert await opened(graph, compute_entity_id("x8", "thing")) == "x8"
     with pytest.raises(NotFound):
@@ -180,9 +171,7 @@ async def test_directories_of_projects_used_long_ago_are_let_go(
 
 
 @given(st.lists(st.tuples(st.sampled_from("ioudrpl"), st.integers(0, 3)), max_size=25))
-async def test_a_directory_that_followed_knows_what_one_built_anew_does(
-    history: list[tuple[str, int]],
-) -> None:
+async def test_a_directory_that_followed_knows_what_one_built_anew_does(history: list[tuple[str, int]]) -> None:
     store = MemoryStore()
     followed = EntityDirectory()
     for move, number in history:
@@ -226,14 +215,7 @@ def _public_ids(followed: EntityDirectory, fresh: EntityDirectory, record: Recor
     assert followed.observations is not None
     assert fresh.observations is not None
     owners = [compute_entity_id(record.parent or record.id, kind) for kind in ("thing", "person")]
-    told = [
-        compute_observation_id(owner, record.text, format_iso(record.effective_at))
-        for owner in owners
-    ]
+    told = [compute_observation_id(owner, record.text, format_iso(record.effective_at)) for owner in owners]
     return all(
-        set(followed.entities.get_records(owner)) == set(fresh.entities.get_records(owner))
-        for owner in owners
-    ) and all(
-        followed.observations.get_records(public) == fresh.observations.get_records(public)
-        for public in told
-    )
+        set(followed.entities.get_records(owner)) == set(fresh.entities.get_records(owner)) for owner in owners
+    ) and all(followed.observations.get_records(public) == fresh.observations.get_records(public) for public in told)

@@ -67,20 +67,12 @@ async def test_one_name_with_another_type_is_another_entity(graph: Graphing) -> 
     await graph.observe("Mercury (planet)", "Is hot")
     await graph.observe(second, "Is liquid")
     opened = await graph("open_nodes", nodes=[first, second])
-    assert {(o["entityId"], o["text"]) for o in opened["observations"]} == {
-        (first, "Is hot"),
-        (second, "Is liquid"),
-    }
+    assert {(o["entityId"], o["text"]) for o in opened["observations"]} == {(first, "Is hot"), (second, "Is liquid")}
 
 
 async def test_an_observation_has_its_computed_id_source_and_time(graph: Graphing) -> None:
     await graph.entity("Shop API", "service")
-    added = await graph(
-        "add_observation",
-        entity=SHOP,
-        text="Runs on port 8443",
-        timestamp="2026-03-02T14:00:00+01:00",
-    )
+    added = await graph("add_observation", entity=SHOP, text="Runs on port 8443", timestamp="2026-03-02T14:00:00+01:00")
     assert added == {
         "success": True,
         "observation": {
@@ -110,9 +102,7 @@ async def test_any_word_is_a_source(graph: Graphing, word: str, source: dict[str
     assert opened["observations"] == [added["observation"]]
 
 
-async def test_a_text_is_observed_once_and_another_time_for_it_is_a_warning(
-    graph: Graphing,
-) -> None:
+async def test_a_text_is_observed_once_and_another_time_for_it_is_a_warning(graph: Graphing) -> None:
     await graph.entity("Shop API", "service")
     first = await graph("add_observation", entity="Shop API", text="Is up", timestamp="2026-01-01")
     for more in ({}, {"timestamp": "2026-01-01T00:00:00Z", "source": "agent"}):
@@ -139,11 +129,7 @@ async def test_a_relation_is_made_once_whatever_the_case_of_its_type(graph: Grap
 async def test_unlinking_is_the_other_action_and_a_tool_of_its_own(graph: Graphing) -> None:
     await shop(graph)
     asked = relation("Shop API", "READS_FROM", "Orders DB")
-    assert await graph("link_entities", **asked, action="unlink") == {
-        "success": True,
-        "action": "unlink",
-        **asked,
-    }
+    assert await graph("link_entities", **asked, action="unlink") == {"success": True, "action": "unlink", **asked}
     assert (await graph("open_nodes", nodes=[SHOP]))["relations"] == []
     await graph.link("Shop API", "reads_from", "Orders DB")
     assert await graph("unlink_entities", **asked) == {"success": True}
@@ -163,9 +149,7 @@ async def test_both_ends_of_a_relation_must_be_there(graph: Graphing) -> None:
 async def test_an_observation_of_nobody_says_how_to_make_somebody(graph: Graphing) -> None:
     with pytest.raises(NotFound) as caught:
         await graph.observe("nobody", "Is there")
-    assert str(caught.value) == (
-        'Entity not found: "nobody". Create it first with graph_upsert_entity.'
-    )
+    assert str(caught.value) == ('Entity not found: "nobody". Create it first with graph_upsert_entity.')
 
 
 @pytest.mark.parametrize("name", ["api", "Shop", "ent_AAAAAAAAAAAA", "Shop API (database)"])
@@ -177,9 +161,7 @@ async def test_nothing_is_deleted_by_a_part_of_its_name(graph: Graphing, name: s
 
 
 @pytest.mark.parametrize("name", ["shop  api", SHOP, "Shop API (service)"])
-async def test_an_entity_goes_with_its_observations_and_relations(
-    graph: Graphing, name: str
-) -> None:
+async def test_an_entity_goes_with_its_observations_and_relations(graph: Graphing, name: str) -> None:
     await shop(graph)
     deleted = await graph("delete_entity", entity=name)
     assert deleted == {"success": True, "message": f'Entity "{name}" deleted.'}
@@ -262,9 +244,7 @@ ANY_CALL: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("tool", ANY_CALL)
-async def test_an_unknown_store_is_an_error_and_never_the_active_one(
-    graph: Graphing, tool: str
-) -> None:
+async def test_an_unknown_store_is_an_error_and_never_the_active_one(graph: Graphing, tool: str) -> None:
     await graph.entity("a", "b")
     with pytest.raises(NotFound) as caught:
         await graph(tool, **ANY_CALL[tool], storeId="elsewhere")

@@ -24,13 +24,7 @@ EVENTS: list[dict[str, Any]] = [
     *(
         {
             "type": "entity_upsert",
-            "entity": {
-                "id": entity,
-                "name": name,
-                "entityType": kind,
-                "createdAt": AT,
-                "updatedAt": AT,
-            },
+            "entity": {"id": entity, "name": name, "entityType": kind, "createdAt": AT, "updatedAt": AT},
             "ts": AT,
         }
         for entity, name, kind in ((SHOP, "Shop API", "service"), (ORDERS, "Orders DB", "database"))
@@ -139,9 +133,7 @@ async def test_new_things_are_told_without_reading_them_again(graph: Graphing) -
     records.begin()
     await graph.entity("Orders DB", "database", size=3)
     assert records.calls == {"scan": 1, "commit": 1}
-    assert [
-        (event["entity"]["name"], event["entity"].get("attrs")) for event in events(graph)[1:]
-    ] == [
+    assert [(event["entity"]["name"], event["entity"].get("attrs")) for event in events(graph)[1:]] == [
         ("Shop API", None),
         ("Orders DB", None),
         ("Orders DB", {"size": 3}),
@@ -164,11 +156,7 @@ async def _tell(graph: Graphing, kind: type[GraphMirror]) -> str:
     await graph.entity("Ada", "person")
     await graph.entity("Ada", "person", role="cook")
     await graph.entity("Bob", "person", role="chef")
-    [bob] = [
-        r
-        for r in await (await graph.store()).scan(RecordFilter(kinds=(ENTITY,)))
-        if r.name == "Bob"
-    ]
+    [bob] = [r for r in await (await graph.store()).scan(RecordFilter(kinds=(ENTITY,))) if r.name == "Bob"]
     # As another family may have it: one more of the same name and type.
     twin = replace(bob, id="twin", name="BOB", variant="=BOB", created_at=bank.clock())
     await (await graph.store()).commit(Batch((Insert(twin),), bank.clock(), "test"))
@@ -182,9 +170,7 @@ async def _tell(graph: Graphing, kind: type[GraphMirror]) -> str:
     return bank.get(LOG)
 
 
-async def test_what_a_call_did_is_told_in_the_words_that_reading_it_would_give(
-    tmp_path: Path,
-) -> None:
+async def test_what_a_call_did_is_told_in_the_words_that_reading_it_would_give(tmp_path: Path) -> None:
     told: list[str] = []
     for kind in (GraphMirror, Reading):
         async with graph_in(tmp_path / kind.__name__) as graph:

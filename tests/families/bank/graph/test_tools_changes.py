@@ -32,10 +32,7 @@ def stub(name: str, **more: object) -> Record:
 
 async def test_secrets_stay_out_of_everything_that_is_written(graph: Graphing) -> None:
     made = await graph(
-        "upsert_entity",
-        name=f"key {SECRET}",
-        entityType="credential",
-        attrs={"password": "hunter2hunter2", "port": 1},
+        "upsert_entity", name=f"key {SECRET}", entityType="credential", attrs={"password": "hunter2hunter2", "port": 1}
     )
     assert made["warnings"][0]["code"] == "secret_masked"
     assert made["entity"]["attrs"]["port"] == 1
@@ -92,16 +89,9 @@ async def test_an_upsert_finds_what_another_family_has_made(graph: Graphing, var
 
 
 async def test_of_two_exact_spellings_an_upsert_means_its_own(graph: Graphing) -> None:
-    await put(
-        graph,
-        entity("Shop", variant="=Shop"),
-        entity("shop", variant="=shop"),
-    )
+    await put(graph, entity("Shop", variant="=Shop"), entity("shop", variant="=shop"))
     await graph("upsert_entity", name="shop", entityType="thing", attrs={"a": 1})
-    assert {r.id: dict(r.facets) for r in await kept(graph)} == {
-        "Shop": {},
-        "shop": {"attrs": {"a": 1}},
-    }
+    assert {r.id: dict(r.facets) for r in await kept(graph)} == {"Shop": {}, "shop": {"attrs": {"a": 1}}}
     with pytest.raises(AmbiguousName):
         await graph("upsert_entity", name="SHOP", entityType="thing")
 
@@ -135,9 +125,7 @@ async def test_relations_that_differ_in_case_alone_are_unlinked_together(graph: 
 async def test_many_at_once_make_one_entity(graph: Graphing) -> None:
     await graph.store()
     spellings = ["Shop API", "shop api", " SHOP  api"] * 10
-    made = await asyncio.gather(
-        *(graph("upsert_entity", name=name, entityType="service") for name in spellings)
-    )
+    made = await asyncio.gather(*(graph("upsert_entity", name=name, entityType="service") for name in spellings))
     assert len({answer["entity"]["id"] for answer in made}) == 1
     assert len(await kept(graph)) == 1
 
@@ -147,9 +135,7 @@ async def test_two_processes_make_one_entity_and_lose_nothing(tmp_path: Path) ->
     async with graph_in(tmp_path, library=libraries[0]) as one:
         await one.store()
         async with graph_in(tmp_path, library=libraries[1]) as other:
-            await asyncio.gather(
-                *(side.entity("Shop", "service") for side in (one, other) for _ in range(10))
-            )
+            await asyncio.gather(*(side.entity("Shop", "service") for side in (one, other) for _ in range(10)))
             await asyncio.gather(
                 *(
                     side.observe("Shop", f"Number {number} of {who}")
@@ -164,9 +150,7 @@ async def test_two_processes_make_one_entity_and_lose_nothing(tmp_path: Path) ->
     assert len(opened["relations"]) == 1
 
 
-async def test_an_upsert_asks_a_handful_of_questions_however_many_entities_there_are(
-    graph: Graphing,
-) -> None:
+async def test_an_upsert_asks_a_handful_of_questions_however_many_entities_there_are(graph: Graphing) -> None:
     many = [entity(f"entity {n}", variant="thing", name_key=f"entity {n}") for n in range(500)]
     await put(graph, *many)
     records = CountingRecords(HomeRecords(graph.banking.library))
@@ -178,9 +162,7 @@ async def test_an_upsert_asks_a_handful_of_questions_however_many_entities_there
         assert records.rows["scan"] <= 1
 
 
-async def test_one_entity_has_one_id_whichever_way_its_letters_are_composed(
-    graph: Graphing,
-) -> None:
+async def test_one_entity_has_one_id_whichever_way_its_letters_are_composed(graph: Graphing) -> None:
     composed, decomposed = "Größe", "Gro\u0308ße"
     assert await graph.entity(composed, "Konzept") == await graph.entity(decomposed, "konzept")
     (record,) = await kept(graph)

@@ -19,11 +19,7 @@ async def graph(library: Library, tmp_path: Path) -> AsyncGenerator[Graphing, No
 
 async def test_a_pointer_sets_attributes_and_says_so_in_an_observation(graph: Graphing) -> None:
     pointed = await graph(
-        "add_doc_pointer",
-        entityNameOrId="shop",
-        docPath="progress.md",
-        heading="Update History",
-        note="see March",
+        "add_doc_pointer", entityNameOrId="shop", docPath="progress.md", heading="Update History", note="see March"
     )
     text = "DOC: progress.md # Update History - see March"
     assert pointed == {
@@ -36,11 +32,7 @@ async def test_a_pointer_sets_attributes_and_says_so_in_an_observation(graph: Gr
         ],
     }
     opened = await graph("open_nodes", nodes=["Shop"])
-    assert opened["entities"][0]["attrs"] == {
-        "port": 1,
-        "docPath": "progress.md",
-        "heading": "Update History",
-    }
+    assert opened["entities"][0]["attrs"] == {"port": 1, "docPath": "progress.md", "heading": "Update History"}
     (observation,) = opened["observations"]
     assert observation["text"] == text
     assert observation["source"] == {"kind": "tool", "ref": "graph_add_doc_pointer"}

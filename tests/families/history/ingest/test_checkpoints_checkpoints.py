@@ -59,9 +59,7 @@ async def found_in(folder: Path) -> dict[str, object]:
     return found
 
 
-async def test_an_import_that_is_killed_again_and_again_ends_like_a_clean_one(
-    tmp_path: Path,
-) -> None:
+async def test_an_import_that_is_killed_again_and_again_ends_like_a_clean_one(tmp_path: Path) -> None:
     transcripts = files(1)
     chance = random.Random(2)
     said: list[str] = []

@@ -4,12 +4,7 @@ import pytest
 
 from everkept.core.records import Batch, Change, RecordFilter
 from everkept.engines.memory.store import MemoryStore
-from everkept.families.history.ingest.checkpoints import (
-    close_gate,
-    list_unfinished_folders,
-    read_gate,
-    reopen_gate,
-)
+from everkept.families.history.ingest.checkpoints import close_gate, list_unfinished_folders, read_gate, reopen_gate
 from everkept.families.history.ingest.removal import forget_conversations
 from everkept.families.history.model import FORGET_TOOL, build_conversation_id
 from memory_transcripts import SOURCE, Written, importer, texts, turn
@@ -38,9 +33,7 @@ class Disturbed(MemoryStore):
             self.left -= 1
             if self.left == 0:
                 self.excluded = list(self.projects)
-                await forget_conversations(
-                    self, clock, projects=self.projects, conversations=self.conversations
-                )
+                await forget_conversations(self, clock, projects=self.projects, conversations=self.conversations)
         return await super().commit(batch)
 
 

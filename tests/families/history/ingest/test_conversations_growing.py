@@ -10,16 +10,7 @@ from everkept.engines.memory.store import MemoryStore
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.families.history.ingest.removal import forget_conversations
 from everkept.families.history.model import build_conversation_id
-from memory_transcripts import (
-    SOURCE,
-    Written,
-    code_of,
-    contents,
-    conversation,
-    importer,
-    texts,
-    turn,
-)
+from memory_transcripts import SOURCE, Written, code_of, contents, conversation, importer, texts, turn
 from processes import said_by
 from records import DAY_ONE
 
@@ -53,11 +44,7 @@ async def kept(store: RecordStore) -> dict[str, object]:
     """But for how far was read, and that a conversation was left out."""
     left_out = build_conversation_id(SOURCE, "t")
     found = await contents(store)
-    return {
-        name: each
-        for name, each in found.items()
-        if not name.startswith("file_") and name != left_out
-    }
+    return {name: each for name, each in found.items() if not name.startswith("file_") and name != left_out}
 
 
 @pytest.mark.parametrize("portion", [1, 9])
@@ -75,16 +62,12 @@ async def test_what_a_marked_conversation_added_to_a_turn_of_another_goes(
     assert "hush" not in str(await store.scan(RecordFilter(deleted=None)))
 
 
-async def test_what_a_forgotten_conversation_added_to_a_turn_of_another_goes(
-    store: RecordStore,
-) -> None:
+async def test_what_a_forgotten_conversation_added_to_a_turn_of_another_goes(store: RecordStore) -> None:
     second = resumed()
     second.add(turn("3", session="t"))
     await importer(store).import_transcripts([original(), second])
     assert await texts(store) == ["1", MORE]
-    await forget_conversations(
-        store, lambda: DAY_ONE, conversations=[build_conversation_id(SOURCE, "t")]
-    )
+    await forget_conversations(store, lambda: DAY_ONE, conversations=[build_conversation_id(SOURCE, "t")])
     assert await kept(store) == await untouched()
     assert "hush" not in str(await store.scan(RecordFilter(deleted=None)))
 

@@ -55,9 +55,7 @@ async def test_a_conversation_of_an_excluded_folder_is_left_out(store: RecordSto
 
 
 async def test_a_turn_in_an_excluded_folder_is_left_out_alone(store: RecordStore) -> None:
-    written = Written(
-        "a", [turn("1", project="/p"), turn("2", project="/secret"), turn("3", project="/p")]
-    )
+    written = Written("a", [turn("1", project="/p"), turn("2", project="/secret"), turn("3", project="/p")])
     await importer(store).import_transcripts([written], excluded=["/secret"])
     assert await texts(store) == ["1", "3"]
 
@@ -83,9 +81,7 @@ async def test_what_is_excluded_no_longer_comes_in(store: RecordStore) -> None:
 
 
 @pytest.mark.parametrize("portion", [1, 2, 10])
-async def test_a_marked_conversation_is_left_out_from_its_beginning(
-    store: RecordStore, portion: int
-) -> None:
+async def test_a_marked_conversation_is_left_out_from_its_beginning(store: RecordStore, portion: int) -> None:
     marked = Written("a", [turn("1"), turn("2!"), turn("3", f"so: {MARKER}"), turn("4!")])
     marked.portion = portion
     other = Written("b", [turn("9", session="t")])
@@ -112,9 +108,7 @@ async def test_a_marker_that_comes_late_removes_what_is_in(store: RecordStore) -
 
 
 @pytest.mark.parametrize("portion", [1, 9])
-async def test_a_copy_of_what_was_left_out_does_not_come_in(
-    store: RecordStore, portion: int
-) -> None:
+async def test_a_copy_of_what_was_left_out_does_not_come_in(store: RecordStore, portion: int) -> None:
     marked = Written("a", [turn("1", "unwise"), turn("2!"), turn("3", MARKER)], portion=portion)
     copies = [turn("1", "unwise", session="t"), turn("2!", session="t")]
     resumed = Written("b", [*copies, turn("4", session="t")], portion=portion)
@@ -123,9 +117,7 @@ async def test_a_copy_of_what_was_left_out_does_not_come_in(
 
 
 @pytest.mark.parametrize("portion", [1, 9])
-async def test_what_followed_a_copy_of_what_was_left_out_can_be_taken_back(
-    store: RecordStore, portion: int
-) -> None:
+async def test_what_followed_a_copy_of_what_was_left_out_can_be_taken_back(store: RecordStore, portion: int) -> None:
     marked = Written("a", [turn("1"), turn("2", MARKER)])
     copy, rewound = turn("1", session="t"), RewindEvent("t", "1")
     resumed = Written("b", [copy, turn("3", session="t"), rewound, turn("4", session="t")])
@@ -139,9 +131,7 @@ async def test_agents_of_a_marked_conversation_are_left_out_with_it(store: Recor
     deeper = Written("b", [turn("2!", session="deeper", part_of="agent")])
     late = Written("d", [turn("5!", session="late", part_of="s")])
     await importer(store).import_transcripts([agent, deeper])
-    await importer(store).import_transcripts(
-        [agent, deeper, Written("c", [turn("3", MARKER)]), late]
-    )
+    await importer(store).import_transcripts([agent, deeper, Written("c", [turn("3", MARKER)]), late])
     for session in ("agent", "deeper", "late", "s"):
         assert (await conversation(store, session)).facets["left_out"] == "marker"
         assert await texts(store, session) == []
@@ -209,8 +199,6 @@ async def test_a_marker_set_meanwhile_keeps_turns_out(at: int) -> None:
 async def test_an_agent_whose_sender_is_marked_meanwhile_stays_out() -> None:
     store = Meddling(Written("mark", [turn("99", MARKER)]), at=2)
     await importer(store).import_transcripts([Written("sender", [turn("1")])])
-    await importer(store).import_transcripts(
-        [Written("a", [turn("2!", session="agent", part_of="s")])]
-    )
+    await importer(store).import_transcripts([Written("a", [turn("2!", session="agent", part_of="s")])])
     assert await texts(store, "agent") == []
     assert (await conversation(store, "agent")).facets["left_out"] == "marker"

@@ -74,9 +74,7 @@ async def test_a_turn_that_touched_an_excluded_folder_is_left_out(said: Turn) ->
     written = Written("a", [turn("1", project="/p"), said, turn("3!", project="/p")])
     await importer(store).import_transcripts([written], excluded=["/secret"])
     assert await texts(store) == ["1", "3!"]
-    assert "secret/" not in str(
-        await store.scan(RecordFilter(kinds=("turn", "code"), deleted=None))
-    )
+    assert "secret/" not in str(await store.scan(RecordFilter(kinds=("turn", "code"), deleted=None)))
     await importer(store).import_transcripts([written])
     assert await texts(store) == ["1", "2", "3!"]
 
@@ -88,9 +86,7 @@ async def test_files_of_windows_are_excluded_as_well() -> None:
         turn("2", project="C:\\work\\app", files=("C:\\WORK\\secret\\a.py",)),
         turn("3", project="C:\\work\\app", files=("src\\a.py",)),
     ]
-    await importer(store).import_transcripts(
-        [Written("a", [*lines])], excluded=["c:\\work\\secret"]
-    )
+    await importer(store).import_transcripts([Written("a", [*lines])], excluded=["c:\\work\\secret"])
     assert await texts(store) == ["3"]
 
 
@@ -99,9 +95,7 @@ async def test_of_two_readers_one_tells_a_conversation(store: RecordStore) -> No
     file = Written("file", [turn("71", "1", reader="file"), turn("72!", "2!", reader="file")])
     imported = await importer(store).import_transcripts([file, state])
     assert await texts(store) == ["1", "2!"]
-    assert imported.total.skipped == Counter(
-        {"turn of a conversation that is read from elsewhere": 2}
-    )
+    assert imported.total.skipped == Counter({"turn of a conversation that is read from elsewhere": 2})
     file.add(turn("73", "3", reader="file"))
     state.add(turn("3", reader="state"))
     await importer(store).import_transcripts([state, file])
@@ -109,9 +103,7 @@ async def test_of_two_readers_one_tells_a_conversation(store: RecordStore) -> No
     assert (await conversation(store)).facets["reader"] == "file"
 
 
-async def test_another_reader_may_tell_what_the_first_one_has_taken_back(
-    store: RecordStore,
-) -> None:
+async def test_another_reader_may_tell_what_the_first_one_has_taken_back(store: RecordStore) -> None:
     file = Written("file", [turn("1", reader="file"), RewindEvent("s", "1")])
     state = Written("state", [turn("2", reader="state")])
     await importer(store).import_transcripts([file, state])

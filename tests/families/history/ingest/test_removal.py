@@ -36,9 +36,7 @@ async def test_a_project_is_forgotten_with_all_below_it(store: RecordStore) -> N
     written = talks()
     await importer(store).import_transcripts(written)
     told: list[tuple[int, int]] = []
-    done = await forget_conversations(
-        store, clock, projects=["/p"], report=lambda *progress: told.append(progress)
-    )
+    done = await forget_conversations(store, clock, projects=["/p"], report=lambda *progress: told.append(progress))
     assert (done.conversations, done.turns, done.code) == (1, 2, 1)
     assert told[-1] == (2, 2)
     talk = await conversation(store)
@@ -59,9 +57,7 @@ async def test_what_is_forgotten_does_not_come_back(store: RecordStore) -> None:
 
 async def test_a_conversation_is_forgotten_by_its_id(store: RecordStore) -> None:
     await importer(store).import_transcripts(talks())
-    done = await forget_conversations(
-        store, clock, conversations=[build_conversation_id(SOURCE, "t")]
-    )
+    done = await forget_conversations(store, clock, conversations=[build_conversation_id(SOURCE, "t")])
     assert (done.conversations, done.turns) == (1, 1)
     assert (await conversation(store, "t")).facets["left_out"] == "forgotten"
     assert len(await texts(store)) == 2
@@ -98,9 +94,7 @@ async def test_an_unknown_conversation_is_refused_and_nothing_goes(store: Record
     await importer(store).import_transcripts(talks())
     before = await contents(store)
     with pytest.raises(InvalidInput):
-        await forget_conversations(
-            store, clock, conversations=[build_conversation_id(SOURCE, "s"), "conv_none"]
-        )
+        await forget_conversations(store, clock, conversations=[build_conversation_id(SOURCE, "s"), "conv_none"])
     assert await contents(store) == before
 
 
@@ -112,21 +106,13 @@ async def test_a_project_that_nobody_worked_in_forgets_nothing(store: RecordStor
     assert await contents(store) == before
 
 
-async def test_a_long_conversation_goes_step_by_step(
-    store: RecordStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_long_conversation_goes_step_by_step(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(removal, "PURGE_TURNS", 3)
-    await importer(store).import_transcripts(
-        [Written("a", [turn(str(n), project="/p") for n in range(10)])]
-    )
+    await importer(store).import_transcripts([Written("a", [turn(str(n), project="/p") for n in range(10)])])
     told: list[tuple[int, int]] = []
-    await forget_conversations(
-        store, clock, projects=["/p"], report=lambda *progress: told.append(progress)
-    )
+    await forget_conversations(store, clock, projects=["/p"], report=lambda *progress: told.append(progress))
     assert told == [(3, 10), (6, 10), (9, 10), (10, 10)]
-    assert (
-        await store.count_records(RecordFilter(kinds=(TURN,), types=("said",), deleted=None)) == 0
-    )
+    assert await store.count_records(RecordFilter(kinds=(TURN,), types=("said",), deleted=None)) == 0
 
 
 async def test_many_conversations_are_purged_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,9 +127,7 @@ async def test_many_conversations_are_purged_at_once(monkeypatch: pytest.MonkeyP
 async def test_nothing_tells_of_what_was_forgotten(store: RecordStore) -> None:
     lines = [turn("1", session="old", project="/hush"), turn("2", session="new", project="/other")]
     fork = [turn("1", session="fork", project="/other"), turn("3", session="fork")]
-    await importer(store).import_transcripts(
-        [Written("old.jsonl", [*lines]), Written("b", [*fork])]
-    )
+    await importer(store).import_transcripts([Written("old.jsonl", [*lines]), Written("b", [*fork])])
     assert (await conversation(store, "fork")).facets["continues"] == "old"
     await forget_conversations(store, clock, projects=["/hush"])
     kept = str(list(await store.scan(RecordFilter(deleted=None))))
@@ -153,9 +137,7 @@ async def test_nothing_tells_of_what_was_forgotten(store: RecordStore) -> None:
     assert await texts(store, "fork") == ["3"]
 
 
-async def test_a_transcript_of_which_something_was_forgotten_is_read_on(
-    store: RecordStore,
-) -> None:
+async def test_a_transcript_of_which_something_was_forgotten_is_read_on(store: RecordStore) -> None:
     lines = [turn("1", session="old", project="/hush"), turn("2", session="new", project="/other")]
     written = Written("a", [*lines])
     await importer(store).import_transcripts([written])
@@ -208,11 +190,7 @@ async def test_wherever_it_is_interrupted_no_copy_brings_it_back(
     monkeypatch: pytest.MonkeyPatch, is_done: bool, is_project: bool
 ) -> None:
     monkeypatch.setattr(removal, "PURGE_TURNS", 3)
-    meant = (
-        {"projects": ["/p"]}
-        if is_project
-        else {"conversations": [build_conversation_id(SOURCE, "s")]}
-    )
+    meant = {"projects": ["/p"]} if is_project else {"conversations": [build_conversation_id(SOURCE, "s")]}
     deaths = 0
     for at in range(1, 40):
         store = Dying()
@@ -226,9 +204,7 @@ async def test_wherever_it_is_interrupted_no_copy_brings_it_back(
             deaths += 1
         store.left = 0
         copies = [replace(line, session="copy", project="/q") for line in lines]
-        await importer(store).import_transcripts(
-            [Written("c", [*copies, turn("9", session="copy")])]
-        )
+        await importer(store).import_transcripts([Written("c", [*copies, turn("9", session="copy")])])
         assert await texts(store, "copy") in (["9"], [])
         if deaths < at or get_exclusion(await conversation(store)):  # else it had not begun
             assert "hush" not in str(await store.scan(RecordFilter(deleted=None)))
@@ -262,9 +238,7 @@ async def test_a_forgetting_that_is_killed_lets_nothing_back(tmp_path: Path) -> 
     for number in range(2, 8):
         folder = tmp_path / str(number)
         library = SqliteLibrary(folder)
-        await importer(await library.open_history_store()).import_transcripts(
-            [Written("a", [*lines])]
-        )
+        await importer(await library.open_history_store()).import_transcripts([Written("a", [*lines])])
         await library.close()
         with acting("history_actors:forget_project", folder, "/p") as actor:
             for _ in range(number):

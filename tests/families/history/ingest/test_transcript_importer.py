@@ -9,25 +9,8 @@ from everkept.core.transcripts import RewindEvent, Snippet, TitleEvent
 from everkept.engines.memory.store import MemoryStore
 from everkept.errors import Unavailable
 from everkept.families.history.ingest.checkpoints import GATE_ID
-from everkept.families.history.model import (
-    DECISION,
-    SAID,
-    SUMMARY,
-    TRANSCRIPT,
-    TURN,
-    build_symbol_id,
-)
-from memory_transcripts import (
-    MINUTE,
-    Written,
-    code_of,
-    contents,
-    conversation,
-    importer,
-    texts,
-    turn,
-    turns,
-)
+from everkept.families.history.model import DECISION, SAID, SUMMARY, TRANSCRIPT, TURN, build_symbol_id
+from memory_transcripts import MINUTE, Written, code_of, contents, conversation, importer, texts, turn, turns
 from records import DAY_ONE
 
 
@@ -75,9 +58,7 @@ async def test_a_turn_keeps_what_was_done_in_it(store: RecordStore) -> None:
 
 async def test_decisions_and_summaries_are_marked(store: RecordStore) -> None:
     lines = [turn("1", "we decided to stop"), turn("2", "we decided it all", is_summary=True)]
-    imported = await importer(store).import_transcripts(
-        [Written("a", [*lines, turn("3", "that is fixed")])]
-    )
+    imported = await importer(store).import_transcripts([Written("a", [*lines, turn("3", "that is fixed")])])
     found = await turns(store)
     assert [each.type for each in found] == [DECISION, SUMMARY, SAID]
     assert found[2].facets["fix"] is True
@@ -87,9 +68,7 @@ async def test_decisions_and_summaries_are_marked(store: RecordStore) -> None:
 async def test_blocks_and_edits_become_code(store: RecordStore) -> None:
     text = "see\n```py\ndef f(): pass\n```\nand\n```console\n$ ls\n```"
     edit = Snippet("def g():\n    f()", file="x.py", replaced="old")
-    await importer(store).import_transcripts(
-        [Written("a", [turn("1!", text, snippets=(edit,), project="/p")])]
-    )
+    await importer(store).import_transcripts([Written("a", [turn("1!", text, snippets=(edit,), project="/p")])])
     block, printed, edited = await code_of(store, "1!")
     assert (block.type, block.text, block.name) == ("python", "def f(): pass", None)
     assert block.facets == {"source": "test", "change": "block", "turn_position": 0}
@@ -128,9 +107,7 @@ async def test_secrets_are_masked_everywhere(store: RecordStore) -> None:
     imported = await importer(store).import_transcripts([Written("a", lines)])
     assert all(key not in str(record) for record in await store.scan(RecordFilter()))
     assert imported.total.masked
-    kept = await importer(plain := MemoryStore(), mask_secrets=False).import_transcripts(
-        [Written("a", lines)]
-    )
+    kept = await importer(plain := MemoryStore(), mask_secrets=False).import_transcripts([Written("a", lines)])
     assert not kept.total.masked
     assert key in (await texts(plain))[0]
 
@@ -187,9 +164,7 @@ async def test_an_open_turn_grows_with_its_code_and_links(store: RecordStore) ->
 async def test_a_turn_that_only_did_more_gets_the_code_of_it(store: RecordStore) -> None:
     written = Written("a", [turn("1!", "doing", snippets=(Snippet("x = 1", file="a.py"),))])
     await importer(store).import_transcripts([written])
-    written.lines[0] = turn(
-        "1!", "doing", snippets=(Snippet("x = 1", file="a.py"), Snippet("y = 2", file="a.py"))
-    )
+    written.lines[0] = turn("1!", "doing", snippets=(Snippet("x = 1", file="a.py"), Snippet("y = 2", file="a.py")))
     written.modified += 1
     await importer(store).import_transcripts([written])
     assert [each.text for each in await code_of(store, "1!")] == ["x = 1", "y = 2"]
@@ -273,9 +248,7 @@ async def test_a_title_is_the_conversations_name(store: RecordStore, portion: in
 
 
 @pytest.mark.parametrize("portion", [1, 9])
-async def test_a_turn_without_a_time_or_folder_has_that_of_the_one_before(
-    store: RecordStore, portion: int
-) -> None:
+async def test_a_turn_without_a_time_or_folder_has_that_of_the_one_before(store: RecordStore, portion: int) -> None:
     lines = [
         turn("1", at=None),
         turn("2!", at=DAY_ONE + 7, project="/p"),
@@ -283,9 +256,7 @@ async def test_a_turn_without_a_time_or_folder_has_that_of_the_one_before(
         turn("4", at=None, session="t"),
         turn("5", at=None),
     ]
-    await importer(store).import_transcripts(
-        [Written("a", lines, portion=portion, modified=DAY_ONE)]
-    )
+    await importer(store).import_transcripts([Written("a", lines, portion=portion, modified=DAY_ONE)])
     found = await turns(store)
     assert [each.occurred_at for each in found] == [DAY_ONE, DAY_ONE + 7, DAY_ONE + 7, DAY_ONE + 7]
     assert [each.scope for each in found] == ["", "/p", "/p", "/p"]
@@ -295,9 +266,7 @@ async def test_a_turn_without_a_time_or_folder_has_that_of_the_one_before(
 async def test_turns_that_come_late_stand_where_they_happened(store: RecordStore) -> None:
     first = Written("a", [turn("3", "third\n```py\nf()\n```"), turn("4!")])
     await importer(store).import_transcripts([first])
-    await importer(store).import_transcripts(
-        [Written("b", [turn("1", "first"), turn("2!"), turn("5")])]
-    )
+    await importer(store).import_transcripts([Written("b", [turn("1", "first"), turn("2!"), turn("5")])])
     assert [each.text[:5] for each in await turns(store)] == ["first", "2!", "third", "4!", "5"]
     assert [each.position for each in await turns(store)] == [0, 1, 2, 3, 4]
     [code] = await code_of(store, "3")
@@ -319,13 +288,8 @@ async def test_one_broken_transcript_does_not_stop_the_others(store: RecordStore
     gone = Written("gone", [turn("1")], broken=Unavailable("It is gone."))
     odd = Written("odd", [turn("2", session="o"), turn("3", session="o")], portion=1)
     odd.broken = KeyError("type")
-    imported = await importer(store).import_transcripts(
-        [gone, odd, Written("fine", [turn("4", session="f")])]
-    )
-    assert [(each.name, each.reason) for each in imported.failures] == [
-        ("gone", "It is gone."),
-        ("odd", "'type'"),
-    ]
+    imported = await importer(store).import_transcripts([gone, odd, Written("fine", [turn("4", session="f")])])
+    assert [(each.name, each.reason) for each in imported.failures] == [("gone", "It is gone."), ("odd", "'type'")]
     assert imported.total.failed == 2
     assert await texts(store, "f") == ["4"]
     assert await texts(store, "o") == ["2", "3"]
@@ -335,9 +299,7 @@ async def test_one_broken_transcript_does_not_stop_the_others(store: RecordStore
     assert await texts(store, "o") == ["2", "3", "5"]
 
 
-async def test_a_transcript_that_vanishes_and_comes_back_stops_no_other(
-    store: RecordStore,
-) -> None:
+async def test_a_transcript_that_vanishes_and_comes_back_stops_no_other(store: RecordStore) -> None:
     away, fine = Written("away", [turn("1")]), Written("fine", [turn("2", session="f")])
     taking = importer(store)
     for round in range(3):

@@ -9,17 +9,7 @@ from everkept.engines.memory.store import MemoryStore
 from everkept.families.history.ingest import transcript_importer
 from everkept.families.history.ingest.removal import forget_conversations
 from everkept.families.history.model import TURN, build_conversation_id
-from memory_transcripts import (
-    SOURCE,
-    Written,
-    code_of,
-    contents,
-    conversation,
-    importer,
-    texts,
-    turn,
-    turns,
-)
+from memory_transcripts import SOURCE, Written, code_of, contents, conversation, importer, texts, turn, turns
 from records import DAY_ONE
 
 CODE = "```py\ndef gone():\n    pass\n```"
@@ -50,9 +40,7 @@ async def test_what_does_not_come_again_goes_with_its_code(store: RecordStore) -
     assert imported.total.turns_removed == 3
     assert await texts(store) == ["1", "instead", "6!"]
     assert await code_of(store, "2") == []
-    assert all(
-        each.text == "" for each in await store.scan(RecordFilter(kinds=(TURN,), deleted=True))
-    )
+    assert all(each.text == "" for each in await store.scan(RecordFilter(kinds=(TURN,), deleted=True)))
     assert await contents(store) == await clean(written)
 
 
@@ -130,9 +118,7 @@ async def test_what_vanishes_after_a_forgetting_goes_too(store: RecordStore) -> 
     lines = [turn(str(n), session="kept") for n in range(1, 5)]
     written = Written("a", [turn("9", session="old"), *lines])
     await importer(store).import_transcripts([written])
-    await forget_conversations(
-        store, lambda: DAY_ONE, conversations=[build_conversation_id(SOURCE, "old")]
-    )
+    await forget_conversations(store, lambda: DAY_ONE, conversations=[build_conversation_id(SOURCE, "old")])
     written.rewrite(turn("9", session="old"), *lines[2:], turn("5", session="kept"))
     await importer(store).import_transcripts([written])
     assert await texts(store, "kept") == ["3", "4", "5"]

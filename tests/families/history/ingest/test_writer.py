@@ -113,9 +113,7 @@ class Imports(RuleBasedStateMachine):
         is_timed=st.booleans(),
         early=st.sampled_from([0, 0, 0, 2, 5]),
     )
-    def something_is_said(
-        self, number: int, text: int, edits: int, is_timed: bool, early: int = 0
-    ) -> None:
+    def something_is_said(self, number: int, text: int, edits: int, is_timed: bool, early: int = 0) -> None:
         file = self.file(number)
         at = DAY_ONE + (self.clock + 1 - early) * MINUTE if is_timed else None
         self.say(file, session_of(file), text, edits, at=at)
@@ -291,18 +289,13 @@ def untitled(item: Any) -> Any:
 
 async def clean(files: list[Written]) -> dict[str, Any]:
     store = MemoryStore()
-    await importer(store).import_transcripts(
-        [dataclasses.replace(file, portion=3, opened=0) for file in files]
-    )
+    await importer(store).import_transcripts([dataclasses.replace(file, portion=3, opened=0) for file in files])
     return await held(store)
 
 
 TestImports = Imports.TestCase
 TestImports.settings = settings(
-    max_examples=examples(60),
-    stateful_step_count=20,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
+    max_examples=examples(60), stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 

@@ -103,14 +103,7 @@ def encode_events(events: Iterable[Event]) -> bytes:
 
 
 def encode_snapshot_event(stats: Mapping[str, Any], at: int) -> bytes:
-    return encode_line(
-        {
-            "type": SNAPSHOT_WRITTEN,
-            "snapshotPath": SNAPSHOT_PATH,
-            "stats": stats,
-            "ts": format_iso(at),
-        }
-    )
+    return encode_line({"type": SNAPSHOT_WRITTEN, "snapshotPath": SNAPSHOT_PATH, "stats": stats, "ts": format_iso(at)})
 
 
 def encode_thing(thing: Thing) -> dict[str, Any]:
@@ -151,12 +144,7 @@ def _encode_event(event: Event) -> dict[str, Any]:
         case DropEntity():
             return {"type": "entity_delete", "entityId": event.id, "ts": ts}
         case DropObservation():
-            return {
-                "type": "observation_delete",
-                "entityId": event.entity_id,
-                "observationId": event.id,
-                "ts": ts,
-            }
+            return {"type": "observation_delete", "entityId": event.entity_id, "observationId": event.id, "ts": ts}
         case DropRelation():
             return {
                 "type": "relation_remove",
@@ -239,11 +227,7 @@ def _build_put(thing: Thing | None, ts: int | None) -> Put | None:
 
 
 def _parse_entity(value: Mapping[str, Any], ts: int | None) -> EntityState | None:
-    key, name, kind = (
-        _parse_id(value.get("id")),
-        _parse_name(value.get("name")),
-        _parse_name(value.get("entityType")),
-    )
+    key, name, kind = (_parse_id(value.get("id")), _parse_name(value.get("name")), _parse_name(value.get("entityType")))
     attrs: Any = value.get("attrs") or dict[str, Any]()
     if key is None or name is None or kind is None or not isinstance(attrs, dict):
         return None
@@ -256,21 +240,12 @@ def _parse_entity(value: Mapping[str, Any], ts: int | None) -> EntityState | Non
     if not known:
         return None
     return EntityState(
-        key,
-        name,
-        kind,
-        kept,
-        known[0] if created is None else created,
-        known[-1] if updated is None else updated,
+        key, name, kind, kept, known[0] if created is None else created, known[-1] if updated is None else updated
     )
 
 
 def _parse_observation(value: Mapping[str, Any], ts: int | None) -> ObservationState | None:
-    key, owner, text = (
-        _parse_id(value.get("id")),
-        _parse_id(value.get("entityId")),
-        value.get("text"),
-    )
+    key, owner, text = (_parse_id(value.get("id")), _parse_id(value.get("entityId")), value.get("text"))
     at = _parse_time(value.get("timestamp"))
     at = ts if at is None else at
     if key is None or owner is None or at is None or not isinstance(text, str):
@@ -358,10 +333,7 @@ BeforeAfter = tuple[T | None, T | None]  # of a thing: as it was before a change
 
 
 def build_events(
-    records: Sequence[BeforeAfter[Record]],
-    links: Sequence[RecordLink],
-    around: Sequence[Record],
-    at: int,
+    records: Sequence[BeforeAfter[Record]], links: Sequence[RecordLink], around: Sequence[Record], at: int
 ) -> list[Event]:
     """The events of one change that touched these records, made these links and did nothing else.
 
@@ -392,9 +364,7 @@ async def read_mark(store: RecordStore, seq: int) -> str | None:
     return compute_mark(found[0]) if found and found[0].seq == seq else None
 
 
-async def read_events_since(
-    store: RecordStore, after: int, mark: str | None = None
-) -> EventsSince | None:
+async def read_events_since(store: RecordStore, after: int, mark: str | None = None) -> EventsSince | None:
     """None where the log does not say what happened, or says too much.
 
     Likewise where the change with the number `after` has another mark than the one given.
@@ -407,9 +377,7 @@ async def read_events_since(
     return result
 
 
-async def peek_events_since(
-    store: RecordStore, after: int, mark: str | None = None
-) -> EventsSince | None:
+async def peek_events_since(store: RecordStore, after: int, mark: str | None = None) -> EventsSince | None:
     """The same, exact only if `seq` is still the newest change when this returns.
 
     Otherwise the events may tell some of what came later, which would be told again.
@@ -440,15 +408,11 @@ async def has_erased_since(store: RecordStore, after: int) -> bool:
     return any([_is_erasing(change) async for change in _iterate_changes(store, after)])
 
 
-async def read_former_ids(
-    store: RecordStore, entities: Iterable[Record], after: int
-) -> dict[str, list[FormerHolder]]:
+async def read_former_ids(store: RecordStore, entities: Iterable[Record], after: int) -> dict[str, list[FormerHolder]]:
     """The public ids that entities had since, and gave up."""
     found: dict[str, list[FormerHolder]] = {}
     then = {entity.id: entity for entity in entities}
-    for seq, edit in reversed(
-        await store.read_history([e.ref for e in then.values()], after=after)
-    ):
+    for seq, edit in reversed(await store.read_history([e.ref for e in then.values()], after=after)):
         before = edit.before or {}
         if edit.id is None or not before.keys() & {"name", "type"}:
             continue
@@ -491,12 +455,7 @@ class _TouchedThings(Value, frozen=False):
     def _build_state(self, side: int) -> GraphState:
         touched = [pair[side] for pair in self.entities.values()]
         live = [entity for entity in touched if entity is not None]
-        keys = {
-            get_public_id(entity)
-            for pair in self.entities.values()
-            for entity in pair
-            if entity is not None
-        }
+        keys = {get_public_id(entity) for pair in self.entities.values() for entity in pair if entity is not None}
         namesakes = [entity for entity in self.others if get_public_id(entity) in keys]
         return build_state(
             [*live, *namesakes],
@@ -529,10 +488,7 @@ async def _read_touched(store: RecordStore, changes: Sequence[Change]) -> _Touch
 
 
 async def _add_surroundings(
-    store: RecordStore,
-    steps: _TouchedThings,
-    records: Sequence[Record],
-    links: Sequence[RecordLink],
+    store: RecordStore, steps: _TouchedThings, records: Sequence[Record], links: Sequence[RecordLink]
 ) -> None:
     """Adds what hangs on an entity that has another id now, and the entities around all of it."""
     renamed = [
@@ -547,11 +503,7 @@ async def _add_surroundings(
         beside = await store.find_links(renamed, sources=(ENTITY,))
         steps.links += [(link, link) for link in beside if link.id not in known]
     around = {o.parent or "" for pair in steps.observations for o in pair if o is not None} | {
-        end
-        for pair in steps.links
-        for link in pair
-        if link is not None
-        for end in (link.source, link.target)
+        end for pair in steps.links for link in pair if link is not None for end in (link.source, link.target)
     }
     others = await _read_records(store, sorted(around - steps.entities.keys()))
     keys = {
@@ -566,9 +518,7 @@ async def _add_surroundings(
         {
             record.id: record
             for record in others
-            if record.kind == ENTITY
-            and record.deleted_at is None
-            and record.id not in steps.entities
+            if record.kind == ENTITY and record.deleted_at is None and record.id not in steps.entities
         }.values()
     )
 
@@ -588,8 +538,6 @@ def _compute_sides(thing: T, edits: Sequence[Edit]) -> tuple[T | None, T | None]
     before: dict[str, object] = {}
     for edit in reversed(edits):
         before.update(edit.before or {})
-    known: Mapping[str, object] = {
-        name: value for name, value in before.items() if hasattr(thing, name)
-    }
+    known: Mapping[str, object] = {name: value for name, value in before.items() if hasattr(thing, name)}
     then = replace(thing, **known)  # pyright: ignore[reportArgumentType]
     return (then if then.deleted_at is None else None), now

@@ -57,8 +57,7 @@ def render_view(state: GraphState, store: str, at: int) -> str:
     observations = _group_by_entity(state)
     parts = [
         "# Knowledge Graph\n",
-        f"- **Store:** {_escape_line(store)}\n{TIME_LINE_PREFIX}{format_iso(at)}\n- **Version:** "
-        f"{FORMAT_VERSION}\n",
+        f"- **Store:** {_escape_line(store)}\n{TIME_LINE_PREFIX}{format_iso(at)}\n- **Version:** {FORMAT_VERSION}\n",
         _render_statistics(state),
         _render_recent(state),
         _render_entities(state, observations),
@@ -76,16 +75,10 @@ def summarize_graph(state: GraphState, most: int = 5) -> str | None:
     if state.is_empty:
         return None
     counts = (
-        f"{len(state.entities)} entities, {len(state.observations)} observations, "
-        f"{len(state.relations)} relations."
+        f"{len(state.entities)} entities, {len(state.observations)} observations, {len(state.relations)} relations."
     )
-    ends = Counter(
-        end for relation in state.relations.values() for end in {relation.from_id, relation.to_id}
-    )
-    connected = [
-        f"{_format_plain_name(state.entities[key])} {count}"
-        for key, count in ends.most_common(most)
-    ]
+    ends = Counter(end for relation in state.relations.values() for end in {relation.from_id, relation.to_id})
+    connected = [f"{_format_plain_name(state.entities[key])} {count}" for key, count in ends.most_common(most)]
     recent = [_format_plain_name(entity) for entity in _sort_newest(state.entities.values())[:most]]
     lines = [counts, f"- Most recent: {', '.join(recent)}"]
     if connected:
@@ -139,9 +132,7 @@ def _render_entities(state: GraphState, observations: dict[str, list[Observation
 
 def _render_entity(entity: EntityState, observations: list[ObservationState]) -> list[str]:
     lines = [f"- **{_escape_line(entity.name)}**\n"]
-    lines += [
-        f"  - {_escape_line(key)}: {_format_value(value)}\n" for key, value in entity.attrs.items()
-    ]
+    lines += [f"  - {_escape_line(key)}: {_format_value(value)}\n" for key, value in entity.attrs.items()]
     lines += [f"  - {_escape_line(o.text)}\n" for o in observations[:MAX_OBSERVATIONS_SHOWN]]
     if more := _format_more(len(observations) - MAX_OBSERVATIONS_SHOWN):
         lines.append(f"  {more}")
@@ -154,10 +145,7 @@ def _render_relations(state: GraphState) -> str:
     groups: dict[str, list[str]] = {}
     for relation in state.relations.values():
         source, target = (state.entities[end] for end in (relation.from_id, relation.to_id))
-        line = (
-            f"- {_escape_line(source.name)} --{_escape_line(relation.type)}--> "
-            f"{_escape_line(target.name)}\n"
-        )
+        line = f"- {_escape_line(source.name)} --{_escape_line(relation.type)}--> {_escape_line(target.name)}\n"
         groups.setdefault(relation.type, []).append(line)
     lines = ["## Relations\n"]
     for kind in sorted(groups, key=str.lower):
@@ -178,8 +166,7 @@ def _format_name(entity: EntityState) -> str:
 def _format_plain_name(entity: EntityState) -> str:
     """Without markdown, for a text in an answer."""
     return (
-        f"{clip_text(entity.name, MAX_OBSERVATION_CHARACTERS)} "
-        f"({clip_text(entity.type, MAX_OBSERVATION_CHARACTERS)})"
+        f"{clip_text(entity.name, MAX_OBSERVATION_CHARACTERS)} ({clip_text(entity.type, MAX_OBSERVATION_CHARACTERS)})"
     )
 
 
@@ -303,9 +290,7 @@ class GraphFiles:
         """None where somebody without the lock wrote at the same time: then nothing is noted."""
         await self._files.append(LOG_PATH, data)
         checksum = crc32(data, cursor.checksum)
-        return await self._write_cursor_if_whole(
-            replace(cursor, size=cursor.size + len(data), checksum=checksum)
-        )
+        return await self._write_cursor_if_whole(replace(cursor, size=cursor.size + len(data), checksum=checksum))
 
     async def write(self, cursor: LogCursor, data: bytes) -> LogCursor | None:
         """Like `append`, in place of all that was there."""
@@ -316,9 +301,7 @@ class GraphFiles:
         info = await self.read_info()
         if info is None or info.size != cursor.size:
             return None
-        return await self.write_cursor(
-            replace(cursor, modified_at=info.modified_at, ends_line=True)
-        )
+        return await self.write_cursor(replace(cursor, modified_at=info.modified_at, ends_line=True))
 
     async def write_cursor(self, cursor: LogCursor) -> LogCursor:
         """Notes that the log, as it is, tells all up to a change."""

@@ -5,16 +5,7 @@ from functools import cached_property
 from typing import Any
 
 from everkept.core.ports import RecordStore
-from everkept.core.records import (
-    Delete,
-    Insert,
-    Record,
-    RecordFilter,
-    RecordLink,
-    Restore,
-    Step,
-    Update,
-)
+from everkept.core.records import Delete, Insert, Record, RecordFilter, RecordLink, Restore, Step, Update
 from everkept.core.secrets import Masker
 from everkept.core.text import compute_name_key
 from everkept.core.times import format_iso
@@ -49,9 +40,7 @@ from everkept.graph.entities import (
 from everkept.graph.lookup import BY_NAME_AND_TYPE
 from everkept.values import Value, field, replace
 
-MAX_READ_ATTEMPTS = (
-    5  # at a store that others keep changing; what is missed then comes with the next change
-)
+MAX_READ_ATTEMPTS = 5  # at a store that others keep changing; what is missed then comes with the next change
 
 
 class GraphRecords(Value, frozen=False):
@@ -73,9 +62,7 @@ class GraphRecords(Value, frozen=False):
         entities = [record for record in self.entities.values() if record.deleted_at is not None]
         observations = [record for record in self.observations if record.deleted_at is not None]
         links = [link for link in self.links if link.deleted_at is not None]
-        return build_state(
-            entities, observations, links, self.entities, lambda x: x.deleted_at or 0
-        )
+        return build_state(entities, observations, links, self.entities, lambda x: x.deleted_at or 0)
 
 
 async def load_graph(store: RecordStore) -> GraphRecords:
@@ -160,9 +147,7 @@ def _build_observation_state(owner: Record, public: str, record: Record) -> Obse
     # Our own id of the owner matters only where a log has others.
     own = compute_own_id(owner) if LOG_IDS_FACET in record.facets else public
     key = resolve_observation_id(own, public, record)
-    return ObservationState(
-        key, public, record.text, record.facets.get(SOURCE_FACET), record.effective_at
-    )
+    return ObservationState(key, public, record.text, record.facets.get(SOURCE_FACET), record.effective_at)
 
 
 def _get_change_time(thing: Record | RecordLink) -> int:
@@ -195,9 +180,7 @@ class FormerHolder(Value):
 class GraphIndex:
     """The records of a graph by what makes them the same as parts of another."""
 
-    def __init__(
-        self, graph: GraphRecords, former: Mapping[str, Sequence[FormerHolder]] | None = None
-    ) -> None:
+    def __init__(self, graph: GraphRecords, former: Mapping[str, Sequence[FormerHolder]] | None = None) -> None:
         self.live: dict[str, list[Record]] = {}
         self.dead: dict[str, Record] = {}  # the one deleted last
         self.stubs: dict[str, Record] = {}
@@ -211,9 +194,7 @@ class GraphIndex:
         self.entities = graph.entities
         self._former = former or {}
         self._places = {
-            (record.name_key, record.variant)
-            for record in graph.entities.values()
-            if record.deleted_at is None
+            (record.name_key, record.variant) for record in graph.entities.values() if record.deleted_at is None
         }
         self._add_entities(graph)
         self._add_observations(graph)
@@ -244,9 +225,7 @@ class GraphIndex:
         live = [record for records in self.live.values() for record in records]
         below = self.observed.values()
         return {get_public_id(record): record.id for record in live} | {
-            get_observation_id(record, self.entities[record.parent or ""]): record.id
-            for record in below
-            if record.id
+            get_observation_id(record, self.entities[record.parent or ""]): record.id for record in below if record.id
         }
 
     def is_place_taken(self, dead: Record) -> bool:
@@ -354,9 +333,7 @@ class StepBuilder:
         """Gives a live entity the id that it has in the log."""
         self._amend(record, self._with_id(self._get_facets(record), own, given))
 
-    def add_observation(
-        self, entity: EntityState, key: str, observation: ObservationState, at: int
-    ) -> Record:
+    def add_observation(self, entity: EntityState, key: str, observation: ObservationState, at: int) -> Record:
         owner, text = self.ensure_entity(entity, key), self._masking.mask(observation.text)
         dead = self.index.forgotten.get((key, text))
         self.taken.observations += 1
@@ -368,17 +345,9 @@ class StepBuilder:
                 values = {"occurred_at": observation.at, "facets": facets}
                 self.steps.append(Update(dead.id, values, dead.version))
             return replace(dead, id="", occurred_at=observation.at)
-        source = (
-            {SOURCE_FACET: self._masking.mask_json(observation.source)}
-            if observation.source
-            else {}
-        )
+        source = {SOURCE_FACET: self._masking.mask_json(observation.source)} if observation.source else {}
         record = build_observation(
-            owner,
-            text,
-            at,
-            facets=self._with_id(source, own, observation.id),
-            occurred_at=observation.at,
+            owner, text, at, facets=self._with_id(source, own, observation.id), occurred_at=observation.at
         )
         self.steps.append(Insert(record))
         return replace(record, id="")
@@ -435,14 +404,9 @@ class StepBuilder:
         self.steps.append(step)
         return made.id
 
-    def _with_id(
-        self, facets: Mapping[str, Any], own: str, given: str, record: Record | None = None
-    ) -> dict[str, Any]:
+    def _with_id(self, facets: Mapping[str, Any], own: str, given: str, record: Record | None = None) -> dict[str, Any]:
         """With the id that the log has, unless something else has it here."""
-        if own != given and self.index.records_by_public_id.get(given) not in (
-            None,
-            record and record.id,
-        ):
+        if own != given and self.index.records_by_public_id.get(given) not in (None, record and record.id):
             given = own
         return with_log_id(facets, own, given)
 

@@ -72,22 +72,14 @@ def align_log(then: GraphState, now: GraphState, masking: Masker) -> AlignedLog:
     return result
 
 
-def _align_entities(
-    result: AlignedLog, then: GraphState, now: GraphState, masking: Masker
-) -> dict[str, str]:
+def _align_entities(result: AlignedLog, then: GraphState, now: GraphState, masking: Masker) -> dict[str, str]:
     """The ids of the log's entities, each with the one that it has in the records."""
-    named = {
-        compute_entity_id(entity.name, entity.type): key for key, entity in now.entities.items()
-    }
+    named = {compute_entity_id(entity.name, entity.type): key for key, entity in now.entities.items()}
     ids: dict[str, str] = {}
     entities = result.state.entities
     for key, entity in then.entities.items():
         own = compute_entity_id(entity.name, entity.type)
-        target = (
-            key
-            if key in now.entities
-            else named.get(own) or named.get(compute_key(entity, masking))
-        )
+        target = key if key in now.entities else named.get(own) or named.get(compute_key(entity, masking))
         ids[key] = target or key
         _note_double(result, key, target)
         # Of several that are one in the records, the one with the same id is compared.
@@ -101,9 +93,7 @@ def _align_entities(
     return ids
 
 
-def _is_same_observation(
-    told: ObservationState, owner: str, there: ObservationState, masking: Masker
-) -> bool:
+def _is_same_observation(told: ObservationState, owner: str, there: ObservationState, masking: Masker) -> bool:
     if owner != there.entity_id:
         return False
     return told.text == there.text or masking.mask(told.text) == there.text
@@ -132,9 +122,7 @@ class MergeBase(Value):
 class LocalEdits(Value, frozen=False):
     """When things were changed here, by anything but a file."""
 
-    edits: dict[Ref, list[tuple[int, Edit]]] = field(
-        default_factory=dict[Ref, list[tuple[int, Edit]]]
-    )
+    edits: dict[Ref, list[tuple[int, Edit]]] = field(default_factory=dict[Ref, list[tuple[int, Edit]]])
 
     def find_time(self, ref: Ref) -> int | None:
         return max((at for at, _ in self.edits.get(ref, ())), default=None)
@@ -142,9 +130,7 @@ class LocalEdits(Value, frozen=False):
     def find_attrs_time(self, ref: Ref) -> int | None:
         """The making counts, and what changed facets."""
         found = (
-            at
-            for at, edit in self.edits.get(ref, ())
-            if edit.operation == "insert" or "facets" in (edit.before or {})
+            at for at, edit in self.edits.get(ref, ()) if edit.operation == "insert" or "facets" in (edit.before or {})
         )
         return max(found, default=None)
 
@@ -171,31 +157,19 @@ class LogMerge:
     otherwise was done here. Without one, the times decide.
     """
 
-    def __init__(
-        self, log: LatestEvents, base: MergeBase | None, index: GraphIndex, masking: Masker
-    ) -> None:
+    def __init__(self, log: LatestEvents, base: MergeBase | None, index: GraphIndex, masking: Masker) -> None:
         self._log = log
         self._base = base.state if base else None
         self._index = index
         self._masking = masking
-        self._entities = {
-            key: put.thing
-            for key, put in log.entities.items()
-            if isinstance(put.thing, EntityState)
-        }
+        self._entities = {key: put.thing for key, put in log.entities.items() if isinstance(put.thing, EntityState)}
         self._observations = [
-            (put.thing, put.at)
-            for put in log.observations.values()
-            if isinstance(put.thing, ObservationState)
+            (put.thing, put.at) for put in log.observations.values() if isinstance(put.thing, ObservationState)
         ]
         self._relations = [
-            (put.thing, put.at)
-            for put in log.relations.values()
-            if isinstance(put.thing, RelationState)
+            (put.thing, put.at) for put in log.relations.values() if isinstance(put.thing, RelationState)
         ]
-        self._own_keys = {
-            key: self._compute_own_key(entity) for key, entity in self._entities.items()
-        }
+        self._own_keys = {key: self._compute_own_key(entity) for key, entity in self._entities.items()}
         self._keys = {key: self._find_key(key, log.entities[key].at) for key in self._entities}
         self._placing = StepBuilder(index, masking, set(self._keys.values()))
         self._related: set[str] = set()
@@ -271,9 +245,7 @@ class LogMerge:
                 found.append((entity, records))
         return found
 
-    def _should_prevail(
-        self, entity: EntityState, records: Sequence[Record], known: LocalEdits
-    ) -> bool:
+    def _should_prevail(self, entity: EntityState, records: Sequence[Record], known: LocalEdits) -> bool:
         at = self._log.entities[entity.id].at
         here = [moment for r in records if (moment := known.find_attrs_time(r.ref)) is not None]
         if self._base is not None and entity.id in self._base.entities:
@@ -284,10 +256,7 @@ class LogMerge:
         if here:
             return is_newer(at, max(here))
         # What came from a file has its time in the file, as long as it still stands there.
-        told = any(
-            isinstance(put.thing, EntityState) and put.thing.attrs == attrs
-            for put in self._log.told[entity.id]
-        )
+        told = any(isinstance(put.thing, EntityState) and put.thing.attrs == attrs for put in self._log.told[entity.id])
         return told or is_newer(at, max(record.updated_at for record in records))
 
     def _should_add(self, key: str, entity: EntityState) -> bool:
@@ -305,9 +274,7 @@ class LogMerge:
         known_before = self._base is not None and observation.id in self._base.observations
         if place[0] != self._own_keys[observation.entity_id]:
             # What goes to an entity that was renamed here is told anew.
-            observation = replace(
-                observation, id=compute_observation_id(*place, format_iso(observation.at))
-            )
+            observation = replace(observation, id=compute_observation_id(*place, format_iso(observation.at)))
         if there := self._index.observed.get(place):
             # Two who noted the same agree on the earlier time.
             if is_newer(there.effective_at, observation.at) and not known_before and there.id:
@@ -318,9 +285,7 @@ class LogMerge:
             return
         dead = self._index.forgotten.get(place)
         if dead is None or is_newer(at, dead.deleted_at or 0):
-            self._index.observed[place] = self._placing.add_observation(
-                entity, place[0], observation, at
-            )
+            self._index.observed[place] = self._placing.add_observation(entity, place[0], observation, at)
 
     def _add_relation(self, relation: RelationState, at: int) -> None:
         ends = (self._find_key(relation.from_id, at), self._find_key(relation.to_id, at))
@@ -366,9 +331,7 @@ class LogMerge:
             if own in self._index.live:
                 if own not in living:
                     found[key] = self._index.collect_family(self._index.live[own])
-            elif (
-                record := self._find_dropped_observation(key) or named.observed.get(key)
-            ) is not None:
+            elif (record := self._find_dropped_observation(key) or named.observed.get(key)) is not None:
                 if (self._index.ids[record.parent or ""], record.text) not in said:
                     found[key] = [record]
             else:
@@ -397,9 +360,7 @@ class LogMerge:
         ends = [self._find_own_id(end) or end for end in (thing.from_id, thing.to_id)]
         return compute_relation_id(ends[0], self._masking.mask(thing.type), ends[1])
 
-    def _should_remove(
-        self, at: int, things: Sequence[Record | RecordLink], known: LocalEdits
-    ) -> bool:
+    def _should_remove(self, at: int, things: Sequence[Record | RecordLink], known: LocalEdits) -> bool:
         here = [moment for thing in things if (moment := known.find_time(thing.ref)) is not None]
         made = [thing.created_at for thing in things] if self._base is None else []
         return all(is_newer(at, moment) for moment in (*here, *made))
@@ -444,10 +405,7 @@ def plan_restore(state: GraphState, index: GraphIndex, masking: Masker) -> StepB
         if (there := index.observed.get(place)) is None:
             entity = state.entities[observation.entity_id]
             placing.add_observation(entity, key, observation, observation.at)
-        elif (
-            there.effective_at // MILLISECOND_MICROSECONDS
-            != observation.at // MILLISECOND_MICROSECONDS
-        ):
+        elif there.effective_at // MILLISECOND_MICROSECONDS != observation.at // MILLISECOND_MICROSECONDS:
             placing.set_time(there, key, observation)
     related: set[str] = set()
     for relation in state.relations.values():

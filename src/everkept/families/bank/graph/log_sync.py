@@ -94,9 +94,7 @@ class SyncHint(Value):
 class LogSync:
     """Follows where nobody else touched the log, else compares all of it with the records."""
 
-    def __init__(
-        self, bank: Bank, records: BankRecords, library: Library, clock: Clock, *, mask: bool
-    ) -> None:
+    def __init__(self, bank: Bank, records: BankRecords, library: Library, clock: Clock, *, mask: bool) -> None:
         self._bank = bank
         self._records = records
         self._clock = clock
@@ -104,9 +102,7 @@ class LogSync:
         self._is_large = False
         self.files = GraphFiles(bank, library)
 
-    async def run(
-        self, project: str | None, store: RecordStore, ahead: SyncHint | None = None
-    ) -> LogSyncResult:
+    async def run(self, project: str | None, store: RecordStore, ahead: SyncHint | None = None) -> LogSyncResult:
         """`store` is the project's, to read; `ahead` is what is known already."""
         if ahead is not None and (done := await self._try_append(store, ahead)) is not None:
             return done
@@ -194,13 +190,9 @@ class LogSync:
         state = graph.build_live()
         if state.is_empty:
             _parse_log(data)
-        cursor = LogCursor.from_change(
-            project or "", graph.revision, await read_mark(store, graph.revision) or ""
-        )
+        cursor = LogCursor.from_change(project or "", graph.revision, await read_mark(store, graph.revision) or "")
         result = LogSyncResult(cursor, state=state, lines=len(data.splitlines()))
-        both = _LogAndRecords(
-            _parse_log(b""), data, cursor, graph, LatestEvents(), False, result, self._clock()
-        )
+        both = _LogAndRecords(_parse_log(b""), data, cursor, graph, LatestEvents(), False, result, self._clock())
         result.drops = both.list_recent_drops()
         return result
 
@@ -224,9 +216,7 @@ class LogSync:
         word = await self._run_apart(lambda: collect_latest(log.events))
         graph = await self._merge(store, word, base, result, report) if merging else None
         graph = graph or await self._load_graph(store)
-        left = LogCursor.from_change(
-            project, graph.revision, await read_mark(store, graph.revision) or ""
-        )
+        left = LogCursor.from_change(project, graph.revision, await read_mark(store, graph.revision) or "")
         if data is not None:
             left = left.with_data(data, info.modified_at if info else 0)
         erased = base is not None and await has_erased_since(store, base.seq)
@@ -247,9 +237,7 @@ class LogSync:
         if news.events:
             events = news.events
             if cursor.is_newer_than(events):
-                events = _restamp_events(
-                    events, collect_latest(_parse_log(await self.files.read() or b"").events)
-                )
+                events = _restamp_events(events, collect_latest(_parse_log(await self.files.read() or b"").events))
             data = (b"" if cursor.ends_line else b"\n") + encode_events(events)
             left = cursor.with_change(news.seq, news.mark).with_times(events)
             return await self.files.append(left, data)
@@ -285,9 +273,7 @@ class LogSync:
         result.warnings += build_masking_warnings(masking.kinds)
         return read
 
-    async def _commit(
-        self, store: RecordStore, steps: Sequence[Step], revision: int, report: Report | None
-    ) -> None:
+    async def _commit(self, store: RecordStore, steps: Sequence[Step], revision: int, report: Report | None) -> None:
         for start in range(0, len(steps), STEPS_PER_COMMIT):
             part = tuple(steps[start : start + STEPS_PER_COMMIT])
             batch = Batch(part, self._clock(), MERGE_GRAPH_FILE, revision=revision)
@@ -342,11 +328,7 @@ class _LogAndRecords(Value, frozen=False):
 
     def list_recent_drops(self, *, told: bool = False) -> list[Event]:
         """What was deleted lately; with what only the log tells of where it is `told`."""
-        live, deleted, at = (
-            self.result.state,
-            self.graph.build_deleted(),
-            self.build_time_lookup(self.result.state),
-        )
+        live, deleted, at = (self.result.state, self.graph.build_deleted(), self.build_time_lookup(self.result.state))
         found: dict[str, Event] = {}
         if told:
             gone = self.word.dropped
@@ -377,19 +359,12 @@ class _LogAndRecords(Value, frozen=False):
 
 def _compute_later_time(own: int, word: LatestEvents, key: str, owners: Sequence[str]) -> int:
     """Later than what it contradicts, so that others take it for the last word."""
-    said = max(
-        word.get_time(key),
-        word.added.get(key, 0),
-        *(word.drops.get(part, 0) for part in (key, *owners)),
-    )
+    said = max(word.get_time(key), word.added.get(key, 0), *(word.drops.get(part, 0) for part in (key, *owners)))
     return own if is_newer(own, said) or not said else said + MILLISECOND_MICROSECONDS
 
 
 def _restamp_events(events: Sequence[Event], word: LatestEvents) -> list[Event]:
-    return [
-        replace(event, at=_compute_later_time(event.at, word, event.id, _list_owners(event)))
-        for event in events
-    ]
+    return [replace(event, at=_compute_later_time(event.at, word, event.id, _list_owners(event))) for event in events]
 
 
 def _list_owners(event: Event) -> list[str]:
@@ -399,9 +374,7 @@ def _list_owners(event: Event) -> list[str]:
 def _has_event(state: GraphState, event: Event) -> bool:
     """Whether what the event tells stands there in the same words."""
     if not isinstance(event, Put):
-        return any(
-            event.id in kind for kind in (state.entities, state.observations, state.relations)
-        )
+        return any(event.id in kind for kind in (state.entities, state.observations, state.relations))
     match event.thing:
         case EntityState() as told:
             entity = state.entities.get(told.id)
@@ -442,9 +415,7 @@ def _parse_log(data: bytes) -> GraphLog:
 
 def _build_skipped_warning(count: int) -> ToolWarning:
     what = "1 line was" if count == 1 else f"{count} lines were"
-    return ToolWarning(
-        "graph_lines_skipped", f"{what} skipped in {LOG_PATH}: no event, or a broken one."
-    )
+    return ToolWarning("graph_lines_skipped", f"{what} skipped in {LOG_PATH}: no event, or a broken one.")
 
 
 async def has_graph(store: RecordStore) -> bool:

@@ -32,12 +32,7 @@ from everkept.families.bank.graph.graph_folder import (
     read_mirrored_banks,
     summarize_graph,
 )
-from everkept.families.bank.graph.graph_records import (
-    GraphIndex,
-    GraphRecords,
-    MergeCounts,
-    load_graph,
-)
+from everkept.families.bank.graph.graph_records import GraphIndex, GraphRecords, MergeCounts, load_graph
 from everkept.families.bank.graph.log_merge import plan_restore
 from everkept.families.bank.graph.log_sync import LogSync, LogSyncResult, SyncHint, has_graph
 from everkept.families.bank.graph.model import GraphState, replay_events
@@ -83,15 +78,7 @@ class GraphMirror:
     The records are the truth of this machine; the log is how they travel.
     """
 
-    def __init__(
-        self,
-        records: BankRecords,
-        library: Library,
-        clock: Clock,
-        *,
-        mask: bool,
-        read_only: bool,
-    ) -> None:
+    def __init__(self, records: BankRecords, library: Library, clock: Clock, *, mask: bool, read_only: bool) -> None:
         self._records = records
         self._library = library
         self._clock = clock
@@ -180,9 +167,7 @@ class GraphMirror:
             if done.cursor is None:
                 raise Conflict(f"{LOG_PATH} was changed at the same time.", hint="Try again.")
             copy = copy or await sync.files.write_copy(await sync.files.read() or b"")
-            new = encode_whole_log(done.state, done.drops) + encode_snapshot_event(
-                done.state.compute_stats(), at
-            )
+            new = encode_whole_log(done.state, done.drops) + encode_snapshot_event(done.state.compute_stats(), at)
             done.cursor = await sync.files.write(done.cursor, new)
             self._remember_cursor(bank, done)
             after = new.count(b"\n")
@@ -197,9 +182,7 @@ class GraphMirror:
         """The graph that a log tells. Raises MarkerMismatch, and InvalidInput for broken lines."""
         found = parse_log(data)
         if found.skipped:
-            raise InvalidInput(
-                f"{LOG_PATH} has {found.skipped} lines that are no event, or broken."
-            )
+            raise InvalidInput(f"{LOG_PATH} has {found.skipped} lines that are no event, or broken.")
         return replay_events(found.events)
 
     async def set_state(self, bank: Bank, state: GraphState, call: ToolCall) -> MergeCounts:
@@ -228,9 +211,7 @@ class GraphMirror:
         revision = await store.get_revision()
         known = self._summaries.get(bank.address)
         if known is None or known[:2] != (project, revision):
-            text = (
-                known[2] if known and await _is_graph_unchanged(store, project, known[:2]) else None
-            )
+            text = known[2] if known and await _is_graph_unchanged(store, project, known[:2]) else None
             text = text or await asyncio.to_thread(_summarize_records, await load_graph(store))
             self._summaries[bank.address] = known = (project, revision, text)
         return known[2]
@@ -243,9 +224,7 @@ class GraphMirror:
         store = await self._records.open_to_read(bank)
         viewed = self._viewed.get(bank.address)
         revision = await store.get_revision()
-        if viewed != (project, revision) and not (
-            viewed and await _is_graph_unchanged(store, project, viewed)
-        ):
+        if viewed != (project, revision) and not (viewed and await _is_graph_unchanged(store, project, viewed)):
             files = self._build_sync(bank).files
             state = await asyncio.to_thread((await load_graph(store)).build_live)
             there = await files.read_view()
@@ -289,9 +268,7 @@ class GraphMirror:
             return SyncHint(cursor, own.news, is_exact=True)
         return SyncHint(cursor, await peek_events_since(store, cursor.seq, cursor.mark))
 
-    async def _is_up_to_date(
-        self, bank: Bank, store: RecordStore, ahead: SyncHint, *, corrects: bool
-    ) -> bool:
+    async def _is_up_to_date(self, bank: Bank, store: RecordStore, ahead: SyncHint, *, corrects: bool) -> bool:
         """Whether there is nothing to follow; found out without a lock, and so without a trace."""
         cursor, news = ahead.cursor, ahead.news
         if cursor is None:
@@ -314,18 +291,13 @@ class GraphMirror:
     async def _find_unmerged_warnings(self, bank: Bank, info: FileInfo) -> list[ToolWarning]:
         """For who may not write; a log that was only touched has nothing new."""
         sync = self._build_sync(bank)
-        cursor, data = (
-            await sync.find_cursor(*await self._open_project(bank)),
-            await sync.files.read(),
-        )
+        cursor, data = (await sync.find_cursor(*await self._open_project(bank)), await sync.files.read())
         same = cursor is not None and cursor.has_content(data or b"")
         found = () if same else (ToolWarning("graph_file_not_taken_in", NOT_MERGED_NOTICE),)
         self._odd[bank.address] = _SeenLog(info, found)
         return list(found)
 
-    async def _run_sync(
-        self, bank: Bank, work: Callable[[LogSync], Awaitable[LogSyncResult]]
-    ) -> list[ToolWarning]:
+    async def _run_sync(self, bank: Bank, work: Callable[[LogSync], Awaitable[LogSyncResult]]) -> list[ToolWarning]:
         async with bank.files.lock(LOCK):
             try:
                 done = await work(self._build_sync(bank))
@@ -347,19 +319,13 @@ class GraphMirror:
         odd = self._odd.get(bank.address)
         return list(odd.warnings) if odd is not None and odd.info == info else None
 
-    async def _set_records(
-        self, store: RecordStore, state: GraphState, call: ToolCall
-    ) -> MergeCounts:
+    async def _set_records(self, store: RecordStore, state: GraphState, call: ToolCall) -> MergeCounts:
         async def attempt() -> MergeCounts:
             graph = await load_graph(store)
             placing = plan_restore(state, GraphIndex(graph), Masker(enabled=self._mask))
             if placing.steps:
                 batch = Batch(
-                    tuple(placing.steps),
-                    self._clock(),
-                    call.tool,
-                    call.session.client,
-                    revision=graph.revision,
+                    tuple(placing.steps), self._clock(), call.tool, call.session.client, revision=graph.revision
                 )
                 await commit(store, batch)
             return placing.taken
@@ -414,14 +380,7 @@ class RebuiltGraph(Value):
     def from_result(cls, done: RebuildResult) -> "RebuiltGraph":
         taken = done.taken.total
         message = "Graph rebuilt." if not taken else f"Graph rebuilt; {taken} parts were taken in."
-        return cls(
-            True,
-            message,
-            BankGraphStats.from_state(done.state),
-            taken,
-            done.skipped,
-            done.warnings or None,
-        )
+        return cls(True, message, BankGraphStats.from_state(done.state), taken, done.skipped, done.warnings or None)
 
 
 class CompactedGraph(Value):
@@ -435,9 +394,7 @@ class CompactedGraph(Value):
     @classmethod
     def from_result(cls, done: CompactResult) -> "CompactedGraph":
         message = (
-            f"Graph compacted; the old log is kept as {done.copy}."
-            if done.copy
-            else "There is no graph to compact."
+            f"Graph compacted; the old log is kept as {done.copy}." if done.copy else "There is no graph to compact."
         )
         return cls(True, message, done.before, done.after, done.copy, done.warnings or None)
 
@@ -466,9 +423,7 @@ class MirrorTools(ToolFamily):
         return RebuiltGraph.from_result(await self._mirror.rebuild(bank, call.report))
 
     @tool(Effect.DESTROYS)
-    async def graph_compact(
-        self, call: ToolCall, store_id: StoreId | None = None
-    ) -> CompactedGraph:
+    async def graph_compact(self, call: ToolCall, store_id: StoreId | None = None) -> CompactedGraph:
         """Rewrite graph/graph.jsonl without its history; a copy is kept beside it."""
         bank = await self._banks.require_bank(call, store_id)
         return CompactedGraph.from_result(await self._mirror.compact(bank, call.report))
@@ -485,10 +440,7 @@ class MirrorMaintenanceTools(ToolFamily):
     async def graph_maintain(
         self,
         call: ToolCall,
-        operation: Annotated[
-            Literal["rebuild", "compact", "stats"],
-            Field("As graph_rebuild, graph_compact; counts."),
-        ],
+        operation: Annotated[Literal["rebuild", "compact", "stats"], Field("As graph_rebuild, graph_compact; counts.")],
         store_id: StoreId | None = None,
     ) -> MaintainedGraph:
         """Rebuild or compact the graph's log, or count the graph."""
@@ -506,13 +458,8 @@ class MirrorMaintenanceTools(ToolFamily):
         if operation == "rebuild":
             done = await self._mirror.rebuild(bank, call.report)
             return MaintainedGraph(
-                True,
-                operation,
-                BankGraphStats.from_state(done.state),
-                warnings=done.warnings or None,
+                True, operation, BankGraphStats.from_state(done.state), warnings=done.warnings or None
             )
         warnings = await self._mirror.merge_log(bank)
         state = await self._mirror.read_state(bank)
-        return MaintainedGraph(
-            True, operation, BankGraphStats.from_state(state), warnings=warnings or None
-        )
+        return MaintainedGraph(True, operation, BankGraphStats.from_state(state), warnings=warnings or None)

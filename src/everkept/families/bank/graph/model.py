@@ -52,24 +52,13 @@ SOURCE_FACET = "source"  # the facet of an observation that says where it comes 
 LOG_IDS_FACET = "log_ids"
 SOURCE_KINDS = ("manual", "tool", "import", "agent")  # of sources
 
-EntityRef = Annotated[
-    str, Field("Name, `name (type)` or id.", max_length=MAX_NAME_CHARACTERS * 2, blank=False)
-]
+EntityRef = Annotated[str, Field("Name, `name (type)` or id.", max_length=MAX_NAME_CHARACTERS * 2, blank=False)]
 FromEntity = Annotated[
-    str,
-    Field(
-        "Source: name, `name (type)` or id.",
-        "from",
-        max_length=MAX_NAME_CHARACTERS * 2,
-        blank=False,
-    ),
+    str, Field("Source: name, `name (type)` or id.", "from", max_length=MAX_NAME_CHARACTERS * 2, blank=False)
 ]
-ToEntity = Annotated[
-    str, Field("Target, likewise.", "to", max_length=MAX_NAME_CHARACTERS * 2, blank=False)
-]
+ToEntity = Annotated[str, Field("Target, likewise.", "to", max_length=MAX_NAME_CHARACTERS * 2, blank=False)]
 RelationType = Annotated[
-    str,
-    Field("E.g. uses, depends_on.", "relationType", max_length=MAX_NAME_CHARACTERS, blank=False),
+    str, Field("E.g. uses, depends_on.", "relationType", max_length=MAX_NAME_CHARACTERS, blank=False)
 ]
 ObservationId = Annotated[str, Field("obs_ id.", "observationId", max_length=100, blank=False)]
 Depth = Annotated[int, Field("Hops.", ge=1, le=2)]
@@ -128,12 +117,7 @@ class BankRelationView(Value):
     @classmethod
     def from_link(cls, link: RecordLink, source: Record, target: Record) -> "BankRelationView":
         ends = get_public_id(source), get_public_id(target)
-        return cls(
-            compute_relation_id(ends[0], link.verb, ends[1]),
-            *ends,
-            link.verb,
-            format_iso(link.created_at),
-        )
+        return cls(compute_relation_id(ends[0], link.verb, ends[1]), *ends, link.verb, format_iso(link.created_at))
 
 
 class UpsertedEntity(Value):
@@ -430,9 +414,7 @@ def _remove_dependent(state: GraphState, key: str, entity: str) -> None:
     state.relations.pop(key, None)
 
 
-def compute_difference(
-    then: GraphState, now: GraphState, at: Callable[[str], int] = lambda _: 0
-) -> list[Event]:
+def compute_difference(then: GraphState, now: GraphState, at: Callable[[str], int] = lambda _: 0) -> list[Event]:
     """The events that lead from one state to another, in an order that can be replayed.
 
     `at` says for the id of a part when it became what it is now.
@@ -463,9 +445,7 @@ def compute_difference(
     ]
 
 
-def _find_added(
-    then: Mapping[str, Thing], now: Mapping[str, Thing], at: Callable[[str], int]
-) -> list[Put]:
+def _find_added(then: Mapping[str, Thing], now: Mapping[str, Thing], at: Callable[[str], int]) -> list[Put]:
     return [
         Put(thing, at(key))
         for key, thing in now.items()
@@ -526,9 +506,7 @@ def collect_latest(events: Sequence[Event]) -> LatestEvents:
 
 
 def _sort_out(
-    result: LatestEvents,
-    puts: Mapping[str, tuple[EventStamp, Put]],
-    drops: Mapping[str, EventStamp],
+    result: LatestEvents, puts: Mapping[str, tuple[EventStamp, Put]], drops: Mapping[str, EventStamp]
 ) -> None:
     never = (-1, -1)
     living: set[str] = {

@@ -38,14 +38,7 @@ from everkept.families.bank.graph.model import (
     get_public_id,
     resolve_observation_id,
 )
-from everkept.graph.entities import (
-    ENTITY,
-    OBSERVATION,
-    list_observations,
-    list_relations_among,
-    map_names,
-    walk_around,
-)
+from everkept.graph.entities import ENTITY, OBSERVATION, list_observations, list_relations_among, map_names, walk_around
 from everkept.graph.lookup import build_ambiguity_error, find_candidates, require_unique
 from everkept.language.words import parse_query
 from everkept.retrieval.profile import SearchPage, SearchPlace, SearchProfile, Tier
@@ -54,9 +47,7 @@ from everkept.tools.tool import ToolWarning
 from everkept.values import Value, replace
 
 PAGE_RECORDS = 2_000  # records that are read at once to build a directory
-MAX_FOLLOWED_CHANGES = (
-    1_000  # changes behind which it is quicker to build it anew than to follow them
-)
+MAX_FOLLOWED_CHANGES = 1_000  # changes behind which it is quicker to build it anew than to follow them
 MAX_DIRECTORIES = 8  # directories, of the projects used last
 
 _ENTITY_ID = re.compile(rf"{ENTITY_PREFIX}[\w-]{{{ID_CHARACTERS}}}", re.ASCII)
@@ -197,9 +188,7 @@ class EntityLookup:
         self._records = records
         self._directories: OrderedDict[str, EntityDirectory] = OrderedDict()
 
-    async def open_directory(
-        self, bank: Bank, store: RecordStore, *, observations: bool = False
-    ) -> EntityDirectory:
+    async def open_directory(self, bank: Bank, store: RecordStore, *, observations: bool = False) -> EntityDirectory:
         """As it is now."""
         project = await self._records.find_project_id(bank)
         directory = self._directories.pop(project or "", None) or EntityDirectory()
@@ -210,26 +199,20 @@ class EntityLookup:
         await directory.catch_up(store, observations=observations)
         return directory
 
-    async def find_entities(
-        self, bank: Bank, store: RecordStore, names: Sequence[str]
-    ) -> dict[str, Record | None]:
+    async def find_entities(self, bank: Bank, store: RecordStore, names: Sequence[str]) -> dict[str, Record | None]:
         """The one entity that each name or id means, exactly; None where there is none.
 
         A name that fits two is an error that lists them.
         """
         names = list(dict.fromkeys(names))
-        found = await self._find_by_id(
-            bank, store, [x for x in names if _ENTITY_ID.fullmatch(x.strip())]
-        )
+        found = await self._find_by_id(bank, store, [x for x in names if _ENTITY_ID.fullmatch(x.strip())])
         others = [name for name in names if name not in found]
         found |= await find_candidates(store, others) if others else {}
         # Other programs make ids in their own ways.
         found |= await self._find_by_id(bank, store, [name for name in others if not found[name]])
         return require_unique({name: found[name] for name in names}, build_ambiguous_error)
 
-    async def find_observations(
-        self, bank: Bank, store: RecordStore, public: str
-    ) -> list[tuple[Record, Record]]:
+    async def find_observations(self, bank: Bank, store: RecordStore, public: str) -> list[tuple[Record, Record]]:
         """The observations with this id, each with the entity it belongs to."""
         directory = await self.open_directory(bank, store, observations=True)
         ids = directory.observations.get_records(public) if directory.observations else ()
@@ -239,19 +222,13 @@ class EntityLookup:
         pairs = [(r, owners[r.parent or ""]) for r in records if r.parent in owners]
         return [pair for pair in pairs if get_observation_id(*pair) == public]
 
-    async def _find_by_id(
-        self, bank: Bank, store: RecordStore, asked: Sequence[str]
-    ) -> dict[str, list[Record]]:
+    async def _find_by_id(self, bank: Bank, store: RecordStore, asked: Sequence[str]) -> dict[str, list[Record]]:
         if not asked:
             return {}
         directory = await self.open_directory(bank, store)
         ids = {name: directory.entities.get_records(name.strip()) for name in asked}
         records = {r.id: r for r in await store.get([i for some in ids.values() for i in some])}
-        return {
-            name: meant
-            for name, some in ids.items()
-            if (meant := [records[i] for i in some if i in records])
-        }
+        return {name: meant for name, some in ids.items() if (meant := [records[i] for i in some if i in records])}
 
 
 def build_ambiguous_error(name: str, meant: Sequence[Record]) -> AmbiguousName:
@@ -261,9 +238,7 @@ def build_ambiguous_error(name: str, meant: Sequence[Record]) -> AmbiguousName:
     return build_ambiguity_error(name, meant, unique)
 
 
-async def _read_pages(
-    store: RecordStore, kind: str, take: Callable[[Iterable[Record]], object]
-) -> None:
+async def _read_pages(store: RecordStore, kind: str, take: Callable[[Iterable[Record]], object]) -> None:
     last: str | None = None
     while True:
         page = await store.scan(RecordFilter(kinds=(kind,)), after=last, limit=PAGE_RECORDS)
@@ -308,19 +283,14 @@ class GraphReader(Value):
         return BankOpenedNodes(
             [BankEntityView.from_record(record) for record in shown.entities],
             [BankObservationView.from_record(o, by_id[o.parent or ""]) for o in observations],
-            [
-                BankRelationView.from_link(x, by_id[x.source], by_id[x.target])
-                for x in shown.relations
-            ],
+            [BankRelationView.from_link(x, by_id[x.source], by_id[x.target]) for x in shown.relations],
             shown.warnings,
         )
 
     async def find(self, query: str, limit: int, depth: int) -> BankFoundNodes:
         """What the query finds and, with a depth, what is connected to these entities."""
         is_listing = query.strip() in ("", MATCH_ALL)
-        found = await (
-            self._list_all(limit) if is_listing else self._find_matching(query.strip(), limit)
-        )
+        found = await (self._list_all(limit) if is_listing else self._find_matching(query.strip(), limit))
         shown = await _read_neighborhood(self.store, found.entities, depth)
         names = map_names(shown.entities)
         notes = await self._select_notes(found.matched, shown.entities)
@@ -372,36 +342,26 @@ class GraphReader(Value):
         return _QueryHits(named, told, matched=told)
 
     async def _find_literal_observations(self, query: str) -> list[Record]:
-        found = await self.store.match_text(
-            query, RecordFilter(kinds=(OBSERVATION,)), MAX_LITERAL_OBSERVATIONS
-        )
+        found = await self.store.match_text(query, RecordFilter(kinds=(OBSERVATION,)), MAX_LITERAL_OBSERVATIONS)
         records = await self.store.get([match.id for match in found])
         score = _PhraseScorer(query.lower())
         records.sort(key=lambda record: (-score(record.text.lower()), -record.effective_at))
         return records
 
-    async def _select_notes(
-        self, matched: Sequence[Record], entities: Sequence[Record]
-    ) -> dict[str, list[Record]]:
+    async def _select_notes(self, matched: Sequence[Record], entities: Sequence[Record]) -> dict[str, list[Record]]:
         """For each entity its observations that were matched, else its newest."""
         notes = _group_by_parent(matched)
         others = [record.id for record in entities if record.id not in notes]
         found = _group_by_parent(await list_observations(self.store, others))
         for owner, records in found.items():
-            notes[owner] = heapq.nlargest(
-                MAX_NEWEST_OBSERVATIONS, records, key=lambda record: record.effective_at
-            )
+            notes[owner] = heapq.nlargest(MAX_NEWEST_OBSERVATIONS, records, key=lambda record: record.effective_at)
         return notes
 
-    async def _build_found_observations(
-        self, observations: Sequence[Record]
-    ) -> list[FoundObservation]:
+    async def _build_found_observations(self, observations: Sequence[Record]) -> list[FoundObservation]:
         parents = dict.fromkeys(record.parent or "" for record in observations)
         owners = {owner.id: owner for owner in await self.store.get(list(parents))}
         return [
-            FoundObservation(
-                record.text, get_public_id(owner), owner.name or "", format_iso(record.effective_at)
-            )
+            FoundObservation(record.text, get_public_id(owner), owner.name or "", format_iso(record.effective_at))
             for record in observations
             if (owner := owners.get(record.parent or "")) is not None
         ]
@@ -421,9 +381,7 @@ class _Neighborhood(Value):
     warnings: list[ToolWarning] | None = None
 
 
-async def _read_neighborhood(
-    store: RecordStore, roots: Sequence[Record], depth: int
-) -> _Neighborhood:
+async def _read_neighborhood(store: RecordStore, roots: Sequence[Record], depth: int) -> _Neighborhood:
     """The entities with those that lie up to so many relations away, and the relations of all."""
     shown = {record.id: record for record in roots}
     left_out = 0
@@ -477,11 +435,7 @@ class _PhraseScorer:
 def _rank_cards(cards: Iterable[tuple[str, EntityCard]], query: str, limit: int) -> list[str]:
     """The records with the query in name, type or attributes, best first, then by name."""
     scoring = _PhraseScorer(compute_name_key(query))
-    scored = (
-        (-score, card.name, record_id)
-        for record_id, card in cards
-        if (score := scoring.score(card)) > 0
-    )
+    scored = ((-score, card.name, record_id) for record_id, card in cards if (score := scoring.score(card)) > 0)
     return [record_id for _, _, record_id in heapq.nsmallest(limit, scored)]
 
 

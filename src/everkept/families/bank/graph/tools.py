@@ -5,16 +5,7 @@ from typing import Annotated, Any, Literal
 
 from everkept.core.commits import ChangeWriter, Planned
 from everkept.core.ports import RecordStore
-from everkept.core.records import (
-    Change,
-    Delete,
-    Insert,
-    Record,
-    RecordFilter,
-    RecordLink,
-    Step,
-    Update,
-)
+from everkept.core.records import Change, Delete, Insert, Record, RecordFilter, RecordLink, Step, Update
 from everkept.core.secrets import Masker
 from everkept.core.sessions import ToolCall
 from everkept.core.text import compute_name_key
@@ -22,12 +13,7 @@ from everkept.core.times import Clock, format_iso
 from everkept.errors import InvalidInput, NotFound
 from everkept.families.bank.bank_files import find_name
 from everkept.families.bank.banks import Bank, BankRecords, Banks
-from everkept.families.bank.graph.graph_events import (
-    EventsSince,
-    OwnChange,
-    build_events,
-    compute_mark,
-)
+from everkept.families.bank.graph.graph_events import EventsSince, OwnChange, build_events, compute_mark
 from everkept.families.bank.graph.mirror import GraphMirror
 from everkept.families.bank.graph.model import (
     MAX_NODES,
@@ -85,9 +71,7 @@ DOC_POINTER_SOURCE = ObservationSource("tool", "graph_add_doc_pointer")
 class RecordingWriter(ChangeWriter):
     """Remembers what it committed."""
 
-    done: list[tuple[Sequence[Step], Change]] = field(
-        default_factory=list[tuple[Sequence[Step], Change]]
-    )
+    done: list[tuple[Sequence[Step], Change]] = field(default_factory=list[tuple[Sequence[Step], Change]])
 
     async def commit_steps(self, store: RecordStore, steps: Sequence[Step], at: int) -> Change:
         change = await super().commit_steps(store, steps, at)
@@ -194,9 +178,7 @@ class GraphEditor(Value):
         verbs = dict.fromkeys(compute_name_key(form) for form in list_stored_forms(verb))
 
         async def plan(store: RecordStore, at: int) -> Planned[None]:
-            source_id, target_id = (
-                end.id for end in await self._require_ends(store, source, target)
-            )
+            source_id, target_id = (end.id for end in await self._require_ends(store, source, target))
             present = await list_relations_from(store, [source_id], compute_name_key)
             known = (present.get((source_id, verb, target_id), ()) for verb in verbs)
             return [Delete(link.ref) for links in known for link in links], None
@@ -235,9 +217,7 @@ class GraphEditor(Value):
         self, entity: str, doc_path: str, heading: str | None, note: str | None
     ) -> tuple[Record, list[str]]:
         """Ties an entity to a file; says what that changed."""
-        pointer = {"docPath": doc_path} | (
-            {"heading": self.masking.mask(heading)} if heading else {}
-        )
+        pointer = {"docPath": doc_path} | ({"heading": self.masking.mask(heading)} if heading else {})
         text = _format_pointer(doc_path, pointer.get("heading"), self.masking.mask(note or ""))
 
         async def plan(store: RecordStore, at: int) -> Planned[tuple[Record, list[str]]]:
@@ -258,9 +238,7 @@ class GraphEditor(Value):
         found = await self.lookup.find_entities(self.bank, store, [name])
         return require_entity(found, name, hint, f'Entity not found: "{name}".')
 
-    async def _require_ends(
-        self, store: RecordStore, source: str, target: str
-    ) -> tuple[Record, Record]:
+    async def _require_ends(self, store: RecordStore, source: str, target: str) -> tuple[Record, Record]:
         found = await self.lookup.find_entities(self.bank, store, [source, target])
         return (
             require_entity(found, source, CREATE_HINT, f'Source entity not found: "{source}".'),
@@ -304,9 +282,7 @@ class CallWarnings(Value):
 class GraphAccess:
     """Opens the graph that a call means."""
 
-    def __init__(
-        self, banks: Banks, records: BankRecords, mirror: GraphMirror, clock: Clock, *, mask: bool
-    ) -> None:
+    def __init__(self, banks: Banks, records: BankRecords, mirror: GraphMirror, clock: Clock, *, mask: bool) -> None:
         self._banks = banks
         self._records = records
         self._mirror = mirror
@@ -314,30 +290,20 @@ class GraphAccess:
         self._mask = mask
         self._lookup = EntityLookup(records)
 
-    async def open_to_read(
-        self, call: ToolCall, store_id: str | None
-    ) -> tuple[GraphReader, CallWarnings]:
+    async def open_to_read(self, call: ToolCall, store_id: str | None) -> tuple[GraphReader, CallWarnings]:
         bank, warnings = await self._open_merged(call, store_id)
         return GraphReader(bank, await self._records.open_to_read(bank), self._lookup), warnings
 
-    async def open_to_write(
-        self, call: ToolCall, store_id: str | None
-    ) -> tuple[GraphEditor, CallWarnings]:
+    async def open_to_write(self, call: ToolCall, store_id: str | None) -> tuple[GraphEditor, CallWarnings]:
         bank, warnings = await self._open_merged(call, store_id)
         store = await self._records.open_to_write(bank)
         writer = RecordingWriter(self._clock, call.tool, call.session.client)
         told = self._mirror.get_appended_seq(bank)
-        return GraphEditor(
-            bank, store, self._lookup, writer, Masker(enabled=self._mask), told
-        ), warnings
+        return GraphEditor(bank, store, self._lookup, writer, Masker(enabled=self._mask), told), warnings
 
-    async def finish_write(
-        self, edits: GraphEditor, warnings: CallWarnings
-    ) -> list[ToolWarning] | None:
+    async def finish_write(self, edits: GraphEditor, warnings: CallWarnings) -> list[ToolWarning] | None:
         """Ends a call that wrote; gives all that is to be said besides the answer."""
-        followed = await self._mirror.append_changes(
-            edits.bank, edits.store, edits.get_own_change()
-        )
+        followed = await self._mirror.append_changes(edits.bank, edits.store, edits.get_own_change())
         # What stood in the way before the write may stand there still.
         codes = {warning.code for warning in followed}
         met = CallWarnings([warning for warning in warnings.found if warning.code not in codes])
@@ -351,9 +317,7 @@ class GraphAccess:
 class BankGraphTools(ToolFamily):
     """Entities, observations and relations of the project that a bank belongs to."""
 
-    def __init__(
-        self, banks: Banks, records: BankRecords, mirror: GraphMirror, clock: Clock, *, mask: bool
-    ) -> None:
+    def __init__(self, banks: Banks, records: BankRecords, mirror: GraphMirror, clock: Clock, *, mask: bool) -> None:
         self._graphs = GraphAccess(banks, records, mirror, clock, mask=mask)
 
     @tool()
@@ -361,15 +325,9 @@ class BankGraphTools(ToolFamily):
         self,
         call: ToolCall,
         query: Annotated[str, Field("Text or words; `*` lists all.", max_length=10_000)],
-        limit: Annotated[
-            int, Field("At most, of entities and of observations.", ge=1, le=MAX_SEARCH_RESULTS)
-        ] = 10,
-        include_neighborhood: Annotated[
-            bool, Field("Add connected entities.", name="includeNeighborhood")
-        ] = False,
-        neighborhood_depth: Annotated[
-            int, Field("Hops.", name="neighborhoodDepth", ge=1, le=2)
-        ] = 1,
+        limit: Annotated[int, Field("At most, of entities and of observations.", ge=1, le=MAX_SEARCH_RESULTS)] = 10,
+        include_neighborhood: Annotated[bool, Field("Add connected entities.", name="includeNeighborhood")] = False,
+        neighborhood_depth: Annotated[int, Field("Hops.", name="neighborhoodDepth", ge=1, le=2)] = 1,
         store_id: StoreId | None = None,
     ) -> BankFoundNodes:
         """Search the knowledge graph's entities and observations, best first."""
@@ -382,12 +340,9 @@ class BankGraphTools(ToolFamily):
         self,
         call: ToolCall,
         name: Annotated[str, Field("Name.", max_length=MAX_NAME_CHARACTERS, blank=False)],
-        entity_type: Annotated[
-            str, Field("Type.", name="entityType", max_length=MAX_NAME_CHARACTERS, blank=False)
-        ],
+        entity_type: Annotated[str, Field("Type.", name="entityType", max_length=MAX_NAME_CHARACTERS, blank=False)],
         attrs: Annotated[
-            dict[str, Any],
-            Field("Replace the old ones; none drops them.", max_length=MAX_TEXT_CHARACTERS),
+            dict[str, Any], Field("Replace the old ones; none drops them.", max_length=MAX_TEXT_CHARACTERS)
         ]
         | None = None,
         store_id: StoreId | None = None,
@@ -402,21 +357,16 @@ class BankGraphTools(ToolFamily):
         self,
         call: ToolCall,
         entity: EntityRef,
-        text: Annotated[
-            str, Field("What was observed.", max_length=MAX_TEXT_CHARACTERS, blank=False)
-        ],
+        text: Annotated[str, Field("What was observed.", max_length=MAX_TEXT_CHARACTERS, blank=False)],
         source: Annotated[
-            str,
-            Field("manual, tool, import, agent, or other words.", max_length=MAX_NAME_CHARACTERS),
+            str, Field("manual, tool, import, agent, or other words.", max_length=MAX_NAME_CHARACTERS)
         ] = "manual",
         timestamp: Annotated[int, Field("ISO time; default now.", moment=True)] | None = None,
         store_id: StoreId | None = None,
     ) -> AddedObservation:
         """Attach an observation to an existing entity; a text it has already is kept as it is."""
         edits, warnings = await self._graphs.open_to_write(call, store_id)
-        observation = BankObservationView.from_record(
-            *await edits.add_observation(entity, text, source, timestamp)
-        )
+        observation = BankObservationView.from_record(*await edits.add_observation(entity, text, source, timestamp))
         if timestamp is not None and observation.timestamp != format_iso(timestamp):
             warnings.found.append(_build_known_warning(observation))
         return AddedObservation(True, observation, await self._graphs.finish_write(edits, warnings))
@@ -438,9 +388,7 @@ class BankGraphTools(ToolFamily):
             removed = LinkedEntities(True, None, "unlink", source, target, relation_type)
             return replace(removed, warnings=await self._graphs.finish_write(edits, warnings))
         relation = BankRelationView.from_link(*await edits.link(source, relation_type, target))
-        return LinkedEntities(
-            True, relation, warnings=await self._graphs.finish_write(edits, warnings)
-        )
+        return LinkedEntities(True, relation, warnings=await self._graphs.finish_write(edits, warnings))
 
     @tool(Effect.DESTROYS)
     async def graph_unlink_entities(
@@ -460,9 +408,7 @@ class BankGraphTools(ToolFamily):
     async def graph_open_nodes(
         self,
         call: ToolCall,
-        nodes: Annotated[
-            list[EntityRef], Field("Names, `name (type)` or ids.", max_items=MAX_NODES)
-        ],
+        nodes: Annotated[list[EntityRef], Field("Names, `name (type)` or ids.", max_items=MAX_NODES)],
         depth: Depth = 1,
         store_id: StoreId | None = None,
     ) -> BankOpenedNodes:
@@ -512,9 +458,7 @@ def _build_known_warning(observation: BankObservationView) -> ToolWarning:
 class DocPointerTools(ToolFamily):
     """Pointers from entities to files, which get_targeted_context quotes from."""
 
-    def __init__(
-        self, banks: Banks, records: BankRecords, mirror: GraphMirror, clock: Clock, *, mask: bool
-    ) -> None:
+    def __init__(self, banks: Banks, records: BankRecords, mirror: GraphMirror, clock: Clock, *, mask: bool) -> None:
         self._graphs = GraphAccess(banks, records, mirror, clock, mask=mask)
 
     @tool(Effect.REPEATABLE)
@@ -523,16 +467,10 @@ class DocPointerTools(ToolFamily):
         call: ToolCall,
         entity: Annotated[
             str,
-            Field(
-                "Name, `name (type)` or id.",
-                name="entityNameOrId",
-                max_length=MAX_NAME_CHARACTERS * 2,
-                blank=False,
-            ),
+            Field("Name, `name (type)` or id.", name="entityNameOrId", max_length=MAX_NAME_CHARACTERS * 2, blank=False),
         ],
         doc_path: Annotated[str, Field("File at the bank's root.", name="docPath", blank=False)],
-        heading: Annotated[str, Field("Heading inside it.", max_length=MAX_NAME_CHARACTERS)]
-        | None = None,
+        heading: Annotated[str, Field("Heading inside it.", max_length=MAX_NAME_CHARACTERS)] | None = None,
         note: Annotated[str, Field("Remark.", max_length=MAX_TEXT_CHARACTERS)] | None = None,
     ) -> DocPointer:
         """Tie an entity to a bank file and heading, for get_targeted_context to quote."""

@@ -138,9 +138,7 @@ class Checkpoint(Value):
         """Whether it was read before, and how far is not known any more."""
         return self.stored is not None and self.mark is None
 
-    def covers(
-        self, since: int | None, exclusion: FolderExclusion, off: Sequence[str] = ()
-    ) -> bool:
+    def covers(self, since: int | None, exclusion: FolderExclusion, off: Sequence[str] = ()) -> bool:
         """Whether what was left out would be left out now."""
         is_early = self.since is None or (since is not None and since >= self.since)
         is_excluded = set(self.excluded) <= set(exclusion.patterns)
@@ -154,12 +152,7 @@ class Checkpoint(Value):
         """Of a reading that tells all anew."""
         return Checkpoint(self.id, self.stored, reading=self.reading + 1, oldest=self.oldest)
 
-    def advance(
-        self,
-        mark: Mark | None,
-        skipped: Mapping[str, int],
-        seen: tuple[int, int] | None,
-    ) -> "Checkpoint":
+    def advance(self, mark: Mark | None, skipped: Mapping[str, int], seen: tuple[int, int] | None) -> "Checkpoint":
         """With what a portion says; `seen` is given with the last one."""
         counts = Counter(self.skipped or {}) + Counter(skipped)
         size, modified = seen or (None, None)
@@ -173,16 +166,7 @@ class Checkpoint(Value):
         facets = self._build_facets(source)
         if self.stored is not None:
             return Update(self.id, {"facets": facets}, self.stored.version)
-        return Insert(
-            Record(
-                id=self.id,
-                kind=TRANSCRIPT,
-                created_at=at,
-                updated_at=at,
-                name=name,
-                facets=facets,
-            )
-        )
+        return Insert(Record(id=self.id, kind=TRANSCRIPT, created_at=at, updated_at=at, name=name, facets=facets))
 
     def with_stored(self, step: Step) -> "Checkpoint":
         """As it is once its step is stored."""
@@ -265,10 +249,7 @@ async def reopen_gate(store: RecordStore, clock: Clock, folders: Sequence[str]) 
 async def _update_gate(store: RecordStore, clock: Clock, change: _FolderChange) -> None:
     async def attempt() -> None:
         gate = await read_gate(store, clock)
-        facets = {
-            "closed": gate.facets.get("closed", 0) + 1,
-            "forgetting": list(change(list_unfinished_folders(gate))),
-        }
+        facets = {"closed": gate.facets.get("closed", 0) + 1, "forgetting": list(change(list_unfinished_folders(gate)))}
         step = Update(gate.id, {"facets": facets}, gate.version)
         await commit(store, Batch((step,), clock(), FORGET_TOOL, derived=True))
 

@@ -16,21 +16,15 @@ def build_tombstone_id(turn_id: str) -> str:
     return f"grave_{turn_id.removeprefix('turn_')}"
 
 
-def build_tombstone(
-    turn_id: str, conversation: str, session: str | None, happened: int, at: int
-) -> list[Step]:
+def build_tombstone(turn_id: str, conversation: str, session: str | None, happened: int, at: int) -> list[Step]:
     """The steps that say of a turn that it must not come back, and nothing of what it was.
 
     Without a conversation, where that was never in either.
     """
-    return _build_deleted_record(
-        build_tombstone_id(turn_id), TOMBSTONE, conversation, session, happened, at
-    )
+    return _build_deleted_record(build_tombstone_id(turn_id), TOMBSTONE, conversation, session, happened, at)
 
 
-def build_deleted_turn(
-    turn_id: str, conversation: str, session: str | None, happened: int, at: int
-) -> list[Step]:
+def build_deleted_turn(turn_id: str, conversation: str, session: str | None, happened: int, at: int) -> list[Step]:
     """The steps that leave of a turn what a deletion leaves: it may be said again."""
     return _build_deleted_record(turn_id, SAID, conversation, session, happened, at)
 
@@ -104,9 +98,7 @@ def get_own_text(turn: Record) -> str:
 def to_prepared_turn(turn: Record, code: Iterable[Record]) -> PreparedTurn:
     """What a turn and its code say now."""
     facets = {name: v for name, v in turn.facets.items() if name not in (GROWTH_FACET, "sequence")}
-    return _build_prepared_turn(
-        turn, turn.text, turn.type or "", facets, [_to_piece(each) for each in code]
-    )
+    return _build_prepared_turn(turn, turn.text, turn.type or "", facets, [_to_piece(each) for each in code])
 
 
 def _build_prepared_turn(
@@ -385,11 +377,7 @@ class ConversationDraft(Value, frozen=False):
             "reader": self.facets.get("reader") if gist.turns else None,
         }
         self.facets |= told
-        self.facets = {
-            name: value
-            for name, value in self.facets.items()
-            if value is not None or name not in told
-        }
+        self.facets = {name: value for name, value in self.facets.items() if value is not None or name not in told}
 
     def build_step(self, at: int) -> Step:
         values: Mapping[str, Any] = {

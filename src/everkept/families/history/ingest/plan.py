@@ -5,11 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from everkept.core.paths import FolderExclusion
 from everkept.core.records import Record
 from everkept.core.transcripts import ExclusionEvent, RewindEvent, TitleEvent
-from everkept.families.history.ingest.checkpoints import (
-    Checkpoint,
-    PreviousTurn,
-    parse_transcript_tag,
-)
+from everkept.families.history.ingest.checkpoints import Checkpoint, PreviousTurn, parse_transcript_tag
 from everkept.families.history.ingest.conversations import (
     SEALED_TAG,
     UNSORTED_TAG,
@@ -19,11 +15,7 @@ from everkept.families.history.ingest.conversations import (
     build_part_tag,
     get_exclusion,
 )
-from everkept.families.history.ingest.prepared_turns import (
-    MAX_TITLE_CHARACTERS,
-    PreparedTurn,
-    TextCleaner,
-)
+from everkept.families.history.ingest.prepared_turns import MAX_TITLE_CHARACTERS, PreparedTurn, TextCleaner
 from everkept.families.history.model import build_conversation_id, build_turn_id
 from everkept.families.history.off_folders import OffFolders
 from everkept.values import Value, field, replace
@@ -57,12 +49,7 @@ class ImportPlan:
     """Plays the events of a portion against what is known. No event is seen twice."""
 
     def __init__(
-        self,
-        source: str,
-        checkpoint: Checkpoint,
-        known: StoredTurns,
-        rules: ImportRules,
-        modified: int,
+        self, source: str, checkpoint: Checkpoint, known: StoredTurns, rules: ImportRules, modified: int
     ) -> None:
         self._source = source
         self._rules = rules
@@ -150,12 +137,7 @@ class ImportPlan:
             self._set_previous(PreviousTurn(talk.id, at, project, kept))
 
     def _add_turn(
-        self,
-        said: PreparedTurn,
-        talk: ConversationDraft,
-        slot: TurnSlot | None,
-        at: int,
-        project: str | None,
+        self, said: PreparedTurn, talk: ConversationDraft, slot: TurnSlot | None, at: int, project: str | None
     ) -> None:
         if slot is None:
             slot = self.slots[said.id] = TurnSlot(talk.id, said.session, None, False, 0, at)
@@ -185,9 +167,7 @@ class ImportPlan:
             return
         if self.checkpoint.reading and slot.owner == talk.id and not talk.exclusion_reason:
             slot.sequence = talk.assign_sequence()
-        slot.tags = frozenset(
-            {*slot.tags.difference(self._find_older_tags(slot)), self.checkpoint.tag}
-        )
+        slot.tags = frozenset({*slot.tags.difference(self._find_older_tags(slot)), self.checkpoint.tag})
 
     def _find_older_tags(self, slot: TurnSlot) -> set[str]:
         """The tags that it has from earlier readings of this transcript."""
@@ -202,9 +182,7 @@ class ImportPlan:
             slot.grow(said, talk.id, self._known.code.get(said.id, ()))
             self._guard_conversation(slot.owner)
 
-    def _exclude_turn(
-        self, said: PreparedTurn, talk: ConversationDraft, slot: TurnSlot | None, at: int
-    ) -> None:
+    def _exclude_turn(self, said: PreparedTurn, talk: ConversationDraft, slot: TurnSlot | None, at: int) -> None:
         """No copy of it brings it in: neither the turn, nor what it says more than another's."""
         if slot is None:
             self.tombstones[said.id] = TurnSlot(talk.id, talk.session, None, False, 0, at)
@@ -230,9 +208,7 @@ class ImportPlan:
         """Two readers of one program do not give a turn the same key: one of them tells."""
         return talk.has_turns and talk.facets.get("reader") != said.reader
 
-    def _is_excluded(
-        self, talk: ConversationDraft, said: PreparedTurn, project: str | None
-    ) -> bool:
+    def _is_excluded(self, talk: ConversationDraft, said: PreparedTurn, project: str | None) -> bool:
         """A turn in an excluded folder is, and one that touched a file in such a folder."""
         exclusion = self._rules.exclusion
         if talk.exclusion_reason == "excluded" and not exclusion.is_excluded(talk.scope):
@@ -279,11 +255,7 @@ class ImportPlan:
         return True
 
     def _compute_time(
-        self,
-        said: PreparedTurn,
-        talk: ConversationDraft,
-        slot: TurnSlot | None,
-        previous: PreviousTurn | None,
+        self, said: PreparedTurn, talk: ConversationDraft, slot: TurnSlot | None, previous: PreviousTurn | None
     ) -> int:
         if said.at is not None:
             return said.at
@@ -296,11 +268,7 @@ class ImportPlan:
         return self._modified if talk.end_time is None else talk.end_time
 
     def _find_project(
-        self,
-        said: PreparedTurn,
-        talk: ConversationDraft,
-        slot: TurnSlot | None,
-        previous: PreviousTurn | None,
+        self, said: PreparedTurn, talk: ConversationDraft, slot: TurnSlot | None, previous: PreviousTurn | None
     ) -> str | None:
         if said.project is not None:
             return said.project
@@ -312,11 +280,7 @@ class ImportPlan:
         title = TextCleaner(self._rules.masks)(" ".join(event.title.split()), MAX_TITLE_CHARACTERS)
         conversation = build_conversation_id(self._source, event.session)
         talk = self._find_conversation(conversation)
-        if (
-            not title
-            or (talk is not None and talk.exclusion_reason)
-            or self._is_last_turn_off(conversation)
-        ):
+        if not title or (talk is not None and talk.exclusion_reason) or self._is_last_turn_off(conversation):
             return
         if talk is not None and talk.is_present:
             talk.set_title(title)
@@ -328,9 +292,7 @@ class ImportPlan:
         last, off_folders = self.checkpoint.previous, self._rules.off_folders
         if last is None or last.conversation != conversation or not off_folders.silences:
             return False
-        return off_folders.find_off_folder(last.project) is not None or off_folders.was_off(
-            last.project, last.at or 0
-        )
+        return off_folders.find_off_folder(last.project) is not None or off_folders.was_off(last.project, last.at or 0)
 
     def _drop_title(self, talk: ConversationDraft) -> None:
         if self.checkpoint.title is not None and self.checkpoint.title[0] == talk.id:
@@ -373,9 +335,7 @@ class ImportPlan:
     def _get_marked_conversation(self, event: ExclusionEvent) -> ConversationDraft:
         conversation = build_conversation_id(self._source, event.session)
         session = TextCleaner(self._rules.masks).clean_name(event.session)
-        return self._find_conversation(conversation) or self._create_conversation(
-            conversation, session
-        )
+        return self._find_conversation(conversation) or self._create_conversation(conversation, session)
 
     def _create_conversation(self, conversation: str, session: str | None) -> ConversationDraft:
         talk = self.talks[conversation] = ConversationDraft(conversation, session)
@@ -421,11 +381,7 @@ def collect_turn_ids(events: Sequence[PreparedEvent], source: str) -> set[str]:
 
 def collect_rewound_ids(events: Sequence[PreparedEvent], source: str) -> set[str]:
     """The ids of conversations of which all turns must be known."""
-    return {
-        build_conversation_id(source, event.session)
-        for event in events
-        if isinstance(event, RewindEvent)
-    }
+    return {build_conversation_id(source, event.session) for event in events if isinstance(event, RewindEvent)}
 
 
 def collect_grown_ids(events: Sequence[PreparedEvent], turns: Mapping[str, Record]) -> set[str]:

@@ -7,14 +7,7 @@ from typing import Any
 from everkept.core.secrets import mask_text
 from everkept.core.transcripts import ASSISTANT, Snippet, Turn, has_marker
 from everkept.families.history.code_languages import detect_language, find_tag_file
-from everkept.families.history.model import (
-    DECISION,
-    SAID,
-    SUMMARY,
-    build_code_id,
-    build_conversation_id,
-    build_turn_id,
-)
+from everkept.families.history.model import DECISION, SAID, SUMMARY, build_code_id, build_conversation_id, build_turn_id
 from everkept.language.sentences import CodeBlock, has_fix, has_problem, is_decision, list_blocks
 from everkept.values import Value, field
 
@@ -30,9 +23,7 @@ ELLIPSIS = "…"
 # What is looked at beyond a limit: masks are shorter than most secrets, so more may fit.
 _SPARE_CHARACTERS = 10_000
 # Colours of terminals, characters that nobody can see, and halves of characters.
-_INVALID_CHARACTERS = re.compile(
-    "\x1b\\[[0-9;?]{0,40}[@-~]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]+|[\ud800-\udfff]|\r\n?"
-)
+_INVALID_CHARACTERS = re.compile("\x1b\\[[0-9;?]{0,40}[@-~]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]+|[\ud800-\udfff]|\r\n?")
 _MASK = re.compile(r"\[masked: [a-z ]{1,40}\]")
 _MAX_MASK_CHARACTERS = 60
 _WHITESPACE = re.compile(r"\s+")
@@ -40,11 +31,7 @@ _WHITESPACE = re.compile(r"\s+")
 
 def clean_text(text: str) -> str:
     """With line feeds alone between lines, and nothing that a database refuses."""
-    return (
-        _INVALID_CHARACTERS.sub(_replace_invalid, text)
-        if _INVALID_CHARACTERS.search(text)
-        else text
-    )
+    return _INVALID_CHARACTERS.sub(_replace_invalid, text) if _INVALID_CHARACTERS.search(text) else text
 
 
 def _replace_invalid(found: re.Match[str]) -> str:
@@ -59,9 +46,7 @@ def shorten(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     end = limit - len(ELLIPSIS)
-    for mask in _MASK.finditer(
-        text, max(0, end - _MAX_MASK_CHARACTERS), end + _MAX_MASK_CHARACTERS
-    ):
+    for mask in _MASK.finditer(text, max(0, end - _MAX_MASK_CHARACTERS), end + _MAX_MASK_CHARACTERS):
         if mask.start() < end < mask.end():
             end = mask.start()
     return text[:end] + ELLIPSIS
@@ -69,9 +54,7 @@ def shorten(text: str, limit: int) -> str:
 
 def build_default_title(text: str) -> str:
     """What a conversation is called that begins with it: some words, on one line."""
-    return shorten(
-        _WHITESPACE.sub(" ", text[: 4 * MAX_OPENING_CHARACTERS]).strip(), MAX_OPENING_CHARACTERS
-    )
+    return shorten(_WHITESPACE.sub(" ", text[: 4 * MAX_OPENING_CHARACTERS]).strip(), MAX_OPENING_CHARACTERS)
 
 
 class TextCleaner(Value, frozen=False):
@@ -164,8 +147,7 @@ def prepare_turn(turn: Turn, source: str, *, masks: bool) -> PreparedTurn:
     record_id = build_turn_id(source, turn.key)
     said = cleaner(turn.text, MAX_TEXT_CHARACTERS)
     failures = [
-        shorten(cleaner(failure.strip(), MAX_REPLACED_CHARACTERS), MAX_FAILURE_CHARACTERS)
-        for failure in turn.failures
+        shorten(cleaner(failure.strip(), MAX_REPLACED_CHARACTERS), MAX_FAILURE_CHARACTERS) for failure in turn.failures
     ]
     pieces = tuple(_build_pieces(turn, record_id, said, cleaner))
     facets = _build_facets(turn, source, said, cleaner)
@@ -226,10 +208,7 @@ def _clean_names(names: tuple[str, ...], cleaner: TextCleaner) -> list[str]:
 
 def _build_pieces(turn: Turn, record_id: str, text: str, cleaner: TextCleaner) -> list[CodePiece]:
     """Blocks have even numbers and edits odd ones: a turn that grows leaves each its own."""
-    found = [
-        _build_block_piece(block, build_code_id(record_id, 2 * n))
-        for n, block in enumerate(list_blocks(text))
-    ]
+    found = [_build_block_piece(block, build_code_id(record_id, 2 * n)) for n, block in enumerate(list_blocks(text))]
     edits = [
         _build_edit_piece(snippet, build_code_id(record_id, 2 * n + 1), cleaner)
         for n, snippet in enumerate(turn.snippets[:MAX_CODE_PIECES])

@@ -153,15 +153,11 @@ class ConversationRemoval:
             await self._purge_turns(replace(_ALL_TURNS, parents=forgotten))
             await self._purge_turns(replace(_ALL_TURNS, parents=others), is_forgotten=False)
             for each in page:
-                await self._change_conversation(
-                    each.id, lambda talk: talk.tags.discard(PURGING_TAG)
-                )
+                await self._change_conversation(each.id, lambda talk: talk.tags.discard(PURGING_TAG))
 
     async def _exclude_agents(self, conversation: Record) -> None:
         why = get_exclusion(conversation)
-        sent = await self._list_stored(
-            RecordFilter(kinds=(CONVERSATION,), tags=(build_part_tag(conversation.id),))
-        )
+        sent = await self._list_stored(RecordFilter(kinds=(CONVERSATION,), tags=(build_part_tag(conversation.id),)))
         ids = [each.id for each in sent]
         if ids and why == "forgotten":
             await self._remove_mentions({*ids, *await self._read_sessions(ids)}, ())
@@ -220,9 +216,7 @@ class ConversationRemoval:
             await self._change_conversation(each, lambda talk: talk.exclude(why))
         self.done.conversations += len(ids)
 
-    async def _change_conversation(
-        self, conversation: str, change: Callable[[ConversationDraft], None]
-    ) -> None:
+    async def _change_conversation(self, conversation: str, change: Callable[[ConversationDraft], None]) -> None:
         async def attempt() -> None:
             for record in await self._store.get([conversation]):
                 talk = ConversationDraft.from_record(record)
@@ -253,9 +247,7 @@ class ConversationRemoval:
         """As many turns as are purged at once, without their texts."""
         found: list[Record] = []
         while page := await self._store.scan(
-            where,
-            after=found[-1].id if found else None,
-            limit=min(PAGE_RECORDS, PURGE_TURNS - len(found)),
+            where, after=found[-1].id if found else None, limit=min(PAGE_RECORDS, PURGE_TURNS - len(found))
         ):
             found += [replace(turn, text="") for turn in page]
             if len(found) == PURGE_TURNS:
@@ -274,9 +266,7 @@ class ConversationRemoval:
                     step
                     for turn in turns
                     if build_tombstone_id(turn.id) not in found
-                    for step in build_tombstone(
-                        turn.id, turn.parent or "", turn.session, turn.effective_at, at
-                    )
+                    for step in build_tombstone(turn.id, turn.parent or "", turn.session, turn.effective_at, at)
                 ]
             )
 
@@ -318,9 +308,7 @@ class ConversationRemoval:
         async for page in self._iter_pages(RecordFilter(kinds=(CONVERSATION,))):
             for record in page:
                 if record.facets.get("continues") in names:
-                    await self._change_conversation(
-                        record.id, lambda talk: talk.facets.pop("continues", None)
-                    )
+                    await self._change_conversation(record.id, lambda talk: talk.facets.pop("continues", None))
 
     async def _reset_transcript(self, transcript: str) -> None:
         """It says where something was; should it ever change, all of it is read again."""

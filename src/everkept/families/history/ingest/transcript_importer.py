@@ -36,18 +36,8 @@ from everkept.families.history.ingest.conversations import (
     build_tombstone_id,
     get_own_text,
 )
-from everkept.families.history.ingest.plan import (
-    ImportPlan,
-    ImportRules,
-    PreparedEvent,
-    StoredTurns,
-)
-from everkept.families.history.ingest.prepared_turns import (
-    PreparedTurn,
-    TextCleaner,
-    build_default_title,
-    prepare_turn,
-)
+from everkept.families.history.ingest.plan import ImportPlan, ImportRules, PreparedEvent, StoredTurns
+from everkept.families.history.ingest.prepared_turns import PreparedTurn, TextCleaner, build_default_title, prepare_turn
 from everkept.families.history.ingest.writer import ImportDraft, commit_import
 from everkept.families.history.model import CODE, CONVERSATION, SUMMARY, TURN, HistoryOptions
 from everkept.families.history.off_folders import OffFolders
@@ -69,9 +59,7 @@ async def sort_conversations(store: RecordStore, clock: Clock) -> None:
     for conversation in await store.scan(RecordFilter(kinds=(CONVERSATION,), tags=(UNSORTED_TAG,))):
         one = conversation.id
         with suppress(Conflict):  # another import adds to it all the time, and will do this
-            await retry(
-                lambda one=one: _sort_conversation(store, clock, one), f"the conversation {one}"
-            )
+            await retry(lambda one=one: _sort_conversation(store, clock, one), f"the conversation {one}")
 
 
 async def _sort_conversation(store: RecordStore, clock: Clock, conversation_id: str) -> None:
@@ -112,17 +100,13 @@ def _build_position(turn: Record) -> _TurnPosition:
     return _TurnPosition(turn.effective_at, sequence, turn.id, turn.position or 0, turn.version)
 
 
-def _reset_title(
-    talk: ConversationDraft, places: list[_TurnPosition], first: Record | None
-) -> None:
+def _reset_title(talk: ConversationDraft, places: list[_TurnPosition], first: Record | None) -> None:
     if talk.name is not None and "named" not in talk.facets:
         return  # its program has named it
     talk.name = None
     talk.facets.pop("named", None)
     if first is not None:
-        talk.set_default_title(
-            build_default_title(get_own_text(first)), [place.id for place in places].index(first.id)
-        )
+        talk.set_default_title(build_default_title(get_own_text(first)), [place.id for place in places].index(first.id))
 
 
 async def _build_code_moves(store: RecordStore, positions: dict[str, int]) -> list[Step]:
@@ -146,9 +130,7 @@ async def _iter_turns(store: RecordStore, conversation: str) -> AsyncIterator[Re
 DELETE_PAGE_TURNS = 200  # turns that go at once
 
 
-async def delete_missing_turns(
-    store: RecordStore, clock: Clock, checkpoint: Checkpoint, counts: ImportCounts
-) -> None:
+async def delete_missing_turns(store: RecordStore, clock: Clock, checkpoint: Checkpoint, counts: ImportCounts) -> None:
     """Deletes such turns; what another transcript has told too stays.
 
     Raises Conflict where somebody was faster: then it may go on, if the checkpoint is still ours.
@@ -157,15 +139,9 @@ async def delete_missing_turns(
     guard = Update(checkpoint.id, {}, checkpoint.stored.version)
     where = RecordFilter(kinds=(TURN,), tags=checkpoint.old_tags)
     while where.tags and (page := await store.scan(where, limit=DELETE_PAGE_TURNS)):
-        lonely = [
-            turn
-            for turn in page
-            if not any(map(parse_transcript_tag, _select_other_tags(turn, checkpoint)))
-        ]
+        lonely = [turn for turn in page if not any(map(parse_transcript_tag, _select_other_tags(turn, checkpoint)))]
         steps: list[Step] = [guard]
-        steps += [
-            Update(t.id, {"tags": _select_other_tags(t, checkpoint)}, t.version) for t in page
-        ]
+        steps += [Update(t.id, {"tags": _select_other_tags(t, checkpoint)}, t.version) for t in page]
         steps += [Delete(turn.ref) for turn in lonely]
         owners = sorted({turn.parent for turn in lonely if turn.parent})
         for conversation in await store.get(owners):
@@ -239,11 +215,7 @@ class _RuleSource:
     """What is to be taken in, as it is wished at the moment."""
 
     def __init__(
-        self,
-        since: int | None,
-        options: HistoryOptions,
-        excluded: ExcludedFolders,
-        silences: OffPeriods,
+        self, since: int | None, options: HistoryOptions, excluded: ExcludedFolders, silences: OffPeriods
     ) -> None:
         self._options = options
         self._excluded = excluded
@@ -261,9 +233,7 @@ class _RuleSource:
             self._rules = replace(self._rules, exclusion=exclusion)
         silences = await self._silences() if callable(self._silences) else self._silences
         if tuple(silences) != self._rules.off_folders.silences:
-            self._rules = replace(
-                self._rules, off_folders=OffFolders(silences, self._options.workspace)
-            )
+            self._rules = replace(self._rules, off_folders=OffFolders(silences, self._options.workspace))
         return self._rules
 
 
@@ -293,24 +263,18 @@ class TranscriptImporter:
         goes on there.
         """
         rules = _RuleSource(since, self._options, excluded, silences)
-        seen = await asyncio.to_thread(
-            lambda: [_FileStamp.from_transcript(each) for each in transcripts]
-        )
+        seen = await asyncio.to_thread(lambda: [_FileStamp.from_transcript(each) for each in transcripts])
         progress = _ImportProgress(report, sum(each.size for each in seen))
         imported = ImportReport()
         await self._finish_interrupted()
         for transcript, known in zip(transcripts, seen, strict=True):
             counts = ImportCounts(transcripts=1)
             try:
-                await _TranscriptRun(self._store, self._clock, transcript, rules).run(
-                    counts, progress
-                )
+                await _TranscriptRun(self._store, self._clock, transcript, rules).run(counts, progress)
             except (_UnreadableTranscript, Conflict) as error:
                 counts.failed = 1
                 reason = str(error)
-                imported.failures.append(
-                    TranscriptFailure(transcript.source, transcript.name, reason)
-                )
+                imported.failures.append(TranscriptFailure(transcript.source, transcript.name, reason))
             finally:
                 imported.get_counts(transcript.source).add(counts)
             progress.finish(known.size)
@@ -339,9 +303,7 @@ class _ImportProgress(Value, frozen=False):
 class _TranscriptRun:
     """One transcript, from its checkpoint to its end."""
 
-    def __init__(
-        self, store: RecordStore, clock: Clock, transcript: Transcript, rules: _RuleSource
-    ) -> None:
+    def __init__(self, store: RecordStore, clock: Clock, transcript: Transcript, rules: _RuleSource) -> None:
         self._store = store
         self._clock = clock
         self._transcript = transcript
@@ -383,9 +345,7 @@ class _TranscriptRun:
             return checkpoint
         return checkpoint.restart()
 
-    async def _read_to_end(
-        self, checkpoint: Checkpoint, counts: ImportCounts, progress: _ImportProgress
-    ) -> bool:
+    async def _read_to_end(self, checkpoint: Checkpoint, counts: ImportCounts, progress: _ImportProgress) -> bool:
         """To the end; False where another import has moved the checkpoint."""
         is_unmarked = checkpoint.is_unmarked
         portions = self._transcript.read_portions(checkpoint.mark)
@@ -414,14 +374,10 @@ class _TranscriptRun:
                 close()
         return True
 
-    async def _read_next(
-        self, portions: Iterator[Portion]
-    ) -> "_PreparedPortion | _UnreadableTranscript | None":
+    async def _read_next(self, portions: Iterator[Portion]) -> "_PreparedPortion | _UnreadableTranscript | None":
         return await wait_finished(asyncio.to_thread(self._prepare_next, portions))
 
-    def _prepare_next(
-        self, portions: Iterator[Portion]
-    ) -> "_PreparedPortion | _UnreadableTranscript | None":
+    def _prepare_next(self, portions: Iterator[Portion]) -> "_PreparedPortion | _UnreadableTranscript | None":
         """Blocks while it reads, and makes ready what was read; None at the end."""
         try:
             portion = next(portions, None)
@@ -433,8 +389,7 @@ class _TranscriptRun:
             return None
         source, masks = self._transcript.source, self._rules.is_masking
         events: list[PreparedEvent] = [
-            prepare_turn(event, source, masks=masks) if isinstance(event, Turn) else event
-            for event in portion.events
+            prepare_turn(event, source, masks=masks) if isinstance(event, Turn) else event for event in portion.events
         ]
         return _PreparedPortion(portion, events, _check_mark(portion.mark, masks=masks))
 
@@ -462,11 +417,7 @@ class _TranscriptRun:
         return await retry(attempt, "what it belongs to")
 
     async def _store_portion(
-        self,
-        checkpoint: Checkpoint,
-        read: _PreparedPortion,
-        counts: ImportCounts,
-        seen: tuple[int, int] | None = None,
+        self, checkpoint: Checkpoint, read: _PreparedPortion, counts: ImportCounts, seen: tuple[int, int] | None = None
     ) -> Checkpoint | None:
         """Commits until nobody was faster; None where the checkpoint is no longer ours.
 
@@ -476,9 +427,7 @@ class _TranscriptRun:
         async def attempt() -> tuple[Checkpoint, ImportPlan, ImportCounts] | None:
             at = self._clock()
             known, gate = await self._read_stored(read.events)
-            rules = (
-                await self._rules.read_rules()
-            )  # after the gate, which is closed after an exclusion
+            rules = await self._rules.read_rules()  # after the gate, which is closed after an exclusion
             planned, draft = await wait_finished(
                 asyncio.to_thread(self._build_draft, checkpoint, read, known, rules, at)
             )
@@ -519,11 +468,7 @@ class _TranscriptRun:
         known = StoredTurns(
             {i: found[i] for i in conversations if i in found},
             {i: found[i] for i in turns if i in found},
-            {
-                turn: found[tombstone]
-                for tombstone, turn in tombstones.items()
-                if tombstone in found
-            },
+            {turn: found[tombstone] for tombstone, turn in tombstones.items() if tombstone in found},
         )
         owners = {turn.parent for turn in known.turns.values() if turn.parent} - conversations
         if owners:
@@ -541,19 +486,12 @@ class _TranscriptRun:
         """Where they stand and when they were; their texts stay where they are."""
         found: list[Record] = []
         where = RecordFilter(kinds=(TURN,), parents=(conversation,))
-        while page := await self._store.scan(
-            where, after=found[-1].id if found else None, limit=READ_PAGE_TURNS
-        ):
+        while page := await self._store.scan(where, after=found[-1].id if found else None, limit=READ_PAGE_TURNS):
             found += [replace(turn, text="") for turn in page]
         return found
 
     def _build_draft(
-        self,
-        checkpoint: Checkpoint,
-        read: _PreparedPortion,
-        known: StoredTurns,
-        rules: ImportRules,
-        at: int,
+        self, checkpoint: Checkpoint, read: _PreparedPortion, known: StoredTurns, rules: ImportRules, at: int
     ) -> tuple[ImportPlan, ImportDraft]:
         planned = ImportPlan(self._transcript.source, checkpoint, known, rules, self._seen.modified)
         planned.apply(read.events)

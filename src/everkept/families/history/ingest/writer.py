@@ -8,17 +8,7 @@ from typing import Any, cast
 
 from everkept.core import commits
 from everkept.core.ports import RecordStore
-from everkept.core.records import (
-    Batch,
-    Delete,
-    Insert,
-    Record,
-    RecordFilter,
-    RecordLink,
-    Restore,
-    Step,
-    Update,
-)
+from everkept.core.records import Batch, Delete, Insert, Record, RecordFilter, RecordLink, Restore, Step, Update
 from everkept.core.runtime import wait_finished
 from everkept.families.history.call_trace import build_symbol_links
 from everkept.families.history.code_outlines import outline_code
@@ -36,17 +26,7 @@ from everkept.families.history.model import CODE, DECISION, IMPORT_TOOL, TURN
 from everkept.values import Value, field, replace
 
 # What an update compares and sets; the rest of a record is its identity.
-_COMPARED_FIELDS = (
-    "type",
-    "name",
-    "text",
-    "facets",
-    "scope",
-    "session",
-    "author",
-    "position",
-    "tags",
-)
+_COMPARED_FIELDS = ("type", "name", "text", "facets", "scope", "session", "author", "position", "tags")
 TOO_LONG_REASON = "rest of a text that is too long"
 DUPLICATE_REASON = "turn of a conversation that is read from elsewhere"
 _LINK_FIELDS = ("text", "type", "scope")  # what the links of code follow from
@@ -61,9 +41,7 @@ class ImportDraft(Value, frozen=False):
     seen: list[Step] = field(default_factory=list[Step])  # that come again and stay as they are
     buried: list[Step] = field(default_factory=list[Step])
     symbols: dict[str, Record] = field(default_factory=dict[str, Record])
-    links: dict[str, list[RecordLink]] = field(
-        default_factory=dict[str, list[RecordLink]]
-    )  # by code
+    links: dict[str, list[RecordLink]] = field(default_factory=dict[str, list[RecordLink]])  # by code
 
     @property
     def known_turns(self) -> list[str]:
@@ -127,9 +105,7 @@ class StoredCode(Value, frozen=False):
     """What the store has of the code of known turns."""
 
     code: dict[str, dict[str, Record]] = field(default_factory=dict[str, dict[str, Record]])
-    links: dict[str, dict[str, RecordLink]] = field(
-        default_factory=dict[str, dict[str, RecordLink]]
-    )
+    links: dict[str, dict[str, RecordLink]] = field(default_factory=dict[str, dict[str, RecordLink]])
     deleted_links: set[str] = field(default_factory=set[str])
     symbols: dict[str, Record] = field(default_factory=dict[str, Record])
 
@@ -144,9 +120,7 @@ async def read_stored_code(store: RecordStore, draft: ImportDraft) -> StoredCode
     return there
 
 
-async def _read_turn_code(
-    store: RecordStore, draft: ImportDraft, there: StoredCode, turns: Sequence[str]
-) -> None:
+async def _read_turn_code(store: RecordStore, draft: ImportDraft, there: StoredCode, turns: Sequence[str]) -> None:
     where = RecordFilter(kinds=(CODE,), parents=tuple(turns), deleted=None)
     for code in await store.scan(where):
         there.code.setdefault(code.parent or "", {})[code.id] = code
@@ -167,9 +141,7 @@ async def _read_turn_code(
     there.deleted_links = {link.id for link in found if link.deleted_at is not None}
 
 
-def build_steps(
-    plan: ImportPlan, draft: ImportDraft, there: StoredCode, at: int
-) -> tuple[list[Step], ImportCounts]:
+def build_steps(plan: ImportPlan, draft: ImportDraft, there: StoredCode, at: int) -> tuple[list[Step], ImportCounts]:
     """All that one commit does, but for the checkpoint."""
     counts = ImportCounts(turns_left_out=plan.left_out)
     if plan.doubled:
@@ -180,9 +152,7 @@ def build_steps(
             steps.append(talk.build_step(at))
             is_new = talk.stored is None
             counts.conversations += is_new and talk.exclusion_reason is None
-            counts.conversations_left_out += (is_new and bool(talk.exclusion_reason)) or (
-                PURGING_TAG in talk.tags
-            )
+            counts.conversations_left_out += (is_new and bool(talk.exclusion_reason)) or (PURGING_TAG in talk.tags)
     kept = {talk.id for talk in plan.talks.values() if talk.is_kept}
     steps += [Update(i, {}, each.version) for i, each in plan.guards.items() if i not in kept]
     for turn in draft.gone:
@@ -240,11 +210,7 @@ def _build_turn(record_id: str, slot: TurnSlot, said: PreparedTurn, at: int) -> 
 
 
 def _build_code(piece: CodePiece, turn: Record) -> Record:
-    facets: dict[str, Any] = {
-        "source": turn.facets["source"],
-        "change": piece.change,
-        "turn_position": turn.position,
-    }
+    facets: dict[str, Any] = {"source": turn.facets["source"], "change": piece.change, "turn_position": turn.position}
     if piece.replaced:
         facets["replaced"] = piece.replaced
     return Record(
@@ -271,9 +237,7 @@ def _build_turn_steps(
     code = _build_code_steps(record, draft, there, counts)
     was_live = slot.stored is not None and slot.stored.deleted_at is None
     is_changed = (
-        bool(code)
-        or slot.stored is None
-        or _get_compared_content(slot.stored) != _get_compared_content(record)
+        bool(code) or slot.stored is None or _get_compared_content(slot.stored) != _get_compared_content(record)
     )
     if not was_live:
         counts.turns += 1
@@ -293,9 +257,7 @@ def _get_compared_content(turn: Record) -> tuple[Any, ...]:
     return turn.text, turn.type, turn.scope, turn.author, turn.effective_at, facets
 
 
-def _build_code_steps(
-    turn: Record, draft: ImportDraft, there: StoredCode, counts: ImportCounts
-) -> list[Step]:
+def _build_code_steps(turn: Record, draft: ImportDraft, there: StoredCode, counts: ImportCounts) -> list[Step]:
     stored = there.code.get(turn.id, {})
     wanted = draft.code[turn.id]
     # What goes takes its links with it; a deletion of its turn took it already.
@@ -312,9 +274,7 @@ def _build_code_steps(
     return steps
 
 
-def _build_link_steps(
-    code: Record, draft: ImportDraft, there: StoredCode, counts: ImportCounts
-) -> list[Step]:
+def _build_link_steps(code: Record, draft: ImportDraft, there: StoredCode, counts: ImportCounts) -> list[Step]:
     if code.id not in draft.links:
         return []
     links = {link.id: link for link in draft.links[code.id]}
