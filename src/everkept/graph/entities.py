@@ -1,4 +1,4 @@
-"""Entities with their observations, and the relations between them, below every dialect."""
+"""Entities with their observations, and the relations between them."""
 
 from collections.abc import AsyncIterator, Callable, Container, Iterable, Mapping, Sequence, Set
 from itertools import chain
@@ -17,11 +17,11 @@ ENTITY = "entity"
 OBSERVATION = "observation"
 UNKNOWN_TYPE = "unknown"  # of an entity that only a relation has named so far
 MAX_NAME_CHARACTERS = 500
-STUB_FACETS: Mapping[str, Any] = {"stub": True}  # the facets of a stub
+STUB_FACETS: Mapping[str, Any] = {"stub": True}
 
 
 def is_stub(record: Record | Node) -> bool:
-    """Whether a relation named the entity before anybody described it."""
+    """Return whether a relation named the entity before anyone described it."""
     return bool(record.facets.get("stub"))
 
 
@@ -40,7 +40,7 @@ def build_entity(name: str, entity_type: str, variant: str, at: int, facets: Map
 
 
 def find_stub(namesakes: Sequence[Record], name: str) -> Record | None:
-    """Return the stub with this very spelling, or else the first stub."""
+    """Return the stub with exactly this name, otherwise the first stub."""
     stubs = [record for record in namesakes if is_stub(record)]
     return next((stub for stub in stubs if stub.name == name), stubs[0] if stubs else None)
 
@@ -55,11 +55,16 @@ def build_entity_step(new: Record, stub: Record | None) -> tuple[Step, Record]:
 
 def check_name(name: str, argument: str) -> None:
     if has_control_characters(name):
-        raise InvalidInput(f"`{argument}` holds a control character: {name!a}.", argument=argument, value=ascii(name))
+        raise InvalidInput(
+            f"`{argument}` contains a control character: {name!a}.",
+            hint="Remove that character.",
+            argument=argument,
+            value=ascii(name),
+        )
 
 
 def compute_observation_key(text: str) -> str:
-    """Return the key by which texts on one entity are the same."""
+    """Return the key that is the same for equal texts on one entity."""
     return compute_digest(text)
 
 
@@ -82,7 +87,7 @@ def build_observation(
 async def list_observations(
     store: RecordStore, owners: Iterable[str], texts: Iterable[str] | None = None
 ) -> list[Record]:
-    """Return the observations of these entities: all of them, or those with one of the texts."""
+    """Return all observations of these entities, or only those with one of the texts."""
     parents = tuple(owners)
     keys = None if texts is None else tuple({compute_observation_key(text) for text in texts})
     if not parents or keys == ():
@@ -93,9 +98,9 @@ async def list_observations(
 async def build_missing_observations(
     store: RecordStore, texts: Mapping[str, Sequence[str]], at: int, inserted: Set[str] = frozenset()
 ) -> dict[str, list[Record]]:
-    """Return new observations for the texts that their entity does not have yet, each text once.
+    """Build an observation for each text that its entity does not have yet.
 
-    The entities in `inserted` come with the same commit, so the store has nothing of them.
+    Entities in `inserted` are part of the same commit, so the store has no observations of them.
     """
     owners = [entity for entity, many in texts.items() if many and entity not in inserted]
     there = await list_observations(store, owners, (t for owner in owners for t in texts[owner]))
@@ -110,7 +115,7 @@ async def build_missing_observations(
     }
 
 
-Triple = tuple[str, str, str]  # the id of the source, the verb, the id of the target
+Triple = tuple[str, str, str]  # id of the source, verb, id of the target
 
 
 def build_relation(source: str, verb: str, target: str, at: int) -> RecordLink:
@@ -120,7 +125,7 @@ def build_relation(source: str, verb: str, target: str, at: int) -> RecordLink:
 def group_by_triple(
     links: Iterable[RecordLink], verb_key: Callable[[str], str] = str
 ) -> dict[Triple, list[RecordLink]]:
-    """Group links that are the same relation; `verb_key` returns what makes two verbs the same."""
+    """Group links that are the same relation. Two verbs with the same `verb_key` are equal."""
     found: dict[Triple, list[RecordLink]] = {}
     for link in links:
         found.setdefault((link.source, verb_key(link.verb), link.target), []).append(link)
@@ -135,28 +140,28 @@ async def list_relations_from(
 
 
 async def list_relations_among(store: RecordStore, entities: Set[str]) -> list[RecordLink]:
-    """Return the relations that begin and end at one of the entities."""
+    """Return the relations whose source and target are both in `entities`."""
     links = await store.find_links(list(entities), sources=(ENTITY,)) if entities else []
     return [link for link in links if link.source in entities and link.target in entities]
 
 
 def build_missing_relations(wanted: Iterable[Triple], present: Container[Triple], at: int) -> list[RecordLink]:
-    """Return a new relation, once, for each that is not present."""
+    """Build a relation for each wanted triple that is not present."""
     absent = [triple for triple in dict.fromkeys(wanted) if triple not in present]
     return [build_relation(*triple, at) for triple in absent]
 
 
 def map_names(entities: Iterable[Record | None]) -> dict[str, str]:
-    """Return the names of the ends by id."""
+    """Map the id of each entity to its name."""
     return {record.id: record.name or "" for record in entities if record is not None}
 
 
 class Hop(Value):
-    """The entities that one hop reaches, the relations at the former ones, and the overflow."""
+    """One step of a walk: the entities it reaches and the relations that lead to them."""
 
     entities: list[Record]
     relations: list[RecordLink]
-    left_out: int = 0  # entities for which there was no room
+    left_out: int = 0  # entities beyond the limit of the walk
 
 
 async def walk_around(
@@ -167,9 +172,9 @@ async def walk_around(
     fits: Callable[[RecordLink], bool] | None = None,
     room: int | None = None,
 ) -> AsyncIterator[Hop]:
-    """Yield the hops, each entity once; go only along relations that fit.
+    """Yield the hops of a walk, each entity once, along matching relations only.
 
-    The walk meets at most `room` entities, the first ones included.
+    The walk visits at most `room` entities, including the starts.
     """
     known = {record.id for record in starts}
     if not known or not hops.count:
@@ -177,10 +182,10 @@ async def walk_around(
     ids = list(dict.fromkeys(record.id for record in starts))
     if fits is None:
         walked = await store.walk(ids, hops)
-    else:  # a store walks along all relations
+    else:  # a store can only walk along all relations
         walked = await walk_by_hops(store.ask, ids, hops, fits=fits)
     others: dict[str, Record] = {}
-    if room is None:  # one question for all hops
+    if room is None:  # read the entities of all hops with one query
         others = await _read_entities(store, list_next_ids(chain.from_iterable(walked), known))
     passed, edge = list[RecordLink](), set(known)
     for links in walked:

@@ -1,4 +1,4 @@
-"""Lookup: which entities a name means, what makes two of them one, and how to add missing ones."""
+"""Find the entities that a name refers to, and create missing ones."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,9 +16,9 @@ Resolved = dict[str, Record | None]
 
 
 async def find_candidates(store: RecordStore, names: Sequence[str]) -> dict[str, list[Record]]:
-    """For each name the entities that it may mean: by id, by name, else by `name (type)`.
+    """Map each name to the entities it may refer to: by id, by name, otherwise by `name (type)`.
 
-    A name with a secret in it, which is kept out of what is stored, means the one without.
+    Names are stored with their secrets masked, so a name with a secret matches its masked form.
     """
     found = await find_entities(store, names)
     masks = mask_names(name for name, meant in found.items() if not meant)
@@ -29,7 +29,7 @@ async def find_candidates(store: RecordStore, names: Sequence[str]) -> dict[str,
 
 
 def mask_names(names: Iterable[str]) -> dict[str, str]:
-    """Those that have a secret in them, with the name that is stored instead."""
+    """Map each name that contains a secret to its masked form."""
     masks = {name: mask_text(name)[0] for name in names}
     return {name: mask for name, mask in masks.items() if mask != name}
 
@@ -37,7 +37,7 @@ def mask_names(names: Iterable[str]) -> dict[str, str]:
 async def find_entities(
     store: RecordStore, names: Sequence[str], *, deleted: bool | None = False
 ) -> dict[str, list[Record]]:
-    """Likewise, for names as they are stored; with `deleted` as None, deleted ones too."""
+    """Map each stored name to the entities it may refer to. Pass None for `deleted` to include deleted entities."""
     keys = {compute_name_key(name) for name in names}
     keys |= {parts[0] for name in names if (parts := parse_name_and_type(name))}
     where = RecordFilter(kinds=(ENTITY,), name_keys=tuple(keys), deleted=deleted)
@@ -46,7 +46,7 @@ async def find_entities(
 
 
 def match_names(records: Iterable[Record], names: Sequence[str]) -> dict[str, list[Record]]:
-    """For each name those of the records that it means."""
+    """Map each name to the records it refers to."""
     by_id: dict[str, Record] = {}
     by_key: dict[str, dict[str, Record]] = {}
     for record in records:
@@ -66,7 +66,7 @@ def match_names(records: Iterable[Record], names: Sequence[str]) -> dict[str, li
 
 
 def parse_name_and_type(text: str) -> tuple[str, str] | None:
-    """The two parts of `name (type)`, normalised; None for a text of another form."""
+    """Split `name (type)` into its normalized parts. Return None for any other form."""
     name, bracket, rest = text.rstrip().rpartition("(")
     if not bracket or not rest.endswith(")") or not name.strip():
         return None
@@ -74,12 +74,12 @@ def parse_name_and_type(text: str) -> tuple[str, str] | None:
 
 
 async def get_entities(store: RecordStore, names: Sequence[str]) -> list[Record]:
-    ids = [name for name in names if len(name) == 36 and name.count("-") == 4]  # as UUIDs look
+    ids = [name for name in names if len(name) == 36 and name.count("-") == 4]  # UUIDs look like this
     return [r for r in await store.get(ids) if r.kind == ENTITY] if ids else []
 
 
 def build_ambiguity_error(name: str, meant: Iterable[Record], ids: Mapping[str, str] | None = None) -> AmbiguousName:
-    """Return the error that lists the entities; `ids` has the ids that others know them by."""
+    """Build the error that lists the entities. `ids` maps record ids to the ids that the caller knows."""
     listed = [
         {
             "id": (ids or {}).get(record.id, record.id),
@@ -96,7 +96,7 @@ def require_unique(
     found: Mapping[str, Sequence[Record]],
     error: Callable[[str, Sequence[Record]], AmbiguousName] = build_ambiguity_error,
 ) -> Resolved:
-    """Return the one entity that each name means, or None; raise for a name that means two."""
+    """Map each name to its one entity, or to None. Raise `error` if a name matches several."""
     for name, meant in found.items():
         if len(meant) > 1:
             raise error(name, meant)
@@ -111,35 +111,32 @@ def require_entity(found: Resolved, name: str, hint: str, message: str | None = 
 
 
 def list_stored_forms(text: str) -> list[str]:
-    """The text as it was given, and as it is stored without its secrets."""
+    """Return the text itself and the text with its secrets masked."""
     return list(dict.fromkeys((text, mask_text(text)[0])))
 
 
 async def read_entities(store: RecordStore, ids: Sequence[str] | None) -> Subgraph:
-    """Read these entities, or all, with their observations and the relations that touch them."""
+    """Read these entities, or all, with their observations and relations."""
     return await store.read_subgraph(Selection(ENTITY, OBSERVATION, ids))
 
 
 class EntityIdentity(ABC):
-    """What tells one entity from another, and which one a name means."""
+    """Rule that decides whether two entities are the same, and which one a name refers to."""
 
     @abstractmethod
     def compute_variant(self, name: str, entity_type: str) -> str:
-        """Return the part beside the normalised name that keeps two entities apart."""
+        """Return the part of the key that, besides the normalized name, distinguishes entities."""
 
     @abstractmethod
     def to_stored_name(self, name: str) -> str:
-        """Return a name as it is stored."""
+        """Return the form of the name that is stored."""
 
     @abstractmethod
     def is_same(self, record: Record, name: str, entity_type: str) -> bool: ...
 
     @abstractmethod
     async def resolve(self, store: RecordStore, names: Sequence[str]) -> Resolved:
-        """Return the one entity that each name means, or None.
-
-        A name with a secret in it means the one that is stored without.
-        """
+        """Map each name to its one entity, or to None. A name with a secret matches its masked form."""
 
     def build_entity(self, name: str, entity_type: str, at: int, facets: Mapping[str, Any] | None = None) -> Record:
         name, entity_type = self.to_stored_name(name), entity_type.strip()
@@ -147,7 +144,7 @@ class EntityIdentity(ABC):
 
 
 class NameAndTypeIdentity(EntityIdentity):
-    """(normalised name, type): the same name with another type is another entity."""
+    """Identity by normalized name and type: the same name with another type is another entity."""
 
     def to_stored_name(self, name: str) -> str:
         return name.strip()
@@ -160,19 +157,17 @@ class NameAndTypeIdentity(EntityIdentity):
         return record.name_key == compute_name_key(name) and same_type
 
     async def resolve(self, store: RecordStore, names: Sequence[str]) -> Resolved:
-        """Raise AmbiguousName for a name that fits two entities."""
         return require_unique(await find_candidates(store, names))
 
 
 class ExactNameIdentity(EntityIdentity):
-    """The name as it is written; the type does not count."""
+    """Identity by the exact name, whatever the type."""
 
     def to_stored_name(self, name: str) -> str:
         return name
 
     def compute_variant(self, name: str, entity_type: str) -> str:
-        # "=" begins no type that a person would write, so the two rules can share a project
-        # without standing in each other's way.
+        # No person writes a type that begins with "=", so both rules can share a project.
         return "=" + name
 
     def is_same(self, record: Record, name: str, entity_type: str) -> bool:
@@ -188,7 +183,7 @@ class ExactNameIdentity(EntityIdentity):
 
 
 class ExactNameAndTypeIdentity(ExactNameIdentity):
-    """The name as it is written, and the type: for what comes from a place with exact names."""
+    """Identity by exact name and type, for imports from a store with exact names."""
 
     def compute_variant(self, name: str, entity_type: str) -> str:
         return f"{compute_name_key(entity_type)}={name}"
@@ -197,7 +192,7 @@ class ExactNameAndTypeIdentity(ExactNameIdentity):
         return record.name == name and compute_name_key(record.type or "") == compute_name_key(entity_type)
 
     async def resolve(self, store: RecordStore, names: Sequence[str]) -> Resolved:
-        """By id too: whoever takes things in knows which entity a name stood for."""
+        """Map each name to its entity. Imports also refer to entities by id."""
         by_id = {record.id: record for record in await get_entities(store, names)}
         by_name = await super().resolve(store, names)
         return {name: by_id.get(name) or by_name[name] for name in names}
@@ -209,7 +204,7 @@ BY_NAME_AND_TYPE = NameAndTypeIdentity()
 async def ensure_entities(
     store: RecordStore, wanted: Sequence[tuple[str, str]], at: int, identity: EntityIdentity = BY_NAME_AND_TYPE
 ) -> tuple[list[Step], list[Record]]:
-    """Return the steps that make the missing entities, and the entity of each name and type."""
+    """Return the steps that create the missing entities, and the entity of each name and type."""
     keys = tuple({compute_name_key(name) for name, _ in wanted})
     namesakes: dict[str, list[Record]] = {key: [] for key in keys}
     for record in await store.scan(RecordFilter(kinds=(ENTITY,), name_keys=keys)):
