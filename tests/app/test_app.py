@@ -1,4 +1,3 @@
-import json
 import re
 import time
 from datetime import datetime
@@ -15,7 +14,6 @@ from hash_embedder import HashingEmbedder
 from tool_calls import Client
 
 # A token of the usual encodings is some four characters of a schema.
-CHARACTERS_A_TOKEN = 4.6  # counted with cl100k, for lists of tools; in prose it is more
 
 
 def made(tmp_path: Path, **flags: object) -> App:
@@ -53,16 +51,6 @@ async def test_a_project_that_is_yet_to_be_made_is_told_by_its_name(tmp_path: Pa
 def test_making_an_application_touches_no_file(tmp_path: Path) -> None:
     App(read_settings({"data_dir": tmp_path / "data"}, {}))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_tool_list_costs_little_context(tmp_path: Path) -> None:
-    app = made(tmp_path)
-    listed = [
-        {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema} for tool in app.tools
-    ]
-    characters = len(json.dumps(listed, separators=(",", ":")))
-    assert characters / CHARACTERS_A_TOKEN < 3_600
-    assert len(app.instructions) / CHARACTERS_A_TOKEN < 150
 
 
 async def test_an_unknown_tool_is_not_found(tmp_path: Path) -> None:

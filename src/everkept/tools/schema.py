@@ -39,6 +39,7 @@ class Field(Value):
     blank: bool = True  # False: text of blanks alone is refused
     one_or_more: bool = False  # a list that may be given as its only item
     moment: bool = False  # ISO 8601 on the wire, microseconds inside
+    listed: bool = True  # False: accepted and documented, but not shown in tools/list
 
 
 class Parameter(Value):

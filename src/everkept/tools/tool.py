@@ -218,7 +218,7 @@ def build_tool(method: Callable[..., Awaitable[Any]], effect: Effect) -> Tool:
 
     return Tool(
         name=name,
-        description=inspect.cleandoc(method.__doc__ or ""),
+        description=" ".join((method.__doc__ or "").split()),
         input_schema=build_object_schema(parameters),
         output_schema=_build_output_schema(hints["return"]),
         run=run,

@@ -223,13 +223,17 @@ def describe_tool(tool: Tool) -> JSON:
     """A tool as tools/list shows it."""
     if tool.listing is not None:
         return tool.listing
+    from everkept.tools.tool_list import shorten_input_schema, shorten_output_schema  # a call needs none of it
+
     listed: JSON = {
         "name": tool.name,
         "description": tool.description,
-        "inputSchema": tool.input_schema,
+        "inputSchema": shorten_input_schema(tool.parameters),
         "annotations": tool.annotations,
     }
-    return listed if tool.output_schema is None else listed | {"outputSchema": tool.output_schema}
+    return (
+        listed if tool.output_schema is None else listed | {"outputSchema": shorten_output_schema(tool.output_schema)}
+    )
 
 
 def describe_resource(info: "ResourceInfo", key: str) -> JSON:

@@ -230,7 +230,9 @@ def _format_names(names: Sequence[str]) -> str:
 MAX_FILES_NAMED = 1_000  # files in one answer
 BACKUP_DIR_HINT = "Pass the same backupDir to list_backups and restore_backup."
 
-BackupDir = Annotated[str, Field("Folder of backups; default beside the bank.", name="backupDir", blank=False)]
+BackupDir = Annotated[
+    str, Field("Folder of the backups; default: next to the bank", name="backupDir", blank=False, listed=False)
+]
 BackupCondition = Literal["whole", "damaged", "unchecked", "unknown"]
 
 
@@ -303,10 +305,10 @@ class BackupTools(ToolFamily):
         self,
         call: ToolCall,
         backup_dir: BackupDir | None = None,
-        list_only: Annotated[bool, Field("List instead of create.", name="listOnly")] = False,
+        list_only: Annotated[bool, Field("true: list the backups instead; default false", name="listOnly")] = False,
         store_id: StoreId | None = None,
     ) -> CreatedBackup | BackupList:
-        """Copy all files of the memory bank and its graph into a timestamped folder."""
+        """Copy all files of the memory bank and its graph to a new backup folder."""
         if list_only:
             return await self.list_backups(call, backup_dir, store_id=store_id)
         bank = await self._banks.require_bank(call, store_id)
@@ -338,7 +340,7 @@ class BackupTools(ToolFamily):
         self,
         call: ToolCall,
         backup_dir: BackupDir | None = None,
-        verify: Annotated[bool, Field("Check each file of each backup.")] = False,
+        verify: Annotated[bool, Field("true: check each file of each backup; default false")] = False,
         store_id: StoreId | None = None,
     ) -> BackupList:
         """List the memory bank's backups, newest first."""
@@ -358,15 +360,17 @@ class BackupTools(ToolFamily):
     async def restore_backup(
         self,
         call: ToolCall,
-        backup_id: Annotated[str, Field("As list_backups names it.", name="backupId")],
+        backup_id: Annotated[str, Field("Id from list_backups", name="backupId")],
         create_pre_restore_backup: Annotated[
-            bool, Field("Back up the present state first.", name="createPreRestoreBackup")
+            bool, Field("true: back up the current state first; default true", name="createPreRestoreBackup")
         ] = True,
         backup_dir: BackupDir | None = None,
-        other_bank: Annotated[bool, Field("Accept a backup of another bank.", name="otherBank")] = False,
+        other_bank: Annotated[
+            bool, Field("true: accept a backup of another bank; default false", name="otherBank", listed=False)
+        ] = False,
         store_id: StoreId | None = None,
     ) -> RestoredBackup:
-        """Set files and graph to a backup's state; files that it lacks are kept."""
+        """Restore files and graph from a backup. Files not in the backup stay."""
         bank = await self._require_bank(call, store_id)
         backup = await read_backup(await self._open_backup_folder(bank, backup_dir), backup_id)
         is_of_another = await self._is_from_other_bank(backup, bank)

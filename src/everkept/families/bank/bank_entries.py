@@ -81,26 +81,28 @@ class WorkItem(Value):
 class ProgressEntry(Value):
     """A piece of work for the history."""
 
-    type: Annotated[EntryType, Field("Kind of change.")]
-    summary: Annotated[str, Field("One line.", max_length=1_000, blank=False)]
-    details: Annotated[str, Field("Free text.", max_length=MAX_TEXT_CHARACTERS)] | None = None
-    files: Annotated[list[EntryLine], Field("Affected files.", max_items=MAX_LIST_ITEMS)] = field(
+    type: Annotated[EntryType, Field("Kind of change")]
+    summary: Annotated[str, Field("What changed, in one line", max_length=1_000, blank=False)]
+    details: Annotated[str, Field("Details in any form", max_length=MAX_TEXT_CHARACTERS)] | None = None
+    files: Annotated[list[EntryLine], Field("Changed files", max_items=MAX_LIST_ITEMS)] = field(
         default_factory=list[str]
     )
-    tags: Annotated[list[EntryLine], Field("Labels.", max_items=MAX_LIST_ITEMS)] = field(default_factory=list[str])
+    tags: Annotated[list[EntryLine], Field("Labels, such as api", max_items=MAX_LIST_ITEMS)] = field(
+        default_factory=list[str]
+    )
 
 
 class Decision(Value):
     """What was decided, and why."""
 
-    title: Annotated[str, Field("Title.", max_length=1_000, blank=False)]
-    context: Annotated[str, Field("Why it came up.", max_length=MAX_TEXT_CHARACTERS, blank=False)]
-    decision: Annotated[str, Field("What was decided.", max_length=MAX_TEXT_CHARACTERS, blank=False)]
+    title: Annotated[str, Field("Short title", max_length=1_000, blank=False)]
+    context: Annotated[str, Field("Why a decision was needed", max_length=MAX_TEXT_CHARACTERS, blank=False)]
+    decision: Annotated[str, Field("What was decided", max_length=MAX_TEXT_CHARACTERS, blank=False)]
     alternatives: Annotated[
-        list[EntryText], Field("Options considered.", max_items=MAX_LIST_ITEMS, one_or_more=True)
+        list[EntryText], Field("Alternatives considered", max_items=MAX_LIST_ITEMS, one_or_more=True)
     ] = field(default_factory=list[str])
-    consequences: Annotated[list[EntryText], Field("Effects.", max_items=MAX_LIST_ITEMS, one_or_more=True)] = field(
-        default_factory=list[str]
+    consequences: Annotated[list[EntryText], Field("Expected effects", max_items=MAX_LIST_ITEMS, one_or_more=True)] = (
+        field(default_factory=list[str])
     )
 
 
@@ -241,11 +243,14 @@ ListItem = Annotated[str, Field(max_length=MAX_TEXT_CHARACTERS, blank=False)]
 class TaskEdit(Value):
     """A whole new list wins over items to add and to remove."""
 
-    add: Annotated[list[ListItem], Field("To append; known ones skipped.", max_items=MAX_LIST_ITEMS)] | None = None
-    remove: Annotated[list[ListItem], Field("Drop each task that contains one.", max_items=MAX_LIST_ITEMS)] | None = (
-        None
-    )
-    replace: Annotated[list[ListItem], Field("Whole new list.", max_items=MAX_LIST_ITEMS)] | None = None
+    add: Annotated[list[ListItem], Field("Tasks to add; skips known tasks", max_items=MAX_LIST_ITEMS)] | None = None
+    remove: (
+        Annotated[list[ListItem], Field("Remove every task that contains one of these texts", max_items=MAX_LIST_ITEMS)]
+        | None
+    ) = None
+    replace: (
+        Annotated[list[ListItem], Field("New list; `add` and `remove` are ignored", max_items=MAX_LIST_ITEMS)] | None
+    ) = None
 
     @property
     def is_empty(self) -> bool:

@@ -23,16 +23,18 @@ from everkept.values import Value
 MAX_CONTENT_BYTES = 64 * 1024 * 1024  # bytes of one file
 MAX_BATCH_FILES = 1_000  # files in one call
 
-FileName = Annotated[str, Field("Root-level name ending in .md or .json.", max_length=1_000, blank=False)]
-Etag = Annotated[str, Field("Write only if the file still has this ETag.", name="ifMatchEtag", max_length=1_000)]
-MaxTokens = Annotated[int, Field("Budget for the answer.", name="maxTokens", ge=1)]
-WithEtags = Annotated[bool, Field("Add ETags.", name="includeEtags")]
+FileName = Annotated[
+    str, Field("Name at the top level of the bank, ending in .md or .json", max_length=1_000, blank=False)
+]
+Etag = Annotated[str, Field("Write only if the file still has this ETag", name="ifMatchEtag", max_length=1_000)]
+MaxTokens = Annotated[int, Field("Size limit of the answer in context tokens", name="maxTokens", ge=1)]
+WithEtags = Annotated[bool, Field("false: omit the files' ETags; default true", name="includeEtags", listed=False)]
 
 
 class FileWrite(Value):
-    filename: Annotated[str, Field("Name.", max_length=1_000)]
-    content: Annotated[str, Field("Content.")]
-    if_match_etag: Annotated[str, Field("ETag.", name="ifMatchEtag", max_length=1_000)] | None = None
+    filename: Annotated[str, Field("File name", max_length=1_000)]
+    content: Annotated[str, Field("Whole new content")]
+    if_match_etag: Annotated[str, Field("Write only if it matches", name="ifMatchEtag", max_length=1_000)] | None = None
 
 
 class InitializedBank(Value):

@@ -184,12 +184,13 @@ class FileTools(ToolFamily):
     async def initialize_memory_bank(
         self,
         call: ToolCall,
-        path: Annotated[str, Field("Project folder, or ssh://user@host/path; the bank lies in it.", blank=False)],
+        path: Annotated[str, Field("Project folder that holds the bank, or ssh://user@host/path", blank=False)],
         create_mode_rules: Annotated[
-            bool, Field("Also write the .mcprules-<mode> files.", name="createModeRules")
+            bool,
+            Field("true: also write the .mcprules-<mode> files; default false", name="createModeRules", listed=False),
         ] = False,
     ) -> InitializedBank:
-        """Create a memory bank, or what is missing of it, and make it the active one."""
+        """Create a memory bank, or add its missing core files, and make it active."""
         with prefix_errors("Failed to initialize Memory Bank"):
             bank = await self._banks.open_in_folder(await resolve_allowed(self._banks, path))
             prepared = await prepare_core_files(bank)
@@ -201,9 +202,10 @@ class FileTools(ToolFamily):
     async def set_memory_bank_path(
         self,
         call: ToolCall,
-        path: Annotated[str, Field("Project folder; default that of the start.", blank=False)] | None = None,
+        path: Annotated[str, Field("Project folder; default: the one the server started with", blank=False)]
+        | None = None,
     ) -> SelectedPath:
-        """Make an existing memory bank the active one."""
+        """Switch to an existing memory bank."""
         place = self._banks.options.place
         address = place if path is None else await resolve_allowed(self._banks, path)
         bank = None if address is None else await self._banks.open_in_folder(address)
@@ -236,12 +238,14 @@ class FileTools(ToolFamily):
         self,
         call: ToolCall,
         filename: FileName,
-        include_etag: Annotated[bool, Field("JSON with the ETag; false: the bare text.", name="includeEtag")] = True,
-        start_line: Annotated[int, Field("First line to read.", name="startLine", ge=1)] | None = None,
-        end_line: Annotated[int, Field("Last line to read.", name="endLine", ge=1)] | None = None,
+        include_etag: Annotated[
+            bool, Field("true: JSON with the file's ETag; false: text only; default true", name="includeEtag")
+        ] = True,
+        start_line: Annotated[int, Field("First line to read", name="startLine", ge=1)] | None = None,
+        end_line: Annotated[int, Field("Last line to read", name="endLine", ge=1)] | None = None,
         store_id: StoreId | None = None,
     ) -> FileContent:
-        """Read a file of the memory bank."""
+        """Read a file of the memory bank, or some of its lines."""
         bank = await self._banks.require_bank(call, store_id)
         with prefix_errors("Error reading file", filename):
             name, data = await read_bytes(bank, filename)
@@ -261,7 +265,7 @@ class FileTools(ToolFamily):
         self,
         call: ToolCall,
         filename: FileName,
-        content: Annotated[str, Field("The whole new content.")],
+        content: Annotated[str, Field("Whole new content")],
         if_match_etag: Etag | None = None,
         store_id: StoreId | None = None,
     ) -> WrittenFile:
@@ -281,7 +285,7 @@ class FileTools(ToolFamily):
 
     @tool()
     async def list_memory_bank_files(self, call: ToolCall, store_id: StoreId | None = None) -> FileList:
-        """List what is in the memory bank's folder."""
+        """List the files of the memory bank."""
         bank = await self._banks.require_bank(call, store_id)
         seen = await bank.files.survey()
         return FileList(_list_shown_names(seen), find_folder_warnings(seen))
@@ -294,7 +298,7 @@ class FileTools(ToolFamily):
         max_tokens: MaxTokens | None = None,
         store_id: StoreId | None = None,
     ) -> ContextBundle:
-        """Read all core files at once, cut to a token budget if one is given."""
+        """Read all core files in one call, optionally cut to a token budget."""
         bank = await self._banks.require_bank(call, store_id)
         return await build_bundle(bank, self._format_now(), with_etags=include_etags, max_tokens=max_tokens)
 
@@ -303,16 +307,28 @@ class FileTools(ToolFamily):
         self,
         call: ToolCall,
         max_progress_entries: Annotated[
-            int, Field("Progress entries.", name="maxProgressEntries", ge=0, le=MAX_DIGEST_ENTRIES)
+            int,
+            Field(
+                "Maximum progress entries, default 10",
+                name="maxProgressEntries",
+                ge=0,
+                le=MAX_DIGEST_ENTRIES,
+                listed=False,
+            ),
         ] = 10,
-        max_decisions: Annotated[int, Field("Decisions.", name="maxDecisions", ge=0, le=MAX_DIGEST_ENTRIES)] = 5,
+        max_decisions: Annotated[
+            int, Field("Maximum decisions, default 5", name="maxDecisions", ge=0, le=MAX_DIGEST_ENTRIES, listed=False)
+        ] = 5,
         include_system_patterns: Annotated[
-            bool, Field("Add the start of system-patterns.md.", name="includeSystemPatterns")
+            bool,
+            Field(
+                "true: add the start of system-patterns.md; default false", name="includeSystemPatterns", listed=False
+            ),
         ] = False,
         max_tokens: MaxTokens | None = None,
         store_id: StoreId | None = None,
     ) -> ContextDigest:
-        """Sum up what is open, what happened and what was decided last, newest first."""
+        """Summarize open tasks, recent progress and recent decisions. Read this first."""
         bank = await self._banks.require_bank(call, store_id)
         wishes = DigestRequest(max_progress_entries, max_decisions, include_system_patterns, max_tokens)
         return await build_digest_answer(bank, self._format_now(), wishes, self._graph_summary)
@@ -321,11 +337,11 @@ class FileTools(ToolFamily):
     async def batch_read_files(
         self,
         call: ToolCall,
-        files: Annotated[list[FileName], Field("File names.", max_items=MAX_BATCH_FILES)],
+        files: Annotated[list[FileName], Field("Names of the files", max_items=MAX_BATCH_FILES)],
         include_etags: WithEtags = True,
         store_id: StoreId | None = None,
     ) -> BatchReadResult:
-        """Read several files at once."""
+        """Read several files in one call."""
         bank = await self._banks.require_bank(call, store_id)
         if not files:
             raise _build_no_files_error()
@@ -337,11 +353,13 @@ class FileTools(ToolFamily):
     async def batch_write_files(
         self,
         call: ToolCall,
-        files: Annotated[list[FileWrite], Field("Files to write.", max_items=MAX_BATCH_FILES)],
-        stop_on_error: Annotated[bool, Field("Skip the rest after the first failure.", name="stopOnError")] = False,
+        files: Annotated[list[FileWrite], Field("Files in the order to write them", max_items=MAX_BATCH_FILES)],
+        stop_on_error: Annotated[
+            bool, Field("true: skip the rest after the first failure; default false", name="stopOnError", listed=False)
+        ] = False,
         store_id: StoreId | None = None,
     ) -> BatchWriteResult:
-        """Write several files in their order; the answer says which were written."""
+        """Write several files in order. Returns which ones were written."""
         bank = await self._banks.require_bank(call, store_id)
         if not files:
             raise _build_no_files_error()

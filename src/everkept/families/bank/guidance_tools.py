@@ -95,13 +95,16 @@ class ModeTools(ToolFamily):
     async def switch_mode(
         self,
         call: ToolCall,
-        mode: Annotated[Mode, Field("To switch to; omit to query.")] | None = None,
-        umb: Annotated[bool, Field("Start or end an update of the bank; goes before `mode`.")] | None = None,
-        umb_command: Annotated[str, Field("Words to check when `umb` is true.", name="umbCommand", max_length=10_000)]
+        mode: Annotated[Mode, Field("Mode to switch to; omit to show the current one")] | None = None,
+        umb: Annotated[bool, Field("true: start a bank update; false: end it; takes precedence over `mode`")]
+        | None = None,
+        umb_command: Annotated[
+            str, Field("With `umb` true: the user's words to check", name="umbCommand", max_length=10_000)
+        ]
         | None = None,
         store_id: StoreId | None = None,
     ) -> ModeView:
-        """Switch the mode of working, or show it; with `umb`, update the memory bank."""
+        """Switch the working mode. Without `mode`, show it. With `umb`, start or end a memory bank update."""
         if umb is None and umb_command is not None:
             raise InvalidInput("`umbCommand` means nothing without `umb`.", hint="Set `umb` to true.")
         if umb is not None:
@@ -116,7 +119,7 @@ class ModeTools(ToolFamily):
 
     @tool()
     async def get_current_mode(self, call: ToolCall, store_id: StoreId | None = None) -> ModeView:
-        """Show the mode, its instructions and whether there is a bank."""
+        """Show the working mode, its instructions and the state of the bank."""
         view = await self._build_view(call, store_id)
         shown = "Yes" if view.umb_active else "No"
         return replace(
@@ -127,15 +130,15 @@ class ModeTools(ToolFamily):
     async def process_umb_command(
         self,
         call: ToolCall,
-        command: Annotated[str, Field("E.g. UMB or Update Memory Bank.", max_length=10_000, blank=False)],
+        command: Annotated[str, Field("The user's words, such as Update Memory Bank", max_length=10_000, blank=False)],
         store_id: StoreId | None = None,
     ) -> ModeView:
-        """Begin to update the memory bank, when the words ask for it."""
+        """Start a memory bank update if `command` asks for one."""
         return await self._start_update(call, command, store_id)
 
     @tool(Effect.SESSION_ONLY)
     async def complete_umb(self, call: ToolCall, store_id: StoreId | None = None) -> ModeView:
-        """End the update of the memory bank."""
+        """End a memory bank update."""
         return await self._end_update(call, store_id)
 
     async def _switch_mode(self, call: ToolCall, mode: Mode, store_id: str | None) -> ModeView:
@@ -316,14 +319,16 @@ class CareTools(ToolFamily):
 
     @tool()
     async def get_instructions(self) -> Guide:
-        """Explain how to work with the memory bank. Needs none."""
+        """Explain how to use the memory bank. Works without one."""
         return Guide(render_instructions((item.name, item.description) for item in self._offered()))
 
     @tool()
     async def debug_mcp_config(
-        self, call: ToolCall, verbose: Annotated[bool, Field("With the names of the settings' variables.")] = False
+        self,
+        call: ToolCall,
+        verbose: Annotated[bool, Field("true: add the names of environment variables; default false")] = False,
     ) -> BankDiagnosis:
-        """Show which memory bank, mode and system this server works with."""
+        """Show which memory bank, mode and system this server uses."""
         found = await self._collect_bank_facts(call)
         mode = ModeFacts(
             get_mode(call.session.mode, self._banks.options),
@@ -334,7 +339,7 @@ class CareTools(ToolFamily):
 
     @tool(Effect.DESTROYS)
     async def migrate_file_naming(self, call: ToolCall, store_id: StoreId | None = None) -> NamingMigration:
-        """Rename core files with camelCase names, as in activeContext.md, to active-context.md."""
+        """Rename core files with camelCase names, such as activeContext.md, to active-context.md."""
         migrated = await migrate_names(await self._banks.require_bank(call, store_id))
         return NamingMigration(
             [RenamedFile(old, CURRENT_NAMES[old]) for old in migrated.renamed],

@@ -52,7 +52,7 @@ INDEXED_FILE_KIND = "bank file"  # the kind of record that says what of a file i
 MERGE_GRAPH_FILE = "take in graph file"  # the name in the log of what came with the files
 INDEX_BANK = "index bank"  # what the log says made the changes of both
 
-StoreId = Annotated[str, Field("Registered store; default the active one.", name="storeId")]
+StoreId = Annotated[str, Field("Registered bank id; default: the active bank", name="storeId", listed=False)]
 
 
 class BankOptions(Value):

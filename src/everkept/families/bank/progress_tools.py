@@ -141,14 +141,16 @@ class ProgressTools(ToolFamily):
     async def track_progress(
         self,
         call: ToolCall,
-        action: Annotated[str, Field("What was done, in short.", max_length=1_000, blank=False)],
-        description: Annotated[str, Field("What was accomplished.", max_length=MAX_TEXT_CHARACTERS, blank=False)],
-        filename: Annotated[str, Field("Related file.", max_length=1_000)] | None = None,
-        status: Annotated[Status, Field("Outcome.")] | None = None,
-        update_active_context: Annotated[bool, Field("Add a session note too.", name="updateActiveContext")] = True,
+        action: Annotated[str, Field("What was done, in a few words", max_length=1_000, blank=False)],
+        description: Annotated[str, Field("What was achieved", max_length=MAX_TEXT_CHARACTERS, blank=False)],
+        filename: Annotated[str, Field("Related file", max_length=1_000)] | None = None,
+        status: Annotated[Status, Field("Outcome of the work")] | None = None,
+        update_active_context: Annotated[
+            bool, Field("false: add no session note; default true", name="updateActiveContext", listed=False)
+        ] = True,
         store_id: StoreId | None = None,
     ) -> TrackedProgress:
-        """Add a line to progress.md, and to the session notes."""
+        """Add a line to progress.md and to the session notes."""
         bank, at = await self._banks.require_bank(call, store_id), self._clock()
         user, work = self._banks.options.username, WorkItem(action, description, filename, status)
         entry = format_progress_line(at, user, work)
@@ -163,14 +165,14 @@ class ProgressTools(ToolFamily):
     async def add_progress_entry(
         self,
         call: ToolCall,
-        type: Annotated[EntryType, Field("Kind of change.")],
-        summary: Annotated[str, Field("One line.", max_length=1_000, blank=False)],
-        details: Annotated[str, Field("Free text.", max_length=MAX_TEXT_CHARACTERS)] | None = None,
-        files: Annotated[list[EntryLine], Field("Affected files.", max_items=MAX_LIST_ITEMS)] | None = None,
-        tags: Annotated[list[EntryLine], Field("Labels.", max_items=MAX_LIST_ITEMS)] | None = None,
+        type: Annotated[EntryType, Field("Kind of change")],
+        summary: Annotated[str, Field("What changed, in one line", max_length=1_000, blank=False)],
+        details: Annotated[str, Field("Details in any form", max_length=MAX_TEXT_CHARACTERS)] | None = None,
+        files: Annotated[list[EntryLine], Field("Changed files", max_items=MAX_LIST_ITEMS)] | None = None,
+        tags: Annotated[list[EntryLine], Field("Labels, such as api", max_items=MAX_LIST_ITEMS)] | None = None,
         store_id: StoreId | None = None,
     ) -> AddedEntry:
-        """Add an entry with details to progress.md."""
+        """Add an entry with details to progress.md. For one line use track_progress."""
         bank, at = await self._banks.require_bank(call, store_id), self._clock()
         entry = ProgressEntry(type, to_one_line(summary), details, files or [], tags or [])
         change = HistoryEntry(at, entry)
@@ -183,13 +185,13 @@ class ProgressTools(ToolFamily):
     async def update_active_context(
         self,
         call: ToolCall,
-        tasks: Annotated[list[ListItem], Field("Ongoing tasks.", max_items=MAX_LIST_ITEMS)] | None = None,
-        issues: Annotated[list[ListItem], Field("Known issues.", max_items=MAX_LIST_ITEMS)] | None = None,
-        next_steps: Annotated[list[ListItem], Field("Next steps.", name="nextSteps", max_items=MAX_LIST_ITEMS)]
+        tasks: Annotated[list[ListItem], Field("Current tasks", max_items=MAX_LIST_ITEMS)] | None = None,
+        issues: Annotated[list[ListItem], Field("Known issues", max_items=MAX_LIST_ITEMS)] | None = None,
+        next_steps: Annotated[list[ListItem], Field("Next steps", name="nextSteps", max_items=MAX_LIST_ITEMS)]
         | None = None,
         store_id: StoreId | None = None,
     ) -> UpdatedContext:
-        """Replace lists of active-context.md; [] empties one."""
+        """Replace the task, issue or next-step list in active-context.md. Pass [] to clear a list."""
         bank = await self._banks.require_bank(call, store_id)
         given = [
             (titles, items)
@@ -209,8 +211,8 @@ class ProgressTools(ToolFamily):
     async def add_session_note(
         self,
         call: ToolCall,
-        note: Annotated[str, Field("Note text.", max_length=MAX_TEXT_CHARACTERS, blank=False)],
-        category: Annotated[Category, Field("Kind of note.")] | None = None,
+        note: Annotated[str, Field("Text of the note", max_length=MAX_TEXT_CHARACTERS, blank=False)],
+        category: Annotated[Category, Field("Kind of note")] | None = None,
         store_id: StoreId | None = None,
     ) -> AddedNote:
         """Add a note with its time to active-context.md."""
@@ -224,15 +226,17 @@ class ProgressTools(ToolFamily):
     async def update_tasks(
         self,
         call: ToolCall,
-        add: Annotated[list[ListItem], Field("To append; known ones are skipped.", max_items=MAX_LIST_ITEMS)]
+        add: Annotated[list[ListItem], Field("Tasks to add; skips known tasks", max_items=MAX_LIST_ITEMS)]
         | None = None,
-        remove: Annotated[list[ListItem], Field("Drop each task that contains one.", max_items=MAX_LIST_ITEMS)]
+        remove: Annotated[
+            list[ListItem], Field("Remove every task that contains one of these texts", max_items=MAX_LIST_ITEMS)
+        ]
         | None = None,
-        replace: Annotated[list[ListItem], Field("Whole new list; wins over the others.", max_items=MAX_LIST_ITEMS)]
+        replace: Annotated[list[ListItem], Field("New list; `add` and `remove` are ignored", max_items=MAX_LIST_ITEMS)]
         | None = None,
         store_id: StoreId | None = None,
     ) -> UpdatedTasks:
-        """Add to, remove from or replace the tasks of active-context.md."""
+        """Add, remove or replace tasks in active-context.md."""
         bank = await self._banks.require_bank(call, store_id)
         wanted = TaskEdit(add, remove, replace)
         if wanted.is_empty:
@@ -257,18 +261,18 @@ class ProgressTools(ToolFamily):
     async def log_decision(
         self,
         call: ToolCall,
-        title: Annotated[str, Field("Title.", max_length=1_000, blank=False)],
-        context: Annotated[str, Field("Why it came up.", max_length=MAX_TEXT_CHARACTERS, blank=False)],
-        decision: Annotated[str, Field("What was decided.", max_length=MAX_TEXT_CHARACTERS, blank=False)],
+        title: Annotated[str, Field("Short title", max_length=1_000, blank=False)],
+        context: Annotated[str, Field("Why a decision was needed", max_length=MAX_TEXT_CHARACTERS, blank=False)],
+        decision: Annotated[str, Field("What was decided", max_length=MAX_TEXT_CHARACTERS, blank=False)],
         alternatives: Annotated[
-            list[EntryText], Field("Options considered.", max_items=MAX_LIST_ITEMS, one_or_more=True)
+            list[EntryText], Field("Alternatives considered", max_items=MAX_LIST_ITEMS, one_or_more=True)
         ]
         | None = None,
-        consequences: Annotated[list[EntryText], Field("Effects.", max_items=MAX_LIST_ITEMS, one_or_more=True)]
+        consequences: Annotated[list[EntryText], Field("Expected effects", max_items=MAX_LIST_ITEMS, one_or_more=True)]
         | None = None,
         store_id: StoreId | None = None,
     ) -> LoggedDecision:
-        """Add a decision to decision-log.md, and a line to progress.md."""
+        """Add a decision to decision-log.md and a line to progress.md."""
         bank, at = await self._banks.require_bank(call, store_id), self._clock()
         user = self._banks.options.username
         taken = Decision(to_one_line(title), context, decision, alternatives or [], consequences or [])

@@ -196,21 +196,23 @@ class SearchTools(ToolFamily):
     async def search_memory_bank(
         self,
         call: ToolCall,
-        query: Annotated[str, Field("Text to find.", max_length=MAX_QUERY_CHARACTERS)],
-        files: Annotated[list[str], Field("Only these; default all.", max_items=1_000)] | None = None,
+        query: Annotated[str, Field("Text or words to find", max_length=MAX_QUERY_CHARACTERS)],
+        files: Annotated[list[str], Field("Only these files; default: all", max_items=1_000)] | None = None,
         max_results: Annotated[
             int,
             Field(
-                f"Lines at most; of sections {MAX_SECTIONS}, or as many if fewer.",
+                f"Maximum lines, 1 to {MAX_RESULTS}, default 20; at most {MAX_SECTIONS} sections",
                 name="maxResults",
                 ge=1,
                 le=MAX_RESULTS,
             ),
         ] = 20,
-        case_sensitive: Annotated[bool, Field("Match case.", name="caseSensitive")] = False,
+        case_sensitive: Annotated[
+            bool, Field("true: match case; default false", name="caseSensitive", listed=False)
+        ] = False,
         store_id: StoreId | None = None,
     ) -> SearchAnswer:
-        """Search the memory bank: lines with the text, then sections by words and meaning."""
+        """Search bank files: lines containing the text first, then the best sections."""
         if not query.strip():
             raise InvalidInput("Search query cannot be empty.", argument="query", value=query)
         bank = await self._banks.require_bank(call, store_id)

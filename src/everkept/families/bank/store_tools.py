@@ -27,9 +27,9 @@ from everkept.values import Value, replace
 
 LOOK_SECONDS = 3.0  # so that a machine that is off does not hold up the list
 
-StoreName = Annotated[str, Field("Name of the store.", name="storeId", max_length=200, blank=False)]
-ProjectPath = Annotated[str, Field("Project folder, or ssh://user@host/path.", max_length=4_096, blank=False)]
-StoreKindChoice = Annotated[StoreKind, Field("Default: what the path says.")]
+StoreName = Annotated[str, Field("Id of the registered bank", name="storeId", max_length=200, blank=False)]
+ProjectPath = Annotated[str, Field("Project folder, or ssh://user@host/path", max_length=4_096, blank=False)]
+StoreKindChoice = Annotated[StoreKind, Field("local or remote; default: derived from the path", listed=False)]
 
 
 class BankStoreView(Value):
@@ -116,7 +116,7 @@ class StoreTools(ToolFamily):
 
     @tool()
     async def list_stores(self, call: ToolCall) -> dict[str, Any]:
-        """List the active memory bank store and the registered ones."""
+        """List the active and the registered memory banks. Bank tools accept their storeId."""
         registered = await self._banks.registry.list_stores()
         active, *looks = await self._look_at_all(call, [store.path for store in registered])
         meant = call.session.bank or self._banks.options.place
@@ -139,12 +139,12 @@ class StoreTools(ToolFamily):
     async def select_store(
         self,
         call: ToolCall,
-        action: Annotated[Literal["select", "register", "unregister"], Field("What to do.")] = "select",
+        action: Annotated[Literal["select", "register", "unregister"], Field("What to do; default select")] = "select",
         path: ProjectPath | None = None,
         store_id: StoreName | None = None,
         kind: StoreKindChoice | None = None,
     ) -> SelectedStore | StoreAction:
-        """Make a store the session's memory bank, creating core files that it lacks."""
+        """Make a bank active for this session and create its missing core files."""
         if action == "select":
             return await self._select(call, path, store_id)
         if self._banks.options.read_only:
@@ -163,7 +163,7 @@ class StoreTools(ToolFamily):
     async def register_store(
         self, store_id: StoreName, path: ProjectPath, kind: StoreKindChoice | None = None
     ) -> RegisteredStore:
-        """Give a folder with a memory bank a name, or an existing name another folder."""
+        """Register a memory bank folder under a name, or change the folder of a name."""
         if has_control_characters(store_id):
             raise InvalidInput("`storeId` holds a control character.", argument="storeId")
         address = await resolve_allowed(self._banks, path)
@@ -189,7 +189,7 @@ class StoreTools(ToolFamily):
 
     @tool(Effect.REPEATABLE)
     async def unregister_store(self, store_id: StoreName) -> UnregisteredStore:
-        """Forget a store's name; its files stay."""
+        """Remove a registered name. The bank's files stay."""
         await self._banks.registry.get(store_id)
         await self._banks.registry.remove(store_id)
         return UnregisteredStore(store_id, f'Store "{store_id}" removed from registry')

@@ -269,15 +269,21 @@ class TargetedTools(ToolFamily):
     async def get_targeted_context(
         self,
         call: ToolCall,
-        query: Annotated[str, Field("What is needed.", max_length=MAX_QUERY_CHARACTERS)],
-        max_chars: Annotated[int, Field("Character ceiling.", name="maxChars", ge=500, le=1_000_000)] = 8_000,
-        max_files: Annotated[int, Field("Files quoted.", name="maxFiles", ge=1, le=10)] = 4,
-        graph_limit: Annotated[int, Field("Entity hits.", name="graphLimit", ge=1, le=20)] = 6,
-        graph_depth: Annotated[int, Field("Hops.", name="graphDepth", ge=1, le=2)] = 1,
-        prefer_active_context: Annotated[bool, Field("Rank core files first.", name="preferActiveContext")] = True,
+        query: Annotated[str, Field("What you need to know", max_length=MAX_QUERY_CHARACTERS)],
+        max_chars: Annotated[
+            int, Field("Maximum characters, default 8000", name="maxChars", ge=500, le=1_000_000)
+        ] = 8_000,
+        max_files: Annotated[int, Field("Maximum files to quote, default 4", name="maxFiles", ge=1, le=10)] = 4,
+        graph_limit: Annotated[
+            int, Field("Maximum entities, default 6", name="graphLimit", ge=1, le=20, listed=False)
+        ] = 6,
+        graph_depth: Annotated[int, Field("Hops, 1 or 2, default 1", name="graphDepth", ge=1, le=2, listed=False)] = 1,
+        prefer_active_context: Annotated[
+            bool, Field("false: do not rank core files first; default true", name="preferActiveContext", listed=False)
+        ] = True,
         store_id: StoreId | None = None,
     ) -> TargetedContext:
-        """Get a small, budgeted context pack for a query; the graph points into the files."""
+        """Get the parts of bank files that matter for a query, found through the graph, within a size limit."""
         if not query.strip():
             raise InvalidInput("query is required.", argument="query", value=query)
         reading, met = await self._graphs.open_to_read(call, store_id)

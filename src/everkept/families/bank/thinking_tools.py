@@ -194,7 +194,9 @@ class OutcomeWriter:
 
 STATELESS_NOTICE = "This connection keeps no state: earlier thoughts are not counted."
 
-ThinkingSessionId = Annotated[str, Field("Keeps parallel tasks apart.", name="sessionId", max_length=200, blank=False)]
+ThinkingSessionId = Annotated[
+    str, Field("Any id that separates parallel tasks", name="sessionId", max_length=200, blank=False)
+]
 
 
 class ThoughtStatus(Value):
@@ -231,21 +233,23 @@ class ThinkingTools(ToolFamily):
     async def sequential_thinking(
         self,
         call: ToolCall,
-        thought: Annotated[str, Field("The step; it is not stored.", max_length=MAX_TEXT_CHARACTERS)] | None = None,
-        next_thought_needed: Annotated[bool, Field("More to come.", name="nextThoughtNeeded")] | None = None,
-        thought_number: Annotated[int, Field("Number of the step.", name="thoughtNumber", ge=1, le=1_000_000)]
+        thought: Annotated[str, Field("Text of the step; not stored", max_length=MAX_TEXT_CHARACTERS)] | None = None,
+        next_thought_needed: Annotated[bool, Field("true: more steps follow", name="nextThoughtNeeded")] | None = None,
+        thought_number: Annotated[int, Field("Number of this step", name="thoughtNumber", ge=1, le=1_000_000)]
         | None = None,
-        total_thoughts: Annotated[int, Field("How many it may become.", name="totalThoughts", ge=1, le=1_000_000)]
+        total_thoughts: Annotated[int, Field("Estimated number of steps", name="totalThoughts", ge=1, le=1_000_000)]
         | None = None,
-        is_revision: Annotated[bool, Field("Revises a step.", name="isRevision")] = False,
-        revises_thought: Annotated[int, Field("Step that is revised.", name="revisesThought", ge=1)] | None = None,
-        branch_from_thought: Annotated[int, Field("Step to branch off.", name="branchFromThought", ge=1)] | None = None,
-        branch_id: Annotated[str, Field("Its name.", name="branchId", max_length=200, blank=False)] | None = None,
-        needs_more_thoughts: Annotated[bool, Field("Raise the total.", name="needsMoreThoughts")] = False,
+        is_revision: Annotated[bool, Field("true: revises an earlier step", name="isRevision")] = False,
+        revises_thought: Annotated[int, Field("Number of the revised step", name="revisesThought", ge=1)] | None = None,
+        branch_from_thought: Annotated[int, Field("Number of the step to branch from", name="branchFromThought", ge=1)]
+        | None = None,
+        branch_id: Annotated[str, Field("Name of the branch", name="branchId", max_length=200, blank=False)]
+        | None = None,
+        needs_more_thoughts: Annotated[bool, Field("true: raise the estimate", name="needsMoreThoughts")] = False,
         session_id: ThinkingSessionId | None = None,
-        reset: Annotated[bool, Field("Clear one session, or all without `sessionId`.")] = False,
+        reset: Annotated[bool, Field("true: clear this session, or all if `sessionId` is omitted")] = False,
     ) -> ThoughtStatus:
-        """Record one numbered step of reasoning, or start over."""
+        """Record one numbered reasoning step, or reset."""
         if reset:
             cleared = self._trains.forget(call.session.id, session_id)
             return ThoughtStatus(reset=True, cleared=cleared, session_id=session_id)
@@ -275,16 +279,16 @@ class ThinkingTools(ToolFamily):
     async def finalize_thinking_session(
         self,
         call: ToolCall,
-        summary: Annotated[str, Field("What came out.", max_length=MAX_TEXT_CHARACTERS, blank=False)],
-        decision: Annotated[Decision, Field("For decision-log.md.")] | None = None,
-        tasks: Annotated[TaskEdit, Field("As in update_tasks.")] | None = None,
-        next_steps: Annotated[list[ListItem], Field("To append.", name="nextSteps", max_items=MAX_LIST_ITEMS)]
+        summary: Annotated[str, Field("Result of the thinking", max_length=MAX_TEXT_CHARACTERS, blank=False)],
+        decision: Annotated[Decision, Field("Entry for decision-log.md")] | None = None,
+        tasks: Annotated[TaskEdit, Field("Changes to the task list")] | None = None,
+        next_steps: Annotated[list[ListItem], Field("Next steps to add", name="nextSteps", max_items=MAX_LIST_ITEMS)]
         | None = None,
-        progress_entry: Annotated[ProgressEntry, Field("For progress.md.", name="progressEntry")] | None = None,
+        progress_entry: Annotated[ProgressEntry, Field("Entry for progress.md", name="progressEntry")] | None = None,
         session_id: ThinkingSessionId | None = None,
         store_id: StoreId | None = None,
     ) -> FinalizedThinking:
-        """Write what came out of thinking into the bank's files."""
+        """Save the result of a thinking session to the bank's files."""
         bank, at = await self._banks.require_bank(call, store_id), self._clock()
         outcome = ThinkingOutcome(summary, session_id, decision, tasks, next_steps or [], progress_entry)
         finalizing = OutcomeWriter(at, outcome)

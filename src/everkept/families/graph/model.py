@@ -18,43 +18,42 @@ PAGE_LIMIT = 1_000  # entities in one answer
 EntityName = Annotated[str, Field(max_length=MAX_NAME_CHARACTERS, blank=False)]
 EntityRef = Annotated[str, Field(max_length=MAX_NAME_CHARACTERS * 2, blank=False)]
 EntityType = Annotated[
-    str,
-    Field("E.g. person, technology, concept.", aliases=("entityType",), max_length=MAX_NAME_CHARACTERS, blank=False),
+    str, Field("Such as person or service", aliases=("entityType",), max_length=MAX_NAME_CHARACTERS, blank=False)
 ]
 Observation = Annotated[str, Field(max_length=TEXT_LIMIT, blank=False)]
 RelationType = Annotated[
     str,
     Field(
-        "Active voice, e.g. uses, depends_on.", aliases=("relationType",), max_length=MAX_NAME_CHARACTERS, blank=False
+        "Active verb, such as depends_on", aliases=("relationType",), max_length=MAX_NAME_CHARACTERS, blank=False
     ),
 ]
 ObservedEntity = Annotated[
-    str, Field("Name, `name (type)` or id.", aliases=("entityName",), max_length=MAX_NAME_CHARACTERS * 2, blank=False)
+    str, Field("Name, `name (type)` or id", aliases=("entityName",), max_length=MAX_NAME_CHARACTERS * 2, blank=False)
 ]
 
 
 class NewEntity(Value):
     name: EntityName
     entity_type: EntityType
-    observations: Annotated[list[Observation], Field("First facts.", max_items=BATCH_LIMIT)] = field(
+    observations: Annotated[list[Observation], Field("One fact each", max_items=BATCH_LIMIT)] = field(
         default_factory=list[str]
     )
 
 
 class NewObservations(Value):
     entity_name: ObservedEntity
-    contents: Annotated[list[Observation], Field(max_items=BATCH_LIMIT)]
+    contents: Annotated[list[Observation], Field("One fact each", max_items=BATCH_LIMIT)]
 
 
 class RelationSpec(Value):
-    from_: Annotated[str, Field("Source entity.", name="from", max_length=MAX_NAME_CHARACTERS * 2, blank=False)]
-    to: Annotated[str, Field("Target entity.", max_length=MAX_NAME_CHARACTERS * 2, blank=False)]
+    from_: Annotated[str, Field(name="from", max_length=MAX_NAME_CHARACTERS * 2, blank=False)]
+    to: Annotated[str, Field(max_length=MAX_NAME_CHARACTERS * 2, blank=False)]
     relation_type: RelationType
 
 
 class ObservationDeletion(Value):
     entity_name: ObservedEntity
-    observations: Annotated[list[str], Field("Exact texts.", max_items=BATCH_LIMIT)]
+    observations: Annotated[list[str], Field("Exact texts", max_items=BATCH_LIMIT)]
 
 
 class ProjectView(Value):

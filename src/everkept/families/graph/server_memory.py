@@ -106,13 +106,21 @@ MAX_MATCHES = 1_000_000  # that server knows no limits
 
 Name = Annotated[str, Field(max_length=MAX_NAME_CHARACTERS, blank=False)]
 EntityType = Annotated[
-    str, Field("E.g. person.", "entityType", ("entity_type",), max_length=MAX_NAME_CHARACTERS, blank=False)
+    str, Field("Such as person or service", "entityType", ("entity_type",), max_length=MAX_NAME_CHARACTERS, blank=False)
 ]
 RelationType = Annotated[
-    str, Field("Active voice.", "relationType", ("relation_type",), max_length=MAX_NAME_CHARACTERS, blank=False)
+    str,
+    Field(
+        "Active verb, such as depends_on",
+        "relationType",
+        ("relation_type",),
+        max_length=MAX_NAME_CHARACTERS,
+        blank=False,
+    ),
 ]
 OwnerName = Annotated[
-    str, Field("Entity.", "entityName", ("entity_name",), max_length=MAX_NAME_CHARACTERS, blank=False)
+    str,
+    Field("Name of an existing entity", "entityName", ("entity_name",), max_length=MAX_NAME_CHARACTERS, blank=False),
 ]
 Texts = Annotated[list[Annotated[str, Field(max_length=TEXT_LIMIT, blank=False)]], Field(max_items=BATCH_LIMIT)]
 
@@ -197,7 +205,7 @@ class ServerMemoryTools(ToolFamily):
     async def create_entities(
         self, call: ToolCall, entities: Annotated[list[ServerMemoryEntity], Field(max_items=BATCH_LIMIT)]
     ) -> NewEntities:
-        """Create new entities in the knowledge graph; names that exist are left as they are."""
+        """Create entities in the knowledge graph. Existing names are skipped."""
         graph = self._build_graph(call)
         store = await self._choice.open_to_read(call, None)
         names = list(dict.fromkeys(entity.name for entity in entities))
@@ -215,7 +223,7 @@ class ServerMemoryTools(ToolFamily):
     async def create_relations(
         self, call: ToolCall, relations: Annotated[list[ServerMemoryRelation], Field(max_items=BATCH_LIMIT)]
     ) -> NewRelations:
-        """Create relations between entities, in active voice; those that exist are skipped."""
+        """Create relations between entities, with an active verb. Existing ones are skipped."""
         graph = self._build_graph(call)
         links, names = await graph.create_relations([relation.to_spec() for relation in relations], make_ends=True)
         _log_masking(graph)
@@ -253,7 +261,7 @@ class ServerMemoryTools(ToolFamily):
     async def delete_observations(
         self, call: ToolCall, deletions: Annotated[list[ObservationRemoval], Field(max_items=BATCH_LIMIT)]
     ) -> DeletionMessage:
-        """Delete observations by their exact text."""
+        """Delete observations from entities."""
         await self._build_graph(call).delete_observations(
             [ObservationDeletion(item.entity_name, item.observations) for item in deletions], strict=False
         )
@@ -263,20 +271,20 @@ class ServerMemoryTools(ToolFamily):
     async def delete_relations(
         self, call: ToolCall, relations: Annotated[list[ServerMemoryRelation], Field(max_items=BATCH_LIMIT)]
     ) -> DeletionMessage:
-        """Delete relations."""
+        """Delete relations; the entities stay."""
         await self._build_graph(call).delete_relations([relation.to_spec() for relation in relations])
         return DeletionMessage(True, "Relations deleted successfully")
 
     @tool()
     async def read_graph(self, call: ToolCall) -> Annotated[ToolResult, ServerMemoryGraph]:
-        """Read the entire knowledge graph."""
+        """Read the whole knowledge graph."""
         return ToolResult(await read_whole_graph(await self._choice.open_to_read(call, None)))
 
     @tool()
     async def search_nodes(
-        self, call: ToolCall, query: Annotated[str, Field("Text to look for.", max_length=10_000)]
+        self, call: ToolCall, query: Annotated[str, Field("Words to search for", max_length=10_000)]
     ) -> Annotated[ToolResult, ServerMemoryGraph]:
-        """Search entities by name, type and observations."""
+        """Find entities by words in names, types and observations."""
         store = await self._choice.open_to_read(call, None)
         where = RecordFilter(kinds=SEARCH_PROFILE.kinds)
         matches = await store.match_text(query.strip(), where, MAX_MATCHES)
@@ -291,7 +299,7 @@ class ServerMemoryTools(ToolFamily):
     async def open_nodes(
         self, call: ToolCall, names: Annotated[list[Name], Field(max_items=BATCH_LIMIT)]
     ) -> Annotated[ToolResult, ServerMemoryGraph]:
-        """Get entities by exact name."""
+        """Get entities by exact name, with observations and relations."""
         store = await self._choice.open_to_read(call, None)
         found = await ExactNameIdentity().resolve(store, list(dict.fromkeys(names)))
         return ToolResult(await _read_graph(store, [r.id for r in found.values() if r is not None]))

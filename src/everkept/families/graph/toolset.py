@@ -44,9 +44,9 @@ PENDING_MESSAGE = 'Project "{name}" is active; it is made at the first write.'
 #: What whoever is acting may do with projects, by their ids; the owner, who may everything, none.
 ReadAccesses = Callable[[], Awaitable[Mapping[str, str]]]
 
-ProjectName = Annotated[str, Field("Project name.")]
-OptionalProject = Annotated[str, Field("Default: the active one.")]
-Cursor = Annotated[str, Field("From the page before.")]
+ProjectName = Annotated[str, Field("Project name")]
+OptionalProject = Annotated[str, Field("Project name; default: the active project", listed=False)]
+Cursor = Annotated[str, Field("next_cursor of the previous page")]
 
 
 class ProjectTools(ToolFamily):
@@ -59,7 +59,7 @@ class ProjectTools(ToolFamily):
 
     @tool()
     async def list_projects(
-        self, status: Annotated[Literal["active", "archived", "all"], Field("Which projects.")] = "active"
+        self, status: Annotated[Literal["active", "archived", "all"], Field("Default: active")] = "active"
     ) -> ProjectList:
         """List projects."""
         found = await self._library.list_projects(None if status == "all" else status)
@@ -70,16 +70,18 @@ class ProjectTools(ToolFamily):
     async def create_project(
         self,
         call: ToolCall,
-        name: Annotated[str, Field("Unique, slug-like.")],
-        description: Annotated[str, Field("Free text.", max_length=10_000)] = "",
+        name: Annotated[str, Field("Unique, such as shop-api")],
+        description: Annotated[str, Field("What the project is for", max_length=10_000, listed=False)] = "",
     ) -> ProjectView:
-        """Create a project and make it the active one."""
+        """Create a project and make it active for this session."""
         project = await self._library.create(name, description)
         return ProjectView.from_project(project, _select_project(call, name))
 
     @tool(Effect.SESSION_ONLY)
-    async def switch_project(self, call: ToolCall, name: ProjectName) -> ProjectView:
-        """Make a project the active one for this session."""
+    async def switch_project(
+        self, call: ToolCall, name: Annotated[str, Field("Name from list_projects")]
+    ) -> ProjectView:
+        """Make a project active for this session."""
         project, _ = await self._library.open(name)
         return ProjectView.from_project(project, _select_project(call, name))
 
@@ -102,21 +104,21 @@ class ProjectTools(ToolFamily):
 
     @tool(Effect.DESTROYS)
     async def archive_project(self, call: ToolCall, name: ProjectName) -> ProjectView:
-        """Put a project away; restore_project brings it back."""
+        """Archive a project. Its data is kept; restore_project reverses it."""
         project = await self._library.archive(name)
         _deselect_project(call, name)
         return ProjectView.from_project(project)
 
     @tool(Effect.PERMANENT)
     async def delete_project(self, call: ToolCall, name: ProjectName) -> DeletionResult:
-        """Delete a project and all its data for good."""
+        """Permanently delete a project and all its data. Only if the user asks; otherwise archive_project."""
         await self._library.delete(name)
         _deselect_project(call, name)
         return DeletionResult(1, f'Project "{name}" permanently deleted.')
 
     @tool(Effect.WRITES)
     async def restore_project(self, name: ProjectName) -> ProjectView:
-        """Bring an archived project back, without switching to it."""
+        """Restore an archived project without switching to it."""
         return ProjectView.from_project(await self._library.restore(name))
 
 
@@ -132,10 +134,10 @@ class GraphTools(ToolFamily):
     async def create_entities(
         self,
         call: ToolCall,
-        entities: Annotated[list[NewEntity], Field("To create.", max_items=BATCH_LIMIT)],
+        entities: Annotated[list[NewEntity], Field(max_items=BATCH_LIMIT)],
         project: OptionalProject | None = None,
     ) -> CreatedEntities:
-        """Create entities. One that exists (same name and type) gets the new observations."""
+        """Add people, systems or concepts to the graph. Existing ones (same name and type) gain the observations."""
         graph = self._build_graph(call, project)
         made = await graph.create_entities(entities)
         return CreatedEntities(
@@ -158,10 +160,10 @@ class GraphTools(ToolFamily):
     async def add_observations(
         self,
         call: ToolCall,
-        observations: Annotated[list[NewObservations], Field("By entity.", max_items=BATCH_LIMIT)],
+        observations: Annotated[list[NewObservations], Field(max_items=BATCH_LIMIT)],
         project: OptionalProject | None = None,
     ) -> AddedObservations:
-        """Add facts to existing entities; known ones are skipped."""
+        """Add facts to existing entities; skips known facts."""
         graph = self._build_graph(call, project)
         made = await graph.add_observations(observations)
         added = [ObservationView.from_record(record) for entry in made for record in entry.observations]
@@ -172,10 +174,10 @@ class GraphTools(ToolFamily):
     async def create_relations(
         self,
         call: ToolCall,
-        relations: Annotated[list[RelationSpec], Field("To create.", max_items=BATCH_LIMIT)],
+        relations: Annotated[list[RelationSpec], Field(max_items=BATCH_LIMIT)],
         project: OptionalProject | None = None,
     ) -> CreatedRelations:
-        """Create directed relations between existing entities."""
+        """Link existing entities: from, relation_type, to."""
         graph = self._build_graph(call, project)
         links, names = await graph.create_relations(relations)
         new = [RelationView.from_link(link, names) for link in links]
@@ -186,12 +188,12 @@ class GraphTools(ToolFamily):
     async def search_nodes(
         self,
         call: ToolCall,
-        query: Annotated[str, Field('Words; AND, OR, NOT, "phrase" and prefix* work too.', max_length=10_000)],
-        limit: Annotated[int, Field("At most.", ge=1, le=100)] = 20,
+        query: Annotated[str, Field('Words; AND, OR, NOT, "phrase" and prefix* work', max_length=10_000)],
+        limit: Annotated[int, Field("Maximum entities, 1 to 100, default 20", ge=1, le=100, listed=False)] = 20,
         cursor: Cursor | None = None,
         project: OptionalProject | None = None,
     ) -> Annotated[ToolResult, FoundNodes]:
-        """Find entities by name, type or observation, best first."""
+        """Find entities by words in names, types and observations, best first."""
         store = await self._choice.open_to_read(call, project)
         found = await find_page_by_tiers([SearchPlace(store)], query, SEARCH_PROFILE, limit, cursor)
         ids = [match.id for _, match in found.matches]
@@ -206,7 +208,7 @@ class GraphTools(ToolFamily):
     async def open_nodes(
         self,
         call: ToolCall,
-        names: Annotated[list[EntityRef], Field("Names, `name (type)` or ids.", max_items=BATCH_LIMIT)],
+        names: Annotated[list[EntityRef], Field("Names, `name (type)` or ids", max_items=BATCH_LIMIT)],
         project: OptionalProject | None = None,
     ) -> Annotated[ToolResult, OpenedNodes]:
         """Get entities by exact name, with observations and relations."""
@@ -219,11 +221,13 @@ class GraphTools(ToolFamily):
     async def read_graph(
         self,
         call: ToolCall,
-        limit: Annotated[int, Field("Entities a page.", ge=1, le=PAGE_LIMIT)] = 200,
+        limit: Annotated[
+            int, Field("Entities per page, 1 to 1000, default 200", ge=1, le=PAGE_LIMIT, listed=False)
+        ] = 200,
         cursor: Cursor | None = None,
         project: OptionalProject | None = None,
     ) -> Annotated[ToolResult, GraphPage]:
-        """Read the whole graph, page by page. Large: prefer search_nodes."""
+        """Page through the whole graph. Large: prefer search_nodes."""
         store = await self._choice.open_to_read(call, project)
         return ToolResult(await read_graph_page(store, limit, cursor))
 
@@ -232,21 +236,21 @@ class GraphTools(ToolFamily):
         self,
         call: ToolCall,
         names: Annotated[
-            list[EntityRef], Field("Names, `name (type)` or ids.", aliases=("entityNames",), max_items=BATCH_LIMIT)
+            list[EntityRef], Field("Names, `name (type)` or ids", aliases=("entityNames",), max_items=BATCH_LIMIT)
         ],
         project: OptionalProject | None = None,
     ) -> DeletionResult:
-        """Delete entities with their observations and relations."""
+        """Delete entities with their observations and relations. The user can undo it."""
         return _build_deletion_result(await self._build_graph(call, project).delete_entities(names), "entities")
 
     @tool(Effect.DESTROYS)
     async def delete_observations(
         self,
         call: ToolCall,
-        deletions: Annotated[list[ObservationDeletion], Field("By entity.", max_items=BATCH_LIMIT)],
+        deletions: Annotated[list[ObservationDeletion], Field(max_items=BATCH_LIMIT)],
         project: OptionalProject | None = None,
     ) -> DeletionResult:
-        """Delete observations by their exact text."""
+        """Delete observations from entities."""
         count = await self._build_graph(call, project).delete_observations(deletions)
         return _build_deletion_result(count, "observations")
 
@@ -254,10 +258,10 @@ class GraphTools(ToolFamily):
     async def delete_relations(
         self,
         call: ToolCall,
-        relations: Annotated[list[RelationSpec], Field("To delete.", max_items=BATCH_LIMIT)],
+        relations: Annotated[list[RelationSpec], Field(max_items=BATCH_LIMIT)],
         project: OptionalProject | None = None,
     ) -> DeletionResult:
-        """Delete relations."""
+        """Delete relations; the entities stay."""
         return _build_deletion_result(await self._build_graph(call, project).delete_relations(relations), "relations")
 
     def _build_graph(self, call: ToolCall, project: str | None) -> Graph:

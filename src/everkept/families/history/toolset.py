@@ -53,18 +53,16 @@ MAX_LOGGED_CHARACTERS = 500  # characters of a question that the log keeps
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-# Bounds and defaults are checked here and not advertised: the schemas of all tools stand in every
-# client's context.
-Query = Annotated[str, Field("Question.", max_length=QUERY_LIMIT, blank=False)]
-Limit = Annotated[int, Field("Most.")]
-Format = Annotated[Literal["json", "markdown"], Field("Text.")]
+Query = Annotated[str, Field("Question in plain words", max_length=QUERY_LIMIT, blank=False)]
+Limit = Annotated[int, Field("Maximum results, 1 to 50, default 10", listed=False)]
+Format = Annotated[Literal["json", "markdown"], Field("Form of the text: json or markdown; default json", listed=False)]
 
 
 class UnifiedOptions(Value):
     limit: Limit | None = None
-    merge_results: Annotated[bool, Field("Merge.")] | None = None
-    include_graph: Annotated[bool, Field("Graph.")] | None = None
-    include_peers: Annotated[bool, Field("Peers.")] | None = None
+    merge_results: Annotated[bool, Field("false: group results by source; default true")] | None = None
+    include_graph: Annotated[bool, Field("false: skip the knowledge graph; default true")] | None = None
+    include_peers: Annotated[bool, Field("true: search peer servers too; default false", listed=False)] | None = None
 
 
 class HistoryTools(ToolFamily):
@@ -97,14 +95,16 @@ class HistoryTools(ToolFamily):
         self,
         call: ToolCall,
         query: Query,
-        type: Annotated[SearchKind, Field("Kind.")] | None = None,
-        project_filter: Annotated[str, Field("Folder or name.", max_length=NAME_LIMIT)] | None = None,
-        time_range: Annotated[TimeRangeName, Field("Span.")] | None = None,
-        include_peers: Annotated[bool, Field("Peers.")] | None = None,
+        type: Annotated[SearchKind, Field("What to find; default: all")] | None = None,
+        project_filter: Annotated[str, Field("Folder or its last part", max_length=NAME_LIMIT)] | None = None,
+        time_range: Annotated[TimeRangeName, Field("Since when; default: all")] | None = None,
+        include_peers: Annotated[bool, Field("true: search peer servers too; default false", listed=False)]
+        | None = None,
         limit: Limit | None = None,
         format: Format | None = None,
     ) -> MemorySearchResult:
-        """Search past conversations when earlier work comes up."""
+        """Search past conversations of all projects and assistants. Use when the user refers to earlier work.
+        read_conversation opens a result."""
         form, most = format or "json", _check_result_limit(limit)
         wanted, when = type or "all", time_range or "all"
         _check_not_empty(project_filter, "project_filter")
@@ -126,12 +126,15 @@ class HistoryTools(ToolFamily):
     async def find_similar_problems(
         self,
         call: ToolCall,
-        problem_description: Annotated[str, Field("Problem.", max_length=QUERY_LIMIT, blank=False)],
-        code_context: Annotated[str, Field("Code.", max_length=CODE_LIMIT)] | None = None,
+        problem_description: Annotated[
+            str, Field("Error message and what you were doing", max_length=QUERY_LIMIT, blank=False)
+        ],
+        code_context: Annotated[str, Field("Code the problem is about", max_length=CODE_LIMIT, listed=False)]
+        | None = None,
         limit: Limit | None = None,
         format: Format | None = None,
     ) -> MemorySearchResult:
-        """Find how such a problem was solved."""
+        """Find past conversations about a similar problem, solved ones first. Use before you debug."""
         form, most = format or "json", _check_result_limit(limit)
         asking = self._build_context()
 
@@ -146,13 +149,17 @@ class HistoryTools(ToolFamily):
     async def search_code_history(
         self,
         call: ToolCall,
-        query: Annotated[str, Field("Name or idea.", max_length=QUERY_LIMIT, blank=False)],
-        language: Annotated[str, Field("Only this.", max_length=NAME_LIMIT)] | None = None,
-        include_context: Annotated[bool, Field("Context.")] | None = None,
+        query: Annotated[str, Field("Name or description of the code", max_length=QUERY_LIMIT, blank=False)],
+        language: Annotated[
+            str, Field("Programming language, such as python; default: any", max_length=NAME_LIMIT, listed=False)
+        ]
+        | None = None,
+        include_context: Annotated[bool, Field("false: omit what was said with the code; default true", listed=False)]
+        | None = None,
         limit: Limit | None = None,
         format: Format | None = None,
     ) -> MemorySearchResult:
-        """Search past code."""
+        """Find code from past conversations by name, file or idea."""
         form, most = format or "json", _check_result_limit(limit)
         with_context = include_context is not False
         _check_not_empty(language, "language")
@@ -170,10 +177,10 @@ class HistoryTools(ToolFamily):
         self,
         call: ToolCall,
         query: Query,
-        options: Annotated[UnifiedOptions, Field("More.")] | None = None,
+        options: Annotated[UnifiedOptions, Field("Search options", listed=False)] | None = None,
         format: Format | None = None,
     ) -> UnifiedAnswer:
-        """Search everything remembered."""
+        """Search memories, graph, conversations and memory bank together. Use when unsure where to look."""
         started = perf_counter()
         await self._open_history()
         off = await self._options.switched_off(call)
@@ -207,14 +214,20 @@ class HistoryTools(ToolFamily):
         call: ToolCall,
         id: Annotated[
             str,
-            Field("Result.", aliases=("chunk_id", "conversation_id", "session_id"), max_length=NAME_LIMIT, blank=False),
+            Field(
+                "Id of a result",
+                aliases=("chunk_id", "conversation_id", "session_id"),
+                max_length=NAME_LIMIT,
+                blank=False,
+            ),
         ],
-        limit: Annotated[int, Field("Turns.")] | None = None,
-        cursor: Annotated[str, Field("Page.", max_length=NAME_LIMIT)] | None = None,
-        include_adjacent: Annotated[bool, Field("Neighbours.")] | None = None,
+        limit: Annotated[int, Field("Turns per page, 1 to 100, default 20", listed=False)] | None = None,
+        cursor: Annotated[str, Field("next_cursor or previous_cursor", max_length=NAME_LIMIT)] | None = None,
+        include_adjacent: Annotated[bool, Field("false: return only the turn itself; default true", listed=False)]
+        | None = None,
         format: Format | None = None,
     ) -> ConversationPage:
-        """Read around a result."""
+        """Read the conversation around a search result."""
         form, most = format or "json", _check_limit(limit, DEFAULT_TURNS, MAX_TURNS, "limit")
         past = await self._open_history()
         store = past.store

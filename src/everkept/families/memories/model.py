@@ -23,7 +23,7 @@ MERGED_INTO = "merged_into"  # facet of what a promotion found there already
 AUTOMATIC = "automatic"  # facet of what nobody asked for
 
 Scope = Literal["session", "project", "user"]
-MemoryType = Literal["episodic", "semantic", "procedural", "working"]
+MemoryType = Literal["semantic", "episodic", "procedural", "working"]  # the most used first
 Strategy = Literal["vector", "keyword", "hybrid", "graph"]
 PromotionTarget = Literal["project", "user"]
 SCOPES: tuple[Scope, ...] = ("session", "project", "user")  # each reaches further than the last
@@ -47,16 +47,20 @@ MEMORY_PROFILE = SearchProfile(
 )
 
 Tag = Annotated[str, Field(max_length=MAX_TAG_CHARACTERS, blank=False)]
-SessionId = Annotated[str, Field("Default: current.", max_length=MAX_NAME_CHARACTERS, blank=False)]
-MemoryId = Annotated[str, Field("Memory id.", max_length=MAX_NAME_CHARACTERS, blank=False)]
-InProject = Annotated[str, Field("Project name.")]
-Content = Annotated[str, Field("Text of the memory.", max_length=CONTENT_LIMIT, blank=False)]
-Importance = Annotated[float, Field("0 to 1.", ge=0, le=1)]
-Tags = Annotated[list[Tag], Field("Labels.", max_items=MAX_TAGS)]
-Reason = Annotated[str, Field("Why.", max_length=REASON_LIMIT)]
-Author = Annotated[str, Field("Who said it.", max_length=MAX_NAME_CHARACTERS, blank=False)]
-OccurredAt = Annotated[int, Field("When it happened.", moment=True)]
-Pinned = Annotated[bool, Field("Never fades.")]
+SessionId = Annotated[
+    str, Field("Session id; default: the current session", max_length=MAX_NAME_CHARACTERS, blank=False, listed=False)
+]
+MemoryId = Annotated[str, Field("Id from recall_memories", max_length=MAX_NAME_CHARACTERS, blank=False)]
+InProject = Annotated[str, Field("Project name; default: the active project", listed=False)]
+Content = Annotated[str, Field("One self-contained statement", max_length=CONTENT_LIMIT, blank=False)]
+Importance = Annotated[float, Field("0 to 1, default 0.5", ge=0, le=1)]
+Tags = Annotated[list[Tag], Field("Labels, such as decision", max_items=MAX_TAGS)]
+Reason = Annotated[str, Field("Why; stored with the memory", max_length=REASON_LIMIT, listed=False)]
+Author = Annotated[
+    str, Field("Name of the person who said it", max_length=MAX_NAME_CHARACTERS, blank=False, listed=False)
+]
+OccurredAt = Annotated[int, Field("When it happened, ISO 8601; default: now", moment=True, listed=False)]
+Pinned = Annotated[bool, Field("true: it never fades and comes first in context blocks", listed=False)]
 
 
 class MemoryOptions(Value):
@@ -73,8 +77,8 @@ class MemoryOptions(Value):
 class MemorySource(Value):
     """Where a memory comes from."""
 
-    tool: Annotated[str, Field(max_length=MAX_NAME_CHARACTERS)] | None = None
-    file: Annotated[str, Field(max_length=PATH_LIMIT)] | None = None
+    tool: Annotated[str, Field("Tool that produced it", max_length=MAX_NAME_CHARACTERS)] | None = None
+    file: Annotated[str, Field("Path of the file", max_length=PATH_LIMIT)] | None = None
     conversation_turn: int | None = None
 
     def to_facts(self) -> dict[str, Any]:
@@ -93,26 +97,25 @@ class RelatedEntity(Value):
 
 
 RelatedEntities = Annotated[
-    list[RelatedEntity],
-    Field("What it is about: type as file or person, relationship as uses.", max_items=ENTITIES_LIMIT),
+    list[RelatedEntity], Field("Graph entities it is about; relationship is a verb", max_items=ENTITIES_LIMIT)
 ]
 
 
 class TagChange(Value):
-    add: Annotated[list[Tag], Field(max_items=MAX_TAGS)] | None = None
-    remove: Annotated[list[Tag], Field(max_items=MAX_TAGS)] | None = None
+    add: Annotated[list[Tag], Field("Tags to add", max_items=MAX_TAGS)] | None = None
+    remove: Annotated[list[Tag], Field("Tags to remove", max_items=MAX_TAGS)] | None = None
 
 
 class EntityChange(Value):
     """`remove` has the names of entities."""
 
-    add: Annotated[list[RelatedEntity], Field(max_items=ENTITIES_LIMIT)] | None = None
-    remove: Annotated[list[str], Field(max_items=ENTITIES_LIMIT)] | None = None
+    add: Annotated[list[RelatedEntity], Field("Links to add", max_items=ENTITIES_LIMIT)] | None = None
+    remove: Annotated[list[str], Field("Names of entities to unlink", max_items=ENTITIES_LIMIT)] | None = None
 
 
 class TimeRange(Value):
-    after: Annotated[int, Field(moment=True)] | None = None
-    before: Annotated[int, Field(moment=True)] | None = None
+    after: Annotated[int, Field("Start, ISO 8601", moment=True)] | None = None
+    before: Annotated[int, Field("End, ISO 8601", moment=True)] | None = None
 
 
 class StoredMemory(Value):

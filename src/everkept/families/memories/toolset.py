@@ -15,6 +15,7 @@ from everkept.families.memories.memories import MemoryWriter
 from everkept.families.memories.memory_documents import MemoryStatus, read_memory_status
 from everkept.families.memories.memory_record import Amendment, NewMemory
 from everkept.families.memories.model import (
+    CONTENT_LIMIT,
     DEFAULT_IMPORTANCE,
     METADATA_LIMIT,
     PATH_LIMIT,
@@ -56,12 +57,28 @@ from everkept.tools.schema import JSON, Field
 from everkept.tools.tool import Effect, ToolFamily, tool
 
 QUERY_LIMIT = 10_000  # characters
+STRATEGIES = (
+    "hybrid: words and meaning; keyword: words; vector: meaning; "
+    "graph: around the entities the query names; default hybrid"
+)
+REFLECT_STRATEGIES = "summarize: by topic; extract_patterns: recurring themes; full: both; default full"
 
-Type = Annotated[MemoryType, Field("Event, fact, how-to, or short-lived.", name="type", aliases=("memory_type",))]
-ManyTypes = Annotated[
-    list[MemoryType], Field("Default all.", name="type", aliases=("memory_type",), one_or_more=True, max_items=10)
+Type = Annotated[
+    MemoryType,
+    Field("Fact or decision (default); event; how-to; short-lived note", name="type", aliases=("memory_type",)),
 ]
-ManyScopes = Annotated[list[Scope], Field("Default all.", one_or_more=True, max_items=10)]
+ManyTypes = Annotated[
+    list[MemoryType],
+    Field(
+        "Only these types; default: all",
+        name="type",
+        aliases=("memory_type",),
+        one_or_more=True,
+        max_items=10,
+        listed=False,
+    ),
+]
+ManyScopes = Annotated[list[Scope], Field("Scopes to search; default: all", one_or_more=True, max_items=10)]
 
 
 class MemoryTools(ToolFamily):
@@ -91,21 +108,23 @@ class MemoryTools(ToolFamily):
         self,
         call: ToolCall,
         content: Content,
-        memory_type: Type,
-        scope: Annotated[Scope, Field("How far it reaches; user: all projects.")],
+        memory_type: Type = "semantic",
+        scope: Annotated[
+            Scope, Field("Recalled in this session, this project (default), or all projects (user)")
+        ] = "project",
         importance: Importance = DEFAULT_IMPORTANCE,
         tags: Tags | None = None,
-        source: Annotated[MemorySource, Field("Where it comes from.")] | None = None,
+        source: Annotated[MemorySource, Field("Where it comes from", listed=False)] | None = None,
         related_entities: RelatedEntities | None = None,
         session_id: SessionId | None = None,
         author: Author | None = None,
         occurred_at: OccurredAt | None = None,
         pinned: Pinned | None = None,
-        supersedes: Annotated[str, Field("Id of what it replaces.", max_length=MAX_NAME_CHARACTERS, blank=False)]
+        supersedes: Annotated[str, Field("Id of the memory it replaces", max_length=MAX_NAME_CHARACTERS, blank=False)]
         | None = None,
         project: InProject | None = None,
     ) -> StoredMemory:
-        """Store a memory: a decision, preference, fact or procedure worth keeping."""
+        """Save a lasting decision, preference, fact or procedure. Not for secrets or current task state."""
         find_session = require_session_id if scope == SESSION_SCOPE else get_session_id
         wanted = NewMemory(
             content=content,
@@ -127,22 +146,30 @@ class MemoryTools(ToolFamily):
     async def recall_memories(
         self,
         call: ToolCall,
-        query: Annotated[str, Field("What to look for.", max_length=QUERY_LIMIT)],
+        query: Annotated[str, Field("Question; dates like last week work", max_length=QUERY_LIMIT)],
         scope: ManyScopes | None = None,
         memory_type: ManyTypes | None = None,
-        strategy: Annotated[Strategy, Field("How to search.")] = "hybrid",
-        limit: Annotated[int, Field("At most.", ge=1, le=50)] = 10,
-        min_importance: Importance = 0,
-        tags: Annotated[list[Tag], Field("With any of these.", max_items=100)] | None = None,
-        time_range: Annotated[TimeRange, Field("When it happened.")] | None = None,
-        include_forgotten: Annotated[bool, Field("Forgotten ones too.")] = False,
+        strategy: Annotated[Strategy, Field(STRATEGIES, listed=False)] = "hybrid",
+        limit: Annotated[int, Field("Results, 1 to 50, default 10", ge=1, le=50)] = 10,
+        min_importance: Annotated[
+            float, Field("Only memories at least this important, 0 to 1, default 0", ge=0, le=1, listed=False)
+        ] = 0,
+        tags: Annotated[list[Tag], Field("With any of these tags", max_items=100)] | None = None,
+        time_range: Annotated[TimeRange, Field("Only what happened in this range", listed=False)] | None = None,
+        include_forgotten: Annotated[
+            bool, Field("true: include forgotten memories; default false", listed=False)
+        ] = False,
         session_id: SessionId | None = None,
-        as_of: Annotated[int, Field("As known then.", moment=True)] | None = None,
-        explain: Annotated[bool, Field("Say why.")] | None = None,
-        include_bank: Annotated[bool, Field("Search the memory bank too.")] | None = None,
+        as_of: Annotated[int, Field("Search what was stored at this time, ISO 8601", moment=True, listed=False)]
+        | None = None,
+        explain: Annotated[bool, Field("true: add the parts of each score under `why`; default false", listed=False)]
+        | None = None,
+        include_bank: Annotated[bool, Field("true: search the memory bank's files too; default false", listed=False)]
+        | None = None,
         project: InProject | None = None,
     ) -> RecalledMemories:
-        """Find memories by meaning and words, best first. Call it before work on a topic."""
+        """Search memories by meaning and words. Call it before you work on a topic.
+        For past chats use recall_previous_discussions."""
         find_session = require_session_id if scope == [SESSION_SCOPE] else get_session_id
         session = find_session(call, session_id, self._options)
         wanted = RecallRequest(
@@ -169,17 +196,26 @@ class MemoryTools(ToolFamily):
         self,
         call: ToolCall,
         entity: Annotated[
-            str, Field("Name; none for an overview.", aliases=("query",), max_length=MAX_NAME_CHARACTERS * 2)
+            str, Field("Entity name; omit for an overview", aliases=("query",), max_length=MAX_NAME_CHARACTERS * 2)
         ]
         | None = None,
-        relationship_type: Annotated[str, Field("Only such edges.", max_length=MAX_NAME_CHARACTERS)] | None = None,
-        direction: Annotated[WalkDirection, Field("Of edges.")] = "both",
-        depth: Annotated[int, Field("Hops.", ge=1, le=3)] = 1,
-        include_memories: Annotated[bool, Field("Add linked memories.")] = True,
-        limit: Annotated[int, Field("At most.", ge=1, le=100)] = 20,
+        relationship_type: Annotated[
+            str,
+            Field(
+                "Follow only relations of this type, such as depends_on", max_length=MAX_NAME_CHARACTERS, listed=False
+            ),
+        ]
+        | None = None,
+        direction: Annotated[WalkDirection, Field("Relations to follow; default both", listed=False)] = "both",
+        depth: Annotated[int, Field("Hops, 1 to 3, default 1", ge=1, le=3)] = 1,
+        include_memories: Annotated[bool, Field("false: return entities only; default true", listed=False)] = True,
+        limit: Annotated[
+            int, Field("Maximum entities, and maximum memories, 1 to 100, default 20", ge=1, le=100, listed=False)
+        ] = 20,
         project: InProject | None = None,
     ) -> MemoryGraph:
-        """Walk from an entity to those related to it, with the memories about them."""
+        """Follow relations from an entity to its neighbors and their memories.
+        To find entities by words use search_nodes."""
         route = GraphRoute(
             entity=(entity or "").strip() or None,
             relationship_type=relationship_type,
@@ -195,7 +231,7 @@ class MemoryTools(ToolFamily):
     async def forget_memory(
         self, call: ToolCall, memory_id: MemoryId, reason: Reason | None = None, project: InProject | None = None
     ) -> ForgottenMemory:
-        """Forget a memory; recall leaves it out."""
+        """Hide a wrong or unwanted memory from recall. The user can undo it."""
         return await self._build_writer(call, project).forget(memory_id, reason)
 
     @tool(Effect.REPEATABLE)
@@ -203,15 +239,18 @@ class MemoryTools(ToolFamily):
         self,
         call: ToolCall,
         memory_id: MemoryId,
-        content: Content | None = None,
-        importance: Importance | None = None,
-        tags: Annotated[TagChange | list[Tag], Field("Labels.")] | None = None,
-        metadata: Annotated[JSON, Field("Keys to merge.", max_length=METADATA_LIMIT)] | None = None,
-        related_entities: Annotated[EntityChange, Field("Links to change.")] | None = None,
+        content: Annotated[str, Field("New text", max_length=CONTENT_LIMIT, blank=False)] | None = None,
+        importance: Annotated[float, Field("New importance, 0 to 1", ge=0, le=1, listed=False)] | None = None,
+        tags: Annotated[TagChange | list[Tag], Field("Tags to add and remove", listed=False)] | None = None,
+        metadata: Annotated[
+            JSON, Field("Keys to merge into the memory's metadata", max_length=METADATA_LIMIT, listed=False)
+        ]
+        | None = None,
+        related_entities: Annotated[EntityChange, Field("Entity links to add and remove", listed=False)] | None = None,
         pinned: Pinned | None = None,
         project: InProject | None = None,
     ) -> UpdatedMemory:
-        """Change a memory; its former versions are kept."""
+        """Correct a memory's text. If the fact itself changed, call store_memory with supersedes."""
         amendment = Amendment(
             content=content,
             importance=importance,
@@ -227,11 +266,11 @@ class MemoryTools(ToolFamily):
         self,
         call: ToolCall,
         session_id: SessionId | None = None,
-        strategy: Annotated[ReflectStrategy, Field("Topics, recurring themes, or both.")] = "full",
-        dry_run: Annotated[bool, Field("Only report.")] = False,
+        strategy: Annotated[ReflectStrategy, Field(REFLECT_STRATEGIES, listed=False)] = "full",
+        dry_run: Annotated[bool, Field("true: only report; default false")] = False,
         project: InProject | None = None,
     ) -> ReflectionResult:
-        """Sum up a session's memories by topic and find recurring themes."""
+        """Summarize this session's memories and save recurring themes; originals stay. Use after long work."""
         stores = self._build_stores(call, project)
         places = (await stores.open_project(), await stores.open_user())
         reflected = await reflect_session(
@@ -251,7 +290,7 @@ class MemoryTools(ToolFamily):
 
     @tool()
     async def get_memory_status(self, call: ToolCall, project: InProject | None = None) -> MemoryStatus:
-        """Show counts, storage and the current session."""
+        """Show memory counts, storage health and the current session."""
         session = get_session_id(call, None, self._options)
         stores = self._build_stores(call, project)
         return await read_memory_status(stores, self._indexing, self._options, session)
@@ -260,16 +299,20 @@ class MemoryTools(ToolFamily):
     async def get_memory_context(
         self,
         call: ToolCall,
-        task_description: Annotated[str, Field("The work at hand.", max_length=QUERY_LIMIT)] | None = None,
+        task_description: Annotated[str, Field("The task in a sentence", max_length=QUERY_LIMIT)] | None = None,
         files_in_context: Annotated[
-            list[Annotated[str, Field(max_length=PATH_LIMIT)]], Field("Paths.", max_items=1_000)
+            list[Annotated[str, Field(max_length=PATH_LIMIT)]],
+            Field("Paths of the files you work on", max_items=1_000, listed=False),
         ]
         | None = None,
-        max_tokens: Annotated[int, Field("Budget.", ge=100, le=8_000)] = 2_000,
-        sections: Annotated[list[ContextSection], Field("Default all.", max_items=10)] | None = None,
+        max_tokens: Annotated[int, Field("Size limit, 100 to 8000, default 2000", ge=100, le=8_000)] = 2_000,
+        sections: Annotated[
+            list[ContextSection], Field("Sections to include; default: all", max_items=10, listed=False)
+        ]
+        | None = None,
         project: InProject | None = None,
     ) -> MemoryContext:
-        """Get what is known for a task as one Markdown block."""
+        """Get preferences, knowledge and procedures for a task as one Markdown block. Use once, at its start."""
         session = get_session_id(call, None, self._options)
         recall = self._build_recall(call, project)
         found = await gather_candidates(
@@ -293,11 +336,11 @@ class MemoryTools(ToolFamily):
         self,
         call: ToolCall,
         memory_id: MemoryId,
-        target_scope: Annotated[PromotionTarget, Field("Broader than it has.")],
+        target_scope: Annotated[PromotionTarget, Field("New scope")],
         reason: Reason | None = None,
         project: InProject | None = None,
     ) -> PromotedMemory:
-        """Give a memory a broader scope."""
+        """Move a memory to a wider scope: session to project, or either to user."""
         masking = Masker(enabled=self._options.mask_secrets)
         stores = self._build_stores(call, project)
         promotion = MemoryPromotion(stores, self._indexing, self._accesses, masking)
@@ -308,11 +351,11 @@ class MemoryTools(ToolFamily):
         self,
         call: ToolCall,
         memory_id: MemoryId,
-        add: Annotated[list[Tag], Field("Tags.", aliases=("tags",), max_items=100)] | None = None,
-        remove: Annotated[list[Tag], Field("Tags.", max_items=100)] | None = None,
+        add: Annotated[list[Tag], Field("Tags to add", aliases=("tags",), max_items=100)] | None = None,
+        remove: Annotated[list[Tag], Field("Tags to remove", max_items=100)] | None = None,
         project: InProject | None = None,
     ) -> TaggedMemory:
-        """Add and remove tags."""
+        """Add or remove a memory's tags."""
         change = TagChange(add, remove)
         return await self._build_writer(call, project).tag(memory_id, change)
 

@@ -418,13 +418,13 @@ class MirrorTools(ToolFamily):
 
     @tool(Effect.REPEATABLE)
     async def graph_rebuild(self, call: ToolCall, store_id: StoreId | None = None) -> RebuiltGraph:
-        """Merge graph/graph.jsonl into the graph; rewrite snapshot, index and graph.md."""
+        """Merge graph/graph.jsonl into the graph and rewrite snapshot, index and graph.md."""
         bank = await self._banks.require_bank(call, store_id)
         return RebuiltGraph.from_result(await self._mirror.rebuild(bank, call.report))
 
     @tool(Effect.DESTROYS)
     async def graph_compact(self, call: ToolCall, store_id: StoreId | None = None) -> CompactedGraph:
-        """Rewrite graph/graph.jsonl without its history; a copy is kept beside it."""
+        """Rewrite graph/graph.jsonl without its history. Keeps a copy next to it."""
         bank = await self._banks.require_bank(call, store_id)
         return CompactedGraph.from_result(await self._mirror.compact(bank, call.report))
 
@@ -440,10 +440,13 @@ class MirrorMaintenanceTools(ToolFamily):
     async def graph_maintain(
         self,
         call: ToolCall,
-        operation: Annotated[Literal["rebuild", "compact", "stats"], Field("As graph_rebuild, graph_compact; counts.")],
+        operation: Annotated[
+            Literal["rebuild", "compact", "stats"],
+            Field("What to do: stats counts entities, observations and relations"),
+        ],
         store_id: StoreId | None = None,
     ) -> MaintainedGraph:
-        """Rebuild or compact the graph's log, or count the graph."""
+        """Rebuild or compact the bank's graph, or count what it holds."""
         bank = await self._banks.require_bank(call, store_id)
         if operation == "compact":
             short = await self._mirror.compact(bank, call.report)

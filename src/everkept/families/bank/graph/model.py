@@ -52,16 +52,18 @@ SOURCE_FACET = "source"  # the facet of an observation that says where it comes 
 LOG_IDS_FACET = "log_ids"
 SOURCE_KINDS = ("manual", "tool", "import", "agent")  # of sources
 
-EntityRef = Annotated[str, Field("Name, `name (type)` or id.", max_length=MAX_NAME_CHARACTERS * 2, blank=False)]
+EntityRef = Annotated[str, Field("Name, `name (type)` or id", max_length=MAX_NAME_CHARACTERS * 2, blank=False)]
 FromEntity = Annotated[
-    str, Field("Source: name, `name (type)` or id.", "from", max_length=MAX_NAME_CHARACTERS * 2, blank=False)
+    str, Field("Source entity: name, `name (type)` or id", "from", max_length=MAX_NAME_CHARACTERS * 2, blank=False)
 ]
-ToEntity = Annotated[str, Field("Target, likewise.", "to", max_length=MAX_NAME_CHARACTERS * 2, blank=False)]
+ToEntity = Annotated[
+    str, Field("Target entity: name, `name (type)` or id", "to", max_length=MAX_NAME_CHARACTERS * 2, blank=False)
+]
 RelationType = Annotated[
-    str, Field("E.g. uses, depends_on.", "relationType", max_length=MAX_NAME_CHARACTERS, blank=False)
+    str, Field("Active verb, such as depends_on", "relationType", max_length=MAX_NAME_CHARACTERS, blank=False)
 ]
-ObservationId = Annotated[str, Field("obs_ id.", "observationId", max_length=100, blank=False)]
-Depth = Annotated[int, Field("Hops.", ge=1, le=2)]
+ObservationId = Annotated[str, Field("Id of an observation, such as obs_1a2b", "observationId", max_length=100, blank=False)]
+Depth = Annotated[int, Field("Hops, 1 or 2, default 1", ge=1, le=2)]
 
 
 class BankEntityView(Value):

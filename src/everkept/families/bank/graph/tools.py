@@ -324,13 +324,19 @@ class BankGraphTools(ToolFamily):
     async def graph_search(
         self,
         call: ToolCall,
-        query: Annotated[str, Field("Text or words; `*` lists all.", max_length=10_000)],
-        limit: Annotated[int, Field("At most, of entities and of observations.", ge=1, le=MAX_SEARCH_RESULTS)] = 10,
-        include_neighborhood: Annotated[bool, Field("Add connected entities.", name="includeNeighborhood")] = False,
-        neighborhood_depth: Annotated[int, Field("Hops.", name="neighborhoodDepth", ge=1, le=2)] = 1,
+        query: Annotated[str, Field("Words to search for; `*` lists all entities", max_length=10_000)],
+        limit: Annotated[
+            int, Field("Maximum entities, and maximum observations, default 10", ge=1, le=MAX_SEARCH_RESULTS)
+        ] = 10,
+        include_neighborhood: Annotated[
+            bool, Field("true: add connected entities; default false", name="includeNeighborhood")
+        ] = False,
+        neighborhood_depth: Annotated[
+            int, Field("Hops, 1 or 2, default 1", name="neighborhoodDepth", ge=1, le=2, listed=False)
+        ] = 1,
         store_id: StoreId | None = None,
     ) -> BankFoundNodes:
-        """Search the knowledge graph's entities and observations, best first."""
+        """Search entities and observations of the bank's graph, best first."""
         graph, warnings = await self._graphs.open_to_read(call, store_id)
         found = await graph.find(query, limit, neighborhood_depth if include_neighborhood else 0)
         return replace(found, warnings=warnings.combine(found.warnings))
@@ -339,10 +345,13 @@ class BankGraphTools(ToolFamily):
     async def graph_upsert_entity(
         self,
         call: ToolCall,
-        name: Annotated[str, Field("Name.", max_length=MAX_NAME_CHARACTERS, blank=False)],
-        entity_type: Annotated[str, Field("Type.", name="entityType", max_length=MAX_NAME_CHARACTERS, blank=False)],
+        name: Annotated[str, Field("Entity name", max_length=MAX_NAME_CHARACTERS, blank=False)],
+        entity_type: Annotated[
+            str, Field("Such as person or service", name="entityType", max_length=MAX_NAME_CHARACTERS, blank=False)
+        ],
         attrs: Annotated[
-            dict[str, Any], Field("Replace the old ones; none drops them.", max_length=MAX_TEXT_CHARACTERS)
+            dict[str, Any],
+            Field("New attributes, replacing all old ones; omit to remove them", max_length=MAX_TEXT_CHARACTERS),
         ]
         | None = None,
         store_id: StoreId | None = None,
@@ -357,14 +366,16 @@ class BankGraphTools(ToolFamily):
         self,
         call: ToolCall,
         entity: EntityRef,
-        text: Annotated[str, Field("What was observed.", max_length=MAX_TEXT_CHARACTERS, blank=False)],
+        text: Annotated[str, Field("One fact about the entity", max_length=MAX_TEXT_CHARACTERS, blank=False)],
         source: Annotated[
-            str, Field("manual, tool, import, agent, or other words.", max_length=MAX_NAME_CHARACTERS)
+            str,
+            Field("Where it comes from, such as manual, tool or import", max_length=MAX_NAME_CHARACTERS, listed=False),
         ] = "manual",
-        timestamp: Annotated[int, Field("ISO time; default now.", moment=True)] | None = None,
+        timestamp: Annotated[int, Field("When it was observed, ISO 8601; default: now", moment=True, listed=False)]
+        | None = None,
         store_id: StoreId | None = None,
     ) -> AddedObservation:
-        """Attach an observation to an existing entity; a text it has already is kept as it is."""
+        """Add an observation to an existing entity. A duplicate text is ignored."""
         edits, warnings = await self._graphs.open_to_write(call, store_id)
         observation = BankObservationView.from_record(*await edits.add_observation(entity, text, source, timestamp))
         if timestamp is not None and observation.timestamp != format_iso(timestamp):
@@ -378,10 +389,10 @@ class BankGraphTools(ToolFamily):
         source: FromEntity,
         relation_type: RelationType,
         target: ToEntity,
-        action: Annotated[Literal["link", "unlink"], Field("What to do.")] = "link",
+        action: Annotated[Literal["link", "unlink"], Field("What to do; default link")] = "link",
         store_id: StoreId | None = None,
     ) -> LinkedEntities:
-        """Create a directed relation between existing entities, or remove it."""
+        """Link two existing entities, or remove the link."""
         edits, warnings = await self._graphs.open_to_write(call, store_id)
         if action == "unlink":
             await edits.unlink(source, relation_type, target)
@@ -399,7 +410,7 @@ class BankGraphTools(ToolFamily):
         target: ToEntity,
         store_id: StoreId | None = None,
     ) -> UnlinkedEntities:
-        """Remove a directed relation."""
+        """Remove a relation between two entities."""
         edits, warnings = await self._graphs.open_to_write(call, store_id)
         await edits.unlink(source, relation_type, target)
         return UnlinkedEntities(True, await self._graphs.finish_write(edits, warnings))
@@ -408,11 +419,11 @@ class BankGraphTools(ToolFamily):
     async def graph_open_nodes(
         self,
         call: ToolCall,
-        nodes: Annotated[list[EntityRef], Field("Names, `name (type)` or ids.", max_items=MAX_NODES)],
+        nodes: Annotated[list[EntityRef], Field("Names, `name (type)` or ids", max_items=MAX_NODES)],
         depth: Depth = 1,
         store_id: StoreId | None = None,
     ) -> BankOpenedNodes:
-        """Get entities with all observations, and what is connected to them."""
+        """Get entities with their observations and connected entities."""
         if not nodes:
             raise InvalidInput("`nodes` is empty.", argument="nodes", value="[]")
         graph, warnings = await self._graphs.open_to_read(call, store_id)
@@ -427,7 +438,7 @@ class BankGraphTools(ToolFamily):
         observation_id: ObservationId | None = None,
         store_id: StoreId | None = None,
     ) -> BankDeletion:
-        """Delete an entity with its observations and relations, or one observation alone."""
+        """Delete an entity with its observations and relations, or only one observation."""
         if entity is None and observation_id is None:
             raise InvalidInput("Either `entity` or `observationId` is required.", argument="entity")
         edits, warnings = await self._graphs.open_to_write(call, store_id)
@@ -467,13 +478,13 @@ class DocPointerTools(ToolFamily):
         call: ToolCall,
         entity: Annotated[
             str,
-            Field("Name, `name (type)` or id.", name="entityNameOrId", max_length=MAX_NAME_CHARACTERS * 2, blank=False),
+            Field("Name, `name (type)` or id", name="entityNameOrId", max_length=MAX_NAME_CHARACTERS * 2, blank=False),
         ],
-        doc_path: Annotated[str, Field("File at the bank's root.", name="docPath", blank=False)],
-        heading: Annotated[str, Field("Heading inside it.", max_length=MAX_NAME_CHARACTERS)] | None = None,
-        note: Annotated[str, Field("Remark.", max_length=MAX_TEXT_CHARACTERS)] | None = None,
+        doc_path: Annotated[str, Field("File at the top level of the bank", name="docPath", blank=False)],
+        heading: Annotated[str, Field("Heading in that file", max_length=MAX_NAME_CHARACTERS)] | None = None,
+        note: Annotated[str, Field("Note about the pointer", max_length=MAX_TEXT_CHARACTERS)] | None = None,
     ) -> DocPointer:
-        """Tie an entity to a bank file and heading, for get_targeted_context to quote."""
+        """Link an entity to a bank file and heading, so that get_targeted_context quotes it."""
         edits, warnings = await self._graphs.open_to_write(call, None)
         found = await find_name(edits.bank, doc_path)
         owner, actions = await edits.add_pointer(entity, found or doc_path, heading, note)
