@@ -100,7 +100,9 @@ async def test_methods_of_the_other_era_do_not_exist(
     assert (await Client(dispatcher, meta).error(method)).code == -32601
 
 
-@pytest.mark.parametrize("method", ["server/discover", "tools/list", "resources/list", "resources/templates/list"])
+@pytest.mark.parametrize(
+    "method", ["server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list"]
+)
 async def test_stateless_results_say_what_may_be_cached(dispatcher: Dispatcher, method: str) -> None:
     result = await Client(dispatcher, META)(method)
     assert result["resultType"] == "complete"
@@ -139,13 +141,36 @@ async def test_an_unknown_tool_or_a_malformed_call_is_an_error(
     assert (await Client(dispatcher, meta).error("tools/call", **params)).code == -32602
 
 
+@ERAS
+async def test_a_prompt_is_listed_and_becomes_a_message(dispatcher: Dispatcher, meta: dict[str, Any] | None) -> None:
+    client = Client(dispatcher, meta)
+    listed = {prompt["name"]: prompt for prompt in (await client("prompts/list"))["prompts"]}
+    assert [argument["name"] for argument in listed["recall"]["arguments"]] == ["topic"]
+    got = await client("prompts/get", name="recall", arguments={"topic": "the login form"})
+    (message,) = got["messages"]
+    assert message["role"] == "user"
+    assert "the login form" in message["content"]["text"]
+    assert "arguments" not in listed["catch_me_up"]
+    assert (await client("prompts/get", name="catch_me_up"))["messages"]
+
+
+@ERAS
+@pytest.mark.parametrize(
+    "params", [{"name": "forget"}, {}, {"name": 7}, {"name": "recall"}, {"name": "recall", "arguments": ["x"]}]
+)
+async def test_an_unknown_prompt_or_a_wrong_argument_is_an_error(
+    dispatcher: Dispatcher, meta: dict[str, Any] | None, params: dict[str, Any]
+) -> None:
+    assert (await Client(dispatcher, meta).error("prompts/get", **params)).code == -32602
+
+
 async def test_an_unknown_tool_is_answered_with_the_nearest(dispatcher: Dispatcher) -> None:
     error = await Client(dispatcher).error("tools/call", name="serch_nodes")
     assert "search_nodes" in error.message
 
 
 @ERAS
-@pytest.mark.parametrize("method", ["tools/list", "resources/list", "resources/templates/list"])
+@pytest.mark.parametrize("method", ["tools/list", "prompts/list", "resources/list", "resources/templates/list"])
 async def test_a_cursor_that_was_never_given_out_is_refused(
     dispatcher: Dispatcher, meta: dict[str, Any] | None, method: str
 ) -> None:

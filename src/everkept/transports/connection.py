@@ -24,6 +24,7 @@ from everkept.tools.tool import Tool
 from everkept.values import Value, field
 
 if TYPE_CHECKING:
+    from everkept.app.prompts import Prompt
     from everkept.app.resources import ResourceInfo
 
 JSON = dict[str, Any]
@@ -234,6 +235,13 @@ def describe_tool(tool: Tool) -> JSON:
     return (
         listed if tool.output_schema is None else listed | {"outputSchema": shorten_output_schema(tool.output_schema)}
     )
+
+
+def describe_prompt(prompt: "Prompt") -> JSON:
+    """Return a prompt as prompts/list shows it."""
+    arguments = [{"name": each.name, "description": each.description, "required": True} for each in prompt.arguments]
+    listed: JSON = {"name": prompt.name, "title": prompt.title, "description": prompt.description}
+    return listed | {"arguments": arguments} if arguments else listed
 
 
 def describe_resource(info: "ResourceInfo", key: str) -> JSON:

@@ -17,7 +17,7 @@ from everkept.core.mcp import (
     encode_utf8,
 )
 from everkept.core.sessions import Account, Report, Session, act_as
-from everkept.errors import EverkeptError, NotFound, Unavailable, escape_name
+from everkept.errors import EverkeptError, InvalidInput, NotFound, Unavailable, escape_name
 from everkept.tools.tool import Effect, Tool, ToolResult, Toolset, combine
 from everkept.transports.connection import (
     JSON,
@@ -27,6 +27,7 @@ from everkept.transports.connection import (
     NotificationQueue,
     NotifyClient,
     deduplicate_uris,
+    describe_prompt,
     describe_resource,
     describe_tool,
     redact_for_account,
@@ -164,6 +165,8 @@ class Dispatcher:
             "resources/read": self._read_resource,
             "resources/subscribe": self._subscribe,
             "resources/unsubscribe": self._unsubscribe,
+            "prompts/list": self._list_prompts,
+            "prompts/get": self._get_prompt,
             "subscriptions/listen": self._listen,
         }
         self.more_tools: list[Tool] = []
@@ -218,6 +221,7 @@ class Dispatcher:
         return {
             "tools": {"listChanged": self.app.gateway is not None},
             "resources": {"subscribe": True, "listChanged": False},
+            "prompts": {"listChanged": False},
         }
 
     @property
@@ -325,6 +329,28 @@ class Dispatcher:
         if document.is_degraded:
             content["_meta"] = {"degraded": True}
         return {"contents": [content]}
+
+    async def _list_prompts(self, request: Request) -> JSON:
+        from everkept.app.prompts import list_prompts
+
+        _refuse_cursor(request)
+        return {"prompts": [describe_prompt(prompt) for prompt in list_prompts(self.app.own_tools)]}
+
+    async def _get_prompt(self, request: Request) -> JSON:
+        from everkept.app.prompts import check_arguments, find_prompt
+
+        name, arguments = request.params.get("name"), request.params.get("arguments")
+        if not isinstance(name, str):
+            raise ProtocolError(INVALID_PARAMS, "prompts/get needs the `name` of a prompt.")
+        if not isinstance(arguments, dict | None):
+            raise ProtocolError(INVALID_PARAMS, "`arguments` must be an object.")
+        try:
+            prompt = find_prompt(name, self.app.own_tools)
+            text = prompt.render(self.app.own_tools, check_arguments(prompt, cast(JSON, arguments or {})))
+        except (NotFound, InvalidInput) as error:
+            raise ProtocolError(INVALID_PARAMS, str(error)) from error
+        message: JSON = {"role": "user", "content": {"type": "text", "text": text}}
+        return {"description": prompt.description, "messages": [message]}
 
     async def _subscribe(self, request: Request) -> JSON:
         uri, connection = _get_uri(request.params), request.connection

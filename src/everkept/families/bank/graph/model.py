@@ -62,7 +62,9 @@ ToEntity = Annotated[
 RelationType = Annotated[
     str, Field("Active verb, such as depends_on", "relationType", max_length=MAX_NAME_CHARACTERS, blank=False)
 ]
-ObservationId = Annotated[str, Field("Id of an observation, such as obs_1a2b", "observationId", max_length=100, blank=False)]
+ObservationId = Annotated[
+    str, Field("Id of an observation, such as obs_1a2b", "observationId", max_length=100, blank=False)
+]
 Depth = Annotated[int, Field("Hops, 1 or 2, default 1", ge=1, le=2)]
 
 
