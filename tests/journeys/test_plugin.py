@@ -20,6 +20,7 @@ from everkept import __version__
 from everkept.app.app import App
 from everkept.cli.main import COMMANDS as COMMAND_LINE
 from everkept.cli.serve import serve
+from everkept.core.sessions import Session
 from everkept.hooks.entry import load_handler
 from everkept.settings import read_settings
 from scratch_checkout import PROJECT, Checkout, scratch_checkout
@@ -125,6 +126,20 @@ def test_the_tools_and_arguments_that_a_page_names_exist(page: Path) -> None:
         known |= set(tool.input_schema["properties"])
     named = re.findall(r"`((?:[a-z]+_)+[a-z]+)`", page.read_text("utf-8"))
     assert [name for name in named if name not in known] == []
+
+
+async def test_every_call_that_the_skill_teaches_works(tmp_path: Path) -> None:
+    app = App(read_settings({"data_dir": tmp_path, "project": "shop"}, {}))
+    examples = [json.loads(found) for found in re.findall(r"```json\n(.*?)```", SKILL.read_text("utf-8"), re.DOTALL)]
+    assert len(examples) >= 10
+    for example in examples:
+        answer = await app.call(Session(), example["name"], example["arguments"])
+        assert not answer.is_error
+    found = await app.call(Session(), "recall_memories", {"query": "Which database stores the orders?"})
+    assert "PostgreSQL" in found.facts["memories"][0]["content"]
+    entities = (await app.call(Session(), "search_nodes", {"query": "Shop API"})).facts["entities"]
+    assert [relation["to"] for relation in entities[0]["relations"]] == ["PostgreSQL"]
+    await app.close()
 
 
 def installed(checkout: Checkout, tmp_path: Path, version: str = "1") -> Path:
