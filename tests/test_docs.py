@@ -1,5 +1,6 @@
 """Documents that fall behind fail the build."""
 
+import os
 import re
 import subprocess
 import sys
@@ -43,6 +44,22 @@ def test_every_argument_is_described(tmp_path: Path) -> None:
         if not argument.get("description") and "properties" not in argument.get("items", {})
     ]
     assert bare == []
+
+
+def test_the_example_in_python_works(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("EVERKEPT_", "MEMORY_", "XDG_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", example],
+        env=kept | {"HOME": str(tmp_path), "LOCALAPPDATA": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("Orders are stored in PostgreSQL\n", "")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
