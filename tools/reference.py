@@ -1,4 +1,4 @@
-"""Writes the reference pages from the code: tools, commands, settings and errors.
+"""Write the reference pages from the code: tools, commands, settings and errors.
 
 `python tools/reference.py` writes them, `--check` fails when one is stale.
 """
@@ -33,16 +33,14 @@ HEAD = "<!-- Made by tools/reference.py from the code. Edit the code, not this p
 def tools_page() -> str:
     parts = [
         "# Tools\n",
-        "Every tool as an assistant sees it, and as the command of the same name with dashes.",
-        "A failed call answers with `isError` and the envelope of [errors](errors.md).\n",
-        f"Limits: a name has at most {model.MAX_NAME_CHARACTERS:,} characters, a text "
-        f"{model.TEXT_LIMIT:,}, "
-        f"a call {model.BATCH_LIMIT:,} items, a page of the graph {model.PAGE_LIMIT:,} entities, "
-        "and a message 16 MiB.\n",
+        "Each tool is also a command: replace underscores with dashes. `tools/list` omits rare arguments;",
+        "this page has all of them. A failed call returns `isError` and the envelope of [errors](errors.md).\n",
+        f"Limits: {model.MAX_NAME_CHARACTERS:,} characters for a name, {model.TEXT_LIMIT:,} for a text, "
+        f"{model.BATCH_LIMIT:,} items per call, {model.PAGE_LIMIT:,} entities per page, and 16 MiB per message.\n",
     ]
     parts += [_tool(tool) for tool in App(read_settings({}, {})).tools]
     parts.append(
-        "# Tools of the memory bank\n\nOffered with `--toolsets bank` or any option of [the memory bank](bank.md).\n"
+        "# Tools of the memory bank\n\nOffered with `--toolsets bank` or any option of the [memory bank](bank.md).\n"
     )
     bank = App(read_settings({"toolsets": "bank"}, {})).tools
     parts += [_tool(tool) for tool in bank]
@@ -51,15 +49,13 @@ def tools_page() -> str:
     parts += [_tool(tool) for tool in extras if tool.name not in bank]
     parts.append(
         "# Tools of the dialect `server-memory`\n\n"
-        "`everkept serve --dialect server-memory` offers these instead, with the shapes of the "
-        "official memory server.\n"
+        "`everkept serve --dialect server-memory` offers these instead, in the format of the official memory server.\n"
     )
     parts += [_tool(tool) for tool in App(read_settings({"dialect": "server-memory"}, {})).tools]
     parts.append(
         "# Tools of a gateway\n\n"
-        "They come from other servers, and are what [the gateway](gateway.md)'s file says. These "
-        "are the ones of its ready-made files, which `everkept gateway init --ready NAME` writes; "
-        "an argument in brackets may be left out.\n"
+        "The [gateway](gateway.md) file defines them. These are the tools of its ready-made files, which "
+        "`everkept gateway init --ready NAME` writes. Arguments in brackets are optional.\n"
     )
     parts += [_ready_made(name) for name in draft.list_ready_names()]
     return "\n".join(parts)
@@ -79,11 +75,11 @@ def _ready_made(name: str) -> str:
 def _tool(tool: Tool) -> str:
     effects = {
         Effect.READS: "reads",
-        Effect.SESSION_ONLY: "changes the session, nothing stored",
+        Effect.SESSION_ONLY: "changes only the session",
         Effect.WRITES: "writes",
-        Effect.REPEATABLE: "writes; calling it again changes nothing more",
-        Effect.DESTROYS: "deletes or puts away",
-        Effect.PERMANENT: "removes for good",
+        Effect.REPEATABLE: "writes; a repeated call changes nothing",
+        Effect.DESTROYS: "deletes or hides",
+        Effect.PERMANENT: "deletes permanently",
     }
     lines = [f"## {tool.name}\n", f"{tool.description} *({effects[tool.effect]})*\n"]
     if tool.input_schema["properties"]:
@@ -121,9 +117,8 @@ def commands_page() -> str:
     context = click.Context(cli, info_name="everkept", terminal_width=100)
     parts = [
         "# Commands\n",
-        "Exit status: 0 done, 2 a mistake of the caller, 1 anything else, 130 interrupted. Every "
-        "[tool](tools.md) is a command too; lists of objects are given as JSON, as `-` for JSON on "
-        "standard input, or as `key=value` words.\n",
+        "Exit status: 0 success, 1 failure, 2 usage error, 130 interrupted. Every [tool](tools.md) is also a command. "
+        "Pass a list of objects in JSON, in `key=value` words, or use `-` to read JSON from standard input.\n",
     ]
     for name in COMMANDS:
         command = cli.get_command(context, name)
@@ -148,9 +143,8 @@ def settings_page() -> str:
     described = _field_comments(settings_model, "Settings")
     lines = [
         "# Settings\n",
-        "A flag of the command goes before the environment variable, that before the config "
-        "file, and that before the default. `everkept config` shows each value and where it "
-        "comes from; `everkept config init` writes a config file.\n",
+        "Everkept reads settings in this order: command-line flag, environment variable, config file, default. "
+        "`everkept config` shows each value and its source. `everkept config init` writes a config file.\n",
         "| setting | variable | default | |",
         "|---|---|---|---|",
     ]
@@ -165,7 +159,7 @@ def settings_page() -> str:
 
 
 def _field_comments(module: Any, class_name: str) -> dict[str, str]:
-    """The `#:` comments above the fields of a class."""
+    """Return the `#:` comments above the fields of a class."""
     source = inspect.getsource(module).splitlines()
     tree = ast.parse("\n".join(source))
     body = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == class_name).body
@@ -181,9 +175,8 @@ def _field_comments(module: Any, class_name: str) -> dict[str, str]:
 def errors_page() -> str:
     lines = [
         "# Errors\n",
-        "A tool that fails answers with `isError`, a sentence, and this envelope as structured "
-        "content: `error` (the code), `message`, `degraded`, `retry_possible`, a `hint` where "
-        "there is one, and facts such as `argument`, `value`, `limit` or `candidates`.\n",
+        "A failed tool returns `isError`, a sentence, and this envelope as structured content: `error` (the code), "
+        "`message`, `degraded` and `retry_possible`. It may add a `hint` and facts such as `argument` or `limit`.\n",
         "| code | retry may help | |",
         "|---|---|---|",
     ]
@@ -191,7 +184,9 @@ def errors_page() -> str:
         if issubclass(kind, EverkeptError) and kind is not EverkeptError:
             retry = "yes" if kind.retry_possible else "no"
             lines.append(f"| `{kind.code}` | {retry} | {inspect.getdoc(kind)} |")
-    lines.append("| `internal_error` | no | A fault of ours; the log has it under the id given. |")
+    lines.append(
+        "| `internal_error` | no | A bug in Everkept. The server's log has the details under the id in the message. |"
+    )
     return "\n".join(lines) + "\n"
 
 
