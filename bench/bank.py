@@ -31,15 +31,16 @@ Timings = dict[str, dict[str, Timing]]  # by server, then by what was done
 
 _HEAD = ("", "Everkept", "memory-bank-mcp", "ratio")
 _EXPLAINED = """\
-Written by `python bench/bank.py --write-docs`. The peer is `{package}`, which the public memory
-bank server grew out of: it reads and writes the same files, and has neither search nor graph. The
-public server itself is not to be had from the package registry; its graph took 80 ms for an upsert
-at 1,000 entities where it was measured.
+Written by `python bench/bank.py --write-docs`. The peer is `{package}`, the predecessor of the public memory bank
+server. It reads and writes the same files, without search and graph. The public server itself is not published as a
+package. Its graph took 80 ms for an upsert at 1,000 entities.
 
-A bank has the five core files and notes of some 120 words. *Write* replaces one file, on the
-platter when it is acknowledged; the peer does not wait for that. *Track progress* edits two files.
-*Search* gives literal matches over all files, then ranked sections; *digest* is the summary of the
-core files. An *upsert* is one entity, acknowledged, with its line in `graph/graph.jsonl`.
+A bank has the five core files and notes of about 120 words.
+
+- *Write* replaces one file and waits until it is on disk; the peer does not wait.
+- *Track progress* edits two files.
+- *Search* finds literal matches in all files, then ranked sections. *Digest* is the summary of the core files.
+- *Upsert* is one acknowledged entity, with its line in `graph/graph.jsonl`.
 
 {measured_with}
 """

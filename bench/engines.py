@@ -65,25 +65,27 @@ _TITLES = {
 }
 _LARGE = ("sqlite", "postgres")
 _EXPLAINED = """\
-Written by `python bench/engines.py --write-docs`. Every engine gets the same memories of 20 to 60
-words from a vocabulary of 20,000 with the uneven frequencies of real text, each with a vector of
-384 numbers that lie in clusters, in batches of 100, for at most five minutes; what it has by then
-is asked. *Store* is one memory, acknowledged and on disk. *Words* is any of three words in one of
-ten scopes, the best 50; *meaning* the nearest 50 vectors in it; *both* asks the two at once. *Three
-hops* follows the links of one of 1,000 entities with 5,000 links. *Open* is the first question of a
-new process, after its modules are loaded. PostgreSQL 18 with pgvector runs on this machine with its
-usual settings, every commit on the disk. SurrealDB 2.3.10 runs in our process as a file, and both
-it and 3.2.4 behind a stand-in of the wire protocol on this machine (a real `surreal start` was not
-tried). Memory is that of our process and, where there is one, of the server. *Recall* is how many
-of the ten nearest vectors of a scope are among those that were found.
+Written by `python bench/engines.py --write-docs`. Every engine gets the same memories of 20 to 60 words, each with an
+embedding of 384 numbers in clusters. They are loaded in batches of 100, for at most five minutes.
+
+- *Store* is one acknowledged memory, saved to disk.
+- *Words* finds the best 50 memories with any of three words in one of ten scopes. *Meaning* finds the nearest 50
+  embeddings in it. *Both* runs the two together.
+- *Three hops* follows the links of one of 1,000 entities with 5,000 links.
+- *Open* is the first query of a new process, after its modules are loaded.
+- *Recall* is the share of the ten nearest embeddings that was found.
+- Memory is that of Everkept's process and of the database server, if there is one.
+
+PostgreSQL 18 with pgvector runs on this machine with its default settings, with every commit saved to disk. SurrealDB
+2.3.10 runs in Everkept's process with a file. It and 3.2.4 also run behind a stand-in for the wire protocol; a real
+`surreal start` was not tested.
 
 {measured_with}
 """
 _EXPLAINED_LARGE = """\
-Written by `python bench/engines.py --large --write-docs`: the same work as under
-[Engines](#engines), with as many memories as belong to a large team, in one project, loaded in
-batches of 1,000. One client, one process; the server of PostgreSQL is on the same machine. Its
-index over the vectors is made once they are there, and then kept up to date.
+Written by `python bench/engines.py --large --write-docs`. The work is the same as under [Engines](#engines), with as
+many memories as a large team has, in one project, loaded in batches of 1,000. There is one client and one process;
+PostgreSQL runs on the same machine. It builds its index of embeddings after the load and then keeps it current.
 
 {measured_with}
 """

@@ -37,16 +37,17 @@ SDK_CLIENT = Path(__file__).with_name("gateway_sdk.py")
 OURS = "memory__read"  # the name that the gateway gives to the tool behind it
 
 _EXPLAINED = """\
-Written by `python bench/gateway.py --write-docs`; `--no-peer` needs no Node. *Directly* is the
-client calling the server itself, *gateway* the same call through `everkept serve --toolsets
-gateway` on standard input and output. Times are milliseconds, p50 and in parentheses p99, for one
-call at a time and for sixteen that are always under way. *CPU* is what one call costs our process,
-in milliseconds: all of it is added; beside it what the call costs the server behind, called
-directly and through the gateway. *Start* is from the start of the process to the answer of the
-first call, for which the gateway starts the server behind it; the one over HTTP runs already.
-*Memory* is that of our process, before the first call and after the last. Whoever calls a server
-spends something on it: the last line says what a call of 200 bytes, made directly, costs the
-client of the official SDK.
+Written by `python bench/gateway.py --write-docs`. `--no-peer` needs no Node. Times are milliseconds: p50, and p99 in
+parentheses, for one call at a time and for sixteen in parallel.
+
+- *Directly*: the client calls the server itself. *Gateway*: the same call through `everkept serve --toolsets gateway`
+  over stdio.
+- *CPU* is the processor time of one call in Everkept's process. *Behind* is the time in the server behind it, called
+  directly and through the gateway.
+- *Start* is the time from the start of the process to the first answer. The gateway starts the server for it; the one
+  over HTTP is already running.
+- *Memory* is that of Everkept's process, before the first call and after the last.
+- The last line shows what a direct call of 200 bytes costs the client of the official SDK.
 
 {measured_with}
 """
@@ -185,7 +186,7 @@ class _Bench:
                 own, others = opened.cpu()
                 took = opened.caller.calls(tool, arguments, self._calls, at_once)
                 own_after, others_after = opened.cpu()
-                way = ways.setdefault(f"{size}, {at_once} at once", Way())
+                way = ways.setdefault(f"{size}, {at_once} in parallel", Way())
                 way.keep_best(took, own_after - own, others_after - others)
 
     def _measure_starts(self, behind: Behind, figures: Figures) -> None:

@@ -39,12 +39,14 @@ LOOKS = 0.02  # seconds between two looks at the memory of an import
 MB = 1_000_000
 
 _EXPLAINED = """\
-Written by `python bench/history.py --write-docs`. Turns are of 20 to 60 words with the uneven
-frequencies of real text, forty in a conversation, in fifty projects; every fifth has a function in
-a fenced block. *Import* is `everkept import history` on files as Claude Code writes them, from the
-start of the process to its end, in turns a second, without and with `--embed`. Recalls are calls of
-a server over standard input and output, no question asked twice, the embedding of the question
-included; *again* is a question whose answer is still known. {embedded}
+Written by `python bench/history.py --write-docs`. Turns have 20 to 60 words with the frequencies of real text. There
+are forty turns per conversation, in fifty projects. Every fifth turn has a function in a fenced block.
+
+- *Import* is `everkept import history` on files in Claude Code's format, in turns per second for the whole process.
+- Recalls are calls to a server over stdio, with the embedding of the question. No question is asked twice.
+- *Again* is a question whose answer is still cached.
+
+{embedded}
 
 {measured_with}
 """

@@ -32,11 +32,10 @@ FOLDER = "/home/dev/project-3"  # whose conversations are those of the project
 PROJECT = "bench"
 
 _EXPLAINED = """\
-Written by `python bench/hooks.py --write-docs`. Each figure is a whole process, as an assistant
-starts it: the interpreter, the hook's JSON on its standard input, the answer, and the end. The data
-folder holds {turns:,} turns of past conversations in fifty projects and {memories} memories of the
-project at hand; each prompt comes from a session of its own, so that nothing is left out because it
-was given before. *Answers* says how many of the calls had something to say.
+Written by `python bench/hooks.py --write-docs`. Each figure is a whole process, from the start of the interpreter to
+its end. The data folder holds {turns:,} turns of past conversations in fifty projects and {memories} memories of the
+current project. Each prompt comes from a new session, so that no answer is skipped as a repetition. *Answers* counts
+the calls that printed something.
 
 {measured_with}
 """

@@ -240,8 +240,8 @@ def _measure_together(server: MemoryServer, data: Path, size: int, figures: Figu
     figures.acknowledged = len(stores)
     figures.lost = before + len(stores) - server.count(fresh)
     fresh.close()
-    keep_best(figures.timings, "recall, hybrid, three at once", recalls)
-    keep_best(figures.timings, "store, three at once", stores)
+    keep_best(figures.timings, "recall, hybrid, three servers", recalls)
+    keep_best(figures.timings, "store, three servers", stores)
 
 
 def _rss(wire: SelftestConnection) -> float:

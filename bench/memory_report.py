@@ -28,26 +28,25 @@ Results = Mapping[int, Mapping[str, Figures]]
 
 _HEAD = ("", "Everkept", "mcp-memory-service", "ratio")
 _EXPLAINED = """\
-Written by `python bench/memories.py --write-docs`; `--sizes` chooses, `--peer-venv` names the
-virtual environment that holds the peer, `mcp-memory-service` from PyPI. It runs offline with the
-embedder that it has for want of a model: a hash of the text, which costs next to nothing and says
-nothing, so its times are to be compared and what it finds by meaning is not. Everkept runs as it
-is installed: each vector or hybrid recall embeds its query with the model.
+Written by `python bench/memories.py --write-docs`. `--sizes` sets the sizes, and `--peer-venv` names the virtual
+environment of the peer, `mcp-memory-service`. The peer runs offline with a hash of the text as its embedding. That
+costs almost nothing, so compare its times, not what it finds by meaning. Everkept embeds each query with its model.
 
-A memory has 10 to 45 words, as frequent as in real text, a third of them from its session's
-topic; {session} memories make a session, and there is an entity for {entity} memories, the
-commonest in every hundredth. They are loaded in bulk; {true:,} have the vector of their text, the
-others one beside such a vector. *Store* is one `store_memory` call with its entities,
-acknowledged; the vector is made after it, and between two calls there is time for that, unless it
-says otherwise. A *recall* asks with 3 to 5 words of one of the {true:,} for the best 10; the
-peer's search by words takes three words side by side. *Found* says how often that memory was
-among the ten. *First recall* counts from the start of the process to the answer, *first by
-meaning* to the first answer that the model had a part in. *Context* is a block of at most 2,000
-tokens for a task: `get_memory_context`, and the peer's `get_bootstrap_profile`. A *walk* begins
-at an entity; for the peer at a memory, which is connected with the last ones that name the same
-entities. *Three at once* are three server processes on the same data, each of which stores one
-memory, recalls four times, and so on for {seconds:g} seconds. The peer consolidates a span of
-time and not a session, so there is nothing to compare.
+A memory has 10 to 45 words, a third of them from the topic of its session. A session has {session} memories, and there
+is one entity for every {entity} memories. The data is loaded in bulk; {true:,} memories have the embedding of their
+text.
+
+- *Store* is one acknowledged `store_memory` call with its entities. The embedding follows between two calls.
+- *Recall* asks for the best 10 with 3 to 5 words of one of the {true:,} memories. *Found* is how often that memory is
+  among them.
+- *First recall* is the time from the start of the process to the answer; *first by meaning*, to the first answer that
+  uses the model.
+- *Context* is a block of at most 2,000 tokens: `get_memory_context`, and the peer's `get_bootstrap_profile`.
+- *Walk* begins at an entity; for the peer, at a memory connected to the last ones that name the same entities.
+- *Three servers* are three processes on the same data. Each stores one memory, recalls four times, and repeats that for
+  {seconds:g} seconds.
+
+The peer consolidates a period of time, not a session, so there is no comparison.
 
 {measured_with}
 """
@@ -55,7 +54,7 @@ _SIZES = (
     ("Memory, idle, MB", "rss_idle"),
     ("Memory after recalls by words, MB", "rss_by_words"),
     ("Memory after all calls, MB", "rss_after_calls"),
-    ("Memory, three at once, MB", "rss_together"),
+    ("Memory, three servers, MB", "rss_together"),
     ("Disk, MB", "disk"),
 )
 
@@ -99,7 +98,7 @@ def _rows(results: Mapping[str, Figures]) -> list[Row]:
         (name.replace("recall", "Found"), _found(ours, name), _found(peer, name), "")
         for name in (BY_WORDS, BY_MEANING, HYBRID)
     ]
-    rows.append(("Three at once, acknowledged but lost", _lost(ours), _lost(peer), ""))
+    rows.append(("Three servers, acknowledged but lost", _lost(ours), _lost(peer), ""))
     return rows
 
 

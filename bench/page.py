@@ -19,10 +19,15 @@ Row = tuple[str, ...]
 _EXPLAINED = """\
 # Benchmarks
 
-All servers run as real processes on standard input and output, spoken to by the same client, and
-those that are compared run in the same run. A figure is the best of three rounds; times are
-milliseconds, p50 and in parentheses p95, from the request to the whole answer. The ratio is
-Everkept's figure divided by that of the peer: machines differ, ratios do so less.
+Run a benchmark yourself:
+
+```sh
+python bench/graph.py --quick
+```
+
+All servers run as real processes over stdio, called by the same client. Compared servers run in the same run. A figure
+is the best of three rounds. Times are milliseconds from the request to the whole answer: p50, and p95 in parentheses.
+The ratio is Everkept's figure divided by the peer's. Machines differ; ratios differ less.
 """
 _SECTION = re.compile(r"^(?=## )", re.MULTILINE)
 

@@ -23,18 +23,19 @@ Results = Mapping[int, Mapping[str, Figures]]
 
 _HEAD = ("", "Everkept", "server-memory", "ratio")
 _EXPLAINED = """\
-Written by `python bench/graph.py --write-docs`; `--quick` takes two minutes, `--no-peer` needs no
-Node. The peer is `@modelcontextprotocol/server-memory`.
+Written by `python bench/graph.py --write-docs`. `--quick` takes two minutes, and `--no-peer` needs no Node. The peer is
+`@modelcontextprotocol/server-memory`.
 
-Each entity has two observations of 8 to 20 words, drawn from a vocabulary of 20,000 with the
-uneven frequencies of real text, and one relation. *Start* ends with the answer to `initialize`;
-the first start of all, which keeps its answers for the next ones, does not count. *Store* is one
-`create_entities` call with one entity and two observations, acknowledged. *Common word* stands in
-every tenth entity: Everkept answers with the best 20, the peer with all. *Read everything* is the
-whole graph, which Everkept gives in pages of 1,000. *Eight writers* are eight server processes
-that write into the same graph for {seconds:g} seconds; afterwards a fresh one counts how much of
-what was acknowledged is there.
-*Dialect* is `--dialect server-memory`, which answers as the peer does: with all that it finds.
+Each entity has one relation and two observations of 8 to 20 words. The words come from a vocabulary of 20,000 with the
+frequencies of real text.
+
+- *Start* ends with the answer to `initialize`. The very first start, which fills the cache, does not count.
+- *Store* is one acknowledged `create_entities` call with one entity and two observations.
+- *Common word* occurs in every tenth entity. Everkept returns the best 20, the peer returns all.
+- *Read everything* is the whole graph. Everkept returns it in pages of 1,000.
+- *Eight writers* are eight server processes that write to the same graph for {seconds:g} seconds. Then a new process
+  counts how many acknowledged writes are there.
+- *Dialect* is `--dialect server-memory`, which returns all matches, like the peer.
 
 {measured_with}
 """

@@ -38,12 +38,11 @@ PROJECT = "bench"
 TEXTS = Texts()
 
 _EXPLAINED = """\
-Written by `python bench/teams.py --write-docs`. Calls a second of all clients together:
-`store_memory` (20 to 60 words, acknowledged when they are on the disk) and `recall_memories` (three
-words, the best ten), over HTTP, by one or three server processes that share one database, all in
-one project. A client asks as soon as it was answered. Clients, servers and database share the same
-two cores, which are busy from four clients on: read whether the figures hold as clients grow,
-rather than how far they go.
+Written by `python bench/teams.py --write-docs`. The tables show calls per second of all clients together, over HTTP, to
+one or three server processes that share one database. `store_memory` stores 20 to 60 words and waits until they are on
+disk. `recall_memories` asks for the best ten with three words. All clients use one project and send the next call
+after each answer. Clients, servers and database share two cores, which are busy from four clients on. So compare how
+the figures hold as clients grow, not how large they are.
 
 {measured_with}
 """
