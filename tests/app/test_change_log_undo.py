@@ -388,7 +388,7 @@ async def test_a_number_that_holds_here_alone_is_shown_as_such_and_names_nothing
         await others.commit(batch(entity("Others")))  # which is number 2 there
         await standing.returns()
         for number in ("shop:~2", "shop:~9"):
-            with pytest.raises(Refused, match="while its database was away"):
+            with pytest.raises(Refused, match="number of a pending change"):
                 await timeline.undo(number, None, "test")
         assert await others.get(["Others"])
         shown = [entry.reference for entry in await timeline.list_entries("shop", 9)]

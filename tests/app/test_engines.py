@@ -220,10 +220,10 @@ def test_what_waits_for_a_server_that_is_not_used_any_more_is_told(tmp_path: Pat
         [left] = asyncio.run(find_stranded_writes(settings_of(tmp_path, **flags)))
         assert (left.waiting, left.set_aside) == (3, 0)
         assert "Writes for ws://old:8000 (memory/default) are still" in left.sentence
-        assert "3 waiting" in left.sentence
+        assert "3 pending" in left.sentence
         where = f"--data-dir {tmp_path} --database-url ws://old:8000"
-        assert f"`everkept status {where}` brings over" in left.hint
-        assert f"`everkept journal {where}` shows it" in left.hint
+        assert f"`everkept status {where}` sends the pending writes" in left.hint
+        assert f"`everkept journal {where}` lists them" in left.hint
     assert asyncio.run(find_stranded_writes(old)) == []
 
 

@@ -152,7 +152,7 @@ async def test_no_server_is_started_before_a_tool_is_called(bench: Bench) -> Non
 
 
 async def test_a_file_that_is_missing_or_wrong_is_told_with_its_place(bench: Bench) -> None:
-    with pytest.raises(InvalidInput, match="no gateway file"):
+    with pytest.raises(InvalidInput, match="does not exist"):
         bench.gateway.check()
     bench.put('{\n  "upstream": {"command": "x"},\n  "tool": []\n}')
     wrong = Bench(bench.path).gateway

@@ -117,7 +117,7 @@ async def test_a_document_of_what_was_last_seen_says_so(tmp_path: Path) -> None:
         await standing.goes()
         document = await app.resources.read(session, PREFERENCES_URI)
         assert document.is_degraded
-        assert document.text.startswith("> The database cannot be reached.")
+        assert document.text.startswith("> The database is unreachable.")
         status = await app.resources.read(session, STATUS_URI)
         assert status.is_degraded
         assert json.loads(status.text)

@@ -31,7 +31,7 @@ def test_each_answer_from_elsewhere_is_marked_and_only_the_first_says_so_in_word
     assert first.facts["degraded"] is second.facts["degraded"] is True
     (warning,) = first.facts["warnings"]
     assert warning["code"] == "degraded"
-    assert "wss://db.example.com cannot be reached" in warning["message"]
+    assert "wss://db.example.com is unreachable" in warning["message"]
     assert "warnings" not in second.facts
     assert json.loads(first.text) == first.facts
     assert json.loads(second.text) == second.facts
@@ -49,7 +49,7 @@ def test_a_sentence_gets_another_one_the_first_time() -> None:
     said = ToolResult({"created": 1}, "Created 1 entity.")
     first = telling.mark_result(said, session, kept, PLACE)
     assert first.text.startswith("Created 1 entity.\n\n")
-    assert "brought over when it is back" in first.text
+    assert "sent when it is back" in first.text
     assert telling.mark_result(said, session, kept, PLACE).text == "Created 1 entity."
 
 
@@ -64,7 +64,7 @@ def test_a_database_that_is_being_brought_what_waited_is_not_called_away() -> No
     marked = AbsenceNotices().mark_result(result(), Session(), catching_up(1), PLACE)
     [warning] = marked.facts["warnings"]
     assert "cannot be reached" not in warning["message"]
-    assert f"{PLACE} is being brought what was written before" in warning["message"]
+    assert f"{PLACE} is receiving the pending writes" in warning["message"]
     assert marked.facts["degraded"] is True
 
 
@@ -102,5 +102,5 @@ def test_who_was_told_is_not_kept_for_ever() -> None:
 def test_a_database_that_was_never_reached_is_called_so_with_its_address() -> None:
     told = describe_absence(UnreachableInfo(5, never_reached=True), "postgresql://tpyo")
     assert "The database at postgresql://tpyo was never reached" in told
-    assert "is kept on this machine" in told
+    assert "saved on this machine" in told
     assert "last seen" not in told

@@ -66,7 +66,7 @@ def test_undo_takes_the_newest_change_back_and_then_the_one_before(shop: Run) ->
     assert names(shop) == []
     outcome = shop("undo")
     assert outcome.status == 2
-    assert "no change to undo" in outcome.err
+    assert "nothing to undo" in outcome.err
 
 
 def test_an_undo_can_be_undone(shop: Run) -> None:

@@ -63,7 +63,7 @@ def test_what_waits_for_a_server_of_before_is_said_at_the_start(tmp_path: Path) 
     with stdio_server(tmp_path / "data") as server:
         assert _asked(server) == 2
         assert server.close_input() == 0
-    assert server.finish().count("are still on this machine: 1 waiting") == 1
+    assert server.finish().count("are still on this machine: 1 pending") == 1
 
 
 @pytest.mark.parametrize(

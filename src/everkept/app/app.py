@@ -1,4 +1,4 @@
-"""The application: what the surfaces offer. Its parts are built at the first need of one."""
+"""The application behind every surface. It builds its parts when they are first needed."""
 
 import asyncio
 import logging
@@ -14,7 +14,7 @@ from everkept.errors import EverkeptError, ReadOnly
 from everkept.settings import AUTO, GATEWAY, Settings, choose_toolsets
 from everkept.tools.tool import Effect, Tool, ToolResult, Toolset
 
-if TYPE_CHECKING:  # a server answers the handshake before it has loaded them
+if TYPE_CHECKING:  # a server answers the handshake before it loads these
     from everkept.accounts.accounts import Accounts
     from everkept.accounts.project_rule import ProjectRule
     from everkept.app.build import AppParts
@@ -46,8 +46,8 @@ KEEP_BANK = "Keep it current with track_progress, log_decision and update_tasks.
 CHOOSE_PROJECT = "Graph tools need an active project: call {tools} first."
 NAME_PROJECT = "Memory and graph tools accept project (a name)."
 
-OWNER_TOOLSETS = ("bank", GATEWAY)  # toolsets that reach what is the owner's alone
-SUMMARY_SECONDS = 0.5  # seconds that the end of a server may take for it
+OWNER_TOOLSETS = ("bank", GATEWAY)  # toolsets that only the owner may use
+SUMMARY_SECONDS = 0.5  # limit for the summaries when a server ends
 
 
 class App:
@@ -78,14 +78,14 @@ class App:
 
     @property
     def accounts(self) -> "Accounts":
-        """Who has a token of their own, and what they may see."""
+        """The accounts, their tokens and their grants."""
         from everkept.accounts.accounts import Accounts
 
         return Accounts(self.library, self.clock)
 
     @property
     def shared_search(self) -> "SharedSearch":
-        """What other servers are answered, as whoever is acting may see it."""
+        """The search that answers peers, limited to what the acting account may see."""
         from everkept.app.search_sources import SharedSearch, build_options
 
         parts = self._parts
@@ -98,15 +98,18 @@ class App:
 
     @property
     def tools(self) -> Toolset:
-        """Those that are offered: where only reading is allowed, the ones that read; to an
-        account no other server's, and none that reach what is the owner's."""
+        """The offered tools.
+
+        In read-only mode these are the tools that read. An account gets no tools of other servers and none that only
+        the owner may use.
+        """
         own, gateway = self.own_tools, self.gateway
         only_reads = self.settings.read_only
         return own if gateway is None else gateway.combine_tools(own, only_reads=only_reads)
 
     @property
     def own_tools(self) -> Toolset:
-        """Those of them that are no other server's. A gateway alone needs no part of ours."""
+        """The offered tools that belong to Everkept itself. With only a gateway, no family is loaded."""
         if not self._has_own_tools:
             return Toolset()
         account = get_acting_account()
@@ -115,14 +118,14 @@ class App:
         return self._parts.peer_tools if account.is_peer else self._parts.account_tools
 
     async def refresh_tools(self) -> Toolset:
-        """The same, after the servers have been asked that only know themselves what they have."""
+        """Ask the servers whose tools are passed through, then return the offered tools."""
         if self.gateway is not None:
             await self.gateway.refresh()
         return self.tools
 
     @property
     def gateway(self) -> "Gateway | None":
-        """None where no tools of other servers are offered: to an account none are."""
+        """The gateway, or None if it is not served or an account is acting."""
         return self._gateway if get_acting_account() is None else None
 
     @cached_property
@@ -147,7 +150,7 @@ class App:
 
     @property
     def _all_own_tools(self) -> Toolset:
-        """Also those that are not offered, where only reading is allowed."""
+        """Everkept's own tools, including those that read-only mode does not offer."""
         if not self._has_own_tools:
             return Toolset()
         return self._parts.tools if get_acting_account() is None else self._parts.shared_tools
@@ -157,7 +160,7 @@ class App:
         return self._gateway is None or choose_toolsets(self.settings) != (GATEWAY,)
 
     def start(self, *, at_once: bool = False) -> None:
-        """For a server: begins what goes on beside the calls; `at_once` before a client came."""
+        """Start the background work of a server. With `at_once`, do not wait for the first client."""
         if self.gateway is not None:
             self.gateway.start(at_once=at_once)
 
@@ -192,7 +195,7 @@ class App:
 
     @cached_property
     def graph_mirrors(self) -> "GraphMirrors | None":
-        """For who changes a graph without calling a tool; None where no bank is offered."""
+        """Updates of graph files for callers that change a graph without a tool. None if no bank is served."""
         if self._parts.bank is None:
             return None
         from everkept.jobs.graph_files import GraphMirrors
@@ -202,7 +205,7 @@ class App:
 
     @property
     def instructions(self) -> str:
-        """When to recall and when to store, naming only tools that are offered."""
+        """When to recall and when to store, naming only offered tools."""
         settings = self.settings
         ours = settings.dialect == "everkept"
         families = choose_toolsets(settings) if ours else ("graph",)
@@ -240,15 +243,15 @@ class App:
         everything = own if gateway is None else gateway.combine_tools(own, only_reads=False)
         tool = everything.get(name)
         if tool.name not in self.tools:
-            raise ReadOnly(f"{tool.name} writes, and only reading is allowed here.", tool=tool.name)
+            raise ReadOnly(f"{tool.name} writes data, but this server is read-only.", tool=tool.name)
         return tool
 
     async def run(
         self, session: Session, tool: Tool, name: str, arguments: Mapping[str, Any], report: Report | None = None
     ) -> ToolResult:
-        """Run a tool under the name it was called by, as the acting account, and log one line.
+        """Run a tool as the acting account, under the name of the call, and log one line.
 
-        Deliberate errors are raised unchanged.
+        Raises deliberate errors unchanged.
         """
         alias = None if name == tool.name else name
         call = ToolCall(session, tool.name, report or ignore_progress, alias)
@@ -260,7 +263,7 @@ class App:
             if noted.is_degraded:
                 place = self._parts.guarded.condition.place
                 result = self._absence_notices.mark_result(result, session, noted, place)
-            outcome = "refused there" if result.is_error else "ok"
+            outcome = "refused by upstream" if result.is_error else "ok"
             if tool.effect is not Effect.OUTSIDE and self._parts.bank is not None:
                 wrote = tool.effect not in (Effect.READS, Effect.SESSION_ONLY)
                 self._parts.bank.care.wake(session, wrote=wrote)
@@ -276,9 +279,9 @@ class App:
                 self._parts.maintenance.start_repairs()
 
     async def end_sessions(self) -> None:
-        """Leaves a summary of each session that stored something; for a server that ends.
+        """Store a summary of each session that stored something, before a server ends.
 
-        Whoever ends it does not wait long: what is not written by then is not written.
+        The client does not wait long, so summaries that are not written in time are dropped.
         """
         if not self._has_part("memories") or not self.settings.consolidation_on_shutdown:
             return
@@ -286,7 +289,7 @@ class App:
             async with asyncio.timeout(SUMMARY_SECONDS):
                 await self._parts.memories.uses.close(self.clock())
         except (TimeoutError, EverkeptError) as error:
-            log.info("no summary of the session: %s", error or "out of time")
+            log.info("session not summarized: %s", error or "time limit reached")
 
     async def close(self) -> None:
         if "_gateway" in vars(self) and self._gateway is not None:
@@ -305,5 +308,5 @@ class App:
             await self.library.close()
 
     def _has_part(self, part: str) -> bool:
-        """Return whether that part was needed so far."""
+        """Return whether that part has been built."""
         return "_parts" in vars(self) and self._parts.has_part(part)

@@ -1,4 +1,4 @@
-"""The memory bank as settings have it: its parts, its project and its files as resources."""
+"""The memory bank that the settings describe: its parts, its project, and its files as resources."""
 
 import asyncio
 import logging
@@ -20,6 +20,7 @@ from everkept.core.projects import (
     to_project_name,
 )
 from everkept.core.sessions import Session, ToolCall
+from everkept.core.text import format_count
 from everkept.core.times import Clock
 from everkept.errors import EverkeptError, FileNotFound, InvalidInput, NotFound, ProjectOff, Refused, Unavailable
 from everkept.families.bank.bank_files import find_name
@@ -59,20 +60,19 @@ _PROJECT_NOTE = "project of bank "
 
 
 class _ProjectLookup(Value):
-    """How a bank's project is found; what is `pending` comes true with the first write."""
+    """How a bank's project was found. With `pending`, the first write creates it."""
 
     rule: ProjectRule
-    first_of: str | None = None  # the workspace whose first bank this becomes
+    first_of: str | None = None  # workspace whose first bank this becomes
     is_pending: bool = False
 
 
 class BankProjects:
-    """The project of the bank's own folder, whatever project the session works in.
+    """The project of a bank's folder, whatever project the session uses.
 
-    The first bank of a repository shares the project of the repository, in each of its worktrees.
-    A second one gets a project of its own, and so does one on another machine. Where the program
-    was started with a project's name, the bank of the start belongs to that one, unless it has
-    one already: a bank keeps its project, whoever names another one later.
+    The first bank of a repository shares the repository's project, in each of its worktrees. A second bank, or one on
+    another machine, gets its own project. If the program was started with a project name, the bank of the start joins
+    that project, unless it already has one. A bank keeps its project.
     """
 
     def __init__(
@@ -87,11 +87,11 @@ class BankProjects:
         self._configured = configured
         self._place = place
         self._on_open = on_open
-        self._projects: dict[str, Project] = {}  # by the bank's address, once they are known
+        self._projects: dict[str, Project] = {}  # by the bank's address
         self._call = ToolCall(Session(client="memory bank"), "memory bank")
 
     async def find_project_id(self, bank: Bank) -> str | None:
-        """As it was when the bank's records were last opened, or else as it is now."""
+        """Return the project at the last time the bank's records were opened, otherwise the current one."""
         known = self._projects.get(bank.address)
         if known is not None:
             return known.id
@@ -120,7 +120,7 @@ class BankProjects:
         return store
 
     async def _find_known_store(self, bank: Bank) -> RecordStore | None:
-        """A bank keeps its project for as long as that exists, so it is asked for by its name."""
+        """Open the store of the bank's project by name, since a bank keeps its project while that exists."""
         project = self._projects.get(bank.address) or await self._find_project(bank)
         if project is None:
             return None
@@ -139,7 +139,7 @@ class BankProjects:
         return store
 
     async def _find_project(self, bank: Bank) -> Project | None:
-        """None where it has none yet, or none any more."""
+        """Return the bank's project, or None if it has none."""
         project_id, _, name = (await self._library.get_note(_PROJECT_NOTE + bank.address) or "").partition(" ")
         try:
             project = await self._library.get_project(name) if name else None
@@ -155,7 +155,7 @@ class BankProjects:
         if bank.files.is_remote:
             return _ProjectLookup(self._build_rule(home=_build_remote_home(bank)))
         workspace, place = _locate_bank(Path(bank.home.address), bank.folder)
-        if workspace is None:  # in the home folder, as memories there
+        if workspace is None:  # in the home folder, where memories use the same project
             return _ProjectLookup(self._build_rule(configured=DEFAULT_PROJECT))
         first = await self._library.get_note(_FIRST_BANK_NOTE + workspace.key)
         if first in (None, place):
@@ -174,7 +174,7 @@ class BankProjects:
 
 
 def _locate_bank(folder: Path, name: str) -> tuple[WorkspaceInfo | None, str]:
-    """The workspace, and where in it the bank lies: in each worktree it is the same bank."""
+    """Return the workspace and the bank's path in it. Every worktree has the same path."""
     folder = folder.resolve()
     root = find_checkout(folder) or folder
     return find_workspace(folder), (folder.relative_to(root) / name).as_posix()
@@ -186,7 +186,7 @@ def _build_remote_home(bank: Bank) -> WorkspaceInfo:
 
 
 class BankParts(Value):
-    """What there is of the memory bank where it is offered."""
+    """The parts of a memory bank that is served."""
 
     family: BankFamily
     files: FileStores
@@ -199,7 +199,7 @@ class BankParts(Value):
 
 def build_bank(settings: Settings, library: Library, maintenance: Maintenance, clock: Clock) -> BankParts:
     remote = find_remote_bank(settings)
-    folder = settings.path  # over HTTP only where it is given
+    folder = settings.path  # over HTTP only if it is given
     named = None if settings.project in (None, AUTO) else settings.project
     options = BankOptions(
         place=remote or (None if folder is None else str(_find_bank_home(folder, settings.folder))),
@@ -224,7 +224,7 @@ def build_bank(settings: Settings, library: Library, maintenance: Maintenance, c
 
 
 def _find_bank_home(folder: Path, name: str) -> Path:
-    """Inside a repository with a bank at its root, that one, unless the folder has its own."""
+    """Return the folder's own bank, otherwise the one at the repository's root."""
     root = find_checkout(folder)
     if root is not None and not (folder / name).is_dir() and (root / name).is_dir():
         return root
@@ -232,7 +232,7 @@ def _find_bank_home(folder: Path, name: str) -> Path:
 
 
 def _find_current_folder() -> str | None:
-    """None where it was removed under the program."""
+    """Return the current folder, or None if it was deleted."""
     try:
         return str(Path.cwd())
     except OSError:
@@ -245,9 +245,9 @@ def list_bank_tools(settings: Settings, bank: BankParts) -> list[Tool]:
 
 
 MARKDOWN = "text/markdown"
-MAX_LISTED_FILES = 100  # documents; others can be read as well
-MAX_READ_BYTES = 16 * 1024 * 1024  # bytes of one document: it goes out in one message
-REMOTE_CACHE_MICROSECONDS = 2_000_000  # microseconds between two looks at another machine
+MAX_LISTED_FILES = 100  # further documents can still be read
+MAX_READ_BYTES = 16 * 1024 * 1024  # a document is sent in one message
+REMOTE_CACHE_MICROSECONDS = 2_000_000  # between two queries to another machine
 DESCRIPTIONS = {
     PRODUCT: "Product and project information",
     ACTIVE: "Current project state",
@@ -260,7 +260,7 @@ log = logging.getLogger(__name__)
 
 
 class _RemoteSnapshot(Value):
-    """What a bank on another machine had when it was last asked, or why it gave no answer."""
+    """The last answer of a bank on another machine, or its error."""
 
     at: int
     address: str = ""
@@ -269,7 +269,7 @@ class _RemoteSnapshot(Value):
 
 
 class BankResources:
-    """The documents of the bank that the session has chosen."""
+    """The documents of the session's bank."""
 
     def __init__(self, banks: Banks, clock: Clock) -> None:
         self._banks = banks
@@ -278,7 +278,7 @@ class BankResources:
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def list_resources(self, session: Session) -> list[ResourceInfo]:
-        """Core files first; a bank that is out of reach must not hide other documents."""
+        """List core files first. An unreachable bank must not hide other documents."""
         try:
             bank = await self._get_bank(session)
             files = await list_searched_files(bank)
@@ -286,7 +286,7 @@ class BankResources:
         except NotFound:
             return []
         except EverkeptError as error:
-            log.warning("the memory bank's documents are not listed: %s", error)
+            log.warning("memory bank documents not listed: %s", error)
             return []
         names = {CURRENT_NAMES.get(info.path, info.path): info for info in files}
         infos = [_build_info(name) for name in names][:MAX_LISTED_FILES]
@@ -308,17 +308,17 @@ class BankResources:
                 raise FileNotFound(path)
             if info.size > MAX_READ_BYTES:
                 raise Refused(
-                    f"{path} has {info.size:,} bytes; a resource has at most {MAX_READ_BYTES:,}.",
-                    hint="read_memory_bank_file reads some lines: startLine, endLine.",
+                    f"{path} is {format_count(info.size, 'byte')} long; a resource has at most {MAX_READ_BYTES:,}.",
+                    hint="Read parts of it with read_memory_bank_file, startLine and endLine.",
                     uri=uri,
                 )
             data = await bank.files.read(info.path)
         except NotFound:
-            raise NotFound("resource", uri, hint="resources/list names what there is.") from None
+            raise NotFound("resource", uri, hint="Call resources/list to see the documents.") from None
         return ResourceDocument(_get_mime_type(path), decode_text(data))
 
     async def read_state(self, session: Session, uri: str) -> object:
-        """A core file that is yet to be made can be waited for; of others there has to be one."""
+        """Return the state of a file. A missing core file has a state too; other missing files are errors."""
         try:
             path = parse_uri(uri)
             address, found = await self._read_stamp(session, path)
@@ -334,11 +334,11 @@ class BankResources:
         return await self._banks.require_bank(ToolCall(session, "resource"))
 
     async def _read_stamp(self, session: Session, path: str) -> tuple[str, FileStamp | None]:
-        """The address of the bank, and what tells one content of its file from another."""
+        """Return the bank's address and a stamp that changes with the file's content."""
         chosen = session.bank or ""
         look = self._find_recent(chosen)
         if look is None:
-            async with self._locks[chosen]:  # whoever comes meanwhile waits for the same look
+            async with self._locks[chosen]:  # concurrent callers wait for the same query
                 look = self._find_recent(chosen) or await self._read_snapshot(session, chosen)
         if isinstance(look, Bank):
             return look.address, await _read_local_stamp(look, path)
@@ -348,7 +348,7 @@ class BankResources:
         return look.address, look.files.get(name or "")
 
     async def _read_snapshot(self, session: Session, chosen: str) -> _RemoteSnapshot | Bank:
-        """A bank on this machine is asked about each file by itself."""
+        """Return the cached listing of a remote bank, or the bank itself if it is on this machine."""
         try:
             bank = await self._get_bank(session)
             if not bank.files.is_remote:
@@ -364,8 +364,8 @@ class BankResources:
         return look if look and self._clock() - look.at < REMOTE_CACHE_MICROSECONDS else None
 
     def _note_failure(self, chosen: str, error: Unavailable) -> _RemoteSnapshot:
-        """A connection that is lost for a while changes no file."""
-        log.info("no look at the memory bank: %s", error)
+        """Keep the last listing: a lost connection changes no file."""
+        log.info("memory bank not read: %s", error)
         before = self._looks.get(chosen)
         if before is None or before.fault is not None:
             return _RemoteSnapshot(self._clock(), fault=error)
@@ -379,7 +379,7 @@ async def _read_local_stamp(bank: Bank, path: str) -> FileStamp | None:
 
 
 async def _read_stamps(bank: Bank) -> dict[str, FileStamp]:
-    """One look for all who wait for something in the bank."""
+    """List the stamps of all files with one query."""
     graph = await bank.files.read_info(GRAPH_VIEW)
     found = [*await list_searched_files(bank), *([graph] if graph else [])]
     return {info.path: get_stamp(info) for info in found}

@@ -1,4 +1,4 @@
-"""The composition root: settings become the parts of an application, each loaded when needed."""
+"""Build the parts of an application from its settings, each one when it is first needed."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from everkept.jobs.maintenance import Indexer, Maintenance, MemoryAccess
     from everkept.jobs.usage_log import BatchedSearches
 
-# The tools of each family by name, so that a call loads only the family that it is for.
+# The tools of each family by name, so that a call loads only its own family.
 _TOOLS = {
     "memories": (
         "forget_memory",
@@ -124,12 +124,12 @@ TOOL_FAMILIES = {name: family for family, names in _TOOLS.items() for name in na
 
 
 def build_parts(settings: Settings, library: Library | None, embedder: Embedder | None, clock: Clock) -> "AppParts":
-    """Touches no file: the library opens its databases at the first call."""
+    """Build the parts without touching a file: the library opens its databases at the first call."""
     return AppParts(settings, library, embedder, clock)
 
 
 class AppParts:
-    """The parts of an application. Each is loaded and made when it is first needed."""
+    """The parts of an application. Each is loaded and built when it is first needed."""
 
     def __init__(self, settings: Settings, library: Library | None, embedder: Embedder | None, clock: Clock) -> None:
         self._settings = settings
@@ -139,12 +139,12 @@ class AppParts:
         self._families = _list_families(settings)
         self._made: dict[str, list[Tool]] = {}
         self.library = library or make_library(settings, clock, on_return=lambda: self.indexer.wake_all())
-        #: The same, as the acting account may see it.
+        # The same library, limited to what the acting account may see.
         self.guarded = GuardedLibrary(self.library, clock)
         self.choice = _build_graph_rule(settings, self.guarded)
 
     def has_part(self, part: str) -> bool:
-        """Return whether that part was needed so far."""
+        """Return whether that part has been built."""
         return part in vars(self)
 
     @cached_property
@@ -279,7 +279,7 @@ class AppParts:
                 "bank": self._list_bank_tools,
             }
             self._made[family] = makers[family]()
-        # switch_project writes nothing but what the session remembers.
+        # switch_project changes only the session.
         return [item for item in self._made[family] if item.is_read_only or not only_reads]
 
     def _list_history_tools(self) -> list[Tool]:
@@ -339,7 +339,7 @@ def _build_memory_options(settings: Settings, started_at: int) -> "MemoryOptions
         mask_secrets=settings.mask_secrets,
         max_per_session=settings.max_memories_per_session,
         time_limit=settings.recall_time_limit,
-        # Over HTTP there are many clients, each with a session of its own.
+        # Over HTTP there are many clients, each with its own session.
         session_id=settings.session_id if settings.transport == "stdio" else None,
         started_at=started_at,
         zone=LocalZone(),
@@ -347,7 +347,7 @@ def _build_memory_options(settings: Settings, started_at: int) -> "MemoryOptions
 
 
 def _find_working_folder(settings: Settings) -> Path | None:
-    """A client of HTTP works in a folder of its own, so ours is none of its, unless it is named."""
+    """Return the working folder. HTTP clients work in other folders, so only a named one counts there."""
     return settings.path if settings.transport == "stdio" or settings.project == AUTO else None
 
 
@@ -372,14 +372,14 @@ def _build_graph_rule(settings: Settings, library: Library) -> ProjectRule:
 def _build_memory_rule(
     settings: Settings, library: GuardedLibrary, maintenance: "Callable[[], Maintenance]"
 ) -> ProjectRule:
-    """Memories always have a project; where none is configured, it is the working folder's."""
+    """Build the rule for the project of memories. Without a configured project, it is that of the working folder."""
 
     def meet(store: RecordStore) -> None:
         maintenance().register_store(store, library.find_private_store())
 
     if settings.project not in (None, AUTO):
         return ProjectRule(library, configured=settings.project, on_open=meet)
-    # Like the home folder, no folder at all is no workspace.
+    # Without a folder there is no workspace, like in the home folder.
     folder = _find_working_folder(settings) or Path.home()
     return ProjectRule(library, workspace=folder, on_open=meet)
 
@@ -418,7 +418,7 @@ def _build_history_options(settings: Settings, rule: ProjectRule) -> "HistoryOpt
 def _build_finders(
     library: Library, rule: ProjectRule, memories: "MemoryTools", bank: "BankParts | None"
 ) -> "list[Finder]":
-    """What a search over everything asks beside past conversations."""
+    """Build the sources that a search over everything asks besides conversations."""
     from everkept.accounts.account_library import OwnerFinder
     from everkept.app.search_sources import BankFinder, GraphFinder, MemoryFinder
 
@@ -439,7 +439,7 @@ def _build_transcripts(known: Sequence[str]) -> "Transcripts":
 
 
 def _list_families(settings: Settings) -> tuple[str, ...]:
-    """Those of our own."""
+    """Return the families that Everkept itself serves."""
     if settings.dialect == "server-memory":
         return ("graph",)
     return tuple(name for name in choose_toolsets(settings) if name != GATEWAY)

@@ -1,4 +1,4 @@
-"""The change log over all databases, a line for each change, and undo."""
+"""The change log of all projects, with one line per change, and undo."""
 
 import logging
 from collections.abc import Sequence
@@ -20,16 +20,16 @@ from everkept.values import Value
 
 PURGE_TOOL = "purge"
 REDACT_TOOL = "redact"
-MAX_SUMMARY_CHARACTERS = 200  # characters of a summary
-MAX_TEXT_CHARACTERS = 60  # characters of a text in it
+MAX_SUMMARY_CHARACTERS = 200
+MAX_TEXT_CHARACTERS = 60  # of a text inside a summary
 MAX_NAMES = 3
-SESSION_KIND = "session"  # the kind of the records that conversations have
-_PERMANENT_SUMMARIES = {PURGE_TOOL: "removed for good", REDACT_TOOL: "secrets removed for good"}
+SESSION_KIND = "session"  # kind of the records for sessions
+_PERMANENT_SUMMARIES = {PURGE_TOOL: "permanently deleted", REDACT_TOOL: "secrets permanently masked"}
 _SIGNS = {"insert": "+", "update": "~", "delete": "-", "restore": "+"}
 
 
 async def summarize_changes(store: RecordStore, changes: Sequence[Change]) -> list[str]:
-    """`+ entity Alice, + 2 × observation on Alice` and the like, asked for all at once."""
+    """Describe each change in a line, such as `+ entity Alice, + 2 × observation on Alice`."""
     refs = {Ref(e.subject, e.id) for change in changes for e in change.edits if e.id}
     records = await store.get([r.id for r in refs if r.subject == "record"], include_deleted=True)
     links = await store.get_links([r.id for r in refs if r.subject == "link"], include_deleted=True)
@@ -43,7 +43,7 @@ async def summarize_changes(store: RecordStore, changes: Sequence[Change]) -> li
 
 
 class _EditedItem(Value):
-    """A thing as a summary speaks of it; the owner is what it hangs on."""
+    """An item as the summary names it. Its owner is the item it belongs to."""
 
     kind: str
     name: str = ""
@@ -60,7 +60,7 @@ class _ChangeSummarizer:
             return _PERMANENT_SUMMARIES[change.tool]
         groups: dict[tuple[str, str], list[_EditedItem]] = {}
         told = [self._describe_edit(edit) for edit in change.edits]
-        # A session is begun by the first memory of it, which is what somebody did.
+        # The first memory of a session creates its record, so only the memory is listed.
         is_beside = any(named.kind != SESSION_KIND for named in told)
         for edit, named in zip(change.edits, told, strict=True):
             if is_beside and named.kind == SESSION_KIND:
@@ -100,20 +100,19 @@ def _format_names(names: Sequence[str]) -> str:
     return ", ".join(shown + ["…"] * (len(names) > MAX_NAMES and bool(shown)))
 
 
-# Nobody means these without naming them: what was redacted stays so, an ended session is no
-# knowledge, the index follows the files, what git brought came at no call of anybody's, and what
-# faded did so by itself.
+# `undo` never chooses these changes by itself: redactions, session summaries, updates of the index, merges from git,
+# and faded memories.
 BOOKKEEPING_TOOLS = (REDACT_TOOL, CLOSING_TOOL, INDEX_BANK, MERGE_GRAPH_FILE, FADING_TOOL)
 PROMOTE_TOOL = "promote_memory"
-PENDING_MARK = "~"  # before the number of a change that waits: it is that of the local copy
-MAX_DIGITS = 18  # digits; a longer one is no number of the log's
-MAX_SEARCHED_CHANGES = 1_000  # changes looked through for the newest one that can be undone
+PENDING_MARK = "~"  # marks the number of a pending change, which counts only in the local copy
+MAX_DIGITS = 18  # a longer text is not a change number
+MAX_SEARCHED_CHANGES = 1_000  # changes searched for the newest one that can be undone
 
 log = logging.getLogger(__name__)
 
 
 class ChangeLogEntry(Value):
-    """A change with its project and a line that tells what it did."""
+    """A change with its project and a summary."""
 
     project: str
     change: Change
@@ -135,7 +134,7 @@ class _ListedChange(Value):
 
 
 class ChangeLog:
-    """Of all projects but those that are switched off; where one is named, it is refused."""
+    """The change log of all projects that are not turned off. Naming one that is off raises ProjectOff."""
 
     def __init__(self, library: Library, clock: Clock, numbered_here: ReadPendingChanges = read_no_changes) -> None:
         self._library = library
@@ -143,7 +142,7 @@ class ChangeLog:
         self._numbered_here = numbered_here
 
     async def list_entries(self, project: str | None, limit: int) -> list[ChangeLogEntry]:
-        """The newest changes of one project or of all, newest first."""
+        """List the newest changes of one project or of all, newest first."""
         heads: list[_ListedChange] = []
         for name in await self._list_names(project):
             try:
@@ -153,8 +152,8 @@ class ChangeLog:
             except EverkeptError as error:
                 if project is not None:
                     raise
-                # One damaged project must not hide the others' log.
-                log.warning("project %s is left out of the log: %s", name, error)
+                # One damaged project must not hide the changes of the others.
+                log.warning("project %s skipped in the log: %s", name, error)
                 continue
             taken_back = find_undone(changes)
             heads += [
@@ -164,7 +163,7 @@ class ChangeLog:
         return await _build_entries(heads[:limit])
 
     async def open_store(self, name: str) -> RecordStore:
-        """A project's, or the user's own, to remove things from: one that is off, too."""
+        """Open a project's store or the user's, to purge items. Projects that are off work too."""
         if name == USER_PROJECT:
             return await self._library.open_user_store()
         _, store = await self._library.open(name)
@@ -173,10 +172,10 @@ class ChangeLog:
     async def undo(
         self, reference: str | None, project: str | None, client: str, *, or_user: bool = False
     ) -> ChangeLogEntry:
-        """Takes one change back, by default the newest in force, and returns what was undone.
+        """Undo one change, by default the newest one, and return it.
 
-        With `or_user` the newest is looked for among the user's own changes too, as far as this
-        client made them. What a promotion did in two places is taken back in both.
+        With `or_user`, also consider the user's own changes that this client made. A promotion is undone in both
+        stores.
         """
         name, change = (
             await self._find_newest(project, client if or_user else None)
@@ -185,30 +184,29 @@ class ChangeLog:
         )
         is_numbered_here = _is_pending(await self._list_pending(name), change)
         halves = [(name, change), *await self._find_counterparts(name, change)]
-        # The user's last: a crash in between leaves what was promoted in both places, and a
-        # project that is off leaves both halves as they are.
+        # Undo the user's half last: a crash in between leaves the memory in both stores.
         halves.sort(key=lambda half: half[0] == USER_PROJECT)
-        for place, its in halves:  # all of it or nothing, as far as that is known beforehand
+        for place, its in halves:  # check both halves before changing anything
             store = await self._open_active_store(place)
             await self._plan(store, place, its, client, await store.get_revision())
         told = {place: await self._undo_change(place, its, client) for place, its in halves}
         return ChangeLogEntry(name, change, told[name], True, is_numbered_here)
 
     async def _list_pending(self, name: str) -> Sequence[PendingChange]:
-        """What was numbered here of a project or of the user's own."""
+        """List the pending changes of a project or of the user."""
         if not self._library.condition.waiting:
             return ()
         place = None if name == USER_PROJECT else (await self._library.get_project(name)).id
         return [each for each in await self._numbered_here() if each.project_id == place]
 
     async def _open_active_store(self, name: str) -> RecordStore:
-        """To show it or to take something back. Raises ProjectOff."""
+        """Open a store to show or undo its changes. Raises ProjectOff."""
         if name != USER_PROJECT and (await self._library.get_project(name)).is_off:
             raise ProjectOff(name)
         return await self.open_store(name)
 
     async def _undo_change(self, name: str, change: Change, client: str) -> str:
-        """Says in a line what the change had done."""
+        """Undo a change and return its summary."""
         store = await self._open_active_store(name)
         [summary] = await summarize_changes(store, [change])
         seen = 0
@@ -229,7 +227,11 @@ class ChangeLog:
         if not found or _get_identity(found[0]) != _get_identity(change):
             raise _build_renumbered_error(f"{name}:{change.seq}")
         if change.seq in find_undone(found):
-            raise Refused(f"Change {name}:{change.seq} is undone already.", change=change.seq)
+            raise Refused(
+                f"Change {name}:{change.seq} is already undone.",
+                hint="Run `everkept log` to see the changes.",
+                change=change.seq,
+            )
         steps = await plan_undo(store, change, {SESSION})
         return Batch(steps, self._clock(), "undo", client, undoes=change.seq, revision=seen)
 
@@ -240,7 +242,7 @@ class ChangeLog:
         return [each.name for each in found if not each.is_off] + [USER_PROJECT]
 
     async def _find_counterparts(self, name: str, change: Change) -> list[tuple[str, Change]]:
-        """The other halves of a promotion between two databases, in force still."""
+        """Find the other halves of a promotion between two databases that are still in effect."""
         moved = {e.id for e in change.edits if e.subject == "record" and e.id}
         if change.tool != PROMOTE_TOOL or not moved:
             return []
@@ -260,30 +262,31 @@ class ChangeLog:
         return found
 
     async def _find_newest(self, project: str | None, of_user: str | None) -> tuple[str, Change]:
-        """With `of_user` also among what this client changed of the user's."""
+        """Find the newest change to undo. With `of_user`, also among this client's changes of the user."""
         names = [name for name in await self._list_names(project) if name != USER_PROJECT or project == USER_PROJECT]
         if len(names) > 1:
             raise Refused(
-                "There are several projects, and none is selected.",
-                hint="Name one with --project, or a change as `everkept log` shows it.",
+                "No project is selected.", hint="Pass --project NAME, or a change such as shop:12 from `everkept log`."
             )
         found = [(name, change) for name in names if (change := await self._find_in_force(name))]
         if of_user is not None and project != USER_PROJECT:
             change = await self._find_in_force(USER_PROJECT)
             found += [(USER_PROJECT, change)] if change and change.client == of_user else []
         if not found:
-            raise Refused("There is no change to undo.", hint="`everkept log` shows them all.")
+            raise Refused(
+                "There is nothing to undo here.", hint="Run `everkept log` to see the changes of all projects."
+            )
         name, change = max(found, key=lambda pair: pair[1].at)
         if change.tool == PURGE_TOOL:
             raise Refused(
-                f"The newest change, {name}:{change.seq}, is a purge: what it removed is gone for good.",
-                hint="Name an earlier change, as `everkept log` shows it.",
+                f"The newest change, {name}:{change.seq}, is a purge, which cannot be undone.",
+                hint="Pass an earlier change from `everkept log`.",
                 change=change.seq,
             )
         return name, change
 
     async def _find_in_force(self, name: str) -> Change | None:
-        """The newest change that was not undone and is no undo."""
+        """Find the newest change that is neither undone nor an undo."""
         changes = await _read_newest(await self._open_active_store(name), MAX_SEARCHED_CHANGES)
         taken_back = find_undone(changes)
         standing = (
@@ -302,8 +305,8 @@ class ChangeLog:
         is_numbered_here, number = (number.startswith(PENDING_MARK), number.removeprefix(PENDING_MARK))
         if not number.isdecimal() or len(number) > MAX_DIGITS or not name:
             raise InvalidInput(
-                f'"{clip_text(reference)}" names no change.',
-                hint="Give it as PROJECT:NUMBER, as `everkept log` shows it.",
+                f'"{clip_text(reference)}" is not a change.',
+                hint="Use PROJECT:NUMBER, such as shop:12. Run `everkept log` to list changes.",
                 argument="change",
                 value=clip_text(reference),
             )
@@ -312,14 +315,14 @@ class ChangeLog:
         if not found or found[0].seq != int(number):
             if is_numbered_here:
                 raise _build_renumbered_error(reference)
-            raise NotFound("change", reference, hint="`everkept log` shows what there is.")
+            raise NotFound("change", reference, hint="Run `everkept log` to list changes.")
         if is_numbered_here and not _is_pending(await self._list_pending(name), found[0]):
             raise _build_renumbered_error(reference)
         return name, found[0]
 
 
 def _get_identity(change: Change) -> tuple[int, int, str]:
-    """What of a change stays as it is, whatever is purged or redacted."""
+    """Return the fields of a change that no purge or redaction alters."""
     return change.seq, change.at, change.tool
 
 
@@ -329,19 +332,19 @@ def _is_pending(waiting: Sequence[PendingChange], change: Change) -> bool:
 
 def _build_renumbered_error(reference: str) -> Refused:
     return Refused(
-        f"{clip_text(reference)} was the number of a change while its database was away, and is none any more.",
-        hint="`everkept log` shows what it is called there.",
+        f"{clip_text(reference)} was the number of a pending change. The database has given it another number.",
+        hint="Run `everkept log` to see its number.",
         change=clip_text(reference),
     )
 
 
 def _is_from_hooks(change: Change) -> bool:
-    """They store at no call of anybody's either, and sum up when a session is over."""
+    """Return whether a hook made the change, without a call."""
     return change.tool.startswith(HOOK_PREFIX) or change.client == HOOK_PREFIX
 
 
 async def _read_newest(store: RecordStore, limit: int) -> list[Change]:
-    """The newest changes but those of the index of files, which would hide all others."""
+    """Read the newest changes, without those of the file index, which would hide the others."""
     asked = limit
     while True:
         found = await store.read_changes(limit=asked, newest_first=True)

@@ -1,4 +1,4 @@
-"""The library that settings name: its address, its engine, and the replica beside it."""
+"""The library that the settings describe: its address, its engine, and its replica."""
 
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ from everkept.settings.model import DEFAULT_NAMES
 from everkept.values import Value
 
 ADDRESS_HINT = (
-    "It can be sqlite:FOLDER, surreal:FOLDER, or the address of a server such as "
+    "Use sqlite:FOLDER, surreal:FOLDER, or the URL of a server, such as "
     "ws://127.0.0.1:8000 (SurrealDB) or postgresql://127.0.0.1:5432/everkept."
 )
 _FOLDER_ENGINES = ("sqlite", "surreal")
@@ -38,10 +38,7 @@ _FLAG = "--database-url"
 def load_address_settings(
     address: str, flags: Mapping[str, Any], environment: Mapping[str, str] | None = None, *, named_by: str = "--to"
 ) -> Settings:
-    """What the settings would be with that place in them; the rest stays as it is.
-
-    A mistake in it is told with the option that it was `named_by`.
-    """
+    """Return the settings with another database address. Errors name the option `named_by`."""
     kind, _, rest = address.partition(":")
     if engine := find_server_engine(kind):
         place = {"engine": engine, "database_url": address}
@@ -57,16 +54,11 @@ def load_address_settings(
             "database_url": None,
         }
         return read_settings({**flags, **place}, environment)
-    raise InvalidInput(
-        f"{address!r} names no place that everything can be kept in.",
-        hint=ADDRESS_HINT,
-        argument=named_by,
-        value=address,
-    )
+    raise InvalidInput(f"{address!r} is not a supported location.", hint=ADDRESS_HINT, argument=named_by, value=address)
 
 
 def _with_flag(error: InvalidInput | Refused, flag: str) -> InvalidInput | Refused:
-    """Of an address, settings know only the option that all commands have."""
+    """Replace the general option in an error with the one that the caller used."""
     if error.facts.get("argument") != _FLAG:
         return error
     message = error.message.replace(f"`{_FLAG}`", f"`{flag}`", 1)
@@ -74,7 +66,7 @@ def _with_flag(error: InvalidInput | Refused, flag: str) -> InvalidInput | Refus
 
 
 def format_place(settings: Settings) -> str:
-    """The place that settings name, as the address that would name it."""
+    """Return the address of the database that the settings name."""
     if settings.engine == "postgres":
         return f"{settings.database_url} ({settings.namespace})"
     if is_on_server(settings):
@@ -85,13 +77,13 @@ def format_place(settings: Settings) -> str:
 
 
 def parse_address(name: str) -> str:
-    """Of such a name what a command takes."""
+    """Return the part of the name that a command accepts."""
     kind = name.partition(":")[0]
     return name.partition(" (")[0] if find_server_engine(kind) else name
 
 
 class DeferredLibrary(ForwardingLibrary):
-    """The library that `make` returns; until then its condition is `condition`."""
+    """A library that `make` creates at the first call. Until then its condition is `condition`."""
 
     def __init__(self, make: Callable[[], Library], condition: Condition) -> None:
         self._make = make
@@ -112,15 +104,15 @@ class DeferredLibrary(ForwardingLibrary):
         return self._made
 
 
-# Notes in a copy, until all is there: where it is copied from, and the ids of what was brought.
+# Notes in an unfinished copy: its source, and the ids already copied.
 MIGRATION_ORIGIN_NOTE = "migration.from"
 MIGRATION_COPIED_NOTE = "migration.brought"
 
 
 class FinishedLibrary(ForwardingLibrary):
-    """A library that refuses every call as long as it is an unfinished copy.
+    """A library that refuses every call while it is an unfinished copy.
 
-    The first call looks whether it is, and then runs `on_first`.
+    The first call checks this, and then runs `on_first`.
     """
 
     def __init__(self, library: Library, name: str, on_first: Callable[[], Awaitable[None]]) -> None:
@@ -145,8 +137,7 @@ class FinishedLibrary(ForwardingLibrary):
         if origin := await self._library.get_note(MIGRATION_ORIGIN_NOTE):
             command = f"everkept migrate --from {_quote_address(origin)} --to {_quote_address(self._name)}"
             raise Refused(
-                f"{self._name} holds an unfinished copy of {origin}, and is not used before that is finished.",
-                hint=f"`{command}` finishes it.",
+                f"{self._name} contains an unfinished copy of {origin}.", hint=f"To finish it, run `{command}`."
             )
         await self._on_first()
         self._is_seen = True
@@ -157,9 +148,9 @@ def _quote_address(name: str) -> str:
 
 
 class PendingChange(Value):
-    """A change that waits for its database, which will give it another number than it has here."""
+    """A change that the database has not received. The database will give it another number."""
 
-    project_id: str | None  # None: it belongs to none
+    project_id: str | None  # None: it belongs to no project
     seq: int
     at: int
     tool: str
@@ -169,15 +160,15 @@ ReadPendingChanges = Callable[[], Awaitable[Sequence[PendingChange]]]
 
 
 async def read_no_changes() -> Sequence[PendingChange]:
-    """Where the database cannot be away."""
+    """Return no pending changes, for a database that is always reachable."""
     return ()
 
 
 JOURNAL_FILE = "journal.db"
-ADDRESS_FILE = "address"  # the file that tells which database a folder stands in for
-WRITE_WAIT_SECONDS = 2.0  # seconds that a write waits for a database that has just gone
-_CMD_CHARACTERS = frozenset("&|<>^()%!,;=")  # what cmd.exe takes for its own outside quotation marks
-WRITE_LOCK_SECONDS = 5.0  # seconds that one program waits for others to write to the same server
+ADDRESS_FILE = "address"  # file that names the database a folder belongs to
+WRITE_WAIT_SECONDS = 2.0  # how long a write waits for a database that has just become unreachable
+_CMD_CHARACTERS = frozenset("&|<>^()%!,;=")  # characters that cmd.exe interprets outside quotation marks
+WRITE_LOCK_SECONDS = 5.0  # how long one program waits for others to write to the same server
 
 
 def make_library(
@@ -189,12 +180,11 @@ def make_library(
     on_return: Callable[[], None] = lambda: None,
     founds: bool = True,
 ) -> Library:
-    """Touches no file, and reaches nothing, before the first call.
+    """Build the library without touching a file or a server before the first call.
 
-    Without `standing_by` it is the database itself: one that is away is just that, an error, and
-    an unfinished copy is not refused. One that `founds` nothing refuses a schema of PostgreSQL
-    that is not there, for who only reads. `patience` is how long a write waits for one that has
-    just gone, and `on_return` is called when one is back.
+    Without `standing_by`, it is the database itself: an unreachable one is an error, and an unfinished copy is
+    accepted. Without `founds`, a missing PostgreSQL schema is an error, for callers that only read. `patience` is how
+    long a write waits for an unreachable database. `on_return` is called when it is reachable again.
     """
     waiting = FailoverOptions(patience, on_return) if standing_by else None
     library = _build_library(settings, clock, waiting, founds=founds)
@@ -227,7 +217,7 @@ def _build_library(settings: Settings, clock: Clock, waiting: "FailoverOptions |
 
 
 class FailoverOptions(Value):
-    """What becomes of calls while a database is away."""
+    """How calls behave while a database is unreachable."""
 
     patience: float
     on_return: Callable[[], None]
@@ -238,7 +228,7 @@ class FailoverOptions(Value):
 
 
 class StandbyFolder(Value):
-    """Where is kept what a database that is away would have: last seen, and yet to be written."""
+    """The folder with the local copy of a database and the journal of pending writes."""
 
     folder: Path
 
@@ -252,12 +242,12 @@ class StandbyFolder(Value):
 
     @property
     def address(self) -> str:
-        """What it stands in for, as far as that was put down."""
+        """The address of the database, if it was recorded."""
         return self._label[0]
 
     @property
     def user(self) -> str:
-        """Who used it there, likewise."""
+        """The user name on the database, if it was recorded."""
         return self._label[1]
 
     @property
@@ -270,15 +260,15 @@ class StandbyFolder(Value):
         return address, user
 
     def label(self, address: str, user: str) -> None:
-        """Puts down what it stands in for, for who finds the folder later."""
+        """Record the database's address and user in the folder."""
         if self._label == (address, user):
             return
-        with suppress(OSError):  # a help, and no reason to refuse anything
+        with suppress(OSError):  # only informative, so a failure does not matter
             make_folder(self.folder)
             replace(self.folder / ADDRESS_FILE, f"{address}\n{user}".rstrip().encode() + b"\n")
 
     async def count_writes(self) -> tuple[int, int]:
-        """How many writes wait, and how many are set aside; nothing is made for it."""
+        """Count pending and rejected writes without creating a file."""
         if not self.journal.exists():
             return 0, 0
         from everkept.engines.standby.journal import Journal
@@ -290,7 +280,7 @@ class StandbyFolder(Value):
             await journal.close()
 
     async def read_pending_changes(self) -> Sequence[PendingChange]:
-        """Commits that wait, with the numbers of the copy: the database's will be others."""
+        """Read the pending commits, with their numbers in the local copy."""
         if not self.journal.exists():
             return []
         from everkept.engines.standby.journal import Journal
@@ -312,7 +302,7 @@ class StandbyFolder(Value):
 
 
 class StrandedWrites(Value):
-    """Writes that wait for another database than the one in use."""
+    """Pending writes for another database than the one in use."""
 
     address: str
     folder: str
@@ -322,25 +312,25 @@ class StrandedWrites(Value):
 
     @property
     def sentence(self) -> str:
-        parts = [f"{self.waiting:,} waiting"] * bool(self.waiting)
-        parts += [f"{self.set_aside:,} set aside"] * bool(self.set_aside)
+        parts = [f"{self.waiting:,} pending"] * bool(self.waiting)
+        parts += [f"{self.set_aside:,} rejected"] * bool(self.set_aside)
         place = self.address or "another database"
         return f"Writes for {place} are still on this machine: {', '.join(parts)} ({self.folder})."
 
     @property
     def hint(self) -> str:
-        """Commands that run as they are, but for the password and what settings name otherwise."""
+        """The commands that send and show the writes, complete except for the password."""
         url = parse_address(self.address) if self.address else "ADDRESS"
         flags = ["--data-dir", str(Path(self.folder).parent.parent), "--database-url", url]
         flags += ["--database-user", self.user] if self.user else []
         variables = _list_variables(self.address, has_user=bool(self.user))
         said = f"With {' and '.join(variables)} set, " if variables else ""
         where = format_command(flags, sys.platform)
-        return f"{said}`everkept status {where}` brings over what waits, and `everkept journal {where}` shows it"
+        return f"{said}`everkept status {where}` sends the pending writes, and `everkept journal {where}` lists them"
 
 
 def format_command(words: Sequence[str], platform: str) -> str:
-    """As they are typed in the shell of the platform: on Windows that is cmd.exe."""
+    """Quote the words for the shell of the platform: on Windows, cmd.exe."""
     if platform != "win32":
         return join(words)
     plain = [list2cmdline([word]) for word in words]
@@ -351,7 +341,7 @@ def format_command(words: Sequence[str], platform: str) -> str:
 
 
 def _list_variables(name: str, *, has_user: bool) -> list[str]:
-    """What no option says of a place with that name."""
+    """List the environment variables that a place with that name needs."""
     inside = name.partition(" (")[2].removesuffix(")").split("/")
     named = zip(DEFAULT_NAMES.items(), inside, strict=False)
     said = [f"EVERKEPT_{key.upper()}={value}" for (key, usual), value in named if value != usual]
@@ -359,7 +349,7 @@ def _list_variables(name: str, *, has_user: bool) -> list[str]:
 
 
 async def find_stranded_writes(settings: Settings) -> list[StrandedWrites]:
-    """Of databases that were used before: nobody would ask for it otherwise."""
+    """Find pending writes for databases that are no longer in use."""
     own, found = get_standby_folder(settings), list[StrandedWrites]()
     for journal in sorted(own.parent.glob(f"*/{JOURNAL_FILE}")):
         standby = StandbyFolder(journal.parent)
@@ -372,12 +362,12 @@ async def find_stranded_writes(settings: Settings) -> list[StrandedWrites]:
 
 
 def find_standby(settings: Settings) -> StandbyFolder | None:
-    """None where what everything is kept in cannot be away."""
+    """Return the standby folder, or None for an engine that is always reachable."""
     return StandbyFolder(get_standby_folder(settings)) if is_on_server(settings) else None
 
 
 def _expect_installed(engine: str, package: str) -> None:
-    """Each engine has an extra of its own name."""
+    """Raise if the package of an engine is missing. Its extra has the engine's name."""
     if find_spec(package) is None:
         from everkept.core.runtime import format_install_hint
 
@@ -431,7 +421,7 @@ def _build_surreal(settings: Settings, clock: Clock, waiting: "FailoverOptions |
 
 
 def _add_standby(settings: Settings, clock: Clock, primary: Library, waiting: "FailoverOptions") -> Library:
-    """A database that may go away, with what stands in for it then."""
+    """Wrap a database that can become unreachable with its replica and journal."""
     from everkept.accounts.grants import read_rights
     from everkept.engines.sqlite.library import SqliteLibrary
     from everkept.engines.standby.journal import Journal
@@ -471,12 +461,12 @@ def _build_surreal_server(settings: Settings, clock: Clock) -> Library:
 
 
 def build_empty_library(settings: Settings) -> Library | None:
-    """One that makes no file; None where something is stored, or where it is in no files here."""
+    """Build a library without files. Return None if data exists, or if this engine uses no files here."""
     if settings.deployment_mode != "embedded-file" or _has_files(settings):
         return None
     from everkept.engines.memory.library import MemoryLibrary
 
-    # What it says of itself is what the engine would, which has not been asked for anything.
+    # Report the engine's own condition without asking it.
     return MemoryLibrary(condition=make_library(settings, read_clock).condition)
 
 

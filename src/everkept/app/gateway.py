@@ -1,4 +1,4 @@
-"""The gateway: its tools as the file has them now, over the servers behind them."""
+"""The gateway: the tools of its current file, served by the servers behind it."""
 
 import asyncio
 import logging
@@ -24,16 +24,17 @@ log = logging.getLogger(__name__)
 
 
 class PassedTools:
-    """Asked for anew each time; what a server said last stands while it does not answer.
+    """Tools that are passed through, listed again each time.
 
-    Where two have a tool of one name, it is that of the server which stands first in the file.
+    While a server does not answer, its last tools stay. If two servers have a tool of the same name, the first server
+    in the file wins.
     """
 
     def __init__(
         self, config: GatewayConfig, family: GatewayTools, taken: Collection[str], made: Callable[[Tool], Tool]
     ) -> None:
-        """`taken` are names that are not to be had; `made` is what becomes of each tool."""
-        self.failures: dict[str, EverkeptError] = {}  # of those that did not answer last time
+        """`taken` holds names that are in use. `made` builds each tool."""
+        self.failures: dict[str, EverkeptError] = {}  # of the servers that did not answer last time
         self._ways: dict[str, PassThrough] = {
             name: each.pass_through for name, each in config.upstreams.items() if each.pass_through is not None
         }
@@ -60,7 +61,7 @@ class PassedTools:
         return kept
 
     async def refresh(self, upstream: str, patience: float | None) -> bool:
-        """Whether the tools are others now. TimeoutError where it takes longer than that."""
+        """List a server's tools again and return whether they changed. Raises TimeoutError after `patience`."""
         before = _list_definitions(self.list_tools())
         try:
             async with asyncio.timeout(patience):
@@ -76,7 +77,7 @@ class PassedTools:
         return _list_definitions(self.list_tools()) != before
 
     def find_failure(self, name: str) -> EverkeptError | None:
-        """Why a name is unknown that a server might have which never said what it has."""
+        """Return why a server that may have this tool did not list its tools."""
         for upstream, way in self._ways.items():
             failure = self.failures.get(upstream)
             may_have = name.startswith(way.prefix) or name in way.rename.values()
@@ -86,16 +87,14 @@ class PassedTools:
 
     def _note_failure(self, upstream: str, error: EverkeptError) -> None:
         if upstream not in self.failures:
-            log.warning("gateway: tools of %s: %s", upstream, escape_name(str(error)))
+            log.warning("gateway tools of %s not listed: %s", upstream, escape_name(str(error)))
         self.failures[upstream] = error
 
     def _log_clash(self, upstream: str, name: str) -> None:
         if (upstream, name) not in self._told:
             self._told.add((upstream, name))
             log.warning(
-                "gateway: %s of %s is not offered: there is a tool of that name; a `prefix` tells them apart",
-                escape_name(name),
-                upstream,
+                "gateway tool %s of %s not offered: the name is in use, so set a `prefix`", escape_name(name), upstream
             )
 
 
@@ -104,7 +103,7 @@ def _list_definitions(tools: Sequence[Tool]) -> list[JSON | None]:
 
 
 class CountedUpstream:
-    """An upstream that knows how many calls it has, and ends after the last."""
+    """An upstream that counts its calls, so that it can close after the last one."""
 
     def __init__(self, reach: UpstreamSettings, upstream: Upstream) -> None:
         self.reach = reach
@@ -137,9 +136,9 @@ class CountedUpstream:
         self._upstream.on_tools_changed(tell)
 
     async def retire(self) -> None:
-        """Lets the calls under way come to an end, then closes."""
+        """Wait for the calls in progress, then close."""
         try:
-            await self._is_idle.wait()  # each call has a time limit of its own
+            await self._is_idle.wait()  # each call has its own time limit
         finally:
             await self._upstream.close()
 
@@ -147,23 +146,23 @@ class CountedUpstream:
         await self._upstream.close()
 
 
-FAULT_INSTRUCTIONS = "The gateway's file has a fault: tell the user to run `everkept gateway check`."
-WATCH_SECONDS = 1.0  # seconds between two looks at the file
-# seconds between looks at what a server has
+FAULT_INSTRUCTIONS = "The gateway file is faulty. Ask the user to run `everkept gateway check`."
+WATCH_SECONDS = 1.0  # between two checks of the file
+# between two checks of a server's tools
 REFRESH_PAUSES_SECONDS = 0.2, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0
-LISTING_SECONDS = 5.0  # seconds that a list of tools waits for servers that are passed through
+LISTING_SECONDS = 5.0  # how long a list of tools waits for servers whose tools are passed through
 
 OpenUpstream = Callable[[UpstreamSettings], Upstream]
 
 
 class CallCounter(Protocol):
-    """Where calls are counted."""
+    """Counts calls of gateway tools."""
 
     def note(self, tool: str, milliseconds: float, *, failed: bool, at: int) -> None: ...
 
 
 class _ServedConfig(Value):
-    """What one state of the file came to."""
+    """The tools and servers of one version of the file."""
 
     config: GatewayConfig
     upstreams: Mapping[str, CountedUpstream]
@@ -175,9 +174,9 @@ class _ServedConfig(Value):
 
 
 class Gateway:
-    """Tools made from a file, which may change under way. Close it when done.
+    """Tools from a file that may change at any time. Close it when done.
 
-    A file that cannot be used leaves what was before, and its `fault`.
+    If the file cannot be used, the earlier tools stay and `fault` holds the error.
     """
 
     def __init__(
@@ -188,7 +187,7 @@ class Gateway:
         clock: Clock,
         taken: Callable[[], Collection[str]] = tuple,
     ) -> None:
-        """`taken` gives the names of the tools that these are served beside."""
+        """`taken` returns the names of the other tools that are served."""
         self.path = path
         self.fault: EverkeptError | None = None
         self._open = open_upstream
@@ -203,11 +202,11 @@ class Gateway:
         self._joined: dict[bool, tuple[int, Toolset]] = {}
         self._listeners: set[Callable[[], None]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._looking: dict[str, bool] = {}  # upstreams, and whether to look once more
+        self._looking: dict[str, bool] = {}  # upstreams in progress, and whether to list their tools again
 
     @property
     def instructions(self) -> str | None:
-        """What its file has to say to assistants, or that there is something wrong with it."""
+        """The file's instructions to assistants, or a note that the file is faulty."""
         self._load_once()
         if self.fault is not None:
             return FAULT_INSTRUCTIONS
@@ -215,26 +214,26 @@ class Gateway:
 
     @property
     def failures(self) -> Mapping[str, EverkeptError]:
-        """Why servers that are passed through did not say what they have, by name."""
+        """Errors of the servers whose tools are passed through, by server name."""
         return self._served.passing.failures if self._served else {}
 
     def find_failure(self, name: str) -> EverkeptError | None:
-        """Why a tool is not there, where it may be one of a server that never answered."""
+        """Return why a tool is missing, if it may belong to a server that never answered."""
         return self._served.passing.find_failure(name) if self._served else None
 
     def check(self) -> None:
-        """Raises what is wrong with the file."""
+        """Raise the error of the file, if it has one."""
         self._load_once()
         if self.fault is not None:
             raise self.fault
 
     def list_tools(self) -> list[Tool]:
-        """Those that are known now."""
+        """Return the tools that are known now."""
         self._load_once()
         return self._served.list_tools() if self._served else []
 
     def combine_tools(self, own: Toolset, *, only_reads: bool) -> Toolset:
-        """Our own tools, and then those of the gateway."""
+        """Combine Everkept's own tools with those of the gateway."""
         self._load_once()
         known = self._joined.get(only_reads)
         if known is None or known[0] != self._revision:
@@ -244,8 +243,10 @@ class Gateway:
         return known[1]
 
     async def refresh(self, patience: float | None = LISTING_SECONDS) -> None:
-        """Asks the servers that are passed through what they have; one that takes long keeps what
-        it had, and listeners are told when it has answered."""
+        """Ask the servers whose tools are passed through.
+
+        A slow server keeps its tools, and listeners are notified when it answers.
+        """
         self._load_once()
         served = self._served
         if served is not None:
@@ -253,14 +254,13 @@ class Gateway:
             await asyncio.gather(*(self._refresh_upstream(served, name, patience) for name in upstreams))
 
     def start(self, *, at_once: bool) -> None:
-        """Watches the file; the servers that are to be there from the start wait for the first
-        client, unless they are wanted at once."""
+        """Watch the file. Servers with `at-start` wait for the first client, unless `at_once` is set."""
         self._spawn(self._watch(), "gateway file")
         if at_once:
             self.welcome()
 
     def welcome(self) -> None:
-        """A client is there that is to have these tools."""
+        """Start the servers that wait for the first client."""
         if not self._is_welcome:
             self._is_welcome = True
             if self._should_start():
@@ -268,7 +268,7 @@ class Gateway:
                 self._start_upstreams()
 
     def on_change(self, tell: Callable[[], None]) -> Callable[[], None]:
-        """Has `tell` called when the tools have changed; returns the way to end that."""
+        """Call `tell` when the tools change. Return a function that stops it."""
         self._listeners.add(tell)
         return lambda: self._listeners.discard(tell)
 
@@ -289,7 +289,7 @@ class Gateway:
             self._load()
 
     def _load(self) -> bool:
-        """Whether the tools are others than before; what cannot be used leaves them."""
+        """Load the file and return whether the tools changed. A file that cannot be used changes nothing."""
         try:
             config, warnings = gateway_file.load(self.path)
             refuse_clashes(self.path, config, self._taken())
@@ -308,7 +308,7 @@ class Gateway:
         return before is None or _list_served_definitions(before) != _list_served_definitions(served)
 
     def _build_served(self, config: GatewayConfig, before: dict[str, CountedUpstream]) -> _ServedConfig:
-        """Servers that are reached as before stay connected."""
+        """Build the tools of a file. Servers with an unchanged entry stay connected."""
         upstreams: dict[str, CountedUpstream] = {}
         for name, each in config.upstreams.items():
             kept = before.get(name)
@@ -329,7 +329,7 @@ class Gateway:
             started = time.perf_counter()
             try:
                 result = await tool.run(call, arguments)
-            except Exception:  # a call that was cancelled neither went well nor failed
+            except Exception:  # a canceled call is neither a success nor a failure
                 self._count_call(tool.name, started, failed=True)
                 raise
             self._count_call(tool.name, started, failed=result.is_error)
@@ -352,7 +352,7 @@ class Gateway:
         return is_changed
 
     def _schedule_refresh(self, upstream: str) -> None:
-        """After an upstream was connected anew, or said that its tools are others."""
+        """List an upstream's tools again, after it reconnected or announced a change."""
         if upstream in self._looking:
             self._looking[upstream] = True
         elif self._served is not None and upstream in self._served.passing.upstreams:
@@ -366,7 +366,7 @@ class Gateway:
                 self._looking[upstream] = False
                 if upstream in served.passing.upstreams and await self._refresh_upstream(served, upstream, None):
                     self._notify_listeners()
-                # A server that never stops saying that its tools have changed is asked seldom.
+                # A server that announces changes all the time is asked rarely.
                 await pause(next(pauses, REFRESH_PAUSES_SECONDS[-1]))
         finally:
             del self._looking[upstream]
@@ -378,12 +378,14 @@ class Gateway:
             try:
                 unsure = self._check_file(unsure)
             except Exception:
-                # A fault in one look must not end the watch.
-                log.exception("gateway: could not look at %s", self.path)
+                # An error in one check must not end the watch.
+                log.exception("gateway file %s not checked", self.path)
 
     def _check_file(self, unsure: gateway_file.GatewayFileState | None) -> gateway_file.GatewayFileState | None:
-        """Returns the state that did not make sense: it may be half written, and gets another
-        look before a word is said."""
+        """Check the file and return its state if it is faulty.
+
+        It may be half written, so it is checked once more before the error is reported.
+        """
         self._load_once()
         now = gateway_file.read_state(self.path)
         if now == self._seen:
@@ -432,13 +434,13 @@ class Gateway:
 
 
 def _list_served_definitions(served: _ServedConfig) -> list[JSON | None]:
-    """With where tools are passed through from, since what these are is not known yet."""
+    """List the definitions of the tools, and the servers whose tools are passed through."""
     passing: list[JSON | None] = [{name: each.pass_through} for name, each in served.config.upstreams.items()]
     return [*(tool.listing for tool in served.mapped), *passing]
 
 
 def build_gateway(settings: Settings, own: Callable[[], Toolset], usage: CallCounter, clock: Clock) -> Gateway:
-    """Reads no file and starts no server: that happens when its tools are first asked for."""
+    """Build the gateway without reading its file or starting a server."""
 
     def taken() -> set[str]:
         return {name for tool in own() for name in (tool.name, *tool.aliases)}

@@ -1,4 +1,4 @@
-"""The gateway's file: read and checked, and shown with its servers and the use of its tools."""
+"""The gateway's file: read and checked, with an overview of its servers and calls."""
 
 import stat
 from collections.abc import Collection, Iterable, Sequence
@@ -18,10 +18,10 @@ MAX_FILE_BYTES = 16 * 1024 * 1024
 
 
 class GatewayFileState(NamedTuple):
-    """Equal as long as the file was not written."""
+    """The state of a file, equal until the file is written."""
 
     written_at: int
-    changed_at: int  # also where somebody has set the time of writing back
+    changed_at: int  # changes even if a program resets the modification time
     size: int
     file: int
 
@@ -32,7 +32,7 @@ class LoadedGateway(NamedTuple):
 
 
 def read_state(path: Path) -> GatewayFileState | None:
-    """None where there is no such file."""
+    """Return the state of the file, or None if it does not exist."""
     try:
         found = path.stat()
     except (OSError, ValueError):
@@ -41,8 +41,8 @@ def read_state(path: Path) -> GatewayFileState | None:
 
 
 def load(path: Path) -> LoadedGateway:
-    """InvalidInput with the file, the line and every problem where it cannot be used."""
-    # Hardly any installation has a gateway.
+    """Read the file. Raises InvalidInput with the file, the line and every problem."""
+    # Few installations have a gateway.
     from everkept.families.gateway.file_reader import parse_file
 
     found = parse_file(_read_text(path), path.parent)
@@ -52,15 +52,16 @@ def load(path: Path) -> LoadedGateway:
 
 
 def build_clash_error(path: Path, problem: FileProblem) -> InvalidInput:
-    """The error for what only shows beside other tools."""
+    """Build the error for a tool name that another tool already uses."""
     return _build_file_error(path, [problem])
 
 
 def _build_file_error(path: Path, problems: list[FileProblem]) -> InvalidInput:
     first, more = problems[0], len(problems) - 1
-    rest = f" And {more} more: `everkept gateway check` shows them." if more else ""
+    rest = f" And {more} more." if more else ""
     return InvalidInput(
         f"{path}, {first}{rest}",
+        hint="Run `everkept gateway check` to see every problem.",
         file=str(path),
         line=first.line,
         problems=[{"line": problem.line, "message": problem.message, "fix": problem.fix} for problem in problems],
@@ -71,43 +72,49 @@ def _read_text(path: Path) -> str:
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
-            raise InvalidInput(f"{path} is no regular file.", file=str(path))
+            raise InvalidInput(f"{path} is not a regular file.", hint="Pass the path of a JSON file.", file=str(path))
         if found.st_size > MAX_FILE_BYTES:
-            raise InvalidInput(f"{path} has more than {MAX_FILE_BYTES:,} bytes.", file=str(path))
+            raise InvalidInput(
+                f"{path} must have at most {MAX_FILE_BYTES:,} bytes.", file=str(path), value=found.st_size
+            )
         return path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
         raise InvalidInput(
-            f"There is no gateway file {path}.", hint="`everkept gateway init` writes a first one.", file=str(path)
+            f"Gateway file {path} does not exist.", hint="Create one with `everkept gateway init`.", file=str(path)
         ) from None
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"{path} is not UTF-8: byte {error.start:,} cannot be read.", file=str(path)) from None
+        raise InvalidInput(
+            f"{path} is not UTF-8: byte {error.start:,} cannot be read.", hint="Save the file as UTF-8.", file=str(path)
+        ) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise InvalidInput(f"{path} cannot be read: {reason}.", file=str(path)) from None
+        raise InvalidInput(
+            f"Cannot read {path}: {reason}.", hint="Check the file's permissions.", file=str(path)
+        ) from None
 
 
 def refuse_clashes(path: Path, config: GatewayConfig, taken: Collection[str]) -> None:
-    """Raises InvalidInput for the first of them."""
+    """Raise InvalidInput for the first tool name that is in use."""
     for tool in config.tools:
         if tool.name in taken:
-            message = f'Everkept itself has a tool "{tool.name}".'
-            fix = "Give this one another name, or serve it with `--toolsets gateway` alone."
+            message = f'Everkept already has a tool "{tool.name}".'
+            fix = "Choose another name, or serve only the gateway with `--toolsets gateway`."
             raise build_clash_error(path, FileProblem(tool.line, message, fix))
 
 
 def list_own_names(settings: Settings) -> set[str]:
-    """None where no gateway is served, or nothing else is."""
+    """Return the names of Everkept's own tools, or none if only the gateway is served."""
     chosen = choose_toolsets(settings)
     if GATEWAY not in chosen or len(chosen) == 1:
         return set()
-    from everkept.app.build import build_parts  # a gateway alone needs none of it
+    from everkept.app.build import build_parts  # not needed if only the gateway is served
 
     tools = build_parts(settings, None, None, read_clock).tools
     return {name for tool in tools for name in (tool.name, *tool.aliases)}
 
 
 class GatewayServer(Value):
-    """An upstream; `reached` is its command without what looks like a secret, or its host."""
+    """An upstream. `reached` is its command without secrets, or its host."""
 
     name: str
     way: Literal["stdio", "http"]
@@ -115,9 +122,9 @@ class GatewayServer(Value):
 
 
 class GatewayOverview(Value):
-    """`fault` says why the file cannot be used; then nothing is known of its servers.
+    """The servers and tools of a gateway file. `fault` says why the file cannot be used.
 
-    `earlier` are tools that were called once and that the file does not speak of any more.
+    `earlier` holds tools with counted calls that the file no longer has.
     """
 
     config: Path | None
@@ -128,9 +135,9 @@ class GatewayOverview(Value):
 
 
 async def read_overview(path: Path | None, log: UsageLog, taken: Collection[str] = ()) -> GatewayOverview | None:
-    """None where there is neither a file nor a call. No server is started.
+    """Read the overview without starting a server. Return None if there is neither a file nor a call.
 
-    `taken` are the names of the tools that these are served beside.
+    `taken` holds the names of the other tools that are served.
     """
     counted = await log.list_usage()
     if path is None:
@@ -147,7 +154,7 @@ async def read_overview(path: Path | None, log: UsageLog, taken: Collection[str]
 
 
 def find_plain_secrets(reach: UpstreamSettings) -> list[str]:
-    """Where the file has a secret itself, instead of the name of a variable that holds it."""
+    """List the places where the file contains a secret instead of a variable."""
     way = reach.way
     named = way.env if isinstance(way, UpstreamProgram) else way.headers
     found = [name for name, value in named.items() if mask_json({name: value})[1]]
@@ -164,13 +171,13 @@ def _describe_server(reach: UpstreamSettings) -> GatewayServer:
 
 
 def _format_origin(way: UpstreamEndpoint) -> str:
-    """Scheme, host and port: all else may hold a key."""
+    """Return scheme, host and port, since the rest of a URL may contain a key."""
     parts = urlsplit(way.url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
 def _can_offer(config: GatewayConfig, name: str) -> bool:
-    """Which tools are passed through, only their servers know."""
+    """Return whether the file can offer a tool. Only servers know the tools that are passed through."""
     if any(tool.name == name for tool in config.tools):
         return True
     ways = [server.pass_through for server in config.upstreams.values() if server.pass_through]

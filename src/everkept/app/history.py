@@ -1,4 +1,4 @@
-"""Past conversations as commands see them: taken in, followed, left out, forgotten."""
+"""Past conversations for commands: import, follow, exclude and delete."""
 
 import asyncio
 from collections import Counter
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from everkept.families.history.ingest.removal import RemovalReport
     from everkept.jobs.maintenance import Indexer
 
-EXCLUDED_NOTES = "history.excluded "  # begins the notes of folders that commands have excluded
+EXCLUDED_NOTES = "history.excluded "  # prefix of the notes for folders that commands excluded
 
 Progress = Callable[[int, int], None]
 
 
 class ImportRequest(Value):
-    """What is to be taken in; an empty field does not restrict."""
+    """What to import. An empty field does not restrict it."""
 
     sources: Sequence[str] = ()
     files: Sequence[Path] = ()
@@ -35,7 +35,7 @@ class ImportRequest(Value):
 
 
 class HistoryOverview(Value):
-    """How much is kept of past conversations."""
+    """How many conversations and turns are stored."""
 
     conversations: int
     turns: int
@@ -45,7 +45,7 @@ class HistoryOverview(Value):
 
 
 class ImportedHistory:
-    """Reads transcripts into the store of past conversations, and takes what is there out."""
+    """Imports transcripts into the history and deletes conversations from it."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class ImportedHistory:
         clock: Clock,
         options: HistoryOptions,
     ) -> None:
-        """`transcripts` is given the folders that are known: some programs only hint at theirs."""
+        """`transcripts` gets the known folders, since some programs only hint at theirs."""
         self._library = library
         self._transcripts = transcripts
         self._indexer = indexer
@@ -64,11 +64,11 @@ class ImportedHistory:
         self._found: Transcripts | None = None
 
     async def import_transcripts(self, wanted: ImportRequest, report: Progress) -> "ImportReport":
-        """What is new in the transcripts since the last time, and nothing twice."""
+        """Import what is new in the transcripts since the last time, each turn once."""
         from everkept.families.history.ingest.transcript_importer import TranscriptImporter
 
         store = await self._library.open_history_store()
-        if self._found is None:  # it remembers what it saw, for whoever looks again and again
+        if self._found is None:  # keeps what it has seen, for repeated imports
             self._found = self._transcripts(list(await _count_by_folder(store)))
         found = await asyncio.to_thread(self._found.find_transcripts, wanted.sources, wanted.files)
         importer = TranscriptImporter(store, self._clock, self._options)
@@ -81,11 +81,11 @@ class ImportedHistory:
         )
 
     async def embed(self, report: Progress) -> int:
-        """Gives all that waits its vector now; says how many."""
+        """Compute all pending embeddings now and return their number."""
         return await self._indexer.drain(await self._library.open_history_store(), report)
 
     async def count_pending(self) -> int:
-        """How many texts have no vector yet; none where nothing gets one."""
+        """Count the texts without an embedding. Return 0 if embeddings are turned off."""
         embedder = self._indexer.embedder
         if embedder is None:
             return 0
@@ -104,37 +104,36 @@ class ImportedHistory:
         )
 
     async def count_by_folder(self) -> dict[str, int]:
-        """How many are kept of each folder that is known."""
+        """Count the conversations of each known folder."""
         return await _count_by_folder(await self._library.open_history_store())
 
     @property
     def configured_exclusions(self) -> tuple[str, ...]:
-        """The folders that settings leave out."""
+        """The folders that the settings exclude."""
         return self._options.excluded
 
     async def list_excluded(self) -> tuple[str, ...]:
-        """The folders that commands have excluded; those of the settings come on top."""
+        """List the folders that commands excluded, without those of the settings."""
         notes = await self._library.list_notes(EXCLUDED_NOTES)
         return tuple(key.removeprefix(EXCLUDED_NOTES) for key in notes)
 
     async def exclude(self, folder: str) -> bool:
-        """Takes nothing in from there any more; False where that was so already."""
+        """Stop importing a folder. Return False if it was already excluded."""
         is_known = await self._library.get_note(EXCLUDED_NOTES + folder) is not None
         await self._library.set_note(EXCLUDED_NOTES + folder, str(self._clock()))
         return not is_known
 
     async def include(self, folder: str) -> bool:
-        """Takes it in again, with the next import; False where it was not excluded.
+        """Import a folder again from now on. Return False if it was not excluded.
 
-        What was forgotten stays so.
+        Deleted conversations stay deleted.
         """
         is_known = await self._library.get_note(EXCLUDED_NOTES + folder) is not None
         await self._library.set_note(EXCLUDED_NOTES + folder, None)
         return is_known
 
     async def find_folders(self, project: str) -> dict[str, int]:
-        """The folders that a name means to somebody who wants to forget it, with how many
-        conversations each has. Raises NotFound."""
+        """Return the folders that match a name, with the number of their conversations. Raises NotFound."""
         from everkept.families.history.search_filters import find_nearest_project, match_named_projects
 
         store = await self._library.open_history_store()
@@ -142,40 +141,36 @@ class ImportedHistory:
         found = match_named_projects(project, list(counts))
         if not found:
             near = find_nearest_project(project, list(counts))
-            hint = f"Did you mean {near}?" if near else "`everkept history list` shows folders."
+            hint = f"Did you mean {near}?" if near else "Run `everkept history list` to see the folders."
             raise NotFound("project", project, hint=hint)
         return {folder: counts[folder] for folder in found}
 
     async def forget(self, folders: Sequence[str], conversations: Sequence[str], report: Progress) -> "RemovalReport":
-        """Removes conversations for good. They are not taken in again, and nothing of these
-        folders is any more."""
+        """Permanently delete conversations and never import them again. The folders are excluded."""
         from everkept.families.history.ingest.removal import forget_conversations
 
         store = await self._library.open_history_store()
-        for folder in select_topmost(folders):  # first: no import may bring back what is just going
+        for folder in select_topmost(folders):  # exclude first, so that no import adds them again
             await self.exclude(folder)
         return await forget_conversations(
             store, self._clock, projects=folders, conversations=conversations, report=report
         )
 
     async def read_titles(self, conversations: Sequence[str]) -> list[str]:
-        """What these are called; of one whose project is off, its id is all that is told.
-
-        Raises NotFound for one that there is not.
-        """
+        """Return the titles of conversations. If a project is off, return the id instead. Raises NotFound."""
         from everkept.families.history.off_folders import open_visible_history
 
         store = await self._library.open_history_store()
         found = {record.id: record for record in await store.get(conversations)}
         for name in conversations:
             if name not in found or found[name].kind != CONVERSATION:
-                hint = "`everkept history list` shows ids; they begin with conv_."
+                hint = "Run `everkept history list` to see the ids. They begin with conv_."
                 raise NotFound("conversation", name, hint=hint)
         past = await open_visible_history(self._library, self._options)
         return [name if found[name].scope in past.hidden else found[name].name or name for name in conversations]
 
     async def list_conversations(self, limit: int, project: str | None = None) -> list[Record]:
-        """The newest first, of all projects or of one; none of a project that is off."""
+        """List conversations of all projects or of one, newest first, without projects that are off."""
         from everkept.families.history.off_folders import open_visible_history
 
         past = await open_visible_history(self._library, self._options)
@@ -185,8 +180,7 @@ class ImportedHistory:
         return kept[:limit]
 
     async def list_searches(self, limit: int) -> list[SearchRecord]:
-        """The newest first, but those of sessions that were held in a project that is off, and
-        those that accounts have asked, which are theirs alone."""
+        """List searches, newest first, without those of accounts and of projects that are off."""
         from everkept.families.history.off_folders import open_visible_history
 
         past = await open_visible_history(self._library, self._options)
@@ -204,16 +198,16 @@ class ImportedHistory:
 
 
 def select_topmost(folders: Sequence[str]) -> list[str]:
-    """Those that lie in no other of them: what holds for a folder holds for all below it."""
+    """Return the folders that are not inside another one of them."""
     return [folder for folder in folders if not any(folder.startswith((f"{o}/", f"{o}\\")) for o in folders)]
 
 
 async def _list_conversations(store: RecordStore, scopes: tuple[str, ...] = ()) -> list[Record]:
-    """The conversations of which something is there."""
+    """List the conversations that have turns."""
     found = await store.scan(RecordFilter(kinds=(CONVERSATION,), scopes=scopes))
     return [r for r in found if r.facets.get("turns") and not r.facets.get("left_out")]
 
 
 async def _count_by_folder(store: RecordStore) -> dict[str, int]:
-    """How many are kept of each folder."""
+    """Count the conversations of each folder."""
     return dict(Counter(record.scope for record in await _list_conversations(store) if record.scope))

@@ -1,7 +1,6 @@
-"""What hooks let the application do: store one memory, and work at the end of a session.
+"""Tasks of hooks: store one memory, and finish a session.
 
-A process that stores one memory lives for a moment: what only the end of a session needs is loaded
-there.
+A process that stores one memory is short-lived, so it does not load what only the end of a session needs.
 """
 
 import asyncio
@@ -26,12 +25,12 @@ from everkept.settings import AUTO, Settings, read_client_environment
 if TYPE_CHECKING:
     from everkept.app.app import App
 
-HOOK_CLIENT = "hooks"  # in whose name it is stored
-WRITE_WAIT_SECONDS = 0.3  # seconds for a database that has just gone: who waits is an assistant at work
+HOOK_CLIENT = "hooks"  # client name in the change log
+WRITE_WAIT_SECONDS = 0.3  # for a database that has just become unreachable, because an assistant waits
 
 
 class DeferredIndexing:
-    """Leaves vectors to the next process that makes any: what has none is the queue."""
+    """Leaves embeddings to the next process that computes them. Texts without one are the queue."""
 
     @property
     def embedder(self) -> Embedder | None:
@@ -46,7 +45,7 @@ class DeferredIndexing:
         return ()
 
     def wake(self, store: RecordStore) -> None:
-        """Nobody is here to be woken."""
+        """Do nothing: this process computes no embeddings."""
 
     async def wait_until_settled(self, within: float | None = None) -> bool:
         return True
@@ -60,14 +59,14 @@ async def store_memory(
     library: Library | None = None,
     clock: Clock = read_clock,
 ) -> StoredMemory:
-    """Stores it in the project of the folder, which is made where it is missing.
+    """Store a memory in the project of the folder, creating the project if needed.
 
-    Raises Refused where the session has stored all that it may.
+    Raises Refused if the session has reached its limit.
     """
     opened = library or make_library(settings, clock, patience=WRITE_WAIT_SECONDS)
     try:
         named = None if settings.project in (None, AUTO) else settings.project
-        # Like the home folder, no folder at all is no workspace.
+        # Without a folder there is no workspace, like in the home folder.
         rule = ProjectRule(opened, configured=named, workspace=folder or Path.home())
         call = ToolCall(Session(client=HOOK_CLIENT), wanted.source.tool or HOOK_CLIENT)
         stores = MemoryStores(rule, opened, call, None, clock, wanted.session)
@@ -78,14 +77,14 @@ async def store_memory(
             await opened.close()
 
 
-SESSION_CLIENT = HOOK_PREFIX  # whose changes the end of a session makes, in the log
-CONSOLIDATION_SECONDS = 30.0  # seconds that it may take
+SESSION_CLIENT = HOOK_PREFIX  # client name of the end of a session, in the change log
+CONSOLIDATION_SECONDS = 30.0
 
 Progress = Callable[[int, int], None]
 
 
 class SessionEnd:
-    """The end of one session, in the project that the application works in."""
+    """The end of one session, in the application's project."""
 
     def __init__(self, app: "App") -> None:
         self._app = app
@@ -96,9 +95,9 @@ class SessionEnd:
         return project is not None and project.is_off
 
     async def import_transcript(self, transcript: Path, source: str, session: str, report: Progress) -> None:
-        """What is new in it, and in those of the agents that it sent.
+        """Import what is new in a transcript and in those of its subagents.
 
-        Raises InvalidInput where it is no transcript of that program any more, and Unavailable.
+        Raises InvalidInput if it is not a transcript of that program, and Unavailable.
         """
         from everkept.app.history import ImportRequest
 
@@ -109,7 +108,7 @@ class SessionEnd:
             raise Unavailable(f"{failure.name} could not be read: {failure.reason}")
 
     async def summarize(self, session: str) -> None:
-        """Consolidates what the session stored, and writes what it came to."""
+        """Consolidate the session's memories and store the summary."""
         store = await self._find_store()
         if store is None:
             return
@@ -119,14 +118,14 @@ class SessionEnd:
             await close_session(store, session, self._app.clock())
 
     async def fade_memories(self) -> int:
-        """Forgets what hooks stored and nobody used; says how many memories that were."""
+        """Forget automatic memories that were not used, and return their number."""
         from everkept.families.memories.lifecycle import fade_memories
 
         stores = (await self._find_store(), await self._app.library.open_user_store())
         return sum([await fade_memories(each, self._app.clock, SESSION_CLIENT) for each in stores if each])
 
     async def _find_store(self) -> RecordStore | None:
-        """None where nothing was stored yet, or the project is archived."""
+        """Return the project's store, or None if it does not exist or is archived."""
         project = await self._find_project()
         if project is None or project.status != "active":
             return None
@@ -137,11 +136,14 @@ class SessionEnd:
 
 
 def _list_transcripts(transcript: Path, source: str, session: str) -> tuple[Path, ...]:
-    """It and those of its agents, as far as they lie where they should: links can have changed."""
+    """Return the transcript and those of its subagents. Links may have moved, so check their place."""
     from everkept.transcripts.source_programs import find_source, get_client_folders, list_agents
 
     folders = get_client_folders(read_client_environment(), Path.home(), sys.platform)
     if find_source(transcript, folders) != source:
-        raise InvalidInput(f"{transcript} is not where {source} keeps its transcripts.")
+        raise InvalidInput(
+            f"{transcript} is not in the transcript folder of {source}.",
+            hint="Run `everkept import history` to find the transcripts.",
+        )
     agents = list_agents(transcript, source, session)
     return (transcript, *(each for each in agents if find_source(each, folders) == source))

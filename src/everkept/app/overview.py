@@ -1,4 +1,4 @@
-"""How much is stored over all projects, and who else has access to it."""
+"""What is stored in all projects, and who has access to it."""
 
 import asyncio
 import os
@@ -28,23 +28,23 @@ from everkept.values import Value, field, replace
 if TYPE_CHECKING:
     from everkept.jobs.maintenance import Indexer
 
-SHOWN_WEEKS = 12  # that growth is told of
+SHOWN_WEEKS = 12  # weeks of growth to show
 MAX_RECALLED = 5
-MAX_SHOWN_CHARACTERS = 200  # characters of what was recalled
+MAX_SHOWN_CHARACTERS = 200  # of a recalled text
 WEEK_MICROSECONDS = 7 * 86_400_000_000
 
-_SIDE_FILES = ("-wal", "-shm")  # that belong to a database
-_SERVER_MODES = ("local-server", "remote")  # modes in which what is in files here is a copy
+_SIDE_FILES = ("-wal", "-shm")  # files that belong to a database
+_SERVER_MODES = ("local-server", "remote")  # modes in which the local files are a copy
 
 
 class ProjectCounts(Value):
-    """What one project has of it; what is archived or cannot be read is not counted."""
+    """Counts of one project. Archived and unreadable projects are not counted."""
 
     name: str
     status: str
-    size_bytes: int  # 0 where nobody can tell
+    size_bytes: int  # 0 if unknown
     memories: int | None = None
-    automatic: int | None = None  # of these
+    automatic: int | None = None  # among the memories
     entities: int | None = None
     conversations: int = 0
     off: bool | None = None
@@ -80,16 +80,16 @@ class StorageTotals(Value):
     turns: int
     without_vectors: int
     size_bytes: int
-    here_bytes: int | None = None  # in files on this machine, where a server has everything
+    here_bytes: int | None = None  # files on this machine, if a server holds the data
 
 
 class AccountCounts(Value):
-    """What is theirs alone, of all of them together; no more is told of it."""
+    """Counts of all accounts' private data together. No details are shown."""
 
     accounts: int = 0
     memories: int = 0
     size_bytes: int = 0
-    unreadable: int = 0  # stores
+    unreadable: int = 0  # stores that cannot be read
 
 
 class StorageOverview(Value):
@@ -100,13 +100,13 @@ class StorageOverview(Value):
     weeks: list[WeekCounts]
     recalled: list[RecalledMemory]
     history: PastOverview
-    elsewhere: int  # conversations in folders that are no project's
+    elsewhere: int  # conversations in folders of no project
     files: list[StoredFile]
     accounts: AccountCounts
 
 
 class _StoreCounts(Value):
-    """One store of memories and entities."""
+    """Counts of one store of memories and entities."""
 
     size: int = 0
     entities: int = 0
@@ -118,12 +118,12 @@ class _StoreCounts(Value):
 
 
 class OverviewReader:
-    """Looks at each project once."""
+    """Reads the counts of each project once."""
 
     def __init__(
         self, library: Library, past: ImportedHistory, indexer: "Indexer", clock: Clock, folder: Path | None
     ) -> None:
-        """`folder` holds the files; None where there are none."""
+        """`folder` holds the files, or is None if there are none."""
         self._library = library
         self._past = past
         self._indexer = indexer
@@ -134,7 +134,7 @@ class OverviewReader:
         every = await self._library.list_projects()
         projects = [project for project in every if not is_private_name(project.name)]
         homes = [project for project in every if is_private_name(project.name)]
-        owners = [] if self._is_served else projects  # a copy's files are nobody's
+        owners = [] if self._is_served else projects  # the files of a copy belong to no project
         files = await asyncio.to_thread(_list_files, self._folder, owners)
         talks = await self._count_conversations(projects)
         user = await self._count_store(await self._library.open_user_store(), USER_PROJECT)
@@ -147,7 +147,7 @@ class OverviewReader:
                     share = self._with_counts(share, own)
                     counted.append(own)
                 elif self._is_served:
-                    with suppress(StoreUnreachable):  # what is archived is not in the copy
+                    with suppress(StoreUnreachable):  # the copy has no archived projects
                         store = await self._library.get_store(project)
                         share = replace(share, size_bytes=await store.measure_size())
             except EverkeptError as error:
@@ -195,7 +195,7 @@ class OverviewReader:
 
     @property
     def _is_served(self) -> bool:
-        """Whether what it takes is for a server to tell: the files here are a copy and more."""
+        """Whether a database server holds the data, so that the local files are only a copy."""
         return self._library.condition.mode in _SERVER_MODES
 
     def _with_counts(self, share: ProjectCounts, counted: _StoreCounts) -> ProjectCounts:
@@ -210,7 +210,7 @@ class OverviewReader:
     async def _count_private(
         self, homes: Sequence[Project], files: Sequence[StoredFile]
     ) -> tuple[list[_StoreCounts], AccountCounts]:
-        """Counted as everything is, and nothing of it shown."""
+        """Count the accounts' private data without showing it."""
         counted, unreadable = list[_StoreCounts](), 0
         for home in homes:
             try:
@@ -231,7 +231,7 @@ class OverviewReader:
     async def _count_project(self, project: Project) -> _StoreCounts:
         _, store = await self._library.open(project.name)
         counted = await self._count_store(store, project.name)
-        # What is off is counted, and not shown.
+        # Projects that are off are counted and not shown.
         return replace(counted, recalled=[]) if project.is_off else counted
 
     async def _count_store(self, store: RecordStore, name: str) -> _StoreCounts:
@@ -266,12 +266,12 @@ class OverviewReader:
         ]
 
     def _list_week_starts(self) -> list[int]:
-        """Of the weeks, the last of which ends now."""
+        """Return the starts of the weeks. The last week ends now."""
         today = self._clock() // (WEEK_MICROSECONDS // 7) * (WEEK_MICROSECONDS // 7)
         return [today - WEEK_MICROSECONDS * number + WEEK_MICROSECONDS // 7 for number in range(SHOWN_WEEKS, 0, -1)]
 
     async def _count_conversations(self, projects: Sequence[Project]) -> Counter[str]:
-        """By the project of the folder that they were in."""
+        """Count conversations by the project of their folder."""
         owners = {
             folder: project.name for project in projects for folder in await self._library.list_workspaces(project)
         }
@@ -311,7 +311,7 @@ def _format_content(record: Record) -> str:
 
 
 def _list_files(folder: Path | None, projects: Sequence[Project]) -> list[StoredFile]:
-    """Each database with what belongs to it, and each other file; by name."""
+    """List each database with its side files, and every other file, by name."""
     if folder is None:
         return []
     names = {project.id: project.name for project in projects}
@@ -321,7 +321,7 @@ def _list_files(folder: Path | None, projects: Sequence[Project]) -> list[Stored
             path = Path(place, name)
             try:
                 size = path.lstat().st_size
-            except OSError:  # it went away meanwhile
+            except OSError:  # deleted in the meantime
                 continue
             shown = path.relative_to(folder).as_posix()
             sizes[next((shown.removesuffix(s) for s in _SIDE_FILES if shown.endswith(s)), shown)] += size
@@ -331,18 +331,18 @@ def _list_files(folder: Path | None, projects: Sequence[Project]) -> list[Stored
 
 
 class TeamOverview(Value):
-    """How many there are of each, and where it is written who read what."""
+    """Numbers of accounts and peers, and the folder of the access log."""
 
-    users: int = 0  # people with an account
-    servers: int = 0  # other servers with one: those that may ask here
-    peers: int = 0  # servers that may be asked from here
-    problem: str | None = None  # with the list of those
-    access_log: str | None = None  # the folder; None where no server has written there yet
+    users: int = 0
+    servers: int = 0  # peers that may ask this server
+    peers: int = 0  # peers that this server may ask
+    problem: str | None = None  # of the list of peers
+    access_log: str | None = None  # its folder, or None if no server has written it yet
     access_log_bytes: int = 0
 
 
 async def read_team(accounts: Accounts, folder: Path) -> TeamOverview | None:
-    """None where it is one person's, and nobody else is known."""
+    """Return the team's numbers, or None if there are no accounts and peers."""
     users = await accounts.list_users()
     log = folder / LOG_FOLDER
     size = sum(each.stat().st_size for each in log.glob("*.jsonl"))

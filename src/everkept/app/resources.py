@@ -17,25 +17,25 @@ from everkept.tools.schema import to_json
 from everkept.tools.tool import ToolResult
 from everkept.values import Value, field, replace
 
-if TYPE_CHECKING:  # memories are loaded where they are offered
+if TYPE_CHECKING:  # memories are loaded only if they are offered
     from everkept.core.answers import SearchLog
     from everkept.families.memories.model import MemoryOptions
     from everkept.families.memories.toolset import MemoryTools
 
 DEGRADED_KEY = "degraded"
-MAX_SESSIONS = 1_000  # that are remembered to have been told
-# microseconds before a session is told again that writes are brought over
+MAX_SESSIONS = 1_000  # sessions whose last notice is remembered
+# microseconds before a session is told again that pending writes are being sent
 REPEAT_MICROSECONDS = 3600 * 1_000_000
 
 
 class AbsenceNotices:
-    """Who has been told of which absence."""
+    """Remembers which session was told about which outage."""
 
     def __init__(self) -> None:
         self._told: dict[str, UnreachableInfo] = {}  # the last one, by session
 
     def mark_result(self, result: ToolResult, session: Session, noted: ReplicaUse, place: str) -> ToolResult:
-        """The answer as it is where the database gave it."""
+        """Mark a result that did not come from the database, and explain it once per session."""
         if not noted.is_degraded or result.wire is not None:
             return result
         structured: dict[str, Any] = {**result.facts, DEGRADED_KEY: True}
@@ -59,36 +59,35 @@ class AbsenceNotices:
 
 
 def _is_different(absence: UnreachableInfo, told: UnreachableInfo) -> bool:
-    """What is brought over now and then is no news each time, nor is the end of an absence."""
+    """Return whether an outage is news. Short replays and the end of an outage are not."""
     if absence.is_catching_up:
         return (absence.since or 0) - (told.since or 0) >= REPEAT_MICROSECONDS
     return told.is_catching_up or absence.since != told.since
 
 
 def describe_absence(absence: UnreachableInfo, place: str = "") -> str:
-    """What a user should know of it, in one or two sentences."""
+    """Describe an outage to a user, in one or two sentences."""
     database = f"The database at {place}" if place else "The database"
     if absence.is_catching_up:
         return (
-            f"{database} is being brought what was written before. Until that is done, what is "
-            "read is what was last seen of it, with what was written here."
+            f"{database} is receiving the pending writes of this machine. Until it has them, "
+            "results come from the local copy."
         )
     if absence.never_reached:
         return (
-            f"{database} was never reached from this machine's data folder: is the address right? "
-            "Nothing is known of what it holds; what is stored is kept on this machine and brought "
-            "over when it is reached."
+            f"{database} was never reached from this data folder. Check its address. "
+            "Writes are saved on this machine and sent when it is reached."
         )
     return (
-        f"{database} cannot be reached. What is read is what was last seen of it; what "
-        "is stored is kept on this machine and brought over when it is back."
+        f"{database} is unreachable. Results come from the local copy. "
+        "Writes are saved on this machine and sent when it is back."
     )
 
 
 CURRENT_GRAPH = "memory://knowledge-graph"
 PROJECT_GRAPH = "memory://projects/{name}/knowledge-graph"
-WATCH_SECONDS = 0.2  # a look costs microseconds
-# Where the library tells of changes a look costs more, and files change without a word of it.
+WATCH_SECONDS = 0.2  # a check costs microseconds
+# If the library sends notifications, a check costs more, but files change without one.
 NOTIFIED_WATCH_SECONDS = 1.0
 
 Notify = Callable[[str], Awaitable[None]]
@@ -105,35 +104,35 @@ class ResourceInfo(Value):
 
 
 class ResourceDocument(Value):
-    """What reading a resource gives."""
+    """The content of a resource."""
 
     mime_type: str
     text: str
-    is_degraded: bool = False  # it is what was last seen of a database that is away
+    is_degraded: bool = False  # it comes from the local copy of an unreachable database
 
 
 class Resources(Protocol):
     """The documents of one family."""
 
     async def list_resources(self, session: Session) -> list[ResourceInfo]:
-        """Those that the session may mean."""
+        """List the documents that the session can read."""
         ...
 
     def list_templates(self) -> list[ResourceInfo]: ...
 
     def has_resource(self, uri: str) -> bool:
-        """Whether the family answers for the address; the document may be missing still."""
+        """Return whether the address belongs to the family, even if the document is missing."""
         ...
 
     async def read(self, session: Session, uri: str) -> ResourceDocument: ...
 
     async def read_state(self, session: Session, uri: str) -> object:
-        """Equal as long as the document has not changed; an error's code where it has none."""
+        """Return a value that is equal until the document changes, or an error's code."""
         ...
 
 
 class AllResources:
-    """The documents of all families; those of the `owners` are no account's."""
+    """The documents of all families. Accounts do not see those of `owners`."""
 
     def __init__(self, families: Sequence[Resources], owners: Sequence[Resources] = ()) -> None:
         self._every = families
@@ -159,7 +158,7 @@ class AllResources:
         with act_in(session), track_replica_use() as noted:
             family = self._find_family(uri)
             if family is None:
-                raise NotFound("resource", uri, hint="resources/list names what there is.")
+                raise NotFound("resource", uri, hint="Call resources/list to see the documents.")
             document = await family.read(session, uri)
         return _mark_document(document, noted.absence) if noted.is_degraded else document
 
@@ -173,7 +172,7 @@ class AllResources:
 
 
 def _mark_document(document: ResourceDocument, absence: UnreachableInfo) -> ResourceDocument:
-    """A text says so itself: not every client shows what comes beside it."""
+    """Say in the text that it is degraded, because not every client shows other fields."""
     text = document.text
     if document.mime_type == "text/markdown":
         text = f"> {describe_absence(absence)}\n\n{text}"
@@ -248,30 +247,30 @@ class _Subscription(Value, frozen=False, eq=False):
     session: Session
     uri: str
     notify: Notify
-    account: Account | None  # whose it is
+    account: Account | None  # account of the subscriber
     seen: object = field(default=None)
 
 
 class ResourceWatcher:
-    """Tells subscribers of changes, whoever made them. Runs only while somebody listens."""
+    """Notifies subscribers of changes by any process. Runs only while there are subscribers."""
 
     def __init__(self, resources: Resources, library: Library | None = None) -> None:
         self._resources = resources
         self._library = library
         self._news = asyncio.Event()
-        self._is_told: bool | None = None  # by the library, of changes; None: it was not asked
+        self._is_told: bool | None = None  # whether the library sends notifications; None: not asked yet
         self._watches: set[_Subscription] = set()
         self._task: asyncio.Task[None] | None = None
 
     async def subscribe(self, session: Session, uri: str, notify: Notify) -> Callable[[], None]:
-        """Returns the way to end it. An unknown resource is an error."""
+        """Subscribe to a resource and return a function that ends it. Raises NotFound."""
         watch = _Subscription(session, uri, notify, session.account or get_acting_account())
         watch.seen = await self._resources.read_state(session, uri)
         if watch.seen == NotFound.code:
-            raise NotFound("resource", uri, hint="resources/list names what there is.")
+            raise NotFound("resource", uri, hint="Call resources/list to see the documents.")
         self._watches.add(watch)
         if self._task is None or self._task.done():
-            # It looks for others too, each time as the account whose session it is.
+            # The task serves all sessions, each one as its own account.
             with act_as(None):
                 self._task = asyncio.create_task(self._run(), name="resource watcher")
         return lambda: self._watches.discard(watch)
@@ -296,8 +295,8 @@ class ResourceWatcher:
                 try:
                     await self._check(watch)
                 except Exception:
-                    # A fault in one look must not end the others' subscriptions.
-                    log.exception("could not look at %s", watch.uri)
+                    # An error in one check must not end other subscriptions.
+                    log.exception("resource %s not checked", watch.uri)
 
     async def _check(self, watch: _Subscription) -> None:
         with act_as(watch.account):
@@ -319,7 +318,7 @@ MARKDOWN = "text/markdown"
 
 @cache
 def _map_memory_documents() -> dict[str, ResourceInfo]:
-    """Return the four documents of the memories, by their addresses."""
+    """Return the four documents of memories, by address."""
     from everkept.families.memories import memory_documents
 
     listed = (
@@ -340,18 +339,13 @@ def _map_memory_documents() -> dict[str, ResourceInfo]:
             "Entities and relationships of the current project.",
             MARKDOWN,
         ),
-        ResourceInfo(
-            memory_documents.PREFERENCES_URI,
-            "User Preferences",
-            "What was learned of the user's preferences.",
-            MARKDOWN,
-        ),
+        ResourceInfo(memory_documents.PREFERENCES_URI, "User Preferences", "The user's preferences.", MARKDOWN),
     )
     return {info.uri: info for info in listed}
 
 
 class MemoryResources:
-    """Fixed addresses; what they show is the caller's own project and session."""
+    """Documents with fixed addresses that show the caller's own project and session."""
 
     def __init__(
         self,
@@ -378,12 +372,12 @@ class MemoryResources:
 
     async def read(self, session: Session, uri: str) -> ResourceDocument:
         if uri not in _map_memory_documents():
-            raise NotFound("resource", uri, hint="resources/list names what there is.")
+            raise NotFound("resource", uri, hint="Call resources/list to see the documents.")
         mime_type = _map_memory_documents()[uri].mime_type
         return ResourceDocument(mime_type, await self._render_text(ToolCall(session, "resource"), uri))
 
     async def read_state(self, session: Session, uri: str) -> object:
-        """Both places count for each of the documents: a promotion moves between them."""
+        """Return the state of both stores, because a promotion moves memories between them."""
         if uri not in _map_memory_documents():
             return NotFound.code
         call = ToolCall(session, "resource")

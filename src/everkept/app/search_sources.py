@@ -1,4 +1,4 @@
-"""Searches over all families: what each of them is asked, and what a peer is answered."""
+"""Sources of a search over all families, and the search that answers peers."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,16 +35,16 @@ from everkept.values import Value, replace
 if TYPE_CHECKING:
     from everkept.families.bank.banks import BankRecords, Banks
 
-MAX_OBSERVATIONS = 5  # of an entity
-MAX_RELATIONS = 5  # of what was found, so that they do not fill a page alone
+MAX_OBSERVATIONS = 5  # per entity
+MAX_RELATIONS = 5  # of the results, so that relations do not fill a page
 ENTITY_PROFILE = SearchProfile(kinds=(ENTITY, OBSERVATION), merge_children=True)
-NAME_SCORE = 0.95  # score of an entity whose name stands in the question
-RELATION_FACTOR = 0.9  # what the score of an entity leaves for its relations
-_OTHER_SCORE_PARTS = frozenset({"importance", "recency"})  # parts of a score that are no relevance
+NAME_SCORE = 0.95  # for an entity that the question names
+RELATION_FACTOR = 0.9  # factor from the score of an entity to that of its relations
+_OTHER_SCORE_PARTS = frozenset({"importance", "recency"})  # parts of a score that say nothing about relevance
 
 
 class MemoryFinder:
-    """What the session, the project and the user remember; each memory counts as given out."""
+    """Memories of the session, the project and the user. Each result counts as an access."""
 
     name = "memories"
 
@@ -90,7 +90,7 @@ class GraphFinder:
 
 
 class BankFinder:
-    """Sections of the files of the memory bank that the call means."""
+    """Sections of the files of the call's memory bank."""
 
     name = "bank"
 
@@ -107,8 +107,10 @@ class BankFinder:
         return SearchFindings([_build_section_finding(hit) for hit in found.hits], found.notices)
 
     async def get_stamp(self, call: ToolCall) -> object:
-        """A listing of the files tells whether one has changed; over a network it takes as long as
-        a search does, so that there every moment counts as another."""
+        """Return a stamp of the files' state.
+
+        Over a network, a listing takes as long as a search, so every moment has its own stamp.
+        """
         from everkept.families.bank.section_records import list_searched_files
 
         try:
@@ -124,7 +126,7 @@ class BankFinder:
 
 
 async def search_graph(store: RecordStore, query: str, ways: Sequence[SearchType], limit: int) -> list[SearchFinding]:
-    """Entities of one store, with their relations where these are asked for, best first."""
+    """Find entities of one store, and their relations if requested, best first."""
     hits = (await search([SearchPlace(store)], query, ENTITY_PROFILE, limit=limit)).hits
     found = await read_entities(store, [hit.record.id for hit in hits])
     asked = list_stems(query)
@@ -149,7 +151,7 @@ async def search_graph(store: RecordStore, query: str, ways: Sequence[SearchType
 
 
 def compute_relevance(why: Mapping[str, float] | None) -> float:
-    """How well a memory fits alone: what is important to remember fits no better."""
+    """Return how well a memory matches, without its importance and recency."""
     fit = sum(value for part, value in (why or {}).items() if part not in _OTHER_SCORE_PARTS)
     return min(max(fit / MEMORY_PROFILE.shares.relevance, 0.0), 1.0)
 
@@ -171,7 +173,7 @@ def _describe_entity(node: Node) -> str:
 
 
 def _score_entity(entity: Node, text: str, names: str, asked: frozenset[str]) -> float:
-    """An engine's own figures say only what is better; this says how good."""
+    """Score an entity on a scale that is comparable between engines."""
     if f" {entity.name_key} " in names:
         return NAME_SCORE
     return min(compute_coverage(asked, text), NAME_SCORE)
@@ -204,10 +206,10 @@ def _build_section_finding(hit: SectionHit) -> SearchFinding:
 async def map_project_folders(
     library: Library, projects: Sequence[Project], folders: Iterable[str]
 ) -> dict[str, Project]:
-    """Those of the folders that lie in one of these projects, with it.
+    """Map the folders that belong to one of the projects to that project.
 
-    One that may belong to another project as well, such as a repository inside of another, is left
-    out unless that is among them too.
+    A folder that may also belong to another project, such as a repository inside another, is skipped unless that
+    project is among them.
     """
     known = {project.id: project for project in projects}
     owners = _FolderOwners(library)
@@ -225,7 +227,7 @@ async def map_project_folders(
 
 
 class _FolderOwners:
-    """Whose each folder is: that of the innermost workspace around it."""
+    """The project of each folder: that of the innermost workspace around it."""
 
     def __init__(self, library: Library) -> None:
         self._library = library
@@ -243,13 +245,13 @@ class _FolderOwners:
 
 
 def _map_folder_keys(folders: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
-    """Each folder as conversations name it, and as its project does, where that can be told."""
+    """Map each folder's name in conversations to its names in projects, if they are known."""
     named = {folder: find_workspace_key(folder) for folder in folders if folder}
     return {folder: (folder,) if key is None or key == folder else (folder, key) for folder, key in named.items()}
 
 
-SHARED_SCOPE = "project"  # of memories: what the user or a session keeps stays here
-INCOMPLETE_WARNING = "Not everything could be searched; asking again may find more."
+SHARED_SCOPE = "project"  # peers see only project memories, not those of the user or a session
+INCOMPLETE_WARNING = "Results are incomplete. Search again to find more."
 
 
 def build_options(settings: Settings) -> HistoryOptions:
@@ -257,7 +259,7 @@ def build_options(settings: Settings) -> HistoryOptions:
 
 
 class SharedFindings(Value):
-    """What was found, best first. `warnings` tell nothing of what is not shared."""
+    """Results, best first. `warnings` reveal nothing about data that is not shared."""
 
     results: list[SearchFinding]
     warnings: list[str]
@@ -269,16 +271,17 @@ class _GrantedProject(Value):
 
 
 class SharedSearch:
-    """Searches as whoever is acting may: only reads, counts nothing and notes nothing.
+    """A search as the acting account. It only reads, and neither counts nor logs.
 
-    Nobody else is asked, so that no question goes on from server to server.
+    It asks no peers, so that no question is forwarded from server to server.
     """
 
     def __init__(
         self, granted: Library, library: Library, indexing: VectorIndexer, clock: Clock, options: HistoryOptions
     ) -> None:
-        """`granted` shows the projects that the one who is acting may see, and `library` has the
-        past conversations, of which those are shown that were held in these projects."""
+        """`granted` shows the projects the account may see. `library` holds the conversations, which are limited to
+        these projects.
+        """
         self._granted = granted
         self._library = library
         self._indexing = indexing
@@ -293,7 +296,7 @@ class SharedSearch:
         finders = [self._build_memory_finder(granted), _SharedGraph(granted)] if kept else []
         past = cast(Library, _SharedHistory(self._library, folders))
         unified = UnifiedSearch(past, finders, self._indexing, self._clock, self._options)
-        # What is not wanted is left out afterwards, so that there must be enough.
+        # Results are filtered afterwards, so ask for more than needed.
         most = MAX_RESULTS if wanted else question.limit
         call = ToolCall(Session(is_conversation=False, stateful=False), "peers_search")
         answer = await unified.search(call, question.query, limit=most)
@@ -307,14 +310,14 @@ class SharedSearch:
         for project in await self._granted.list_projects("active"):
             try:
                 opened, store = await self._granted.open(project.name)
-            except (NotFound, Refused):  # archived or deleted meanwhile
+            except (NotFound, Refused):  # archived or deleted in the meantime
                 continue
             if not opened.is_off:
                 found.append(_GrantedProject(opened, store))
         return found
 
     async def _map_folders(self, granted: Sequence[_GrantedProject]) -> Mapping[str, Project]:
-        """By the names that conversations have for them."""
+        """Map the folders by their names in conversations."""
         if not granted:
             return {}
         past = await self._library.open_history_store()
@@ -367,7 +370,7 @@ class _SharedMemories:
         return SearchFindings(hits, [notice.message for notice in found.notices])
 
     async def get_stamp(self, call: ToolCall) -> object:
-        return object()  # nothing is kept of what was found
+        return object()  # no result is cached
 
 
 class _SharedGraph:
@@ -391,14 +394,14 @@ class _SharedGraph:
 
 
 class _SharedHistory:
-    """Of a library, what a search over everything asks it for."""
+    """The part of a library that a search over everything uses."""
 
     def __init__(self, library: Library, folders: Mapping[str, Project]) -> None:
         self._library = library
         self._folders = folders
 
     async def open_history_store(self) -> RecordStore:
-        """The conversations of these folders, also if other folders are added later."""
+        """Open the conversations of these folders, even if folders are added later."""
         store, folders = await self._library.open_history_store(), self._folders
         return FilteredStore(store, tuple(sorted(folders)), lambda scope: scope in folders)
 
@@ -407,7 +410,7 @@ class _SharedHistory:
 
 
 def _build_finding(result: UnifiedResult, folders: Mapping[str, Project]) -> SearchFinding | None:
-    """Named by its project, whatever that is called on the disk; None for what has none."""
+    """Build a finding that names its project instead of a folder. Return None if it has no project."""
     project = place = result.context.project_path or ""
     if result.found_in in (CONVERSATIONS_PART, CODE_PART):
         project = folders[place].name if place in folders else ""
@@ -428,6 +431,6 @@ def _build_finding(result: UnifiedResult, folders: Mapping[str, Project]) -> Sea
 
 
 def _strip_folder(file: str, folder: str) -> str:
-    """A file's name as it is inside its project: where that lies is nobody else's matter."""
+    """Return a file's path inside its project, without revealing the project's folder."""
     rest = file.removeprefix(folder)
     return rest.lstrip("/\\") if rest != file and rest[:1] in ("/", "\\") else file

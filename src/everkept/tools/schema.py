@@ -1,4 +1,4 @@
-"""Types become JSON schemas, and JSON becomes checked values, with errors a caller can act on."""
+"""Turn types into JSON schemas, and JSON into checked values."""
 
 import difflib
 import json
@@ -8,36 +8,36 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from everkept.core.text import clip_text, find_forbidden
+from everkept.core.text import clip_text, find_forbidden, format_count
 from everkept.core.times import parse_time
 from everkept.errors import InvalidInput
 from everkept.values import MISSING, Value, is_value_type, list_fields
 
 JSON = dict[str, Any]
 V = TypeVar("V")
-Parse = Callable[[Any, str], Any]  # a value and where it is, to the checked value
+Parse = Callable[[Any, str], Any]  # takes a value and its path, returns the checked value
 REQUIRED: Any = object()
 
 _JSON_TYPES: Mapping[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
 _UNIONS = (Union, types.UnionType)
 _LISTS = (list, tuple, Sequence)
 _OBJECTS = (dict, Mapping)
-_MAX_NUMBER = 2**53  # past it, JSON's readers differ, and a database has no room for all
-_MAX_DEPTH = 20  # objects and lists inside each other, where any JSON is taken
+_MAX_NUMBER = 2**53  # readers of JSON and databases differ beyond it
+_MAX_DEPTH = 20  # levels of nested objects and lists
 
 
 class Field(Value):
-    """What a type alone does not say about an argument."""
+    """What a type does not say about an argument."""
 
     description: str = ""
-    name: str | None = None  # on the wire, where it is no Python name
+    name: str | None = None  # name on the wire, if it is not a valid Python name
     aliases: tuple[str, ...] = ()
-    max_length: int | None = None  # characters of a text; of an object's JSON
+    max_length: int | None = None  # of a text, or of an object's JSON
     ge: float | None = None
     le: float | None = None
     max_items: int | None = None
-    blank: bool = True  # False: text of blanks alone is refused
-    one_or_more: bool = False  # a list that may be given as its only item
+    blank: bool = True  # False: text of only whitespace is refused
+    one_or_more: bool = False  # a single item is accepted as a list
     moment: bool = False  # ISO 8601 on the wire, microseconds inside
     listed: bool = True  # False: accepted and documented, but not shown in tools/list
 
@@ -57,7 +57,7 @@ class Parameter(Value):
 
     @property
     def is_optional(self) -> bool:
-        """Then it is left out of an answer where it is."""
+        """Whether the value may be None. Results omit it then."""
         return _strip_none(self.annotation)[1]
 
 
@@ -67,7 +67,7 @@ def build_parameter(attribute: str, annotation: Any, default: Any = REQUIRED) ->
 
 
 def build_object_schema(parameters: Sequence[Parameter], *, closed: bool = True) -> JSON:
-    """The JSON schema of an object; aliases are accepted but not advertised."""
+    """Build the JSON schema of an object, without aliases."""
     schema: JSON = {"type": "object", "properties": {p.name: _build_parameter_schema(p) for p in parameters}}
     required = [p.name for p in parameters if p.is_required and not p.is_optional]
     if required:
@@ -78,7 +78,7 @@ def build_object_schema(parameters: Sequence[Parameter], *, closed: bool = True)
 
 
 def build_value_schema(annotation: Any, field: Field | None = None) -> JSON:
-    """The JSON schema of a value; a None is left out of objects, so it needs no type."""
+    """Build the JSON schema of a value. Objects omit None, so it needs no type."""
     bare, own = _unwrap(annotation)
     field = field or own
     bare, _ = _strip_none(bare)
@@ -86,7 +86,7 @@ def build_value_schema(annotation: Any, field: Field | None = None) -> JSON:
         return _describe({}, field)
     origin = get_origin(bare)
     if origin in _UNIONS:
-        # One form is advertised; the others are accepted, as aliases are.
+        # Only the first form is described; the others are accepted too.
         return build_value_schema(get_args(bare)[0], field)
     if field.moment:
         schema: JSON = {"type": "string", "format": "date-time"}
@@ -100,8 +100,7 @@ def build_value_schema(annotation: Any, field: Field | None = None) -> JSON:
     elif origin in _OBJECTS:
         schema = {"type": "object"}
     elif is_value_type(bare):
-        # Only the outermost object is declared closed: an item's aliases are accepted too, and
-        # the keyword would stand in every client's context once per level.
+        # Only the outermost object is closed, because items accept aliases too.
         schema = build_object_schema(list_parameters(cast(type, bare)), closed=False)
     else:
         schema = {"type": _JSON_TYPES[bare]}
@@ -110,7 +109,7 @@ def build_value_schema(annotation: Any, field: Field | None = None) -> JSON:
 
 @cache
 def list_parameters(kind: type) -> tuple[Parameter, ...]:
-    """The fields of a value type, as they stand on the wire."""
+    """Return the fields of a value type, with their names on the wire."""
     hints = get_type_hints(kind, include_extras=True)
 
     def default_of(item: Any) -> Any:
@@ -122,9 +121,9 @@ def list_parameters(kind: type) -> tuple[Parameter, ...]:
 
 
 def build_object_parser(parameters: Sequence[Parameter]) -> Parse:
-    """Return what checks an object and gives its values by attribute name.
+    """Build a function that checks an object and returns its values by attribute name.
 
-    The types are looked at now, and not again for each object.
+    It inspects the types once, not for each object.
     """
     checks = {
         name: (p, build_parser(p.annotation, p.field, p.default))
@@ -141,6 +140,7 @@ def build_object_parser(parameters: Sequence[Parameter]) -> Parse:
             if wanted.attribute in values:
                 raise InvalidInput(
                     f"Argument `{_join_path(path, wanted.name)}` is given twice.",
+                    hint="Pass it once.",
                     argument=_join_path(path, wanted.name),
                 )
             values[wanted.attribute] = check(value, _join_path(path, name))
@@ -156,7 +156,9 @@ def _add_defaults(values: JSON, parameters: Sequence[Parameter], path: str) -> N
         if wanted.attribute not in values:
             if wanted.is_required:
                 raise InvalidInput(
-                    f"Argument `{_join_path(path, wanted.name)}` is required.", argument=_join_path(path, wanted.name)
+                    f"Argument `{_join_path(path, wanted.name)}` is required.",
+                    hint=f"Pass `{wanted.name}`.",
+                    argument=_join_path(path, wanted.name),
                 )
             values[wanted.attribute] = wanted.default
 
@@ -167,7 +169,7 @@ def _build_type_parser(kind: type) -> Parse:
 
 
 def build_parser(annotation: Any, field: Field, default: Any = REQUIRED) -> Parse:
-    """Return what checks a value of that type."""
+    """Build a function that checks a value of that type."""
     bare, optional = _strip_none(annotation)
     check = _build_bare_parser(bare, field)
     if not optional and default is not None:
@@ -195,7 +197,7 @@ def _build_bare_parser(bare: Any, field: Field) -> Parse:
 
 
 def _build_union_parser(members: Sequence[Any], field: Field) -> Parse:
-    """Return what checks by the member of the value's form, or by the first if there is none."""
+    """Build a function that checks a value by the union member of its form, otherwise by the first one."""
     bares = [_unwrap(member)[0] for member in members]
     checks = [(get_origin(bare) in _LISTS, build_parser(bare, field)) for bare in bares]
 
@@ -208,14 +210,14 @@ def _build_union_parser(members: Sequence[Any], field: Field) -> Parse:
 
 
 def parse_value(kind: type[V], given: Any, path: str = "") -> V:
-    """Return the value of that type that an object of JSON describes."""
+    """Build a value of that type from a JSON object."""
     if not isinstance(given, dict):
         raise _build_type_error("an object", given, path)
     return kind(**_build_type_parser(kind)(given, path))
 
 
 def to_json(value: Any) -> Any:
-    """Return a result as plain JSON values, without the fields that are None."""
+    """Return a result as plain JSON values, without fields that are None."""
     convert = _CONVERTERS[type(value)]
     return value if convert is None else convert(value)
 
@@ -232,7 +234,7 @@ Convert = Callable[[Any], Any]
 
 
 class _Converters(dict[type, Convert | None]):
-    """How values of a type become JSON, found out once for each; None if they are JSON."""
+    """Functions that convert values to JSON, built once per type. None if no conversion is needed."""
 
     def __missing__(self, kind: type) -> Convert | None:
         convert = self[kind] = _build_converter(kind) if is_value_type(kind) else None
@@ -256,7 +258,7 @@ def _build_converter(kind: type) -> Convert:
 
 
 def _find_converter(annotation: Any) -> Convert | None:
-    """Return how a field becomes JSON: None if its type alone says that it is."""
+    """Return the function that converts a field to JSON, or None if none is needed."""
     bare = get_bare_type(annotation)
     origin = get_origin(bare)
     if bare in _JSON_TYPES or origin is Literal:
@@ -267,7 +269,7 @@ def _find_converter(annotation: Any) -> Convert | None:
 
 
 def get_bare_type(annotation: Any) -> Any:
-    """The type alone, without its Field and without None."""
+    """Return the type without its Field and without None."""
     bare, _ = _unwrap(annotation)
     return _strip_none(bare)[0]
 
@@ -282,17 +284,24 @@ def _parse_text(field: Field, value: Any, path: str) -> str:
         raise _build_type_error("text", value, path)
     if field.max_length is not None and len(value) > field.max_length:
         raise InvalidInput(
-            f"`{path}` has {len(value):,} characters; at most {field.max_length:,} are allowed.",
+            f"`{path}` is {format_count(len(value), 'character')} long; the limit is {field.max_length:,}.",
+            hint="Shorten it, or split it into several.",
             argument=path,
             value=clip_text(value),
             limit=field.max_length,
         )
     if not field.blank and not value.strip():
-        raise InvalidInput(f"`{path}` is {'blank' if value else 'empty'}.", argument=path, value=_format_value(value))
+        raise InvalidInput(
+            f"`{path}` is empty.",
+            hint="Pass at least one visible character.",
+            argument=path,
+            value=_format_value(value),
+        )
     forbidden = find_forbidden(value)
     if forbidden is not None:
         raise InvalidInput(
-            f"`{path}` holds the character U+{ord(forbidden):04X}, which cannot be stored.",
+            f"`{path}` contains U+{ord(forbidden):04X}, which cannot be stored.",
+            hint="Remove that character.",
             argument=path,
             value=ascii(clip_text(value)),
         )
@@ -300,7 +309,7 @@ def _parse_text(field: Field, value: Any, path: str) -> str:
 
 
 def _parse_number(kind: Any, field: Field, value: Any, path: str) -> Any:
-    # True is an int to Python; to a caller it is a mistake.
+    # Python counts True as an int, but a caller that passes it made a mistake.
     if kind is bool:
         if not isinstance(value, bool):
             raise _build_type_error("true or false", value, path)
@@ -333,22 +342,23 @@ def _parse_moment(value: Any, path: str) -> int:
         return parse_time(value.strip())
     except (ValueError, OverflowError):
         raise InvalidInput(
-            f"`{path}` is {_format_value(value)}, which is no time.",
-            hint="Write 2026-02-20, or 2026-02-20T14:30:00Z; without a zone it is UTC.",
+            f"`{path}` is {_format_value(value)}, which is not a date or time.",
+            hint="Use 2026-02-20 or 2026-02-20T14:30:00Z. A time without a zone is UTC.",
             argument=path,
             value=_format_value(value),
         ) from None
 
 
 def _parse_any_object(field: Field, value: Any, path: str) -> JSON:
-    """Whatever JSON an object may hold, as long as it can be stored."""
+    """Check that an object of any form can be stored."""
     if not isinstance(value, dict):
         raise _build_type_error("an object", value, path)
     _check_json(value, path)
     size = len(json.dumps(value, ensure_ascii=False))
     if field.max_length is not None and size > field.max_length:
         raise InvalidInput(
-            f"`{path}` has {size:,} characters as JSON; at most {field.max_length:,} are allowed.",
+            f"`{path}` is {format_count(size, 'character')} long as JSON; the limit is {field.max_length:,}.",
+            hint="Shorten it.",
             argument=path,
             limit=field.max_length,
         )
@@ -357,7 +367,7 @@ def _parse_any_object(field: Field, value: Any, path: str) -> JSON:
 
 def _check_json(value: Any, path: str, depth: int = 0) -> None:
     if depth > _MAX_DEPTH:
-        raise InvalidInput(f"`{path}` is nested more than {_MAX_DEPTH} levels deep.", argument=clip_text(path))
+        raise InvalidInput(f"`{path}` must be nested at most {_MAX_DEPTH} levels deep.", argument=clip_text(path))
     if isinstance(value, dict):
         for name, item in cast(JSON, value).items():
             _parse_text(Field(), name, clip_text(path))
@@ -379,8 +389,8 @@ def _parse_list(check: Parse, field: Field, value: Any, path: str) -> list[Any]:
     items = cast(list[Any], value)
     if field.max_items is not None and len(items) > field.max_items:
         raise InvalidInput(
-            f"`{path}` has {len(items):,} items; at most {field.max_items:,} are allowed in one call.",
-            hint="Send them in several calls.",
+            f"`{path}` has {format_count(len(items), 'item')}; the limit is {field.max_items:,} per call.",
+            hint="Split it into several calls.",
             argument=path,
             limit=field.max_items,
         )
@@ -428,8 +438,7 @@ def _build_parameter_schema(item: Parameter) -> JSON:
 
 
 def _describe(schema: JSON, field: Field) -> JSON:
-    # Lengths are checked but not advertised: they stand in every client's context, and an
-    # assistant meets them so rarely that the error which names them is enough.
+    # Lengths are checked but not listed: errors name them, and they are rarely reached.
     limits = {"minimum": field.ge, "maximum": field.le}
     if field.description:
         schema["description"] = field.description
@@ -437,7 +446,7 @@ def _describe(schema: JSON, field: Field) -> JSON:
 
 
 def _unwrap(annotation: Any) -> tuple[Any, Field]:
-    """The bare type and its Field; `T | None` around an annotated type keeps the Field."""
+    """Return the bare type and its Field, also for `T | None` around an annotated type."""
     bare, optional = _strip_none(annotation)
     if get_origin(bare) is Annotated:
         inner, *marks = get_args(bare)

@@ -1,4 +1,4 @@
-"""Tools and toolsets, as they are declared: a function, its schema, what it does to memory."""
+"""Tools and toolsets: a function, its schemas, and its effect on stored data."""
 
 import inspect
 import json
@@ -38,22 +38,22 @@ ERROR_SCHEMA: JSON = {
 
 
 class Effect(Enum):
-    """What a call does to what is stored."""
+    """What a call does to stored data."""
 
     READS = "reads"
-    SESSION_ONLY = "changes what the session remembers"
+    SESSION_ONLY = "changes only the session"
     WRITES = "writes"
-    REPEATABLE = "writes, and a second time changes nothing"
-    DESTROYS = "removes or hides"
-    PERMANENT = "removes for good"
-    OUTSIDE = "is another server's affair"
+    REPEATABLE = "writes; a repeated call changes nothing"
+    DESTROYS = "deletes or hides"
+    PERMANENT = "deletes permanently"
+    OUTSIDE = "decided by another server"
 
 
 class ToolResult:
-    """What a tool answers: facts, and a sentence if the contract asks for one.
+    """The result of a tool: facts, and a sentence if the contract requires one.
 
-    A tool that has the JSON of its facts gives it as `encoded`, and no structure is built from
-    it unless a caller reads it. Otherwise the structure is encoded once, at the first need.
+    A tool may pass the JSON of its facts as `encoded`; it is parsed only if a caller reads the structure. Otherwise the
+    structure is encoded once, when it is first needed.
     """
 
     __slots__ = ("_encoded", "_structured", "sentence", "wire")
@@ -69,7 +69,7 @@ class ToolResult:
         self._structured = structured
         self._encoded = encoded
         self.sentence = sentence
-        self.wire = wire  # another server's answer, passed on unchanged
+        self.wire = wire  # result of another server, passed on unchanged
 
     @classmethod
     def from_value(cls, value: Any) -> "ToolResult":
@@ -111,7 +111,7 @@ class ToolWarning(Value):
 
 
 def build_masking_warnings(kinds: Iterable[str]) -> list[ToolWarning]:
-    """Return the warning about secrets that were masked before they were stored, if any were."""
+    """Return a warning if secrets were masked before they were stored."""
     found = ", ".join(kinds)
     return [ToolWarning("secret_masked", f"Masked before storing: {found}.")] if found else []
 
@@ -120,7 +120,7 @@ Run = Callable[[ToolCall, Mapping[str, Any]], Awaitable[ToolResult]]
 
 
 class Tool(Value):
-    """Everything that any surface needs to know. `run` validates before it acts."""
+    """A tool as every surface sees it. `run` validates the arguments first."""
 
     name: str
     description: str
@@ -129,10 +129,10 @@ class Tool(Value):
     effect: Effect = Effect.READS
     output_schema: JSON | None = None
     parameters: tuple[Parameter, ...] = ()
-    adds_each_time: bool = False  # where the effect alone does not say so
-    aliases: tuple[str, ...] = ()  # names that calls may use, and no list shows
-    listing: JSON | None = None  # of another server's tool: all that tools/list says of it
-    said_to_read: bool = False  # of another server's tool: by somebody who is believed
+    adds_each_time: bool = False  # if the effect does not say it
+    aliases: tuple[str, ...] = ()  # names that calls accept and lists omit
+    listing: JSON | None = None  # tool of another server: its entry in tools/list
+    said_to_read: bool = False  # tool of another server: a trusted source marks it read-only
 
     @property
     def is_read_only(self) -> bool:
@@ -153,7 +153,7 @@ class Tool(Value):
 
 
 class _ToolMark(Value):
-    """What a signature does not say of a tool."""
+    """What the signature of a tool does not say."""
 
     effect: Effect
     adds_each_time: bool
@@ -163,9 +163,9 @@ class _ToolMark(Value):
 def tool(
     effect: Effect = Effect.READS, *, adds_each_time: bool = False, aliases: tuple[str, ...] = ()
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Marks a method as a tool. The method stays an ordinary method.
+    """Mark a method as a tool. It stays an ordinary method.
 
-    A tool that destroys or selects `adds_each_time` when the same call again leaves more behind.
+    Set `adds_each_time` for a tool that destroys or selects, if repeating the call stores more.
     """
 
     def mark(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -176,7 +176,7 @@ def tool(
 
 
 class ToolFamily:
-    """A set of tools made from the marked methods of a class, in the order they stand in."""
+    """A class whose marked methods become tools, in the order of their definition."""
 
     def list_tools(self) -> list[Tool]:
         marked = [
@@ -196,7 +196,7 @@ class ToolFamily:
 
 
 def build_tool(method: Callable[..., Awaitable[Any]], effect: Effect) -> Tool:
-    """Name, description, schemas and validation, all from the signature."""
+    """Build a tool from a method: name, description, schemas and validation."""
     name: str = method.__name__
     hints = get_type_hints(method, include_extras=True)
     signature = inspect.signature(method)
@@ -228,11 +228,11 @@ def build_tool(method: Callable[..., Awaitable[Any]], effect: Effect) -> Tool:
 
 
 def _build_output_schema(returned: Any) -> JSON | None:
-    if get_origin(returned) is Annotated:  # Annotated[Result, X]: JSON that has the form of X
+    if get_origin(returned) is Annotated:  # Annotated[Result, X]: the JSON has the form of X
         returned = get_args(returned)[1]
     if not is_value_type(returned):
         return None
-    # A failed call answers with the error envelope, and both must conform.
+    # A failed call returns the error envelope, which must conform too.
     return {"type": "object", "anyOf": [build_value_schema(returned), ERROR_SCHEMA]}
 
 
@@ -243,7 +243,7 @@ def _require_mapping(arguments: Any) -> Mapping[str, Any]:
 
 
 class Toolset:
-    """Tools by name, in a fixed order. A name stands once, aliases included."""
+    """Tools by name, in a fixed order. Names and aliases are unique."""
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self._tools: dict[str, Tool] = {}
@@ -251,7 +251,7 @@ class Toolset:
         for item in tools:
             for name in (item.name, *item.aliases):
                 if name in self:
-                    raise Conflict(f'Two tools are named "{name}".', tool=name)
+                    raise Conflict(f'Two tools are named "{name}".', hint="Rename one of them.", tool=name)
             self._tools[item.name] = item
             self._by_alias |= dict.fromkeys(item.aliases, item)
 
@@ -268,7 +268,7 @@ class Toolset:
         found = self._tools.get(name) or self._by_alias.get(name)
         if found is None:
             close = find_nearest(name, list(self._tools))
-            hint = f"Did you mean `{close}`?" if close else "tools/list names what there is."
+            hint = f"Did you mean `{close}`?" if close else "Call tools/list to see the available tools."
             raise NotFound("tool", name, hint=hint)
         return found
 
@@ -282,14 +282,14 @@ def select_tools(toolset: Iterable[Tool], keep: Callable[[Tool], bool]) -> Tools
 
 
 def rename_tools(toolset: Iterable[Tool], names: Mapping[str, str]) -> Toolset:
-    """Tools under new names; those not mentioned keep theirs."""
+    """Return the tools under new names. Tools that are not mentioned keep theirs."""
     return Toolset(replace(item, name=names.get(item.name, item.name)) for item in toolset)
 
 
 class LateToolset(Toolset):
-    """A toolset whose families are made at the first need; a listing needs them all.
+    """A toolset that builds a family when one of its tools is first needed. A listing builds all.
 
-    `families` says which family a name probably belongs to. For any other name all are made.
+    `families` maps tool names to their families. A call of another name builds all families.
     """
 
     def __init__(self, makers: Mapping[str, Callable[[], Sequence[Tool]]], families: Mapping[str, str]) -> None:
@@ -317,7 +317,7 @@ class LateToolset(Toolset):
         return combine(*(maker() for maker in self._makers.values()))
 
     def _find_family(self, name: object) -> Toolset | None:
-        """Return the family that the name probably belongs to."""
+        """Return the family that probably has the tool."""
         family = self._families.get(name) if isinstance(name, str) else None
         if family is None or family not in self._makers:
             return None
