@@ -1,11 +1,11 @@
-"""Projects, made, archived, restored, deleted or replaced while other programs use them.
+"""Projects that are created, archived, restored, deleted or replaced while other programs use them.
 
-Whoever changes one holds its row, and then that of its store, which every commit holds too: so
-nothing is committed to a project that is archived or gone, and nothing that was is lost.
+A change of a project locks its row, and then the row of its store, which every commit locks too. So nothing is
+committed to an archived or deleted project, and no commit is lost.
 
-A deleted project is out of sight at once, and its store has no name from then on. Where its rows
-are many, removing them takes longer than a call may: they go all together, in a statement that
-takes its time, and whoever looks next begins it anew if it did not come to its end.
+A deleted project disappears immediately, and its store loses its name. Removing many rows takes longer than a call may,
+so one statement without a time limit removes them in the background. If it is interrupted, the next check starts it
+again.
 """
 
 from collections import Counter
@@ -36,11 +36,11 @@ from everkept.engines.postgres.statements import Cursor
 from everkept.errors import Conflict, InvalidInput, NotFound, StoreBusy
 from everkept.values import replace
 
-MAX_DIRECT_ROWS = 100_000  # records, links and changes; up to here they go at once
+MAX_DIRECT_ROWS = 100_000  # records, links and changes; up to here, they are removed within the call
 
 
 def drop_stores(cursor: Cursor, stores: Sequence[int]) -> None:
-    """Nobody sees these any more, nor the projects that they belong to."""
+    """Hide these stores and their projects, and remove the rows if there are few."""
     numbers = list(stores)
     cursor.execute("DELETE FROM projects WHERE store = ANY(%s::int[])", (numbers,))
     cursor.execute(
@@ -56,13 +56,13 @@ def has_leftovers(cursor: Cursor) -> bool:
 
 
 def remove_leftovers(connection: Connection) -> None:
-    """What another removes just now is left to it."""
+    """Remove the rows of deleted stores, except those that another process is removing."""
     connection.execute(
         "DELETE FROM stores WHERE number IN (SELECT number FROM stores WHERE name IS NULL FOR UPDATE SKIP LOCKED)"
     )
 
 
-MAX_ATTEMPTS = 3  # to be the first, or to see who was: that project may be deleted in between
+MAX_ATTEMPTS = 3  # to link the folder or to read its project, which may be deleted in between
 NAME_CONSTRAINT = "projects_name"
 
 
@@ -85,7 +85,8 @@ def set_status(cursor: Cursor, name: str, status: Status, at: int) -> Project:
     project, store = _lock_project(cursor, name)
     if project.status == status:
         state = "already archived" if status == "archived" else "not archived"
-        raise Conflict(f'Project "{name}" is {state}.', project=name)
+        hint = "List projects with list_projects to see their status."
+        raise Conflict(f'Project "{name}" is {state}.', hint=hint, project=name)
     cursor.execute("UPDATE projects SET status = %s, updated_at = %s WHERE id = %s", (status, at, project.id))
     cursor.execute("UPDATE stores SET is_closed = %s WHERE number = %s", (status == "archived", store))
     note_store_change(cursor, store)
@@ -93,7 +94,7 @@ def set_status(cursor: Cursor, name: str, status: Status, at: int) -> Project:
 
 
 def delete_project(cursor: Cursor, name: str, at: int) -> int:
-    """With all its records; gives the number of its store."""
+    """Delete the project with all its records. Return the number of its store."""
     project, store = _lock_project(cursor, name)
     cursor.execute(
         "UPDATE switching SET deleted_at = %(at)s, folders = "
@@ -102,7 +103,7 @@ def delete_project(cursor: Cursor, name: str, at: int) -> int:
         {"at": at, "id": project.id},
     )
     drop_stores(cursor, [store])
-    note_library_change(cursor)  # the store is no more, and of its rows some may be left
+    note_library_change(cursor)  # the store is gone, but some of its rows may be left
     return store
 
 
@@ -125,7 +126,7 @@ def set_off(cursor: Cursor, name: str, *, off: bool, at: int) -> Project:
 def link_workspace(cursor: Cursor, path: str, project: Project) -> Project:
     held = cursor.execute("SELECT FROM projects WHERE id = %s FOR KEY SHARE", (project.id,))
     if held.fetchone() is None:
-        raise NotFound("project", project.name, hint="It was deleted meanwhile.")
+        raise NotFound("project", project.name, hint="It was deleted. List projects with list_projects.")
     for _ in range(MAX_ATTEMPTS):
         cursor.execute(
             "INSERT INTO workspaces(key, path, project) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
@@ -134,7 +135,9 @@ def link_workspace(cursor: Cursor, path: str, project: Project) -> Project:
         if (found := find_workspace_project(cursor, path)) is not None:
             break
     else:
-        raise StoreBusy("Others keep giving the folder to projects that go.", hint="Try again.")
+        raise StoreBusy(
+            "Other processes keep linking the folder to projects that are then deleted.", hint="Try again in a moment."
+        )
     note_library_change(cursor)
     return found
 
@@ -152,12 +155,14 @@ def _read_switching(cursor: Cursor, project_id: str) -> OffHistory:
 def _build_name_conflict(project: Project, error: psycopg.errors.UniqueViolation) -> Conflict:
     if error.diag.constraint_name == NAME_CONSTRAINT:
         return Conflict(
-            f'There is a project "{project.name}" already.',
-            hint="list_projects with status `all` shows it; switch_project selects it.",
+            f'Project "{project.name}" already exists.',
+            hint="Call switch_project to use it, or choose another name.",
             kind="project",
             name=project.name,
         )
-    return Conflict(f"There is a project with the id {project.id} already.", kind="project", id=project.id)
+    return Conflict(
+        f"A project with the id {project.id} already exists.", hint="Use another id.", kind="project", id=project.id
+    )
 
 
 _PROJECT_ARRAYS: LiteralString = (
@@ -181,11 +186,11 @@ def read_catalog_data(cursor: Cursor) -> CatalogData:
 
 
 def check_catalog_data(catalog_data: CatalogData) -> None:
-    """Raises InvalidInput for what no library could hold."""
+    """Raise InvalidInput for data that no library could hold."""
     for trait in ("id", "name"):
         counts = Counter(str(getattr(project, trait)) for project in catalog_data.projects)
         if twice := next((value for value, count in counts.items() if count > 1), None):
-            raise InvalidInput(f"Two projects have the {trait} {twice}.", **{trait: twice})
+            raise InvalidInput(f"Two projects have the {trait} {twice}.", hint="Rename one of them.", **{trait: twice})
     check_texts(*(text for each in catalog_data.projects for text in (each.id, each.name, each.description)))
     check_texts(*chain.from_iterable(catalog_data.workspaces.items()))
     check_texts(*chain.from_iterable(catalog_data.notes.items()))
@@ -194,23 +199,18 @@ def check_catalog_data(catalog_data: CatalogData) -> None:
 
 
 def replace_catalog_data(cursor: Cursor, catalog_data: CatalogData) -> list[int]:
-    """Gives the numbers of the stores that are gone."""
-    # The projects first, as whoever changes one does.
+    """Replace all data of the catalog. Return the numbers of the deleted stores."""
+    # Lock the projects first, as every change of a project does.
     cursor.execute("LOCK TABLE projects, workspaces, switching, notes, tokens IN EXCLUSIVE MODE")
-    gone = _drop_other_stores(cursor, [project.id for project in catalog_data.projects])
+    wanted = [project.id for project in catalog_data.projects]
+    gone = [store for (store,) in cursor.ask("SELECT store FROM projects WHERE id <> ALL(%s::text[])", (wanted,))]
+    drop_stores(cursor, gone)
     try:
         _write_projects(cursor, catalog_data)
     except psycopg.errors.UniqueViolation as error:
-        raise Conflict("A project has an id that belongs to another store.", hint="Give it another one.") from error
+        raise Conflict("A project has the id of another store.", hint="Use another id for the project.") from error
     _write_rest(cursor, catalog_data)
     note_library_change(cursor)
-    return gone
-
-
-def _drop_other_stores(cursor: Cursor, wanted: Sequence[str]) -> list[int]:
-    others = cursor.ask("SELECT store FROM projects WHERE id <> ALL(%s::text[])", (wanted,))
-    gone = [store for (store,) in others]
-    drop_stores(cursor, gone)
     return gone
 
 
@@ -270,7 +270,7 @@ def _write_rest(cursor: Cursor, catalog_data: CatalogData) -> None:
 
 
 def _transpose(rows: Iterable[tuple[Any, ...]], count: int) -> list[list[Any]]:
-    """For `unnest`, which takes an array for each column."""
+    """Return the columns for `unnest`, which takes one array per column."""
     turned = [list(column) for column in zip(*rows, strict=True)]
     return turned or [[] for _ in range(count)]
 
@@ -281,6 +281,6 @@ def _encode_project(project: Project, off_since: int | None) -> tuple[Any, ...]:
 
 
 def _list_off_since(catalog_data: CatalogData) -> list[int | None]:
-    """It is the switching that says it."""
+    """Return since when each project is off, from `switching`."""
     found = [catalog_data.switching.get(project.id) for project in catalog_data.projects]
     return [switching.off_since if switching else None for switching in found]
