@@ -177,7 +177,9 @@ def register_token(cursor: Cursor, token: Token, secret_hash: str) -> None:
             (token.id, token.label, secret_hash, token.created_at),
         )
     except psycopg.errors.UniqueViolation as error:
-        raise Conflict(f"Token {token.id} already exists.", hint="Use another id.", id=token.id) from error
+        raise Conflict(
+            f"Token {token.id} already exists.", hint="Create a token with another id.", id=token.id
+        ) from error
     note_library_change(cursor)
 
 

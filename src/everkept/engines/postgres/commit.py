@@ -247,9 +247,7 @@ def commit(cursor: Cursor, place: StorePlace, batch: Batch) -> CommitResult:
     check_open(place, state)
     if batch.revision not in (None, state.seq):
         raise Conflict(
-            "The data changed while this write was being prepared.",
-            hint="Read the data again, then repeat the write.",
-            revision=batch.revision,
+            "The data changed while this write was being prepared.", hint="Try again.", revision=batch.revision
         )
     made = run_without_loop(plan_commit(batch, view))
     seq = state.seq + 1 if made.edits else 0

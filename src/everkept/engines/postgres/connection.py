@@ -214,9 +214,7 @@ def _build_too_many_error(at: str, _error: psycopg.Error) -> TooManyConnections:
 
 
 def _build_conflict(_at: str, _error: psycopg.Error) -> Conflict:
-    return Conflict(
-        "An item with the same name or identity already exists.", hint="Read the data again, then repeat the write."
-    )
+    return Conflict("Two records or two links would be the same.", hint="Delete or rename one of them first.")
 
 
 def _build_read_only_error(at: str, _error: psycopg.Error) -> StoreUnreachable:

@@ -85,7 +85,7 @@ def set_status(cursor: Cursor, name: str, status: Status, at: int) -> Project:
     project, store = _lock_project(cursor, name)
     if project.status == status:
         state = "already archived" if status == "archived" else "not archived"
-        hint = "List projects with list_projects to see their status."
+        hint = "See the status of projects with list_projects."
         raise Conflict(f'Project "{name}" is {state}.', hint=hint, project=name)
     cursor.execute("UPDATE projects SET status = %s, updated_at = %s WHERE id = %s", (status, at, project.id))
     cursor.execute("UPDATE stores SET is_closed = %s WHERE number = %s", (status == "archived", store))
@@ -126,7 +126,7 @@ def set_off(cursor: Cursor, name: str, *, off: bool, at: int) -> Project:
 def link_workspace(cursor: Cursor, path: str, project: Project) -> Project:
     held = cursor.execute("SELECT FROM projects WHERE id = %s FOR KEY SHARE", (project.id,))
     if held.fetchone() is None:
-        raise NotFound("project", project.name, hint="It was deleted. List projects with list_projects.")
+        raise NotFound("project", project.name, hint="It was deleted. Select another project.")
     for _ in range(MAX_ATTEMPTS):
         cursor.execute(
             "INSERT INTO workspaces(key, path, project) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
@@ -161,7 +161,7 @@ def _build_name_conflict(project: Project, error: psycopg.errors.UniqueViolation
             name=project.name,
         )
     return Conflict(
-        f"A project with the id {project.id} already exists.", hint="Use another id.", kind="project", id=project.id
+        f"A project with the id {project.id} already exists.", hint="Use a new id.", kind="project", id=project.id
     )
 
 

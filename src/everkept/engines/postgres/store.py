@@ -264,9 +264,7 @@ class PostgresStore(TableStore):
             except ProgramLimitExceeded as error:
                 raise InvalidInput("An id or a tag is too long for PostgreSQL.", hint="Shorten it.") from error
             except ForeignKeyViolation as error:
-                raise NotFound(
-                    "project", self._place.title, hint="It was deleted. List projects with list_projects."
-                ) from error
+                raise NotFound("project", self._place.title, hint="It was deleted. Select another project.") from error
 
         return await self._database.write(done)
 

@@ -82,7 +82,7 @@ def check_open(place: StorePlace, found: StoreState) -> None:
 
 def decode_state(place: StorePlace, row: tuple[Any, ...] | None) -> StoreState:
     if row is None:
-        raise NotFound("project", place.title, hint="It was deleted. List projects with list_projects.")
+        raise NotFound("project", place.title, hint="It was deleted. Select another project.")
     return StoreState(*row)
 
 
