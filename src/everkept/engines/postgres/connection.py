@@ -4,7 +4,6 @@ import logging
 import os
 import re
 import ssl
-from collections.abc import Callable
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -129,7 +128,7 @@ def build_connect_error(address: Address, user: str, error: psycopg.Error) -> Ev
         if each.signs.search(words):
             return Refused(each.message.format(**names), hint=each.hint)
     if _TOO_MANY_SIGNS.search(words):
-        return _build_too_many_error(at, error)
+        return _TOO_MANY.build(at, error)
     if isinstance(error, psycopg.errors.ConnectionTimeout):
         return StoreUnreachable(f"{at} did not answer in time.", hint=UNREACHABLE_HINT)
     fatal = _FATAL_REASON.search(words)
@@ -142,13 +141,13 @@ def build_connect_error(address: Address, user: str, error: psycopg.Error) -> Ev
 def translate_error(error: psycopg.Error, place: str) -> Exception:
     """Return our error for an error of the server. A mistake in our SQL becomes a RuntimeError, because it is a bug."""
     code, at = error.sqlstate or "", f"PostgreSQL at {place}"
-    known = _BUILDERS_BY_CODE.get(code) or _BUILDERS_BY_CLASS.get(code[:2])
+    known = _RULES_BY_CODE.get(code) or _RULES_BY_CLASS.get(code[:2])
     if known is not None:
-        return known(at, error)
+        return known.build(at, error)
     if not code and isinstance(error, psycopg.OperationalError):
         return StoreUnreachable(f"The connection to {at} was lost.", hint=OUTCOME_UNKNOWN_HINT)
     if isinstance(error, psycopg.DataError) and "NUL" in str(error):
-        return build_nul_error(at, error)
+        return _NUL.build(at, error)
     told = extract_reason(error.diag.message_primary or str(error))
     of = ", ".join(filter(None, (code, error.diag.constraint_name, error.diag.table_name)))
     return RuntimeError(f"PostgreSQL refused a statement ({of or type(error).__name__}): {told}")
@@ -195,108 +194,87 @@ def build_pooler_error(place: str) -> PoolerDetected:
     )
 
 
-def build_nul_error(_at: str, _error: psycopg.Error) -> InvalidInput:
-    return InvalidInput("The text contains the character NUL, which PostgreSQL cannot store.", hint="Remove it.")
+class _ErrorRule(NamedTuple):
+    """Our error for a code of the server. `at` and `reason` are filled in."""
+
+    kind: type[EverkeptError]
+    message: str
+    hint: str
+
+    def build(self, at: str, error: psycopg.Error) -> EverkeptError:
+        reason = extract_reason(error.diag.message_primary or "")
+        return self.kind(self.message.format(at=at, reason=reason), hint=self.hint)
 
 
-def _build_disconnect_error(at: str, _error: psycopg.Error) -> StoreUnreachable:
-    return StoreUnreachable(f"{at} closed the connection: it is stopping or restarting.", hint=OUTCOME_UNKNOWN_HINT)
+_TOO_MANY = _ErrorRule(
+    TooManyConnections, "{at} has too many connections.", "Raise its max_connections, or put a pooler in front of it."
+)
+_NUL = _ErrorRule(InvalidInput, "The text contains the character NUL, which PostgreSQL cannot store.", "Remove it.")
+_DISCONNECTED = _ErrorRule(
+    StoreUnreachable, "{at} closed the connection: it is stopping or restarting.", OUTCOME_UNKNOWN_HINT
+)
+_NOT_ACCEPTING = _ErrorRule(StoreUnreachable, "{at} is starting up or shutting down.", "Try again in a moment.")
+_CONFLICT = _ErrorRule(Conflict, "Two records or two links would be the same.", "Delete or rename one of them first.")
+_READ_ONLY = _ErrorRule(
+    StoreUnreachable,
+    "{at} is read-only: it is a replica, or is configured as read-only. Nothing was stored.",
+    "Set database_url to the address of the primary server.",
+)
+_FULL = _ErrorRule(
+    StorageFull, "The disk of {at} is full. Nothing was stored.", "Free some disk space on the server and try again."
+)
+_OUT_OF_RESOURCES = _ErrorRule(
+    Unavailable,
+    "{at} ran out of a resource: {reason}.",
+    "Try again. If this continues, give the server more memory or raise its limits.",
+)
+_SLOW = _ErrorRule(QueryTimeout, "{at} timed out. Nothing was stored.", "Try again, or request less data.")
+_BLOCKED = _ErrorRule(
+    QueryTimeout, "{at} is blocked by other transactions. Nothing was stored.", "Try again in a moment."
+)
+_DENIED = _ErrorRule(
+    Refused,
+    "{at} denied permission: {reason}.",
+    "Run GRANT CREATE ON DATABASE for this user, and make it the owner of the tables.",
+)
+_DAMAGED = _ErrorRule(
+    StoreDamaged,
+    "{at} cannot read its stored data: {reason}.",
+    "Check the server's log. Restore a backup, or export what is still readable.",
+)
+_SYSTEM_ERROR = _ErrorRule(
+    Unavailable, "{at} reported a system error: {reason}.", f"{OUTCOME_UNKNOWN_HINT} See the server's log."
+)
 
-
-def _build_not_accepting_error(at: str, _error: psycopg.Error) -> StoreUnreachable:
-    return StoreUnreachable(f"{at} is starting up or shutting down.", hint="Try again in a moment.")
-
-
-def _build_too_many_error(at: str, _error: psycopg.Error) -> TooManyConnections:
-    return TooManyConnections(
-        f"{at} has too many connections.", hint="Raise its max_connections, or put a pooler in front of it."
-    )
-
-
-def _build_conflict(_at: str, _error: psycopg.Error) -> Conflict:
-    return Conflict("Two records or two links would be the same.", hint="Delete or rename one of them first.")
-
-
-def _build_read_only_error(at: str, _error: psycopg.Error) -> StoreUnreachable:
-    return StoreUnreachable(
-        f"{at} is read-only: it is a replica, or is configured as read-only. Nothing was stored.",
-        hint="Set database_url to the address of the primary server.",
-    )
-
-
-def _build_storage_full(at: str, _error: psycopg.Error) -> StorageFull:
-    return StorageFull(
-        f"The disk of {at} is full. Nothing was stored.", hint="Free some disk space on the server and try again."
-    )
-
-
-def _build_resource_error(at: str, error: psycopg.Error) -> Unavailable:
-    return Unavailable(
-        f"{at} ran out of a resource: {extract_reason(error.diag.message_primary or '')}.",
-        hint="Try again. If this continues, give the server more memory or raise its limits.",
-    )
-
-
-def _build_slow_error(at: str, _error: psycopg.Error) -> QueryTimeout:
-    return QueryTimeout(f"{at} timed out. Nothing was stored.", hint="Try again, or request less data.")
-
-
-def _build_contention_error(at: str, _error: psycopg.Error) -> QueryTimeout:
-    return QueryTimeout(f"{at} is blocked by other transactions. Nothing was stored.", hint="Try again in a moment.")
-
-
-def _build_permission_error(at: str, error: psycopg.Error) -> Refused:
-    return Refused(
-        f"{at} denied permission: {extract_reason(error.diag.message_primary or '')}.",
-        hint="Run GRANT CREATE ON DATABASE for this user, and make it the owner of the tables.",
-    )
-
-
-def _build_damage_error(at: str, error: psycopg.Error) -> StoreDamaged:
-    return StoreDamaged(
-        f"{at} cannot read its stored data: {extract_reason(error.diag.message_primary or '')}.",
-        hint="Check the server's log. Restore a backup, or export what is still readable.",
-    )
-
-
-def _build_system_error(at: str, error: psycopg.Error) -> Unavailable:
-    return Unavailable(
-        f"{at} reported a system error: {extract_reason(error.diag.message_primary or '')}.",
-        hint=f"{OUTCOME_UNKNOWN_HINT} See the server's log.",
-    )
-
-
-_ErrorBuilder = Callable[[str, psycopg.Error], EverkeptError]
-
-_BUILDERS_BY_CODE: dict[str, _ErrorBuilder] = {
-    "57P01": _build_disconnect_error,  # the server was told to stop
-    "57P02": _build_disconnect_error,  # another server process crashed
-    "57P03": _build_not_accepting_error,
-    "57P04": _build_disconnect_error,  # the database was dropped
-    "57P05": _build_disconnect_error,  # the session was idle for too long
-    "25P03": _build_disconnect_error,  # a transaction was idle for too long
-    "25P04": _build_slow_error,
-    "53300": _build_too_many_error,
-    "53100": _build_storage_full,
-    "23505": _build_conflict,  # raised by the statement, or by the commit
-    "25006": _build_read_only_error,
-    "57014": _build_slow_error,
-    "55P03": _build_contention_error,
-    "40001": _build_contention_error,
-    "40P01": _build_contention_error,
-    "42501": _build_permission_error,
-    "22021": build_nul_error,
-    "22P05": build_nul_error,
-    "XX001": _build_damage_error,
-    "XX002": _build_damage_error,
+_RULES_BY_CODE = {
+    "57P01": _DISCONNECTED,  # the server was told to stop
+    "57P02": _DISCONNECTED,  # another server process crashed
+    "57P03": _NOT_ACCEPTING,
+    "57P04": _DISCONNECTED,  # the database was dropped
+    "57P05": _DISCONNECTED,  # the session was idle for too long
+    "25P03": _DISCONNECTED,  # a transaction was idle for too long
+    "25P04": _SLOW,
+    "53300": _TOO_MANY,
+    "53100": _FULL,
+    "23505": _CONFLICT,  # raised by the statement, or by the commit
+    "25006": _READ_ONLY,
+    "57014": _SLOW,
+    "55P03": _BLOCKED,
+    "40001": _BLOCKED,
+    "40P01": _BLOCKED,
+    "42501": _DENIED,
+    "22021": _NUL,
+    "22P05": _NUL,
+    "XX001": _DAMAGED,
+    "XX002": _DAMAGED,
 }
-_BUILDERS_BY_CLASS: dict[str, _ErrorBuilder] = {
-    "08": _build_disconnect_error,
-    "53": _build_resource_error,
-    "54": _build_resource_error,
-    "57": _build_disconnect_error,
-    "58": _build_system_error,
-    "XX": _build_system_error,
+_RULES_BY_CLASS = {
+    "08": _DISCONNECTED,
+    "53": _OUT_OF_RESOURCES,
+    "54": _OUT_OF_RESOURCES,
+    "57": _DISCONNECTED,
+    "58": _SYSTEM_ERROR,
+    "XX": _SYSTEM_ERROR,
 }
 
 

@@ -107,50 +107,28 @@ def decode_facets(stored: str | None) -> dict[str, Any]:
 
 def encode_link(link: RecordLink) -> list[Any]:
     """Return the columns of LINK_COLUMNS, and `says`."""
-    return [
-        escape_text(link.id),
-        escape_text(link.source),
-        escape_text(link.verb),
-        escape_text(link.target),
-        encode_facets(link.facets),
-        link.created_at,
-        link.deleted_at,
-        hash_live_edge(link),
-    ]
+    texts = [escape_text(text) for text in (link.id, link.source, link.verb, link.target)]
+    return [*texts, encode_facets(link.facets), link.created_at, link.deleted_at, hash_live_edge(link)]
 
 
 def decode_link(row: Row) -> RecordLink:
-    link_id, source, verb, target, facets, created_at, deleted_at = row
-    return RecordLink(
-        id=unescape_text(link_id),
-        source=unescape_text(source),
-        verb=unescape_text(verb),
-        target=unescape_text(target),
-        facets=decode_facets(facets),
-        created_at=created_at,
-        deleted_at=deleted_at,
-    )
+    *texts, facets, created_at, deleted_at = row
+    facets = decode_facets(facets)
+    return RecordLink(*map(unescape_text, texts), created_at=created_at, facets=facets, deleted_at=deleted_at)
 
 
 def encode_edits(change: Change) -> list[list[Any]]:
     """Return seq, position, operation, subject, item and before of each edit."""
     return [
-        [
-            change.seq,
-            position,
-            edit.operation,
-            edit.subject,
-            None if edit.id is None else escape_text(edit.id),
-            encode_before(edit.before),
-        ]
-        for position, edit in enumerate(change.edits)
+        [change.seq, n, edit.operation, edit.subject, edit.id and escape_text(edit.id), encode_before(edit.before)]
+        for n, edit in enumerate(change.edits)
     ]
 
 
 def decode_edit(row: Row) -> Edit:
     """Build an Edit from operation, subject, item and before."""
     operation, subject, item, before = row
-    return Edit(operation, subject, None if item is None else unescape_text(item), decode_before(before))
+    return Edit(operation, subject, item and unescape_text(item), decode_before(before))
 
 
 def encode_before(before: Mapping[str, Any] | None) -> str | None:

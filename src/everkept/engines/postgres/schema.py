@@ -119,10 +119,6 @@ def check_version(version: int, layout: Layout, place: str) -> None:
         )
 
 
-def build_version_query(schema: str) -> str:
-    return f"SELECT value FROM {quote_name(schema)}.meta WHERE key = '{VERSION_KEY}'"
-
-
 def build_path_version_query(schema: str) -> str:
     """Return the query for the version and for whether names without a schema refer to this schema."""
     literal = "'" + schema.replace("'", "''") + "'"
@@ -220,7 +216,8 @@ def _lock(connection: Connection, number: int) -> None:
 
 
 def _read_version(connection: Connection, schema: str, place: str) -> int:
-    row = _execute(connection, build_version_query(schema)).fetchone()
+    text = f"SELECT value FROM {quote_name(schema)}.meta WHERE key = '{VERSION_KEY}'"
+    row = _execute(connection, text).fetchone()
     if row is None or not row[0].isdigit():
         raise StoreDamaged(
             f'The schema "{schema}" in PostgreSQL at {place} has no valid schema version.',

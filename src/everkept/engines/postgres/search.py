@@ -197,11 +197,8 @@ class Scorer:
 
     def score_all(self, tsvectors: Sequence[str]) -> list[float | None]:
         """Return the scores. A record that does not really match gets None."""
-        entry = (
-            _ANY_ENTRY
-            if len(tsvectors) <= MAX_UNFILTERED_RECORDS
-            else _build_entry_pattern(self._wanted, self._prefixes)
-        )
+        is_few = len(tsvectors) <= MAX_UNFILTERED_RECORDS
+        entry = _ANY_ENTRY if is_few else _build_entry_pattern(self._wanted, self._prefixes)
         every = [self._parse_hits(entry, tsvector) for tsvector in tsvectors]
         mean = sum(hits.length for hits in every) / max(len(every), 1)
         return [self._score(hits, hits.length / mean) for hits in every]
@@ -364,8 +361,6 @@ def _select_rarest(words: WordQuery, having: Mapping[WordPhrase, float]) -> Word
 
 def _estimate_count(words: WordQuery, having: Mapping[WordPhrase, float]) -> float:
     """Estimate how many records match, or give an upper bound."""
-    if isinstance(words, WordPhrase):
-        return having[words]
     return sum(having[phrase] for phrase in list_phrases(words))
 
 

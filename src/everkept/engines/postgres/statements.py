@@ -88,11 +88,7 @@ def _choose_integer_type(number: int) -> int:
 
 
 def _format_array(values: Sequence[Any]) -> str:
-    return f"{{{','.join(map(_format_element, values))}}}"
-
-
-def _format_element(value: Any) -> str:
-    return _ELEMENTS.get(value.__class__, _quote)(value)
+    return f"{{{','.join(_ELEMENTS.get(value.__class__, _quote)(value) for value in values)}}}"
 
 
 def _quote(value: Any) -> str:
