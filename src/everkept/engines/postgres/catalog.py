@@ -36,11 +36,6 @@ def is_storable(text: str) -> bool:
     return "\0" not in text
 
 
-def note_store_change(cursor: Cursor, store: int) -> None:
-    """Report after the commit that this store or its project changed."""
-    note_change(cursor, store)
-
-
 def note_library_change(cursor: Cursor) -> None:
     """Report after the commit a change that belongs to no single store."""
     note_change(cursor, None)

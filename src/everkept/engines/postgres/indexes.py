@@ -255,15 +255,12 @@ class LeftoverRemover:
             try:
                 is_left = await self._database.read(_has_leftovers)
                 if is_left and await self._database.maintain(_remove_leftovers):
-                    self._check_later()
+                    self._stop_timer()
+                    self._timer = asyncio.get_running_loop().call_later(self._again, self.check_soon)
             except PoolerDetected:
                 return  # the pool has already logged it
             except (EverkeptError, RuntimeError) as error:  # the project is deleted anyway
                 log.warning("rows of deleted projects not removed: %s", error)
-
-    def _check_later(self) -> None:
-        self._stop_timer()
-        self._timer = asyncio.get_running_loop().call_later(self._again, self.check_soon)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -408,7 +405,11 @@ class IndexMaintenance:
 
     async def _check(self, store: int) -> None:
         await self._remover.wait_until_removed()  # do not analyze rows that will be removed
-        wanted = await self._database.read(lambda cursor: _find_work(cursor, store, self._many))
+        wanted = await self._database.read(
+            lambda cursor: _IndexWork(
+                is_stale(cursor), list_unindexed(cursor, store, self._many), is_trigram_index_wanted(cursor)
+            )
+        )
         if store in self._put_off:
             wanted = wanted._replace(vectors=[])
         if any(wanted):
@@ -421,10 +422,6 @@ class _IndexWork(NamedTuple):
     statistics: bool
     vectors: list[IndexedVectors]
     trigrams: bool
-
-
-def _find_work(cursor: Cursor, store: int, many: int) -> _IndexWork:
-    return _IndexWork(is_stale(cursor), list_unindexed(cursor, store, many), is_trigram_index_wanted(cursor))
 
 
 def _build_all(connection: Connection, wanted: _IndexWork) -> None:

@@ -29,10 +29,10 @@ from everkept.engines.postgres.catalog import (
     encode_switching,
     find_workspace_project,
     note_library_change,
-    note_store_change,
 )
 from everkept.engines.postgres.connection import Connection
 from everkept.engines.postgres.statements import Cursor
+from everkept.engines.postgres.transactions import note_change
 from everkept.errors import Conflict, InvalidInput, NotFound, StoreBusy
 from everkept.values import replace
 
@@ -78,7 +78,7 @@ def create_project(cursor: Cursor, project: Project) -> None:
     except psycopg.errors.UniqueViolation as error:
         raise _build_name_conflict(project, error) from error
     [(store,)] = made
-    note_store_change(cursor, store)
+    note_change(cursor, store)
 
 
 def set_status(cursor: Cursor, name: str, status: Status, at: int) -> Project:
@@ -89,7 +89,7 @@ def set_status(cursor: Cursor, name: str, status: Status, at: int) -> Project:
         raise Conflict(f'Project "{name}" is {state}.', hint=hint, project=name)
     cursor.execute("UPDATE projects SET status = %s, updated_at = %s WHERE id = %s", (status, at, project.id))
     cursor.execute("UPDATE stores SET is_closed = %s WHERE number = %s", (status == "archived", store))
-    note_store_change(cursor, store)
+    note_change(cursor, store)
     return replace(project, status=status, updated_at=at)
 
 
@@ -109,7 +109,8 @@ def delete_project(cursor: Cursor, name: str, at: int) -> int:
 
 def set_off(cursor: Cursor, name: str, *, off: bool, at: int) -> Project:
     project, store = _lock_project(cursor, name)
-    before = _read_switching(cursor, project.id)
+    row = cursor.execute(f"SELECT {SWITCHING_COLUMNS} FROM switching WHERE project = %s", (project.id,)).fetchone()
+    before = OffHistory() if row is None else decode_switching(*row)
     after = before.with_switch(off=off, at=at)
     if after != before:
         cursor.execute(
@@ -119,7 +120,7 @@ def set_off(cursor: Cursor, name: str, *, off: bool, at: int) -> Project:
             (project.id, *encode_switching(after)),
         )
         cursor.execute("UPDATE projects SET off_since = %s WHERE id = %s", (after.off_since, project.id))
-        note_store_change(cursor, store)
+        note_change(cursor, store)
     return replace(project, off_since=after.off_since)
 
 
@@ -145,11 +146,6 @@ def link_workspace(cursor: Cursor, path: str, project: Project) -> Project:
 def _lock_project(cursor: Cursor, name: str) -> StoredProject:
     held = cursor.execute(f"SELECT {PROJECT_COLUMNS}, store FROM projects WHERE name = %s FOR UPDATE", (name,))
     return decode_project(held.fetchone(), name)
-
-
-def _read_switching(cursor: Cursor, project_id: str) -> OffHistory:
-    row = cursor.execute(f"SELECT {SWITCHING_COLUMNS} FROM switching WHERE project = %s", (project_id,)).fetchone()
-    return OffHistory() if row is None else decode_switching(*row)
 
 
 def _build_name_conflict(project: Project, error: psycopg.errors.UniqueViolation) -> Conflict:
@@ -215,7 +211,12 @@ def replace_catalog_data(cursor: Cursor, catalog_data: CatalogData) -> list[int]
 
 
 def _write_projects(cursor: Cursor, catalog_data: CatalogData) -> None:
-    columns = _transpose(map(_encode_project, catalog_data.projects, _list_off_since(catalog_data)), 7)
+    off_since = {project: switching.off_since for project, switching in catalog_data.switching.items()}
+    rows = [
+        (p.id, p.name, p.description, p.status, p.created_at, p.updated_at, off_since.get(p.id))
+        for p in catalog_data.projects
+    ]
+    columns = _transpose(rows, 7)
     cursor.execute(
         "UPDATE projects SET name = new.name, description = new.description, status = new.status, "
         "created_at = new.created_at, updated_at = new.updated_at, off_since = new.off_since "
@@ -273,14 +274,3 @@ def _transpose(rows: Iterable[tuple[Any, ...]], count: int) -> list[list[Any]]:
     """Return the columns for `unnest`, which takes one array per column."""
     turned = [list(column) for column in zip(*rows, strict=True)]
     return turned or [[] for _ in range(count)]
-
-
-def _encode_project(project: Project, off_since: int | None) -> tuple[Any, ...]:
-    told = (project.id, project.name, project.description, project.status)
-    return *told, project.created_at, project.updated_at, off_since
-
-
-def _list_off_since(catalog_data: CatalogData) -> list[int | None]:
-    """Return since when each project is off, from `switching`."""
-    found = [catalog_data.switching.get(project.id) for project in catalog_data.projects]
-    return [switching.off_since if switching else None for switching in found]

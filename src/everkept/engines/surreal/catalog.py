@@ -238,26 +238,11 @@ def build_not_found(name: str) -> NotFound:
 
 
 def decode_project(row: dict[str, Any]) -> Project:
-    return Project(
-        id=row["id"],
-        name=row["name"],
-        description=row["description"],
-        status=row["status"],
-        created_at=row["created_at"],
-        updated_at=row["updated_at"],
-        off_since=row.get("off_since"),
-    )
+    return Project(**row)
 
 
 def encode_project(project: Project) -> dict[str, Any]:
-    return {
-        "name": project.name,
-        "description": project.description,
-        "status": project.status,
-        "created_at": project.created_at,
-        "updated_at": project.updated_at,
-        "off_since": project.off_since,
-    }
+    return {name: getattr(project, name) for name in _TABLES["project"]}
 
 
 def decode_switching(row: dict[str, Any] | None) -> OffHistory:
@@ -294,15 +279,7 @@ async def list_searches(catalog_db: CatalogDatabase, session: str | None, limit:
         f"SELECT * FROM search {meant} ORDER BY id DESC LIMIT $limit", {"asked_in": session, "limit": limit}
     )
     return [
-        SearchRecord(
-            row["at"],
-            row["tool"],
-            row["query"],
-            row["results"],
-            row["milliseconds"],
-            row.get("session"),
-            json.loads(row["filters"]),
-        )
+        SearchRecord(**{name: row.get(name) for name in _TABLES["search"]} | {"filters": json.loads(row["filters"])})
         for row in rows
     ]
 
@@ -317,15 +294,7 @@ async def add_usage(catalog_db: CatalogDatabase, rows: Sequence[ToolUsage]) -> N
     if not rows:
         return
     added = [
-        {
-            "id": build_row_id("usage", row.tool),
-            "tool": row.tool,
-            "calls": row.calls,
-            "errors": row.errors,
-            "total_ms": row.total_ms,
-            "longest_ms": row.longest_ms,
-            "last_at": row.last_at,
-        }
+        {"id": build_row_id("usage", row.tool), **{name: getattr(row, name) for name in _TABLES["usage"]}}
         for row in sum_usage(rows)
     ]
     await catalog_db.alter(
@@ -363,13 +332,6 @@ async def _add_chunk(catalog_db: CatalogDatabase, searches: Sequence[SearchRecor
 
 
 def _encode_search(number: int, search: SearchRecord) -> dict[str, Any]:
-    return {
-        "id": build_row_id("search", number),
-        "at": search.at,
-        "tool": search.tool,
-        "query": search.query,
-        "results": search.results,
-        "milliseconds": search.milliseconds,
-        "session": search.session,
-        "filters": json.dumps(search.filters, ensure_ascii=False),
-    }
+    row = {name: getattr(search, name) for name in _TABLES["search"]}
+    filters = json.dumps(search.filters, ensure_ascii=False)
+    return {**row, "id": build_row_id("search", number), "filters": filters}

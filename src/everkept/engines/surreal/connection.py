@@ -322,7 +322,7 @@ def build_storage_full(where: str = "The disk of SurrealDB", **facts: Any) -> St
 def build_server_storage_full(place: str) -> StorageFull:
     """Build the error for a server, which does not report the size of its disk."""
     return StorageFull(
-        f"The disk of SurrealDB at {place} is full. Nothing was stored.",
+        f"The disk of the SurrealDB server at {place} is full. Nothing was stored.",
         hint="Free some disk space on the server and try again.",
         place=place,
     )

@@ -255,9 +255,10 @@ def _build_replacement(catalog_db: CatalogDatabase, wanted: dict[str, Status], k
 
 
 def _encode_catalog_data(catalog_data: CatalogData) -> _RowsByTable:
+    off_since = {project: switching.off_since for project, switching in catalog_data.switching.items()}
     return {
         "project": {
-            project.id: encode_project(replace(project, off_since=_find_off_since(catalog_data, project.id)))
+            project.id: {**encode_project(project), "off_since": off_since.get(project.id)}
             for project in catalog_data.projects
         },
         "workspace": {
@@ -277,8 +278,3 @@ def _encode_catalog_data(catalog_data: CatalogData) -> _RowsByTable:
             for token, secret_hash in catalog_data.tokens
         },
     }
-
-
-def _find_off_since(catalog_data: CatalogData, project_id: str) -> int | None:
-    switching = catalog_data.switching.get(project_id)
-    return switching.off_since if switching else None

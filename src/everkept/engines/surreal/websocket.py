@@ -254,7 +254,8 @@ async def open_socket(address: Address, context: ssl.SSLContext | None) -> Surre
             hint="Set database_ca to a file with the certificates to trust.",
         ) from None
     except (OSError, EOFError, InvalidHandshake) as error:
-        raise _build_connect_error(address, error) from error
+        why = error.strerror if isinstance(error, OSError) and error.strerror else "no handshake"
+        raise StoreUnreachable(f"Cannot reach SurrealDB at {address.shown}: {why}.", hint=UNREACHABLE_HINT) from error
     return SurrealSocket(await _check_subprotocol(address, socket), address.shown)
 
 
@@ -305,8 +306,3 @@ def _build_status_error(address: Address, status: int) -> EverkeptError:
     if status >= _SERVER_ERROR_STATUS or status in _RETRY_STATUSES:
         return StoreUnreachable(f"SurrealDB at {address.shown} is not ready (status {status}).", hint=UNREACHABLE_HINT)
     return Refused(f"The server at {address.shown} is not SurrealDB (status {status}).", hint="Check the address.")
-
-
-def _build_connect_error(address: Address, error: Exception) -> StoreUnreachable:
-    why = error.strerror if isinstance(error, OSError) and error.strerror else "no handshake"
-    return StoreUnreachable(f"Cannot reach SurrealDB at {address.shown}: {why}.", hint=UNREACHABLE_HINT)
