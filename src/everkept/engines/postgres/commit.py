@@ -146,7 +146,7 @@ class StoredView:
         return self._joined[edge]
 
     def _read_followups(self, wanted: PrefetchSet) -> None:
-        """Read what only the first results show to be needed."""
+        """Read the data that the first results show to be needed."""
         names = self._predict_names(wanted) - self._named.keys()
         back = [x for i in wanted.returning_links if (x := self._links[i]) is not None]
         edges = {hash_edge(link) for link in back} - self._joined.keys()
@@ -232,7 +232,7 @@ def encode_key(key: str) -> tuple[str, str]:
 
 
 class CommitResult(NamedTuple):
-    """Change, and how it made the store grow."""
+    """Change, and the growth of the store."""
 
     change: Change
     grown: StoreGrowth

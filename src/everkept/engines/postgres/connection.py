@@ -354,7 +354,7 @@ CA_BUNDLES = (
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 )
-KEEPALIVE_PARAMETERS = {  # detect a connection that a firewall dropped within a minute
+KEEPALIVE_PARAMETERS = {  # detect within a minute that a firewall dropped the connection
     "keepalives": "1",
     "keepalives_idle": "30",
     "keepalives_interval": "10",
@@ -363,7 +363,7 @@ KEEPALIVE_PARAMETERS = {  # detect a connection that a firewall dropped within a
 
 
 class Connector:
-    """Function that opens one connection per call. Its repr does not show the password."""
+    """Callable that tries once to open a connection. It never shows the password, not even in its repr."""
 
     def __init__(
         self, address: Address, credentials: Credentials | None, ca: Path | None, connect_limit: float

@@ -234,9 +234,7 @@ class LeftoverRemover:
             self._removing = asyncio.create_task(self._remove())
 
     async def wait_until_removed(self) -> None:
-        """Wait until only rows that another process is removing are left. Canceling the caller does not stop the
-        removal.
-        """
+        """Wait until only rows that another process is removing are left. Canceling the caller stops nothing."""
         self.check_soon()
         while self._removing is not None and not self._removing.done():
             await asyncio.wait([self._removing])
@@ -332,11 +330,11 @@ class IndexMaintenance:
         self._remover.check_soon()
 
     def note_doubling(self, store: int) -> None:
-        """Check a store that has doubled in the background. A postponed vector index stays postponed."""
+        """Check in the background a store that has doubled in size. A postponed vector index stays postponed."""
         self._check_soon(store)
 
     async def wait_until_removed(self) -> None:
-        """Wait until deleted stores are removed, except by other processes."""
+        """Wait until only rows that another process is removing are left."""
         await self._remover.wait_until_removed()
 
     async def wait_until_settled(self) -> None:

@@ -78,7 +78,7 @@ class _VacuumRound:
 
     def __init__(self) -> None:
         self.tables: set[str] = set()
-        self.removed_in = ""  # the last transaction: who cannot see before it cannot see before earlier ones
+        self.removed_in = ""  # the last transaction: a snapshot after it is also after the earlier ones
 
 
 class Vacuumer:

@@ -286,9 +286,9 @@ def _read_with_edits(cursor: Cursor, store: int, which: str, *values: Any) -> li
     ]
 
 
-# One row per hop: the links at the records of the previous hop, oldest first, and the records that they reach first.
-# Each row has only the ids of its links. The rest is looked up at the end, link by link, because the planner cannot
-# know how many there are.
+# One row per hop: the links at the records of the previous hop, oldest first, and the first new records that they
+# reach. Each row has only the ids of its links. The rest is looked up at the end, link by link, because the planner
+# cannot know how many there are.
 _WALK = """
 WITH RECURSIVE hops(number, edge, seen, met) AS (
     SELECT 0, w.ids, w.ids, '{{}}'::text[] COLLATE "C"
@@ -513,8 +513,8 @@ def list_most_accessed(cursor: Cursor, store: int, question: questions.ListMostA
 def measure_size(cursor: Cursor, store: int, _: questions.MeasureSize) -> int:
     """Estimate the store's share of the tables, in bytes.
 
-    The share is that of the records ever added, because counting the rows would take long. Vectors are counted: they
-    take the most space, and not every store has any.
+    The share follows from the records and changes ever added, because counting rows takes long. Vectors are counted,
+    because they take the most space and not every store has any.
     """
     rows = ask_last(cursor, _SIZE, f"{VECTOR_INDEX_PREFIX}{store}_", VECTOR_INDEX_PREFIX, store).fetchall()
     return rows[0][0] if rows else 0

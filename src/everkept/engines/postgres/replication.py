@@ -65,7 +65,7 @@ class _PageUpdate(Value, frozen=False):
 
 
 class AppliedPage(NamedTuple):
-    """How the store grew, and the tables that lost rows."""
+    """Growth of the store, and the tables that lost rows."""
 
     grown: StoreGrowth
     tables: set[str]

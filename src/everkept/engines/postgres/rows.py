@@ -36,7 +36,6 @@ def escape_texts(texts: Sequence[str]) -> list[str]:
 
 
 def encode_field(name: str, value: Any) -> Any:
-    """Return the value of a field in its column."""
     match name:
         case "facets":
             return encode_facets(value)

@@ -381,8 +381,8 @@ def _read_ranked(
     asking = ask_last if is_last else ask
     return asking(
         cursor,
-        # If there are more matches than the newest, add older ones whose name matches. A name says more than a text,
-        # and a shorter name says more than a longer one.
+        # If there are more matches than the newest, add older ones whose name matches. A matching name is more
+        # relevant than a text, and a shorter name more than a longer one.
         f"WITH newest AS MATERIALIZED ({fitting} ORDER BY r.age DESC LIMIT {MAX_RANKED_RECORDS}), "
         f"named AS ({fitting} AND (SELECT count(*) FROM newest) = {MAX_RANKED_RECORDS} "
         f"AND r.age < (SELECT min(age) FROM newest) AND {NAME_MATCH_CONDITION} "

@@ -350,7 +350,6 @@ class Cursor:
         return self._wire.send(statement, self._receive, check)
 
     def _receive(self) -> None:
-        """Wait for all results."""
         try:
             self._exchange()
         finally:

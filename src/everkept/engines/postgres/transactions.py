@@ -68,12 +68,8 @@ class PooledConnection:
         return True
 
     def stop(self) -> None:
-        """Ask the server to cancel the running statement.
-
-        The request uses a second connection. It could arrive late and cancel a later statement, so this one is not
-        reused.
-        """
-        self._is_spent = True
+        """Ask the server to cancel the running statement. The request may arrive late and hit a later statement."""
+        self._is_spent = True  # so the connection has no later statement
         with suppress(psycopg.Error):
             self.connection.cancel_safe(timeout=CANCEL_SECONDS)
 
@@ -289,7 +285,7 @@ class WriteTransaction(Transaction):
 
 
 class TransactionFactory:
-    """Begins the transactions of one schema."""
+    """Factory of the transactions in one schema."""
 
     def __init__(self, schema: str, layout: Layout, place: str) -> None:
         self._layout = layout
@@ -368,7 +364,7 @@ def note_change(cursor: Cursor, store: int | None) -> None:
 
 
 class ChangeNotifier:
-    """Sends the first notification after a pause immediately, and later ones together.
+    """Sender of change notifications: the first after a pause immediately, later ones together.
 
     Notifications only wake other processes. A process that misses one finds the change in the log.
     """

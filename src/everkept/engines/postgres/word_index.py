@@ -106,7 +106,7 @@ class _Pages:
             return False
         if positions is None:
             if self._page and word not in self._positions:
-                # So a query for a single word does not need to know pages. The position has no column. It is needed
+                # So a query for a single word does not depend on pages. The position has no column. It is needed
                 # because PostgreSQL finds no phrase with a word that has no position.
                 self._add(word).append(str(MAX_POSITION))
             positions = self._add(lexeme)

@@ -70,7 +70,6 @@ def lock_store(cursor: Cursor, place: StorePlace) -> StoreState:
 
 
 def ask_store_lock(cursor: Cursor, place: StorePlace) -> QueryResult:
-    """Queue the lock on the store's row."""
     return ask(cursor, _LOCK_QUERY, place.number)
 
 

@@ -138,7 +138,7 @@ class StoredView:
         return self._joined[edge]
 
     async def _read_followups(self, wanted: PrefetchSet) -> None:
-        """Read what only the first results show to be needed."""
+        """Read the data that the first results show to be needed."""
         read = wanted.records | wanted.purge_set
         met = [r for i in read if (r := self._records[i]) is not None]
         names = {r.name_key for r in met if r.name_key is not None} - self._named.keys()

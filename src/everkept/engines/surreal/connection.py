@@ -43,7 +43,7 @@ class Credentials(Value):
 
 
 def parse_address(text: str) -> Address:
-    """Parse a server address. Raise InvalidInput if it is not valid, or if it contains a password."""
+    """Parse a server address. Raise InvalidInput if it is not valid, or if it contains a user or password."""
     try:
         parts = urlsplit(text.strip())
         port = parts.port
@@ -171,7 +171,7 @@ MAX_PAUSE_SECONDS = 0.2  # between attempts
 
 
 class SharedTask(Generic[T]):
-    """Task that runs once at a time. Canceling one waiting caller does not stop it."""
+    """Task of which at most one runs at a time. Canceling one waiting caller does not stop it."""
 
     def __init__(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._begin = begin

@@ -416,8 +416,7 @@ class SocketConnection:
     async def _take_turn(self, asked_at: float) -> AsyncGenerator[None, None]:
         """Hold the turn to write until the server has answered or the connection is lost.
 
-        A server may silently lose one of two concurrent writes if its storage does not separate them. Version 3 on disk
-        does.
+        A server may silently lose one of two concurrent writes. Only version 3 on disk separates them itself.
         """
         async with self._writing, AsyncExitStack() as shared:
             if self._turns is not None and not self.is_modern:

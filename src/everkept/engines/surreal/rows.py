@@ -49,7 +49,6 @@ def encode_record(record: Record) -> dict[str, Any]:
 
 
 def diff_fields(old: Record, new: Record) -> dict[str, Any]:
-    """Return the changed fields of a row."""
     before, after = encode_record(old), encode_record(new)
     return {name: value for name, value in after.items() if value != before[name]}
 

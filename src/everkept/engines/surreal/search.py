@@ -35,8 +35,8 @@ from everkept.language.words import (
 )
 from everkept.values import Value, field, replace
 
-# For a column without words. A row without any word would not be counted in the frequency of words. No word looks like
-# this.
+# For a column without words: a row without any word would not count when the database computes how rare a word is. No
+# word looks like this.
 NO_WORD = "-"
 
 _CHILDREN_QUERY = "SELECT * FROM record WITH INDEX record_parent WHERE parent IN $ids AND deleted_at IS NONE"
