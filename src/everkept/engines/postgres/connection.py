@@ -73,7 +73,7 @@ def parse_address(text: str) -> Address:
     if parts.password is not None:
         raise InvalidInput(
             "The PostgreSQL address contains a password, which messages and logs would show.",
-            hint="Remove it from the address and set database_password instead.",
+            hint="Remove it from the address and set `database_password` instead.",
         )
     if parts.scheme not in SCHEMES:
         raise _build_address_error(text, "must begin with postgresql://")
@@ -190,7 +190,7 @@ def build_not_ready_error(limit: float, place: str) -> StoreUnreachable:
 def build_pooler_error(place: str) -> PoolerDetected:
     return PoolerDetected(
         f"A pooler is in front of PostgreSQL at {place}. Maintenance needs a direct connection.",
-        hint="On at least one machine, set database_url to the address of the server itself.",
+        hint="On at least one machine, set `database_url` to the address of the server itself.",
     )
 
 
@@ -218,7 +218,7 @@ _CONFLICT = _ErrorRule(Conflict, "Two records or two links would be the same.", 
 _READ_ONLY = _ErrorRule(
     StoreUnreachable,
     "{at} is read-only: it is a replica, or is configured as read-only. Nothing was stored.",
-    "Set database_url to the address of the primary server.",
+    "Set `database_url` to the address of the primary server.",
 )
 _FULL = _ErrorRule(
     StorageFull, "The disk of {at} is full. Nothing was stored.", "Free some disk space on the server and try again."
@@ -314,7 +314,7 @@ _REFUSAL_RULES = (
     _RefusalRule(
         _compile_signs("authentication failed|no password supplied"),
         '{at} rejected the user "{user}" or the password.',
-        "Check database_user and database_password.",
+        "Check `database_user` and `database_password`.",
     ),
     _RefusalRule(
         _compile_signs('(?:database|role) ".*" does not exist'),
@@ -334,7 +334,7 @@ _REFUSAL_RULES = (
     _RefusalRule(
         _compile_signs("certificate|does not match host name"),
         "The certificate of {at} is not trusted.",
-        "Set database_ca to a file with the certificates to trust.",
+        "Set `database_ca` to a file with the certificates to trust.",
     ),
     _RefusalRule(
         _compile_signs("invalid response to|unsupported (?:frontend )?protocol"),
@@ -378,7 +378,7 @@ class Connector:
         if not self._user:
             raise InvalidInput(
                 f"No user is given for {address.display_url}.",
-                hint="Set database_user to a role of that PostgreSQL server.",
+                hint="Set `database_user` to a role of that PostgreSQL server.",
             )
         known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
         ours = {
@@ -441,7 +441,7 @@ def _check_certificates(ca: Path) -> str:
     except (OSError, ssl.SSLError) as error:
         raise InvalidInput(
             f"Cannot read the certificates in {ca}: {error.strerror or error}.",
-            hint="Set database_ca to a file in PEM format.",
+            hint="Set `database_ca` to a file in PEM format.",
         ) from error
     return str(ca)
 
@@ -454,5 +454,5 @@ def _find_system_roots() -> str:
             return place
     raise Refused(
         "No file with the certificates that this system trusts was found.",
-        hint="Set database_ca to a file with the certificates to trust.",
+        hint="Set `database_ca` to a file with the certificates to trust.",
     )

@@ -52,8 +52,6 @@ def get_records(cursor: Cursor, store: int, question: questions.GetRecords) -> l
 
 
 def get_links(cursor: Cursor, store: int, question: questions.GetLinks) -> list[RecordLink]:
-    if not question.ids:
-        return []
     live = "" if question.include_deleted else " AND l.deleted_at IS NULL"
     rows = ask_last(
         cursor,
@@ -490,8 +488,6 @@ def note_accesses(cursor: Cursor, store: int, upkeep: questions.NoteAccesses) ->
 
 
 def get_accesses(cursor: Cursor, store: int, question: questions.GetAccesses) -> dict[str, AccessCount]:
-    if not question.ids:
-        return {}
     rows = ask_last(
         cursor, f"{_ACCESSES_QUERY} WHERE a.store = %s AND a.record = ANY(%s)", store, escape_texts(question.ids)
     )

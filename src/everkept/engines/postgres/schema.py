@@ -136,7 +136,7 @@ def _build_missing_error(connection: Connection, schema: str, place: str) -> Inv
     others = ", ".join(f'"{name}"' for (name,) in rows)
     return InvalidInput(
         f'PostgreSQL at {place} has no schema "{schema}" with memories.',
-        hint=f"Set namespace to one of the existing schemas: {others}."
+        hint=f"Set `namespace` to one of the existing schemas: {others}."
         if others
         else "To create it, run `everkept serve` or store a first memory.",
         argument="namespace",

@@ -282,7 +282,5 @@ def forget_vectors(cursor: Cursor, store: int, ids: Iterable[str]) -> QueryResul
 
 
 def get_vectors(cursor: Cursor, store: int, question: GetVectors) -> "dict[str, NDArray[np.float32]]":
-    if not question.ids:
-        return {}
     rows = ask_last(cursor, _VECTORS_QUERY, store, escape_text(question.model), escape_texts(question.ids))
     return {unescape_text(record_id): parse_halves(sent) for record_id, sent in rows}

@@ -142,7 +142,7 @@ class CatalogDatabase:
 
 
 async def alter_undisturbed(catalog_db: CatalogDatabase, text: str, values: Values) -> None:
-    """Run statements that begin with TURN_CHECK. Raise WriteContention if another change took a turn."""
+    """Run statements that begin with a check. Raise WriteContention if they throw 'disturbed'."""
     try:
         await catalog_db.alter(text, values)
     except TransactionThrown as thrown:
@@ -320,15 +320,13 @@ async def _add_chunk(catalog_db: CatalogDatabase, searches: Sequence[SearchRecor
         for number in range(last - MAX_SEARCHES + 1, end - MAX_SEARCHES + 1)
         if number > 0
     ]
-    try:
-        await catalog_db.alter(
-            f"{{ IF {_LAST_SEARCH} != $last {{ THROW 'disturbed' }}; "
-            "UPSERT meta:searches SET last = $end; "
-            "FOR $row IN $rows { CREATE $row.id CONTENT $row RETURN NONE }; DELETE $oldest }",
-            {"last": last, "end": end, "rows": rows, "oldest": oldest},
-        )
-    except TransactionThrown as thrown:
-        raise WriteContention(str(thrown)) from thrown
+    await alter_undisturbed(
+        catalog_db,
+        f"{{ IF {_LAST_SEARCH} != $last {{ THROW 'disturbed' }}; "
+        "UPSERT meta:searches SET last = $end; "
+        "FOR $row IN $rows { CREATE $row.id CONTENT $row RETURN NONE }; DELETE $oldest }",
+        {"last": last, "end": end, "rows": rows, "oldest": oldest},
+    )
 
 
 def _encode_search(number: int, search: SearchRecord) -> dict[str, Any]:

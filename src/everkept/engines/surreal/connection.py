@@ -52,7 +52,7 @@ def parse_address(text: str) -> Address:
     if parts.username is not None or parts.password is not None:
         raise InvalidInput(
             "The SurrealDB address contains a user or a password, which messages and logs would show.",
-            hint="Remove them from the address and set database_user and database_password instead.",
+            hint="Remove them from the address and set `database_user` and `database_password` instead.",
         )
     if parts.scheme not in SCHEMES:
         raise _build_address_error(text, f"must begin with {', '.join(f'{s}://' for s in SCHEMES)}")

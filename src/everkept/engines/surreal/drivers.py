@@ -74,14 +74,14 @@ class DatabaseFolder:
         if not is_ours:
             raise StoreBusy(
                 f"The SurrealDB in {self._path} is in use by another process.",
-                hint="End that process. To share the data, run a server and set deployment_mode to local-server.",
+                hint="End that process. To share the data, run a server and set `deployment_mode` to local-server.",
                 path=str(self._path),
             )
         if self._is_version_3():
             self.release()
             raise StoreTooNew(
                 f"The SurrealDB in {self._path} was written by version 3. This program includes version 2.",
-                hint="Run `surreal start` and set deployment_mode to local-server, or choose another folder.",
+                hint="Run `surreal start` and set `deployment_mode` to local-server, or choose another folder.",
                 path=str(self._path),
             )
 

@@ -229,7 +229,7 @@ def build_tls_context(address: Address, ca: Path | None) -> ssl.SSLContext | Non
     except (OSError, ssl.SSLError) as error:
         raise InvalidInput(
             f"Cannot read the certificates in {ca}: {error.strerror or error}.",
-            hint="Set database_ca to a file in PEM format.",
+            hint="Set `database_ca` to a file in PEM format.",
         ) from error
 
 
@@ -251,7 +251,7 @@ async def open_socket(address: Address, context: ssl.SSLContext | None) -> Surre
     except ssl.SSLCertVerificationError as error:
         raise Refused(
             f"The certificate of SurrealDB at {address.shown} is not trusted: {error.verify_message}.",
-            hint="Set database_ca to a file with the certificates to trust.",
+            hint="Set `database_ca` to a file with the certificates to trust.",
         ) from None
     except (OSError, EOFError, InvalidHandshake) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else "no handshake"
@@ -276,7 +276,7 @@ async def sign_in(link: SurrealSocket, address: Address, namespace: str, credent
             )
     raise Refused(
         f'SurrealDB at {address.shown} rejected the user "{credentials.user}" or the password.',
-        hint="Check database_user and database_password.",
+        hint="Check `database_user` and `database_password`.",
     )
 
 
