@@ -17,8 +17,8 @@ from team_actors import NEWER
 pytestmark = pytest.mark.timeout(300)
 
 CLIENTS = 8
-SENTENCE = "have version 2; this program knows 1. Nothing of this call was stored."
-HINT = "A newer Everkept has brought them up to date: install that here too."
+SENTENCE = "were written by a newer version (schema 2; this version supports 1). Nothing was stored."
+HINT = "Update Everkept on this machine, then restart your assistants."
 
 
 def refused(machine: Machine, tool: str, **arguments: Any) -> Any:

@@ -68,7 +68,7 @@ async def test_a_wrong_password_is_refused_and_told_nowhere(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     database = guarded.database(credentials=Credentials("postgres", password))
-    with pytest.raises(Refused, match='the user "postgres", or the password is wrong') as refused:
+    with pytest.raises(Refused, match='rejected the user "postgres" or the password') as refused:
         await database.read(who)
     error = refused.value
     assert error.__cause__ is None
@@ -106,7 +106,7 @@ async def test_a_certificate_for_another_host_is_refused(secure: Encrypted, guar
 async def test_what_is_to_be_encrypted_never_goes_in_plain(guarded: Server, proof: Path) -> None:
     async with proxied(guarded) as proxy:
         for url, ca in ((f"{proxy.url}?sslmode=require", None), (proxy.url, proof)):
-            with pytest.raises(Refused, match="does not encrypt its connections"):
+            with pytest.raises(Refused, match="does not offer encrypted connections"):
                 await guarded.database(url=url, ca=ca).read(who)
         assert proxy.passed["up"] <= 2 * 8  # the question whether it speaks TLS
 
@@ -114,7 +114,7 @@ async def test_what_is_to_be_encrypted_never_goes_in_plain(guarded: Server, proo
 async def test_a_server_that_asks_for_encryption_refuses_who_does_not_want_it(
     secure: Encrypted, guarded: Server
 ) -> None:
-    with pytest.raises(Refused, match="not encrypted"):
+    with pytest.raises(Refused, match="only encrypted"):
         await guarded.database(url=f"{secure.url}?sslmode=disable").read(who)
     assert await guarded.database(url=f"{secure.url}?sslmode=require").read(who) is not None
     assert await guarded.database(url=secure.url).read(who) is not None
@@ -137,7 +137,7 @@ def test_what_the_driver_thinks_of_our_errors_is_not_printed() -> None:
 
 
 def test_certificates_that_cannot_be_read_and_nobody_to_be_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="cannot be read"):
+    with pytest.raises(InvalidInput, match="Cannot read"):
         Database("postgresql://ada@127.0.0.1/a", "a", ca=tmp_path / "missing.pem")
     with pytest.raises(InvalidInput, match="database_user"):
         Database("postgresql://127.0.0.1/a", "a")
@@ -146,7 +146,7 @@ def test_certificates_that_cannot_be_read_and_nobody_to_be_are_refused(tmp_path:
 async def test_what_cannot_be_reached_is_away(common: Server) -> None:
     async with proxied(common) as proxy:
         proxy.refuse()
-        with pytest.raises(StoreUnreachable, match="cannot be reached"):
+        with pytest.raises(StoreUnreachable, match="Cannot reach"):
             await proxy.database().read(who)
-    with pytest.raises(StoreUnreachable, match="cannot be reached"):
+    with pytest.raises(StoreUnreachable, match="Cannot reach"):
         await proxy.database().read(who)

@@ -40,7 +40,7 @@ def test_an_address_names_a_server_and_a_database(text: str, address: Address) -
     ],
 )
 def test_what_is_no_address_of_a_database_is_refused(text: str) -> None:
-    with pytest.raises(InvalidInput, match="looks like postgresql://"):
+    with pytest.raises(InvalidInput, match="the form postgresql://"):
         parse_address(text)
 
 

@@ -68,5 +68,5 @@ async def test_what_cannot_be_made_is_told_and_breaks_nothing(
     maintenance.note_doubling(1)
     await maintenance.wait_until_settled()
     assert await database.read(indexes.is_trigram_index_wanted)
-    assert "indexes of store 1 are not kept" in caplog.text
+    assert "indexes of store 1 not built" in caplog.text
     await database.close()

@@ -83,5 +83,5 @@ def test_what_comes_behind_a_failure_has_no_answer(wire: StatementPipeline) -> N
     behind = cursor.ask("SELECT 7")
     with pytest.raises(errors.DivisionByZero):
         behind.fetchall()
-    with pytest.raises(RuntimeError, match="one before it had failed"):
+    with pytest.raises(RuntimeError, match="an earlier one had failed"):
         behind.fetchall()

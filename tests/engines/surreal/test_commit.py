@@ -140,7 +140,7 @@ async def test_a_commit_whose_disk_failed_is_looked_up(namespace: Shelf, key: st
 async def test_a_commit_that_was_not_made_is_told_so(namespace: Shelf) -> None:
     failing = FailingConnection(namespace.connection(), DiskFailure("It failed."), arrives=False)
     store = store_over(failing)
-    with pytest.raises(Unavailable, match="Nothing of it was stored") as raised:
+    with pytest.raises(Unavailable, match="Nothing was stored") as raised:
         await store.commit(batch(entity("Ada")))
     assert not isinstance(raised.value, StoreUnreachable)
     assert await store.scan(RecordFilter()) == []
@@ -149,7 +149,7 @@ async def test_a_commit_that_was_not_made_is_told_so(namespace: Shelf) -> None:
 async def test_a_commit_of_which_nothing_can_be_learned_is_told_so(namespace: Shelf) -> None:
     failing = FailingConnection(namespace.connection(), DiskFailure("It failed."), arrives=True)
     failing.error_then = DiskFailure("It fails.")
-    with pytest.raises(StoreUnreachable, match="Whether it was stored is unknown"):
+    with pytest.raises(StoreUnreachable, match="The outcome is unknown"):
         await store_over(failing).commit(batch(entity("Ada")))
 
 
@@ -172,7 +172,7 @@ async def test_a_commit_that_does_not_end_is_not_to_be_tried_again_unseen(tmp_pa
     slow.pause = "5s"
     with pytest.raises(StoreUnreachable, match="unknown") as raised:
         await store.commit(batch(entity("Bob")))
-    assert "Look for it" in str(raised.value)
+    assert "Check before you repeat" in str(raised.value)
     await slow.run(DATABASE, "UPSERT turn:1")  # behind it
     assert [record.id for record in await store.scan(RecordFilter())] == ["Ada", "Bob"]
     await slow.close()

@@ -57,9 +57,9 @@ async def test_who_writes_keeps_its_turn_when_its_asker_has_gone(tmp_path: Path)
     connection = EmbeddedConnection(tmp_path / "db", NS, time_limit=0.2)
     await connection.run(DB, "UPSERT c:1 SET n = 0")
     adding = "BEGIN; LET $n = c:1.n; SLEEP 4s; UPDATE c:1 SET n = $n + 1; COMMIT"
-    with pytest.raises(StoreUnreachable, match="whether it was stored is unknown"):
+    with pytest.raises(StoreUnreachable, match="outcome is unknown"):
         await connection.run(DB, adding)
-    with pytest.raises(QueryTimeout, match="Nothing of this call was stored"):
+    with pytest.raises(QueryTimeout, match="Nothing was stored"):
         await connection.run(DB, "UPDATE c:1 SET n += 10")
     added = False
     while not added:

@@ -10,10 +10,10 @@ from surreal_stores import DATABASE, store_over
 @pytest.mark.parametrize(
     ("damage", "finding"),
     [
-        ("DELETE word WHERE name = ' ada '", "1 records are not in the word index"),
-        ("UPDATE record SET deleted_at = 1 WHERE name = 'Ada'", "1 entries of the word index have no record"),
-        ("UPDATE meta:store SET ages = 3", "1 links are younger than the store says"),
-        ("UPDATE meta:store SET seq = 1", "1 changes are newer than the store says"),
+        ("DELETE word WHERE name = ' ada '", "1 record not in the word index"),
+        ("UPDATE record SET deleted_at = 1 WHERE name = 'Ada'", "1 record deleted but still in the word index"),
+        ("UPDATE meta:store SET ages = 3", "1 link with an age above the store's counter"),
+        ("UPDATE meta:store SET seq = 1", "1 change with a number above the store's counter"),
     ],
 )
 async def test_what_does_not_fit_is_told(namespace: Shelf, damage: str, finding: str) -> None:

@@ -1,32 +1,27 @@
-"""PostgreSQL with pgvector: one database that many servers share.
+"""PostgreSQL with pgvector: one database that several servers share.
 
-`engines/postgres/` is SQL in threads, as SQLite's is: psycopg's asynchronous half needs another
-event loop on Windows than our subprocesses do. A piece of work is a function of a cursor, run in
-one transaction on one of a few connections (`database.py`). Statements go out when an answer is
-looked at, with all that were asked before (`statements.py`): a question takes one round trip, a
-commit two. The authors of several stores, asked for at the same moment, are one question
-(`SharedQuery` in `store.py`). Settings belong to the session; behind a pooler, to each transaction.
-A question whose connection is lost is asked again; a write is repeated only if nothing of it was
-answered.
+The engine runs SQL in threads, as the SQLite engine does. The asynchronous API of psycopg needs another event loop on
+Windows than our subprocesses do. A piece of work is a function of a cursor. It runs in one transaction on one of a few
+connections (`database.py`). Reading a result sends its statement together with all earlier ones (`statements.py`).
+So a query takes one round trip, and a commit takes two. Concurrent queries for the authors of several
+stores are merged into one (`SharedQuery` in `store.py`). Settings apply to the session, or behind a pooler to each
+transaction. A query whose connection is lost is repeated. A write is repeated only if none of it was answered.
 
-- One set of tables for all stores, each row with the number of its store. A schema for each project
-  was measured against it at 1,000 projects (`bench/layouts.py`): five times the disk, four times
-  the time of a dump, 0.6 times the speed of a store. What spoke for it, searches by words, does not
-  once every record's words hold one that stands for its store.
-- A commit locks its store's row, reads what its steps name, plans with `engines/commit_plan.py` and
-  writes: so the log has no gaps, and what is planned is what is written. Stores do not wait for
-  each other.
-- The version of the tables is read at the beginning of each transaction, in the same round trip
-  that begins it, and migrations run under an advisory lock that every writer shares: a program that
-  is too old is refused before it has done anything.
-- Vectors are data, and HNSW indexes are made beside the work for stores that are large, one each,
-  so that no other store's vectors are in the way; the answer is the same without. While many are
-  loaded at once an index waits until they are there.
-- A walk is one recursive query (`WalkLinks`). Elsewhere `core/fallback_answers.py` goes from hop to
-  hop, with the same answer.
-- What links to a record is counted where it is stored (`CountSources`), on every engine: a walk
-  reads only the newest of it.
-- A large project is out of sight at once, and its rows go behind its back: whoever dies in between
-  leaves them to the next server.
-- `LISTEN` is a wake-up and nothing more: what has changed is found by the log.
+- All stores share one set of tables, and each row has the number of its store. `bench/layouts.py` compared this
+  with one schema per project at 1,000 projects. Schemas took five times the disk and four times as long to dump,
+  and a store ran at 0.6 times the speed. Their advantage was search by words. It is gone because the words of
+  every record include one that names its store.
+- A commit locks the row of its store, reads the records that its steps name, plans with `engines/commit_plan.py`
+  and writes. So the log has no gaps, and the plan is what is written. Stores do not wait for each other.
+- Each transaction reads the version of the tables in the round trip that begins it. Migrations run under an
+  advisory lock that every writer shares. So a program that is too old is refused before it changes anything.
+- Vectors are data. Large stores get one HNSW index each, built in the background, so no query visits the vectors of
+  another store. Results are the same without the index. During a bulk load, the index is built after the load.
+- A walk is one recursive query (`WalkLinks`). The other engines walk hop by hop in `core/fallback_answers.py`, with
+  the same result.
+- Every engine counts the sources that link to a record in the database (`CountSources`). A walk reads only the
+  newest of those links.
+- Deleting a large project hides it immediately and removes its rows in the background. If the process dies, the
+  next server removes the rest.
+- `LISTEN` only wakes a process. The log shows what changed.
 """

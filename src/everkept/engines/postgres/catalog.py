@@ -1,4 +1,4 @@
-"""What a library has beside the records: projects, folders, notes, tokens and logs."""
+"""Tables of a library besides the records: projects, workspaces, notes, tokens and logs."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,11 +17,15 @@ from everkept.errors import Conflict, InvalidInput, NotFound
 
 
 def check_texts(*texts: str | None) -> None:
-    """Raises InvalidInput for NUL, and for half of a character."""
+    """Raise InvalidInput for a text with NUL or an unpaired surrogate."""
     for text in texts:
         if text is not None and not is_storable(text):
             shown = clip_text(ascii(text)[1:-1])
-            raise InvalidInput(f'"{shown}" holds a character that cannot be stored.', value=shown)
+            raise InvalidInput(
+                f'"{shown}" contains a character that cannot be stored.',
+                hint="Remove the NUL character or the unpaired surrogate.",
+                value=shown,
+            )
 
 
 def is_storable(text: str) -> bool:
@@ -32,13 +36,8 @@ def is_storable(text: str) -> bool:
     return "\0" not in text
 
 
-def note_store_change(cursor: Cursor, store: int) -> None:
-    """That this store, or what is known of its project, is not as it was."""
-    note_change(cursor, store)
-
-
 def note_library_change(cursor: Cursor) -> None:
-    """That something is not as it was which belongs to no store, or to many."""
+    """Report after the commit a change that belongs to no single store."""
     note_change(cursor, None)
 
 
@@ -48,7 +47,7 @@ PROJECT_COLUMNS: LiteralString = (
 )
 SWITCHING_COLUMNS: LiteralString = "since, until, folders, deleted_at"
 
-# A project, and the number of its store.
+# A project and the number of its store.
 StoredProject = tuple[Project, int]
 
 
@@ -78,7 +77,7 @@ def decode_project(row: tuple[Any, ...] | None, name: str) -> StoredProject:
 
 
 def read_store_number(cursor: Cursor, name: str) -> int:
-    """The number of one that belongs to no project."""
+    """Return the number of a store that belongs to no project."""
     [(number,)] = ask_last(cursor, "SELECT number FROM stores WHERE name = %s", name)
     return number
 
@@ -126,8 +125,7 @@ def encode_switching(switching: OffHistory) -> tuple[Any, ...]:
 
 def build_not_found(name: str) -> NotFound:
     readable = name.encode("utf-8", "replace").decode()
-    hint = "list_projects shows what exists; create_project makes one."
-    return NotFound("project", readable, hint=hint)
+    return NotFound("project", readable, hint="List projects with list_projects, or create one with create_project.")
 
 
 def get_note(cursor: Cursor, key: str) -> str | None:
@@ -161,7 +159,7 @@ def list_notes(cursor: Cursor, prefix: str, *, is_last: bool = False) -> Mapping
 
 
 def list_tokens(cursor: Cursor, *, is_last: bool = False) -> list[tuple[Token, str]]:
-    """Each with the hash of its secret."""
+    """Return the tokens, each with the hash of its secret."""
     asking = cursor.ask_last if is_last else cursor.ask
     rows = asking("SELECT id, label, created_at, secret_hash FROM tokens ORDER BY created_at, id")
     return [(Token(*row), secret_hash) for *row, secret_hash in rows]
@@ -174,7 +172,9 @@ def register_token(cursor: Cursor, token: Token, secret_hash: str) -> None:
             (token.id, token.label, secret_hash, token.created_at),
         )
     except psycopg.errors.UniqueViolation as error:
-        raise Conflict(f"There is a token {token.id} already.", id=token.id) from error
+        raise Conflict(
+            f"Token {token.id} already exists.", hint="Create a token with another id.", id=token.id
+        ) from error
     note_library_change(cursor)
 
 
@@ -208,7 +208,7 @@ def add_searches(cursor: Cursor, searches: Sequence[SearchRecord]) -> None:
     )
     cursor.ask(
         "DELETE FROM searches WHERE seq IN "
-        # What somebody else removes just now is none of ours.
+        # Skip rows that another process is deleting.
         "(SELECT seq FROM searches ORDER BY seq DESC OFFSET %s FOR UPDATE SKIP LOCKED)",
         (MAX_SEARCHES,),
     )
@@ -232,8 +232,8 @@ def forget_searches(cursor: Cursor) -> int:
 
 
 def add_usage(cursor: Cursor, rows: Sequence[ToolUsage]) -> None:
-    """What others have added meanwhile stays: the sum is made by the database."""
-    # In one order, so that nobody waits for somebody who waits for them.
+    """Add to the counts. The database computes the sums, so additions of other processes are kept."""
+    # Sorted, so that two processes cannot deadlock.
     for u in sorted(sum_usage(rows), key=lambda usage: usage.tool):
         cursor.ask(
             "INSERT INTO usage(digest, tool, calls, errors, total_ms, longest_ms, last_at) "

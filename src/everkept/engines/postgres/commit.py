@@ -1,4 +1,4 @@
-"""One commit: read what its steps are about, plan, and write all of it in one transaction."""
+"""One commit: read the records of its steps, plan, and write everything in one transaction."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -54,13 +54,13 @@ _NAME_FIELDS = ("name_key", "variant")
 
 
 class StoredView:
-    """The records and links that were read, and where a plan asks for more, those."""
+    """Stored records and links for a plan: read ahead, or on demand."""
 
     def __init__(self, cursor: Cursor, place: StorePlace) -> None:
         self._cursor = cursor
         self._place = place
         self._store = place.number
-        self.ages: dict[str, int] = {}  # of the records that were read
+        self.ages: dict[str, int] = {}  # by record id
         self._records: dict[str, Record | None] = {}
         self._links: dict[str, RecordLink | None] = {}
         self._named: dict[UUID, list[Record]] = {}
@@ -69,9 +69,9 @@ class StoredView:
         self._at: dict[str, list[RecordLink]] = {}
 
     def lock_and_read(self, batch: Batch) -> tuple[StoreState, int | None]:
-        """Takes the store's row and reads ahead, in one go.
+        """Lock the row of the store and read ahead, in one round trip.
 
-        Gives the state, and the number of the change that has the key of the batch already.
+        Return the state, and the number of an earlier change with the same key.
         """
         wanted = PrefetchSet()
         wanted.add_batch(batch)
@@ -101,7 +101,7 @@ class StoredView:
 
     @property
     def stored_records(self) -> dict[str, Record]:
-        """The records that were read, as they are stored."""
+        """Return the records that were read, by id, in their stored state."""
         return {i: record for i, record in self._records.items() if record is not None}
 
     async def find_record(self, record_id: str) -> Record | None:
@@ -146,7 +146,7 @@ class StoredView:
         return self._joined[edge]
 
     def _read_followups(self, wanted: PrefetchSet) -> None:
-        """What is known to be asked for only once the first answers are there."""
+        """Read the data that the first results show to be needed."""
         names = self._predict_names(wanted) - self._named.keys()
         back = [x for i in wanted.returning_links if (x := self._links[i]) is not None]
         edges = {hash_edge(link) for link in back} - self._joined.keys()
@@ -161,7 +161,7 @@ class StoredView:
         self._add_records(ends, fetch_rows(records))
 
     def _predict_names(self, wanted: PrefetchSet) -> set[UUID]:
-        """Those that records will have which are there already."""
+        """Return the names that stored records will have after the batch."""
         names = {hash_name(r) for i in wanted.returning if (r := self._records[i]) is not None}
         now = dict(self._records)
         for step in wanted.updates:
@@ -188,7 +188,7 @@ class StoredView:
         self.ages[record.id] = age
         self._records[record.id] = record
         if record.name_key is not None and record.deleted_at is None:
-            self._named[hash_name(record)] = [record]  # there is no other
+            self._named[hash_name(record)] = [record]  # a name has at most one live record
         return record
 
     def _add_links(self, ids: Iterable[str], rows: Iterable[Row]) -> None:
@@ -220,33 +220,35 @@ class StoredView:
         self._add_end_links(ends, {member.id for member in family})
 
     def _add_end_links(self, rows: Iterable[Row], ids: set[str]) -> None:
-        """The links at these records, the oldest first."""
+        """Add the links at these records, oldest first."""
         for _, link in sorted(map(decode_aged_link, rows), key=lambda aged: aged[0]):
             for end in {link.source, link.target} & ids:
                 self._at[end].append(link)
 
 
 def encode_key(key: str) -> tuple[str, str]:
-    """What SAME asks for: the beginning is in the index."""
+    """Return the values of CHANGE_BY_KEY. The index holds only the beginning of a key."""
     return escape_text(key)[:INDEX_PREFIX_CHARACTERS], escape_text(key)
 
 
 class CommitResult(NamedTuple):
-    """A change, and what became of the store by it."""
+    """Change, and the growth of the store."""
 
     change: Change
     grown: StoreGrowth
 
 
 def commit(cursor: Cursor, place: StorePlace, batch: Batch) -> CommitResult:
-    """Raises Conflict where the batch does not fit what is stored; the caller rolls back."""
+    """Write the batch. Raise Conflict if it contradicts the stored data; the caller rolls back."""
     view = StoredView(cursor, place)
     state, same = view.lock_and_read(batch)
     if same is not None:
         return CommitResult(read_change(cursor, place.number, same), StoreGrowth(0, 0))
     check_open(place, state)
     if batch.revision not in (None, state.seq):
-        raise Conflict("Something else was stored meanwhile.", revision=batch.revision)
+        raise Conflict(
+            "The data changed while this write was being prepared.", hint="Try again.", revision=batch.revision
+        )
     made = run_without_loop(plan_commit(batch, view))
     seq = state.seq + 1 if made.edits else 0
     change = Change(seq, batch.at, batch.tool, batch.client, batch.undoes, made.edits)
@@ -284,7 +286,7 @@ def _write(
 
 
 def _build_record_updates(made: CommitPlan, words: Mapping[str, str | None]) -> dict[str, dict[str, Any]]:
-    """The columns that are others now, of all records that were there."""
+    """Return the changed columns of each record that was stored before."""
     altered = {
         record_id: diff_columns(build_record_columns(old), build_record_columns(made.records[record_id]))
         for record_id, old in made.before.items()

@@ -1,10 +1,9 @@
-"""Connections to a PostgreSQL server: its address, our parameters, and our errors for its own."""
+"""Connections to a PostgreSQL server: its address, our parameters, and our errors for its errors."""
 
 import logging
 import os
 import re
 import ssl
-from collections.abc import Callable
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,24 +28,24 @@ from everkept.values import Value, field
 SCHEMES = ("postgresql", "postgres")
 DEFAULT_PORT = 5432
 SSL_MODES = ("disable", "require", "verify-ca", "verify-full")
-ADDRESS_HINT = "An address looks like postgresql://db.example.org:5432/everkept."
+ADDRESS_HINT = "Use the form postgresql://db.example.org:5432/everkept."
 
 
 class Credentials(Value):
-    """Of a role of the server; one without a password may be let in by other means."""
+    """User and password of a role. The server may accept a role without a password."""
 
     user: str
     password: str = field(default="", repr=False)
 
 
 class Address(Value):
-    """A database, and the server as messages show it."""
+    """Database address. `display_url` is the form that messages show."""
 
     host: str
     port: int
     database: str
     user: str = ""
-    ssl_mode: str = ""  # where the address says one
+    ssl_mode: str = ""  # empty if the address has no sslmode
 
     @property
     def display_url(self) -> str:
@@ -55,7 +54,7 @@ class Address(Value):
 
     @property
     def is_local(self) -> bool:
-        """Whether it is this machine that answers."""
+        """Return whether the server is on this machine."""
         if self.host == "localhost" or self.host.endswith(".localhost"):
             return True
         try:
@@ -65,21 +64,21 @@ class Address(Value):
 
 
 def parse_address(text: str) -> Address:
-    """Raises InvalidInput for what is no address of a database, or has a password in it."""
+    """Parse a database address. Raise InvalidInput if it is not valid, or if it contains a password."""
     try:
         parts = urlsplit(text.strip())
         port = parts.port
     except ValueError:
-        raise _build_address_error(text, "is no address") from None
+        raise _build_address_error(text, "is not an address") from None
     if parts.password is not None:
         raise InvalidInput(
-            "The address of PostgreSQL holds a password.",
-            hint="Give it apart from the address: it would be shown wherever that is.",
+            "The PostgreSQL address contains a password, which messages and logs would show.",
+            hint="Remove it from the address and set `database_password` instead.",
         )
     if parts.scheme not in SCHEMES:
         raise _build_address_error(text, "must begin with postgresql://")
     if not parts.hostname or "," in parts.netloc or parts.fragment or port == 0:
-        raise _build_address_error(text, "must name one host, and have no #")
+        raise _build_address_error(text, "must name one host and have no #")
     name = unquote(parts.path.removeprefix("/"))
     if not name or "/" in name:
         raise _build_address_error(text, "must name a database")
@@ -87,7 +86,7 @@ def parse_address(text: str) -> Address:
     mode = _parse_ssl_mode(text, parts)
     for value in (parts.hostname, name, user):
         if not value.isprintable():
-            raise _build_address_error(text, "holds what cannot be printed")
+            raise _build_address_error(text, "contains a character that cannot be printed")
     return Address(parts.hostname, port or DEFAULT_PORT, name, user, mode)
 
 
@@ -95,68 +94,70 @@ def _parse_ssl_mode(text: str, parts: SplitResult) -> str:
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     mode = given.pop("sslmode", "")
     if given or (parts.query and mode not in SSL_MODES):
-        raise _build_address_error(text, f"may have nothing behind ? but sslmode={'|'.join(SSL_MODES)}")
+        raise _build_address_error(text, f"can have only sslmode={'|'.join(SSL_MODES)} after the ?")
     return mode
 
 
 def _build_address_error(text: str, why: str) -> InvalidInput:
-    shown = text.rpartition("@")[2]  # before it may stand a password
-    return InvalidInput(f'The address of PostgreSQL "{shown}" {why}.', hint=ADDRESS_HINT)
+    shown = text.rpartition("@")[2]  # the part before @ may contain a password
+    return InvalidInput(f'The PostgreSQL address "{shown}" {why}.', hint=ADDRESS_HINT)
 
 
-UNREACHABLE_HINT = "Is it running, and the way to it open?"
-OUTCOME_UNKNOWN_HINT = "Whether what was under way took effect is unknown."
-CONTENTION_CODES = ("40001", "40P01")  # another transaction was in the way: once more may do
-VALUE_START = re.compile(r"[`'\"\[{(<\d\n]")  # where a message may begin to tell what was stored
+UNREACHABLE_HINT = "Check that the server is running and that the network allows the connection."
+OUTCOME_UNKNOWN_HINT = "The outcome of the interrupted write is unknown. Check before you repeat it."
+CONTENTION_CODES = ("40001", "40P01")  # another transaction was in the way; a retry may succeed
+VALUE_START = re.compile(r"[`'\"\[{(<\d\n]")  # a message may quote stored values from here on
 MAX_REASON_CHARACTERS = 80
 
 _FATAL_REASON = re.compile(r"FATAL:\s*(.+)")
 
 
 class TooManyConnections(StoreUnreachable):
-    """The server has no connection left for us."""
+    """The server has no free connection."""
 
 
 class PoolerDetected(Unavailable):
-    """Somebody stands between, who lends a connection for one transaction."""
+    """A pooler in front of the server lends a connection for one transaction only."""
 
 
 def build_connect_error(address: Address, user: str, error: psycopg.Error) -> EverkeptError:
-    """The error for what let us not in. Then libpq tells no code, only words."""
+    """Build the error for a failed login. libpq gives no code in this case, only a message."""
     words, at = str(error), f"PostgreSQL at {address.display_url}"
     names = {"at": at, "user": user, "database": address.database}
     for each in _REFUSAL_RULES:
         if each.signs.search(words):
             return Refused(each.message.format(**names), hint=each.hint)
     if _TOO_MANY_SIGNS.search(words):
-        return _build_too_many_error(at, error)
+        return _TOO_MANY.build(at, error)
     if isinstance(error, psycopg.errors.ConnectionTimeout):
         return StoreUnreachable(f"{at} did not answer in time.", hint=UNREACHABLE_HINT)
     fatal = _FATAL_REASON.search(words)
-    why = extract_reason(fatal[1] if fatal else _extract_last_reason(words))
-    return StoreUnreachable(f"{at} cannot be reached ({why}).", hint=UNREACHABLE_HINT)
+    # Otherwise `connection to server at "1.2.3.4", port 5 failed: Connection refused`.
+    line = next(iter(words.strip().splitlines()), "")
+    why = extract_reason(fatal[1] if fatal else line.rpartition("failed: ")[2])
+    return StoreUnreachable(f"Cannot reach {at}: {why}.", hint=UNREACHABLE_HINT)
 
 
 def translate_error(error: psycopg.Error, place: str) -> Exception:
-    """What is left out on purpose are our own mistakes: they are bugs, and surface as such."""
+    """Return our error for an error of the server. A mistake in our SQL becomes a RuntimeError, because it is a bug."""
     code, at = error.sqlstate or "", f"PostgreSQL at {place}"
-    known = _BUILDERS_BY_CODE.get(code) or _BUILDERS_BY_CLASS.get(code[:2])
+    known = _RULES_BY_CODE.get(code) or _RULES_BY_CLASS.get(code[:2])
     if known is not None:
-        return known(at, error)
+        return known.build(at, error)
     if not code and isinstance(error, psycopg.OperationalError):
         return StoreUnreachable(f"The connection to {at} was lost.", hint=OUTCOME_UNKNOWN_HINT)
     if isinstance(error, psycopg.DataError) and "NUL" in str(error):
-        return build_nul_error(at, error)
+        return _NUL.build(at, error)
     told = extract_reason(error.diag.message_primary or str(error))
     of = ", ".join(filter(None, (code, error.diag.constraint_name, error.diag.table_name)))
     return RuntimeError(f"PostgreSQL refused a statement ({of or type(error).__name__}): {told}")
 
 
 def extract_reason(message: str) -> str:
-    """The words that come before anything that could be a value of ours."""
+    """Return the part of a message before anything that could be a stored value."""
     found = VALUE_START.search(message)
     words = message[: found.start()] if found else message
-    return " ".join(words.split())[:MAX_REASON_CHARACTERS].rstrip(" :") or "it gave no reason"
+    return " ".join(words.split())[:MAX_REASON_CHARACTERS].rstrip(" :") or "no reason given"
 
 
 def build_lost_error(place: str) -> StoreUnreachable:
@@ -165,152 +166,120 @@ def build_lost_error(place: str) -> StoreUnreachable:
 
 def build_timeout_error(limit: float, place: str) -> QueryTimeout:
     return QueryTimeout(
-        f"PostgreSQL at {place} took longer than {limit:g} s. Nothing of this call was stored.",
-        hint="Try again, or ask for less at once.",
+        f"PostgreSQL at {place} took longer than {limit:g} s. Nothing was stored.",
+        hint="Try again, or request less data.",
         time_limit=limit,
     )
 
 
 def build_queue_timeout_error(limit: float, place: str) -> QueryTimeout:
     return QueryTimeout(
-        f"Every connection to PostgreSQL at {place} was in use for {limit:g} s. Nothing of this call was stored.",
-        hint="Try again.",
+        f"All connections to PostgreSQL at {place} were in use for {limit:g} s. Nothing was stored.",
+        hint="Try again in a moment.",
         time_limit=limit,
     )
 
 
 def build_not_ready_error(limit: float, place: str) -> StoreUnreachable:
     return StoreUnreachable(
-        f"PostgreSQL at {place} was not ready within {limit:g} s. Nothing of this call was stored.",
-        hint="Its tables may be on their way to a new version.",
+        f"PostgreSQL at {place} was not ready within {limit:g} s. Nothing was stored.",
+        hint="Try again in a moment. Its tables may be migrating to a new version.",
     )
 
 
 def build_pooler_error(place: str) -> PoolerDetected:
     return PoolerDetected(
-        f"There is a pooler before PostgreSQL at {place}: upkeep needs a connection of its own.",
-        hint="Give the address of the server itself, to one of those who use it at least.",
+        f"A pooler is in front of PostgreSQL at {place}. Maintenance needs a direct connection.",
+        hint="On at least one machine, set `database_url` to the address of the server itself.",
     )
 
 
-def build_nul_error(_at: str, _error: psycopg.Error) -> InvalidInput:
-    return InvalidInput("A text holds the character NUL, which PostgreSQL cannot store.", hint="Remove it.")
+class _ErrorRule(NamedTuple):
+    """Our error for a code of the server. `at` and `reason` are filled in."""
+
+    kind: type[EverkeptError]
+    message: str
+    hint: str
+
+    def build(self, at: str, error: psycopg.Error) -> EverkeptError:
+        reason = extract_reason(error.diag.message_primary or "")
+        return self.kind(self.message.format(at=at, reason=reason), hint=self.hint)
 
 
-def _extract_last_reason(words: str) -> str:
-    """Of `connection to server at "1.2.3.4", port 5 failed: Connection refused` the end."""
-    line = words.strip().splitlines()[0] if words.strip() else ""
-    return line.rpartition("failed: ")[2]
+_TOO_MANY = _ErrorRule(
+    TooManyConnections, "{at} has too many connections.", "Raise its max_connections, or put a pooler in front of it."
+)
+_NUL = _ErrorRule(InvalidInput, "The text contains the character NUL, which PostgreSQL cannot store.", "Remove it.")
+_DISCONNECTED = _ErrorRule(
+    StoreUnreachable, "{at} closed the connection: it is stopping or restarting.", OUTCOME_UNKNOWN_HINT
+)
+_NOT_ACCEPTING = _ErrorRule(StoreUnreachable, "{at} is starting up or shutting down.", "Try again in a moment.")
+_CONFLICT = _ErrorRule(Conflict, "Two records or two links would be the same.", "Delete or rename one of them first.")
+_READ_ONLY = _ErrorRule(
+    StoreUnreachable,
+    "{at} is read-only: it is a replica, or is configured as read-only. Nothing was stored.",
+    "Set `database_url` to the address of the primary server.",
+)
+_FULL = _ErrorRule(
+    StorageFull, "The disk of {at} is full. Nothing was stored.", "Free some disk space on the server and try again."
+)
+_OUT_OF_RESOURCES = _ErrorRule(
+    Unavailable,
+    "{at} ran out of a resource: {reason}.",
+    "Try again. If this continues, give the server more memory or raise its limits.",
+)
+_SLOW = _ErrorRule(QueryTimeout, "{at} timed out. Nothing was stored.", "Try again, or request less data.")
+_BLOCKED = _ErrorRule(
+    QueryTimeout, "{at} is blocked by other transactions. Nothing was stored.", "Try again in a moment."
+)
+_DENIED = _ErrorRule(
+    Refused,
+    "{at} denied permission: {reason}.",
+    "Run GRANT CREATE ON DATABASE for this user, and make it the owner of the tables.",
+)
+_DAMAGED = _ErrorRule(
+    StoreDamaged,
+    "{at} cannot read its stored data: {reason}.",
+    "Check the server's log. Restore a backup, or export what is still readable.",
+)
+_SYSTEM_ERROR = _ErrorRule(
+    Unavailable, "{at} reported a system error: {reason}.", f"{OUTCOME_UNKNOWN_HINT} See the server's log."
+)
 
-
-def _build_disconnect_error(at: str, _error: psycopg.Error) -> StoreUnreachable:
-    return StoreUnreachable(f"{at} ended the connection: it stops, or starts again.", hint=OUTCOME_UNKNOWN_HINT)
-
-
-def _build_not_accepting_error(at: str, _error: psycopg.Error) -> StoreUnreachable:
-    return StoreUnreachable(f"{at} lets nobody in just now.", hint="It starts, or stops: try again.")
-
-
-def _build_too_many_error(at: str, _error: psycopg.Error) -> TooManyConnections:
-    return TooManyConnections(
-        f"{at} has too many connections.", hint="Raise its max_connections, or put a pooler before it."
-    )
-
-
-def _build_conflict(_at: str, _error: psycopg.Error) -> Conflict:
-    return Conflict("There is such a thing already, or two would stand for the same.")
-
-
-def _build_read_only_error(at: str, _error: psycopg.Error) -> StoreUnreachable:
-    return StoreUnreachable(
-        f"{at} can only be read: it is a replica, or was set so. Nothing of this call was stored.",
-        hint="Give the address of the primary server.",
-    )
-
-
-def _build_storage_full(at: str, _error: psycopg.Error) -> StorageFull:
-    return StorageFull(
-        f"The disk of {at} is full. Nothing of this call was stored.",
-        hint="Free some disk space on the server and call again. Its sizes are not known here.",
-    )
-
-
-def _build_resource_error(at: str, error: psycopg.Error) -> Unavailable:
-    return Unavailable(
-        f"{at} had not enough for this ({extract_reason(error.diag.message_primary or '')}).",
-        hint="Try again; if it stays so, its memory or its limits are too small.",
-    )
-
-
-def _build_slow_error(at: str, _error: psycopg.Error) -> QueryTimeout:
-    return QueryTimeout(
-        f"{at} took longer over this than it may. Nothing of this call was stored.",
-        hint="Try again, or ask for less at once.",
-    )
-
-
-def _build_contention_error(at: str, _error: psycopg.Error) -> QueryTimeout:
-    return QueryTimeout(f"Others keep {at} from doing this. Nothing of this call was stored.", hint="Try again.")
-
-
-def _build_permission_error(at: str, error: psycopg.Error) -> Refused:
-    return Refused(
-        f"{at} does not let this user do that ({extract_reason(error.diag.message_primary or '')}).",
-        hint="The user needs the right to create a schema in the database (GRANT CREATE ON "
-        "DATABASE), and must own the tables in it.",
-    )
-
-
-def _build_damage_error(at: str, error: psycopg.Error) -> StoreDamaged:
-    return StoreDamaged(
-        f"{at} cannot read what it has stored ({extract_reason(error.diag.message_primary or '')}).",
-        hint="Look into the log of the server; restore a backup, or export what can be read.",
-    )
-
-
-def _build_system_error(at: str, error: psycopg.Error) -> Unavailable:
-    return Unavailable(
-        f"The system under {at} failed ({extract_reason(error.diag.message_primary or '')}).",
-        hint=OUTCOME_UNKNOWN_HINT + " Look into the log of the server.",
-    )
-
-
-_ErrorBuilder = Callable[[str, psycopg.Error], EverkeptError]
-
-_BUILDERS_BY_CODE: dict[str, _ErrorBuilder] = {
-    "57P01": _build_disconnect_error,  # it was told to stop
-    "57P02": _build_disconnect_error,  # another process of it crashed
-    "57P03": _build_not_accepting_error,
-    "57P04": _build_disconnect_error,  # the database was dropped
-    "57P05": _build_disconnect_error,  # nobody used it for long
-    "25P03": _build_disconnect_error,  # a transaction stood still for long
-    "25P04": _build_slow_error,
-    "53300": _build_too_many_error,
-    "53100": _build_storage_full,
-    "23505": _build_conflict,  # by whoever wrote it, or by the one who commits
-    "25006": _build_read_only_error,
-    "57014": _build_slow_error,
-    "55P03": _build_contention_error,
-    "40001": _build_contention_error,
-    "40P01": _build_contention_error,
-    "42501": _build_permission_error,
-    "22021": build_nul_error,
-    "22P05": build_nul_error,
-    "XX001": _build_damage_error,
-    "XX002": _build_damage_error,
+_RULES_BY_CODE = {
+    "57P01": _DISCONNECTED,  # the server was told to stop
+    "57P02": _DISCONNECTED,  # another server process crashed
+    "57P03": _NOT_ACCEPTING,
+    "57P04": _DISCONNECTED,  # the database was dropped
+    "57P05": _DISCONNECTED,  # the session was idle for too long
+    "25P03": _DISCONNECTED,  # a transaction was idle for too long
+    "25P04": _SLOW,
+    "53300": _TOO_MANY,
+    "53100": _FULL,
+    "23505": _CONFLICT,  # raised by the statement, or by the commit
+    "25006": _READ_ONLY,
+    "57014": _SLOW,
+    "55P03": _BLOCKED,
+    "40001": _BLOCKED,
+    "40P01": _BLOCKED,
+    "42501": _DENIED,
+    "22021": _NUL,
+    "22P05": _NUL,
+    "XX001": _DAMAGED,
+    "XX002": _DAMAGED,
 }
-_BUILDERS_BY_CLASS: dict[str, _ErrorBuilder] = {
-    "08": _build_disconnect_error,
-    "53": _build_resource_error,
-    "54": _build_resource_error,
-    "57": _build_disconnect_error,
-    "58": _build_system_error,
-    "XX": _build_system_error,
+_RULES_BY_CLASS = {
+    "08": _DISCONNECTED,
+    "53": _OUT_OF_RESOURCES,
+    "54": _OUT_OF_RESOURCES,
+    "57": _DISCONNECTED,
+    "58": _SYSTEM_ERROR,
+    "XX": _SYSTEM_ERROR,
 }
 
 
 class _RefusalRule(NamedTuple):
-    """What the words of a refusal mean; `at`, `user` and `database` are filled in."""
+    """Our error for a login refusal that matches `signs`. `at`, `user` and `database` are filled in."""
 
     signs: re.Pattern[str]
     message: str
@@ -325,51 +294,51 @@ _TOO_MANY_SIGNS = _compile_signs(
     "too many clients already|remaining connection slots|too many connections for |no more connections allowed"
 )
 
-# The first that fits: names of users and databases may hold the words of later ones.
+# The first match wins: names of users and databases may contain the words of later rules.
 _REFUSAL_RULES = (
     _RefusalRule(
         _compile_signs("server does not support SSL"),
-        "{at} does not encrypt its connections, and that is asked of it.",
-        "Switch TLS on there, or say ?sslmode=disable in the address if the way is safe.",
+        "{at} does not offer encrypted connections, and the settings require them.",
+        "Enable TLS on the server, or add ?sslmode=disable to the address if the network is trusted.",
     ),
     _RefusalRule(
         _compile_signs(r"no pg_hba\.conf entry.*no encryption"),
-        "{at} lets nobody in whose connection is not encrypted.",
-        "Say ?sslmode=verify-full in the address.",
+        "{at} accepts only encrypted connections.",
+        "Add ?sslmode=verify-full to the address.",
     ),
     _RefusalRule(
         _compile_signs(r"no pg_hba\.conf entry|pg_hba\.conf rejects"),
-        '{at} does not let the user "{user}" in from this machine.',
-        "Its pg_hba.conf says who may come from where.",
+        '{at} does not accept the user "{user}" from this machine.',
+        "Allow the user and this machine in the server's pg_hba.conf.",
     ),
     _RefusalRule(
         _compile_signs("authentication failed|no password supplied"),
-        '{at} does not know the user "{user}", or the password is wrong.',
-        "Check both in the settings.",
+        '{at} rejected the user "{user}" or the password.',
+        "Check `database_user` and `database_password`.",
     ),
     _RefusalRule(
         _compile_signs('(?:database|role) ".*" does not exist'),
         '{at} has no database "{database}", or no user "{user}".',
-        "Make it with createdb or createuser, or check the settings.",
+        "Create it with createdb or createuser, or check the settings.",
     ),
     _RefusalRule(
         _compile_signs("permission denied|is not permitted to log in"),
-        '{at} does not let the user "{user}" into the database "{database}".',
-        "It needs LOGIN, and the right to CONNECT.",
+        '{at} does not allow the user "{user}" to use the database "{database}".',
+        "Grant the user LOGIN, and CONNECT on the database.",
     ),
     _RefusalRule(
         _compile_signs("definition of service"),
-        "The environment variable PGSERVICE names a service that nobody has described.",
-        "Remove the variable: Everkept does not use it.",
+        "The environment variable PGSERVICE names a service that is not defined.",
+        "Unset the variable. Everkept does not use it.",
     ),
     _RefusalRule(
         _compile_signs("certificate|does not match host name"),
         "The certificate of {at} is not trusted.",
-        "A file with the certificates to trust can be given in the settings (database_ca).",
+        "Set `database_ca` to a file with the certificates to trust.",
     ),
     _RefusalRule(
         _compile_signs("invalid response to|unsupported (?:frontend )?protocol"),
-        "What listens where {at} should is something else.",
+        "{at} did not answer like a PostgreSQL server.",
         "Check the address.",
     ),
 )
@@ -377,15 +346,15 @@ _REFUSAL_RULES = (
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
-MISSING_FILE = str(Path(os.devnull) / "none")  # a file that is not there: libpq would look at home
-# Where a system keeps what it trusts, should Python not know; libpq wants one file.
+MISSING_FILE = str(Path(os.devnull) / "none")  # a file that does not exist: libpq would look in the home folder
+# Where systems keep trusted certificates, if Python does not know. libpq needs a single file.
 CA_BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 )
-KEEPALIVE_PARAMETERS = {  # a connection that a firewall has forgotten is noticed within a minute
+KEEPALIVE_PARAMETERS = {  # detect within a minute that a firewall dropped the connection
     "keepalives": "1",
     "keepalives_idle": "30",
     "keepalives_interval": "10",
@@ -394,13 +363,13 @@ KEEPALIVE_PARAMETERS = {  # a connection that a firewall has forgotten is notice
 
 
 class Connector:
-    """One attempt per call. Shows the password nowhere: not in a picture of itself either."""
+    """Callable that tries once to open a connection. It never shows the password, not even in its repr."""
 
     def __init__(
         self, address: Address, credentials: Credentials | None, ca: Path | None, connect_limit: float
     ) -> None:
-        """Raises InvalidInput where nobody can be let in by what is given."""
-        # What it warns of is an error that we tell; by itself it would print it.
+        """Store the parameters. Raise InvalidInput if neither the credentials nor the address name a user."""
+        # psycopg would print its warnings to stderr; we raise them as errors.
         logging.getLogger("psycopg").setLevel(logging.ERROR)
         given = credentials or Credentials("")
         self._address = address
@@ -408,8 +377,8 @@ class Connector:
         self._password = given.password
         if not self._user:
             raise InvalidInput(
-                f"Nobody is named who could be let in at {address.display_url}.",
-                hint="Set database_user to a role of that PostgreSQL server.",
+                f"No user is given for {address.display_url}.",
+                hint="Set `database_user` to a role of that PostgreSQL server.",
             )
         known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
         ours = {
@@ -419,7 +388,7 @@ class Connector:
             "host": address.host,
             "port": str(address.port),
             "dbname": address.database,
-            "connect_timeout": str(max(2, round(connect_limit))),  # libpq takes no less
+            "connect_timeout": str(max(2, round(connect_limit))),  # minimum of libpq
             "client_encoding": "UTF8",
             "application_name": "everkept",
             "passfile": MISSING_FILE,
@@ -434,18 +403,18 @@ class Connector:
         self._parameters = {name: value for name, value in ours.items() if name in known}
 
     def __call__(self) -> Connection:
-        """Transactions are begun and ended by whoever uses it."""
+        """Open a connection. The caller begins and ends its transactions."""
         login = {"user": self._user, "password": self._password}
         given: dict[str, Any] = {**self._parameters, **login}
         try:
             return psycopg.connect("", autocommit=True, **given)
         except psycopg.Error as error:
-            # Not as the cause: its frames hold the password.
+            # Not as the cause: the frames of that error contain the password.
             raise build_connect_error(self._address, self._user, error) from None
 
 
 def _read_libpq_defaults() -> dict[str, str]:
-    """What libpq would else take from the environment, as if there was none."""
+    """Return the compiled-in defaults of libpq, so that environment variables have no effect."""
     return {
         option.keyword.decode(): (option.compiled or b"").decode()
         for option in pq.Conninfo.get_defaults()
@@ -454,13 +423,13 @@ def _read_libpq_defaults() -> dict[str, str]:
 
 
 def build_tls_parameters(address: Address, ca: Path | None) -> dict[str, str]:
-    """How much is asked of the server's certificate, and what it is checked by."""
+    """Return how strictly to check the server's certificate, and the file of trusted certificates."""
     mode = address.ssl_mode
     if ca is not None and mode != "disable":
         return {"sslmode": mode if mode == "verify-ca" else "verify-full", "sslrootcert": _check_certificates(ca)}
     if not mode:
         mode = "prefer" if address.is_local else "verify-full"
-    if mode == "verify-ca":  # anybody can have a certificate that a system trusts
+    if mode == "verify-ca":  # anyone can get a certificate that the system trusts
         mode = "verify-full"
     is_checked = mode.startswith("verify")
     return {"sslmode": mode, "sslrootcert": _find_system_roots() if is_checked else MISSING_FILE}
@@ -471,19 +440,19 @@ def _check_certificates(ca: Path) -> str:
         ssl.create_default_context(cafile=ca)
     except (OSError, ssl.SSLError) as error:
         raise InvalidInput(
-            f"The certificates in {ca} cannot be read ({error.strerror or error}).",
-            hint="It must be a file in PEM form.",
+            f"Cannot read the certificates in {ca}: {error.strerror or error}.",
+            hint="Set `database_ca` to a file in PEM format.",
         ) from error
     return str(ca)
 
 
 def _find_system_roots() -> str:
-    """libpq's own idea of them is a folder of the machine that it was built on."""
+    """Return the system's certificate file. libpq's own default is a path of the machine that built it."""
     known = ssl.get_default_verify_paths()
     for place in (known.cafile, known.openssl_cafile, *CA_BUNDLES):
         if place and Path(place).is_file():
             return place
     raise Refused(
-        "The certificates that this system trusts are not in a file that could be found.",
-        hint="Set database_ca to a file with those that PostgreSQL's is to be checked by.",
+        "No file with the certificates that this system trusts was found.",
+        hint="Set `database_ca` to a file with the certificates to trust.",
     )

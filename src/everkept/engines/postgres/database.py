@@ -1,4 +1,4 @@
-"""One PostgreSQL schema: a pool of connections, and threads for its questions and transactions."""
+"""One PostgreSQL schema: a connection pool, and threads for queries and transactions."""
 
 import asyncio
 import logging
@@ -50,10 +50,9 @@ _Job = tuple[Callable[[], Any], "Future[Any]"]
 
 
 class ThreadPool:
-    """So many at most; a thread is begun when there is work and none is idle.
+    """Thread pool with a fixed maximum; threads start on demand.
 
-    Those of the standard library are waited for when the process ends: a server that does not
-    answer would keep it from ending.
+    Its threads do not delay the end of the process. A pool of the standard library would, if a server does not answer.
     """
 
     def __init__(self, name: str, size: int) -> None:
@@ -61,11 +60,11 @@ class ThreadPool:
         self._size = size
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._count = 0
-        self._busy = 0  # or about to be: jobs that were given and have not ended
+        self._busy = 0  # jobs that were submitted and have not ended
         self._lock = threading.Lock()
 
     def submit(self, work: Callable[[], T]) -> "Future[T]":
-        """Work that no thread has taken up can still be cancelled."""
+        """Queue work for a thread. Work that no thread has started can be canceled."""
         future: Future[T] = Future()
         with self._lock:
             self._busy += 1
@@ -77,7 +76,7 @@ class ThreadPool:
         return future
 
     def shut_down(self) -> None:
-        """Each thread ends after what it does now; it can be given work again."""
+        """End each thread after its current job. The pool accepts new work afterwards."""
         with self._lock:
             count, self._count = self._count, 0
             jobs, self._jobs = self._jobs, SimpleQueue()
@@ -88,14 +87,14 @@ class ThreadPool:
     def _run_jobs(self, jobs: "SimpleQueue[_Job | None]") -> None:
         while (job := jobs.get()) is not None:
             _run_job(*job)
-            del job  # the thread would keep what it has done until it gets the next
+            del job  # otherwise the thread keeps the job's data in memory until the next job
             with self._lock:
                 if jobs is self._jobs:
                     self._busy -= 1
 
 
 class _ErrorForwarder:
-    """Whoever waits gets what was raised, whatever it is."""
+    """Context manager that passes any error to the future, even BaseException."""
 
     def __init__(self, future: "Future[Any]") -> None:
         self._future = future
@@ -116,17 +115,17 @@ def _run_job(work: Callable[[], Any], future: "Future[Any]") -> None:
 
 
 MAX_ATTEMPTS = 20
-MAX_PAUSE_SECONDS = 0.2  # seconds between attempts
-ANSWER_SECONDS = 2.0  # seconds for one that nobody used for long
-POLL_SECONDS = 0.1  # seconds after which who waits for another looks whether he still has to
-CANCELED_CODES = ("57014", "25P03", "25P04")  # a statement or a transaction that took too long
+MAX_PAUSE_SECONDS = 0.2  # between attempts
+ANSWER_SECONDS = 2.0  # for a connection that was idle for long
+POLL_SECONDS = 0.1  # how often a waiting call checks whether it was stopped
+CANCELED_CODES = ("57014", "25P03", "25P04")  # a statement or a transaction took too long
 
 
 log = logging.getLogger(__name__)
 
 
 class ConnectionPool:
-    """As many as there are threads that use it; opened when none is idle."""
+    """Pool with one connection per thread, opened when none is idle."""
 
     def __init__(
         self,
@@ -138,7 +137,7 @@ class ConnectionPool:
         time_limit: float,
         doubt_after: float,
     ) -> None:
-        """`time_limit` is that of a question."""
+        """Store the parameters. `time_limit` applies to a query."""
         self._dial = dial
         self._schema = schema
         self._layout = layout
@@ -147,37 +146,37 @@ class ConnectionPool:
         self._doubt_after = doubt_after
         self._form = TransactionFactory(schema, layout, place)
         self._search_path = ""
-        self._idle: list[PooledConnection] = []  # the one that was used last is the next
+        self._idle: list[PooledConnection] = []  # the last used connection is taken first
         self._lent = 0
-        self._epoch = 0  # how often all were discarded
-        self._lock = threading.Condition()  # told of each that comes back
+        self._epoch = 0  # how often all connections were discarded
+        self._lock = threading.Condition()  # notified of each returned connection
         self._is_pooled = False
-        self._shares_sessions = False  # a session of ours was found to be set to something else
+        self._shares_sessions = False  # a session was found with settings that are not ours
         self._has_warned = False
 
     def run(self, call: DatabaseCall, work: Work[T]) -> T:
-        """In one transaction, which is attempted again where another one was in its way."""
+        """Run the work in one transaction. Retry it if another transaction was in the way."""
         for attempt in range(MAX_ATTEMPTS):
             try:
                 return self._attempt(call, work)
-            except SearchPathLost:  # somebody stands between who had not shown before
+            except SearchPathLost:  # a pooler that was not detected before
                 self._shares_sessions = True
                 self.discard()
                 continue
             except psycopg.Error as error:
                 if error.sqlstate not in CONTENTION_CODES:
-                    raise self._translate_error(call, error) from None  # it may tell what was stored
+                    raise self._translate_error(call, error) from None  # it may quote stored values
             time.sleep(random.uniform(0, min(MAX_PAUSE_SECONDS, 0.002 * 2**attempt)))
-        raise StoreBusy("Other processes keep writing to the database.", hint="Try again.")
+        raise StoreBusy("Other processes keep writing to the database.", hint="Try again in a moment.")
 
     def maintain(self, call: DatabaseCall, work: Callable[[Connection], T]) -> T:
-        """On a connection of its own, which is closed behind it."""
+        """Run the work on a separate connection and close that connection afterwards."""
         try:
             line = self._open(call)
             try:
                 call.attach(line, is_ready=True)
                 self._check_session()
-                # It has limits of its own, where it has any.
+                # Maintenance sets its own limits.
                 text = f"RESET ALL; SET search_path = {self._search_path}; SET statement_timeout = 0"
                 line.connection.execute(text.encode(), prepare=False)
                 return work(line.connection)
@@ -188,7 +187,7 @@ class ConnectionPool:
             raise self._translate_error(call, error) from None
 
     def discard(self) -> None:
-        """Closes those that are idle, and the others when they come back."""
+        """Close the idle connections now and the others when they are returned."""
         with self._lock:
             self._epoch += 1
             idle, self._idle = self._idle, []
@@ -196,7 +195,7 @@ class ConnectionPool:
             line.close()
 
     def _attempt(self, call: DatabaseCall, work: Work[T]) -> T:
-        """On a line that was lost, or whose tables were, it is done again on another one."""
+        """Run the work once. Repeat it on a new connection if the idle one was lost or its tables were removed."""
         line = self._take_idle()
         if line is not None:
             try:
@@ -206,17 +205,17 @@ class ConnectionPool:
             except psycopg.Error:
                 if call.why is not None or not self._can_repeat(line, call):
                     raise
-                self.discard()  # what ended this one has ended the others
+                self.discard()  # the other idle connections are lost too
         try:
             return self._run_transaction(self._open_or_wait(call), call, work)
         except TablesOutdated:
             raise StoreDamaged(
-                f'The tables in the schema "{self._schema}" of PostgreSQL at {self._place} were '
-                "removed while they were in use."
+                f'The tables in schema "{self._schema}" of PostgreSQL at {self._place} were deleted while in use.',
+                hint="Find out what deleted them, then restore a backup.",
             ) from None
 
     def _can_repeat(self, line: PooledConnection, call: DatabaseCall) -> bool:
-        """Whether it was lost, and nothing can have been committed."""
+        """Return whether the connection was lost and nothing can have been committed."""
         return line.connection.closed and not (call.alters and line.wire.has_answered)
 
     def _run_transaction(self, line: PooledConnection, call: DatabaseCall, work: Work[T]) -> T:
@@ -234,7 +233,7 @@ class ConnectionPool:
             self._give_back(line, call)
 
     def _take_idle(self) -> PooledConnection | None:
-        """The one that was used last."""
+        """Return the last used idle connection, or None. Check it first if it was idle for long."""
         with self._lock:
             line = self._idle.pop() if self._idle else None
         if line is None or line.idle_seconds < self._doubt_after or line.is_alive(ANSWER_SECONDS):
@@ -253,7 +252,7 @@ class ConnectionPool:
             return line
 
     def _wait_for_return(self, call: DatabaseCall) -> PooledConnection | None:
-        """The next that comes back; None where none is lent. Raises why the call was stopped."""
+        """Return the next connection that is returned, or None if none is lent. Raise the error of a stopped call."""
         with self._lock:
             while not self._idle:
                 if call.why is not None:
@@ -264,7 +263,7 @@ class ConnectionPool:
             return self._idle.pop()
 
     def _open(self, call: DatabaseCall) -> PooledConnection:
-        epoch = self._epoch  # from before: all may be discarded meanwhile
+        epoch = self._epoch  # read before dialing: all connections may be discarded while this one opens
         line = PooledConnection(self._dial(), epoch)
         try:
             call.attach(line, is_ready=False)
@@ -292,32 +291,32 @@ class ConnectionPool:
             line.close()
 
     def _check_session(self) -> None:
-        """Raises Pooled where what is set for a session may reach another."""
+        """Raise PoolerDetected if a setting of one session may reach another."""
         if not self._is_pooled:
             return
         error = build_pooler_error(self._place)
         if not self._has_warned:
             self._has_warned = True
-            log.warning("No upkeep is done from here. %s %s", error, error.hint)
+            log.warning("maintenance is off in this process: %s", error)
         raise error
 
     def _translate_error(self, call: DatabaseCall, error: psycopg.Error) -> Exception:
-        """What has no code was no answer: whether a transaction took effect is then unknown."""
+        """Return our error. An error without a code is not a server's answer, so the outcome of a write is unknown."""
         is_ours = error.sqlstate in CANCELED_CODES or (not error.sqlstate and isinstance(call.why, StoreUnreachable))
         if call.why is not None and is_ours:
             return call.why
         return translate_error(error, self._place)
 
 
-LIVENESS_SECONDS = 3.0  # seconds that it may take
-LIVENESS_CACHE_SECONDS = 1.0  # seconds for which one is as good as another
+LIVENESS_SECONDS = 3.0
+LIVENESS_CACHE_SECONDS = 1.0  # for which one result is reused
 
-# "Do you speak TLS?": what every server, and every pooler before one, answers to anybody.
+# SSLRequest: every server and every pooler answers it before a login.
 _TLS_REQUEST = struct.pack("!ii", 8, 80877103)
 
 
 class LivenessCheck:
-    """Felt once for all who want to know in the same moment."""
+    """Liveness check that concurrent callers share."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host = host
@@ -358,25 +357,24 @@ class LivenessCheck:
 
 __all__ = ["Database", "Work"]
 
-# connections; who waits for a store's turn must not hold up questions
+# Separate pools: a write that waits for its store's lock must not delay queries.
 READ_CONNECTIONS, WRITE_CONNECTIONS = 8, 4
-MAINTENANCE_CONNECTIONS = 2  # likewise, for upkeep: an index may take minutes, and a purge does not wait for it
-QUERY_SECONDS = 10.0  # seconds for a question
-WRITE_TIME_FACTOR = 6  # times as long as a question may take, a write may: it waits for others
-CONNECT_SECONDS = 5.0  # seconds until a server has let us in
-IDLE_CHECK_SECONDS = 30.0  # a firewall forgets connections, and says nothing
-LIVENESS_DELAY_SECONDS = 1.0  # seconds of work after which we ask for a sign of life
-STOP_SECONDS = 2.0  # seconds for a server to leave off
-CLOSE_SECONDS = 0.3  # seconds for what is under way when the database is closed
+MAINTENANCE_CONNECTIONS = 2  # one may build an index for minutes; a purge does not wait for it
+QUERY_SECONDS = 10.0
+WRITE_TIME_FACTOR = 6  # a write may take this many times as long as a query, because it waits for others
+CONNECT_SECONDS = 5.0  # includes the login
+IDLE_CHECK_SECONDS = 30.0  # a firewall may drop idle connections without notice
+LIVENESS_DELAY_SECONDS = 1.0  # a call that takes longer checks whether the server is alive
+STOP_SECONDS = 2.0  # for a server to cancel its work
+CLOSE_SECONDS = 0.3  # for calls that run while the database closes
 
 
 class Database:
-    """Reads and writes. Nothing is reached before the first call.
+    """Reads and writes in one schema. The first call connects.
 
-    Each call that finds its connection lost makes one attempt to reach the server. Raises
-    StoreAway where it cannot be reached, went away or does not answer, and QueryTimeout where it
-    is there and slow. What was to be written when time ran out was not; where that cannot be
-    known it is StoreAway.
+    Each call that finds its connection lost tries once to reach the server. It raises StoreUnreachable if the server
+    cannot be reached or does not answer, and QueryTimeout if the server answers but is too slow. After QueryTimeout,
+    nothing was written. StoreUnreachable is raised if the outcome of a write is unknown.
     """
 
     def __init__(
@@ -393,9 +391,9 @@ class Database:
         connect_limit: float = CONNECT_SECONDS,
         doubt_after: float = IDLE_CHECK_SECONDS,
     ) -> None:
-        """`layout` are the tables; `ca` has the certificates that the server's is checked by.
+        """Store the parameters without connecting. `layout` defines the tables, `ca` the trusted certificates.
 
-        A connection that nobody used for `doubt_after` seconds is asked whether it is still one.
+        A connection that was idle for `doubt_after` seconds is checked before its next use.
         """
         quote_name(schema)
         address = parse_address(url)
@@ -411,51 +409,52 @@ class Database:
         self._writing = ThreadPool(f"write {schema}", writers)
         self._keeping = ThreadPool(f"keep {schema}", MAINTENANCE_CONNECTIONS)
         self._stopping = ThreadPool(f"stop {schema}", readers + writers)
-        self._asked: set[_PendingCall[Any]] = set()  # what has not ended
+        self._asked: set[_PendingCall[Any]] = set()  # calls that have not ended
         self._listeners: list[ChangeListener] = []
         self._teller = ChangeNotifier(self.read)
 
     async def read(self, question: Work[T]) -> T:
-        """In one snapshot, in which nothing can be written. Who stops waiting ends it."""
+        """Run the query in one read-only snapshot. Canceling the caller stops it."""
         return await self._run(question, DatabaseCall(alters=False, limit=self._time_limit))
 
     async def write(self, work: Work[T]) -> T:
-        """One transaction. `work` may be run again where another one was in its way.
+        """Run the work in one transaction. It may run again if another transaction was in the way.
 
-        Once it has begun it goes on to its end, also when nobody waits for it any more.
+        Once started, it runs to its end, even if the caller is canceled.
         """
         return await self._run(work, DatabaseCall(alters=True, limit=self._time_limit * WRITE_TIME_FACTOR))
 
     async def maintain(self, work: Callable[[Connection], T]) -> T:
-        """Upkeep, on a connection of its own: each statement is a transaction and takes its time.
+        """Run maintenance on a separate connection. Each statement is its own transaction and has no time limit.
 
-        Raises Pooled where somebody stands between: what is set there may reach another.
-        Who stops waiting ends it, as `close` does.
+        Raise PoolerDetected behind a pooler, where a setting of one session may reach another. Canceling the caller
+        stops the work, and so does `close`.
         """
         call = DatabaseCall(alters=False, limit=math.inf)
         return await self._wait_for(call, self._keeping.submit(lambda: self._pool.maintain(call, work)))
 
     def listen(self, hear: Callable[[int | None], None]) -> None:
-        """From now on `hear` gets the number of each store that somebody has changed; None where
-        any of them may have been. It is called in the loop that runs now, until the next `close`.
+        """Call `hear` with the number of each store that changes, or with None if any store may have changed.
+
+        The running event loop makes the calls, until the next `close`.
         """
         listener = ChangeListener(self._dial, self.schema, hear, asyncio.get_running_loop())
         self._listeners.append(listener)
 
     async def close(self) -> None:
-        """Quick, whatever the other side does. Not final: the next call opens it again."""
+        """Close all connections quickly, even if the server does not answer. The next call opens them again."""
         listeners, self._listeners = self._listeners, []
         for listener in listeners:
             listener.stop()
             self._stopping.submit(listener.close)
         await self._teller.finish(CLOSE_SECONDS)
-        # Who waits for a connection gets none.
+        # Calls that wait for a connection are canceled.
         begun = [each for each in list(self._asked) if not each.future.cancel()]
         if begun:
             await asyncio.wait([each.ended for each in begun], timeout=CLOSE_SECONDS)
             self._disconnect_all(self._build_closed_error())
             await asyncio.wait([each.ended for each in begun], timeout=CLOSE_SECONDS)
-            for each in begun:  # the server is not reached yet: its thread ends when it would be
+            for each in begun:  # not connected yet: its thread ends when the attempt does
                 each.give_up(self._build_closed_error())
         self._teller.drop()
         await asyncio.wrap_future(self._stopping.submit(self._pool.discard))
@@ -482,17 +481,17 @@ class Database:
             timer.cancel()
 
     def _settle(self, asked: "_PendingCall[Any]") -> None:
-        """Also where nobody waits for it any more."""
+        """Settle a call, even if no caller waits for it."""
         self._asked.discard(asked)
         self._teller.note(asked.call.news)
         asked.settle(self._build_closed_error)
 
     def _begin_watch(self, asked: "_PendingCall[Any]") -> None:
-        """Few calls take so long that it is needed."""
+        """Watch a call that takes longer than most."""
         asked.watching = asyncio.get_running_loop().create_task(self._watch(asked))
 
     async def _watch(self, asked: "_PendingCall[Any]") -> None:
-        """Until it has ended: by itself, or stopped, or because the server is away."""
+        """Wait until the call ends, or stop it if its time is over or the server does not answer."""
         call, ended = asked.call, asked.ended
         while not ended.done():
             left = asked.deadline - asyncio.get_running_loop().time()
@@ -500,7 +499,7 @@ class Database:
                 await self._stop(asked)
                 return
             if call.is_reached and not await self._pulse.is_alive() and not ended.done():
-                # Who is frozen is so for everybody, also for those whose askers have gone.
+                # A frozen server fails all calls, including those without a caller.
                 self._disconnect_all(build_lost_error(self.place))
                 await asyncio.wait({ended}, timeout=STOP_SECONDS)
                 continue
@@ -525,26 +524,26 @@ class Database:
             self._stopping.submit(partial(asked.call.disconnect, why))
 
     def _build_closed_error(self) -> StoreUnreachable:
-        return StoreUnreachable(f"The connection to PostgreSQL at {self.place} is closed.")
+        return StoreUnreachable(f"The connection to PostgreSQL at {self.place} is closed.", hint="Try again.")
 
 
 class _PendingCall(Generic[T]):
-    """A call, the thread's side of its end, and ours."""
+    """Call with two ends: that of its thread and that of its caller."""
 
     def __init__(self, call: DatabaseCall, future: "Future[T]", loop: asyncio.AbstractEventLoop) -> None:
         self.call = call
         self.future = future
         self.deadline = loop.time() + call.limit
-        self.answer: asyncio.Future[T] = loop.create_future()  # for whoever waits
-        self.ended: asyncio.Future[None] = loop.create_future()  # also where nobody does
+        self.answer: asyncio.Future[T] = loop.create_future()  # for the caller
+        self.ended: asyncio.Future[None] = loop.create_future()  # set even if no caller waits
         self.watching: asyncio.Task[None] | None = None
         self._loop = loop
 
     def notify_when_done(self, settle: "Callable[[_PendingCall[T]], None]") -> None:
-        """Has it settled in the loop once the thread is done."""
+        """Have the event loop call `settle` once the thread is done."""
 
         def pass_on(_future: "Future[T]") -> None:
-            with suppress(RuntimeError):  # the loop was closed before
+            with suppress(RuntimeError):  # the loop is already closed
                 self._loop.call_soon_threadsafe(settle, self)
 
         self.future.add_done_callback(pass_on)
@@ -562,6 +561,6 @@ class _PendingCall(Generic[T]):
             self.answer.set_result(self.future.result())
 
     def give_up(self, why: EverkeptError) -> None:
-        """Whoever waits learns that; the thread goes on by itself."""
+        """Fail the call for its caller. The thread continues on its own."""
         if not self.answer.done():
             self.answer.set_exception(why)

@@ -1,9 +1,9 @@
-"""Indexes and statistics of large stores, and the background work that keeps them up to date.
+"""Indexes and statistics of large stores, and the background work that maintains them.
 
-There are two kinds of indexes: of the vectors of one store and model, and of the parts of texts,
-where the database has the extension for it. While there is none, or a broken one, all vectors are
-compared and all texts are read: slower, with the same answer. One server builds an index while
-others read and write. Rows of deleted projects are removed in the background too.
+There are two kinds of indexes. One covers the vectors of a store and model. The other covers the trigrams of texts, if
+the database has pg_trgm. Without a valid index, a query compares all vectors or reads all texts: slower, with the same
+result. One server builds an index while others read and write. Rows of deleted projects are removed in the background
+too.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _UNLOCK = "SELECT pg_advisory_unlock(hashtextextended(current_schema() || %s, 0)
 
 @contextmanager
 def try_lock(cursor: Cursor, index: str) -> Generator[bool, None, None]:
-    """Gives False where another is just making it."""
+    """Yield False if another process is building this index."""
     if not ask(cursor, _TRY_LOCK, index).fetchall()[0][0]:
         yield False
         return
@@ -43,15 +43,15 @@ def drop_index(cursor: Cursor, index: str) -> None:
     cursor.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {index}")
 
 
-MAX_UNINDEXED_VECTORS = 30_000  # vectors; up to here comparing all of them takes about as long as the index does
-MAX_INDEX_DIMENSIONS = 4_000  # that such an index takes
-# of the graph, and of the search for them while it is made
+MAX_UNINDEXED_VECTORS = 30_000  # up to here, comparing all vectors takes about as long as using the index
+MAX_INDEX_DIMENSIONS = 4_000  # maximum of an HNSW index
+# m and ef_construction of the index
 HNSW_NEIGHBORS, HNSW_BUILD_WIDTH = 24, 200
-# Bytes for its making; what does not fit is made many times slower.
-GRAPH_BYTES_PER_VECTOR = 300  # each vector, for its neighbours
+# Memory for the build. A graph that does not fit is built many times slower.
+GRAPH_BYTES_PER_VECTOR = 300  # for the neighbors of each vector
 MIN_BUILD_BYTES, MAX_BUILD_BYTES = 2**26, 2**30
 
-# What several processes share, or a container's part of it, was too small for that.
+# The shared memory of the server, or of its container, was too small.
 _OUT_OF_MEMORY_CODES = ("53100", "53200", "58030")
 USABLE_INDEX_QUERY = "SELECT FROM pg_index WHERE indisvalid AND indexrelid = to_regclass(%s)"
 _LARGE_MODELS_QUERY = (
@@ -66,7 +66,7 @@ _VECTOR_COUNT_QUERY = "SELECT count(*) FROM vectors WHERE store = %s AND model =
 
 
 class IndexedVectors(NamedTuple):
-    """Vectors that can be compared with each other."""
+    """Vectors of one store and model, which can be compared with each other."""
 
     store: int
     model: str
@@ -74,7 +74,7 @@ class IndexedVectors(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its name says whose it is: that of a store which is gone is found by it."""
+        """Return the name of the index. It contains the store's number, so that orphaned indexes are found."""
         return f"{_format_prefix(self.store)}{compute_digest(f'{self.dims} {self.model}')[:16]}"
 
     @property
@@ -83,28 +83,27 @@ class IndexedVectors(NamedTuple):
 
     @property
     def predicate(self) -> str:
-        """With its values: the planner has to see that it is what the index says."""
+        """Return the condition with literal values, so that the planner sees that it matches the index."""
         model = Literal(self.model).as_string(None).replace("%", "%%")
         return f"store = {self.store} AND model = {model} AND dims = {self.dims}"
 
 
 def ask_usable(cursor: Cursor, vectors: IndexedVectors) -> QueryResult:
-    """The answer has a row if there is an index that can be used."""
+    """Queue a query that returns a row if a valid index exists."""
     return ask(cursor, USABLE_INDEX_QUERY, vectors.name)
 
 
 def list_unindexed(cursor: Cursor, store: int, many: int = MAX_UNINDEXED_VECTORS) -> list[IndexedVectors]:
-    """Those of a store that are more than so many, and have no index that could be used."""
+    """Return the models of a store that have more than `many` vectors and no valid index."""
     usable = {name for name, is_valid in _list_indexes(cursor, _format_prefix(store)) if is_valid}
     found = [IndexedVectors(store, *row) for row in ask(cursor, _LARGE_MODELS_QUERY, store, many)]
     return [vectors for vectors in found if vectors.name not in usable]
 
 
 def build_vector_index(connection: Connection, vectors: IndexedVectors) -> bool:
-    """Makes the index beside whoever reads and writes; False where another is just doing that.
+    """Build the index while others read and write. Return False if another process is building it.
 
-    What is left of a making that did not come to its end is removed first. Each statement on the
-    connection is a transaction of its own.
+    An incomplete index of an earlier build is dropped first. Each statement is its own transaction.
     """
     cursor = open_cursor(connection)
     with try_lock(cursor, vectors.name) as is_ours:
@@ -114,7 +113,7 @@ def build_vector_index(connection: Connection, vectors: IndexedVectors) -> bool:
 
 
 def list_orphans(cursor: Cursor) -> list[str]:
-    """The names of the indexes whose stores are gone."""
+    """Return the names of the indexes whose stores are gone."""
     owners = {
         name: int(name.removeprefix(VECTOR_INDEX_PREFIX).partition("_")[0])
         for name, _ in _list_indexes(cursor, VECTOR_INDEX_PREFIX)
@@ -147,7 +146,7 @@ def _build(cursor: Cursor, vectors: IndexedVectors) -> None:
 
 
 def compute_build_bytes(count: int, dims: int) -> int:
-    """Bytes that an index over so many needs for its making, as far as it gets them."""
+    """Return the memory for building an index over `count` vectors, within the limits."""
     return min(max(count * (2 * dims + GRAPH_BYTES_PER_VECTOR), MIN_BUILD_BYTES), MAX_BUILD_BYTES)
 
 
@@ -185,7 +184,7 @@ _USABLE_TRIGRAM_QUERY = (
 
 
 def is_trigram_index_wanted(cursor: Cursor) -> bool:
-    """Whether it could be there, and is not or cannot be used."""
+    """Return whether the extension exists and the index is missing or invalid."""
     return (
         _find_extension_schema(cursor) is not None
         and ask(cursor, _USABLE_TRIGRAM_QUERY, TRIGRAM_INDEX).fetchone() is None
@@ -193,13 +192,13 @@ def is_trigram_index_wanted(cursor: Cursor) -> bool:
 
 
 def build_trigram_index(connection: Connection) -> None:
-    """Each statement on the connection is a transaction of its own."""
+    """Build the trigram index. Each statement is its own transaction."""
     cursor = open_cursor(connection)
     with try_lock(cursor, TRIGRAM_INDEX) as is_ours:
         place = _find_extension_schema(cursor)
         if is_ours and place is not None and is_trigram_index_wanted(cursor):
-            drop_index(cursor, TRIGRAM_INDEX)  # what is left of a making that did not come to its end
-            # The same expressions as in a question for a part, or it is not used.
+            drop_index(cursor, TRIGRAM_INDEX)  # an incomplete index of an earlier build
+            # Text queries must use the same expressions, otherwise the index does not apply.
             columns = ", ".join(f"lower({c}) {place}.{TRIGRAM_OPERATORS}" for c in ("name", "type", "text"))
             cursor.execute(
                 f"CREATE INDEX CONCURRENTLY {TRIGRAM_INDEX} ON records USING {TRIGRAM_METHOD} "
@@ -213,13 +212,13 @@ def _find_extension_schema(cursor: Cursor) -> str | None:
     return None if row is None else row[0]
 
 
-RECHECK_SECONDS = 5.0  # seconds after which is looked whether another has removed what it was removing
+RECHECK_SECONDS = 5.0  # until the next check for rows that another process was removing
 
 log = logging.getLogger(__name__)
 
 
 class LeftoverRemover:
-    """One for a library. Nothing of it is begun before somebody asks for it."""
+    """Background removal of deleted stores in one library. It starts on demand."""
 
     def __init__(self, database: Database, *, again: float = RECHECK_SECONDS) -> None:
         self._database = database
@@ -229,19 +228,19 @@ class LeftoverRemover:
         self._timer: asyncio.TimerHandle | None = None
 
     def check_soon(self) -> None:
-        """Something may be left. Returns at once."""
+        """Look for deleted stores in the background."""
         self._is_wanted = True
         if self._removing is None or self._removing.done():
             self._removing = asyncio.create_task(self._remove())
 
     async def wait_until_removed(self) -> None:
-        """Waits until nothing is left but what another removes; who stops waiting ends nothing."""
+        """Wait until only rows that another process is removing are left. Canceling the caller stops nothing."""
         self.check_soon()
         while self._removing is not None and not self._removing.done():
             await asyncio.wait([self._removing])
 
     async def close(self) -> None:
-        """What is half done is begun anew by whoever looks next."""
+        """Stop the removal. The next check starts an interrupted removal again."""
         self._stop_timer()
         if self._removing is not None:
             self._removing.cancel()
@@ -254,15 +253,12 @@ class LeftoverRemover:
             try:
                 is_left = await self._database.read(_has_leftovers)
                 if is_left and await self._database.maintain(_remove_leftovers):
-                    self._check_later()
+                    self._stop_timer()
+                    self._timer = asyncio.get_running_loop().call_later(self._again, self.check_soon)
             except PoolerDetected:
-                return  # the database has said so, once
-            except (EverkeptError, RuntimeError) as error:  # the project is gone all the same
-                log.warning("What is left of deleted projects is not removed: %s", error)
-
-    def _check_later(self) -> None:
-        self._stop_timer()
-        self._timer = asyncio.get_running_loop().call_later(self._again, self.check_soon)
+                return  # the pool has already logged it
+            except (EverkeptError, RuntimeError) as error:  # the project is deleted anyway
+                log.warning("rows of deleted projects not removed: %s", error)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -275,21 +271,21 @@ def _has_leftovers(cursor: Cursor) -> bool:
 
 
 def _remove_leftovers(connection: Connection) -> bool:
-    """Whether there is some that another removes just now."""
+    """Remove deleted stores. Return whether another process is still removing some."""
     project_lifecycle.remove_leftovers(connection)
     remove_orphans(connection)
     return project_lifecycle.has_leftovers(open_cursor(connection))
 
 
-VECTORS_PER_CHECK = 1_000  # vectors that came, after which a store is looked at again
-CALM_SECONDS = 5.0  # seconds in which fewer come: what is loaded at once gets its index when it is there
-MAX_DELAY_SECONDS = 1_800.0  # seconds after which it is looked at nevertheless
-BACKOFF_FACTOR = 8  # times as many after a failure, and again after each that follows it
-MAX_COUNTED_FAILURES = 4  # that are told apart
+VECTORS_PER_CHECK = 1_000  # new vectors after which a store is checked again
+CALM_SECONDS = 5.0  # a bulk load gets its index after this pause
+MAX_DELAY_SECONDS = 1_800.0  # after which a growing store is checked anyway
+BACKOFF_FACTOR = 8  # each failure in a row multiplies the vectors until the next check
+MAX_COUNTED_FAILURES = 4  # further failures do not raise the factor
 
 
 class IndexMaintenance:
-    """One for all stores of a library: they get their indexes one after the other."""
+    """Index builder of a library, one store at a time."""
 
     def __init__(
         self,
@@ -306,53 +302,50 @@ class IndexMaintenance:
         self._every = every
         self._patience = patience
         self._calm = calm
-        self._came: dict[int, int] = {}  # vectors of each store since it was looked at
-        self._grew_at: dict[int, float] = {}  # when so many had come last
+        self._came: dict[int, int] = {}  # new vectors of each store since its last check
+        self._grew_at: dict[int, float] = {}  # time when enough vectors last arrived
         self._fast_since: dict[int, float] = {}
         self._put_off: dict[int, asyncio.TimerHandle] = {}
-        self._failures: dict[int, int] = {}  # of each store since it last went well
+        self._failures: dict[int, int] = {}  # failures of each store in a row
         self._waiting: dict[int, None] = {}
         self._keeping: asyncio.Task[None] | None = None
 
     def note_vectors(self, store: int, vectors: int) -> None:
-        """So many have come there. Returns at once."""
+        """Count new vectors of a store, and check it in the background when there are enough."""
         enough = self._every * int(BACKOFF_FACTOR ** self._failures.get(store, 0))
-        came = self._came.get(store, enough) + vectors  # others may have stored many before
+        came = self._came.get(store, enough) + vectors  # other processes may have stored many before
         self._came[store] = came
         if vectors and came >= enough:
             self._came[store] = 0
             self._check_when_calm(store)
 
     def note_deleted(self, store: int) -> None:
-        """It is no more. Returns at once."""
+        """Remove what is left of a deleted store in the background."""
         for kept in (self._came, self._failures, self._grew_at, self._fast_since):
             kept.pop(store, None)
         self._check_fully(store)
 
     def note_library_change(self) -> None:
-        """Others have changed what belongs to no store, or may have. Returns at once."""
+        """Look for deleted stores in the background after a change of the library."""
         self._remover.check_soon()
 
     def note_doubling(self, store: int) -> None:
-        """It has twice as much as when this was said before. Returns at once.
-
-        An index over its vectors that was put off stays so.
-        """
+        """Check in the background a store that has doubled in size. A postponed vector index stays postponed."""
         self._check_soon(store)
 
     async def wait_until_removed(self) -> None:
-        """Waits until nothing is left of stores that are no more, but what another removes."""
+        """Wait until only rows that another process is removing are left."""
         await self._remover.wait_until_removed()
 
     async def wait_until_settled(self) -> None:
-        """Waits until nothing is left to do; what was put off is done now."""
+        """Wait until all work is done, including postponed work."""
         for store in list(self._put_off):
             self._check_fully(store)
         while self._keeping is not None and not self._keeping.done():
             await asyncio.wait([self._keeping])
 
     async def close(self) -> None:
-        """What is half made is made anew by whoever looks next."""
+        """Stop the work. The next check starts an interrupted build again."""
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.wait([self._keeping])
@@ -363,8 +356,11 @@ class IndexMaintenance:
             kept.clear()
 
     def _check_when_calm(self, store: int) -> None:
-        """An index over what is there already takes a part of the time that it takes to insert it
-        vector by vector, and whoever loads them need not wait."""
+        """Postpone the index while vectors arrive quickly.
+
+        Building an index over existing vectors takes a fraction of the time of inserting them one by one, and does not
+        delay the load.
+        """
         loop = asyncio.get_running_loop()
         now = loop.time()
         grew_at = self._grew_at.get(store, -self._calm)
@@ -398,16 +394,20 @@ class IndexMaintenance:
                 await self._check(store)
                 self._failures.pop(store, None)
             except PoolerDetected:
-                self._waiting.clear()  # the database has said so, once
-            except (EverkeptError, RuntimeError) as error:  # nobody waits who could be told
-                # Without them answers take longer, and are as right.
+                self._waiting.clear()  # the pool has already logged it
+            except (EverkeptError, RuntimeError) as error:  # no caller waits for this
+                # Without indexes, queries are slower but return the same results.
                 failures = self._failures.get(store, 0) + 1
                 self._failures[store] = min(failures, MAX_COUNTED_FAILURES)
-                log.warning("The indexes of store %d are not kept: %s", store, error)
+                log.warning("indexes of store %d not built: %s", store, error)
 
     async def _check(self, store: int) -> None:
-        await self._remover.wait_until_removed()  # nothing is gathered of what is to go
-        wanted = await self._database.read(lambda cursor: _find_work(cursor, store, self._many))
+        await self._remover.wait_until_removed()  # do not analyze rows that will be removed
+        wanted = await self._database.read(
+            lambda cursor: _IndexWork(
+                is_stale(cursor), list_unindexed(cursor, store, self._many), is_trigram_index_wanted(cursor)
+            )
+        )
         if store in self._put_off:
             wanted = wanted._replace(vectors=[])
         if any(wanted):
@@ -415,19 +415,15 @@ class IndexMaintenance:
 
 
 class _IndexWork(NamedTuple):
-    """What is to be made."""
+    """Statistics and indexes to build."""
 
     statistics: bool
     vectors: list[IndexedVectors]
     trigrams: bool
 
 
-def _find_work(cursor: Cursor, store: int, many: int) -> _IndexWork:
-    return _IndexWork(is_stale(cursor), list_unindexed(cursor, store, many), is_trigram_index_wanted(cursor))
-
-
 def _build_all(connection: Connection, wanted: _IndexWork) -> None:
-    """What is quick first."""
+    """Build everything, the quickest first."""
     if wanted.statistics:
         gather_statistics(connection)
     for vectors in wanted.vectors:
@@ -436,11 +432,11 @@ def _build_all(connection: Connection, wanted: _IndexWork) -> None:
         build_trigram_index(connection)
 
 
-MIN_ANALYZED_ROWS = 1_024  # records and links of a store, from which on it matters
+MIN_ANALYZED_ROWS = 1_024  # records and links from which statistics matter
 
 _ANALYZED_TABLES = ("records", "vectors", "edits")
-# Nothing is known of it, or of less than half of it. Its pages are looked at too, for ages count
-# links and what is gone.
+# No statistics, or only of less than half of the rows. Pages are compared too, because ages include links and deleted
+# records.
 _STALENESS_QUERY = """
 SELECT NOT EXISTS (SELECT FROM pg_stats WHERE schemaname = current_schema()
         AND tablename = 'records')
@@ -451,14 +447,14 @@ FROM pg_class c WHERE c.oid = to_regclass('records') AND (SELECT sum(ages) FROM 
 
 
 class StoreGrowth(NamedTuple):
-    """Ages of a store, before something came and after."""
+    """Highest age in a store before and after a write."""
 
     before: int
     after: int
 
     @property
     def is_doubling(self) -> bool:
-        """Whether it has passed a power of two: for one of those who write together it is so."""
+        """Return whether a power of two was passed. Of several concurrent writers, this is true for one."""
         return self.after >= MIN_ANALYZED_ROWS and self.before.bit_length() < self.after.bit_length()
 
 

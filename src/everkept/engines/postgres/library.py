@@ -1,4 +1,4 @@
-"""The library on PostgreSQL: one schema has the catalogue and the records of every store."""
+"""Library on PostgreSQL: one schema holds the catalog and the records of every store."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -36,9 +36,9 @@ def open_database(
     connect_limit: float = CONNECT_SECONDS,
     founds: bool = True,
 ) -> Database:
-    """Open a schema whose tables are made or brought up to date before the first answer.
+    """Open a schema. Its tables are created or migrated before the first query.
 
-    One that `founds` nothing refuses a schema in which there are none.
+    Without `founds`, a schema without tables is refused.
     """
     return Database(
         url,
@@ -52,15 +52,15 @@ def open_database(
 
 
 class PostgresLibrary(TableLibrary):
-    """Every project in one schema, which many servers share. Nothing is asked before a call."""
+    """Library in one schema that several servers share. The first call connects."""
 
     def __init__(self, database: Database, *, mode: Mode, place: str, clock: Clock = read_clock) -> None:
         self._database = database
         self._mode: Mode = mode
         self._place = place
         self._clock = clock
-        self._version = ""  # of the server, once it is known
-        self._own: dict[str, int] = {}  # numbers of the stores that belong to no project
+        self._version = ""  # of the server, known after the first call
+        self._own: dict[str, int] = {}  # numbers of the stores without a project
         self._stores: dict[tuple[int, str], PostgresStore] = {}  # by number and title
         self._indexes = IndexMaintenance(database)
         self._authors = build_author_query(database)
@@ -201,7 +201,7 @@ class PostgresLibrary(TableLibrary):
         return True
 
     async def wait_until_settled(self) -> None:
-        """Waits until all indexes are made that stores are to have: for those who measure."""
+        """Wait until all indexes are built, for benchmarks and tests."""
         await self._indexes.wait_until_settled()
 
     async def close(self) -> None:
@@ -241,7 +241,7 @@ class PostgresLibrary(TableLibrary):
         return self._stores[key]
 
     async def _remove_stores(self, gone: Sequence[int]) -> None:
-        """With all their rows: a command that has deleted a project may end right after."""
+        """Wait until all rows are removed: a command that deletes a project may end right afterwards."""
         self._stores = {key: store for key, store in self._stores.items() if key[0] not in gone}
         for store in gone:
             self._indexes.note_deleted(store)
@@ -278,6 +278,6 @@ class PostgresLibrary(TableLibrary):
 
 
 def _check_name(name: str) -> None:
-    """No project has a name that cannot be stored."""
+    """Raise NotFound for a name that cannot be stored, because no project can have it."""
     if not is_storable(name):
         raise build_not_found(name)

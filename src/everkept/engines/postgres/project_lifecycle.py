@@ -1,11 +1,11 @@
-"""Projects, made, archived, restored, deleted or replaced while other programs use them.
+"""Projects that are created, archived, restored, deleted or replaced while other programs use them.
 
-Whoever changes one holds its row, and then that of its store, which every commit holds too: so
-nothing is committed to a project that is archived or gone, and nothing that was is lost.
+A change of a project locks its row, and then the row of its store, which every commit locks too. So nothing is
+committed to an archived or deleted project, and no commit is lost.
 
-A deleted project is out of sight at once, and its store has no name from then on. Where its rows
-are many, removing them takes longer than a call may: they go all together, in a statement that
-takes its time, and whoever looks next begins it anew if it did not come to its end.
+A deleted project disappears immediately, and its store loses its name. Removing many rows takes longer than a call may,
+so one statement without a time limit removes them in the background. If it is interrupted, the next check starts it
+again.
 """
 
 from collections import Counter
@@ -29,18 +29,18 @@ from everkept.engines.postgres.catalog import (
     encode_switching,
     find_workspace_project,
     note_library_change,
-    note_store_change,
 )
 from everkept.engines.postgres.connection import Connection
 from everkept.engines.postgres.statements import Cursor
+from everkept.engines.postgres.transactions import note_change
 from everkept.errors import Conflict, InvalidInput, NotFound, StoreBusy
 from everkept.values import replace
 
-MAX_DIRECT_ROWS = 100_000  # records, links and changes; up to here they go at once
+MAX_DIRECT_ROWS = 100_000  # records, links and changes; up to here, they are removed within the call
 
 
 def drop_stores(cursor: Cursor, stores: Sequence[int]) -> None:
-    """Nobody sees these any more, nor the projects that they belong to."""
+    """Hide these stores and their projects, and remove the rows if there are few."""
     numbers = list(stores)
     cursor.execute("DELETE FROM projects WHERE store = ANY(%s::int[])", (numbers,))
     cursor.execute(
@@ -56,13 +56,13 @@ def has_leftovers(cursor: Cursor) -> bool:
 
 
 def remove_leftovers(connection: Connection) -> None:
-    """What another removes just now is left to it."""
+    """Remove the rows of deleted stores, except those that another process is removing."""
     connection.execute(
         "DELETE FROM stores WHERE number IN (SELECT number FROM stores WHERE name IS NULL FOR UPDATE SKIP LOCKED)"
     )
 
 
-MAX_ATTEMPTS = 3  # to be the first, or to see who was: that project may be deleted in between
+MAX_ATTEMPTS = 3  # to link the folder or to read its project, which may be deleted in between
 NAME_CONSTRAINT = "projects_name"
 
 
@@ -78,22 +78,23 @@ def create_project(cursor: Cursor, project: Project) -> None:
     except psycopg.errors.UniqueViolation as error:
         raise _build_name_conflict(project, error) from error
     [(store,)] = made
-    note_store_change(cursor, store)
+    note_change(cursor, store)
 
 
 def set_status(cursor: Cursor, name: str, status: Status, at: int) -> Project:
     project, store = _lock_project(cursor, name)
     if project.status == status:
         state = "already archived" if status == "archived" else "not archived"
-        raise Conflict(f'Project "{name}" is {state}.', project=name)
+        hint = "See the status of projects with list_projects."
+        raise Conflict(f'Project "{name}" is {state}.', hint=hint, project=name)
     cursor.execute("UPDATE projects SET status = %s, updated_at = %s WHERE id = %s", (status, at, project.id))
     cursor.execute("UPDATE stores SET is_closed = %s WHERE number = %s", (status == "archived", store))
-    note_store_change(cursor, store)
+    note_change(cursor, store)
     return replace(project, status=status, updated_at=at)
 
 
 def delete_project(cursor: Cursor, name: str, at: int) -> int:
-    """With all its records; gives the number of its store."""
+    """Delete the project with all its records. Return the number of its store."""
     project, store = _lock_project(cursor, name)
     cursor.execute(
         "UPDATE switching SET deleted_at = %(at)s, folders = "
@@ -102,13 +103,14 @@ def delete_project(cursor: Cursor, name: str, at: int) -> int:
         {"at": at, "id": project.id},
     )
     drop_stores(cursor, [store])
-    note_library_change(cursor)  # the store is no more, and of its rows some may be left
+    note_library_change(cursor)  # the store is gone, but some of its rows may be left
     return store
 
 
 def set_off(cursor: Cursor, name: str, *, off: bool, at: int) -> Project:
     project, store = _lock_project(cursor, name)
-    before = _read_switching(cursor, project.id)
+    row = cursor.execute(f"SELECT {SWITCHING_COLUMNS} FROM switching WHERE project = %s", (project.id,)).fetchone()
+    before = OffHistory() if row is None else decode_switching(*row)
     after = before.with_switch(off=off, at=at)
     if after != before:
         cursor.execute(
@@ -118,14 +120,14 @@ def set_off(cursor: Cursor, name: str, *, off: bool, at: int) -> Project:
             (project.id, *encode_switching(after)),
         )
         cursor.execute("UPDATE projects SET off_since = %s WHERE id = %s", (after.off_since, project.id))
-        note_store_change(cursor, store)
+        note_change(cursor, store)
     return replace(project, off_since=after.off_since)
 
 
 def link_workspace(cursor: Cursor, path: str, project: Project) -> Project:
     held = cursor.execute("SELECT FROM projects WHERE id = %s FOR KEY SHARE", (project.id,))
     if held.fetchone() is None:
-        raise NotFound("project", project.name, hint="It was deleted meanwhile.")
+        raise NotFound("project", project.name, hint="It was deleted. Select another project.")
     for _ in range(MAX_ATTEMPTS):
         cursor.execute(
             "INSERT INTO workspaces(key, path, project) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
@@ -134,7 +136,9 @@ def link_workspace(cursor: Cursor, path: str, project: Project) -> Project:
         if (found := find_workspace_project(cursor, path)) is not None:
             break
     else:
-        raise StoreBusy("Others keep giving the folder to projects that go.", hint="Try again.")
+        raise StoreBusy(
+            "Other processes keep linking the folder to projects that are then deleted.", hint="Try again in a moment."
+        )
     note_library_change(cursor)
     return found
 
@@ -144,20 +148,17 @@ def _lock_project(cursor: Cursor, name: str) -> StoredProject:
     return decode_project(held.fetchone(), name)
 
 
-def _read_switching(cursor: Cursor, project_id: str) -> OffHistory:
-    row = cursor.execute(f"SELECT {SWITCHING_COLUMNS} FROM switching WHERE project = %s", (project_id,)).fetchone()
-    return OffHistory() if row is None else decode_switching(*row)
-
-
 def _build_name_conflict(project: Project, error: psycopg.errors.UniqueViolation) -> Conflict:
     if error.diag.constraint_name == NAME_CONSTRAINT:
         return Conflict(
-            f'There is a project "{project.name}" already.',
-            hint="list_projects with status `all` shows it; switch_project selects it.",
+            f'Project "{project.name}" already exists.',
+            hint="Call switch_project to use it, or choose another name.",
             kind="project",
             name=project.name,
         )
-    return Conflict(f"There is a project with the id {project.id} already.", kind="project", id=project.id)
+    return Conflict(
+        f"A project with the id {project.id} already exists.", hint="Use a new id.", kind="project", id=project.id
+    )
 
 
 _PROJECT_ARRAYS: LiteralString = (
@@ -181,11 +182,11 @@ def read_catalog_data(cursor: Cursor) -> CatalogData:
 
 
 def check_catalog_data(catalog_data: CatalogData) -> None:
-    """Raises InvalidInput for what no library could hold."""
+    """Raise InvalidInput for data that no library could hold."""
     for trait in ("id", "name"):
         counts = Counter(str(getattr(project, trait)) for project in catalog_data.projects)
         if twice := next((value for value, count in counts.items() if count > 1), None):
-            raise InvalidInput(f"Two projects have the {trait} {twice}.", **{trait: twice})
+            raise InvalidInput(f"Two projects have the {trait} {twice}.", hint="Rename one of them.", **{trait: twice})
     check_texts(*(text for each in catalog_data.projects for text in (each.id, each.name, each.description)))
     check_texts(*chain.from_iterable(catalog_data.workspaces.items()))
     check_texts(*chain.from_iterable(catalog_data.notes.items()))
@@ -194,28 +195,28 @@ def check_catalog_data(catalog_data: CatalogData) -> None:
 
 
 def replace_catalog_data(cursor: Cursor, catalog_data: CatalogData) -> list[int]:
-    """Gives the numbers of the stores that are gone."""
-    # The projects first, as whoever changes one does.
+    """Replace all data of the catalog. Return the numbers of the deleted stores."""
+    # Lock the projects first, as every change of a project does.
     cursor.execute("LOCK TABLE projects, workspaces, switching, notes, tokens IN EXCLUSIVE MODE")
-    gone = _drop_other_stores(cursor, [project.id for project in catalog_data.projects])
+    wanted = [project.id for project in catalog_data.projects]
+    gone = [store for (store,) in cursor.ask("SELECT store FROM projects WHERE id <> ALL(%s::text[])", (wanted,))]
+    drop_stores(cursor, gone)
     try:
         _write_projects(cursor, catalog_data)
     except psycopg.errors.UniqueViolation as error:
-        raise Conflict("A project has an id that belongs to another store.", hint="Give it another one.") from error
+        raise Conflict("A project has the id of another store.", hint="Use another id for the project.") from error
     _write_rest(cursor, catalog_data)
     note_library_change(cursor)
     return gone
 
 
-def _drop_other_stores(cursor: Cursor, wanted: Sequence[str]) -> list[int]:
-    others = cursor.ask("SELECT store FROM projects WHERE id <> ALL(%s::text[])", (wanted,))
-    gone = [store for (store,) in others]
-    drop_stores(cursor, gone)
-    return gone
-
-
 def _write_projects(cursor: Cursor, catalog_data: CatalogData) -> None:
-    columns = _transpose(map(_encode_project, catalog_data.projects, _list_off_since(catalog_data)), 7)
+    off_since = {project: switching.off_since for project, switching in catalog_data.switching.items()}
+    rows = [
+        (p.id, p.name, p.description, p.status, p.created_at, p.updated_at, off_since.get(p.id))
+        for p in catalog_data.projects
+    ]
+    columns = _transpose(rows, 7)
     cursor.execute(
         "UPDATE projects SET name = new.name, description = new.description, status = new.status, "
         "created_at = new.created_at, updated_at = new.updated_at, off_since = new.off_since "
@@ -270,17 +271,6 @@ def _write_rest(cursor: Cursor, catalog_data: CatalogData) -> None:
 
 
 def _transpose(rows: Iterable[tuple[Any, ...]], count: int) -> list[list[Any]]:
-    """For `unnest`, which takes an array for each column."""
+    """Return the columns for `unnest`, which takes one array per column."""
     turned = [list(column) for column in zip(*rows, strict=True)]
     return turned or [[] for _ in range(count)]
-
-
-def _encode_project(project: Project, off_since: int | None) -> tuple[Any, ...]:
-    told = (project.id, project.name, project.description, project.status)
-    return *told, project.created_at, project.updated_at, off_since
-
-
-def _list_off_since(catalog_data: CatalogData) -> list[int | None]:
-    """It is the switching that says it."""
-    found = [catalog_data.switching.get(project.id) for project in catalog_data.projects]
-    return [switching.off_since if switching else None for switching in found]

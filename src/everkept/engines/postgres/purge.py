@@ -1,4 +1,4 @@
-"""Permanent removal of things, or of what they held, from tables, log, indexes and pages."""
+"""Permanent removal of items or parts of their text from tables, log, indexes and pages."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,9 +34,9 @@ from everkept.engines.postgres.writes import (
 from everkept.engines.stored_text import RecordShift
 from everkept.errors import EverkeptError
 
-# Small numbers of dead entries would stay in the indexes, and some of these have words.
+# VACUUM skips an index with few dead entries by default, but an entry may contain words.
 _VACUUM = "VACUUM (INDEX_CLEANUP ON, TRUNCATE OFF) "
-# Whoever began earlier may still look at what was there.
+# An older snapshot may still see the removed rows.
 _OBSERVER_QUERY = (
     "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() "
     "AND pid <> pg_backend_pid() AND backend_type IN ('client backend', 'walsender') "
@@ -45,7 +45,7 @@ _OBSERVER_QUERY = (
 
 
 class TableLosses:
-    """The tables that a transaction takes something out of."""
+    """Tables from which a transaction removes data."""
 
     def __init__(self) -> None:
         self._rewritten: set[str] = set()
@@ -55,18 +55,18 @@ class TableLosses:
         self._rewritten.update(tables)
 
     def note_deleted(self, table: str, asked: QueryResult | None) -> None:
-        """By a statement that may not have been answered yet."""
+        """Note a deletion that may not have been run yet."""
         if asked is not None:
             self._deleted.append((table, asked))
 
     @property
     def tables(self) -> set[str]:
-        """Known when all was sent."""
+        """Return the tables. Call this after all statements were queued."""
         return self._rewritten | {table for table, asked in self._deleted if asked.rowcount > 0}
 
 
 class RemovalResult(NamedTuple):
-    """How many records and links, and the tables that had something of them."""
+    """Number of removed records and links, and the tables that lost data."""
 
     records: int
     links: int
@@ -74,26 +74,25 @@ class RemovalResult(NamedTuple):
 
 
 class _VacuumRound:
-    """What is to be cleansed at once."""
+    """Tables to vacuum together."""
 
     def __init__(self) -> None:
         self.tables: set[str] = set()
-        self.removed_in = ""  # the last transaction: who does not see its past sees no other's
+        self.removed_in = ""  # the last transaction: a snapshot after it is also after the earlier ones
 
 
 class Vacuumer:
-    """Of one store: one round after the other, and who comes meanwhile shares the next one."""
+    """Vacuum queue of one store. It runs one round at a time, and calls during a round share the next one."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._next: _VacuumRound | None = None  # it has not begun
-        self._last: asyncio.Task[bool | None] | None = None  # the next one's, or else the one before
+        self._next: _VacuumRound | None = None  # not started yet
+        self._last: asyncio.Task[bool | None] | None = None  # task of the next round, otherwise of the previous one
 
     async def vacuum(self, removed_in: str, tables: Iterable[str], patience: float) -> bool:
-        """False where that was not done in so many seconds; it goes on, as long as there is a loop.
+        """Return False if it did not finish within `patience` seconds. It continues as long as the event loop runs.
 
-        It takes as long as the tables are large, whoever's store it was about: they are in them
-        together.
+        The time depends on the size of the tables, which all stores share.
         """
         if self._next is None or self._last is None:
             self._next = _VacuumRound()
@@ -105,13 +104,13 @@ class Vacuumer:
         return task.done() and not task.cancelled() and bool(task.result())
 
     async def _run_round(self, own: _VacuumRound, former: "asyncio.Task[bool | None] | None") -> bool | None:
-        """None where it could not be done: what was removed stays removed."""
+        """Run one round. Return None if the database cannot be reached; the removal itself is not affected."""
         has_waited = former is not None and not former.done()
         if former is not None and has_waited:
             await asyncio.wait({former})
         self._next = None
         if former is not None and has_waited and (former.cancelled() or former.result() is None):
-            return None  # the database is away, or closed: it must not be opened again for this
+            return None  # the database is unreachable or closed: do not open it again for this
         try:
             return await self._database.maintain(
                 lambda connection: vacuum_tables(connection, own.removed_in, own.tables)
@@ -121,12 +120,12 @@ class Vacuumer:
 
 
 def read_transaction_id(cursor: Cursor) -> str:
-    """The transaction that removes something; later ones do not see what it removed."""
+    """Return the id of this transaction. Later transactions do not see the data that it removes."""
     return ask(cursor, "SELECT pg_current_xact_id()::xid::text").fetchall()[0][0]
 
 
 def vacuum_tables(connection: Connection[tuple[Any, ...]], removed_in: str, tables: Iterable[str]) -> bool:
-    """False where somebody still sees what was removed."""
+    """Vacuum the tables. Return False if an older snapshot may still see the removed rows."""
     cursor = open_cursor(connection)
     is_observed = ask(cursor, _OBSERVER_QUERY, removed_in).fetchall()[0][0]
     cursor.execute(f"{_VACUUM} {', '.join(sorted(tables))}")
@@ -134,12 +133,12 @@ def vacuum_tables(connection: Connection[tuple[Any, ...]], removed_in: str, tabl
 
 
 def purge(cursor: Cursor, place: StorePlace, refs: Sequence[Ref], at: int) -> RemovalResult:
-    """A change of its own, unless there is nothing to remove."""
+    """Purge the items with a separate change in the log, unless there is nothing to remove."""
     state, store = lock_store(cursor, place), place.number
     purge_set = read_purge_set(cursor, store, refs)
     losses = TableLosses()
     if purge_set:
-        # The words around a purged text quote it as their context.
+        # The words of neighboring records quote a purged text as their context.
         words = compute_words(cursor, store, RecordShift(purge_set.records, {}, dict(purge_set.ages)))
         with advance_state(cursor, place, seq=state.seq + 1, ages=state.ages):
             erase(cursor, store, purge_set, losses)
@@ -149,10 +148,10 @@ def purge(cursor: Cursor, place: StorePlace, refs: Sequence[Ref], at: int) -> Re
 
 
 def erase(cursor: Cursor, store: int, purge_set: PurgeSet, losses: TableLosses) -> None:
-    """All but the words of others."""
+    """Delete all rows of these items. The words of neighboring records stay."""
     records, links = escape_texts(list(purge_set.records)), escape_texts(list(purge_set.links))
     if records:
-        losses.note_rewritten("records")  # the words around them too
+        losses.note_rewritten("records")  # words of neighboring records too
         losses.note_deleted("vectors", forget_vectors(cursor, store, list(purge_set.records)))
     for table, column, ids, more in (
         ("edits", "item", records, " AND subject = 'record'"),
@@ -177,11 +176,11 @@ _EDITS_UPDATE = (
     "WHERE e.store = %s AND e.seq = n.seq AND e.position = n.position"
 )
 
-_EditUpdate = tuple[Ref, Mapping[str, Any]]  # whose edit it is, and the columns that it is to have
+_EditUpdate = tuple[Ref, Mapping[str, Any]]  # ref of the edited item, and the new columns of the edit
 
 
 def redact(cursor: Cursor, place: StorePlace, refs: Sequence[Ref], clean: Redaction, at: int) -> RemovalResult:
-    """How many records and links had something to rewrite, in themselves or in the log."""
+    """Rewrite the items and their log entries. Return how many records and links changed."""
     state, store = lock_store(cursor, place), place.number
     wanted = escape_texts([ref.id for ref in refs])
     records = ask(cursor, f"{RECORDS_QUERY} r.id = ANY(%s::text[])", store, wanted)
@@ -233,7 +232,7 @@ def _write(
 
 
 def _redact_edits(rows: Sequence[Row], wanted: set[Ref], clean: Redaction) -> list[_EditUpdate]:
-    """Those of these things whose old values are to be other ones."""
+    """Return the edits of these items whose old values change."""
     cleaned: list[_EditUpdate] = []
     for seq, position, *columns in rows:
         old = decode_edit(tuple(columns))

@@ -1,4 +1,4 @@
-"""The port's questions as SQL: records, links, walks, counts, accesses and the change log."""
+"""Queries of the port as SQL: records, links, walks, counts, accesses and the change log."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -28,13 +28,13 @@ from everkept.engines.postgres.schema import INDEX_PREFIX_CHARACTERS, VECTOR_IND
 from everkept.engines.postgres.statements import Cursor, ask, ask_last, to_limit
 from everkept.values import replace
 
-# By name: the beginning is what an index has, and the rest sorts those few that share it.
+# By name: the index has the beginning of a name, and the rest sorts the few names that share it.
 _NAME_PREFIX = f"left(r.name_key, {INDEX_PREFIX_CHARACTERS})"
 _ORDER_BY = {"name": f"{_NAME_PREFIX}, r.name_key, r.variant, r.age", "age": "r.age", "newest": "r.age DESC"}
 SIDES: dict[Direction, tuple[str, ...]] = {"out": ("source",), "in": ("target",), "both": ("source", "target")}
-SIGMA, FINAL_SIGMA = "\u03a3", "\u03c2"  # at the end of a word its lower case is another one
-MAX_CASED_CODE = 0x1F000  # no script beyond has two cases
-MAX_PARTS = 16  # of a question that is asked in parts
+SIGMA, FINAL_SIGMA = "\u03a3", "\u03c2"  # lower() gives a final sigma at the end of a word
+MAX_CASED_CODE = 0x1F000  # no script beyond this code has two cases
+MAX_PARTS = 16  # of a query that is split by kind and scope
 _IN_ORDER = "JOIN unnest(%s::text[]) WITH ORDINALITY AS w(id, number) ON w.id = {0}.id"
 
 
@@ -52,8 +52,6 @@ def get_records(cursor: Cursor, store: int, question: questions.GetRecords) -> l
 
 
 def get_links(cursor: Cursor, store: int, question: questions.GetLinks) -> list[RecordLink]:
-    if not question.ids:
-        return []
     live = "" if question.include_deleted else " AND l.deleted_at IS NULL"
     rows = ask_last(
         cursor,
@@ -82,8 +80,7 @@ def scan(cursor: Cursor, store: int, question: questions.ScanRecords) -> list[Re
 
 
 def _split_filter(where: RecordFilter) -> list[RecordFilter]:
-    """One for each kind in each scope: an index gives each in its order, but all of them only to
-    who sorts them."""
+    """Return one filter per kind and scope. An index returns each part in order, but a combined result needs a sort."""
     kinds = [(kind,) for kind in dict.fromkeys(where.kinds)] or [()]
     scopes = [(scope,) for scope in dict.fromkeys(where.scopes)] if where.kinds else []
     parts = list(product(kinds, scopes or [where.scopes]))
@@ -120,7 +117,7 @@ def _build_page_filter(store: int, where: RecordFilter, order: Order, after: Sca
 
 
 def build_store_filter(store: int, where: RecordFilter) -> Conditions:
-    """What `where` says, of one store."""
+    """Return the conditions of `where` for one store."""
     wanted = build_filter(where)
     wanted.parts.insert(0, "r.store = %s")
     wanted.values.insert(0, store)
@@ -147,10 +144,9 @@ def match_text(cursor: Cursor, store: int, question: questions.MatchText) -> lis
 
 
 def _build_text_condition(text: str) -> tuple[str, str]:
-    """A condition on a column that holds a text, whatever its case, and its value.
+    """Return a case-insensitive condition on a column that contains the text, and its value.
 
-    The columns compare by bytes, so `lower` knows ASCII alone; of other letters the condition
-    names both cases itself.
+    The columns compare by bytes, so `lower` handles only ASCII. For other letters, the condition names both cases.
     """
     wanted = escape_text(text.lower())
     if wanted.isascii():
@@ -168,7 +164,7 @@ def _format_either_case(character: str) -> str:
 
 @cache
 def _map_capitals() -> Mapping[str, Sequence[str]]:
-    """Of each letter that has them: there may be several, and other letters may look like them."""
+    """Map each lower-case letter to its capitals. A letter may have several."""
     found: dict[str, list[str]] = {FINAL_SIGMA: [SIGMA]}
     for character in map(chr, range(MAX_CASED_CODE)):
         lower = character.lower()
@@ -181,7 +177,7 @@ def list_links(cursor: Cursor, store: int, question: questions.FindLinks) -> lis
     if not question.ids:
         return []
     wanted, sources = escape_texts(question.ids), question.sources
-    # A look into the index for each side: with OR, all links would be read.
+    # One index lookup per side: with OR, PostgreSQL would read all links.
     found = " UNION ".join(
         f"SELECT x.id FROM links x WHERE x.store = %s AND x.{side} = ANY(%s::text[]) AND x.deleted_at IS NULL"
         for side in SIDES[question.direction]
@@ -288,9 +284,9 @@ def _read_with_edits(cursor: Cursor, store: int, which: str, *values: Any) -> li
     ]
 
 
-# A row for each hop: the links at the records of the one before, oldest first, and of the records
-# that these name the first that were not seen. Of a link it has the id, and the rest is looked up
-# at the end, for each link by itself: the planner knows nothing of how many there are.
+# One row per hop: the links at the records of the previous hop, oldest first, and the first new records that they
+# reach. Each row has only the ids of its links. The rest is looked up at the end, link by link, because the planner
+# cannot know how many there are.
 _WALK = """
 WITH RECURSIVE hops(number, edge, seen, met) AS (
     SELECT 0, w.ids, w.ids, '{{}}'::text[] COLLATE "C"
@@ -322,8 +318,8 @@ _SIDE = (
     "WHERE x.store = %s AND x.{side} = ANY(h.edge) AND x.deleted_at IS NULL"
 )
 _KINDS = "WHERE EXISTS (SELECT FROM records s WHERE s.store = %s AND s.id = l.source AND s.kind = ANY(%s::text[]))"
-# The links to some records from those that fit, in their order. A row of the answer is a link with
-# its place, or how many link to a record.
+# Links to some records from matching records, in order. A result row is either a link with its place, or the number of
+# sources of one record.
 _SOURCES = """
 WITH met AS MATERIALIZED (
     SELECT {columns}, row_number() OVER (ORDER BY l.created_at, l.age) AS place
@@ -340,7 +336,7 @@ ORDER BY 1
 
 def walk(cursor: Cursor, store: int, question: WalkLinks) -> list[list[RecordLink]]:
     hops = question.hops
-    if hops.count == 1:  # which a plain question answers sooner
+    if hops.count == 1:  # a plain query is faster for one hop
         plain = FindLinks(question.ids, hops.direction, hops.sources, hops.limit)
         found = list_links(cursor, store, plain)
         return [found] if found else []
@@ -385,7 +381,7 @@ def _format_size_sum(*tables: str) -> str:
     return " + ".join(f"pg_total_relation_size('{table}')" for table in tables)
 
 
-# From each value to the next one in the index: there are few, however many records.
+# Jumps from each value to the next one in the index: there are few values, however many records.
 _DISTINCT = """
 WITH RECURSIVE found(value) AS (
     (SELECT {0} FROM records r WHERE {1} ORDER BY 1 LIMIT 1) UNION ALL
@@ -397,8 +393,7 @@ SELECT w.value FROM found CROSS JOIN LATERAL (
 WHERE length(found.value) = {2}
 """
 _ACCESSES_QUERY = "SELECT a.record, a.count, a.last_at FROM accesses a "
-# An index over the vectors of one store is its own. How many vectors there are is not known
-# exactly, and not at all before the server has looked at them.
+# A vector index belongs to one store only. The number of vectors is an estimate, and unknown before the first ANALYZE.
 _SIZE = f"""
 SELECT (({_format_size_sum("records", "links", "accesses")}) * s.ages / greatest(a.ages, 1)
     + ({_format_size_sum("changes", "edits")}) * s.seq / greatest(a.seq, 1)
@@ -444,8 +439,8 @@ def tally(cursor: Cursor, store: int, question: questions.TallyRecords) -> list[
         escape_texts(question.kinds),
     )
     return [
-        RecordTally(unescape_text(kind), unescape_text(scope), _decode_text(record_type), is_deleted, many)
-        for kind, scope, record_type, is_deleted, many in rows
+        RecordTally(unescape_text(kind), unescape_text(scope), name and unescape_text(name), is_deleted, many)
+        for kind, scope, name, is_deleted, many in rows
     ]
 
 
@@ -457,7 +452,7 @@ def list_scopes(cursor: Cursor, store: int, question: questions.ListScopes) -> l
 
 
 def list_authors(cursor: Cursor, stores: Sequence[int]) -> dict[int, list[str]]:
-    """Those of each store."""
+    """Return the authors of each store."""
     distinct = _build_distinct_query("author", "r.store = s.number AND r.author IS NOT NULL AND r.deleted_at IS NULL")
     rows = ask_last(
         cursor,
@@ -472,12 +467,12 @@ def list_authors(cursor: Cursor, stores: Sequence[int]) -> dict[int, list[str]]:
 
 
 def _build_distinct_query(column: str, condition: str) -> str:
-    """Of long values the index has the beginning; who share one are looked at."""
+    """Return the query for distinct values. Long values are read too, because the index has only their beginning."""
     return _DISTINCT.format(f"left(r.{column}, {INDEX_PREFIX_CHARACTERS})", condition, INDEX_PREFIX_CHARACTERS, column)
 
 
 def note_accesses(cursor: Cursor, store: int, upkeep: questions.NoteAccesses) -> None:
-    """In the order of their ids, so that two who count the same do not wait for each other."""
+    """Add the counts in the order of the ids, so that two processes cannot deadlock."""
     ask_last(
         cursor,
         "INSERT INTO accesses AS a (store, record, count, last_at) "
@@ -493,8 +488,6 @@ def note_accesses(cursor: Cursor, store: int, upkeep: questions.NoteAccesses) ->
 
 
 def get_accesses(cursor: Cursor, store: int, question: questions.GetAccesses) -> dict[str, AccessCount]:
-    if not question.ids:
-        return {}
     rows = ask_last(
         cursor, f"{_ACCESSES_QUERY} WHERE a.store = %s AND a.record = ANY(%s)", store, escape_texts(question.ids)
     )
@@ -514,14 +507,10 @@ def list_most_accessed(cursor: Cursor, store: int, question: questions.ListMostA
 
 
 def measure_size(cursor: Cursor, store: int, _: questions.MeasureSize) -> int:
-    """The store's share of what the tables of all take.
+    """Estimate the store's share of the tables, in bytes.
 
-    By what ever came into it, which is known: counting its rows would take long. Its vectors are
-    counted: they take the most, and not every store has any.
+    The share follows from the records and changes ever added, because counting rows takes long. Vectors are counted,
+    because they take the most space and not every store has any.
     """
     rows = ask_last(cursor, _SIZE, f"{VECTOR_INDEX_PREFIX}{store}_", VECTOR_INDEX_PREFIX, store).fetchall()
     return rows[0][0] if rows else 0
-
-
-def _decode_text(value: str | None) -> str | None:
-    return None if value is None else unescape_text(value)

@@ -1,4 +1,4 @@
-"""Making things what they are elsewhere: rows, log and all that is derived from them."""
+"""Replication: apply a page from another store, including the log and all derived data."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -45,35 +45,35 @@ _ACCESSES_INSERT = (
 
 
 class _PageUpdate(Value, frozen=False):
-    """What is to be, and what is there of it and stays."""
+    """Page to apply, with the stored data that it affects."""
 
     stock: StorePage
     state: StoreState
     records: dict[str, Record]
     links: dict[str, RecordLink]
-    stays: dict[str, Record]  # these records, what they belong to, and what has a vector
-    ages: dict[str, int]  # of all records that are there
+    stays: dict[str, Record]  # stored records that the page names and does not remove
+    ages: dict[str, int]  # of all stored records
     stays_linked: dict[str, RecordLink]
     purge_set: PurgeSet
-    last: int  # of the log, without what goes
+    last: int  # last number in the log before the part that is replaced
 
     @property
     def old_records(self) -> dict[str, Record]:
-        """The records that will not be what they are."""
+        """Return the stored records that the page changes or removes."""
         kept_ones = {i: old for i in self.records if (old := self.stays.get(i)) is not None}
         return {**self.purge_set.records, **kept_ones}
 
 
 class AppliedPage(NamedTuple):
-    """What became of the store, and the tables that lost something."""
+    """Growth of the store, and the tables that lost rows."""
 
     grown: StoreGrowth
     tables: set[str]
 
 
 def apply_page(cursor: Cursor, place: StorePlace, stock: StorePage) -> AppliedPage:
-    """Raises Conflict."""
-    # What is put away is copied too.
+    """Apply the page. Raise Conflict if it contradicts the stored data."""
+    # No check_open: archived projects are replicated too.
     state = decode_state(place, ask_store_lock(cursor, place).fetchone())
     work = _read(cursor, place.number, state, stock)
     items = (*work.records.values(), *work.links.values())
@@ -162,7 +162,7 @@ def _write_log(cursor: Cursor, store: int, stock: StorePage) -> None:
 
 
 def _write_side_data(cursor: Cursor, store: int, work: _PageUpdate) -> None:
-    """Accesses and vectors; and as if one had come, so that the stamp is another one."""
+    """Write accesses and vectors. Always advance `moves`, so that the stamp changes."""
     there = work.stays.keys() | work.records.keys()
     counts = [
         {"record": escape_text(record_id), "count": known.count, "last_at": known.last_at}

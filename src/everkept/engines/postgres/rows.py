@@ -1,4 +1,4 @@
-"""Rows to values and back, filters as conditions: the one place that knows columns."""
+"""Conversion between rows and values, and of filters to conditions: the one module that knows columns."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,28 +16,26 @@ from everkept.values import Value, field, list_fields
 
 Row = tuple[Any, ...]
 
-# A column for each field of a record, of the same name.
+# One column for each field of a record, with the same name.
 FIELDS = tuple(field.name for field in list_fields(Record))
 _FACETS_INDEX, _TAGS_INDEX = FIELDS.index("facets"), FIELDS.index("tags")
 _TEXT_INDEXES = tuple(
     number
     for number, name in enumerate(FIELDS)
-    if name in {"id", "kind", "text", "name", "type", "name_key", "variant", "parent", "scope", "session"}
-    or name == "author"
+    if name in {"id", "kind", "text", "name", "type", "name_key", "variant", "parent", "scope", "session", "author"}
 )
-# What is behind the fields and made of them.
+# Columns that are computed from the fields.
 DERIVED_COLUMNS = ("pinned", "automatic", "stands_for")
 RECORD_COLUMNS = ", ".join(f"r.{name}" for name in FIELDS)
 LINK_COLUMNS = "l.id, l.source, l.verb, l.target, l.facets, l.created_at, l.deleted_at"
 
 
 def escape_texts(texts: Sequence[str]) -> list[str]:
-    """Each of them once, for an array of a statement."""
+    """Escape each distinct text, for an array in a statement."""
     return [escape_text(text) for text in dict.fromkeys(texts)]
 
 
 def encode_field(name: str, value: Any) -> Any:
-    """A field's value as its column has it."""
     match name:
         case "facets":
             return encode_facets(value)
@@ -50,21 +48,21 @@ def encode_field(name: str, value: Any) -> Any:
 
 
 def _encode_number(number: float | None) -> float | str | None:
-    """JSON, which rows travel in, has no other numbers. What is none is not known."""
+    """Encode infinity as text, because rows are sent as JSON. NaN becomes None."""
     if number is None or isfinite(number):
         return number
     return None if isnan(number) else f"{'-' if number < 0 else ''}Infinity"
 
 
 def encode_record(record: Record) -> list[Any]:
-    """The columns of FIELDS and DERIVED."""
+    """Return the columns of FIELDS and DERIVED_COLUMNS."""
     columns = [encode_field(name, getattr(record, name)) for name in FIELDS]
     pinned, automatic = (bool(record.facets.get(name)) for name in ("pinned", "automatic"))
     return [*columns, pinned, automatic, hash_live_name(record)]
 
 
 def decode_record(row: Row) -> Record:
-    """Of the columns of FIELDS."""
+    """Build a Record from a row with the columns in FIELDS."""
     values = list(row)
     for number in _TEXT_INDEXES:
         if (text := values[number]) is not None and ESCAPE in text:
@@ -75,7 +73,7 @@ def decode_record(row: Row) -> Record:
 
 
 def hash_live_name(record: Record) -> UUID | None:
-    """What only one live record may have; None where it may be like any other."""
+    """Return the hash that must be unique among live records, or None if there is no such rule."""
     if record.name_key is None or record.deleted_at is not None:
         return None
     return hash_name(record)
@@ -86,7 +84,7 @@ def hash_name(record: Record) -> UUID:
 
 
 def hash_live_edge(link: RecordLink) -> UUID | None:
-    """What only one live link may have."""
+    """Return the hash that must be unique among live links, or None for a deleted link."""
     return None if link.deleted_at is not None else hash_edge(link)
 
 
@@ -107,55 +105,33 @@ def decode_facets(stored: str | None) -> dict[str, Any]:
 
 
 def encode_link(link: RecordLink) -> list[Any]:
-    """The columns of LINK_COLUMNS, and `says`."""
-    return [
-        escape_text(link.id),
-        escape_text(link.source),
-        escape_text(link.verb),
-        escape_text(link.target),
-        encode_facets(link.facets),
-        link.created_at,
-        link.deleted_at,
-        hash_live_edge(link),
-    ]
+    """Return the columns of LINK_COLUMNS, and `says`."""
+    texts = [escape_text(text) for text in (link.id, link.source, link.verb, link.target)]
+    return [*texts, encode_facets(link.facets), link.created_at, link.deleted_at, hash_live_edge(link)]
 
 
 def decode_link(row: Row) -> RecordLink:
-    link_id, source, verb, target, facets, created_at, deleted_at = row
-    return RecordLink(
-        id=unescape_text(link_id),
-        source=unescape_text(source),
-        verb=unescape_text(verb),
-        target=unescape_text(target),
-        facets=decode_facets(facets),
-        created_at=created_at,
-        deleted_at=deleted_at,
-    )
+    *texts, facets, created_at, deleted_at = row
+    facets = decode_facets(facets)
+    return RecordLink(*map(unescape_text, texts), created_at=created_at, facets=facets, deleted_at=deleted_at)
 
 
 def encode_edits(change: Change) -> list[list[Any]]:
-    """Of each edit seq, position, operation, subject, item and before."""
+    """Return seq, position, operation, subject, item and before of each edit."""
     return [
-        [
-            change.seq,
-            position,
-            edit.operation,
-            edit.subject,
-            None if edit.id is None else escape_text(edit.id),
-            encode_before(edit.before),
-        ]
-        for position, edit in enumerate(change.edits)
+        [change.seq, n, edit.operation, edit.subject, edit.id and escape_text(edit.id), encode_before(edit.before)]
+        for n, edit in enumerate(change.edits)
     ]
 
 
 def decode_edit(row: Row) -> Edit:
-    """Of operation, subject, item and before."""
+    """Build an Edit from operation, subject, item and before."""
     operation, subject, item, before = row
-    return Edit(operation, subject, None if item is None else unescape_text(item), decode_before(before))
+    return Edit(operation, subject, item and unescape_text(item), decode_before(before))
 
 
 def encode_before(before: Mapping[str, Any] | None) -> str | None:
-    """The old values of an edit, as the log has them."""
+    """Encode the old values of an edit for the log."""
     return None if before is None else json.dumps(before)
 
 
@@ -169,12 +145,12 @@ def decode_before(stored: str | None) -> dict[str, Any] | None:
 
 
 EVENT_TIME = "coalesce(r.occurred_at, r.created_at)"
-# Columns of which an index has the beginning alone: it is found only by who says that too.
+# Columns of which an index has only the beginning: a query must compare the beginning to use the index.
 _PREFIX_INDEXED_COLUMNS = frozenset(("name_key", "scope", "session"))
 
 
 class Conditions(Value, frozen=False):
-    """All of these hold, with these values for their placeholders."""
+    """Conditions that must all hold, with the values of their placeholders."""
 
     parts: list[str] = field(default_factory=list[str])
     values: list[Any] = field(default_factory=list[Any])
@@ -194,7 +170,7 @@ class Conditions(Value, frozen=False):
         self._add_any_of(f"r.{column}", wanted)
 
     def _add_any_of(self, column: str, texts: Sequence[str]) -> None:
-        # Where it is one, an index gives what fits in its own order.
+        # With one value, an index returns the rows in its order.
         if len(texts) == 1:
             self.add(f"{column} = %s", texts[0])
         else:
@@ -206,7 +182,7 @@ class Conditions(Value, frozen=False):
 
 
 def format_filter(where: RecordFilter) -> tuple[str, list[Any]]:
-    """Of the store nothing is said: whoever asks adds `r.store = %s`."""
+    """Return SQL and values of a filter. The caller adds `r.store = %s`."""
     found = build_filter(where)
     return found.sql, found.values
 

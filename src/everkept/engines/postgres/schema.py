@@ -1,7 +1,7 @@
-"""The tables of a library, version by version, made under a lock that all programs share.
+"""Tables of a library, version by version, created under a lock that all programs share.
 
-Paths and the keys of notes may be longer than an index takes: their digests are the keys. `store`
-is first in every key of the records, which all stores share.
+Paths and the keys of notes may be longer than an index entry, so their digests are the keys. `store` comes first in
+every key of the records, because all stores share the tables.
 """
 
 from hashlib import sha256
@@ -14,11 +14,11 @@ from everkept.errors import InvalidInput, Refused, StoreDamaged, StoreTooNew, Un
 from everkept.values import Value
 
 MIN_SERVER_VERSION = 14
-MIN_VECTOR_VERSION = (0, 8)  # the first that goes on looking where a filter left too little
-MAX_NAME_BYTES = 63  # PostgreSQL cuts off what is beyond
+MIN_VECTOR_VERSION = (0, 8)  # the first version that continues a scan if a filter left too few results
+MAX_NAME_BYTES = 63  # PostgreSQL truncates longer names
 VERSION_KEY = "schema"
 
-_UNAVAILABLE_CODES = ("0A000", "3F000", "42501", "58P01")  # or not for this user
+_UNAVAILABLE_CODES = ("0A000", "3F000", "42501", "58P01")  # not installed, or not allowed for this user
 
 _SERVER_QUERY = """
     SELECT current_setting('server_version_num')::integer / 10000,
@@ -32,7 +32,7 @@ _SERVER_QUERY = """
                    WHERE relname = 'meta' AND n.oid = relnamespace AND nspname = %(schema)s)
 """
 
-# Those that can be one of ours, by the tables that each of them has.
+# Schemas that have the tables of a library.
 _OTHER_SCHEMAS_QUERY = """
     SELECT nspname FROM pg_namespace n
     WHERE EXISTS (SELECT FROM pg_class WHERE relnamespace = n.oid AND relname = 'meta')
@@ -42,10 +42,10 @@ _OTHER_SCHEMAS_QUERY = """
 
 
 class Layout(Value):
-    """The statements that make each version of the tables out of the one before."""
+    """Statements that build each version of the tables from the previous one."""
 
     steps: tuple[tuple[str, ...], ...] = ()
-    founds: bool = True  # False: a schema without them is somebody's mistake, and stays as it is
+    founds: bool = True  # False: a schema without tables is a mistake and stays unchanged
 
     @property
     def version(self) -> int:
@@ -56,10 +56,10 @@ EMPTY_LAYOUT = Layout()
 
 
 class PreparedSchema(Value):
-    """What a connection finds, once the tables are as they should be."""
+    """Schema whose tables are up to date, as a connection found it."""
 
     search_path: str
-    is_pooled: bool  # somebody stands between: what is set for a session may reach another
+    is_pooled: bool  # behind a pooler, a setting of one session may reach another
 
 
 class _ServerFacts(Value):
@@ -73,25 +73,25 @@ class _ServerFacts(Value):
 
 
 def quote_name(name: str) -> str:
-    """A schema, as statements write it. Raises InvalidInput for what cannot be one of ours."""
+    """Return the schema's name quoted for SQL. Raise InvalidInput if the name is not allowed."""
     is_possible = name and name.isprintable() and len(name.encode()) <= MAX_NAME_BYTES
     if not is_possible or name.lower().startswith("pg_") or name == "information_schema":
         raise InvalidInput(
-            f"{name!r} cannot be the name of a schema of PostgreSQL.",
-            hint=(f"Use letters, digits, - and _, at most {MAX_NAME_BYTES}, and not pg_ before them."),
+            f"{name!r} cannot be the name of a PostgreSQL schema.",
+            hint=f"Use at most {MAX_NAME_BYTES} letters, digits, - and _, and do not begin with pg_.",
         )
     return '"' + name.replace('"', '""') + '"'
 
 
 def compute_lock_number(schema: str) -> int:
-    """Of the lock that whoever writes shares, and whoever changes the tables has alone."""
+    """Return the number of the lock that writers share and that a migration holds exclusively."""
     return int.from_bytes(sha256(f"everkept {schema}".encode()).digest()[:8], signed=True)
 
 
 def prepare(connection: Connection, schema: str, layout: Layout, place: str) -> PreparedSchema:
-    """Makes what is missing, and brings older tables up to date, one version after the other.
+    """Create missing tables and migrate older ones, one version after the other.
 
-    Raises StoreTooNew where they are newer than this program.
+    Raise StoreTooNew if the tables are newer than this program.
     """
     found = _read_server_facts(connection, schema)
     _check_server(found, place)
@@ -112,19 +112,15 @@ def prepare(connection: Connection, schema: str, layout: Layout, place: str) -> 
 def check_version(version: int, layout: Layout, place: str) -> None:
     if version > layout.version:
         raise StoreTooNew(
-            f"The tables in PostgreSQL at {place} have version {version}; this program knows "
-            f"{layout.version}. Nothing of this call was stored.",
-            hint="A newer Everkept has brought them up to date: install that here too.",
+            f"The tables in PostgreSQL at {place} were written by a newer version (schema {version}; this version "
+            f"supports {layout.version}). Nothing was stored.",
+            hint="Update Everkept on this machine, then restart your assistants.",
             version=version,
         )
 
 
-def build_version_query(schema: str) -> str:
-    return f"SELECT value FROM {quote_name(schema)}.meta WHERE key = '{VERSION_KEY}'"
-
-
 def build_path_version_query(schema: str) -> str:
-    """The version, and whether names without a schema mean this one."""
+    """Return the query for the version and for whether names without a schema refer to this schema."""
     literal = "'" + schema.replace("'", "''") + "'"
     return f"SELECT value, current_schema() = {literal} FROM {quote_name(schema)}.meta WHERE key = '{VERSION_KEY}'"
 
@@ -139,10 +135,10 @@ def _build_missing_error(connection: Connection, schema: str, place: str) -> Inv
     rows = connection.execute(_OTHER_SCHEMAS_QUERY.encode(), prepare=False).fetchall()
     others = ", ".join(f'"{name}"' for (name,) in rows)
     return InvalidInput(
-        f'There is no schema "{schema}" with memories in PostgreSQL at {place}.',
-        hint=f"There are: {others}. The setting namespace names the one to use."
+        f'PostgreSQL at {place} has no schema "{schema}" with memories.',
+        hint=f"Set `namespace` to one of the existing schemas: {others}."
         if others
-        else "`everkept serve`, or the first command that stores something, makes it.",
+        else "To create it, run `everkept serve` or store a first memory.",
         argument="namespace",
         value=schema,
         others=[name for (name,) in rows],
@@ -152,12 +148,13 @@ def _build_missing_error(connection: Connection, schema: str, place: str) -> Inv
 def _check_server(found: _ServerFacts, place: str) -> None:
     if found.server < MIN_SERVER_VERSION:
         raise Unavailable(
-            f"PostgreSQL at {place} has version {found.server}.", hint=f"Everkept needs {MIN_SERVER_VERSION} or newer."
+            f"PostgreSQL at {place} has version {found.server}, which is too old.",
+            hint=f"Update the server to {MIN_SERVER_VERSION} or newer.",
         )
     if found.encoding != "UTF8":
         raise Refused(
-            f"The database at {place} keeps texts as {found.encoding}, which cannot hold all of them.",
-            hint="Make another one: CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0.",
+            f"The database at {place} has the encoding {found.encoding}, which cannot store every text.",
+            hint="Create another one with CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0.",
         )
 
 
@@ -165,14 +162,13 @@ def _check_vector(found: _ServerFacts, place: str) -> None:
     parts = (found.vector_version or "0").split(".")[:2]
     if tuple(int(part) for part in parts if part.isdigit()) < MIN_VECTOR_VERSION:
         raise Unavailable(
-            f"The extension vector in the database at {place} has version {found.vector_version}.",
-            hint="Everkept needs 0.8 or newer: install that on the server, and run ALTER "
-            "EXTENSION vector UPDATE as a superuser.",
+            f"The pgvector extension in the database at {place} has version {found.vector_version}, which is too old.",
+            hint="Install pgvector 0.8 or newer on the server, and run ALTER EXTENSION vector UPDATE as a superuser.",
         )
 
 
 def _add_extension(connection: Connection, place: str) -> None:
-    """For all schemas of the database, whoever of them is first."""
+    """Create the extension, which all schemas of the database share."""
     try:
         with connection.transaction():
             _lock(connection, compute_lock_number(""))
@@ -181,9 +177,8 @@ def _add_extension(connection: Connection, place: str) -> None:
         if error.sqlstate not in _UNAVAILABLE_CODES:
             raise
         raise Unavailable(
-            f"The database at {place} has not the extension vector, and this user cannot add it.",
-            hint="Install pgvector 0.8 or newer on the server, and run CREATE EXTENSION vector in "
-            "the database as a superuser.",
+            f"The database at {place} does not have the pgvector extension, and this user cannot create it.",
+            hint="Install pgvector 0.8 or newer on the server, and run CREATE EXTENSION vector as a superuser.",
         ) from None
 
 
@@ -191,7 +186,7 @@ def _create_schema(connection: Connection, schema: str) -> None:
     name = quote_name(schema)
     with connection.transaction():
         _lock(connection, compute_lock_number(schema))
-        # Even where it is there already, making it needs a right that a user may not have.
+        # CREATE SCHEMA IF NOT EXISTS would need a right that the user may not have, even if the schema exists.
         if not _read_server_facts(connection, schema).has_schema:
             _execute(connection, f"CREATE SCHEMA {name}")
         _execute(
@@ -207,7 +202,7 @@ def _apply_step(
     with connection.transaction():
         _lock(connection, compute_lock_number(schema))
         if _read_version(connection, schema, place) != version:
-            return  # another program was faster
+            return  # another process migrated first
         _execute(connection, f"SET LOCAL search_path = {_format_search_path(schema, found)}")
         for statement in layout.steps[version]:
             _execute(connection, statement)
@@ -221,10 +216,11 @@ def _lock(connection: Connection, number: int) -> None:
 
 
 def _read_version(connection: Connection, schema: str, place: str) -> int:
-    row = _execute(connection, build_version_query(schema)).fetchone()
+    text = f"SELECT value FROM {quote_name(schema)}.meta WHERE key = '{VERSION_KEY}'"
+    row = _execute(connection, text).fetchone()
     if row is None or not row[0].isdigit():
         raise StoreDamaged(
-            f'The schema "{schema}" of PostgreSQL at {place} does not say which version its tables have.',
+            f'The schema "{schema}" in PostgreSQL at {place} has no valid schema version.',
             hint="Restore a backup, or choose another namespace.",
         )
     return int(row[0])
@@ -236,7 +232,7 @@ def _format_search_path(schema: str, found: _ServerFacts) -> str:
 
 
 def _execute(connection: Connection, text: str) -> "psycopg.Cursor[tuple[Any, ...]]":
-    """A text of ours, in which nothing stands that a user said."""
+    """Run a statement of ours that contains no user input."""
     return connection.execute(text.encode(), prepare=False)
 
 
@@ -253,7 +249,7 @@ CATALOG_STATEMENTS: tuple[str, ...] = (
         ages bigint NOT NULL DEFAULT 0
     )
     """,
-    # From the beginning, so that no project can have taken their names.
+    # Created first, so that no project can take their names.
     "INSERT INTO stores(name, title) VALUES ('user', 'user'), ('history', 'history')",
     """
     CREATE TABLE projects (
@@ -276,7 +272,7 @@ CATALOG_STATEMENTS: tuple[str, ...] = (
     )
     """,
     "CREATE INDEX workspaces_project ON workspaces(project)",
-    # Outlasts its project. An end that is NULL has not come yet.
+    # Survives its project. An end that is NULL is still open.
     """
     CREATE TABLE switching (
         project text COLLATE "C" PRIMARY KEY,
@@ -328,25 +324,24 @@ CATALOG_STATEMENTS: tuple[str, ...] = (
 )
 
 
-# In the order of their making; each has `store`, and loses a store's rows together with it.
+# In the order of creation. Each has a `store` column, and its rows are deleted together with their store.
 TABLES = ("records", "links", "changes", "edits", "accesses")
 
-# How the names begin of the indexes over the vectors of one store; its number is behind that.
+# Name prefix of the vector indexes; the number of the store follows.
 VECTOR_INDEX_PREFIX = "vectors_near_"
 
-INDEX_PREFIX_CHARACTERS = 200  # characters of a long value that an index has: PostgreSQL limits its entries
+INDEX_PREFIX_CHARACTERS = 200  # characters of a long value in an index: PostgreSQL limits its entries
 
 _STORE_COLUMN = "store integer NOT NULL REFERENCES stores(number) ON DELETE CASCADE"
 
-# Texts compare by their bytes, whatever the locale of the database: the order is the same on every
-# server, and no index breaks when a system changes its collation.
+# Texts compare by bytes, whatever the locale of the database. So the order is the same on every server, and no index
+# breaks when a system changes its collation.
 _TEXT_TYPE = 'text COLLATE "C"'
 
-# `stands_for` is what only one live record may have (its kind, name_key, variant and parent), and
-# `says` likewise of links, as hashes: names may be long. Both are empty where nothing is to be
-# unique, as in what is deleted. Whoever has written all of a batch asks whether they hold, so that
-# things can trade names in it. `embedded` names the model of a record's vector. What is deleted has
-# no `words`.
+# `stands_for` must be unique among live records. It is a hash of kind, name_key, variant and parent, because names may
+# be long. `says` is the same for links. Both are NULL if nothing must be unique, for example in deleted rows. The
+# constraints are deferred until the whole batch is written, so that records can swap names in it. `embedded` names the
+# model of a record's vector. Deleted records have no `words`.
 _RECORDS_TABLE = f"""
 CREATE TABLE records (
     {_STORE_COLUMN},
@@ -405,7 +400,7 @@ CREATE TABLE changes (
     key {_TEXT_TYPE},
     PRIMARY KEY (store, seq))
 """
-# `before` holds only the old values of what an edit altered.
+# `before` holds only the old values of changed fields.
 _EDITS_TABLE = f"""
 CREATE TABLE edits (
     {_STORE_COLUMN},
@@ -463,29 +458,29 @@ RECORD_STATEMENTS: tuple[str, ...] = (
 )
 
 
-# One index for all stores: each record has a lexeme that names its store. What is new stands in
-# the index itself, and not in a list that every question would have to read.
+# One index for all stores: each record has a lexeme that names its store. New entries go directly into the index, and
+# not into a pending list that every query would have to read.
 _WORDS_INDEX = "CREATE INDEX records_words ON records USING gin (words) WITH (fastupdate = off)"
 
-# What stands in names alone, and the store: of so many records that fit that not all are ranked,
-# those are found by it whose name fits. Questions have to say NAMED for it to be used.
+# Lexemes from names only, and the store. If too many records match to rank them all, this index finds those whose name
+# matches. A query must use NAME_MATCH_CONDITION for the index to apply.
 NAME_MATCH_CONDITION = "(r.name IS NOT NULL AND ts_filter(r.words, '{a,d}') @@ %s::tsquery)"
 _NAME_INDEX = (
     "CREATE INDEX records_named ON records USING gin (ts_filter(words, '{a,d}')) "
     "WITH (fastupdate = off) WHERE name IS NOT NULL"
 )
 
-# Whose vector is of which model; those without one wait for it, the newest first. Questions have
-# to say the same for this index to be used.
+# Model of each record's vector. Records without a vector are pending, newest first. A query must use
+# EMBEDDABLE_CONDITION for the index to apply.
 EMBEDDABLE_CONDITION = "(r.deleted_at IS NULL AND (r.text <> '' OR r.embedded IS NOT NULL))"
 _EMBEDDED_INDEX = (
     "CREATE INDEX records_embedded ON records (store, kind, embedded, age) "
     f"WHERE {EMBEDDABLE_CONDITION.replace('r.', '')}"
 )
 
-# Halves: no cosine changes by more than 0.001, and twice as many fit into memory. A column without
-# a length takes the vectors of any model; `dims` says which can be compared. They stand in the rows
-# themselves if they fit: who compares many would have to fetch each.
+# Half precision: no cosine changes by more than 0.001, and twice as many vectors fit into memory. A column without a
+# length accepts the vectors of any model, and `dims` shows which are comparable. Vectors are stored in the rows
+# themselves if they fit, because fetching each one from TOAST would slow down a comparison of many.
 _VECTORS_TABLE = """
 CREATE TABLE vectors (
     store integer NOT NULL REFERENCES stores(number) ON DELETE CASCADE,
@@ -501,6 +496,6 @@ _VECTORS_INDEX = "CREATE INDEX vectors_record ON vectors (store, record)"
 SEARCH_STATEMENTS: tuple[str, ...] = (_WORDS_INDEX, _NAME_INDEX, _EMBEDDED_INDEX, _VECTORS_TABLE, _VECTORS_INDEX)
 
 
-# A version that was given out stays as it is: what changes is a step behind it.
+# A released version never changes: add a step after it.
 LAYOUT = Layout(steps=((*CATALOG_STATEMENTS, *RECORD_STATEMENTS, *SEARCH_STATEMENTS),))
 VERSION = LAYOUT.version

@@ -1,4 +1,4 @@
-"""The records that a word query finds, best first: an index finds them, and bm25 ranks them."""
+"""Word search: an index finds the records, and bm25 ranks them."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,12 +27,12 @@ from everkept.engines.postgres.word_index import (
 from everkept.language.words import AllOf, AnyOf, Without, WordPhrase, WordQuery
 from everkept.values import Value, replace
 
-MAX_EXACT_RECORDS = 20_000  # records; up to here all is counted
-SAMPLE_AGES = 400  # ages of a larger store; links have some of them, and what is gone had some
-MIN_SAMPLE_RECORDS = 100  # records among these; where they are fewer, there are
-MAX_SAMPLE_AGES = 20_000  # ages
-COMMON_SHARE = 0.02  # of the sample: what so many have is not counted
-MAX_COUNTED_RECORDS = 1_000  # records with a word that is rarer in the sample
+MAX_EXACT_RECORDS = 20_000  # up to here, all records are counted
+SAMPLE_AGES = 400  # ages to sample in a larger store; some belong to links or removed records
+MIN_SAMPLE_RECORDS = 100  # below this, a larger sample is taken
+MAX_SAMPLE_AGES = 20_000
+COMMON_SHARE = 0.02  # of the sample: more frequent words are not counted exactly
+MAX_COUNTED_RECORDS = 1_000  # for a word that is rarer in the sample
 
 _LIVE_COUNT = "SELECT count(*) FROM records r WHERE r.store = s.number AND r.deleted_at IS NULL"
 _MATCH_COUNT = "SELECT count(*) FROM records r WHERE r.words @@ q.query::tsquery"
@@ -47,7 +47,7 @@ _SAMPLE_COUNTS = (
     "sample.words @@ q.query::tsquery) ORDER BY q.number) "
     "FROM unnest(%s::text[]) WITH ORDINALITY AS q(query, number)) FROM sample"
 )
-# Ages from all over the store: what is new may be about other things than what is old.
+# Ages from the whole store: new records may be about other things than old ones.
 _SAMPLE_QUERY = (
     "WITH sample AS MATERIALIZED (SELECT r.words FROM records r WHERE r.store = %s "
     f"AND r.age = ANY(%s::bigint[]) AND r.deleted_at IS NULL) {_SAMPLE_COUNTS}"
@@ -61,14 +61,14 @@ _RARE_COUNTS_QUERY = (
 
 
 class WordCounts(Value):
-    """The live records of a store, and how many of them fit each query."""
+    """Number of live records in a store, and of the records that match each query."""
 
     records: float
     fitting: Sequence[float]
 
 
 def count_matches(cursor: Cursor, store: int, tsqueries: Sequence[str]) -> WordCounts:
-    """`tsqueries` say nothing of the store."""
+    """Count the records that match each query. `tsqueries` do not restrict the store."""
     queries = [restrict_to_store(store, query) for query in tsqueries]
     row = ask(cursor, _COUNTS_QUERY, MAX_EXACT_RECORDS, MAX_EXACT_RECORDS, queries, store).fetchone()
     if row is None:
@@ -85,7 +85,7 @@ def _estimate_matches(cursor: Cursor, store: int, ages: int, queries: Sequence[s
         sampled, answered = ask(cursor, _SAMPLE_QUERY, store, list(some), queries).fetchall()[0]
         if sampled >= MIN_SAMPLE_RECORDS:
             break
-    else:  # of what ever came, almost nothing is there
+    else:  # almost all records were removed
         [(_, records, fitting)] = ask(cursor, _COUNTS_QUERY, ages, ages, queries, store).fetchall()
         return WordCounts(records, fitting or [])
     hits = cast(list[int], answered or [])
@@ -97,36 +97,36 @@ def _estimate_matches(cursor: Cursor, store: int, ages: int, queries: Sequence[s
     return WordCounts(estimated, having)
 
 
-# As in FTS5's bm25().
+# Same as FTS5's bm25().
 _K1, _B = 1.2, 0.75
 _MIN_IDF = 1e-6
-MAX_PATTERN_WORDS = 20  # words that an expression lists; to look at every lexeme is quicker then
+MAX_PATTERN_WORDS = 20  # in a pattern; above this, parsing every lexeme is faster
 
-MAX_UNFILTERED_RECORDS = 50  # records; to look at every lexeme of these is quicker than to make an expression
+MAX_UNFILTERED_RECORDS = 50  # up to here, parsing every lexeme is faster than building a pattern
 
 ColumnCounts = tuple[int, int, int]  # in name, text and context
 _NO_HITS: ColumnCounts = (0, 0, 0)
 
-# Of one record: how often it has each phrase, by its number.
+# Gets the counts of each phrase in one record, by number.
 HitFilter = Callable[[Sequence[ColumnCounts]], bool]
 
 
 def compute_idf(records: float, having: float) -> float:
-    """What a word counts that so many of the records have."""
+    """Return the weight of a word that `having` of the records contain."""
     return max(log((max(records, having) - having + 0.5) / (having + 0.5)), _MIN_IDF)
 
 
 class RecordHits(Value):
-    """How long a record is, and where in it the words of a query stand.
+    """Length of a record, and the positions of the query's words in it.
 
-    Of each lexeme the positions on each page, as the tsvector has them.
+    `positions` maps each lexeme to its positions on each page, in the format of a tsvector.
     """
 
     length: int
     positions: Mapping[str, Mapping[str, str]]
 
     def list_positions(self, lexeme: str, *, prefix: bool) -> Iterable[tuple[str, str]]:
-        """Pages, and what the lexeme has there, or all that begin with it."""
+        """Return pages and positions of the lexeme, or of all lexemes that begin with it."""
         if not prefix:
             return self.positions.get(lexeme, {}).items()
         every = (pages for found, pages in self.positions.items() if found.startswith(lexeme))
@@ -134,7 +134,7 @@ class RecordHits(Value):
 
 
 class _Terms(Value):
-    """A phrase by its lexemes: worked out once, not for every record."""
+    """Lexemes of a phrase, computed once and not for every record."""
 
     first: tuple[str, ...]
     last: str
@@ -154,12 +154,12 @@ class _Terms(Value):
             context += positions.count(CONTEXT)
         if not is_there:
             return _NO_HITS
-        if not name and not context:  # of a very long text not all positions are kept
+        if not name and not context:  # a very long text does not keep all positions
             text = max(text, 1)
         return name, text, context
 
     def _count_phrases(self, hits: RecordHits) -> ColumnCounts:
-        """How often the words stand one behind the other, page by page."""
+        """Count how often the words follow each other, page by page."""
         counts = dict.fromkeys(COLUMNS, 0)
         behind = _group_by_page(hits.list_positions(self.last, prefix=self.prefix))
         lexemes = [_group_by_page(hits.list_positions(term, prefix=False)) for term in self.first]
@@ -173,11 +173,11 @@ class _Terms(Value):
 
 
 class Scorer:
-    """For one query: `idfs` are those of its phrases."""
+    """Scorer of one query. `idfs` are the weights of its phrases."""
 
     def __init__(self, words: WordQuery, idfs: Mapping[WordPhrase, float], weights: Weights) -> None:
         phrases = dict.fromkeys((*list_phrases(words), *list_unwanted_phrases(words)))
-        # By number: to hash them again for every record takes longer than all the rest.
+        # By number: hashing the phrases again for every record would take longer than all other work.
         numbers = {phrase: number for number, phrase in enumerate(phrases)}
         self._terms = [_build_terms(phrase) for phrase in phrases]
         self._fits = _build_hit_filter(words, numbers)
@@ -186,7 +186,7 @@ class Scorer:
         self._wanted = {term for terms in self._terms for term in terms.first}
         self._wanted.update(terms.last for terms in self._terms if not terms.prefix)
         self._prefixes = tuple(terms.last for terms in self._terms if terms.prefix)
-        # Most words of a long query are not in a record: only those that are get looked at.
+        # A record lacks most words of a long query, so only its own words are checked.
         self._single: dict[str, list[int]] = {}
         self._involved: list[int] = []
         for number, terms in enumerate(self._terms):
@@ -196,12 +196,9 @@ class Scorer:
                 self._single.setdefault(terms.last, []).append(number)
 
     def score_all(self, tsvectors: Sequence[str]) -> list[float | None]:
-        """None of what only seemed to match."""
-        entry = (
-            _ANY_ENTRY
-            if len(tsvectors) <= MAX_UNFILTERED_RECORDS
-            else _build_entry_pattern(self._wanted, self._prefixes)
-        )
+        """Return the scores. A record that does not really match gets None."""
+        is_few = len(tsvectors) <= MAX_UNFILTERED_RECORDS
+        entry = _ANY_ENTRY if is_few else _build_entry_pattern(self._wanted, self._prefixes)
         every = [self._parse_hits(entry, tsvector) for tsvector in tsvectors]
         mean = sum(hits.length for hits in every) / max(len(every), 1)
         return [self._score(hits, hits.length / mean) for hits in every]
@@ -242,7 +239,7 @@ class Scorer:
 
 
 def _build_entry_pattern(wanted: set[str], prefixes: Sequence[str]) -> "re.Pattern[str]":
-    """What finds these alone, where they are few enough."""
+    """Return a pattern for these words only, or for any word if they are too many."""
     if len(wanted) + len(prefixes) > MAX_PATTERN_WORDS:
         return _ANY_ENTRY
     named = [re.escape(word) for word in wanted]
@@ -251,7 +248,7 @@ def _build_entry_pattern(wanted: set[str], prefixes: Sequence[str]) -> "re.Patte
 
 
 def _compile_entry(words: str) -> "re.Pattern[str]":
-    """A lexeme of a tsvector's text, its page and its positions."""
+    """Compile the pattern for a lexeme in a tsvector's text, with its page and its positions."""
     return re.compile(rf"'({words})(?:{PAGE_MARK}(\d+))?'(?::(\S+))?")
 
 
@@ -261,7 +258,7 @@ def _build_terms(phrase: WordPhrase) -> _Terms:
 
 
 def _build_hit_filter(words: WordQuery, numbers: Mapping[WordPhrase, int]) -> HitFilter:
-    """Whether a record is one of those that are meant."""
+    """Return a predicate that tells whether the query matches a record."""
     match words:
         case WordPhrase():
             number = numbers[words]
@@ -278,7 +275,7 @@ def _build_hit_filter(words: WordQuery, numbers: Mapping[WordPhrase, int]) -> Hi
 
 
 def _group_by_page(found: Iterable[tuple[str, str]]) -> dict[str, dict[int, str]]:
-    """The columns of the positions on each page."""
+    """Map each page to its positions and their columns."""
     pages: dict[str, dict[int, str]] = {}
     for page, positions in found:
         if positions:
@@ -292,14 +289,14 @@ def _group_by_page(found: Iterable[tuple[str, str]]) -> dict[str, dict[int, str]
 _ANY_ENTRY = _compile_entry(f"[^'{PAGE_MARK}]+")
 
 
-ENOUGH_RECORDS = 2_000  # records with a rarer word; then none is looked for that has but common ones
-MAX_RANKED_RECORDS = 5_000  # records that the database ranks; of more that fit, the newest
-SCORED_FACTOR = 3  # times as many as are wanted: of these the best are found by bm25
+ENOUGH_RECORDS = 2_000  # with rarer words; above this, records with only common words are not read
+MAX_RANKED_RECORDS = 5_000  # that the database ranks; of more matches, the newest
+SCORED_FACTOR = 3  # times the limit: bm25 selects the best of these
 MIN_SCORED_RECORDS = 150
-MAX_QUERY_PARTS = 300  # words or phrases of a question
-MAX_RANKING_WORDS = 12  # the rarest words, for the database's ranking
+MAX_QUERY_PARTS = 300  # words or phrases
+MAX_RANKING_WORDS = 12  # for the database's ranking, rarest first
 
-# The longer a text, the less; as in bm25, but not as exactly.
+# Longer texts rank lower: an approximation of bm25.
 _RANK_EXPRESSION = "%s * ts_rank(%s::real[], r.words, %s::tsquery, 1)"
 
 
@@ -317,7 +314,7 @@ def match(cursor: Cursor, store: int, question: MatchWords) -> list[Match]:
     rows = _read_ranked(cursor, store, replace(question, words=telling), idfs, is_last=is_all)
     if len(rows) < question.limit and not is_all:
         rows = _read_ranked(cursor, store, replace(question, words=few), idfs, is_last=True)
-    meant = words if isinstance(words, AllOf) else few  # a record with only some words is omitted
+    meant = words if isinstance(words, AllOf) else few  # omit records with only some of the words
     scores = Scorer(meant, idfs, question.weights).score_all([row[3] for row in rows])
     found = [(score, row) for score, row in zip(scores, rows, strict=True) if score is not None]
     found.sort(key=lambda each: (-each[0], each[1][2]))
@@ -328,7 +325,7 @@ def match(cursor: Cursor, store: int, question: MatchWords) -> list[Match]:
 
 
 def measure_words(cursor: Cursor, store: int, question: MeasureWords) -> Mapping[str, float]:
-    """Return shares; those of common words in a large store are estimates."""
+    """Return the share of records with each word. In a large store, shares of common words are estimates."""
     wanted = list(dict.fromkeys(question.words))
     if not wanted:
         return {}
@@ -338,18 +335,18 @@ def measure_words(cursor: Cursor, store: int, question: MeasureWords) -> Mapping
 
 
 def _limit_parts(words: WordQuery, having: Mapping[WordPhrase, float]) -> WordQuery:
-    """Of very many words the rarest; no statement takes any number of them."""
+    """Keep the rarest of very many words, because a statement cannot take any number of them."""
     if not isinstance(words, AllOf | AnyOf) or len(words.parts) <= MAX_QUERY_PARTS:
         return words
     counts = [(_estimate_count(part, having), part) for part in words.parts]
-    if isinstance(words, AnyOf):  # what nobody has finds nobody
+    if isinstance(words, AnyOf):  # omit words that no record has
         counts = [each for each in counts if each[0]] or counts
     counts.sort(key=lambda each: each[0])
     return type(words)(tuple(part for _, part in counts[:MAX_QUERY_PARTS]))
 
 
 def _select_rarest(words: WordQuery, having: Mapping[WordPhrase, float]) -> WordQuery:
-    """Of many alternatives the rarest: who has none of them is outdone by those who have."""
+    """Keep the rarest of many alternatives: records with none of them would rank lower anyway."""
     if not isinstance(words, AnyOf):
         return words
     rarest: list[WordQuery] = []
@@ -363,16 +360,14 @@ def _select_rarest(words: WordQuery, having: Mapping[WordPhrase, float]) -> Word
 
 
 def _estimate_count(words: WordQuery, having: Mapping[WordPhrase, float]) -> float:
-    """How many records fit, at the most or about."""
-    if isinstance(words, WordPhrase):
-        return having[words]
+    """Estimate how many records match, or give an upper bound."""
     return sum(having[phrase] for phrase in list_phrases(words))
 
 
 def _read_ranked(
     cursor: Cursor, store: int, question: MatchWords, idfs: Mapping[WordPhrase, float], *, is_last: bool
 ) -> list[tuple[Any, ...]]:
-    """Id, parent, age and words of those that fit, the best ones if there are many."""
+    """Return id, parent, age and words of matching records, only the best if there are many."""
     words, weights = question.words, question.weights
     sql, values = format_filter(replace(question.where, deleted=False))
     rarest = sorted(idfs.items(), key=lambda item: -item[1])[:MAX_RANKING_WORDS]
@@ -386,8 +381,8 @@ def _read_ranked(
     asking = ask_last if is_last else ask
     return asking(
         cursor,
-        # Where the newest are not all, also older ones whose name fits: it says more than any
-        # text, and of two such names the shorter one has less beside.
+        # If there are more matches than the newest, add older ones whose name matches. A matching name is more
+        # relevant than a text, and a shorter name more than a longer one.
         f"WITH newest AS MATERIALIZED ({fitting} ORDER BY r.age DESC LIMIT {MAX_RANKED_RECORDS}), "
         f"named AS ({fitting} AND (SELECT count(*) FROM newest) = {MAX_RANKED_RECORDS} "
         f"AND r.age < (SELECT min(age) FROM newest) AND {NAME_MATCH_CONDITION} "

@@ -1,4 +1,4 @@
-"""Statements on one connection: their values, their round trips, and their answers in order."""
+"""Statements on one connection: their values, their round trips, and their results in order."""
 
 import re
 import selectors
@@ -28,7 +28,7 @@ _SPECIAL = re.compile(r'(["\\])')
 
 
 class Statement(NamedTuple):
-    """What is sent: two that differ in values only are the same to a server that remembers it."""
+    """Statement to send. The server prepares it by text and types, whatever its values."""
 
     text: bytes
     values: Sequence[bytes | None] = ()
@@ -36,9 +36,9 @@ class Statement(NamedTuple):
 
 
 def build_statement(text: str | bytes, values: Values | None = None) -> Statement:
-    """Return the statement with its values beside it. Without values, `%` is just a character.
+    """Return the statement with its values beside it. Without values, `%` is an ordinary character.
 
-    Raises DataError for NUL, and UnicodeEncodeError for an unpaired surrogate.
+    Raise DataError for NUL, and UnicodeEncodeError for an unpaired surrogate.
     """
     if isinstance(text, bytes):
         text = text.decode()
@@ -52,7 +52,7 @@ def build_statement(text: str | bytes, values: Values | None = None) -> Statemen
 
 @lru_cache(MAX_REMEMBERED_TEXTS)
 def _number_placeholders(text: str) -> tuple[bytes, tuple[str, ...]]:
-    """The text with `$1` for `%s` or `%(name)s`, and the names."""
+    """Return the text with `$1` for `%s` or `%(name)s`, and the names."""
     names: dict[str, int] = {}
 
     def place(found: re.Match[str]) -> str:
@@ -65,19 +65,19 @@ def _number_placeholders(text: str) -> tuple[bytes, tuple[str, ...]]:
 
 
 def _encode(value: Any) -> tuple[bytes | None, int]:
-    """The value as text, and its type; UNKNOWN leaves that to the statement."""
+    """Return the value as text, and its type. UNKNOWN leaves the type to the statement."""
     if (encode := _ENCODERS.get(value.__class__)) is not None:
         return encode(value)
-    for kind in (str, bool, int, float, Sequence):  # what is one of these by descent
+    for kind in (str, bool, int, float, Sequence):  # subclasses
         if isinstance(value, kind):
             return _ENCODERS[kind](value)
-    raise TypeError(f"{type(value).__name__} cannot be a value of a statement")
+    raise TypeError(f"cannot send a {type(value).__name__} as a value of a statement")
 
 
 def _encode_text(text: str) -> bytes:
     encoded = text.encode()
     if b"\0" in encoded:
-        raise psycopg.DataError("a text holds NUL (0x00)")
+        raise psycopg.DataError("the text contains NUL (0x00)")
     return encoded
 
 
@@ -88,11 +88,7 @@ def _choose_integer_type(number: int) -> int:
 
 
 def _format_array(values: Sequence[Any]) -> str:
-    return f"{{{','.join(map(_format_element, values))}}}"
-
-
-def _format_element(value: Any) -> str:
-    return _ELEMENTS.get(value.__class__, _quote)(value)
+    return f"{{{','.join(_ELEMENTS.get(value.__class__, _quote)(value) for value in values)}}}"
 
 
 def _quote(value: Any) -> str:
@@ -120,8 +116,8 @@ _ENCODERS: dict[type, Callable[[Any], tuple[bytes | None, int]]] = {
 }
 
 
-PREPARE_AFTER_USES = 5  # uses of a statement, after which the server is to remember it
-MAX_PREPARED = 250  # statements that it remembers for one connection
+PREPARE_AFTER_USES = 5  # after which the server prepares a statement
+MAX_PREPARED = 250  # prepared statements per connection
 MAX_COUNTED = 2_000  # statements whose uses are counted
 
 Row = tuple[Any, ...]
@@ -133,16 +129,16 @@ _OK_STATUSES = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK, ExecStatus.EMPTY_QU
 
 
 class QueryResult:
-    """What a statement gives; whoever looks at it waits until it is there."""
+    """Result of a statement. Reading it waits until it arrives."""
 
     def __init__(self, look: WaitCallback, check: ResultCheck | None = None) -> None:
-        """`check` is called with it as soon as it is there, before anything that comes behind."""
+        """Prepare an empty result. `check` is called when it arrives, before any later result is read."""
         self._look = look
         self._check = check
         self._result: PGresult | None = None
         self._rows: list[Row] = []
         self._is_skipped = False
-        self._taken = 0  # rows that were fetched one by one
+        self._taken = 0  # rows that fetchone returned
         self.error: psycopg.Error | None = None
 
     def fetchall(self) -> list[Row]:
@@ -162,14 +158,14 @@ class QueryResult:
 
     @property
     def rowcount(self) -> int:
-        """Of rows that it gave or changed."""
+        """Return the number of rows that the statement returned or changed."""
         self._wait()
         assert self._result is not None
         return self._result.command_tuples or 0
 
     @property
     def status(self) -> bytes:
-        """What the server calls it."""
+        """Return the server's name for the command."""
         self._wait()
         assert self._result is not None
         return self._result.command_status or b""
@@ -178,14 +174,14 @@ class QueryResult:
         if self._result is None and not self._is_skipped:
             self._look()
         if self._result is None:
-            raise RuntimeError("a statement was not done: one before it had failed")
+            raise RuntimeError("a statement was skipped because an earlier one had failed")
 
     def skip(self) -> None:
-        """It was not done, for one before it has failed."""
+        """Mark the statement as not run, because an earlier one failed."""
         self._is_skipped = True
 
     def set_result(self, result: PGresult, transformer: abc.Transformer) -> None:
-        """Raises what the server says against it, and what `check` does."""
+        """Store the result. Raise the server's error, or an error from `check`."""
         self._result = result
         if result.status == ExecStatus.TUPLES_OK:
             transformer.set_pgresult(result)
@@ -199,31 +195,28 @@ class QueryResult:
 
 
 class StatementPipeline:
-    """Used by one thread at a time.
-
-    `trips` counts how often something was sent and waited for.
-    """
+    """Pipeline that one thread uses at a time. `trips` counts its round trips."""
 
     def __init__(self, connection: Connection, *, remembers: bool = False) -> None:
-        """A server that `remembers` keeps statements that come often ready for the next time."""
+        """Use the connection. With `remembers`, the server prepares frequent statements."""
         self.connection = connection
         self.trips = 0
-        self.has_answered = False  # since it was opened
+        self.has_answered = False  # since `open`
         self._pgconn = connection.pgconn
         self._transformer: abc.Transformer = adapt.Transformer(connection)
         self._remembers = remembers
         self._uses: dict[_StatementKey, int] = {}
-        self._names: dict[_StatementKey, bytes] = {}  # by which the server knows statements
-        self._unsure: list[_StatementKey] = []  # of these it has not said yet that it does
+        self._names: dict[_StatementKey, bytes] = {}  # names of prepared statements
+        self._unsure: list[_StatementKey] = []  # prepared statements that the server has not confirmed yet
         self._named = 0
         self._has_failed = False
-        self._expected: deque[QueryResult | None] = deque()  # None: the end of what went out together
+        self._expected: deque[QueryResult | None] = deque()  # None marks the end of a group
         self._selector: selectors.BaseSelector | None = None
         self._awaited = selectors.EVENT_READ
 
     @property
     def is_waiting(self) -> bool:
-        """Whether something was asked that has no answer yet."""
+        """Return whether a statement has no result yet."""
         return bool(self._expected)
 
     def open(self) -> None:
@@ -231,7 +224,7 @@ class StatementPipeline:
         self._pgconn.enter_pipeline_mode()
 
     def send(self, statement: Statement, look: WaitCallback, check: ResultCheck | None = None) -> QueryResult:
-        """It goes out with the next `synchronize`."""
+        """Queue a statement. The next `synchronize` sends it."""
         name = self._find_prepared_name(statement) if self._remembers else None
         if name is None:
             self._pgconn.send_query_params(statement.text, statement.values, statement.types)
@@ -242,12 +235,12 @@ class StatementPipeline:
         return answer
 
     def synchronize(self) -> None:
-        """Ends what goes out together: where one of it fails, the rest of it is not done."""
+        """End the group of statements. If one of them fails, the server skips the rest of the group."""
         self._pgconn.pipeline_sync()
         self._expected.append(None)
 
     def receive(self) -> None:
-        """Waits for all answers. Raises the first failure; `close` leaves out what is behind it."""
+        """Wait for all results. Raise the first failure; `close` skips the results after it."""
         self.trips += bool(self._expected)
         while self._expected:
             answer = self._expected[0]
@@ -255,22 +248,22 @@ class StatementPipeline:
             if answer is None:
                 self._expected.popleft()
                 continue
-            while self._read_result() is not None:  # None is the end of an answer
+            while self._read_result() is not None:  # None ends a result
                 pass
             self._expected.popleft()
             if self._has_failed or result is None:
                 answer.skip()
                 continue
-            self._has_failed = True  # unless it can be taken
+            self._has_failed = True  # unless set_result succeeds
             answer.set_result(result, self._transformer)
             self._has_failed = False
             self.has_answered = True
 
     def close(self) -> None:
-        """Leaves the connection as if nothing was under way on it, if it is still one."""
+        """Leave the connection without pending statements, if it is still open."""
         with suppress(psycopg.Error):
             if self._expected:
-                self._has_failed = True  # nobody looks at what is left
+                self._has_failed = True  # no one reads the remaining results
                 if self._expected[-1] is not None:
                     self.synchronize()
             self.receive()
@@ -301,7 +294,7 @@ class StatementPipeline:
         self._selector.select()
 
     def _find_prepared_name(self, statement: Statement) -> bytes | None:
-        """None while the server need not remember it."""
+        """Return the name of the prepared statement, or None if it is not used often enough."""
         key = statement.text, statement.types
         if (known := self._names.get(key)) is not None:
             return known
@@ -313,46 +306,42 @@ class StatementPipeline:
         self._named += 1
         name = b"s%d" % self._named
         self._pgconn.send_prepare(name, statement.text, statement.types)
-        self._expected.append(QueryResult(_ignore))
+        self._expected.append(QueryResult(lambda: None))  # no one reads it
         self._names[key] = name
         self._unsure.append(key)
         return name
 
 
-def _ignore() -> None:
-    """Nobody looks at what the server says of a statement that it is to remember."""
-
-
 class Cursor:
-    """Statements go out when an answer is looked at, together with all that were asked before.
+    """Cursor that sends its statements when a result is read, together with all earlier ones.
 
-    What goes out together is a transaction of its own here; see `transactions.py` for longer ones.
+    Statements that are sent together are one transaction. See `transactions.py` for longer ones.
     """
 
     def __init__(self, wire: StatementPipeline) -> None:
         self._wire = wire
-        self.news: set[int | None] = set()  # what is to be told once the transaction is committed
+        self.news: set[int | None] = set()  # changed stores to report after the commit
 
     @property
     def server_version(self) -> int:
         return self._wire.connection.pgconn.server_version
 
     def ask(self, statement: str | bytes, values: Values | None = None) -> QueryResult:
-        """Return an answer to look at later. The statement goes out with what comes next."""
+        """Return a result to read later. The statement is sent with the next ones."""
         return self._send(build_statement(statement, values))
 
     def ask_last(self, statement: str | bytes, values: Values | None = None) -> QueryResult:
-        """Ask what no other statement follows: the end of a question goes out with it."""
+        """Send the last statement of a query, together with the end of the transaction."""
         return self.ask(statement, values)
 
     def execute(self, statement: str | bytes, values: Values | None = None) -> QueryResult:
-        """Ask, and wait until it is done."""
+        """Send the statement and wait until it is done."""
         answer = self.ask(statement, values)
         self._receive()
         return answer
 
     def finish(self) -> None:
-        """Ends the transaction. What was asked in it is done from then on."""
+        """End the transaction and wait until its statements are done."""
         if self._wire.is_waiting:
             self._receive()
 
@@ -361,7 +350,6 @@ class Cursor:
         return self._wire.send(statement, self._receive, check)
 
     def _receive(self) -> None:
-        """Until all that was asked is answered."""
         try:
             self._exchange()
         finally:
@@ -373,26 +361,26 @@ class Cursor:
 
 
 def open_cursor(connection: Connection) -> Cursor:
-    """One for a connection that somebody else opened and closes."""
+    """Return a cursor for a connection that the caller opens and closes."""
     return Cursor(StatementPipeline(connection))
 
 
-MAX_INTEGER = 2**63 - 1  # number that the database knows
+MAX_INTEGER = 2**63 - 1  # largest integer of the database
 
 
 def ask(cursor: Cursor, statement: str, *values: Any) -> QueryResult:
-    """It goes out with what comes next, or when its answer is looked at."""
-    # Nothing that a caller gives is ever part of a statement: it is among the values.
+    """Queue a statement. It is sent with the next ones, or when its result is read."""
+    # Input of a caller is always a value, never part of the statement.
     return cursor.ask(statement, values)
 
 
 def ask_last(cursor: Cursor, statement: str, *values: Any) -> QueryResult:
-    """Likewise, of a question that asks nothing behind it."""
+    """Queue the last statement of a query."""
     return cursor.ask_last(statement, values)
 
 
 def ask_for(cursor: Cursor, statement: str, store: int, wanted: Sequence[Any]) -> QueryResult | None:
-    """Of one store and some things in it; without any there is nothing to ask."""
+    """Queue a statement about items of one store. Return None if `wanted` is empty."""
     return ask(cursor, statement, store, wanted) if wanted else None
 
 
@@ -401,5 +389,5 @@ def fetch_rows(asked: QueryResult | None) -> list[tuple[Any, ...]]:
 
 
 def to_limit(limit: int | None) -> int | None:
-    """What a statement takes as its limit."""
+    """Return the value of LIMIT. None means no limit."""
     return None if limit is None or limit < 0 else min(limit, MAX_INTEGER)

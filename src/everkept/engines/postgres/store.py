@@ -1,4 +1,4 @@
-"""The store on PostgreSQL: the port's questions and commits over tables that all stores share."""
+"""Store on PostgreSQL: queries and commits of the port on tables that all stores share."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -10,6 +10,7 @@ from everkept.core import store as questions
 from everkept.core.answers import AccessCount, PurgeResult
 from everkept.core.records import Batch, Change, Record, RecordLink
 from everkept.core.store import Answers, TableStore, Upkeeps
+from everkept.core.text import format_count
 from everkept.core.times import Clock, read_clock
 from everkept.engines.postgres import commit, purge, queries, replication, search, vectors
 from everkept.engines.postgres.database import Database
@@ -32,14 +33,14 @@ T = TypeVar("T")
 
 
 class SharedQuery(Generic[K, T]):
-    """Who asks before the event loop goes on shares one answer with the others."""
+    """Query that callers share if they ask before the event loop continues."""
 
     def __init__(self, answer: Callable[[Sequence[K]], Awaitable[Mapping[K, T]]]) -> None:
         self._answer = answer
-        self._next: _Group[K, T] | None = None  # those who can still be joined
+        self._next: _Group[K, T] | None = None  # group that callers can still join
 
     async def ask(self, key: K) -> T:
-        """The last who stops waiting ends it."""
+        """Return the result for one key. When the last waiting caller is canceled, the query is canceled."""
         group = self._next
         if group is None or group.task.get_loop() is not asyncio.get_running_loop():
             group = self._next = _Group(self._begin)
@@ -51,21 +52,17 @@ class SharedQuery(Generic[K, T]):
             group.waiting -= 1
             if not group.waiting:
                 group.task.cancel()
-                self._drop(group)
+                if self._next is group:  # no caller can join it anymore
+                    self._next = None
             raise
 
     async def _begin(self, keys: Mapping[K, None]) -> Mapping[K, T]:
         self._next = None
         return await self._answer(list(keys))
 
-    def _drop(self, group: "_Group[K, T]") -> None:
-        """Nobody joins it any more."""
-        if self._next is group:
-            self._next = None
-
 
 class _Group(Generic[K, T]):
-    """The things that are asked for together, and how many wait."""
+    """Keys of one shared query, and the number of waiting callers."""
 
     def __init__(self, begin: Callable[[Mapping[K, None]], Coroutine[Any, Any, Mapping[K, T]]]) -> None:
         self.keys: dict[K, None] = {}
@@ -73,35 +70,37 @@ class _Group(Generic[K, T]):
         self.task = asyncio.get_running_loop().create_task(begin(self.keys))
 
 
-SAMPLE_RECORDS = 200  # records whose words are made anew and compared
+SAMPLE_RECORDS = 200  # whose words are computed again and compared
 
 _FROM_RECORDS = "FROM records r JOIN stores s ON s.number = r.store WHERE r.store = %s AND "
 _FROM_LINKS = "FROM links l JOIN stores s ON s.number = l.store WHERE l.store = %s AND "
 _EXISTS = "EXISTS (SELECT FROM records x WHERE x.store = {0}.store AND x.id = {1})"
-# What each of these finds is wrong, however many there are.
+# Each query counts faults of one kind.
 _FAULT_QUERIES = {
-    "records are not in the word index": f"{_FROM_RECORDS} r.deleted_at IS NULL AND r.words IS NULL",
-    "entries of the word index have no record": (f"{_FROM_RECORDS} r.deleted_at IS NOT NULL AND r.words IS NOT NULL"),
-    "records belong to one that is not there": (
+    ("record", "not in the word index"): f"{_FROM_RECORDS} r.deleted_at IS NULL AND r.words IS NULL",
+    ("record", "deleted but still in the word index"): (
+        f"{_FROM_RECORDS} r.deleted_at IS NOT NULL AND r.words IS NOT NULL"
+    ),
+    ("record", "with a missing parent"): (
         f"{_FROM_RECORDS} r.parent IS NOT NULL AND NOT {_EXISTS.format('r', 'r.parent')}"
     ),
-    "links have an end that is not there": (
+    ("link", "with a missing end"): (
         f"{_FROM_LINKS} NOT ({_EXISTS.format('l', 'l.source')} AND {_EXISTS.format('l', 'l.target')})"
     ),
-    "names are not kept from being given twice": (
+    ("name", "not protected from duplicates"): (
         f"{_FROM_RECORDS} (r.stands_for IS NULL) <> (r.name_key IS NULL OR r.deleted_at IS NOT NULL)"
     ),
-    "links are not kept from being made twice": (f"{_FROM_LINKS} (l.says IS NULL) <> (l.deleted_at IS NOT NULL)"),
-    "records are younger than the store says": f"{_FROM_RECORDS} r.age > s.ages",
-    "links are younger than the store says": f"{_FROM_LINKS} l.age > s.ages",
-    "changes are newer than the store says": (
+    ("link", "not protected from duplicates"): f"{_FROM_LINKS} (l.says IS NULL) <> (l.deleted_at IS NOT NULL)",
+    ("record", "with an age above the store's counter"): f"{_FROM_RECORDS} r.age > s.ages",
+    ("link", "with an age above the store's counter"): f"{_FROM_LINKS} l.age > s.ages",
+    ("change", "with a number above the store's counter"): (
         "FROM changes c JOIN stores s ON s.number = c.store WHERE c.store = %s AND c.seq > s.seq"
     ),
-    "edits belong to no change": (
+    ("edit", "without a change"): (
         "FROM edits e WHERE e.store = %s AND NOT EXISTS "
         "(SELECT FROM changes c WHERE c.store = e.store AND c.seq = e.seq)"
     ),
-    "vectors belong to no record": (f"FROM vectors v WHERE v.store = %s AND NOT {_EXISTS.format('v', 'v.record')}"),
+    ("vector", "without a record"): f"FROM vectors v WHERE v.store = %s AND NOT {_EXISTS.format('v', 'v.record')}",
 }
 _SAMPLE_QUERY = (
     f"SELECT r.age, {RECORD_COLUMNS} FROM records r WHERE r.store = %s AND r.deleted_at IS NULL "
@@ -117,29 +116,28 @@ def find_faults(cursor: Cursor, place: StorePlace) -> list[str]:
     check_exists(cursor, place)
     asked = {what: ask(cursor, f"SELECT count(*) {text}", place.number) for what, text in _FAULT_QUERIES.items()}
     counts = {what: answer.fetchall()[0][0] for what, answer in asked.items()}
-    stale = _count_stale_words(cursor, place.number)
-    if stale:
-        counts[f"of {SAMPLE_RECORDS} records are found by words that are not theirs"] = stale
-    return [f"{count} {what}" for what, count in counts.items() if count]
+    stale = "record", f"with outdated words in the index (sample of {SAMPLE_RECORDS})"
+    counts[stale] = _count_stale_words(cursor, place.number)
+    return [f"{format_count(count, noun)} {fault}" for (noun, fault), count in counts.items() if count]
 
 
 def _count_stale_words(cursor: Cursor, store: int) -> int:
     sampled = [decode_aged_record(row) for row in ask(cursor, _SAMPLE_QUERY, store, SAMPLE_RECORDS)]
     records = {record.id: record for _, record in sampled}
-    ages = {record.id: age for age, record in sampled}  # those that are read meanwhile join them
+    ages = {record.id: age for age, record in sampled}  # compute_words adds the ages of other records
     words = compute_words(cursor, store, RecordShift({}, records, ages))
     rows = [{"id": escape_text(record_id), "words": words[record_id]} for record_id in records]
     return ask(cursor, _STALE_WORDS_QUERY, encode_rows(rows), store).fetchall()[0][0]
 
 
-VACUUM_SECONDS = 10.0  # seconds that a purge waits until no page has what was removed
+VACUUM_SECONDS = 10.0  # that a purge waits until no page holds removed data
 
 
 AuthorQuery = SharedQuery[int, list[str]]  # by the number of a store
 
 
 def build_author_query(database: Database) -> AuthorQuery:
-    """For all stores there."""
+    """Return the shared query for the authors of all stores in the database."""
     return SharedQuery(lambda stores: database.read(lambda cursor: queries.list_authors(cursor, stores)))
 
 
@@ -151,7 +149,7 @@ _ById = TypeVar(
 
 
 def _build_read(work: Callable[[Cursor, int, Q], T]) -> "AnswerMethod[Q, T]":
-    """Return the answer that asks in one transaction."""
+    """Return a method that runs the query in one transaction."""
 
     def answer(store: "PostgresStore", question: Q) -> Awaitable[T]:
         return store.read(lambda cursor: work(cursor, store.number, question))
@@ -160,7 +158,7 @@ def _build_read(work: Callable[[Cursor, int, Q], T]) -> "AnswerMethod[Q, T]":
 
 
 def _build_id_read(work: Callable[[Cursor, int, _ById], T], nothing: Callable[[], T]) -> "AnswerMethod[_ById, T]":
-    """Return the answer that asks only if there are ids to ask for."""
+    """Return a method that runs the query only if there are ids to look up."""
 
     async def answer(store: "PostgresStore", question: _ById) -> T:
         if not question.ids:
@@ -171,7 +169,7 @@ def _build_id_read(work: Callable[[Cursor, int, _ById], T], nothing: Callable[[]
 
 
 class PostgresStore(TableStore):
-    """One store's records: rows with its number."""
+    """Store of records: the rows with its number."""
 
     def __init__(
         self,
@@ -183,10 +181,10 @@ class PostgresStore(TableStore):
         indexes: IndexMaintenance | None = None,
         authors: AuthorQuery | None = None,
     ) -> None:
-        """`title` is the name of the project, for whoever reads what went wrong.
+        """Use the store with this number. `title` is the name of the project, for error messages.
 
-        Without `indexes` all vectors are compared, however many there are. Stores that share
-        `authors` are asked for theirs together.
+        Without `indexes`, all vectors are compared, however many there are. Stores that share `authors` share one query
+        for their authors.
         """
         self._authors = authors or build_author_query(database)
         self._indexes = indexes
@@ -246,15 +244,15 @@ class PostgresStore(TableStore):
             self._indexes.note_vectors(self.number, sum(map(len, stock.vectors.values())))
 
     async def read(self, question: Callable[[Cursor], T]) -> T:
-        """Ask in one transaction that writes nothing."""
+        """Run the query in one read-only transaction."""
 
         def asked(cursor: Cursor) -> T:
             try:
                 return _run_checked(question, cursor)
             except (ProgramLimitExceeded, StatementTooComplex) as error:
                 raise InvalidInput(
-                    "A question is too long or too involved for PostgreSQL.",
-                    hint="Ask with fewer words, or for fewer things at once.",
+                    "The query is too long or too complex for PostgreSQL.",
+                    hint="Use fewer words, or request fewer items.",
                 ) from error
 
         return await self._database.read(asked)
@@ -264,11 +262,9 @@ class PostgresStore(TableStore):
             try:
                 return _run_checked(work, cursor, ends=True)
             except ProgramLimitExceeded as error:
-                raise InvalidInput(
-                    "An id or a tag is too long to be stored in PostgreSQL.", hint="Shorten it."
-                ) from error
+                raise InvalidInput("An id or a tag is too long for PostgreSQL.", hint="Shorten it.") from error
             except ForeignKeyViolation as error:
-                raise NotFound("project", self._place.title, hint="It was deleted meanwhile.") from error
+                raise NotFound("project", self._place.title, hint="It was deleted. Select another project.") from error
 
         return await self._database.write(done)
 
@@ -323,15 +319,17 @@ class PostgresStore(TableStore):
 
 
 def _run_checked(work: Callable[[Cursor], T], cursor: Cursor, *, ends: bool = False) -> T:
-    """One that `ends` is committed here, for that may fail as what was written would."""
+    """Run the work. With `ends`, commit here too, because the commit may fail with the same errors."""
     try:
         done = work(cursor)
         if ends:
             cursor.finish()
         return done
     except UnicodeEncodeError as error:
-        raise InvalidInput("A text holds half a character, which cannot be stored.", hint="Remove it.") from error
+        raise InvalidInput(
+            "The text contains an unpaired surrogate (invalid Unicode), which cannot be stored.", hint="Remove it."
+        ) from error
     except NumericValueOutOfRange as error:
         raise InvalidInput(
-            "A number is too large to be stored.", hint=f"Whole numbers go from {-MAX_INTEGER - 1} to {MAX_INTEGER}."
+            "A number is too large to be stored.", hint=f"Use whole numbers from {-MAX_INTEGER - 1} to {MAX_INTEGER}."
         ) from error

@@ -1,4 +1,4 @@
-"""Transactions: how each begins, ends and is stopped, and how other processes learn of it."""
+"""Transactions: how each one begins, ends and is stopped, and how other processes learn of its changes."""
 
 import asyncio
 import logging
@@ -27,16 +27,16 @@ from everkept.engines.postgres.statements import (
 )
 from everkept.errors import EverkeptError
 
-CANCEL_SECONDS = 0.5  # seconds to ask a server to leave off
+CANCEL_SECONDS = 0.5  # for the server to accept a cancel request
 
 
 class PooledConnection:
-    """Used by one thread at a time. What was stopped or cut is not used again."""
+    """Connection that one thread uses at a time. It is not reused after `stop` or `disconnect`."""
 
     def __init__(self, connection: Connection, epoch: int) -> None:
         self.connection = connection
-        self.epoch = epoch  # of the pool that it belongs to
-        self.is_pooled = True  # until it is known that the session is ours alone
+        self.epoch = epoch  # of its pool
+        self.is_pooled = True  # until the session is known to be ours only
         self.wire = StatementPipeline(connection)
         self._is_spent = False
         self._used_at = time.monotonic()
@@ -47,11 +47,11 @@ class PooledConnection:
 
     @property
     def idle_seconds(self) -> float:
-        """Seconds since it was settled."""
+        """Return the seconds since the last use."""
         return time.monotonic() - self._used_at
 
     def is_alive(self, limit: float) -> bool:
-        """Whether the other side does, within so many seconds."""
+        """Return whether the server answers within `limit` seconds."""
         connection, deadline = self.connection.pgconn, time.monotonic() + limit
         try:
             connection.send_query(b"SELECT 1")
@@ -68,33 +68,28 @@ class PooledConnection:
         return True
 
     def stop(self) -> None:
-        """Asks the server to leave off what it does for us.
-
-        It asks by a way of its own, and might hit what the connection is used for next.
-        """
-        self._is_spent = True
+        """Ask the server to cancel the running statement. The request may arrive late and hit a later statement."""
+        self._is_spent = True  # so the connection has no later statement
         with suppress(psycopg.Error):
             self.connection.cancel_safe(timeout=CANCEL_SECONDS)
 
     def disconnect(self) -> None:
-        """Whoever waits for an answer by it learns at once that none will come."""
+        """Shut down the socket, so that a waiting thread learns immediately that no answer will come."""
         self._is_spent = True
         shut_down_socket(self.connection)
 
     def claim_session(self, settings: str) -> None:
-        """Nobody else uses the session: what is set there stays, and statements too."""
+        """Set up a session that no one else uses, so that its settings and prepared statements persist."""
         self.connection.execute(settings.encode(), prepare=False)
         self.is_pooled = False
         self.wire = StatementPipeline(self.connection, remembers=True)
 
     def roll_back(self) -> None:
-        """Undoes what was not committed."""
+        """Undo everything that was not committed."""
         self._used_at = time.monotonic()
         self.wire.close()
         pgconn = self.connection.pgconn
-        if pgconn.transaction_status == TransactionStatus.INERROR or (
-            pgconn.transaction_status == TransactionStatus.INTRANS
-        ):
+        if pgconn.transaction_status in (TransactionStatus.INERROR, TransactionStatus.INTRANS):
             with suppress(psycopg.Error):
                 self.connection.execute("ROLLBACK", prepare=False)
         self._is_spent |= (
@@ -106,7 +101,7 @@ class PooledConnection:
 
 
 def shut_down_socket(connection: Connection) -> None:
-    """Closing it would free what the thread that waits on it still uses."""
+    """Shut the socket down without closing it: closing would free memory that a waiting thread still uses."""
     with suppress(OSError, psycopg.Error):
         number = connection.fileno()
         with socket.fromfd(number, socket.AF_INET, socket.SOCK_STREAM) as twin:
@@ -114,35 +109,35 @@ def shut_down_socket(connection: Connection) -> None:
 
 
 class DatabaseCall:
-    """Seen by the thread that does it, and by whoever waits for it."""
+    """State of one call, shared by its thread and its caller."""
 
     def __init__(self, *, alters: bool, limit: float) -> None:
         self.alters = alters
         self.limit = limit  # seconds
-        self.why: EverkeptError | None = None  # it was stopped
-        self.news: set[int | None] = set()  # what it has changed, once it is committed
+        self.why: EverkeptError | None = None  # set if the call was stopped
+        self.news: set[int | None] = set()  # changed stores, known after the commit
         self._line: PooledConnection | None = None
         self._is_ready = False
         self._was_ready = False
-        self._lock = threading.Lock()  # a line that was left is somebody else's
+        self._lock = threading.Lock()  # after `detach`, the connection may belong to another call
 
     @property
     def is_reached(self) -> bool:
-        """Whether it has a connection: from then on a server that says nothing is away."""
+        """Return whether the call has a connection. From then on, a silent server counts as unreachable."""
         return self._line is not None
 
     @property
     def is_ready(self) -> bool:
-        """Whether the tables are: what makes them so is not left half way."""
+        """Return whether the tables are ready. A migration is not interrupted."""
         return self._is_ready
 
     @property
     def may_have_stored(self) -> bool:
-        """Whether it has come so far that a transaction of it may be committed."""
+        """Return whether a transaction of this call may have been committed."""
         return self.alters and self._was_ready
 
     def attach(self, line: PooledConnection, *, is_ready: bool) -> None:
-        """Raises what it was stopped for, should that have come first."""
+        """Set the connection. Raise the reason if the call was already stopped."""
         with self._lock:
             self._line, self._is_ready = line, is_ready
             self._was_ready |= is_ready
@@ -154,14 +149,14 @@ class DatabaseCall:
             self._line, self._is_ready = None, False
 
     def stop(self, why: EverkeptError) -> None:
-        """It ends at its next step, and the step that it is in is ended by the server."""
+        """End the call at its next step, and ask the server to cancel the current step."""
         with self._lock:
             self.why = self.why or why
             if self._line is not None and self._is_ready:
                 self._line.stop()
 
     def disconnect(self, why: EverkeptError) -> None:
-        """It ends now, if it has a connection; else when it would have one."""
+        """End the call now if it has a connection, otherwise as soon as it gets one."""
         with self._lock:
             self.why = why
             if self._line is not None:
@@ -174,21 +169,21 @@ Work = Callable[[Cursor], T]
 _BEGIN_READ = Statement(b"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
 _BEGIN_WRITE = Statement(b"BEGIN ISOLATION LEVEL READ COMMITTED")
 _COMMIT = Statement(b"COMMIT")
-_CONTINUED_MESSAGE = "a transaction went on after one of its statements had failed"
-# A program that is frozen must not hold its locks for ever.
+_CONTINUED_MESSAGE = "a transaction continued after one of its statements had failed"
+# A frozen program must not hold its locks forever.
 _TIMEOUT_SETTINGS = "statement_timeout", "idle_in_transaction_session_timeout"
 
 
 class TablesOutdated(Exception):
-    """The tables are not there any more, or older than when the connection was opened."""
+    """The tables are gone, or older than when the connection was opened."""
 
 
 class SearchPathLost(Exception):
-    """The session has lost its search path, so a statement might reach another schema."""
+    """The session lost its search path, so a statement might reach another schema."""
 
 
 class Transaction(Cursor):
-    """One that fails as a whole."""
+    """Transaction that fails as a whole."""
 
     def __init__(self, wire: StatementPipeline) -> None:
         super().__init__(wire)
@@ -207,7 +202,7 @@ class Transaction(Cursor):
             raise
 
     def finish(self) -> None:
-        """Raises RuntimeError if a failure in it was passed over."""
+        """End the transaction. Raise RuntimeError if the work ignored a failure in it."""
         if self._has_failed:
             raise RuntimeError(_CONTINUED_MESSAGE)
         if not self._is_finished:
@@ -219,14 +214,14 @@ class Transaction(Cursor):
 
 
 class ReadTransaction(Transaction):
-    """In one snapshot; where it is more than one statement, nothing can be written in it.
+    """Query in one snapshot. With more than one statement, it is read-only.
 
-    A question of one statement, asked with `ask_last`, takes one round trip. On a connection whose
-    session is ours it needs no BEGIN: what goes out together is a transaction.
+    A query of one statement, sent with `ask_last`, takes one round trip. In our own session it needs no BEGIN, because
+    statements that are sent together are one transaction.
     """
 
     def __init__(self, wire: StatementPipeline, settings: Statement | None, version: Statement, check: ResultCheck):
-        """`settings` are for this transaction; None if the session has them."""
+        """Prepare the transaction. `settings` apply to it only, and are None if the session has them."""
         super().__init__(wire)
         self._settings = settings
         self._version = version
@@ -244,7 +239,7 @@ class ReadTransaction(Transaction):
 
     def ask(self, statement: str | bytes, values: Values | None = None) -> QueryResult:
         if self._is_over:
-            raise RuntimeError("a question went on after its last statement")
+            raise RuntimeError("a query continued after its last statement")
         built = build_statement(statement, values)
         self._begin(is_explicit=True)
         return self._send(built)
@@ -272,7 +267,7 @@ class ReadTransaction(Transaction):
 
 
 class WriteTransaction(Transaction):
-    """One that changes something. It is committed once the tables are known to be as expected."""
+    """Transaction that writes. It commits only after the version of the tables was checked."""
 
     def __init__(self, wire: StatementPipeline, opening: Sequence[Statement], version: Statement, check: ResultCheck):
         super().__init__(wire)
@@ -290,18 +285,18 @@ class WriteTransaction(Transaction):
 
 
 class TransactionFactory:
-    """How transactions in one schema are begun."""
+    """Factory of the transactions in one schema."""
 
     def __init__(self, schema: str, layout: Layout, place: str) -> None:
         self._layout = layout
         self._place = place
         self._version = Statement(build_path_version_query(schema).encode())
-        # Whoever writes shares it: so nobody changes the tables under a transaction.
+        # All writers share this lock, so that no one changes the tables during a transaction.
         lock = f"SELECT pg_advisory_xact_lock_shared({compute_lock_number(schema)})"
         self._lock = Statement(lock.encode())
 
     def build_session_settings(self, search_path: str, limit: float) -> str:
-        """What a session is set to which is ours alone; a transaction says what else it is."""
+        """Return the statements that set up our own session. Each transaction adds its own settings."""
         return "; ".join(
             f"SET {name} = {value}"
             for name, value in (
@@ -312,14 +307,14 @@ class TransactionFactory:
         )
 
     def begin_read(self, line: PooledConnection, search_path: str, limit: float) -> ReadTransaction:
-        """One whose first answer raises StoreTooNew, Outdated or Misplaced if the tables differ."""
+        """Begin a query. Its first result raises StoreTooNew, TablesOutdated or SearchPathLost if the tables differ."""
         settings = None
         if line.is_pooled:
             settings = _build_local_settings({"search_path": search_path, **_build_settings(limit)})
         return ReadTransaction(line.wire, settings, self._version, self._check)
 
     def begin_write(self, line: PooledConnection, search_path: str, limit: float) -> WriteTransaction:
-        """Likewise."""
+        """Begin a write. Its first result raises StoreTooNew, TablesOutdated or SearchPathLost if the tables differ."""
         settings = {"search_path": search_path, **_build_settings(limit)}
         if not line.is_pooled:
             settings = {name: settings[name] for name in _TIMEOUT_SETTINGS}
@@ -344,7 +339,7 @@ def _build_settings(limit: float) -> dict[str, str]:
     milliseconds = str(max(1, round(limit * 1000)))
     return {
         **dict.fromkeys(_TIMEOUT_SETTINGS, milliseconds),
-        # Stores are of unequal size: a plan for all of them is a bad one for most.
+        # Stores differ in size, so a generic plan for all of them is bad for most.
         "plan_cache_mode": "force_custom_plan",
     }
 
@@ -355,7 +350,7 @@ def _build_local_settings(settings: dict[str, str]) -> Statement:
 
 
 CHANNEL = "everkept"
-NOTIFY_PAUSE_SECONDS = 0.2  # seconds in which changes are gathered, however many there are
+NOTIFY_PAUSE_SECONDS = 0.2  # during which changes are collected and then sent together
 
 _NOTIFY_QUERY = (
     f"SELECT pg_notify('{CHANNEL}', current_schema() || ':' || coalesce(store::text, '')) "
@@ -364,14 +359,14 @@ _NOTIFY_QUERY = (
 
 
 def note_change(cursor: Cursor, store: int | None) -> None:
-    """Tells the number of a store, once the transaction is committed; None is for the library."""
+    """Notify other processes of a changed store after the commit. None stands for the library."""
     cursor.news.add(store)
 
 
 class ChangeNotifier:
-    """Tells at once what comes after a pause, and the rest together.
+    """Sender of change notifications: the first after a pause immediately, later ones together.
 
-    It only wakes: what is not told is found by whoever looks by himself.
+    Notifications only wake other processes. A process that misses one finds the change in the log.
     """
 
     def __init__(self, read: Callable[[Callable[[Cursor], Any]], Awaitable[Any]]) -> None:
@@ -381,7 +376,7 @@ class ChangeNotifier:
         self._hurry = asyncio.Event()
 
     def note(self, news: Collection[int | None]) -> None:
-        """Returns at once. It is told in the loop that runs now."""
+        """Send the changes in the background, in the running event loop."""
         if not news:
             return
         self._news.update(news)
@@ -390,13 +385,13 @@ class ChangeNotifier:
             self._telling = asyncio.get_running_loop().create_task(self._notify())
 
     async def finish(self, limit: float) -> None:
-        """Tells what is left, if that takes no longer."""
+        """Send the remaining changes, for at most `limit` seconds."""
         if (telling := self._find_task()) is not None:
             self._hurry.set()
             await asyncio.wait({telling}, timeout=limit)
 
     def drop(self) -> None:
-        """Nothing is told any more of what was noted so far."""
+        """Discard all changes that were not sent."""
         self._news.clear()
         if (telling := self._find_task()) is not None:
             telling.cancel()
@@ -417,7 +412,7 @@ class ChangeNotifier:
                     await self._hurry.wait()
 
 
-MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.5, 30.0  # seconds until it is opened again
+MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.5, 30.0  # until the next attempt to connect
 
 ChangeCallback = Callable[[int | None], None]
 
@@ -425,9 +420,9 @@ log = logging.getLogger(__name__)
 
 
 class ChangeListener:
-    """A connection and a thread of its own, opened again when it was lost.
+    """Thread that listens on its own connection and reconnects after a loss.
 
-    Behind a pooler, which lends connections for a transaction at a time, nothing is ever heard.
+    Behind a pooler that lends connections per transaction, it receives nothing.
     """
 
     def __init__(
@@ -439,11 +434,11 @@ class ChangeListener:
         self._loop = loop
         self._connection: Connection | None = None
         self._is_over = threading.Event()
-        self._lock = threading.Lock()  # a connection that is being closed must not be cut
+        self._lock = threading.Lock()  # do not shut down a connection that is being closed
         threading.Thread(target=self._run, name=f"listen {schema}", daemon=True).start()
 
     def stop(self) -> None:
-        """Nothing more is told, said in the loop; the connection is still to be closed."""
+        """Stop the calls, from within the event loop. The connection stays open until `close`."""
         self._is_over.set()
 
     def close(self) -> None:
@@ -460,7 +455,7 @@ class ChangeListener:
                 pause = MIN_PAUSE_SECONDS
                 self._listen()
             except (psycopg.Error, OSError, EverkeptError) as error:
-                log.debug("nothing is heard from PostgreSQL: %r", error)
+                log.debug("cannot listen for changes in PostgreSQL: %r", error)
             finally:
                 self._drop()
             self._is_over.wait(random.uniform(pause / 2, pause))
@@ -481,7 +476,7 @@ class ChangeListener:
         connection = self._connection
         assert connection is not None
         connection.execute(f"LISTEN {CHANNEL}".encode())
-        self._schedule(None)  # it may have come while nobody listened
+        self._schedule(None)  # a change may have come while no connection listened
         with selectors.DefaultSelector() as selector:
             selector.register(connection.fileno(), selectors.EVENT_READ)
             while not self._is_over.is_set():
@@ -498,7 +493,7 @@ class ChangeListener:
     def _schedule(self, store: int | None) -> None:
         try:
             self._loop.call_soon_threadsafe(self._pass_on, store)
-        except RuntimeError:  # the loop was closed before the database
+        except RuntimeError:  # the loop closed before the database
             self._is_over.set()
 
     def _pass_on(self, store: int | None) -> None:

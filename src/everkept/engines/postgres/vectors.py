@@ -1,4 +1,4 @@
-"""Vectors beside the records, and the nearest of them: no change, and no part of an undo."""
+"""Vectors of records and the search for the nearest. Vectors are not part of a change or an undo."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-_HEADER_BYTES = 4  # bytes before the numbers: how many there are, and what is unused
+_HEADER_BYTES = 4  # before the numbers: their count, and an unused field
 
 
 def format_halves(vector: "NDArray[np.float32]") -> str:
-    """As the database reads it; five digits tell every half from the next."""
+    """Format a vector for the database. Five digits distinguish all half-precision numbers."""
     import numpy as np
 
     return f"[{','.join([f'{x:.5g}' for x in vector.astype(np.float16).tolist()])}]"
@@ -37,22 +37,22 @@ def format_floats(vector: "NDArray[np.float32]") -> str:
 
 
 def parse_halves(sent: bytes) -> "NDArray[np.float32]":
-    """Of what `halfvec_send` gives."""
+    """Parse the result of `halfvec_send`."""
     import numpy as np
 
     return np.frombuffer(sent, ">f2", offset=_HEADER_BYTES).astype(np.float32)
 
 
-SEARCH_FACTOR = 4  # times as many as are wanted are looked at, before it is asked which of them fit
+SEARCH_FACTOR = 4  # times the limit: vectors to read before the filter applies
 MIN_SEARCHED_VECTORS = 100
-INDEX_CANDIDATES = 400  # vectors that the index keeps in mind on its way: the more, the fewer are missed
-CANDIDATES_PER_RESULT = 8  # for each one that is wanted
+INDEX_CANDIDATES = 400  # that the index tracks: more of them miss fewer vectors
+CANDIDATES_PER_RESULT = 8
 MAX_INDEX_CANDIDATES = 1_000
-RESULT_FACTOR = 2  # times as many as are wanted: it gives them in about the right order
-DEPTH_FACTOR = 2  # times as many as it keeps in mind it gives: what is further away it finds less surely
+RESULT_FACTOR = 2  # times the limit, because the index returns vectors only roughly in order
+DEPTH_FACTOR = 2  # times the candidates to return: the index finds more distant vectors less reliably
 
-# Each row is looked up by its key (LATERAL, and OFFSET 0 keeps it so): where the server has no
-# statistics yet it takes everything for one row, and would compare all with all.
+# Each row is looked up by its key, with LATERAL and OFFSET 0. A server without statistics expects one row everywhere
+# and would otherwise compare all rows with all.
 _OWN_CONDITION = "v.store = %s AND v.model = %s AND v.dims = %s"
 _COSINE = "-(n.v::vector <#> %s::vector)"
 _FULL_SEARCH_QUERY = (
@@ -66,7 +66,7 @@ _FULL_SEARCH_QUERY = (
 _INDEX_SETTINGS = (
     "SELECT set_config('hnsw.iterative_scan', 'relaxed_order', true), "
     "set_config('hnsw.ef_search', %s, true), "
-    # Nothing but the index gives vectors in this order unsorted.
+    # With sorting off, only the index returns vectors in this order.
     "set_config('enable_sort', 'off', true)"
 )
 _SORT_SETTING = "SELECT set_config('enable_sort', 'on', true)"
@@ -76,7 +76,7 @@ Row = tuple[Any, ...]  # id, parent, age and cosine of a record
 
 def find_nearest(cursor: Cursor, store: int, question: FindNear) -> list[Match]:
     asking = _NearestQuery(cursor, store, escape_text(question.model), question.vector)
-    # First, for it goes out with what the nearest are asked by.
+    # Queued first, so that it is sent together with the query for the nearest.
     also = question.also
     named = asking.ask_fitting("r.id = ANY(%s::text[])", [escape_texts(also)]) if also else None
     found = asking.find_nearest(question.where, question.limit) if question.limit > 0 else []
@@ -86,7 +86,7 @@ def find_nearest(cursor: Cursor, store: int, question: FindNear) -> list[Match]:
 
 
 class _NearestQuery:
-    """One question, in its ways."""
+    """Search for the nearest vectors, by index or by comparison."""
 
     def __init__(self, cursor: Cursor, store: int, model: str, vector: "NDArray[np.float32]") -> None:
         self._cursor = cursor
@@ -98,7 +98,7 @@ class _NearestQuery:
         sql, values = format_filter(where)
         found = None
         if where.ids is None:
-            # Together: where there is an index, the second finds nothing and looks at nothing.
+            # Sent together: if the index is usable, the second query reads nothing.
             usable = ask_usable(self._cursor, self._own)
             among_all = self._ask_all(sql, values, limit)
             is_indexed = usable.rowcount > 0
@@ -106,7 +106,7 @@ class _NearestQuery:
         return self.ask_fitting(sql, values, limit).fetchall() if found is None else found
 
     def ask_fitting(self, sql: str, values: Sequence[Any], limit: int | None = None) -> QueryResult:
-        """First who fits, and then the vectors of these: quick for few, and right for any."""
+        """Queue a query that filters first, then compares vectors: fast for few records, and always correct."""
         return ask(
             self._cursor,
             "WITH r AS MATERIALIZED (SELECT r.id, r.parent, r.age FROM records r "
@@ -124,7 +124,7 @@ class _NearestQuery:
         )
 
     def _ask_all(self, sql: str, values: Sequence[Any], limit: int) -> Callable[[], list[Row] | None]:
-        """The nearest of all vectors; None where those that fit among them are too few."""
+        """Queue a query over all vectors. The returned function gives None if too few of the nearest match."""
         many = max(SEARCH_FACTOR * limit, MIN_SEARCHED_VECTORS)
         asked = ask(
             self._cursor,
@@ -147,7 +147,7 @@ class _NearestQuery:
         return found
 
     def _find_by_index(self, sql: str, values: Sequence[Any], limit: int) -> list[Row] | None:
-        """What the index leads to; None where too little of it fits."""
+        """Return the nearest vectors by index, or None if too few of them pass the filter."""
         held = min(max(INDEX_CANDIDATES, CANDIDATES_PER_RESULT * limit), MAX_INDEX_CANDIDATES)
         if RESULT_FACTOR * limit > DEPTH_FACTOR * held:
             return None
@@ -176,7 +176,7 @@ class _NearestQuery:
 
 _OF_KIND = f"FROM records r WHERE r.store = %(store)s AND r.kind = k.kind AND {EMBEDDABLE_CONDITION}"
 _NEWEST = "ORDER BY r.age DESC LIMIT %(limit)s"
-# From each other model to the next one in the index: there are few, however many records.
+# Jumps from each model to the next one in the index: there are few models, however many records.
 _UNEMBEDDED = f"""
 WITH RECURSIVE kinds(kind) AS (SELECT unnest(%(kinds)s::text[])),
 other(kind, model) AS (
@@ -254,7 +254,7 @@ def count_vectors(cursor: Cursor, store: int, question: CountVectors) -> tuple[i
 def put_vectors(
     cursor: Cursor, store: int, model: str, items: Sequence[RecordVector], *, include_deleted: bool = False
 ) -> int:
-    """Says how many were kept."""
+    """Store the vectors of records that still have these versions. Return how many were stored."""
     last = {escape_text(item.id): item for item in items}
     if not last:
         return 0
@@ -266,23 +266,21 @@ def put_vectors(
         "vectors": [format_halves(item.vector) for item in last.values()],
         "include_deleted": include_deleted,
     }
-    # First of all, as whoever commits does: so nobody waits for one who waits for them.
+    # Lock the store first, as a commit does, so that the two cannot deadlock.
     ask(cursor, _LOCK_STORE, store)
     row = cursor.ask(_PUT_VECTORS, values).fetchone()
     return row[0] if row else 0
 
 
 def forget_vectors(cursor: Cursor, store: int, ids: Iterable[str]) -> QueryResult | None:
-    """Takes the vectors of these away, of whatever model. What waits says the record itself.
+    """Delete the vectors of these records for every model. The caller resets `embedded` of the records.
 
-    Whoever looks at the answer finds a row in it if there were any.
+    The result has a row if there were any vectors.
     """
     gone = escape_texts(list(ids))
     return ask(cursor, _FORGET_VECTORS, store, gone, store) if gone else None
 
 
 def get_vectors(cursor: Cursor, store: int, question: GetVectors) -> "dict[str, NDArray[np.float32]]":
-    if not question.ids:
-        return {}
     rows = ask_last(cursor, _VECTORS_QUERY, store, escape_text(question.model), escape_texts(question.ids))
     return {unescape_text(record_id): parse_halves(sent) for record_id, sent in rows}

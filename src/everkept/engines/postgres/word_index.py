@@ -1,8 +1,8 @@
-"""Records and word queries as PostgreSQL's index has them: tsvector and tsquery.
+"""Records and word queries in the forms of PostgreSQL's index: tsvector and tsquery.
 
-A tsvector holds 1 MB, positions up to 16,383, and 255 of them for one lexeme. A longer text has
-pages: a page ends where one of these is reached, the next one begins its positions anew, and its
-lexemes have its number behind them. So every word is found, and every phrase too.
+A tsvector holds 1 MB, positions up to 16,383, and 255 positions per lexeme. So a longer text is split into pages. A
+page ends when one of these limits is reached. The next page counts its positions from 1, and its lexemes end with its
+number. So every word and every phrase is found.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,24 +22,24 @@ from everkept.language.words import (
     prepare_text,
 )
 
-NAME, TEXT, CONTEXT = COLUMNS = "ABC"  # the weights of a tsvector, one for each column
+NAME, TEXT, CONTEXT = COLUMNS = "ABC"  # weights of a tsvector, one per column
 MAX_POSITION = 16_383
-MAX_LEXEME_POSITIONS = 255  # of one lexeme
-MAX_POSITIONED_BYTES = 500_000  # from here on words are found, but not which stand together
-MAX_TSVECTOR_BYTES = 1_040_000  # some 70,000 different words; what is left out is found as a substring
-MAX_LEXEME_BYTES = 1_000  # of a lexeme as it is; no index takes more than two thousand
+MAX_LEXEME_POSITIONS = 255
+MAX_POSITIONED_BYTES = 500_000  # above this, words are found but phrases are not
+MAX_TSVECTOR_BYTES = 1_040_000  # about 70,000 distinct words; a substring search finds the rest
+MAX_LEXEME_BYTES = 1_000  # longer words are shortened; an index entry has at most about 2,000 bytes
 
-# No word has these characters.
+# Characters that no word contains.
 PAGE_MARK = "~"
 STORE_MARK = "@"
 _DIGEST_MARK = "#"
 
-# Words that are on the next page too, so that no phrase ends with its page.
+# Words that the next page repeats, so that no phrase is split between pages.
 _REPEATED_WORDS = MAX_PHRASE_WORDS - 1
 
 
 def build_tsvector(store: int, record: Record, context: Sequence[str]) -> str:
-    """For a cast to tsvector. `context` are the parent's name, and the texts around."""
+    """Return the text of a tsvector. `context` has the parent's name and the texts around the record."""
     said = [part for part in (record.type, record.text) if part]
     pages = _Pages()
     words = 0
@@ -47,18 +47,18 @@ def build_tsvector(store: int, record: Record, context: Sequence[str]) -> str:
         stems = _list_lexemes(texts)
         pages.add(column, stems)
         words += len(stems)
-    # How long it is stands where no word does: in the position of the lexeme that names its store.
+    # The length is stored as the position of the lexeme that names the store, because no word is there.
     length = min(max(words, 1), MAX_POSITION)
     return " ".join([f"'{format_store_lexeme(store)}':{length}", *pages.format_lexemes()])
 
 
 def format_store_lexeme(store: int) -> str:
-    """Every record of the store has it: so one index answers each store alone."""
+    """Return the lexeme that every record of the store has, so that one index can search each store separately."""
     return f"{STORE_MARK}{store}"
 
 
 def format_lexeme(word: str) -> str:
-    """A stem as the index has it; of a very long one the beginning and a digest."""
+    """Return the lexeme of a stem. A very long stem is replaced by its beginning and a digest."""
     written = word.encode()
     if len(written) <= MAX_LEXEME_BYTES:
         return word
@@ -66,7 +66,7 @@ def format_lexeme(word: str) -> str:
 
 
 def format_lexeme_prefix(word: str) -> str:
-    """What the lexemes of all words with this beginning have in common."""
+    """Return the common beginning of the lexemes of all words that begin like this."""
     return word.encode()[: MAX_LEXEME_BYTES // 2].decode(errors="ignore")
 
 
@@ -76,7 +76,7 @@ def _list_lexemes(texts: Iterable[str]) -> list[str]:
 
 
 class _Pages:
-    """The positions of each lexeme, and where on its page the next word stands."""
+    """Positions of each lexeme, and the next position on the current page."""
 
     def __init__(self) -> None:
         self._positions: dict[str, list[str]] = {}
@@ -85,7 +85,7 @@ class _Pages:
         self._bytes = 0
 
     def add(self, column: str, words: Sequence[str]) -> None:
-        """The words of a column; no phrase goes on into the next one."""
+        """Add the words of a column. A phrase does not continue in the next column."""
         for number, word in enumerate(words):
             if self._bytes > MAX_POSITIONED_BYTES:
                 self._add_bare(word)
@@ -99,15 +99,15 @@ class _Pages:
             yield f"'{lexeme}':{','.join(positions)}" if positions else f"'{lexeme}'"
 
     def _put(self, column: str, word: str) -> bool:
-        """False where the page has no room for it."""
+        """Add a word to the page. Return False if the page is full."""
         lexeme = f"{word}{PAGE_MARK}{self._page}" if self._page else word
         positions = self._positions.get(lexeme)
         if self._next >= MAX_POSITION or (positions and len(positions) == MAX_LEXEME_POSITIONS):
             return False
         if positions is None:
             if self._page and word not in self._positions:
-                # So that who asks for a word alone need not know of pages. It has a position, of
-                # no column: PostgreSQL finds no phrase with a word that has none.
+                # So a query for a single word does not depend on pages. The position has no column. It is needed
+                # because PostgreSQL finds no phrase with a word that has no position.
                 self._add(word).append(str(MAX_POSITION))
             positions = self._add(lexeme)
         positions.append(f"{self._next}{column}")
@@ -135,24 +135,24 @@ def restrict_to_store(store: int, tsquery: str) -> str:
 
 
 def build_tsquery(words: WordQuery) -> str:
-    """What may match: of the pages of a long text it does not say which words share one."""
+    """Return a query for possible matches. In a long text, the words of a match may be on different pages."""
     return _format_tsquery(words, is_wanted=True)
 
 
 def build_name_tsquery(phrases: Iterable[WordPhrase]) -> str:
-    """Any of them, in the name of a record: names are short, and on the first page."""
+    """Return a query for any of the phrases in a record's name. Names are short, so they are on the first page."""
     return " | ".join(f"({_format_in_name(phrase)})" for phrase in phrases)
 
 
 def list_terms(phrase: WordPhrase) -> list[str]:
-    """The lexemes of its words; the last one of a prefix phrase is a beginning."""
+    """Return the lexemes of the phrase. In a prefix phrase, the last one is a beginning."""
     *first, last = phrase.words
     ending = format_lexeme_prefix(compute_indexed_prefix(last)) if phrase.prefix else format_lexeme(stem(last))
     return [format_lexeme(stem(word)) for word in first] + [ending] if first else [ending]
 
 
 def list_phrases(words: WordQuery) -> list[WordPhrase]:
-    """The phrases that are asked for, without those that are not wanted."""
+    """Return the phrases that a match may contain, without the excluded ones."""
     match words:
         case WordPhrase():
             return [words]
@@ -181,7 +181,7 @@ def _format_tsquery(words: WordQuery, *, is_wanted: bool) -> str:
         case AnyOf(parts):
             return " | ".join(f"({_format_tsquery(part, is_wanted=is_wanted)})" for part in parts)
         case Without(wanted, unwanted):
-            # Nothing is left out that might be meant: whoever reads the positions looks again.
+            # Excludes no possible match: the scorer checks the positions again.
             left_out = _format_tsquery(unwanted, is_wanted=not is_wanted)
             return f"({_format_tsquery(wanted, is_wanted=is_wanted)}) & !({left_out})"
 

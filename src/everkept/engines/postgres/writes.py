@@ -1,4 +1,4 @@
-"""What every write needs: the store's row as a lock, the rows of a record, and its words."""
+"""Parts of every write: the store's row as a lock, the rows of a record, and its words."""
 
 import json
 from collections import defaultdict
@@ -30,68 +30,66 @@ from everkept.engines.stored_text import AgedRecord, RecordShift, SessionPlace, 
 from everkept.errors import NotFound, ProjectArchived
 from everkept.values import Value
 
-# One without a name belonged to a project that is deleted.
+# A store without a name belonged to a deleted project.
 _STATE_QUERY = "SELECT seq, moves, ages, is_closed FROM stores WHERE number = %s AND name IS NOT NULL"
-# Not FOR UPDATE: rows that only name the store may come meanwhile, as counts of accesses do.
+# Not FOR UPDATE: rows that reference the store, such as access counts, can still be inserted.
 _LOCK_QUERY = f"{_STATE_QUERY} FOR NO KEY UPDATE"
 
 
 class StorePlace(Value):
-    """A store among the others of its schema; the title is for whoever reads what went wrong."""
+    """Number of a store in its schema. The title is for error messages."""
 
     number: int
     title: str
 
 
 class StoreState(Value):
-    """What a store says of itself."""
+    """Counters of a store, from its row."""
 
-    seq: int  # of the newest change
-    moves: int  # vectors that came or went
-    ages: int  # records and links that ever came
+    seq: int  # number of the newest change
+    moves: int  # vectors that were ever added or removed
+    ages: int  # records and links that were ever added
     is_closed: bool
 
 
 def read_state(cursor: Cursor, place: StorePlace) -> StoreState:
-    """Of a question that asks nothing behind it."""
+    """Read the state as the last statement of a query."""
     return decode_state(place, ask_last(cursor, _STATE_QUERY, place.number).fetchone())
 
 
 def check_exists(cursor: Cursor, place: StorePlace) -> None:
-    """Raises NotFound if its project was deleted."""
+    """Raise NotFound if the store's project was deleted."""
     decode_state(place, ask(cursor, _STATE_QUERY, place.number).fetchone())
 
 
 def lock_store(cursor: Cursor, place: StorePlace) -> StoreState:
-    """The store's row, which nobody else has before this transaction ends."""
+    """Lock the store's row until the transaction ends, and return its state."""
     found = decode_state(place, ask_store_lock(cursor, place).fetchone())
     check_open(place, found)
     return found
 
 
 def ask_store_lock(cursor: Cursor, place: StorePlace) -> QueryResult:
-    """Asks for the row."""
     return ask(cursor, _LOCK_QUERY, place.number)
 
 
 def check_open(place: StorePlace, found: StoreState) -> None:
-    """Raises ProjectArchived: what is put away can be read by who has it, and not written."""
+    """Raise ProjectArchived if the project is archived: it can be read but not written."""
     if found.is_closed:
         raise ProjectArchived(place.title)
 
 
 def decode_state(place: StorePlace, row: tuple[Any, ...] | None) -> StoreState:
     if row is None:
-        raise NotFound("project", place.title, hint="It was deleted meanwhile.")
+        raise NotFound("project", place.title, hint="It was deleted. Select another project.")
     return StoreState(*row)
 
 
 @contextmanager
 def advance_state(cursor: Cursor, place: StorePlace, *, seq: int, ages: int) -> Generator[None, None, None]:
-    """What is written inside goes out with the commit, and the store's new numbers behind it.
+    """Queue the statements inside, then the store's new counters, to be sent with the commit.
 
-    Whoever follows is woken soon after the transaction. Where two things would stand for the same,
-    it is the commit that raises Conflict.
+    Listeners are notified soon after the commit. If two items would be the same, the commit raises Conflict.
     """
     yield
     ask(cursor, "UPDATE stores SET seq = %s, ages = %s WHERE number = %s", seq, ages, place.number)
@@ -100,14 +98,14 @@ def advance_state(cursor: Cursor, place: StorePlace, *, seq: int, ages: int) -> 
 
 RECORDS_QUERY = f"SELECT r.age, {RECORD_COLUMNS} FROM records r WHERE r.store = %s AND "
 LINKS_QUERY = f"SELECT l.age, {LINK_COLUMNS} FROM links l WHERE l.store = %s AND "
-# UNION, not UNION ALL: what would belong to itself is met once.
+# UNION, not UNION ALL: a cycle of parents ends.
 _FAMILY_QUERY = (
     "WITH RECURSIVE family(id) AS (SELECT r.id FROM records r "
     "WHERE r.store = %s AND r.id = ANY(%s::text[]) UNION "
     "SELECT r.id FROM family f JOIN records r ON r.store = %s AND r.parent = f.id) "
 )
 _MEMBERS_QUERY = f"{_FAMILY_QUERY} {RECORDS_QUERY} r.id IN (SELECT id FROM family) ORDER BY r.age"
-# A look into the index for each side: with OR, all links would be read.
+# One index lookup per side: with OR, PostgreSQL would read all links.
 _MEMBER_LINKS_QUERY = (
     f"{_FAMILY_QUERY} {LINKS_QUERY} l.source IN (SELECT id FROM family) UNION "
     f"{LINKS_QUERY} l.target IN (SELECT id FROM family)"
@@ -115,7 +113,7 @@ _MEMBER_LINKS_QUERY = (
 
 
 class PurgeSet(Value):
-    """By id, deleted ones too."""
+    """Records and links to purge, by id, including deleted ones."""
 
     records: dict[str, Record]
     ages: dict[str, int]
@@ -126,7 +124,7 @@ class PurgeSet(Value):
 
 
 def ask_members(cursor: Cursor, store: int, ids: list[str]) -> QueryResult:
-    """Rows of these records and of all below them, the oldest first."""
+    """Queue the query for these records and their descendants, oldest first."""
     return ask(cursor, _MEMBERS_QUERY, store, ids, store, store)
 
 
@@ -135,7 +133,7 @@ def ask_member_links(cursor: Cursor, store: int, ids: list[str]) -> QueryResult:
 
 
 def read_purge_set(cursor: Cursor, store: int, refs: Iterable[Ref]) -> PurgeSet:
-    """These things, and what goes with them."""
+    """Read these items, the descendants of the records, and the links at them."""
     wanted = list(refs)
     records, links = (
         escape_texts([ref.id for ref in wanted if ref.subject == subject]) for subject in ("record", "link")
@@ -181,12 +179,12 @@ _EDIT_NAMES = ("seq", "position", "operation", "subject", "item", "before")
 
 
 def build_record_columns(record: Record) -> dict[str, Any]:
-    """All but its age, its words and what its vector is."""
+    """Return all columns except age, words and embedded."""
     return dict(zip(_RECORD_NAMES, encode_record(record), strict=True))
 
 
 def build_link_columns(link: RecordLink) -> dict[str, Any]:
-    """All but its age."""
+    """Return all columns except age."""
     return dict(zip(_LINK_NAMES, encode_link(link), strict=True))
 
 
@@ -195,7 +193,7 @@ def diff_columns(before: Columns, after: Columns) -> dict[str, Any]:
 
 
 def insert(cursor: Cursor, table: str, store: int, rows: Sequence[Columns]) -> None:
-    """All rows have the same columns."""
+    """Queue the insertion of rows that all have the same columns."""
     if rows:
         names = tuple(rows[0])
         ask(
@@ -209,7 +207,7 @@ def insert(cursor: Cursor, table: str, store: int, rows: Sequence[Columns]) -> N
 
 
 def update(cursor: Cursor, table: str, store: int, rows: Mapping[str, Columns]) -> None:
-    """Sets these columns of the rows with these ids: one statement for each set of columns."""
+    """Queue the update of these rows by id, with one statement for each set of columns."""
     alike: defaultdict[tuple[str, ...], list[Columns]] = defaultdict(list)
     for item_id, columns in rows.items():
         if columns:
@@ -225,7 +223,7 @@ def update(cursor: Cursor, table: str, store: int, rows: Mapping[str, Columns]) 
 
 
 def log_changes(cursor: Cursor, store: int, changes: Sequence[Change], key: str | None = None) -> None:
-    """`key` is that of the batch, where it is one change."""
+    """Queue the log entries. `key` is the key of the batch, if there is one change."""
     heads = [
         (c.seq, c.at, escape_text(c.tool), escape_text(c.client), c.undoes, key and escape_text(key)) for c in changes
     ]
@@ -235,7 +233,7 @@ def log_changes(cursor: Cursor, store: int, changes: Sequence[Change], key: str 
 
 
 def encode_rows(rows: Sequence[Columns]) -> str:
-    """Rows for a statement that reads them with `json_to_recordset`."""
+    """Encode rows for a statement that reads them with `json_to_recordset`."""
     return json.dumps(rows, ensure_ascii=False, default=str)
 
 
@@ -256,9 +254,9 @@ _RECORDS_AT_PLACES = (
 
 
 def compute_words(cursor: Cursor, store: int, shift: RecordShift) -> dict[str, str | None]:
-    """What the column is to hold of each record that is found by other words now.
+    """Return the `words` of each record whose words change, by id.
 
-    Those that are deleted are found by none, and those that are gone are left out.
+    A deleted record gets None. Purged records are not included.
     """
     found, lost = run_without_loop(find_index_changes(shift, _StoredRecords(cursor, store)))
     deleted = [record_id for record_id in lost if shift.find_current(record_id) is not None]
@@ -267,7 +265,7 @@ def compute_words(cursor: Cursor, store: int, shift: RecordShift) -> dict[str, s
 
 
 class _StoredRecords(Value):
-    """The surroundings of whatever changes in a store."""
+    """Stored neighbors of changed records."""
 
     cursor: Cursor
     store: int

@@ -1,4 +1,4 @@
-"""The library's own database: projects, folders, notes, tokens, and logs of searches and calls."""
+"""Database of a library besides the records: projects, workspaces, notes, tokens and logs."""
 
 import asyncio
 import json
@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 from everkept.core.answers import MAX_SEARCHES, SearchRecord
 from everkept.core.mcp import ToolUsage, sum_usage
-from everkept.core.projects import OffHistory, OffPeriod, Project, Span
+from everkept.core.projects import OffHistory, OffPeriod, Project
 from everkept.core.text import clip_text
 from everkept.engines.surreal.connection import (
     Connection,
@@ -22,10 +22,10 @@ from everkept.errors import InvalidInput, NotFound, StoreTooNew
 
 T = TypeVar("T")
 
-VERSION = 1  # of the tables below
+VERSION = 1  # of these tables
 
-# Whoever changes projects, folders or silences takes a turn: so two that do never overlap, even
-# where they touch different rows.
+# Each change of projects, workspaces or off periods takes a turn, so that no two overlap even if they touch different
+# rows.
 TURN_STATEMENT = "UPSERT meta:library SET turn += 1"
 
 TURN_QUERY = "RETURN (SELECT VALUE turn FROM ONLY meta:library) ?? 0"
@@ -49,11 +49,11 @@ _TABLES: Mapping[str, Mapping[str, str]] = {
     },
     "workspace": {"path": "string", "project": "record<project>"},
     "switching": {
-        "spans": "array<array<int>>",  # one that lasts has no second number
+        "spans": "array<array<int>>",  # a span that has not ended has one number
         "folders": "array<string>",
         "deleted_at": "option<int>",
     },
-    "leaving": {"at": "int"},  # by the id of a project whose database is to go
+    "leaving": {"at": "int"},  # keyed by the id of a project whose database is to be removed
     "note": {"key": "string", "value": "string"},
     "token": {"label": "string", "secret_hash": "string", "created_at": "int"},
     "search": {
@@ -78,14 +78,14 @@ _UNIQUE_FIELDS = {"project": "name", "token": "secret_hash"}
 
 
 class CatalogDatabase:
-    """Nothing is asked or made before the first text."""
+    """Database of the catalog. It connects and creates its tables on first use."""
 
     def __init__(self, connection: Connection, database: str) -> None:
         self.connection = connection
         self.database = database
-        self._ready_since: int | None = None  # by the openings of the connection
+        self._ready_since: int | None = None  # opening of the connection after which the tables were checked
         self._readying = asyncio.Lock()
-        # Tasks of one process need not run into each other.
+        # Keeps tasks of one process from conflicting with each other.
         self._altering = asyncio.Lock()
 
     async def ask(self, statements: str, values: Values | None = None) -> list[Any]:
@@ -93,25 +93,25 @@ class CatalogDatabase:
         await self._ensure_ready()
         try:
             return await self.connection.run(self.database, statements, values)
-        except MissingTable:  # a server that keeps nothing on disk was started anew
+        except MissingTable:  # an in-memory server was restarted
             self.reset()
             await self._ensure_ready()
             return await self.connection.run(self.database, statements, values)
 
     async def alter(self, statements: str, values: Values | None = None) -> list[Any]:
-        """All of it or nothing, where it is one statement or one transaction."""
+        """Write everything or nothing, if it is one statement or one transaction."""
         async with self._altering:
             return await retry(lambda: self.ask(statements, values))
 
     @property
     def version(self) -> str:
-        """Of the database, as exactly as it is known without asking."""
+        """Return the version of the database if it is known without a query, otherwise an empty text."""
         if self._ready_since is None:
             return ""
         return self.connection.version or ("3.x" if self.connection.is_modern else "2.x")
 
     def reset(self) -> None:
-        """What was known of the database, which may be another the next time."""
+        """Forget that the tables were checked: the next connection may reach another database."""
         self._ready_since = None
 
     async def _ensure_ready(self) -> None:
@@ -131,8 +131,9 @@ class CatalogDatabase:
         )[-1]
         if found is not None and found > VERSION:
             raise StoreTooNew(
-                f"Database {self.database} was written by a newer version of the program.",
-                hint="Update Everkept.",
+                f"Database {self.database} was written by a newer version (schema {found}; this version supports "
+                f"{VERSION}).",
+                hint="Update Everkept on this machine, then restart your assistants.",
                 found=found,
                 known=VERSION,
             )
@@ -141,7 +142,7 @@ class CatalogDatabase:
 
 
 async def alter_undisturbed(catalog_db: CatalogDatabase, text: str, values: Values) -> None:
-    """For a text that begins with what says so: raises Contended where somebody had a turn."""
+    """Run statements that begin with a check. Raise WriteContention if they throw 'disturbed'."""
     try:
         await catalog_db.alter(text, values)
     except TransactionThrown as thrown:
@@ -151,17 +152,19 @@ async def alter_undisturbed(catalog_db: CatalogDatabase, text: str, values: Valu
 
 
 def build_row_id(table: str, key: str | int) -> Any:
-    # Imported here: the client takes half a second.
+    # Imported here because the import takes half a second.
     from surrealdb import RecordID
 
     return RecordID(table, key)
 
 
 def _check_texts(value: Any) -> None:
-    """Some versions cannot store what others can; none of them is asked to."""
+    """Raise InvalidInput for a text with NUL, which some versions cannot store."""
     if isinstance(value, str) and "\0" in value:
         shown = clip_text(ascii(value)[1:-1])
-        raise InvalidInput(f'"{shown}" holds a character that cannot be stored.', value=shown)
+        raise InvalidInput(
+            f'"{shown}" contains a character that cannot be stored.', hint="Remove the NUL character.", value=shown
+        )
     if isinstance(value, Mapping):
         for each in cast(Mapping[Any, Any], value).values():
             _check_texts(each)
@@ -231,37 +234,21 @@ async def list_off_periods(catalog_db: CatalogDatabase) -> list[OffPeriod]:
 
 def build_not_found(name: str) -> NotFound:
     readable = name.encode("utf-8", "replace").decode()
-    hint = "list_projects shows what exists; create_project makes one."
-    return NotFound("project", readable, hint=hint)
+    return NotFound("project", readable, hint="List projects with list_projects, or create one with create_project.")
 
 
 def decode_project(row: dict[str, Any]) -> Project:
-    return Project(
-        id=row["id"],
-        name=row["name"],
-        description=row["description"],
-        status=row["status"],
-        created_at=row["created_at"],
-        updated_at=row["updated_at"],
-        off_since=row.get("off_since"),
-    )
+    return Project(**row)
 
 
 def encode_project(project: Project) -> dict[str, Any]:
-    return {
-        "name": project.name,
-        "description": project.description,
-        "status": project.status,
-        "created_at": project.created_at,
-        "updated_at": project.updated_at,
-        "off_since": project.off_since,
-    }
+    return {name: getattr(project, name) for name in _TABLES["project"]}
 
 
 def decode_switching(row: dict[str, Any] | None) -> OffHistory:
     if row is None:
         return OffHistory()
-    spans = tuple(_decode_span(*span) for span in row["spans"])
+    spans = tuple((since, until[0] if until else None) for since, *until in row["spans"])
     return OffHistory(spans, tuple(row["folders"]), row.get("deleted_at"))
 
 
@@ -273,11 +260,7 @@ def encode_switching(switching: OffHistory) -> dict[str, Any]:
     }
 
 
-def _decode_span(since: int, until: int | None = None) -> Span:
-    return since, until
-
-
-MAX_WRITE_ROWS = 500  # rows in one transaction
+MAX_WRITE_ROWS = 500  # in one transaction
 _LAST_SEARCH = "((SELECT VALUE last FROM ONLY meta:searches) ?? 0)"
 
 
@@ -296,15 +279,7 @@ async def list_searches(catalog_db: CatalogDatabase, session: str | None, limit:
         f"SELECT * FROM search {meant} ORDER BY id DESC LIMIT $limit", {"asked_in": session, "limit": limit}
     )
     return [
-        SearchRecord(
-            row["at"],
-            row["tool"],
-            row["query"],
-            row["results"],
-            row["milliseconds"],
-            row.get("session"),
-            json.loads(row["filters"]),
-        )
+        SearchRecord(**{name: row.get(name) for name in _TABLES["search"]} | {"filters": json.loads(row["filters"])})
         for row in rows
     ]
 
@@ -315,19 +290,11 @@ async def forget_searches(catalog_db: CatalogDatabase) -> int:
 
 
 async def add_usage(catalog_db: CatalogDatabase, rows: Sequence[ToolUsage]) -> None:
-    """What others have added meanwhile stays: the sum is made by the database."""
+    """Add to the counts. The database computes the sums, so additions of other processes are kept."""
     if not rows:
         return
     added = [
-        {
-            "id": build_row_id("usage", row.tool),
-            "tool": row.tool,
-            "calls": row.calls,
-            "errors": row.errors,
-            "total_ms": row.total_ms,
-            "longest_ms": row.longest_ms,
-            "last_at": row.last_at,
-        }
+        {"id": build_row_id("usage", row.tool), **{name: getattr(row, name) for name in _TABLES["usage"]}}
         for row in sum_usage(rows)
     ]
     await catalog_db.alter(
@@ -353,25 +320,16 @@ async def _add_chunk(catalog_db: CatalogDatabase, searches: Sequence[SearchRecor
         for number in range(last - MAX_SEARCHES + 1, end - MAX_SEARCHES + 1)
         if number > 0
     ]
-    try:
-        await catalog_db.alter(
-            f"{{ IF {_LAST_SEARCH} != $last {{ THROW 'disturbed' }}; "
-            "UPSERT meta:searches SET last = $end; "
-            "FOR $row IN $rows { CREATE $row.id CONTENT $row RETURN NONE }; DELETE $oldest }",
-            {"last": last, "end": end, "rows": rows, "oldest": oldest},
-        )
-    except TransactionThrown as thrown:
-        raise WriteContention(str(thrown)) from thrown
+    await alter_undisturbed(
+        catalog_db,
+        f"{{ IF {_LAST_SEARCH} != $last {{ THROW 'disturbed' }}; "
+        "UPSERT meta:searches SET last = $end; "
+        "FOR $row IN $rows { CREATE $row.id CONTENT $row RETURN NONE }; DELETE $oldest }",
+        {"last": last, "end": end, "rows": rows, "oldest": oldest},
+    )
 
 
 def _encode_search(number: int, search: SearchRecord) -> dict[str, Any]:
-    return {
-        "id": build_row_id("search", number),
-        "at": search.at,
-        "tool": search.tool,
-        "query": search.query,
-        "results": search.results,
-        "milliseconds": search.milliseconds,
-        "session": search.session,
-        "filters": json.dumps(search.filters, ensure_ascii=False),
-    }
+    row = {name: getattr(search, name) for name in _TABLES["search"]}
+    filters = json.dumps(search.filters, ensure_ascii=False)
+    return {**row, "id": build_row_id("search", number), "filters": filters}

@@ -1,4 +1,4 @@
-"""One commit: read what its steps are about, plan, and write all of it in one transaction."""
+"""One commit: read the records of its steps, plan, and write everything in one transaction."""
 
 from collections.abc import Collection, Iterable, Sequence
 from uuid import uuid4
@@ -40,9 +40,9 @@ async def check_unique(
     gone: Collection[str] = (),
     gone_links: Collection[str] = (),
 ) -> None:
-    """Raises Conflict where one of these would stand for the same as another.
+    """Raise Conflict if one of these items would be the same as another.
 
-    All that change are among them; those that are `gone` are in nobody's way.
+    Pass all changed items. Those in `gone` and `gone_links` are ignored.
     """
     named = {record.id: record for record in records}
     live = [r for r in named.values() if r.deleted_at is None and r.name_key is not None]
@@ -52,14 +52,14 @@ async def check_unique(
         others = [r for r in found if r.id not in named and r.id not in gone]
         keys = [get_unique_name(r) for r in (*live, *others)]
         if len(set(keys)) < len(keys):
-            raise Conflict("Two records would stand for the same.")
+            raise Conflict("Two records would have the same name or text.", hint="Delete or rename one of them first.")
     joined = {link.id: link for link in links}
     edges = [encode_edge(x) for x in joined.values() if x.deleted_at is None]
     if edges:
         rows = map(decode_link, await tables.ask(_LIVE_BY_EDGE, edges=sorted(set(edges))))
         edges += [encode_edge(x) for x in rows if x.id not in joined and x.id not in gone_links]
         if len(set(edges)) < len(edges):
-            raise Conflict("Two links would say the same.")
+            raise Conflict("Two links would be the same relation.", hint="Delete one of them first.")
 
 
 CHANGE_BY_KEY = "SELECT * FROM change WITH INDEX change_key WHERE key IN $"
@@ -70,20 +70,20 @@ _LINKS_AT_RECORDS = "SELECT ->link.* AS going, <-link.* AS coming FROM $"
 
 
 class StoredView:
-    """The records and links that were read, and where a plan asks for more, those."""
+    """Stored records and links for a plan: read ahead, or on demand."""
 
     def __init__(self, tables: StoreTables) -> None:
         self._tables = tables
-        self.ages: dict[str, int] = {}  # of the records that were read
+        self.ages: dict[str, int] = {}  # by record id
         self._records: dict[str, Record | None] = {}
         self._links: dict[str, RecordLink | None] = {}
-        self._named: dict[str, list[Record]] = {}  # live ones by name_key
-        self._joined: dict[str, list[RecordLink]] = {}  # live ones by edge
+        self._named: dict[str, list[Record]] = {}  # live records by name_key
+        self._joined: dict[str, list[RecordLink]] = {}  # live links by edge
         self._below: dict[str, list[Record]] = {}
         self._at: dict[str, list[RecordLink]] = {}
 
     async def read_ahead(self, batch: Batch) -> tuple[StoreState, list[Row]]:
-        """The state that the view is of, and the change that has the key of the batch already."""
+        """Return the state of the view, and an earlier change with the same key."""
         wanted = PrefetchSet()
         wanted.add_batch(batch)
         records = wanted.records | wanted.purge_set
@@ -138,7 +138,7 @@ class StoredView:
         return self._joined[edge]
 
     async def _read_followups(self, wanted: PrefetchSet) -> None:
-        """What is known to be asked for only once the first answers are there."""
+        """Read the data that the first results show to be needed."""
         read = wanted.records | wanted.purge_set
         met = [r for i in read if (r := self._records[i]) is not None]
         names = {r.name_key for r in met if r.name_key is not None} - self._named.keys()
@@ -228,7 +228,7 @@ def _predict_names(wanted: PrefetchSet) -> dict[str, None]:
 
 
 async def commit(tables: StoreTables, batch: Batch) -> Change:
-    """Raises Conflict where the batch does not fit, StoreAway where its outcome stays unknown."""
+    """Write the batch. Raise Conflict if it contradicts the stored data, StoreUnreachable if its outcome is unknown."""
     keyed = batch if batch.key is not None else replace(batch, key=uuid4().hex)
     try:
         return await tables.run_in_turn(lambda: _attempt(tables, keyed))
@@ -237,28 +237,29 @@ async def commit(tables: StoreTables, batch: Batch) -> Change:
 
 
 async def _find_change(tables: StoreTables, key: str, failed: DiskFailure) -> Change:
-    """The change, if it was made all the same."""
+    """Return the change if it was stored in spite of the failure."""
     try:
         same = await tables.ask(CHANGE_BY_KEY.replace("$", "$keys"), keys=[escape_text(key)])
         changes = await read_with_edits(tables, same)
     except (EverkeptError, RuntimeError) as error:
         raise StoreUnreachable(
-            f"{failed.message} Whether it was stored is unknown.", hint="Look for it before you store it again."
+            f"{failed.message} The outcome is unknown.", hint="Check before you repeat the write."
         ) from error
     if not changes:
-        raise Unavailable(f"{failed.message} Nothing of it was stored.", hint="Try again.")
+        raise Unavailable(f"{failed.message} Nothing was stored.", hint="Try again.")
     return changes[0]
 
 
 async def _attempt(tables: StoreTables, batch: Batch) -> Change:
-    """Raises Contended where another came in between."""
+    """Write the batch once. Raise WriteContention if another write came in between."""
     view = StoredView(tables)
     state, same = await view.read_ahead(batch)
     if same:
         return (await read_with_edits(tables, same))[0]
     tables.check_open(state)
     if batch.revision not in (None, state.seq):
-        raise Conflict("Something else was stored meanwhile.", revision=batch.revision)
+        message = "The data changed while this write was being prepared."
+        raise Conflict(message, hint="Try again.", revision=batch.revision)
     made = await plan_commit(batch, view)
     seq = state.seq + 1 if made.edits else 0
     change = Change(seq, batch.at, batch.tool, batch.client, batch.undoes, made.edits)

@@ -1,4 +1,4 @@
-"""Statements to SurrealDB and their results, addresses, repeated attempts, and our errors."""
+"""Statements to SurrealDB and their results, addresses, retries, and our errors."""
 
 import asyncio
 import random
@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar, cast
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from everkept.errors import (
     InvalidInput,
@@ -22,11 +22,13 @@ from everkept.values import Value, field
 
 SCHEMES = {"ws": "ws", "wss": "wss", "http": "ws", "https": "wss"}
 ENDPOINT = "/rpc"
-ADDRESS_HINT = "An address looks like ws://127.0.0.1:8000 or wss://db.example.org."
+ADDRESS_HINT = "Use the form ws://127.0.0.1:8000 or wss://db.example.org."
+UNREACHABLE_HINT = "Check that the server is running and that the network allows the connection."
+OUTCOME_UNKNOWN_HINT = "The outcome of the interrupted write is unknown. Check before you repeat it."
 
 
 class Address(Value):
-    """The endpoint of the websocket, and the server as messages show it."""
+    """Server address. `url` is the websocket endpoint, and `shown` is the form that messages show."""
 
     url: str
     shown: str
@@ -34,32 +36,28 @@ class Address(Value):
 
 
 class Credentials(Value):
-    """Of a user of the root, or of the namespace; without a name, nobody signs in."""
+    """User and password of the root or of the namespace. Without a user, no one signs in."""
 
     user: str
     password: str = field(repr=False)
 
 
 def parse_address(text: str) -> Address:
-    """Raises InvalidInput for what is no address of a server, or has a password in it."""
+    """Parse a server address. Raise InvalidInput if it is not valid, or if it contains a user or password."""
     try:
         parts = urlsplit(text.strip())
         port = parts.port
     except ValueError:
-        raise _build_address_error(text, "is no address") from None
+        raise _build_address_error(text, "is not an address") from None
     if parts.username is not None or parts.password is not None:
         raise InvalidInput(
-            "The address of SurrealDB holds a user or password.",
-            hint="Give them apart from it: they would be shown wherever the address is.",
+            "The SurrealDB address contains a user or a password, which messages and logs would show.",
+            hint="Remove them from the address and set `database_user` and `database_password` instead.",
         )
     if parts.scheme not in SCHEMES:
         raise _build_address_error(text, f"must begin with {', '.join(f'{s}://' for s in SCHEMES)}")
     if not parts.hostname or parts.query or parts.fragment or port == 0:
-        raise _build_address_error(text, "must have a host, and neither ? nor #")
-    return _build_address(parts)
-
-
-def _build_address(parts: SplitResult) -> Address:
+        raise _build_address_error(text, "must have a host and neither ? nor #")
     scheme = SCHEMES[parts.scheme]
     path = parts.path.rstrip("/").removesuffix(ENDPOINT)
     shown = f"{scheme}://{parts.netloc}{path}"
@@ -67,87 +65,89 @@ def _build_address(parts: SplitResult) -> Address:
 
 
 def _build_address_error(text: str, why: str) -> InvalidInput:
-    shown = text.rpartition("@")[2]  # before it may stand a password
-    return InvalidInput(f'The address of SurrealDB "{shown}" {why}.', hint=ADDRESS_HINT)
+    shown = text.rpartition("@")[2]  # the part before @ may contain a password
+    return InvalidInput(f'The SurrealDB address "{shown}" {why}.', hint=ADDRESS_HINT)
 
 
 Values = Mapping[str, Any]
 
-WRITE_TIME_FACTOR = 6  # times as long as a question may take, a write may: it keeps indexes in step
+WRITE_TIME_FACTOR = 6  # a write may take this many times as long as a query, because it updates indexes
 
 _WRITE_KEYWORDS = re.compile(r"\b(?:BEGIN|CREATE|INSERT|UPSERT|UPDATE|RELATE|DELETE|DEFINE|REMOVE)\b")
 
 
 class TransactionThrown(Exception):
-    """A THROW of our own ended the transaction; nothing of it was kept."""
+    """A THROW in our statements ended the transaction. Nothing was stored."""
 
 
 class WriteContention(Exception):
-    """Another transaction came in between; nothing was kept, and the next attempt may do."""
+    """Another transaction came in between. Nothing was stored, and a retry may succeed."""
 
 
 class AlreadyExists(WriteContention):
-    """A record of that id, or a value that must be unique, is there already."""
+    """A record with this id or a unique value already exists."""
 
 
 class AnswerTooLarge(Unavailable):
-    """An answer is; whoever asks for less may get it."""
+    """The result is too large. A smaller request may succeed."""
 
 
 class MissingTable(Exception):
-    """A table is not there: its database was removed, or is yet to be made. Version 3 says so."""
+    """A table does not exist: its database was removed or not created yet. Only version 3 reports this."""
 
 
 class Connection(Protocol):
-    """One way to SurrealDB, for any number of tasks at once. Nothing is opened before it is used.
+    """Connection to SurrealDB for any number of concurrent tasks. The first use opens it.
 
-    Raises StoreAway where the database cannot be reached or went away, QueryTimeout where it is
-    there and slow, StorageFull and StoreDamaged for what they say. What was to be written when
-    time ran out was not; where that cannot be known it is StoreAway.
+    It raises StoreUnreachable if the database cannot be reached, QueryTimeout if it answers but is too slow, and
+    StorageFull or StoreDamaged. After QueryTimeout, nothing was written. StoreUnreachable is raised if the outcome of a
+    write is unknown.
     """
 
     @property
     def openings(self) -> int:
-        """How often it was opened: after each it may be another database, or an empty one."""
+        """Return how often it was opened. After each opening, the database may be another or an empty one."""
         ...
 
     @property
     def is_modern(self) -> bool:
-        """Whether it speaks the dialect of version 3; known once it was opened or used."""
+        """Return whether the server has the dialect of version 3. It is known after the first use."""
         ...
 
     @property
     def version(self) -> str:
-        """As the database tells it, or nothing; never a reason to choose a dialect."""
+        """Return the version that the database reports, or an empty text. It never decides the dialect."""
         ...
 
     async def open(self) -> None:
-        """What the first use does by itself."""
+        """Open the connection, as the first use does."""
         ...
 
     async def run(self, database: str, statements: str, values: Values | None = None) -> list[Any]:
-        """What each statement gave. Inside BEGIN and COMMIT the places of results differ between
-        versions: such a text is for its effect alone."""
+        """Return the result of each statement.
+
+        Inside BEGIN and COMMIT, the positions of results differ between versions, so ignore those results.
+        """
         ...
 
     async def close(self) -> None: ...
 
 
 def prepend_use(namespace: str, database: str, statements: str) -> str:
-    """A text that does not depend on what was chosen before it."""
+    """Return statements that do not depend on the database chosen before."""
     return f"USE NS {quote_name(namespace)} DB {quote_name(database)}; {statements}"
 
 
 def has_writes(statements: str) -> bool:
-    """Whether they change anything. Texts are ours alone: what a user says stands in values."""
+    """Return whether the statements change data. They contain no user input, which is always in values."""
     return _WRITE_KEYWORDS.search(statements) is not None
 
 
 def build_put(row: str, content: str) -> str:
-    """What makes a row hold something, whether it is there or not.
+    """Return a statement that writes a row, whether it exists or not.
 
-    UPSERT would do, were there nothing else in its transaction: of what one writes both before
-    and after an UPSERT, the state of an index included, the files of version 2 keep the former.
+    UPSERT would work if it were alone in its transaction. If a transaction writes a row or an index both before and
+    after an UPSERT, the files of version 2 keep the former state.
     """
     return (
         f"IF record::exists({row}) {{ UPDATE {row} CONTENT {content} RETURN NONE }} "
@@ -156,11 +156,10 @@ def build_put(row: str, content: str) -> str:
 
 
 def quote_name(name: str) -> str:
-    """A name of a namespace or database, as a text writes it."""
+    """Return the quoted name of a namespace or database. Raise InvalidInput if the name is not allowed."""
     if not name or not name.isprintable() or "`" in name or "\\" in name:
         raise InvalidInput(
-            f"{name!r} cannot be the name of a namespace or database of SurrealDB.",
-            hint="Use letters, digits, - and _.",
+            f"{name!r} cannot be the name of a SurrealDB namespace or database.", hint="Use letters, digits, - and _."
         )
     return f"`{name}`"
 
@@ -168,25 +167,25 @@ def quote_name(name: str) -> str:
 T = TypeVar("T")
 
 MAX_ATTEMPTS = 60
-MAX_PAUSE_SECONDS = 0.2  # seconds between attempts
+MAX_PAUSE_SECONDS = 0.2  # between attempts
 
 
 class SharedTask(Generic[T]):
-    """One at a time. Who waits for it may go: it goes on for the others."""
+    """Task of which at most one runs at a time. Canceling one waiting caller does not stop it."""
 
     def __init__(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._begin = begin
         self._task: asyncio.Task[T] | None = None
 
     async def join(self) -> T:
-        """Begins one, unless one is under way; all who join it see it end the same way."""
+        """Start the task unless it is running. All callers get the same result."""
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._begin())
             self._task.add_done_callback(consume_exception)
         return await asyncio.shield(self._task)
 
     async def settle(self, patience: float) -> None:
-        """Waits for one that is under way, so many seconds; then it is cancelled."""
+        """Wait up to `patience` seconds for a running task, then cancel it."""
         if self._task is None:
             return
         await asyncio.wait({self._task}, timeout=patience)
@@ -195,16 +194,19 @@ class SharedTask(Generic[T]):
 
 
 class BackgroundWork(Generic[T]):
-    """In a task of its own. Once it has begun nobody stops it in the middle: its asker may go."""
+    """Work in a separate task. Once it has begun, canceling its caller does not stop it."""
 
     def __init__(self, do: "Callable[[BackgroundWork[T]], Coroutine[Any, Any, T]]") -> None:
-        """`do` says by `has_begun` from when on it matters that it ends."""
+        """Start the work. `do` sets `has_begun` when it must no longer be interrupted."""
         self.has_begun = False
         self.task = asyncio.create_task(do(self))
         self.task.add_done_callback(consume_exception)
 
     async def wait(self, patience: float) -> bool:
-        """Waits so many seconds. What has not begun by then, or when its asker goes, never will."""
+        """Wait up to `patience` seconds and return whether the work ended.
+
+        Work is canceled if it has not begun by then, or when its caller is canceled.
+        """
         try:
             await asyncio.wait({self.task}, timeout=patience)
         finally:
@@ -214,31 +216,31 @@ class BackgroundWork(Generic[T]):
 
 
 def consume_exception(task: "asyncio.Future[Any]") -> None:
-    """For add_done_callback: whoever waited may have gone, and no warning is due."""
+    """Mark the exception of a task as handled, because its caller may be gone. Use it with add_done_callback."""
     if not task.cancelled():
         task.exception()
 
 
 async def retry(work: Callable[[], Awaitable[T]]) -> T:
-    """Attempts it until no other transaction comes in between."""
+    """Repeat the work until no other transaction comes in between."""
     for attempt in range(MAX_ATTEMPTS):
         try:
             return await work()
         except WriteContention:
             pause = min(MAX_PAUSE_SECONDS, 0.002 * 2 ** min(attempt, 10))
             await asyncio.sleep(random.uniform(0, pause))
-    raise StoreBusy("Other processes keep writing to the database.", hint="Try again.")
+    raise StoreBusy("Other processes keep writing to the database.", hint="Try again in a moment.")
 
 
 THROWN_PREFIX = "An error occurred: "
-# What is said of the statements around the one that failed.
+# Messages about the other statements of a failed transaction.
 BYSTANDER_MESSAGES = (
     "The query was not executed due to a failed transaction",
     "The query was not executed due to a cancelled transaction",
     "Cannot COMMIT: the transaction was aborted due to a prior error",
 )
 CONFLICT_SIGNS = ("can be retried", "read or write conflict", "transaction conflict")
-# The same number means something else on another system; a server there says it in words.
+# Error numbers differ between systems. A server on another system reports the error in words.
 DISK_FULL_CODES = {"linux": "28|27|122", "darwin": "28|27|69", "win32": "112|39|1295"}
 DISK_FULL_PATTERN = re.compile(
     r"no space left|not enough space|disk (?:is )?full|storagefull|quota (?:was )?exceeded"
@@ -250,17 +252,17 @@ DAMAGE_PATTERN = re.compile(r"corrupt|checksum|bincode|deserializ|revision error
 DENIED_PATTERN = re.compile(r"not enough permissions|iam error|anonymous access|not allowed", re.IGNORECASE)
 EXPIRED_PATTERN = re.compile(r"session (?:has )?expired|token (?:has )?expired", re.IGNORECASE)
 LOGIN_PATTERN = re.compile(r"authentication", re.IGNORECASE)
-VALUE_START = re.compile(r"[`'\"\[{(<\d\n]")  # where a message may begin to tell what was stored
-QUOTED_TEXT = re.compile(r"'[^']*'|`[^`]*`|\"[^\"]*\"")  # what was stored is no sign of why it failed
+VALUE_START = re.compile(r"[`'\"\[{(<\d\n]")  # a message may quote stored values from here on
+QUOTED_TEXT = re.compile(r"'[^']*'|`[^`]*`|\"[^\"]*\"")  # stored values do not show why a statement failed
 MAX_REASON_CHARACTERS = 80
 
 
 class DiskFailure(Unavailable):
-    """Reading or writing did, for another reason than that there is no room."""
+    """Reading or writing failed for a reason other than a full disk."""
 
 
 def parse_results(answer: Mapping[str, Any]) -> list[Any]:
-    """What each statement gave; raises what the first of them failed of."""
+    """Return the result of each statement. Raise the error of the first one that failed."""
     if answer.get("error"):
         raise translate_error(get_message(answer["error"]))
     statements = _parse_statements(answer.get("result"))
@@ -274,10 +276,13 @@ def parse_results(answer: Mapping[str, Any]) -> list[Any]:
 
 
 def _parse_statements(result: Any) -> Sequence[Mapping[str, Any]]:
-    """What an answer says of each statement. Raises StoreAway where it is no such thing."""
+    """Return the outcome of each statement. Raise StoreUnreachable if the answer has another form."""
     statements = cast(list[Any], result if isinstance(result, list) else [None])
     if not all(_is_map(each) and {"status", "result"} <= set(each) for each in statements):
-        raise StoreUnreachable("SurrealDB answered what cannot be understood.", hint="Check its version, and the way.")
+        raise StoreUnreachable(
+            "SurrealDB sent a response that Everkept does not understand.",
+            hint="Check the server's version and any proxy in between.",
+        )
     return cast(Sequence[Mapping[str, Any]], statements)
 
 
@@ -290,95 +295,87 @@ def is_wrong_login(message: str) -> bool:
 
 
 def translate_error(message: str, number: int | None = None) -> Exception:
-    """The error for a message; `number` is that of the statement, counted from 1."""
+    """Return our error for a message. `number` is that of the statement, counted from 1."""
     if message.startswith(THROWN_PREFIX):
         return TransactionThrown(message.removeprefix(THROWN_PREFIX))
     words = QUOTED_TEXT.sub("", message).lower()
-    if _is_conflict(words):
+    if any(sign in words for sign in CONFLICT_SIGNS):
         return WriteContention(extract_reason(message))
     if "already exists" in words or "already contains" in words:
         return AlreadyExists(extract_reason(message))
     if words.startswith("the table") and "does not exist" in words:
         return MissingTable(extract_reason(message))
     if "exceeded the timeout" in words:
-        return QueryTimeout("SurrealDB took longer over a query than it may.", hint="Try again.")
+        return QueryTimeout("SurrealDB timed out.", hint="Try again, or request less data.")
     if DISK_FULL_PATTERN.search(words):
         return build_storage_full()
-    where = "a text" if number is None else f"statement {number}"
+    where = "a query" if number is None else f"statement {number}"
     return _translate_server_error(words) or RuntimeError(f"SurrealDB refused {where}: {extract_reason(message)}")
 
 
 def build_storage_full(where: str = "The disk of SurrealDB", **facts: Any) -> StorageFull:
     return StorageFull(
-        f"{where} is full. Nothing of this call was stored.", hint="Free some disk space there and call again.", **facts
+        f"{where} is full. Nothing was stored.", hint="Free some disk space there and try again.", **facts
     )
 
 
 def build_server_storage_full(place: str) -> StorageFull:
-    """For a server, which tells nothing of its disk but that."""
+    """Build the error for a server, which does not report the size of its disk."""
     return StorageFull(
-        f"The disk of the server, SurrealDB at {place}, is full. Nothing of this call was stored.",
-        hint="Free some disk space on the server and call again. Its sizes are not known here.",
+        f"The disk of the SurrealDB server at {place} is full. Nothing was stored.",
+        hint="Free some disk space on the server and try again.",
         place=place,
     )
 
 
 def build_timeout_error(limit: float, at: str = "") -> QueryTimeout:
     return QueryTimeout(
-        f"SurrealDB{at} took longer than {limit:g} s.", hint="Try again, or ask for less at once.", time_limit=limit
+        f"SurrealDB{at} took longer than {limit:g} s.", hint="Try again, or request less data.", time_limit=limit
     )
 
 
 def build_queue_timeout_error(limit: float, at: str = "") -> QueryTimeout:
     return QueryTimeout(
-        f"SurrealDB{at} was busy with an earlier write for {limit:g} s. Nothing of this call was stored.",
-        hint="Try again.",
+        f"SurrealDB{at} was busy with an earlier write for {limit:g} s. Nothing was stored.",
+        hint="Try again in a moment.",
         time_limit=limit,
     )
 
 
 def build_unknown_outcome_error(limit: float, at: str = "") -> StoreUnreachable:
     return StoreUnreachable(
-        f"SurrealDB{at} took longer than {limit:g} s over a write: whether it was stored is unknown.",
-        hint="Look for it before you store it again.",
+        f"SurrealDB{at} did not finish a write within {limit:g} s. The outcome is unknown.",
+        hint="Check before you repeat the write.",
         time_limit=limit,
     )
 
 
 def extract_reason(message: str) -> str:
-    """The words that come before anything that could be a value of ours."""
+    """Return the part of a message before anything that could be a stored value."""
     found = VALUE_START.search(message)
     words = message[: found.start()] if found else message
-    return " ".join(words.split())[:MAX_REASON_CHARACTERS] or "(it gave no reason)"
+    return " ".join(words.split())[:MAX_REASON_CHARACTERS].rstrip(" :") or "no reason given"
 
 
 def _translate_server_error(words: str) -> Exception | None:
     if "failed to decode cbor request" in words:
-        return InvalidInput("A value cannot be sent to SurrealDB.", hint="Change it.")
+        return InvalidInput("A value cannot be sent to SurrealDB.", hint="Use another value.")
     if "null byte" in words:
-        return InvalidInput("A text holds the character NUL, which SurrealDB cannot store.", hint="Remove it.")
+        return InvalidInput("The text contains the character NUL, which SurrealDB cannot store.", hint="Remove it.")
     if EXPIRED_PATTERN.search(words):
-        return StoreUnreachable("Our session at SurrealDB is over.", hint="The next call opens a new one.")
+        return StoreUnreachable("The session with SurrealDB expired.", hint="Try again. The next call opens a new one.")
     if DENIED_PATTERN.search(words):
         return Refused(
-            "SurrealDB does not let this user do that.",
-            hint="Its user needs the role OWNER, of the root or of the namespace.",
+            "SurrealDB denied permission.", hint="Give this user the role OWNER of the root or of the namespace."
         )
     if "io error" in words or "fsync failed" in words:
-        return DiskFailure(
-            f"The disk of SurrealDB failed ({extract_reason(words)}).",
-            hint="Whether what was under way was stored is unknown: look before you store it again.",
-        )
+        return DiskFailure(f"The disk of SurrealDB failed: {extract_reason(words)}.", hint=OUTCOME_UNKNOWN_HINT)
     if DAMAGE_PATTERN.search(words):
         return StoreDamaged(
-            f"SurrealDB cannot read what it has stored ({extract_reason(words)}).",
-            hint="Restore a backup, or export what can still be read.",
+            f"SurrealDB cannot read its stored data: {extract_reason(words)}.",
+            hint="Restore a backup, or export what is still readable.",
         )
     return None
-
-
-def _is_conflict(words: str) -> bool:
-    return any(sign in words for sign in CONFLICT_SIGNS)
 
 
 def _is_map(error: Any) -> bool:

@@ -1,8 +1,7 @@
-"""The two ways to SurrealDB: inside this process, and over a websocket to a server.
+"""The two connections to SurrealDB: embedded in this process, or by a websocket to a server.
 
-In this process it is in memory, or in a folder that it has for itself. A commit is on disk once it
-was told only where SURREAL_SYNC_DATA is in the environment before the package surrealdb is
-imported; the settings see to that.
+The embedded engine is in memory, or in a folder that only it uses. A reported commit is on disk only if
+SURREAL_SYNC_DATA is in the environment before the package surrealdb is imported. The settings ensure that.
 """
 
 import asyncio
@@ -16,6 +15,7 @@ from everkept.core.disk import make_folder, translate_os_errors
 from everkept.core.locks import FileLock
 from everkept.engines.surreal.connection import (
     DISK_FULL_PATTERN,
+    UNREACHABLE_HINT,
     WRITE_TIME_FACTOR,
     BackgroundWork,
     Credentials,
@@ -52,12 +52,12 @@ if TYPE_CHECKING:
     from everkept.engines.surreal.websocket import SurrealSocket
 
 LOCK_FILE = "everkept.lock"
-VERSION_2_FOLDER = "clog"  # what a version 2 keeps everything in
+VERSION_2_FOLDER = "clog"  # which holds all files of version 2
 VERSION_3_FOLDERS = ("sstables", "wal")
 
 
 class DatabaseFolder:
-    """Taken by one opening at a time: the engine itself would let two destroy it."""
+    """Folder that one process opens at a time. The engine itself would let two processes destroy it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path.absolute()
@@ -74,15 +74,14 @@ class DatabaseFolder:
         if not is_ours:
             raise StoreBusy(
                 f"The SurrealDB in {self._path} is in use by another process.",
-                hint="Embedded, it belongs to one process at a time. End that one, or let several "
-                "share a server with deployment_mode local-server.",
+                hint="End that process. To share the data, run a server and set `deployment_mode` to local-server.",
                 path=str(self._path),
             )
         if self._is_version_3():
             self.release()
             raise StoreTooNew(
-                f"The SurrealDB in {self._path} was written by version 3, and here is version 2.",
-                hint="Serve it with `surreal start` and use deployment_mode local-server, or choose another folder.",
+                f"The SurrealDB in {self._path} was written by version 3. This program includes version 2.",
+                hint="Run `surreal start` and set `deployment_mode` to local-server, or choose another folder.",
                 path=str(self._path),
             )
 
@@ -90,17 +89,17 @@ class DatabaseFolder:
         self._lock.release()
 
     def build_open_error(self, message: str) -> EverkeptError:
-        """Why the engine would not open it."""
+        """Return the error for a folder that the engine did not open."""
         if DISK_FULL_PATTERN.search(message):
             return self.build_storage_full()
         if "permission denied" in message.lower() or "read-only" in message.lower():
             return Unavailable(
-                f"{self._path} cannot be written ({extract_reason(message)}).",
-                hint="Check the permissions of the data folder, or choose one with --data-dir.",
+                f"Cannot write {self._path}: {extract_reason(message)}.",
+                hint="Check the folder's permissions, or choose another one with --data-dir.",
                 path=str(self._path),
             )
         return StoreDamaged(
-            f"The SurrealDB in {self._path} is damaged, or of another version.",
+            f"The SurrealDB in {self._path} is damaged or has another version.",
             hint="Restore a backup of the folder, or choose another one.",
             path=str(self._path),
         )
@@ -115,7 +114,7 @@ class DatabaseFolder:
             files = [entry for entry in self._path.rglob("*") if entry.is_file()]
             size = sum(entry.stat().st_size for entry in files)
             return {"current_size": size, "free": disk_usage(self._path).free}
-        except OSError:  # they are a help, and no reason to hide why it failed
+        except OSError:  # sizes are optional, and must not hide the error
             return {}
 
     def _is_version_3(self) -> bool:
@@ -124,13 +123,13 @@ class DatabaseFolder:
         )
 
 
-QUERY_SECONDS = 10.0  # seconds for the statements of one text
-CLOSE_SECONDS = 0.5  # seconds that work under way has when the connection closes
+QUERY_SECONDS = 10.0  # for one query
+CLOSE_SECONDS = 0.5  # for running work when the connection closes
 RELEASE_SECONDS = 0.05
 
 
 class EmbeddedConnection:
-    """A Connection to an engine of our own; `place` is the folder of its files."""
+    """Connection to an engine in this process. `place` is the folder of its files."""
 
     def __init__(self, place: Path | None, namespace: str, *, time_limit: float = QUERY_SECONDS) -> None:
         quote_name(namespace)
@@ -155,7 +154,7 @@ class EmbeddedConnection:
 
     @property
     def version(self) -> str:
-        return ""  # the engine tells that of the package around it
+        return ""  # the engine reports only the version of its package
 
     @property
     def openings(self) -> int:
@@ -171,14 +170,14 @@ class EmbeddedConnection:
             answer = await self._ask(engine, [text, dict(values or {})], has_writes(statements))
             return parse_results(answer)[1:]
         except (StorageFull, DiskFailure) as error:
-            # The engine refuses every write from then on; opened anew, it repairs its files.
+            # The engine refuses all later writes. Opening it again repairs its files.
             self._is_broken = True
             if self._folder is None or isinstance(error, DiskFailure):
                 raise
             raise self._folder.build_storage_full() from error
 
     async def close(self) -> None:
-        """Work under way has a moment to end, then it is given up."""
+        """Give running work a moment to end, then cancel it."""
         self._is_closed = True
         await self._opening.settle(CLOSE_SECONDS)
         if self._working:
@@ -188,8 +187,7 @@ class EmbeddedConnection:
         was_open = self._engine is not None
         await self._stop_engine()
         if was_open:
-            # A thread of the engine that has answered lets go of what it answered with a moment
-            # later; where the program ends before that, it is aborted.
+            # An engine thread frees its answer a moment later. If the program ended before that, it would abort.
             await asyncio.sleep(RELEASE_SECONDS)
 
     async def _ensure_engine(self) -> "AsyncEmbeddedDB":
@@ -200,7 +198,7 @@ class EmbeddedConnection:
         return self._engine
 
     async def _start_engine(self) -> "AsyncEmbeddedDB":
-        # It takes half a second: others are served meanwhile.
+        # The import takes half a second, so it runs in a thread.
         await asyncio.to_thread(import_module, "everkept.engines.surreal.protocol")
         await self._stop_engine()
         if self._folder is not None:
@@ -216,7 +214,7 @@ class EmbeddedConnection:
         return self._engine
 
     async def _stop_engine(self) -> None:
-        """Nothing may be at work in the folder once another may take it."""
+        """Stop all work in the folder before another process can take it."""
         if self._working:
             await asyncio.wait(self._working)
         engine, self._engine = self._engine, None
@@ -242,11 +240,11 @@ class EmbeddedConnection:
         return engine
 
     async def _ask(self, engine: "AsyncEmbeddedDB", query: Sequence[Any], in_turn: bool) -> Mapping[str, Any]:
-        """What was begun goes on without its asker: nothing stops the engine in the middle."""
+        """Run the query. It continues if its caller is canceled, because nothing stops the engine."""
         limit = self._time_limit * (WRITE_TIME_FACTOR if in_turn else 1)
 
         async def ask(work: BackgroundWork[Mapping[str, Any]]) -> Mapping[str, Any]:
-            # Of two that write in the same moment the engine may lose one, and say nothing.
+            # The engine may silently lose one of two concurrent writes.
             async with self._writing if in_turn else nullcontext():
                 work.has_begun = True
                 return await self._execute(engine, query)
@@ -272,24 +270,26 @@ class EmbeddedConnection:
         request = protocol.encode_request(self._number, "query", query)
         try:
             return protocol.decode_answer(await engine.execute(request))
-        except (RuntimeError, ValueError) as error:  # where a server would answer with it
+        except (RuntimeError, ValueError) as error:  # a server would send it as an answer
             raise translate_error(str(error)) from None
         except protocol.UnreadableMessage as error:
-            raise StoreDamaged("SurrealDB gave what cannot be read.") from error
+            raise StoreDamaged(
+                "SurrealDB sent a response that Everkept does not understand.", hint="Restore a backup of the folder."
+            ) from error
 
 
 def _build_closed_error() -> StoreUnreachable:
-    return StoreUnreachable("SurrealDB was closed.")
+    return StoreUnreachable("The connection to SurrealDB is closed.")
 
 
-CONNECT_SECONDS = 5.0  # seconds until a server is reached, and has let us in
-PING_SECONDS = 1.0  # seconds for a sign of life
+CONNECT_SECONDS = 5.0  # including the login
+PING_SECONDS = 1.0  # for the answer to a ping
 
 TurnSource = Callable[[], AbstractAsyncContextManager[None]]
 
 
 class SocketConnection:
-    """A Connection to a server. Each call that finds it lost makes one attempt to reach it."""
+    """Connection to a server. Each call that finds it lost tries once to reach the server."""
 
     def __init__(
         self,
@@ -302,7 +302,7 @@ class SocketConnection:
         ca: Path | None = None,
         turns: TurnSource | None = None,
     ) -> None:
-        """`turns` is what all programs on this machine share that write to the server."""
+        """Store the parameters. `turns` coordinates all programs on this machine that write to the server."""
         quote_name(namespace)
         self._address = parse_address(url)
         self._at = f" at {self._address.shown}"
@@ -315,8 +315,8 @@ class SocketConnection:
         self._writing = asyncio.Lock()
         self._link: SurrealSocket | None = None
         self._opening = SharedTask(self._open_link)
-        self._working: set[asyncio.Task[list[Any]]] = set()  # that write
-        self._refused_at = 0.0  # when a turn was not to be had
+        self._working: set[asyncio.Task[list[Any]]] = set()  # writes
+        self._refused_at = 0.0  # when a turn was refused last
         self._openings = 0
         self._is_closed = False
         self._is_modern: bool | None = None
@@ -341,13 +341,13 @@ class SocketConnection:
 
     async def run(self, database: str, statements: str, values: Values | None = None) -> list[Any]:
         query = [prepend_use(self._namespace, database, statements), dict(values or {})]
-        link = await self._ensure_link()  # who cannot reach it need not wait for a turn
+        link = await self._ensure_link()  # if the server is unreachable, do not wait for a turn
         if database not in link.chosen:
             await self._choose(link, database)
         return await (self._write(query) if has_writes(statements) else self._read(link, query))
 
     async def close(self) -> None:
-        """Quick, even where the other side is frozen."""
+        """Close the connection quickly, even if the server does not answer."""
         self._is_closed = True
         await self._opening.settle(0)
         if self._link is not None:
@@ -358,8 +358,10 @@ class SocketConnection:
             await asyncio.wait(self._working)
 
     async def _choose(self, link: "SurrealSocket", database: str) -> None:
-        """Version 3 makes a database when it is chosen first. Two that do so at once may be in each
-        other's way, and a text whose choice failed would go on in the database before it."""
+        """Choose a database for the first time, which creates it in version 3.
+
+        Two concurrent choices may conflict. A query whose choice failed would run in the previous database.
+        """
         query = [prepend_use(self._namespace, database, "RETURN NONE"), dict[str, Any]()]
         await retry(lambda: self._read(link, query))
         link.chosen.add(database)
@@ -373,10 +375,10 @@ class SocketConnection:
         if await _is_alive(link):
             raise build_timeout_error(self._time_limit, self._at)
         await link.close()
-        raise StoreUnreachable(f"SurrealDB{self._at} does not answer.")
+        raise StoreUnreachable(f"SurrealDB{self._at} does not answer.", hint=UNREACHABLE_HINT)
 
     async def _write(self, query: Sequence[Any]) -> list[Any]:
-        """One deadline for the turn and the work; a while longer for what was sent by then."""
+        """Run a write. One deadline covers the turn and the work; a query that was sent by then gets extra time."""
         limit = self._time_limit * WRITE_TIME_FACTOR
         asked_at = asyncio.get_running_loop().time()
 
@@ -404,7 +406,7 @@ class SocketConnection:
         answer = await link.ask("query", query, alters=alters)
         try:
             return parse_results(answer)[1:]
-        except StoreUnreachable:  # our session there is over
+        except StoreUnreachable:  # the session on the server is over
             await link.close()
             raise
         except StorageFull as error:
@@ -412,10 +414,9 @@ class SocketConnection:
 
     @asynccontextmanager
     async def _take_turn(self, asked_at: float) -> AsyncGenerator[None, None]:
-        """Of two that write in the same moment a server may lose one and say nothing, where its
-        storage does not keep them apart: what we can keep apart, we do. Version 3 on a disk does.
+        """Hold the turn to write until the server has answered or the connection is lost.
 
-        It lasts until the server has answered, or nobody can hear it any more.
+        A server may silently lose one of two concurrent writes. Only version 3 on disk separates them itself.
         """
         async with self._writing, AsyncExitStack() as shared:
             if self._turns is not None and not self.is_modern:
@@ -423,7 +424,7 @@ class SocketConnection:
             yield
 
     async def _take_shared_turn(self, turns: TurnSource, shared: AsyncExitStack, asked_at: float) -> None:
-        # Who stood behind one that waited in vain has waited as well.
+        # A call that was waiting behind a refused one has waited as long.
         if asked_at >= self._refused_at:
             try:
                 await shared.enter_async_context(turns())
@@ -431,9 +432,8 @@ class SocketConnection:
             except StoreBusy:
                 self._refused_at = asyncio.get_running_loop().time()
         raise StoreUnreachable(
-            f"Another program on this machine holds its turn to write to SurrealDB{self._at}. "
-            "Nothing of this call was sent.",
-            hint="It may be stopped, or at work for long.",
+            f"Another program on this machine is writing to SurrealDB{self._at}. Nothing was stored.",
+            hint="Try again in a moment. If this continues, look for a suspended Everkept process.",
         )
 
     async def _ensure_link(self) -> "SurrealSocket":
@@ -444,7 +444,7 @@ class SocketConnection:
         return self._link
 
     async def _open_link(self) -> "SurrealSocket":
-        # It takes half a second: others are served meanwhile.
+        # The import takes half a second, so it runs in a thread.
         await asyncio.to_thread(import_module, "everkept.engines.surreal.websocket")
         try:
             async with asyncio.timeout(self._connect_limit):
@@ -454,7 +454,7 @@ class SocketConnection:
         except TimeoutError:
             raise StoreUnreachable(
                 f"SurrealDB at {self._address.shown} did not answer within {self._connect_limit:g} s.",
-                hint="Is it running, and the way to it open?",
+                hint=UNREACHABLE_HINT,
             ) from None
 
     async def _connect(self) -> "SurrealSocket":

@@ -1,4 +1,4 @@
-"""The library on SurrealDB: a database of its own, and one for each store of records."""
+"""Library on SurrealDB: one database holds the catalog, and each store has a separate database."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from everkept.errors import Conflict, NotFound, ProjectArchived
 
 
 class SurrealLibrary(TableLibrary):
-    """Every project in one namespace. Nothing is asked or made before the first call."""
+    """Library in one namespace. The first call connects."""
 
     def __init__(
         self, connection: Connection, *, database: str = "default", mode: Mode, place: str, clock: Clock = read_clock
@@ -49,7 +49,7 @@ class SurrealLibrary(TableLibrary):
         if project.status == "archived":
             raise ProjectArchived(name)
         store, is_new = await self._open_project_store(project)
-        # It may have been deleted while its database was made ready.
+        # The project may have been deleted while its database was prepared.
         return await self.open(name) if is_new else (project, store)
 
     async def get_store(self, project: Project) -> SurrealStore:
@@ -104,7 +104,7 @@ class SurrealLibrary(TableLibrary):
         try:
             await self._catalog_db.alter(text, {**ids, "path": path})
         except TransactionThrown as thrown:
-            raise NotFound("project", project.name, hint="It was deleted meanwhile.") from thrown
+            raise NotFound("project", project.name, hint="It was deleted. Select another project.") from thrown
         return await self.find_workspace_project(path) or project
 
     async def _list_workspaces(self, question: questions.ListWorkspaces) -> list[str]:
@@ -161,7 +161,8 @@ class SurrealLibrary(TableLibrary):
         try:
             await self._catalog_db.alter(text, {"id": build_row_id("token", token.id), "row": row})
         except TransactionThrown as thrown:
-            raise Conflict(f"There is a token {token.id} already.", id=token.id) from thrown
+            message = f"Token {token.id} already exists."
+            raise Conflict(message, hint="Create a token with another id.", id=token.id) from thrown
 
     async def _revoke_token(self, change: questions.RevokeToken) -> bool:
         [removed] = await self._catalog_db.alter(
@@ -195,7 +196,7 @@ class SurrealLibrary(TableLibrary):
         await self._connection.close()
 
     async def _open_project_store(self, project: Project) -> tuple[SurrealStore, bool]:
-        """With whether nobody had asked for it here."""
+        """Return the store, and whether this process opened it for the first time."""
         database = project_lifecycle.build_database_name(self._catalog_db, project.id)
         is_new = database not in self._stores
         store = await self._open_store(database, project.name)
@@ -204,11 +205,11 @@ class SurrealLibrary(TableLibrary):
         return store, is_new
 
     async def _open_store(self, database: str, name: str = "") -> SurrealStore:
-        """Without the name of a project it belongs to none."""
+        """Open the store. Without a name, it does not belong to a project."""
         async with self._opening:
             if database not in self._stores:
                 store = SurrealStore(self._connection, database, self._clock, name, of_project=bool(name))
-                await store.get_revision()  # which makes the database where it is missing
+                await store.get_revision()  # creates a missing database
                 self._stores[database] = store
             return self._stores[database]
 

@@ -1,8 +1,8 @@
-"""Projects, made, archived, restored, deleted or replaced while other programs use them.
+"""Projects that are created, archived, restored, deleted or replaced while other programs use them.
 
-Each of them has a database of its own. What is to become of it is written there in the same
-transaction as in the library, so that who has it open learns it at the next write. A database is
-removed after its project is: what a crash leaves is noted, and removed by whoever deletes next.
+Each project has a separate database. A change of its status is written there in the same transaction as in the library.
+So a process that has the database open learns of it at the next write. The database is removed after its project. The
+library notes databases that a crash leaves, and the next deletion removes them.
 """
 
 from typing import Any
@@ -32,14 +32,13 @@ from everkept.engines.surreal.schema import META_DEFINITION
 from everkept.errors import Conflict, NotFound
 from everkept.values import replace
 
-# Microseconds that a removed database is watched: some versions make it anew, and empty, when a
-# process asks for it that has not heard.
+# How long a removed database is watched: some versions create it again, empty, when another process uses it.
 WATCH_MICROSECONDS = 24 * 60 * 60 * 1_000_000
 _IS_GONE = "(SELECT VALUE id FROM ONLY $id) IS NONE"
 
 
 def build_database_name(catalog_db: CatalogDatabase, project_id: str) -> str:
-    """By the id alone, whatever that is made of."""
+    """Return the name of a project's database, which depends only on the id of the project."""
     try:
         part = UUID(project_id).hex
     except ValueError:
@@ -49,7 +48,7 @@ def build_database_name(catalog_db: CatalogDatabase, project_id: str) -> str:
 
 async def create_project(catalog_db: CatalogDatabase, name: str, description: str, project_id: str, at: int) -> Project:
     project = Project(project_id or str(uuid4()), name, description, "active", at, at)
-    # One of that id may have been here, and not be wholly gone.
+    # A project with this id may have existed and may not be fully removed.
     clearing = f"{build_removal(catalog_db, project.id)};" if project_id else ""
     text = f"""
         BEGIN; {TURN_STATEMENT};
@@ -62,12 +61,11 @@ async def create_project(catalog_db: CatalogDatabase, name: str, description: st
         await catalog_db.alter(text, values)
     except TransactionThrown as thrown:
         if str(thrown) == "id":
-            raise Conflict(
-                f"There is a project with the id {project_id} already.", kind="project", id=project_id
-            ) from thrown
+            message = f"A project with the id {project_id} already exists."
+            raise Conflict(message, hint="Use a new id.", kind="project", id=project_id) from thrown
         raise Conflict(
-            f'There is a project "{name}" already.',
-            hint="list_projects with status `all` shows it; switch_project selects it.",
+            f'Project "{name}" already exists.',
+            hint="Call switch_project to use it, or choose another name.",
             kind="project",
             name=name,
         ) from thrown
@@ -88,12 +86,13 @@ async def set_status(catalog_db: CatalogDatabase, project: Project, status: Stat
         if str(thrown) == "gone":
             raise _build_deleted_error(project) from thrown
         state = "already archived" if status == "archived" else "not archived"
-        raise Conflict(f'Project "{project.name}" is {state}.', project=project.name) from thrown
+        hint = "See the status of projects with list_projects."
+        raise Conflict(f'Project "{project.name}" is {state}.', hint=hint, project=project.name) from thrown
     return replace(project, status=status, updated_at=at)
 
 
 async def sync_status(catalog_db: CatalogDatabase, project: Project) -> None:
-    """What the library says of it, to a database that may be new."""
+    """Write the project's status to its database, which may be new."""
     text = f"""
         BEGIN; {TURN_STATEMENT};
         LET $status = (SELECT VALUE status FROM ONLY $id);
@@ -125,7 +124,7 @@ async def delete_project(catalog_db: CatalogDatabase, project: Project, at: int)
 
 
 async def remove_leftovers(catalog_db: CatalogDatabase, at: int) -> None:
-    """Removes the databases of projects that are no more."""
+    """Remove the databases of deleted projects."""
     [leaving, space] = await catalog_db.ask("SELECT record::id(id) AS id, at FROM leaving; INFO FOR NS")
     for row in leaving:
         is_there = build_database_name(catalog_db, row["id"]) in space["databases"]
@@ -140,7 +139,7 @@ async def remove_leftovers(catalog_db: CatalogDatabase, at: int) -> None:
         try:
             await catalog_db.alter(text, _build_keys(row["id"]))
         except TransactionThrown:
-            continue  # there is a project of that id again
+            continue  # a project with this id exists again
 
 
 async def set_off(catalog_db: CatalogDatabase, project: Project, *, off: bool, at: int) -> Project:
@@ -165,7 +164,7 @@ async def set_off(catalog_db: CatalogDatabase, project: Project, *, off: bool, a
 
 
 def build_status_update(catalog_db: CatalogDatabase, project_id: str, status: str = "$status") -> str:
-    """Tells whoever has the project's database open, at the end of a transaction."""
+    """Return the end of a transaction that sets the status in the project's database, where other processes read it."""
     there, here = (quote_name(build_database_name(catalog_db, project_id)), quote_name(catalog_db.database))
     return f"USE DB {there}; {META_DEFINITION}; UPDATE meta:store SET status = {status}; USE DB {here}"
 
@@ -183,7 +182,7 @@ def _build_keys(project_id: str) -> dict[str, Any]:
 
 
 def _build_deleted_error(project: Project) -> NotFound:
-    return NotFound("project", project.name, hint="It was deleted meanwhile.")
+    return NotFound("project", project.name, hint="It was deleted. Select another project.")
 
 
 _RowsByTable = dict[str, dict[str, dict[str, Any]]]  # by table and key
@@ -233,8 +232,11 @@ async def replace_catalog_data(catalog_db: CatalogDatabase, catalog_data: Catalo
 
 
 def _build_replacement(catalog_db: CatalogDatabase, wanted: dict[str, Status], known: dict[str, Status]) -> str:
-    """One transaction. Rows that stay are changed in place: what is deleted and made anew within
-    one is gone in some versions. Names are set aside first, for they may be traded."""
+    """Return one transaction. It updates the remaining rows in place, because some versions lose a row that is deleted
+    and created again in one transaction.
+
+    Names and secrets are first replaced by ids, because projects may swap names.
+    """
     here = ["UPDATE project SET name = <string> id", "UPDATE token SET secret_hash = <string> id"]
     for table in ("project", "workspace", "switching", "note", "token"):
         meant = "AND !string::starts_with(key, $passing)" if table == "note" else ""
@@ -253,9 +255,10 @@ def _build_replacement(catalog_db: CatalogDatabase, wanted: dict[str, Status], k
 
 
 def _encode_catalog_data(catalog_data: CatalogData) -> _RowsByTable:
+    off_since = {project: switching.off_since for project, switching in catalog_data.switching.items()}
     return {
         "project": {
-            project.id: encode_project(replace(project, off_since=_find_off_since(catalog_data, project.id)))
+            project.id: {**encode_project(project), "off_since": off_since.get(project.id)}
             for project in catalog_data.projects
         },
         "workspace": {
@@ -275,8 +278,3 @@ def _encode_catalog_data(catalog_data: CatalogData) -> _RowsByTable:
             for token, secret_hash in catalog_data.tokens
         },
     }
-
-
-def _find_off_since(catalog_data: CatalogData, project_id: str) -> int | None:
-    switching = catalog_data.switching.get(project_id)
-    return switching.off_since if switching else None

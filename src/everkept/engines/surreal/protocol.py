@@ -1,6 +1,6 @@
-"""The messages of SurrealDB's protocol, in bytes.
+"""Encoding and decoding of SurrealDB's protocol messages.
 
-Importing this costs half a second, with all that it needs.
+The import takes half a second, including its dependencies.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,24 +11,24 @@ from surrealdb.data.cbor import decode, encode
 
 from everkept.errors import InvalidInput
 
-DIALECT_PROBE = "RETURN type::record('a', 'b')"  # no function of two arguments before version 3
+DIALECT_PROBE = "RETURN type::record('a', 'b')"  # the function takes two arguments only from version 3 on
 
 
 class UnreadableMessage(Exception):
-    """These bytes are no message of the protocol."""
+    """The bytes are not a message of the protocol."""
 
 
 def encode_request(number: int, method: str, params: Sequence[Any]) -> bytes:
     try:
         return encode({"id": str(number), "method": method, "params": list(params)})
     except (CBOREncodeError, BufferError, OverflowError, RecursionError, ValueError) as error:
-        raise InvalidInput("A value cannot be sent to SurrealDB.", hint="Change it.") from error
+        raise InvalidInput("A value cannot be sent to SurrealDB.", hint="Use another value.") from error
 
 
 def decode_answer(frame: bytes) -> Mapping[str, Any]:
     try:
         answer: Any = decode(frame)
-    except Exception as error:  # whatever bytes from outside made of it
+    except Exception as error:  # whatever bytes from outside cause
         raise UnreadableMessage from error
     if not isinstance(answer, dict):
         raise UnreadableMessage
@@ -36,7 +36,7 @@ def decode_answer(frame: bytes) -> Mapping[str, Any]:
 
 
 def is_modern(answer: Mapping[str, Any]) -> bool:
-    """Whether the probe worked."""
+    """Return whether DIALECT_PROBE succeeded."""
     told = answer.get("result")
     statements = cast(list[Any], told) if isinstance(told, list) else []
     first = statements[0] if statements else None

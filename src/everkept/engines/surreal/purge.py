@@ -1,4 +1,4 @@
-"""Permanent removal of things, or of what they held, from tables, log and indexes."""
+"""Permanent removal of items or parts of their text from tables, log and indexes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -32,7 +32,7 @@ _LINKS_AT_RECORDS = "SELECT ->link.* AS going, <-link.* AS coming FROM $ids"
 
 
 class PurgeSet(Value):
-    """Rows by id: of records with all below them, and of links with those at the records."""
+    """Rows to purge by id: records with their descendants, and links with those at the records."""
 
     records: Mapping[str, Row]
     links: Mapping[str, Row]
@@ -45,7 +45,10 @@ class PurgeSet(Value):
 
 
 async def purge(tables: StoreTables, refs: Sequence[Ref], at: int) -> PurgeResult:
-    """Raises Contended where another came in between."""
+    """Purge the items with a separate change in the log, unless there is nothing to remove.
+
+    Raise WriteContention if another write came in between.
+    """
     state = await tables.read_state()
     tables.check_open(state)
     purge_set = await read_purge_set(tables, refs)
@@ -59,10 +62,9 @@ async def purge(tables: StoreTables, refs: Sequence[Ref], at: int) -> PurgeResul
 
 
 async def read_purge_set(tables: StoreTables, refs: Iterable[Ref]) -> PurgeSet:
-    """What goes with these, deleted ones too."""
+    """Read these items, the descendants of the records, and the links at them, including deleted ones."""
     wanted = list(dict.fromkeys(refs))
-    ids = encode_ids("record", (ref.id for ref in wanted if ref.subject == "record"))
-    found = await _read_rows(tables, _ROWS_BY_ID, ids)
+    found = await _read_rows(tables, _ROWS_BY_ID, encode_ids("record", _select_ids(wanted, "record")))
     level = found
     while level := {
         record_id: row
@@ -70,9 +72,7 @@ async def read_purge_set(tables: StoreTables, refs: Iterable[Ref]) -> PurgeSet:
         if record_id not in found
     }:
         found = found | level
-    links = await _read_rows(
-        tables, _ROWS_BY_ID, encode_ids("link", (ref.id for ref in wanted if ref.subject == "link"))
-    )
+    links = await _read_rows(tables, _ROWS_BY_ID, encode_ids("link", _select_ids(wanted, "link")))
     if found:
         for row in await tables.ask(_LINKS_AT_RECORDS, ids=_list_row_ids(found)):
             links |= {decode_id(link["id"]): link for side in row.values() for link in side}
@@ -80,7 +80,7 @@ async def read_purge_set(tables: StoreTables, refs: Iterable[Ref]) -> PurgeSet:
 
 
 def erase(writing: TransactionBuilder, state: StoreState, purge_set: PurgeSet, told_anew: Sequence[Any] = ()) -> None:
-    """All but the words; `told_anew` are the ids of edits that are written over."""
+    """Delete all rows of these items except words. `told_anew` has the ids of edits that are overwritten."""
     for subject, items in (("record", purge_set.records), ("link", purge_set.links)):
         if items:
             named = writing.bind([escape_text(item) for item in items])
@@ -107,7 +107,10 @@ _EDITS_QUERY = "SELECT * FROM edit WITH INDEX edit_item WHERE item IN $"
 
 
 async def redact(tables: StoreTables, refs: Sequence[Ref], clean: Redaction, at: int) -> PurgeResult:
-    """Raises Conflict, and Contended where another came in between."""
+    """Rewrite the items and their log entries. Return how many records and links changed.
+
+    Raise Conflict if two items would be the same, and WriteContention if another write came in between.
+    """
     wanted = list(dict.fromkeys(refs))
     state, found = await tables.read(
         records=("SELECT * FROM $", encode_ids("record", _select_ids(wanted, "record"))),
@@ -156,7 +159,7 @@ def _write(
 
 
 def _redact_edits(rows: Sequence[Row], wanted: set[Ref], clean: Redaction) -> list[tuple[Row, Edit]]:
-    """Those of these things whose old values are to be other ones, as they are to be."""
+    """Return the edits of these items whose old values change, with the new values."""
     edits = [(row, decode_edit(row)) for row in rows]
     cleaned = [(row, old, redact_edit(old, wanted, clean)) for row, old in edits]
     return [(row, new) for row, old, new in cleaned if new is not old]

@@ -1,4 +1,4 @@
-"""The port's questions as SurrealQL: filters as conditions, few statements, answers in pages."""
+"""Queries of the port as SurrealQL: filters as conditions, few statements, results in pages."""
 
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from typing import Any
@@ -24,9 +24,9 @@ from everkept.engines.surreal.rows import (
 from everkept.engines.surreal.schema import StoreTables
 from everkept.values import Value, field, replace
 
-# What never changes of a record stands beside its words and its vector too.
+# Fields that never change are also in the rows of words and vectors.
 _UNCHANGING_FIELDS = frozenset(("kind", "parent"))
-# By the first of these that is asked for, records are found soonest.
+# The first of these that a filter has finds records fastest.
 _FILTER_INDEXES = (
     ("parents", "record_parent"),
     ("name_keys", "record_name_key"),
@@ -36,9 +36,9 @@ _FILTER_INDEXES = (
 
 
 class Conditions(Value, frozen=False):
-    """All of these hold, with these values."""
+    """Conditions that must all hold, with their values."""
 
-    beside: bool  # of rows that have their record under `of`
+    beside: bool  # for rows that refer to their record as `of`
     parts: list[str] = field(default_factory=list[str])
     values: dict[str, Any] = field(default_factory=dict[str, Any])
 
@@ -58,7 +58,7 @@ class Conditions(Value, frozen=False):
 
 
 def build_filter(where: RecordFilter, *, beside: bool = False) -> Conditions:
-    """For rows of `record`, or for those that stand beside one."""
+    """Return the conditions for rows of `record`, or with `beside` for rows that refer to one."""
     found = Conditions(beside)
     column = found.get_column
     if where.deleted is not None:
@@ -82,13 +82,13 @@ def build_filter(where: RecordFilter, *, beside: bool = False) -> Conditions:
 
 
 def choose_source(where: RecordFilter) -> str:
-    """Where a statement over `record` looks."""
+    """Return the source of a statement over `record`."""
     if where.ids is not None:
         return "$ids"
     for name, index in _FILTER_INDEXES:
         if getattr(where, name) is not None:
             return f"record WITH INDEX {index}"
-    # With an index for each half of an `OR`, version 2 would count what fits both halves twice.
+    # With an index for each side of an OR, version 2 would count rows that match both sides twice.
     return "record WITH INDEX record_kind" if where.kinds else "record WITH NOINDEX"
 
 
@@ -125,11 +125,11 @@ def _add_traits(where: RecordFilter, found: Conditions) -> None:
         found.add(f"{touched} > $touched", touched=where.touched_after)
 
 
-PAGE_ROWS = 500  # rows of records or links at a time
+PAGE_ROWS = 500  # records or links per page
 
 
 class PagedQuery(Value):
-    """The parts of a statement; `fields` must have the id."""
+    """Parts of a statement. `fields` must include the id."""
 
     fields: str
     source: str
@@ -143,7 +143,7 @@ class PagedQuery(Value):
 
     def select_ids(self, most: int | None) -> str:
         order = f" ORDER BY {self.order}" if self.order else ""
-        # Some versions sort only by what they give.
+        # Some versions sort only by selected fields.
         fields = f"id, {self.order.replace(' DESC', '')}" if self.order else "id"
         limit = "" if most is None else f" LIMIT {most}"
         return f"SELECT VALUE id FROM (SELECT {fields} FROM {self._filtered_source}{order}{limit})"
@@ -163,10 +163,10 @@ async def read_all(tables: StoreTables, question: PagedQuery, most: int | None =
 async def read_pages(
     tables: StoreTables, question: PagedQuery, size: int, most: int | None = None
 ) -> AsyncGenerator[list[Row], None]:
-    """All that fit, at most `size` at once, and fewer where the database finds that too much.
+    """Yield all matching rows, at most `size` per page, and fewer if the database finds that too many.
 
-    Few are asked for in one go. Of many the ids come first, which are short: to ask for what
-    follows a row would sort, or read, all of them for each page.
+    A single query reads few rows. For many rows, the ids are read first, which are short. A query for the rows after a
+    given row would sort or read all of them for each page.
     """
     wanted = size if most is None else min(size, most)
     seen: set[str] = set()
@@ -195,7 +195,7 @@ async def read_pages(
 
 _ORDER_BY = {"name": "name_key, variant, age", "age": "age", "newest": "age DESC"}
 _SIDES: Mapping[Direction, tuple[str, ...]] = {"out": ("->",), "in": ("<-",), "both": ("->", "<-")}
-_ID_FUNCTIONS = {False: "thing", True: "record"}  # by dialect: how an id is made of its parts
+_ID_FUNCTIONS = {False: "thing", True: "record"}  # by dialect: the function that builds an id from its parts
 
 
 async def get_records(tables: StoreTables, asked: questions.GetRecords) -> list[Record]:
@@ -296,7 +296,7 @@ async def tally(tables: StoreTables, asked: questions.TallyRecords) -> list[Reco
         RecordTally(
             unescape_text(row["kind"]),
             unescape_text(row["scope"]),
-            _decode_text(row["type"]),
+            row["type"] and unescape_text(row["type"]),
             row["gone"],
             row["count"],
         )
@@ -336,7 +336,7 @@ async def read_changes(tables: StoreTables, asked: questions.ReadChanges) -> lis
 
 
 async def _read_newest_heads(tables: StoreTables, after: int, limit: int) -> list[Row]:
-    """From the end, some at a time: version 3 cuts a range before it turns it round."""
+    """Read from the end in steps, because version 3 applies the limit to a range before it reverses the order."""
     heads: list[Row] = []
     last, many = (await tables.read_state()).seq, limit
     while last > after and len(heads) < limit:
@@ -345,12 +345,12 @@ async def _read_newest_heads(tables: StoreTables, after: int, limit: int) -> lis
             f"SELECT * FROM {build_row_range(tables, 'change', '$first..$last')}", first=first + 1, last=last + 1
         )
         heads += sorted(rows, key=lambda row: -row["id"].id)
-        last, many = first, 4 * many  # there are gaps where a copy was made
+        last, many = first, 4 * many  # replication leaves gaps
     return heads[:limit]
 
 
 async def read_with_edits(tables: StoreTables, heads: Sequence[Row]) -> list[Change]:
-    """The changes that these rows are."""
+    """Return the changes of these rows."""
     if not heads:
         return []
     numbers = [head["id"].id for head in heads]
@@ -413,12 +413,8 @@ def get_parent_id(row: Row) -> str | None:
 
 
 def build_row_range(tables: StoreTables, table: str, ids: str) -> str:
-    """What a statement writes for the rows of a range of ids, or of one."""
+    """Return the expression for the rows in a range of ids, or for one row."""
     return f"type::{_ID_FUNCTIONS[tables.is_modern]}('{table}', {ids})"
-
-
-def _decode_text(value: Any) -> str | None:
-    return None if value is None else unescape_text(value)
 
 
 def _get_count(rows: Sequence[Row]) -> int:

@@ -1,4 +1,4 @@
-"""Making things what they are elsewhere: rows, log and all that is derived from them."""
+"""Replication: apply a page from another store, including the log and all derived data."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -33,16 +33,16 @@ _OLDER_CHANGES = "SELECT VALUE id FROM change WHERE id < $"
 
 
 class _PageUpdate(Value, frozen=False):
-    """What is to be, what is there of it, and what goes."""
+    """Page to apply, with the stored data that it affects."""
 
     stock: StorePage
     state: StoreState
     records: dict[str, Record]
     links: dict[str, RecordLink]
-    rows: dict[str, Row]  # of these records, of what they belong to, and of what has a vector
+    rows: dict[str, Row]  # stored records that the page names
     link_rows: dict[str, Row]
     purge_set: PurgeSet
-    last: int  # of the log, without what goes
+    last: int  # last number in the log before the part that is replaced
 
     @property
     def remaining_rows(self) -> dict[str, Row]:
@@ -53,7 +53,10 @@ class _PageUpdate(Value, frozen=False):
 
 
 async def apply_page(tables: StoreTables, stock: StorePage) -> None:
-    """Raises Conflict, and Contended where another came in between."""
+    """Apply the page. Raise Conflict if it contradicts the stored data.
+
+    Raise WriteContention if another write came in between.
+    """
     work = await _read(tables, stock)
     await _delete_moved_links(tables, work)
     items = (*work.records.values(), *work.links.values())
@@ -66,7 +69,7 @@ async def apply_page(tables: StoreTables, stock: StorePage) -> None:
     erase(writing, work.state, work.purge_set, told)
     after = await _write(tables, writing, work)
     await _write_log(tables, writing, work)
-    # As if a vector had come: whoever asks for the stamp sees another one.
+    # Always advance `moves`, so that the stamp changes.
     writing.moves += 1
     await tables.write(work.state, writing, after, vectors=True)
 
@@ -92,9 +95,9 @@ async def _read(tables: StoreTables, stock: StorePage) -> _PageUpdate:
 
 
 async def _delete_moved_links(tables: StoreTables, work: _PageUpdate) -> None:
-    """Ends of a row never change, nor can it go and come in one transaction in every version.
+    """Delete links whose ends change, then raise WriteContention to start again.
 
-    So one whose ends are others goes first, and all begins anew.
+    The ends of a row never change, and some versions cannot delete and create a row in one transaction.
     """
     moved = [
         row["id"]
@@ -110,7 +113,7 @@ async def _delete_moved_links(tables: StoreTables, work: _PageUpdate) -> None:
 
 
 async def _write(tables: StoreTables, writing: TransactionBuilder, work: _PageUpdate) -> dict[str, Any]:
-    """The state afterwards."""
+    """Write records, links, words, accesses and vectors. Return the new state."""
     state = work.state
     there = work.remaining_rows
     new = [r.ref for r in work.records.values() if r.id not in there]
@@ -142,7 +145,7 @@ async def _write(tables: StoreTables, writing: TransactionBuilder, work: _PageUp
 
 def _encode_record_row(record: Record, old: Row | None, age: int) -> dict[str, Any]:
     row = {**encode_record(record), "age": old["age"] if old else age, "embedded": get_pending_mark(record.text)}
-    # The vector of the words that it had is that of the words that it has.
+    # The text is unchanged, so the vector is still valid.
     if old and not is_vector_outdated(decode_record(old), record):
         row["embedded"] = old.get("embedded")
     return row
@@ -165,7 +168,7 @@ def _write_links(writing: TransactionBuilder, work: _PageUpdate, ages: Mapping[s
 def _update_vector_rows(
     writing: TransactionBuilder, state: StoreState, before: Mapping[str, Record], after: Mapping[str, Record]
 ) -> None:
-    """What stands beside a vector, where it is another one now."""
+    """Update kind and parent in the rows of vectors."""
     for record_id, old in before.items():
         new = after[record_id]
         if (old.kind, old.parent) != (new.kind, new.parent):
@@ -200,7 +203,7 @@ async def _add_vectors(
 
 
 async def _write_log(tables: StoreTables, writing: TransactionBuilder, work: _PageUpdate) -> None:
-    """Rows that stay are written over: none goes and comes in one transaction."""
+    """Overwrite rows that remain, because some versions cannot delete and create a row in one transaction."""
     changes = work.stock.changes
     heads = {change.seq: encode_change(change) for change in changes}
     edits = {tuple(row["id"].id): row for change in changes for row in encode_edits(change)}

@@ -1,4 +1,4 @@
-"""Rows to values and back: the one place that knows the fields and how each is stored."""
+"""Conversion between rows and values: the one module that knows the fields and how each is stored."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -20,19 +20,19 @@ _FIELDS = tuple(field.name for field in list_fields(Record))
 
 
 def encode_id(table: str, item_id: str) -> Any:
-    """The id of a row, as the client sends it."""
-    from surrealdb import RecordID  # half a second, and a server's start needs none of it
+    """Return the id of a row for the client."""
+    from surrealdb import RecordID  # the import takes half a second, and the start of a server does not need it
 
     return RecordID(table, escape_text(item_id))
 
 
 def encode_ids(table: str, ids: Iterable[str]) -> list[Any]:
-    """Each of them once."""
+    """Encode each distinct id."""
     return [encode_id(table, item_id) for item_id in dict.fromkeys(ids)]
 
 
 def encode_numbered_id(table: str, number: Any) -> Any:
-    """The id of a row whose name is a number, or some of them."""
+    """Return the id of a row whose key is a number or a list of numbers."""
     from surrealdb import RecordID
 
     return RecordID(table, number)
@@ -43,13 +43,12 @@ def decode_id(found: Any) -> str:
 
 
 def encode_record(record: Record) -> dict[str, Any]:
-    """All fields of a row of `record` but its age, and what its vector is."""
+    """Return all fields of a row of `record` except age and embedded."""
     row = {name: encode_field(name, getattr(record, name)) for name in _FIELDS}
     return row | _build_derived_fields(record)
 
 
 def diff_fields(old: Record, new: Record) -> dict[str, Any]:
-    """The fields of a row that are other ones now."""
     before, after = encode_record(old), encode_record(new)
     return {name: value for name, value in after.items() if value != before[name]}
 
@@ -69,7 +68,7 @@ def encode_field(name: str, value: Any) -> Any:
 
 
 def _build_derived_fields(record: Record) -> dict[str, Any]:
-    """What questions ask for that is no field of its own."""
+    """Return the fields for queries that are computed from others."""
     return {
         "pinned": bool(record.facets.get("pinned")),
         "automatic": bool(record.facets.get("automatic")),
@@ -78,12 +77,12 @@ def _build_derived_fields(record: Record) -> dict[str, Any]:
 
 
 def encode_place(session: str | None, position: int | None) -> str | None:
-    """A session and a position in it, as one value that an index can have."""
+    """Return a session and a position as one value for an index."""
     return None if session is None or position is None else json.dumps([session, position])
 
 
 def report_damage(read: Callable[P, T]) -> Callable[P, T]:
-    """Raises StoreDamaged where a row lacks what it must have, whoever wrote it so."""
+    """Wrap a function to raise StoreDamaged if a row lacks a required field."""
 
     @wraps(read)
     def reading(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -91,8 +90,8 @@ def report_damage(read: Callable[P, T]) -> Callable[P, T]:
             return read(*args, **kwargs)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise StoreDamaged(
-                "A row in SurrealDB is not one that this program has written.",
-                hint="Restore a backup, or export what can still be read.",
+                "A row in SurrealDB was not written by Everkept, or is damaged.",
+                hint="Restore a backup, or export what is still readable.",
             ) from error
 
     return reading
@@ -120,7 +119,7 @@ def decode_facets(stored: str | None) -> dict[str, Any]:
 
 
 def encode_link(link: RecordLink) -> dict[str, Any]:
-    """All fields of a row of `link` but its age."""
+    """Return all fields of a row of `link` except age."""
     return {
         "id": encode_id("link", link.id),
         "in": encode_id("record", link.source),
@@ -134,7 +133,7 @@ def encode_link(link: RecordLink) -> dict[str, Any]:
 
 
 def encode_edge(link: RecordLink) -> str:
-    """What is unique among live links, as one value that an index can have."""
+    """Return the parts that must be unique among live links as one value for an index."""
     return json.dumps([link.source, link.verb, link.target])
 
 
@@ -152,7 +151,7 @@ def decode_link(row: Row) -> RecordLink:
 
 
 def encode_change(change: Change, key: str | None = None) -> dict[str, Any]:
-    """A row of `change`; its edits are rows of their own."""
+    """Return a row of `change`. Its edits are separate rows."""
     return {
         "id": encode_numbered_id("change", change.seq),
         "at": change.at,
@@ -200,7 +199,7 @@ def decode_edit(row: Row) -> Edit:
 
 
 def encode_before(before: Mapping[str, Any] | None) -> str | None:
-    """The old values of an edit, as the log has them."""
+    """Encode the old values of an edit for the log."""
     return None if before is None else json.dumps(before)
 
 

@@ -1,4 +1,4 @@
-"""The tables of one store, in both dialects of SurrealDB, with one writer at a time."""
+"""Tables of one store, in both dialects of SurrealDB, with one writer at a time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -70,15 +70,15 @@ _TABLE_FIELDS = {
     "access": {"of": "record<record>", "count": "int", "last_at": "int"},
 }
 _TABLE_TYPES = {"link": " TYPE RELATION IN record OUT record"}
-# Neither `word` nor a table of vectors has any of these: with one on a column of a condition,
-# version 2 gives too few of what the other index finds.
+# `word` and the vector tables have none of these indexes: if a filtered column had one, version 2 would return too few
+# results of the other index.
 _INDEXED_FIELDS = {
     "record": ("age", "kind", "name_key", "parent", "session", "place", "embedded"),
     "link": ("edge",),
     "change": ("key",),
     "edit": ("item",),
 }
-WORD_COLUMNS = ("name", "text", "context")  # the columns of `word` that are found by words
+WORD_COLUMNS = ("name", "text", "context")  # columns of `word` with a word index
 
 _VECTOR_FIELDS = {
     "of": "record<record>",
@@ -91,7 +91,7 @@ _VECTOR_FIELDS = {
 
 
 def build_definitions(*, is_modern: bool) -> str:
-    """All statements that make an empty store; harmless where it is made already."""
+    """Return all statements that create an empty store. They have no effect on an existing one."""
     searched = "FULLTEXT" if is_modern else "SEARCH"
     parts = [_build_table(name, fields, _TABLE_TYPES.get(name, "")) for name, fields in _TABLE_FIELDS.items()]
     parts += [
@@ -99,20 +99,20 @@ def build_definitions(*, is_modern: bool) -> str:
         for table, indexed in _INDEXED_FIELDS.items()
         for field in indexed
     ]
-    # Words come prepared, with blanks between them: see wording.py.
+    # Words are prepared and separated by spaces: see search.py.
     parts.append("DEFINE ANALYZER IF NOT EXISTS prepared TOKENIZERS blank")
     parts += [
         f"DEFINE INDEX IF NOT EXISTS word_{field} ON word FIELDS {field} {searched} ANALYZER prepared BM25(1.2,0.75)"
         for field in WORD_COLUMNS
     ]
     parts.append("INSERT IGNORE INTO meta {id: 'store', seq: 0, turn: 0, ages: 0, moves: 0, models: []}")
-    # Last: whoever finds a version finds all that belongs to it.
+    # Last: a store with a version has everything that belongs to it.
     parts.append(f"UPDATE meta:store SET schema = {VERSION}")
     return "; ".join(parts)
 
 
 def build_vector_definitions(table: str, dimensions: int) -> str:
-    """One model's vectors of one length."""
+    """Return the statements that create the table for one model's vectors of one length."""
     return (
         f"{_build_table(table, _VECTOR_FIELDS)}; "
         f"DEFINE INDEX IF NOT EXISTS {table}_embedding ON {table} FIELDS embedding "
@@ -132,7 +132,7 @@ _STATE_QUERY = "(SELECT * FROM meta:store)[0]"
 
 
 class VectorModel(Value):
-    """A model whose vectors are here, and the table that has those of one length."""
+    """Model with stored vectors, and the table for its vectors of one length."""
 
     name: str
     dimensions: int
@@ -143,14 +143,14 @@ class VectorModel(Value):
 
 
 class StoreState(Value):
-    """What the store says of itself: whoever plans a write, plans it for one of these."""
+    """Counters of a store. A write is planned for one state."""
 
-    turn: int  # one more after each write but that of a vector
-    seq: int  # of the newest change
-    ages: int  # records and links that ever came
-    moves: int  # vectors that came or went
+    turn: int  # advances with each write except that of a vector
+    seq: int  # number of the newest change
+    ages: int  # records and links that were ever added
+    moves: int  # vectors that were ever added or removed
     models: tuple[VectorModel, ...]
-    status: str | None  # what became of its project
+    status: str | None  # status of the project
 
     @classmethod
     @report_damage
@@ -166,13 +166,13 @@ class StoreState(Value):
 
 
 class TransactionBuilder(Value, frozen=False):
-    """The statements of one transaction, with their values.
+    """Statements of one transaction, with their values.
 
-    What is to go and to come again is written over: in some versions it would only go.
+    A row that would be deleted and created again is overwritten: in some versions it would only be deleted.
     """
 
     values: dict[str, Any] = field(default_factory=dict[str, Any])
-    moves: int = 0  # vectors that come or go by it
+    moves: int = 0  # vectors that the transaction adds or removes
     _statements: list[str] = field(default_factory=list[str])
     _gone: dict[str, Any] = field(default_factory=dict[str, Any])
     _kept: set[str] = field(default_factory=set[str])
@@ -181,7 +181,7 @@ class TransactionBuilder(Value, frozen=False):
         self._statements.append(statement)
 
     def bind(self, value: Any) -> str:
-        """What a statement writes where it means this value."""
+        """Return the parameter that stands for this value in a statement."""
         name = f"v{len(self.values)}"
         self.values[name] = value
         return f"${name}"
@@ -191,42 +191,42 @@ class TransactionBuilder(Value, frozen=False):
             self.add(f"INSERT {relation} INTO {table} {self.bind(rows)} RETURN NONE")
 
     def put(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Each becomes what it says, whether it is there or not."""
+        """Write these rows, whether they exist or not."""
         if rows:
             self.keep(row["id"] for row in rows)
             self.add(f"FOR $row IN {self.bind(rows)} {{ {build_put('$row.id', '$row')} }}")
 
     def merge(self, fields: Sequence[tuple[Any, Mapping[str, Any]]]) -> None:
-        """Sets some fields of rows that are there."""
+        """Set some fields of existing rows."""
         if fields:
             rows = [{"id": row_id, "fields": values} for row_id, values in fields]
             self.add(f"FOR $row IN {self.bind(rows)} {{ UPDATE $row.id MERGE $row.fields RETURN NONE }}")
 
     def keep(self, ids: Iterable[Any]) -> None:
-        """These rows stay, whoever says that they go."""
+        """Keep these rows even if they are passed to `delete`."""
         self._kept |= {repr(row_id) for row_id in ids}
 
     def delete(self, ids: Iterable[Any]) -> None:
         self._gone |= {repr(row_id): row_id for row_id in ids}
 
     def list_statements(self) -> list[str]:
-        """What goes, goes first."""
+        """Return the statements, deletions first."""
         gone = [row_id for name, row_id in self._gone.items() if name not in self._kept]
         deletion = [f"DELETE {self.bind(gone)} RETURN NONE"] if gone else []
         return [*deletion, *self._statements]
 
 
 class StoreTables:
-    """One store's tables. Nothing is asked or made before the first question."""
+    """Tables of one store. The first query connects and creates them."""
 
     def __init__(self, connection: Connection, database: str, name: str, *, of_project: bool) -> None:
         self._connection = connection
         self._is_of_project = of_project
         self._database = database
         self._name = name
-        self._made_since: int | None = None  # by the openings of the connection
+        self._made_since: int | None = None  # opening of the connection after which the tables were checked
         self._making = asyncio.Lock()
-        # Tasks of one process need not run into each other.
+        # Keeps tasks of one process from conflicting with each other.
         self._turns = asyncio.Lock()
 
     @property
@@ -234,7 +234,7 @@ class StoreTables:
         return self._connection.is_modern
 
     async def ensure_ready(self) -> None:
-        """The tables are there behind it, and the dialect is known."""
+        """Create missing tables and detect the dialect."""
         await self._connection.open()
         if self._is_ready:
             return
@@ -245,11 +245,11 @@ class StoreTables:
                 self._made_since = opening
 
     async def ask(self, statement: str, **values: Any) -> Any:
-        """What one statement gives."""
+        """Return the result of one statement."""
         return (await self.ask_all([statement], values))[0]
 
     async def ask_all(self, statements: Sequence[str], values: Values) -> list[Any]:
-        """What each of them gives; each may see another state."""
+        """Return the result of each statement. Each may see another state."""
 
         async def attempt() -> list[Any]:
             await self.ensure_ready()
@@ -258,7 +258,7 @@ class StoreTables:
         return await retry(attempt)
 
     async def read(self, **parts: tuple[str, Any]) -> tuple[StoreState, dict[str, Any]]:
-        """The state, and what was asked for: each a text that says $ itself for its own value."""
+        """Return the state and the result of each part, in one statement. In a part, `$` stands for its value."""
         texts = [f"{name}: ({text.replace('$', f'${name}')})" for name, (text, _) in parts.items()]
         found = await self.ask(
             f"RETURN {{ state: {_STATE_QUERY}, {', '.join(texts)} }}",
@@ -273,7 +273,7 @@ class StoreTables:
         return await retry(attempt)
 
     async def alter(self, statement: str, **values: Any) -> Any:
-        """One statement that needs no turn: no part of a plan reads what it writes."""
+        """Run a statement that needs no turn, because no plan reads what it writes."""
         return await retry(lambda: self.ask(statement, **values))
 
     async def define(self, statements: str) -> None:
@@ -281,17 +281,17 @@ class StoreTables:
         await retry(lambda: self._connection.run(self._database, statements))
 
     async def run_in_turn(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Work that reads and then writes, again and again while others come in between."""
+        """Run work that reads and then writes. Repeat it while other writes come in between."""
         async with self._turns:
             return await retry(work)
 
     async def write(
         self, seen: StoreState, writing: TransactionBuilder, after: Mapping[str, Any], *, vectors: bool = False
     ) -> None:
-        """All of it, or Contended where it was planned for another state.
+        """Write everything, or raise WriteContention if the state has changed since it was read.
 
-        `after` is what the store says of itself then. With `vectors` nobody may have brought or
-        taken one meanwhile either.
+        `after` has the new counters of the store. With `vectors`, a vector that was added or removed also counts as a
+        change.
         """
         watched = {"turn": seen.turn, "status": seen.status}
         if vectors or writing.moves:
@@ -316,7 +316,7 @@ class StoreTables:
             raise
 
     def check_open(self, state: StoreState) -> None:
-        """Raises ProjectArchived: what is put away can be read by who has it, and not written."""
+        """Raise ProjectArchived if the project is archived: it can be read but not written."""
         if state.status == "archived":
             raise ProjectArchived(self._name)
 
@@ -324,8 +324,8 @@ class StoreTables:
     def _is_ready(self) -> bool:
         if self._made_since is None:
             return False
-        # A server that keeps nothing on disk may have been started anew: who made a project's
-        # tables once more would bring back what is no more.
+        # An in-memory server may have been restarted. Creating the tables of a project again would restore a deleted
+        # project.
         return self._is_of_project or self._made_since == self._connection.openings
 
     async def _create_tables(self) -> None:
@@ -336,8 +336,9 @@ class StoreTables:
             return
         if version is not None and version > VERSION:
             raise StoreTooNew(
-                f"Database {self._database} was written by a newer version of the program.",
-                hint="Update Everkept.",
+                f"Database {self._database} was written by a newer version (schema {version}; this version supports "
+                f"{VERSION}).",
+                hint="Update Everkept on this machine, then restart your assistants.",
                 found=version,
                 known=VERSION,
             )
@@ -349,7 +350,9 @@ class StoreTables:
         except MissingTable as missing:
             raise self._build_missing_error() from missing
         except UnicodeEncodeError as error:
-            raise InvalidInput("A text holds half a character, which cannot be stored.", hint="Remove it.") from error
+            raise InvalidInput(
+                "The text contains an unpaired surrogate (invalid Unicode), which cannot be stored.", hint="Remove it."
+            ) from error
 
     def _decode_state(self, row: Mapping[str, Any] | None) -> StoreState:
         if row is None or row.get("status") == "deleted":
@@ -358,7 +361,7 @@ class StoreTables:
 
     def _build_missing_error(self) -> Exception:
         if self._is_of_project:
-            return NotFound("project", self._name, hint="It was deleted meanwhile.")
-        # Nobody deletes it: a server that keeps nothing on disk was started anew.
+            return NotFound("project", self._name, hint="It was deleted. Select another project.")
+        # This store is never deleted, so an in-memory server was restarted.
         self._made_since = None
-        return WriteContention("it is yet to be made")
+        return WriteContention("the tables do not exist yet")

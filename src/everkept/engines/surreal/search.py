@@ -1,8 +1,7 @@
-"""The words of records, stored in step with them, and what a word query finds among them.
+"""Words of records, stored together with them, and word search.
 
-A word is found by its index, and one that stands behind others by that too: the columns have a
-blank around each word, so that whether they stand together is a question of the text alone. The
-beginning of a word is in no index: for it all columns are read.
+An index finds a word, and the words of a phrase. Each word in a column has a space on both sides, so a phrase is
+checked by its text. No index finds the beginning of a word, so a prefix query reads all columns.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,8 +35,8 @@ from everkept.language.words import (
 )
 from everkept.values import Value, field, replace
 
-# In a column without words: a row of which the database has no word does not count among those
-# whose number says how rare a word is. No word is written so.
+# For a column without words: a row without any word would not count when the database computes how rare a word is. No
+# word looks like this.
 NO_WORD = "-"
 
 _CHILDREN_QUERY = "SELECT * FROM record WITH INDEX record_parent WHERE parent IN $ids AND deleted_at IS NONE"
@@ -45,19 +44,19 @@ _RECORDS_AT_PLACES = "SELECT * FROM record WITH INDEX record_place WHERE place I
 
 
 async def rewrite_words(tables: StoreTables, shift: RecordShift, writing: TransactionBuilder) -> None:
-    """Adds what makes the index hold of each record what it is, and of others nothing."""
+    """Add the statements that update the index entries of changed records and delete those of others."""
     found, lost = await find_index_changes(shift, _StoredRecords(tables))
     writing.delete(encode_ids("word", lost))
     writing.put(_encode_words(shift, found))
 
 
 def format_stems(texts: Iterable[PreparedText]) -> str:
-    """The words of a column, each with a blank before and behind it."""
+    """Return the words of a column, each with a space on both sides."""
     return f" {' '.join(map(stem, split_tokens(join_index_texts(list(texts))))) or NO_WORD} "
 
 
 class _StoredRecords(Value):
-    """The surroundings of whatever changes in a store."""
+    """Stored neighbors of changed records."""
 
     tables: StoreTables
 
@@ -80,7 +79,7 @@ def _encode_words(shift: RecordShift, found: Iterable[IndexEntry]) -> list[dict[
     ready: dict[str, PreparedText] = {}
 
     def prepare(text: str) -> PreparedText:
-        # A text stands in the context of its neighbours too, and is prepared once.
+        # A text is also in the context of its neighbors, so it is prepared once.
         if text not in ready:
             ready[text] = prepare_text(text)
         return ready[text]
@@ -101,13 +100,13 @@ def _encode_words(shift: RecordShift, found: Iterable[IndexEntry]) -> list[dict[
     return [row(worded) for worded in found]
 
 
-MIN_SCORE = 0.01  # what a hit counts however common its word; BM25 itself may say less than nothing
+MIN_SCORE = 0.01  # minimum score of a hit: BM25 may be negative for a common word
 
 Scores = dict[str, float]
 
 
 class _WordStatements(Value, frozen=False):
-    """The statements of a query, each for one column and one or more words."""
+    """Statements of a query, each for one column and one or more words."""
 
     filters: str
     statements: list[str] = field(default_factory=list[str])
@@ -128,7 +127,7 @@ async def match(tables: StoreTables, question: MatchWords) -> list[Match]:
     if question.limit <= 0:
         return []
     await tables.ensure_ready()
-    # The index has live records alone.
+    # The index has only live records.
     wanted = build_filter(replace(question.where, deleted=None), beside=True)
     asking = _WordStatements(wanted.text)
     leaves: list[WordQuery] = []
@@ -153,7 +152,7 @@ async def measure_words(tables: StoreTables, question: MeasureWords) -> Mapping[
     wanted = list(dict.fromkeys(question.words))
     statements = ["SELECT count() AS count FROM word GROUP ALL"]
     for number in range(len(wanted)):
-        # Not by one condition: version 2 counts a row for each column that has the word.
+        # Not one condition: version 2 counts a row once for each column that has the word.
         columns = [f"(SELECT VALUE id FROM word WHERE {c} @0@ $w{number})" for c in WORD_COLUMNS]
         either = f"array::union(array::union({columns[0]}, {columns[1]}), {columns[2]})"
         statements.append(f"RETURN array::len({either})")
@@ -164,7 +163,7 @@ async def measure_words(tables: StoreTables, question: MeasureWords) -> Mapping[
 
 
 def _is_plain(words: WordQuery) -> bool:
-    """Whether any of some single words will do."""
+    """Return whether the query asks for any of several single words."""
     return isinstance(words, AnyOf) and all(
         isinstance(part, WordPhrase) and len(part.words) == 1 and not part.prefix for part in words.parts
     )
@@ -203,7 +202,7 @@ def _ask_phrase(asking: _WordStatements, phrase: WordPhrase) -> None:
 
 
 def _score_columns(columns: Sequence[Sequence[Row]], weights: Weights, rows: dict[str, Row]) -> Scores:
-    """The weighted sums over the columns; notes the rows that were found."""
+    """Return the weighted sums over the columns, and add the rows to `rows`."""
     scores: Scores = {}
     for found, weight in zip(columns, (weights.name, weights.text, weights.context), strict=True):
         for row in found:

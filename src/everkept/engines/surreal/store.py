@@ -1,4 +1,4 @@
-"""The store on SurrealDB: the port's questions and commits, each checked for what became of it."""
+"""Store on SurrealDB: queries and commits of the port, each checked for its outcome."""
 
 from collections.abc import Awaitable, Callable
 from typing import ClassVar, TypeVar
@@ -8,6 +8,7 @@ from everkept.core.answers import PurgeResult, Sources, Subgraph, count_sources
 from everkept.core.fallback_answers import ask_for_subgraph, walk_by_hops
 from everkept.core.records import Batch, Change, RecordLink
 from everkept.core.store import Answers, TableStore, Upkeeps
+from everkept.core.text import format_count
 from everkept.core.times import Clock, read_clock
 from everkept.engines.surreal import commit, purge, queries, replication, search, vectors
 from everkept.engines.surreal.connection import Connection
@@ -15,18 +16,18 @@ from everkept.engines.surreal.queries import build_row_range
 from everkept.engines.surreal.schema import StoreTables
 from everkept.values import replace
 
-# What each of these finds is wrong, however many there are.
+# Each query finds faults of one kind.
 _FAULT_QUERIES = {
-    "entries of the word index have no record": (
+    ("record", "deleted but still in the word index"): (
         "SELECT VALUE id FROM word WHERE of.age IS NONE OR of.deleted_at IS NOT NONE"
     ),
-    "records belong to one that is not there": (
-        "SELECT VALUE id FROM record WHERE parent IS NOT NONE AND parent.age IS NONE"
+    ("record", "with a missing parent"): "SELECT VALUE id FROM record WHERE parent IS NOT NONE AND parent.age IS NONE",
+    ("link", "with a missing end"): "SELECT VALUE id FROM link WHERE in.age IS NONE OR out.age IS NONE",
+    ("record", "with an age above the store's counter"): "SELECT VALUE id FROM record WHERE age > meta:store.ages",
+    ("link", "with an age above the store's counter"): "SELECT VALUE id FROM link WHERE age > meta:store.ages",
+    ("change", "with a number above the store's counter"): (
+        "SELECT VALUE id FROM change WHERE record::id(id) > meta:store.seq"
     ),
-    "links have an end that is not there": ("SELECT VALUE id FROM link WHERE in.age IS NONE OR out.age IS NONE"),
-    "records are younger than the store says": ("SELECT VALUE id FROM record WHERE age > meta:store.ages"),
-    "links are younger than the store says": ("SELECT VALUE id FROM link WHERE age > meta:store.ages"),
-    "changes are newer than the store says": ("SELECT VALUE id FROM change WHERE record::id(id) > meta:store.seq"),
 }
 
 
@@ -34,7 +35,7 @@ async def find_faults(tables: StoreTables) -> list[str]:
     state = await tables.read_state()
     word_of = build_row_range(tables, "word", "record::id(id)")
     wrong = {
-        "records are not in the word index": (
+        ("record", "not in the word index"): (
             f"SELECT VALUE id FROM record WHERE deleted_at IS NONE AND {word_of}.of != id"
         ),
         **_FAULT_QUERIES,
@@ -44,13 +45,13 @@ async def find_faults(tables: StoreTables) -> list[str]:
         f"array::len((SELECT VALUE id FROM {model.table} WHERE of.embedded != $m{number}))"
         for number, model in enumerate(state.models)
     ]
-    # In one go, so that nobody changes something between two answers.
+    # In one query, so that nothing changes between two counts.
     counts = await tables.ask(
         f"RETURN [{', '.join(parts)}]",
         **{f"m{number}": model.to_row()["name"] for number, model in enumerate(state.models)},
     )
-    named = [*wrong, *(f"vectors of {m.name} belong to no record" for m in state.models)]
-    return [f"{count} {what}" for count, what in zip(counts, named, strict=True) if count]
+    faults = [*wrong, *(("vector", f"of {m.name} without a record") for m in state.models)]
+    return [f"{format_count(n, noun)} {fault}" for n, (noun, fault) in zip(counts, faults, strict=True) if n]
 
 
 Q = TypeVar("Q")
@@ -58,12 +59,12 @@ T = TypeVar("T")
 
 
 def _build_read(work: Callable[[StoreTables, Q], Awaitable[T]]) -> "Callable[[SurrealStore, Q], Awaitable[T]]":
-    """Return the answer that the work reads from the tables of a store."""
+    """Return a method that runs the query on the tables of a store."""
     return lambda store, question: work(store.tables, question)
 
 
 class SurrealStore(TableStore):
-    """A project's records in a database of SurrealDB."""
+    """Store of records in a SurrealDB database."""
 
     def __init__(
         self,
@@ -74,9 +75,9 @@ class SurrealStore(TableStore):
         *,
         of_project: bool = True,
     ) -> None:
-        """`name` is that of the project, for whoever reads what went wrong.
+        """Use the store in this database. `name` is the name of the project, for error messages.
 
-        One that is of no project is made anew where it is missing.
+        A store without a project is created again if it is missing.
         """
         self.tables = StoreTables(connection, database, name or database, of_project=of_project)
         self._clock = clock

@@ -1,4 +1,4 @@
-"""Vectors beside the records: no change, and no part of an undo."""
+"""Vectors of records and the search for the nearest. Vectors are not part of a change or an undo."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-MAX_EXACT_VECTORS = 600  # vectors; up to here all are read, and the answer is exact
-MAX_INDEX_RESULTS = 1_000  # of the index; who wants more reads all that fit
+MAX_EXACT_VECTORS = 600  # up to here, all vectors are read and the result is exact
+MAX_INDEX_RESULTS = 1_000  # of the index; a larger request reads all matching vectors
 
-PAGE_VECTORS = 1_000  # read at a time, where all are
+PAGE_VECTORS = 1_000  # per page, if all are read
 
 _ROW_FIELDS = "id, of, parent, age, exact"
 
 
 def get_pending_mark(text: str) -> str | None:
-    """What `embedded` is of a record whose text is new."""
+    """Return the value of `embedded` for a record with a new text."""
     return "" if text else None
 
 
 def forget_vectors(writing: TransactionBuilder, state: StoreState, ids: Iterable[str]) -> None:
-    """Takes the vectors of these away, of whatever model."""
+    """Delete the vectors of these records for every model."""
     gone = list(dict.fromkeys(ids))
     if gone and state.models:
         for model in state.models:
@@ -49,7 +49,7 @@ async def find_unembedded(tables: StoreTables, question: questions.FindUnembedde
     if question.limit <= 0 or not question.kinds:
         return []
     state = await tables.read_state()
-    # All that waits: what has no vector, and what has another model's.
+    # Pending records: those without a vector, and those with a vector of another model.
     waits = {"", *(escape_text(m.name) for m in state.models)} - {escape_text(question.model)}
     rows = await tables.ask(
         "SELECT * FROM record WITH INDEX record_embedded WHERE embedded IN $waits "
@@ -72,7 +72,10 @@ async def count_vectors(tables: StoreTables, question: questions.CountVectors) -
 
 
 async def put_vectors(tables: StoreTables, upkeep: questions.PutVectors) -> int:
-    """Says how many were kept; raises Contended where another came in between."""
+    """Store the vectors of records that still have these versions. Return how many were stored.
+
+    Raise WriteContention if another write came in between.
+    """
     state, found = await tables.read(
         records=("SELECT * FROM $", encode_ids("record", (item.id for item in upkeep.items)))
     )
@@ -101,9 +104,9 @@ async def add_vectors(
     items: Sequence[RecordVector],
     rows: Mapping[str, Row],
 ) -> None:
-    """Gives records the vectors of the model instead of any other.
+    """Give these records the vectors of this model and delete those of other models.
 
-    `known` are the models by their tables, and then with this one; `rows` those of the records.
+    `known` maps tables to models and gets this one. `rows` has the rows of the records.
     """
     by_length: dict[int, list[RecordVector]] = {}
     for item in items:
@@ -158,11 +161,11 @@ async def find_nearest(tables: StoreTables, question: questions.FindNear) -> lis
 async def _read_nearest(
     tables: StoreTables, table: str, vector: "NDArray[np.float32]", where: RecordFilter, limit: int
 ) -> AsyncGenerator[list[Row], None]:
-    """Rows that fit, the nearest among them."""
+    """Yield matching rows, including the nearest."""
     wanted = build_filter(where, beside=True)
     counted = await tables.ask(f"SELECT count() AS count FROM {table} GROUP ALL")
     if counted and counted[0]["count"] > MAX_EXACT_VECTORS and limit * 2 <= MAX_INDEX_RESULTS and where.ids is None:
-        # Numbers of the index are part of the text: no version takes them as values.
+        # The numbers of a vector search are part of the statement: no version accepts them as values.
         many = min(max(4 * limit, 100), MAX_INDEX_RESULTS)
         rows = await tables.ask(
             f"SELECT * FROM (SELECT {_ROW_FIELDS}, kind, vector::distance::knn() AS distance "
@@ -171,11 +174,11 @@ async def _read_nearest(
             vector=vector.tolist(),
             **wanted.values,
         )
-        # An index that lost its way gives rows without a distance, or too few of them.
+        # A faulty index returns rows without a distance, or too few rows.
         if len(rows) >= limit and all(row["distance"] is not None for row in rows):
             yield rows
             return
-    # Which records fit is known sooner than which vectors do: those would be read for it.
+    # Filtering records is faster than filtering vectors, which would have to be read.
     own = build_filter(where)
     source = "$ids" if where.ids is not None else "record"
     fitting = await tables.ask(f"SELECT VALUE id FROM {source} WHERE {own.text}", **own.values)
@@ -193,7 +196,7 @@ async def _read_nearest(
 
 
 def _score_rows(rows: Sequence[Row], vector: "NDArray[np.float32]") -> list[tuple[float, Row]]:
-    """With their cosines."""
+    """Return the rows with their cosines."""
     if not rows:
         return []
     import numpy as np
@@ -204,7 +207,7 @@ def _score_rows(rows: Sequence[Row], vector: "NDArray[np.float32]") -> list[tupl
 
 
 def _build_sort_key(scored: tuple[float, Row]) -> tuple[float, int]:
-    """Best first; of equal ones the older record."""
+    """Return a key that sorts by score, then by age."""
     score, row = scored
     return -score, row["age"]
 

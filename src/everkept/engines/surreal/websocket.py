@@ -1,6 +1,6 @@
 """One websocket to a SurrealDB server: how it is opened, its requests and their answers.
 
-Importing this costs half a second, with all that it needs.
+The import takes half a second, including its dependencies.
 """
 
 import asyncio
@@ -17,6 +17,8 @@ from websockets.typing import Subprotocol
 
 from everkept.engines.surreal import protocol
 from everkept.engines.surreal.connection import (
+    OUTCOME_UNKNOWN_HINT,
+    UNREACHABLE_HINT,
     Address,
     AnswerTooLarge,
     Credentials,
@@ -29,34 +31,34 @@ from everkept.engines.surreal.connection import (
 from everkept.errors import EverkeptError, InvalidInput, Refused, StoreUnreachable, Unavailable
 from everkept.values import Value
 
-MAX_MESSAGE_BYTES = 64 * 2**20  # bytes of a message
-FRAME_BYTES = 8 * 2**20  # a server takes frames of 16 MiB, and messages of several frames
-CLOSE_SECONDS = 0.5  # seconds for the other side to say goodbye
-LIVENESS_DELAY_SECONDS = 1.0  # seconds without a word, while we wait, after which we ask for a sign of life
-LIVENESS_SECONDS = 2.0  # seconds that it may take
+MAX_MESSAGE_BYTES = 64 * 2**20
+FRAME_BYTES = 8 * 2**20  # a server accepts frames of 16 MiB, and messages of several frames
+CLOSE_SECONDS = 0.5  # for the server to close the connection
+LIVENESS_DELAY_SECONDS = 1.0  # after this much silence, a waiting request pings the server
+LIVENESS_SECONDS = 2.0  # for the answer to a ping
 MIB = 2**20
 
 RpcAnswer = Mapping[str, Any]
 
 
 class _Request(Value):
-    """One that was sent and not answered."""
+    """Request without an answer."""
 
-    size: int  # bytes
+    size: int  # in bytes
     alters: bool
 
 
 class SurrealSocket:
-    """Lost once, it stays so. Whoever waits for an answer then is told at once."""
+    """Websocket that cannot be reopened after a loss. A loss fails all waiting requests immediately."""
 
     def __init__(self, socket: ClientConnection, shown: str) -> None:
-        self.chosen: set[str] = set()  # databases, which are there since
+        self.chosen: set[str] = set()  # databases that are known to exist
         self._socket = socket
         self._shown = shown
         self._asked = 0
         self._waiting: dict[str, asyncio.Future[RpcAnswer]] = {}
-        self._unanswered: dict[str, _Request] = {}  # also those whose askers have gone
-        self._heard = 0  # messages
+        self._unanswered: dict[str, _Request] = {}  # including those whose callers were canceled
+        self._heard = 0  # messages received
         self._watching: asyncio.Task[None] | None = None
         self._why: StoreUnreachable | None = None
         self._reading = asyncio.create_task(self._read())
@@ -67,18 +69,16 @@ class SurrealSocket:
         return self._why is not None
 
     async def ask(self, method: str, params: Sequence[Any], *, alters: bool = False) -> RpcAnswer:
-        """Cancelled, it leaves the link as it is: the answer is dropped when it comes.
+        """Send a request and wait for its answer. If the caller is canceled, the answer is dropped when it arrives.
 
-        `alters` where it may have taken effect although no answer came.
+        Pass `alters` if the request may take effect although no answer arrives.
         """
         self._asked += 1
         number = str(self._asked)
         frame = protocol.encode_request(self._asked, method, params)
         if len(frame) > MAX_MESSAGE_BYTES:
             raise InvalidInput(
-                f"That is {len(frame) / MIB:.0f} MiB at once, more than the "
-                f"{MAX_MESSAGE_BYTES // MIB} MiB "
-                "that SurrealDB is sent.",
+                f"The request is {len(frame) / MIB:.0f} MiB; it must be at most {MAX_MESSAGE_BYTES // MIB} MiB.",
                 hint="Store it in smaller parts.",
             )
         if self._why is not None:
@@ -95,8 +95,9 @@ class SurrealSocket:
             self._waiting.pop(number, None)
 
     async def close(self) -> None:
-        """Quick, whatever the other side does."""
-        self._mark_lost(StoreUnreachable(f"The connection to SurrealDB at {self._shown} is closed."))
+        """Close the connection quickly, even if the server does not answer."""
+        why = StoreUnreachable(f"The connection to SurrealDB at {self._shown} is closed.", hint="Try again.")
+        self._mark_lost(why)
         self._reading.cancel()
         if self._watching is not None:
             self._watching.cancel()
@@ -111,13 +112,13 @@ class SurrealSocket:
 
     async def _send(self, frame: bytes) -> None:
         pieces = [frame[i : i + FRAME_BYTES] for i in range(0, len(frame), FRAME_BYTES)]
-        # A message that ends in the middle would end the connection for everybody.
+        # A message that is cut off would end the connection for all requests.
         sending = asyncio.ensure_future(self._socket.send(frame if len(pieces) == 1 else pieces))
         sending.add_done_callback(consume_exception)
         try:
             await asyncio.shield(sending)
         except ConnectionClosed as error:
-            self._handle_close(error)  # which answers whoever waits, this asker too
+            self._handle_close(error)  # it fails all waiting requests, including this one
 
     async def _read(self) -> None:
         try:
@@ -128,12 +129,13 @@ class SurrealSocket:
         except protocol.UnreadableMessage:
             pass
         finally:
-            if self._why is None:  # whatever ended it: who waits would never be told
-                self._mark_lost(StoreUnreachable(f"{self._shown} does not speak as SurrealDB does."))
+            if self._why is None:  # otherwise waiting requests would never end
+                why = f"SurrealDB at {self._shown} sent a response that Everkept does not understand."
+                self._mark_lost(StoreUnreachable(why, hint="Check the server's version and any proxy in between."))
                 self._socket.transport.abort()
 
     async def _watch(self) -> None:
-        """While an answer is due: who is frozen keeps its connections, and says nothing."""
+        """Ping the server while an answer is due: a frozen server keeps its connections but sends nothing."""
         while self._unanswered and self._why is None:
             heard = self._heard
             await asyncio.sleep(LIVENESS_DELAY_SECONDS)
@@ -144,17 +146,13 @@ class SurrealSocket:
                     await (await self._socket.ping())
             except (TimeoutError, ConnectionClosed):
                 if heard == self._heard:
-                    self._mark_lost(
-                        StoreUnreachable(
-                            f"SurrealDB at {self._shown} does not answer.",
-                            hint="Whether what was under way took effect is unknown.",
-                        )
-                    )
+                    why = f"SurrealDB at {self._shown} does not answer."
+                    self._mark_lost(StoreUnreachable(why, hint=OUTCOME_UNKNOWN_HINT))
                     self._socket.transport.abort()
 
     async def _handle_frame(self, frame: bytes) -> None:
         self._heard += 1
-        # What is large takes long to read, and others are served meanwhile.
+        # Decoding a large answer takes long, so it runs in a thread.
         answer = (
             protocol.decode_answer(frame)
             if len(frame) < MIB
@@ -167,33 +165,29 @@ class SurrealSocket:
             waiting.set_result(answer)
 
     def _handle_close(self, error: ConnectionClosed) -> None:
-        """Only one of them was the cause; of what became of the others nothing is known."""
+        """Fail all requests. Only one of them is the cause; the outcome of the others is unknown."""
         blamed, why = self._find_cause(error)
         waiting = self._waiting.pop(blamed, None)
         if waiting is not None and why is not None:
             _reject(waiting, why)
-        self._mark_lost(
-            StoreUnreachable(
-                f"The connection to SurrealDB at {self._shown} was lost.",
-                hint="Whether what was under way took effect is unknown.",
-            )
-        )
+        lost = f"The connection to SurrealDB at {self._shown} was lost."
+        self._mark_lost(StoreUnreachable(lost, hint=OUTCOME_UNKNOWN_HINT))
 
     def _find_cause(self, error: ConnectionClosed) -> tuple[str, EverkeptError | None]:
-        """The number of the request that ended it, where that can be told, and how."""
+        """Return the number of the request that ended the connection, if it is known, and its error."""
         if error.sent is not None and error.sent.code == CloseCode.MESSAGE_TOO_BIG:
-            # Such an answer is not read, not even whose it is.
+            # An answer that is too large is not read, so its number is unknown.
             [*numbers] = self._unanswered
             if len(numbers) == 1 and not self._unanswered[numbers[0]].alters:
                 return numbers[0], AnswerTooLarge(
-                    f"SurrealDB answered with more than {MAX_MESSAGE_BYTES // MIB} MiB.", hint="Ask for less at once."
+                    f"SurrealDB answered with more than {MAX_MESSAGE_BYTES // MIB} MiB.", hint="Request less data."
                 )
         if error.rcvd is not None and error.rcvd.code == CloseCode.MESSAGE_TOO_BIG:
-            # Whichever it was that the server met first, the largest is refused by it too.
+            # Whichever message the server refused, it would refuse the largest too.
             largest = max(self._unanswered, key=lambda n: self._unanswered[n].size, default="")
             return largest, Unavailable(
                 f"SurrealDB at {self._shown} refuses messages of that size.",
-                hint="Store it in smaller parts, or raise the limits of the server.",
+                hint="Store the data in smaller parts, or raise the limits of the server.",
             )
         return "", None
 
@@ -209,34 +203,33 @@ class SurrealSocket:
 def _reject(waiting: "asyncio.Future[RpcAnswer]", why: EverkeptError) -> None:
     if not waiting.done():
         waiting.set_exception(why)
-        waiting.exception()  # its asker may have gone
+        waiting.exception()  # the caller may be canceled
 
 
 SUBPROTOCOL = "cbor"
-UNREACHABLE_HINT = "Is it running, and the way to it open?"
-_SERVER_ERROR_STATUS = 500  # and above: the server, or what stands before it, cannot answer now
+_SERVER_ERROR_STATUS = 500  # and above: the server or a proxy cannot answer now
 _RETRY_STATUSES = (408, 425, 429)
-# Its frames, a password among them, would be in a log of everything.
+# A debug log would contain the frames, and a password in them.
 _SILENT_LOGGER = logging.Logger("everkept.silent", logging.CRITICAL + 1)
 
 
 class _NoRedirectConnect(connect):
-    """Credentials go to the address that was given, and nowhere else."""
+    """Connection that follows no redirect, so that credentials go only to the given address."""
 
     def process_redirect(self, exc: Exception) -> Exception:
         return exc
 
 
 def build_tls_context(address: Address, ca: Path | None) -> ssl.SSLContext | None:
-    """What a certificate is checked by: the file of `ca`, or what this system trusts."""
+    """Return the context that checks certificates, with the file `ca` or the certificates that this system trusts."""
     if not address.is_secure:
         return None
     try:
         return ssl.create_default_context(cafile=ca)
     except (OSError, ssl.SSLError) as error:
         raise InvalidInput(
-            f"The certificates in {ca} cannot be read ({error.strerror or error}).",
-            hint="It must be a file in PEM form.",
+            f"Cannot read the certificates in {ca}: {error.strerror or error}.",
+            hint="Set `database_ca` to a file in PEM format.",
         ) from error
 
 
@@ -257,16 +250,17 @@ async def open_socket(address: Address, context: ssl.SSLContext | None) -> Surre
         raise _build_status_error(address, error.response.status_code) from None
     except ssl.SSLCertVerificationError as error:
         raise Refused(
-            f"The certificate of SurrealDB at {address.shown} is not trusted ({error.verify_message}).",
-            hint="A file with the certificates to trust can be given in the settings.",
+            f"The certificate of SurrealDB at {address.shown} is not trusted: {error.verify_message}.",
+            hint="Set `database_ca` to a file with the certificates to trust.",
         ) from None
     except (OSError, EOFError, InvalidHandshake) as error:
-        raise _build_connect_error(address, error) from error
+        why = error.strerror if isinstance(error, OSError) and error.strerror else "no handshake"
+        raise StoreUnreachable(f"Cannot reach SurrealDB at {address.shown}: {why}.", hint=UNREACHABLE_HINT) from error
     return SurrealSocket(await _check_subprotocol(address, socket), address.shown)
 
 
 async def sign_in(link: SurrealSocket, address: Address, namespace: str, credentials: Credentials) -> None:
-    """As a user of the root; where there is none of that name and password, of the namespace."""
+    """Sign in as a user of the root, or as a user of the namespace if that fails."""
     if not credentials.user:
         return
     login = {"user": credentials.user, "pass": credentials.password}
@@ -276,15 +270,18 @@ async def sign_in(link: SurrealSocket, address: Address, namespace: str, credent
             return
         message = get_message(error)
         if not is_wrong_login(message):
-            raise StoreUnreachable(f"SurrealDB at {address.shown} cannot let anybody in ({extract_reason(message)}).")
+            raise StoreUnreachable(
+                f"SurrealDB at {address.shown} cannot sign in users: {extract_reason(message)}.",
+                hint="Check the server's log.",
+            )
     raise Refused(
-        f'SurrealDB at {address.shown} does not know the user "{credentials.user}", or the password is wrong.',
-        hint="Check both in the settings.",
+        f'SurrealDB at {address.shown} rejected the user "{credentials.user}" or the password.',
+        hint="Check `database_user` and `database_password`.",
     )
 
 
 async def detect_dialect(link: SurrealSocket) -> tuple[bool, str]:
-    """Whether it is that of version 3, and the version as the server tells it."""
+    """Return whether the server has the dialect of version 3, and the version that it reports."""
     probed = await link.ask("query", [protocol.DIALECT_PROBE, {}])
     if probed.get("error"):
         parse_results(probed)
@@ -298,19 +295,14 @@ async def _check_subprotocol(address: Address, socket: ClientConnection) -> Clie
         socket.transport.abort()
         await socket.wait_closed()
         raise Refused(
-            f"{address.shown} does not speak the protocol of SurrealDB 2 or 3.",
-            hint="Check the address, and the version of the server.",
+            f"The server at {address.shown} does not use the protocol of SurrealDB 2 or 3.",
+            hint="Check the address and the version of the server.",
         )
     return socket
 
 
 def _build_status_error(address: Address, status: int) -> EverkeptError:
-    """For what is no websocket."""
+    """Build the error for an HTTP status instead of a websocket."""
     if status >= _SERVER_ERROR_STATUS or status in _RETRY_STATUSES:
         return StoreUnreachable(f"SurrealDB at {address.shown} is not ready (status {status}).", hint=UNREACHABLE_HINT)
-    return Refused(f"At {address.shown} is no SurrealDB (status {status}).", hint="Check the address.")
-
-
-def _build_connect_error(address: Address, error: Exception) -> StoreUnreachable:
-    why = error.strerror if isinstance(error, OSError) and error.strerror else "no handshake"
-    return StoreUnreachable(f"SurrealDB at {address.shown} cannot be reached ({why}).", hint=UNREACHABLE_HINT)
+    return Refused(f"The server at {address.shown} is not SurrealDB (status {status}).", hint="Check the address.")
