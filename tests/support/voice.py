@@ -16,6 +16,7 @@ from typing import Literal
 ROOT = Path(__file__).parent.parent.parent
 MAX_SENTENCE_WORDS = 25
 NEEDS_HINT = {"InvalidInput", "NotFound", "Refused", "Conflict"}
+QUERY = re.compile(r"\b(SELECT|INSERT|UPDATE|DELETE|CREATE|DEFINE|JOIN|THROW|WHERE)\b")  # SQL is not prose
 INSTRUCTION = re.compile(r"\b(must|[Ss]pecify|[Pp]ass|[Uu]se|[Cc]onfirm)\b")
 VALUE = "{…}"  # a value that is filled in
 
@@ -157,7 +158,9 @@ def _read_python(file: Path, source: str) -> Iterator[Passage]:
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
             inner.update(id(part) for part in ast.walk(node) if part is not node)
-        if _is_literal(node) and id(node) not in docs | inner and " " in (said := _join_literal(node)):
+        if not _is_literal(node) or id(node) in docs or id(node) in inner:
+            continue
+        if " " in (said := _join_literal(node)) and not QUERY.search(said):
             yield Passage(file, getattr(node, "lineno", 0), "string", said)
     comments = ""
     begin = last = 0
@@ -211,7 +214,7 @@ def _read_page(file: Path, text: str) -> Iterator[Passage]:
 def split_sentences(text: str) -> Iterator[str]:
     """Split into sentences; a list's items, a colon at the end of a line and a diagram's lines end one too."""
     for block in re.split(r"\n\s*\n|\n\s*(?=[-*] |\d+\. )|:\n|\n(?=.*[├└│])", text):
-        if re.search(r"[├└│]|^\s*(>>>|SELECT|INSERT|UPDATE|DELETE|CREATE|WITH)\b", block):
+        if re.search(r"[├└│]|^\s*>>>", block):
             continue
         yield from (
             sentence.strip() for sentence in re.split(r"(?<=[.!?…;])\s+|:\s+(?=[A-Z`])", " ".join(block.split()))
