@@ -1,4 +1,4 @@
-"""Claude Code's transcripts: one file a session, one line a block of an answer."""
+"""Claude Code's transcripts: one file per session, one line per block of an answer."""
 
 import re
 from collections import Counter
@@ -62,14 +62,14 @@ _COMMENT_MARKER = "the user said:\n"
 
 
 class FailedToolCall(Value):
-    """A call of a tool that did not do what it was made for, and what was said of it."""
+    """A failed tool call and its error text."""
 
     call: str
     said: str
 
 
 def find_prompt(record: Mapping[str, Any]) -> Any:
-    """The content that may hold a person's words: of a message, or of one that had to wait."""
+    """Return the content that may contain a person's words: a message, or a queued prompt."""
     if as_text(record.get("type")) != "attachment":
         return as_mapping(record.get("message")).get("content")
     queued = as_mapping(record.get("attachment"))
@@ -83,14 +83,14 @@ def find_prompt(record: Mapping[str, Any]) -> Any:
 
 
 def list_blocks(content: Any) -> list[Mapping[str, Any]]:
-    """The blocks of a content; one of text where it is nothing but a text."""
+    """Return the blocks of a content. A plain text counts as one text block."""
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     return [as_mapping(block) for block in as_list(content)]
 
 
 def extract_user_text(content: Any) -> str:
-    """What the person said; empty where only a tool or the program did."""
+    """Return the words of the person, or an empty text if only a tool or the program wrote."""
     said: list[str] = []
     for block in list_blocks(content):
         kind = block.get("type")
@@ -102,7 +102,7 @@ def extract_user_text(content: Any) -> str:
 
 
 def list_failures(content: Any) -> list[FailedToolCall]:
-    """The results of tools that are errors. One that the person refused wrote nothing either."""
+    """Return the tool results that are errors. A call that the person rejected wrote nothing either."""
     failed: list[FailedToolCall] = []
     for block in list_blocks(content):
         if _is_error(block):
@@ -130,7 +130,7 @@ def _get_result_text(block: Mapping[str, Any]) -> str:
     return said.removeprefix("<tool_use_error>").removesuffix("</tool_use_error>")
 
 
-# What the program notes for itself: nothing that was said is lost with it.
+# Records without words of the conversation.
 _IGNORED_RECORDS = frozenset(
     [
         "agent-color",
@@ -151,35 +151,35 @@ _IGNORED_RECORDS = frozenset(
         "worktree-state",
     ]
 )
-# Blocks that hold no words of either side.
+# Blocks without words of either side.
 _IGNORED_BLOCKS = frozenset(
     ["thinking", "redacted_thinking", "image", "document", "container_upload", "web_search_tool_result"]
 )
 _TITLE_FIELDS = {"summary": "summary", "custom-title": "customTitle", "ai-title": "aiTitle"}
-_SYNTHETIC_MODEL = "<synthetic>"  # the program speaks, in the assistant's place
+_SYNTHETIC_MODEL = "<synthetic>"  # the program writes as the assistant
 _AGENT_FILE = re.compile(r"agent-(.+)")
 _SESSION_FILE = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
-# A turn that nothing was added to for so many lines is over: agents do not say that they end.
+# An open turn without additions for this many lines is closed, because agents do not record their end.
 _MAX_IDLE_LINES = 2000
-_MAX_OPEN_ANSWERS = 8  # answers at once: of the assistant and its agents
-_MAX_SESSIONS = 32  # whose folder is remembered: a file may begin with copies of older ones
+_MAX_OPEN_ANSWERS = 8  # concurrent answers of the assistant and its agents
+_MAX_SESSIONS = 32  # sessions with a remembered folder, because a file may begin with copies of older sessions
 _MAX_TITLES = 32
 
 
 class _OpenAnswer(Value, frozen=False):
-    """One that is being written."""
+    """An answer that is still growing."""
 
     turn: OpenTurn
     message: str
-    line: int  # that last added to it
+    line: int  # the last line that added to it
 
 
 class ClaudeCodeFormat:
-    """A prompt is a turn of its own. An answer is a message with text, and the messages without
-    text that follow it.
+    """Format of Claude Code: a prompt is one turn, an answer is a message with text and the messages without text after
+    it.
 
-    A turn belongs to the folder that its session began in, wherever the assistant went since.
+    A turn belongs to the folder in which its session began, even if the assistant changes folders.
     """
 
     def __init__(self, path: Path, state: Mapping[str, Any] | None) -> None:
@@ -188,10 +188,10 @@ class ClaudeCodeFormat:
         agent = _AGENT_FILE.fullmatch(path.stem)
         self._agent = as_name(agent[1]) if agent else ""
         known = as_mapping(state)
-        self._session = as_name(known.get("session"))  # the last that spoke; empty before that
-        self._is_named = known.get("named") is True  # by the user
+        self._session = as_name(known.get("session"))  # of the last message; empty before the first one
+        self._is_named = known.get("named") is True  # the user chose the title
         self._folders = {session: as_folder(cwd) for session, cwd in as_mapping(known.get("folders")).items()}
-        # Where the titles stand that wait for the last record of what they are titles of.
+        # Line numbers of titles by the key of the last record they refer to, which has not come yet.
         self._titles = {leaf: line for leaf, line in as_mapping(known.get("titles")).items() if isinstance(line, int)}
         self._open: dict[str, _OpenAnswer] = {}
 
@@ -243,7 +243,7 @@ class ClaudeCodeFormat:
             yield from self._take_prompt(record, begun, line)
 
     def _resolve_session(self, record: Mapping[str, Any]) -> tuple[str, str | None]:
-        """The session that a record is of, and the one that sent the agent if it is an agent's."""
+        """Return the session of a record, and the parent session if an agent wrote it."""
         self._session = self._get_main_session(record) or self._get_file_session()
         session = self.get_session(record)
         part_of = self._session if session != self._session else None
@@ -302,7 +302,7 @@ class ClaudeCodeFormat:
         _add_parts(answer.turn, texts, calls)
 
     def _split_content(self, content: Any) -> tuple[list[str], list[Mapping[str, Any]]]:
-        """The texts of an answer, and the calls of tools."""
+        """Return the texts and the tool calls of an answer."""
         texts: list[str] = []
         calls: list[Mapping[str, Any]] = []
         for block in list_blocks(content):
@@ -320,7 +320,7 @@ class ClaudeCodeFormat:
         if not titled:
             self.skipped[WRONG_SHAPE] += 1
         elif kind == "summary" and not self._session:
-            # What stands first may be the title of another file's conversation.
+            # The first title may belong to a conversation in another file.
             leaf = as_name(record.get("leafUuid"))
             if leaf and len(self._titles) < _MAX_TITLES:
                 self._titles[leaf] = line
@@ -333,7 +333,7 @@ class ClaudeCodeFormat:
         return by_name or self._path.stem
 
     def _read_title(self, leaf: Turn) -> Iterator[Event]:
-        """What waited for this record; looked up in the file, for no state may hold it."""
+        """Yield the title for this record. Read it from the file, because the state must not contain texts."""
         number = self._titles.pop(leaf.key)
         try:
             with open_content(self._path) as content:

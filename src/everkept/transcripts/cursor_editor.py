@@ -1,4 +1,4 @@
-"""Conversations in the database of Cursor's editor."""
+"""Conversations in the database of the Cursor editor."""
 
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -50,14 +50,14 @@ from everkept.transcripts.turns import (
 from everkept.values import Value, replace
 
 _TABLE = "cursorDiskKV"
-_BUSY_TIMEOUT_MILLISECONDS = 2_000  # milliseconds for whoever writes
-_JOURNAL_MODE_OFFSET = 18  # place of the byte in the header that says how changes are written
+_BUSY_TIMEOUT_MILLISECONDS = 2_000  # wait for another process that writes
+_JOURNAL_MODE_OFFSET = 18  # offset of the header byte with the journal mode
 _WAL_MODE = 2
 _BOUNDED_VALUE_SQL = f"CASE WHEN octet_length(value) <= {MAX_VALUE_BYTES} THEN CAST(value AS BLOB) END"
 
 
 class OversizedValue:
-    """In place of a value that is not read."""
+    """Placeholder for a value that is too large to read."""
 
 
 OVERSIZED_VALUE = OversizedValue()
@@ -73,18 +73,18 @@ class _ApswConnection(Protocol):
 
 
 class CursorDatabase:
-    """No lock is held for longer than it takes to read one value."""
+    """Read-only access to the database. A lock lasts only as long as reading one value."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     @property
     def modified_at(self) -> int:
-        """When anything was written last, also what lies beside it until it is taken over."""
+        """Return the time of the last write in microseconds, including writes that are only in the WAL file."""
         return max(_read_modified(self._path), _read_modified(_get_wal_path(self._path)))
 
     def list_keys(self, prefix: str) -> list[str] | None:
-        """Those that begin with it; None where the table is missing."""
+        """Return the keys with this prefix, or None if the table does not exist."""
         with self._open() as connection:
             if not _has_table(connection):
                 return None
@@ -95,7 +95,7 @@ class CursorDatabase:
             return [key.decode("utf-8", "replace") for (key,) in rows]
 
     def read_values(self, keys: Sequence[str]) -> Iterator[StoredValue]:
-        """Of each key, one after the other; None where there is none."""
+        """Yield the value of each key in order, or None for a missing key."""
         with self._open() as connection:
             if not _has_table(connection):
                 yield from [None] * len(keys)
@@ -119,14 +119,15 @@ class CursorDatabase:
         except (apsw.Error, OSError) as error:
             raise _build_unreadable_error(self._path, error) from error
         if is_fixed and (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, after.st_size):
-            raise _build_changed_error(self._path)
+            message = f"Cursor's database {self._path} changed while it was read."
+            raise Unavailable(message, hint="Import again.", path=str(self._path))
 
 
 def _build_uri(path: Path) -> tuple[str, bool]:
-    """How to open it without writing anything; and whether that trusts that nobody writes."""
+    """Return a URI that opens the database without writing, and whether it assumes that no process writes."""
     name = path.absolute().as_uri()
     if _is_wal(path) and not _read_size(_get_wal_path(path)):
-        # All is in the file. To open it as usual would make two more files beside it.
+        # The WAL is empty, so the file is complete. A normal open would create two more files beside it.
         return f"{name}?immutable=1", True
     return f"{name}?mode=ro&readonly_shm=1", False
 
@@ -161,25 +162,20 @@ def _has_table(connection: _ApswConnection) -> bool:
 
 def _read_value(connection: _ApswConnection, key: str) -> StoredValue:
     asked = f"SELECT octet_length(value), {_BOUNDED_VALUE_SQL} FROM {_TABLE} WHERE key = ?"
-    # To the end of the rows, which is what ends the lock.
+    # Read to the end of the rows, which releases the lock.
     rows = list(connection.execute(asked, (key,)))
-    return _to_stored(*rows[0]) if rows else None
-
-
-def _to_stored(size: int | None, value: bytes | None) -> StoredValue:
+    if not rows:
+        return None
+    size, value = rows[0]
     return OVERSIZED_VALUE if size is not None and value is None else value
 
 
 def _build_unreadable_error(path: Path, error: Exception) -> Unavailable:
     return Unavailable(
-        f"Cursor's database {path} cannot be read: {error}.",
-        hint="Close Cursor, or open and close it once, and import again.",
+        f"Cannot read Cursor's database {path}: {error}.",
+        hint="Close Cursor, or open and close it once. Then import again.",
         path=str(path),
     )
-
-
-def _build_changed_error(path: Path) -> Unavailable:
-    return Unavailable(f"Cursor's database {path} was changed while it was read.", hint="Import again.", path=str(path))
 
 
 DATABASE_PATH = Path("globalStorage", "state.vscdb")
@@ -189,13 +185,13 @@ _STATE_READER = "state"
 _AUTHORS = {1: USER, 2: ASSISTANT}
 _FAILED_STATUSES = ("error", "failed")
 _OVERSIZED_REASON = "value over 8 MiB"
-_NOT_JSON_REASON = "value that is no JSON"
+_NOT_JSON_REASON = "value that is not JSON"
 
 
 def list_composers(path: Path) -> list[Transcript]:
-    """The conversations in a database that hold anything.
+    """Return the conversations in a database that have any content.
 
-    Where it cannot be read, one transcript that says so to whoever reads it.
+    If the database cannot be read, return one transcript that raises the error when it is read.
     """
     database = CursorDatabase(path)
     found: list[Transcript] = []
@@ -214,7 +210,7 @@ def list_composers(path: Path) -> list[Transcript]:
 
 
 class _ComposerHead(Value):
-    """How much there is of a conversation; `damage` is why nothing of it can be read."""
+    """The size of a conversation. `damage` is the reason why it cannot be read."""
 
     bubbles: int = 0
     modified: int | None = None
@@ -224,7 +220,7 @@ class _ComposerHead(Value):
     def from_value(raw: StoredValue) -> "_ComposerHead":
         if isinstance(raw, OversizedValue):
             return _ComposerHead(damage=_OVERSIZED_REASON)
-        if raw is None or raw.strip() == b"null":  # how the editor deletes one
+        if raw is None or raw.strip() == b"null":  # the editor deletes a conversation this way
             return _ComposerHead()
         if not (data := decode_object(raw)):
             return _ComposerHead(damage=_NOT_JSON_REASON)
@@ -233,7 +229,7 @@ class _ComposerHead(Value):
 
 
 class Composer:
-    """One conversation. It is read anew from the turn that may have grown."""
+    """One conversation. Reading continues at the turn that may have grown."""
 
     def __init__(self, database: CursorDatabase, path: Path, composer: str, head: _ComposerHead) -> None:
         self._database = database
@@ -273,7 +269,7 @@ class Composer:
 
 
 class _UnreadDatabase:
-    """A database out of which no conversations came."""
+    """A database from which no conversations could be read."""
 
     def __init__(self, database: CursorDatabase, path: Path, reason: Unavailable | str) -> None:
         self._database = database
@@ -303,7 +299,7 @@ class _UnreadDatabase:
 
 
 class _BubbleReader:
-    """Goes through the bubbles of a conversation, of which the last answer may grow."""
+    """Reader for the bubbles of a conversation. The last answer may still grow."""
 
     def __init__(self, database: CursorDatabase, composer: str, data: Mapping[str, Any], is_marked: bool) -> None:
         self._database = database
@@ -339,8 +335,10 @@ class _BubbleReader:
         yield self._build_portion([*events, *self._list_open_turns()], len(self._bubbles), is_last=True)
 
     def _find_start(self, mark: Mark) -> int:
-        """Where to read on: behind a bubble that is still where it was, and before the answer
-        that was open, if it has not been given anew."""
+        """Return the bubble to continue from.
+
+        It follows a bubble that has not moved, and starts the answer that was open unless that was regenerated.
+        """
         place: Any = mark.get("bubble")
         if not isinstance(place, int) or not 0 < place <= len(self._bubbles):
             return 0
@@ -360,7 +358,7 @@ class _BubbleReader:
             "open": self._get_id(place) if self._answer else "",
             "project": self._setting.project or "",
         }
-        # A conversation whose messages are all missing is a broken one: what was read stays.
+        # A conversation without any messages is corrupt, so the turns read earlier stay.
         is_anew = self._is_anew and any(isinstance(event, Turn) for event in events)
         self._is_anew = self._is_anew and not is_anew
         marked = [ExclusionEvent(self._composer)] if self._is_marked else []
@@ -370,7 +368,7 @@ class _BubbleReader:
         return as_folder(path, self._skipped) or None
 
     def _read_bubbles(self, start: int) -> Iterator[Mapping[str, Any]]:
-        """The bubbles themselves: in rows of their own, in older versions right here."""
+        """Yield the bubbles. They have their own rows, or in older versions are part of the conversation."""
         own = self._bubbles[start:]
         keys = [f"bubbleId:{self._composer}:{as_text(each.get('bubbleId'))}" for each in own]
         for bubble, raw in zip(own, self._database.read_values(keys), strict=True):
@@ -392,7 +390,7 @@ class _BubbleReader:
             return []
         self._setting = _with_folder(self._setting, self._limit_folder(_get_folder(bubble)) or "")
         message = _build_message(bubble, author, self._get_id(place), self._began if place == 0 else None)
-        if message.is_empty:  # what the model thought, as a rule
+        if message.is_empty:  # usually a thought of the model
             return []
         if is_continuation(message, self._answer):
             self._answer.append(message)
@@ -419,11 +417,11 @@ class _BubbleReader:
 def _get_skip_reason(raw: StoredValue) -> str:
     if isinstance(raw, OversizedValue):
         return _OVERSIZED_REASON
-    return "message that is missing" if raw is None else _NOT_JSON_REASON
+    return "missing message" if raw is None else _NOT_JSON_REASON
 
 
 def _list_bubbles(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What is known of each message, in order."""
+    """Return the headers of the messages in order."""
     headers = as_list(data.get("fullConversationHeadersOnly")) or as_list(data.get("conversation"))
     return [as_mapping(header) for header in headers]
 
@@ -433,12 +431,13 @@ def _build_message(bubble: Mapping[str, Any], author: str, own_id: str, began: i
     call = as_mapping(bubble.get("toolFormerData"))
     arguments = {**decode_object(call.get("rawArgs")), **decode_object(call.get("params"))}
     has_failed = call.get("status") in _FAILED_STATUSES
+    timing = as_mapping(bubble.get("timingInfo"))
     code = tuple(_extract_code(bubble, text))
     return TranscriptMessage(
         id=own_id,
         author=author,
         text=text,
-        at=parse_time(bubble.get("createdAt")) or _find_sent_time(bubble) or began,
+        at=parse_time(bubble.get("createdAt")) or parse_time(timing.get("clientRpcSendTime")) or began,
         model=as_name(as_mapping(bubble.get("modelInfo")).get("modelName")) or None,
         files=deduplicate_texts([*list_files(arguments), *(snippet.file for snippet in code)]),
         tools=deduplicate_texts([as_name(call.get("name"))]),
@@ -447,12 +446,8 @@ def _build_message(bubble: Mapping[str, Any], author: str, own_id: str, began: i
     )
 
 
-def _find_sent_time(bubble: Mapping[str, Any]) -> int | None:
-    return parse_time(as_mapping(bubble.get("timingInfo")).get("clientRpcSendTime"))
-
-
 def _extract_code(bubble: Mapping[str, Any], text: str) -> Iterator[Snippet]:
-    """Blocks that the text does not show already."""
+    """Yield the code blocks that the text does not already contain."""
     for block in map(as_mapping, as_list(bubble.get("codeBlocks"))):
         code = as_text(block.get("content"))
         if code.strip() and code.strip() not in text:
@@ -477,7 +472,7 @@ def _with_folder(setting: ConversationInfo, folder: str) -> ConversationInfo:
 
 
 def _parse_path(uri: Any) -> str | None:
-    """Of a file on this machine, which the editor writes as an address or as its parts."""
+    """Return the path of a local file that the editor stored as a URI or as its parts."""
     if isinstance(uri, Mapping):
         parts = as_mapping(uri)
         if as_text(parts.get("scheme")) not in ("", "file"):
@@ -493,4 +488,4 @@ def _parse_path(uri: Any) -> str | None:
     path = unquote(address.path)
     if address.scheme != "file" or not path:
         return None
-    return path[1:] if path[2:3] == ":" else path  # /c:/… is on a drive
+    return path[1:] if path[2:3] == ":" else path  # /c:/… is a path on a Windows drive
