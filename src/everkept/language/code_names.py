@@ -21,15 +21,12 @@ CASED_NAME = compile_late(rf"{_START}(?:{_SNAKE}|{_CAMEL}|{_PASCAL}){_END}")
 DECLARED_NAMES = (
     compile_late(rf"{_START}(?:class|struct|interface|enum)\s+(?P<name>[A-Z]\w*){_END}"),
     compile_late(
-        rf"{_START}(?:function|method|def|func|fn)\s+(?:called\s+|named\s+)?"
-        rf"(?P<name>{IDENTIFIER}){_END}",
-        re.IGNORECASE,
+        rf"{_START}(?:function|method|def|func|fn)\s+(?:called\s+|named\s+)?(?P<name>{IDENTIFIER}){_END}", re.IGNORECASE
     ),
     compile_late(rf"{_START}(?P<name>{IDENTIFIER})\s+(?:function|method|class|struct){_END}", re.IGNORECASE),
 )
 _DECLARED_FORM = compile_late(
-    rf"(?:{IDENTIFIER}{_JOINT})+{IDENTIFIER}(?:\(\))?|{IDENTIFIER}\(\)"
-    rf"|{_SNAKE}|{_CAMEL}|{_PASCAL}"
+    rf"(?:{IDENTIFIER}{_JOINT})+{IDENTIFIER}(?:\(\))?|{IDENTIFIER}\(\)|{_SNAKE}|{_CAMEL}|{_PASCAL}"
 )
 # Product names that look like names of code.
 _PRODUCT_NAMES = """

@@ -82,8 +82,7 @@ FOREIGN_FORMS: tuple[Form, ...] = (
     (
         "last work",
         ("letzte", "zuletzt"),
-        r"(letztes mal|das letzte mal|beim letzten mal|zuletzt),?( als)?( haben| hatten)? <wir>"
-        r" <topic>",
+        r"(letztes mal|das letzte mal|beim letzten mal|zuletzt),?( als)?( haben| hatten)? <wir> <topic>",
     ),
     (
         "overview",
@@ -99,14 +98,12 @@ FOREIGN_FORMS: tuple[Form, ...] = (
     (
         "discussion",
         ("que deci", "que acor", "que diji", "que habl", "que eleg"),
-        r"que (decidimos|acordamos|dijimos|hablamos|elegimos)"
-        r"( (sobre|acerca de|con|para|de|en))* <topic>",
+        r"que (decidimos|acordamos|dijimos|hablamos|elegimos)( (sobre|acerca de|con|para|de|en))* <topic>",
     ),
     (
         "discussion",
         ("que habiamos", "que hemos"),
-        r"que (habiamos|hemos) (decidido|acordado|dicho|hablado|elegido)"
-        r"( (sobre|acerca de|con|para|de|en))* <topic>",
+        r"que (habiamos|hemos) (decidido|acordado|dicho|hablado|elegido)( (sobre|acerca de|con|para|de|en))* <topic>",
     ),
     ("implementation", ("como ",), r"como( lo)? (hicimos|hice|habiamos|hemos) <topic>"),
     ("implementation", ("como ",), r"como <topic?> <antes>"),
@@ -169,7 +166,6 @@ FOREIGN_INDICATORS = (
     ("meme ", r"de la meme (?:maniere|facon)", ""),
     ("similaire", r"similaires? (?:a|au|aux)", ""),
 )
-
 
 MAX_TOPIC_CHARACTERS = 200
 
@@ -297,8 +293,7 @@ _ENGLISH_FORMS: tuple[Form, ...] = (
     (
         "discussion",
         ("we discussed", "we talked", "we agreed", "we decided", "we settled"),
-        r"(that|the|those) <topic?> (that )?<ours><had> "
-        r"(discussed|talked about|agreed on|decided on|settled on)",
+        r"(that|the|those) <topic?> (that )?<ours><had> (discussed|talked about|agreed on|decided on|settled on)",
     ),
     (
         "overview",
@@ -317,8 +312,7 @@ _ENGLISH_FORMS: tuple[Form, ...] = (
     (
         "overview",
         ("remind me",),
-        r"remind me (what|where) (we were|i was|we did|i did)( doing| working on| up to)?"
-        r"<lately>*<end>",
+        r"remind me (what|where) (we were|i was|we did|i did)( doing| working on| up to)?<lately>*<end>",
     ),
 )
 
@@ -370,8 +364,7 @@ _JUST_NOW = (
 _ASKING = (
     r"\b(?:do|don't|dont|did|can|can't|cant|could|cannot|not|i|we|if you|still|you) "
     r"(?:still |even |really |also )?(?:remember|recall)\b(?! me\b| to\b)"
-    r"|\b(?:remember|recall) (?:the time |that time )?(?:when|how|what|where|why|which|who)\b"
-    r"(?! to\b)"
+    r"|\b(?:remember|recall) (?:the time |that time )?(?:when|how|what|where|why|which|who)\b(?! to\b)"
     r"|\b(?:remember|recall) (?:the|our|that) [^.?!\n]{1,60}? (?:we|i|you) "
 )
 

@@ -113,7 +113,6 @@ def list_blocks(text: str) -> list[CodeBlock]:
 
 
 def remove_blocks(text: str) -> str:
-    """Return the text around the code blocks."""
     if not has_block(text):
         return text
     kept: list[str] = []
@@ -191,14 +190,12 @@ _DECISIONS: Ways = (
     ),
     (
         ("decided", "agreed", "settled"),
-        r"\b(?:it|this|that|which) (?:was|is|has been|had been) (?:now )?"
-        r"(?:decided|agreed|settled)\b",
+        r"\b(?:it|this|that|which) (?:was|is|has been|had been) (?:now )?(?:decided|agreed|settled)\b",
     ),
     (("ll ", " will ", "going to"), rf"\b{_WHO}{_WILL} (?:now )?{_CHOOSE}\b"),
     (
         ("going with", "sticking with", "staying with"),
-        r"\b(?:we|i|you)(?:['\u2019]re| are|['\u2019]m| am)? (?:now )?"
-        r"(?:going|sticking|staying) with\b",
+        r"\b(?:we|i|you)(?:['\u2019]re| are|['\u2019]m| am)? (?:now )?(?:going|sticking|staying) with\b",
     ),
     (("going with",), r"(?:^|[.!\n:;,>*-] ?)(?:ok(?:ay)?,? )?going with\b"),
     (
@@ -255,8 +252,7 @@ _PROBLEMS: Ways = (
         ("error", "exception"),
         r"\b(?:an?|the|this|that|same|following|some|weird|strange|get|gets|getting|got|throws?|"
         r"threw|raises?|raised|unhandled|uncaught|syntax|type|runtime|build|compile|compiler|"
-        r"import|internal server) (?:errors?|exceptions?)\b"
-        r"(?! (?:of|for|handl|class|type|code|page))",
+        r"import|internal server) (?:errors?|exceptions?)\b(?! (?:of|for|handl|class|type|code|page))",
     ),
     (
         ("fail", "crash", "segfault", "deadlock", "hangs", "stack", "regression", "timed", "core "),
@@ -289,14 +285,9 @@ _FIXES: Ways = (
     (("now ",), r"\bnow (?:passes|pass|works?|succeeds?|compiles|builds|runs|starts|returns|loads)\b"),
     (
         (" now", " again", " correctly"),
-        r"\b(?:works|working|passes|passing|green|compiles|builds|runs) "
-        r"(?:now|again|correctly)\b",
+        r"\b(?:works|working|passes|passing|green|compiles|builds|runs) (?:now|again|correctly)\b",
     ),
-    (
-        ("all ",),
-        r"\ball (?:\d+ )?(?:the )?(?:tests|checks|specs) (?:are )?(?:now )?"
-        r"(?:pass|passed|passing|green)\b",
-    ),
+    (("all ",), r"\ball (?:\d+ )?(?:the )?(?:tests|checks|specs) (?:are )?(?:now )?(?:pass|passed|passing|green)\b"),
     (("cause",), r"\bcause (?:was|is|of (?:this|that|the|it))\b"),
     (("the fix", "solution", "culprit"), r"\bthe (?:fix|solution|culprit) (?:is|was)\b"),
     (
@@ -311,8 +302,7 @@ _UNDECIDED = compile_late(
     r"\b(?:if|unless|whether|suppose|supposing|imagine|assuming|maybe|perhaps|might|may|could|would|"
     r"should we|shall we|can we|do we|did we|have we|are we|what if|why|how|when|once|until|before|"
     r"not sure|haven['\u2019]t|hasn['\u2019]t|have not|had not|has not|hadn['\u2019]t|never|nobody|"
-    r"not yet|didn['\u2019]t|did not|wasn['\u2019]t|isn['\u2019]t|don['\u2019]t think|example|"
-    r"e\.g\.)(?!\w)",
+    r"not yet|didn['\u2019]t|did not|wasn['\u2019]t|isn['\u2019]t|don['\u2019]t think|example|e\.g\.)(?!\w)",
     re.IGNORECASE,
 )
 # Words shortly before the phrase that negate it.

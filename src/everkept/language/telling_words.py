@@ -135,7 +135,6 @@ _CODE_WORD_LIST = """
 """
 CODE_WORDS = frozenset(_CODE_WORD_LIST.split())
 
-
 MAX_WORDS = 24  # looked up per text; a text with more words is a document
 LAST_WORDS = 8  # of these, the last ones of the text
 MAX_WORD_CHARACTERS = 40  # a longer word is a key or a hash
@@ -349,13 +348,11 @@ def _is_telling(word: str) -> bool:
     is_word = _MIN_TOPIC_CHARACTERS <= len(folded) <= _MAX_TOPIC_CHARACTERS or (
         len(folded) == 2 and not folded.isascii()
     )
-    return is_word and not folded[0].isdigit() and not _is_dull(folded)
-
-
-def _is_dull(word: str) -> bool:
-    if word in STOP_WORDS or word in FOREIGN_STOP_WORDS or word in CODE_WORDS:
-        return True
-    return stem(word) in list_dull_stems()
+    if not is_word or folded[0].isdigit():
+        return False
+    if folded in STOP_WORDS or folded in FOREIGN_STOP_WORDS or folded in CODE_WORDS:
+        return False
+    return stem(folded) not in list_dull_stems()
 
 
 @lru_cache(CACHED_WORDS)

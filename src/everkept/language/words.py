@@ -46,7 +46,6 @@ _FRENCH = """
 STOP_WORDS = frozenset(_ENGLISH.split())
 FOREIGN_STOP_WORDS = frozenset((*_GERMAN.split(), *_FRENCH.split()))
 
-
 MAX_TERMS = 64  # words of a query that count
 MAX_PHRASE_WORDS = 64
 MAX_EXPRESSION_CHARACTERS = 2_000  # longer text was pasted, so its words are plain

@@ -31,24 +31,12 @@ from everkept.transcripts.turns import (
 from everkept.values import Value
 
 # Tags that the program adds before a prompt, or sends instead of one.
-_INJECTED_TAGS = frozenset(
-    [
-        "INSTRUCTIONS",
-        "apps_instructions",
-        "collaboration_mode",
-        "environment_context",
-        "personality_spec",
-        "permissions",
-        "plugins_instructions",
-        "recommended_plugins",
-        "skill",
-        "skills_instructions",
-        "subagent_notification",
-        "turn_aborted",
-        "user_instructions",
-        "user_shell_command",
-    ]
-)
+_INJECTED_TAG_LIST = """
+    INSTRUCTIONS apps_instructions collaboration_mode environment_context personality_spec permissions
+    plugins_instructions recommended_plugins skill skills_instructions subagent_notification turn_aborted
+    user_instructions user_shell_command
+"""
+_INJECTED_TAGS = frozenset(_INJECTED_TAG_LIST.split())
 _AGENTS_FILE_PATTERN = re.compile(r"# AGENTS\.md instructions\b")
 _EDITOR_HEADING = "# Context from my IDE setup:"
 _REQUEST_HEADING = "## My request for Codex:"
@@ -78,7 +66,6 @@ class CodexCall(Value):
 
 
 def extract_texts(content: Any) -> Iterator[str]:
-    """Yield the text parts of a message."""
     for part in [content] if isinstance(content, str) else as_list(content):
         text = part if isinstance(part, str) else as_text(as_mapping(part).get("text"))
         if text.strip():
@@ -247,7 +234,9 @@ class CodexFormat:
         elif call := parse_call(item):
             self._take_call(call, timestamp)
         elif kind.endswith("_output"):
-            self._take_output(item)
+            said = find_failure(item.get("output"))
+            if self._open and said is not None:
+                self._open.add_failure(as_name(item.get("call_id")), said)
         elif kind not in _IGNORED_ITEMS:
             count_unknown(self.skipped, "item", kind)
 
@@ -272,11 +261,6 @@ class CodexFormat:
         self._open.add_tool(call.tool)
         self._open.add_files(call.files)
         self._open.add_snippets(call.id, call.snippets)
-
-    def _take_output(self, item: Mapping[str, Any]) -> None:
-        said = find_failure(item.get("output"))
-        if self._open and said is not None:
-            self._open.add_failure(as_name(item.get("call_id")), said)
 
     def _take_summary(self, payload: Mapping[str, Any], timestamp: str) -> Iterator[Event]:
         said = as_text(payload.get("message")).strip()

@@ -93,7 +93,6 @@ def split_lines(chunks: Iterable[bytes], offset: int) -> Iterator[TranscriptLine
 
 
 def read_chunks(content: TranscriptContent) -> Iterator[bytes]:
-    """Yield the rest of the content in chunks."""
     while chunk := content.read():
         yield chunk
 

@@ -87,22 +87,11 @@ _REDACTED_MARKER = "[REDACTED]"  # replaces the reasoning of the model
 _QUERY_PATTERN = re.compile(r"<user_query>(.*?)(?:</user_query>|\Z)", re.DOTALL)
 _TIMESTAMP_PATTERN = re.compile(r"<timestamp>(.{1,100}?)</timestamp>", re.DOTALL)
 # Elements that the program adds to a prompt.
-_INJECTED_TAGS = (
-    "timestamp",
-    "system_reminder",
-    "system_notification",
-    "user_info",
-    "attached_files",
-    "image_files",
-    "open_and_recently_viewed_files",
-    "additional_data",
-    "project_layout",
-    "git_status",
-    "rules",
-    "agent_skills",
-    "agent_transcripts",
-    "mcp_meta_tools",
-)
+_INJECTED_TAG_LIST = """
+    timestamp system_reminder system_notification user_info attached_files image_files open_and_recently_viewed_files
+    additional_data project_layout git_status rules agent_skills agent_transcripts mcp_meta_tools
+"""
+_INJECTED_TAGS = tuple(_INJECTED_TAG_LIST.split())
 _SPELLED_TIME_PATTERN = re.compile(
     r"(?:\w+,\s*)?(?P<month>[A-Z][a-z]{2})[a-z]*\.?\s+(?P<day>\d{1,2}),?\s+(?P<year>\d{4})"
     r"(?:,?\s+(?P<hour>\d{1,2}):(?P<minute>\d\d)(?::\d\d)?(?:\s*(?P<half>[AaPp])\.?[Mm]\.?)?)?"

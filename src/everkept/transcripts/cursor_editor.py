@@ -233,21 +233,10 @@ class Composer:
 
     def __init__(self, database: CursorDatabase, path: Path, composer: str, head: _ComposerHead) -> None:
         self._database = database
-        self._path = path
-        self._id = composer
+        self.source = CURSOR
+        self.session = composer
+        self.name = f"{path}#{composer}"
         self._head = head
-
-    @property
-    def source(self) -> str:
-        return CURSOR
-
-    @property
-    def session(self) -> str:
-        return self._id
-
-    @property
-    def name(self) -> str:
-        return f"{self._path}#{self._id}"
 
     @property
     def size(self) -> int:
@@ -262,10 +251,10 @@ class Composer:
             skipped = {self._head.damage: 1}
             yield Portion((), mark or {}, self.size, skipped, is_last=True)
             return
-        [raw] = self._database.read_values([_COMPOSER_PREFIX + self._id])
+        [raw] = self._database.read_values([_COMPOSER_PREFIX + self.session])
         raw = None if isinstance(raw, OversizedValue) else raw
         is_marked = raw is not None and has_marker_in_json(raw)
-        yield from _BubbleReader(self._database, self._id, decode_object(raw), is_marked).read_portions(mark)
+        yield from _BubbleReader(self._database, self.session, decode_object(raw), is_marked).read_portions(mark)
 
 
 class _UnreadDatabase:
@@ -273,20 +262,10 @@ class _UnreadDatabase:
 
     def __init__(self, database: CursorDatabase, path: Path, reason: Unavailable | str) -> None:
         self._database = database
-        self._path = path
+        self.source = CURSOR
+        self.name = str(path)
+        self.size = 1
         self._reason = reason
-
-    @property
-    def source(self) -> str:
-        return CURSOR
-
-    @property
-    def name(self) -> str:
-        return str(self._path)
-
-    @property
-    def size(self) -> int:
-        return 1
 
     @property
     def modified(self) -> int:
@@ -388,7 +367,9 @@ class _BubbleReader:
         if author is None:
             self._skipped["unknown message"] += 1
             return []
-        self._setting = _with_folder(self._setting, self._limit_folder(_get_folder(bubble)) or "")
+        uris = as_list(bubble.get("workspaceUris"))
+        folder = as_text(bubble.get("workspaceProjectDir")) or (_parse_path(uris[0]) if uris else None)
+        self._setting = _with_folder(self._setting, self._limit_folder(folder) or "")
         message = _build_message(bubble, author, self._get_id(place), self._began if place == 0 else None)
         if message.is_empty:  # usually a thought of the model
             return []
@@ -421,7 +402,6 @@ def _get_skip_reason(raw: StoredValue) -> str:
 
 
 def _list_bubbles(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the headers of the messages in order."""
     headers = as_list(data.get("fullConversationHeadersOnly")) or as_list(data.get("conversation"))
     return [as_mapping(header) for header in headers]
 
@@ -460,11 +440,6 @@ def _get_failure(call: Mapping[str, Any]) -> str:
     result = decode_object(said) or as_mapping(said)
     inner = as_text(result.get("error")) or as_text(result.get("message")) or as_text(said)
     return clip_failure(inner or f"{as_text(call.get('name')) or 'a tool'} failed")
-
-
-def _get_folder(bubble: Mapping[str, Any]) -> str:
-    uris = as_list(bubble.get("workspaceUris"))
-    return as_text(bubble.get("workspaceProjectDir")) or (_parse_path(uris[0]) or "" if uris else "")
 
 
 def _with_folder(setting: ConversationInfo, folder: str) -> ConversationInfo:

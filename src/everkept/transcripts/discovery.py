@@ -93,33 +93,19 @@ class MachineTranscripts:
             yield _DatedTranscript(transcript.modified, False, transcript.name, transcript)
 
     def _list_files(self, source: str) -> Iterator[_FoundFile]:
-        looks = {
-            CLAUDE_CODE: self._list_claude_files,
-            CODEX: self._list_codex_files,
-            GEMINI: self._list_gemini_files,
-            CURSOR: self._list_cursor_files,
-        }
-        look = looks.get(source)
-        return look() if look else iter(())
-
-    def _list_claude_files(self) -> Iterator[_FoundFile]:
-        for place in ("projects", "transcripts"):
-            yield from _walk_files(self._folders.claude / place, (".jsonl",))
-
-    def _list_codex_files(self) -> Iterator[_FoundFile]:
-        for place in ("sessions", "archived_sessions"):
-            files = list(_walk_files(self._folders.codex / place, (".jsonl", ".jsonl.zst")))
-            yield from _drop_duplicates(files, ".jsonl.zst", ".jsonl")
-
-    def _list_gemini_files(self) -> Iterator[_FoundFile]:
-        for project in _list_folders(self._folders.gemini / "tmp"):
-            files = list(_walk_files(project / "chats", (".jsonl", ".json")))
-            yield from _drop_duplicates(files, ".json", ".jsonl")
-
-    def _list_cursor_files(self) -> Iterator[_FoundFile]:
-        for project in _list_folders(self._folders.cursor / "projects"):
-            files = list(_walk_files(project / "agent-transcripts", (".jsonl", ".txt")))
-            yield from _drop_duplicates(files, ".txt", ".jsonl")
+        folders = self._folders
+        if source == CLAUDE_CODE:
+            for place in ("projects", "transcripts"):
+                yield from _walk_files(folders.claude / place, (".jsonl",))
+        elif source == CODEX:
+            for place in ("sessions", "archived_sessions"):
+                yield from _list_preferred(folders.codex / place, ".jsonl", ".jsonl.zst")
+        elif source == GEMINI:
+            for project in _list_folders(folders.gemini / "tmp"):
+                yield from _list_preferred(project / "chats", ".jsonl", ".json")
+        elif source == CURSOR:
+            for project in _list_folders(folders.cursor / "projects"):
+                yield from _list_preferred(project / "agent-transcripts", ".jsonl", ".txt")
 
     def _list_editor_transcripts(self) -> list[Transcript]:
         """Return the transcripts in the editor's database. Read the database again only if it changed."""
@@ -214,8 +200,9 @@ def _list_entries(folder: Path) -> list["os.DirEntry[str]"]:
         return []
 
 
-def _drop_duplicates(files: list[_FoundFile], other: str, preferred: str) -> list[_FoundFile]:
-    """Drop files with the ending `other` that also exist with the ending `preferred`."""
+def _list_preferred(folder: Path, preferred: str, other: str) -> list[_FoundFile]:
+    """List the files with either ending. Skip those with `other` that also exist with `preferred`."""
+    files = list(_walk_files(folder, (preferred, other)))
     names = {str(file.path) for file in files}
     return [
         file

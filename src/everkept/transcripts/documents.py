@@ -59,16 +59,9 @@ class FileTranscript:
 
     def __init__(self, path: Path, source: str, seen: stat_result | None = None) -> None:
         self._path = path
-        self._source = source
+        self.source = source
+        self.name = str(path)
         self._about = seen
-
-    @property
-    def source(self) -> str:
-        return self._source
-
-    @property
-    def name(self) -> str:
-        return str(self._path)
 
     @property
     def size(self) -> int:
@@ -115,7 +108,8 @@ class DocumentTranscript(FileTranscript):
             return
         digest = hashlib.sha256(raw).hexdigest()
         is_same = mark is not None and mark.get("document") == digest
-        given = _get_count(mark) if mark and is_same else 0
+        given = mark.get("events") if mark and is_same else 0
+        given = given if isinstance(given, int) and given > 0 else 0
         events, skipped = self._parse_events(raw)
         del raw
         # A document without turns is usually corrupt, so the turns read earlier stay.
@@ -145,11 +139,6 @@ class DocumentTranscript(FileTranscript):
                 return file.read(MAX_DOCUMENT_BYTES + 1)
         except OSError as error:
             raise build_unreadable_error(self._path, error) from error
-
-
-def _get_count(mark: Mark) -> int:
-    given: Any = mark.get("events")
-    return given if isinstance(given, int) and given > 0 else 0
 
 
 DAMAGED_FILE = "damaged file"
@@ -263,7 +252,11 @@ class _LineReader:
         else:
             counts = dict(self._format.skipped)
             before = self._open
-            record = self._parse_record(line)
+            record = None
+            try:
+                record = parse_record(line.data)
+            except NoRecord as found:
+                self._format.skipped[found.reason] += 1
             if record is not None:
                 self._take_record(record)
             self._note_marker(line, record)
@@ -286,13 +279,6 @@ class _LineReader:
             self._keep_state()
             self._take_record(record)
             self._note_marker(line, record)
-
-    def _parse_record(self, line: TranscriptLine) -> Mapping[str, Any] | None:
-        try:
-            return parse_record(line.data)
-        except NoRecord as found:
-            self._format.skipped[found.reason] += 1
-            return None
 
     def _take_record(self, record: Mapping[str, Any]) -> None:
         self._add_events(self._format.take(record, self._line))

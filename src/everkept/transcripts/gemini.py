@@ -145,7 +145,8 @@ class GeminiFormat:
         events: list[Event] = []
         for message in as_list(changes.get("messages")):
             record = as_mapping(message)
-            if not self._is_known(as_text(record.get("id"))):
+            own = as_text(record.get("id"))
+            if own not in self._closed and all(open_one.id != own for open_one in self._answer):
                 events += self._replay(record)
         if titled := as_title(changes.get("summary")):
             events.append(TitleEvent(self._session, titled))
@@ -208,10 +209,6 @@ class GeminiFormat:
         self._answer = []
         self._closed = {kept: self._closed[kept] for kept in own[:place]}
         return [RewindEvent(self._session, self._build_key(gone[0]))] if gone else []
-
-    def _is_known(self, message_id: str) -> bool:
-        is_open = any(message.id == message_id for message in self._answer)
-        return is_open or message_id in self._closed
 
     def _build_turn(self, messages: list[TranscriptMessage], skipped: Counter[str] | None = None) -> Turn:
         project = self._projects.find_folder(self._path, self._hash) or self._folder or None

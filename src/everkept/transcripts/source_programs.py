@@ -67,7 +67,6 @@ def parse_time(value: Any) -> int | None:
 
 
 def compute_fingerprint(*parts: str) -> str:
-    """Return a short hash of the texts."""
     digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass"))
     return digest.hexdigest()[:16]
 
@@ -173,7 +172,6 @@ CURSOR = "cursor"
 PLAIN = "jsonl"  # plain lines, without a default folder
 
 SOURCES = (CLAUDE_CODE, CODEX, GEMINI, CURSOR, PLAIN)
-
 
 _KIBIBYTE = 1024
 _MEBIBYTE = 1024 * _KIBIBYTE
@@ -300,7 +298,6 @@ def find_source(path: Path, folders: ClientFolders) -> str | None:
 
 
 def list_agents(path: Path, source: str, session: str) -> list[Path]:
-    """Return the transcripts of the agents that the session started."""
     if not session:
         return []
     if source == CLAUDE_CODE:

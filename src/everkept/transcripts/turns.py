@@ -146,14 +146,12 @@ def strip_leading_tags(text: str, tags: Collection[str]) -> str:
 
 
 def strip_tags(text: str, tags: Collection[str]) -> str:
-    """Return the text without these wrapper elements."""
     for tag in tags:
         text = _strip_between(text, f"<{tag}>", f"</{tag}>")
     return text.strip()
 
 
 def extract_tag_text(text: str, tag: str) -> str:
-    """Return the content of the first element with this tag."""
     start = text.find(f"<{tag}>")
     end = text.find(f"</{tag}>", start)
     return text[start + len(tag) + 2 : end].strip() if 0 <= start < end else ""
@@ -243,7 +241,6 @@ class OpenTurn:
             self._add_item(self._files, as_folder(file, self._skipped))
 
     def add_snippets(self, call: str, snippets: Iterable[Snippet]) -> None:
-        """Add the code that a tool call wrote."""
         for snippet in snippets:
             room = MAX_CODE_CHARACTERS - self._code
             if not room or len(self._snippets) == MAX_TURN_ITEMS:
@@ -263,20 +260,17 @@ class OpenTurn:
 
     def build_turn(self, project: str | None) -> Turn:
         """Build the turn in its present state."""
+        # Called after each line, but the text seldom grows.
+        self._parts = [_PARAGRAPH_BREAK.join(self._parts)] if self._parts else []
         return replace(
             self._begun,
-            text=self._join_text(),
+            text="".join(self._parts),
             project=project,
             files=tuple(self._files),
             tools=tuple(self._tools),
             snippets=tuple(snippet for _, snippet in self._snippets),
             failures=tuple(self._failures),
         )
-
-    def _join_text(self) -> str:
-        # Called after each line, but the text seldom grows.
-        self._parts = [_PARAGRAPH_BREAK.join(self._parts)] if self._parts else []
-        return "".join(self._parts)
 
     def _add_item(self, things: dict[str, None], thing: str) -> None:
         if not thing or thing in things:

@@ -246,7 +246,6 @@ def _build_trace(told: Iterable[_WeightedSentence], code: dict[str, Record], lim
 
 
 def _append_file(told: _WeightedSentence, code: Record) -> str:
-    """Append the file that shows the relation, if it is known."""
     return f"{told.sentence} in {code.name}" if code.name and code.name not in told.sentence else told.sentence
 
 

@@ -94,45 +94,31 @@ _LANGUAGE_NAMES = """
 """
 
 
-def _parse_language_names() -> dict[str, str]:
-    """Map each name of a language to its canonical name."""
-    lines = (line.partition(":") for line in _LANGUAGE_NAMES.split("\n") if line.strip())
-    named = ((name.strip(), others.split()) for name, _, others in lines)
-    return {each: name for name, others in named for each in (name, *others)}
-
-
-_CANONICAL_NAMES = _parse_language_names()
-
 # Languages of files by their whole name, or by its beginning.
-_FILE_LANGUAGES = {
-    "dockerfile": "dockerfile",
-    "containerfile": "dockerfile",
-    "makefile": "makefile",
-    "gnumakefile": "makefile",
-    "cmakelists.txt": "cmake",
-    "jenkinsfile": "groovy",
-    "gemfile": "ruby",
-    "rakefile": "ruby",
-    "podfile": "ruby",
-    "vagrantfile": "ruby",
-    "procfile": "yaml",
-    "pipfile": "toml",
-    "cargo.lock": "toml",
-    "poetry.lock": "toml",
-    "uv.lock": "toml",
-    "go.mod": "go",
-    ".env": "dotenv",
-    ".bashrc": "shell",
-    ".zshrc": "shell",
-    ".bash_profile": "shell",
-    ".profile": "shell",
-    ".vimrc": "vim",
-    ".gitconfig": "ini",
-    ".npmrc": "ini",
-    ".prettierrc": "json",
-    ".eslintrc": "json",
-    ".babelrc": "json",
-}
+_FILE_NAMES = """
+    cmake: cmakelists.txt
+    dockerfile: dockerfile containerfile
+    dotenv: .env
+    go: go.mod
+    groovy: jenkinsfile
+    ini: .gitconfig .npmrc
+    json: .prettierrc .eslintrc .babelrc
+    makefile: makefile gnumakefile
+    ruby: gemfile rakefile podfile vagrantfile
+    shell: .bashrc .zshrc .bash_profile .profile
+    toml: pipfile cargo.lock poetry.lock uv.lock
+    vim: .vimrc
+    yaml: procfile
+"""
+
+
+def _parse_names(text: str) -> dict[str, list[str]]:
+    lines = (line.partition(":") for line in text.split("\n") if line.strip())
+    return {language.strip(): names.split() for language, _, names in lines}
+
+
+_CANONICAL_NAMES = {name: key for key, names in _parse_names(_LANGUAGE_NAMES).items() for name in (key, *names)}
+_FILE_LANGUAGES = {name: key for key, names in _parse_names(_FILE_NAMES).items() for name in names}
 # Names that are not file extensions: `x.docker` and `x.node` are other files.
 _NOT_EXTENSIONS = {"docker", "make", "node", "rest", "basic", "text", "http", "pom", "deno"}
 

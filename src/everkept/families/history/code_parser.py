@@ -151,8 +151,6 @@ _ERROR_COSTS = {"error": 2, "missing": 1}  # a missing bracket is less bad
 
 
 class CapturedSpan(Value):
-    """A captured part of the text."""
-
     text: str
     start: int
     end: int
@@ -213,7 +211,7 @@ def _parse_attempt(way: _ParseAttempt, until: float) -> ParsedCode | None:
         return None
     source = f"{way.before}{way.text}{way.after}".encode("utf-8", "replace")
     matches = _find_matches(_parse_tree(source, loaded.language, until), loaded.query)
-    found = [
+    found: list[Mapping[str, CapturedSpan]] = [
         {name: _build_span(captured[0], source) for name, captured in nodes.items()}
         for nodes in matches
         if not nodes.keys() & _ERROR_COSTS

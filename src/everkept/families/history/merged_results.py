@@ -73,8 +73,6 @@ KIND_TYPES: dict[SearchKind, tuple[str, ...]] = {
 
 
 class SearchFilter(Value):
-    """The filter and limit of a search."""
-
     query: str
     kind: SearchKind
     limit: int

@@ -38,8 +38,6 @@ async def _find_no_project(_call: "ToolCall") -> str | None:
 
 
 class HistoryOptions(Value):
-    """Settings for all calls."""
-
     mask_secrets: bool = True
     excluded: tuple[str, ...] = ()  # excluded folders and patterns from the settings
     time_limit: float | None = 2.0  # seconds per search

@@ -37,11 +37,9 @@ class OffFolders:
         return self._off_around(folder) if self.off else None
 
     def select_off(self, folders: Iterable[str]) -> frozenset[str]:
-        """Return the folders that are off now."""
         return frozenset(each for each in folders if self.find_off_folder(each) is not None)
 
     def was_off(self, folder: str | None, at: int) -> bool:
-        """Return whether the folder was off at that time."""
         return any(
             silence.since <= at
             and (silence.until is None or at < silence.until)
@@ -75,7 +73,6 @@ UNFILTERED_QUESTIONS = (
 
 
 async def read_folders(store: RecordStore) -> frozenset[str]:
-    """Return the folders of all stored conversations."""
     return frozenset([scope for kind in SCOPED_KINDS for scope in await store.list_scopes(kind)])
 
 

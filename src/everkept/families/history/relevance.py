@@ -52,7 +52,6 @@ CODE_PROFILE = SearchProfile(
     parts=SignalWeights(keyword=0.5, meaning=0.4, author=0.05, date=0.1, neighbour=0.0),
 )
 
-
 BUCKET_WIDTH = 0.1  # scores in one bucket count as equal
 BLOCK_RESULTS = 10  # results that are sorted among themselves
 # Times the limit, because a turn and its code are separate hits, and a text may occur many times.
@@ -210,7 +209,6 @@ def merge_code_hits(hits: Sequence[SearchHit], turns: Mapping[str, Record]) -> l
 
 
 def get_turn_id(hit: SearchHit) -> str:
-    """Return the id of the hit's turn."""
     record = hit.record
     return record.parent if record.kind == CODE and record.parent else record.id
 
@@ -272,9 +270,7 @@ _DECISION_QUESTION = re.compile(
     r"\b(?:decid|decision|choose|chose|agree|settle|go with|went with|why (?:did|do) we)", re.IGNORECASE
 )
 _DECISION_WORDS = re.compile(
-    r"\b(?:decided?|agreed?|settled?|decisions?)\b"
-    r"(?=\W*$|\s+(?:about|on|upon|for|to|between|against)\b)",
-    re.IGNORECASE,
+    r"\b(?:decided?|agreed?|settled?|decisions?)\b(?=\W*$|\s+(?:about|on|upon|for|to|between|against)\b)", re.IGNORECASE
 )
 
 
@@ -297,7 +293,7 @@ def prefer_decisions(question: str, hits: Sequence[SearchHit]) -> list[SearchHit
     """
     if is_decision_question(question):
         hits = [_adjust_score(hit, hits) for hit in hits]
-    return sorted(hits, key=lambda hit: (-hit.score, -hit.record.effective_at, hit.record.id))
+    return sorted(hits, key=_get_score_key)
 
 
 def _adjust_score(hit: SearchHit, hits: Sequence[SearchHit]) -> SearchHit:
@@ -382,7 +378,7 @@ async def prefer_definitions(store: RecordStore, query: str, hits: Sequence[Sear
     defining = await _find_defining_code(store, query)
     if any(hit.record.id in defining for hit in hits):
         hits = [_adjust_code_score(hit, defining) if hit.record.kind == CODE else hit for hit in hits]
-    return sorted(hits, key=lambda hit: (-hit.score, -hit.record.effective_at, hit.record.id))
+    return sorted(hits, key=_get_score_key)
 
 
 async def list_languages(store: RecordStore) -> list[str]:

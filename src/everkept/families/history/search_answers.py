@@ -82,8 +82,6 @@ class MemoryResult(Value):
 
 
 class ResultPeriod(Value):
-    """The times of the oldest and the newest result."""
-
     oldest: str
     newest: str
 
@@ -298,13 +296,11 @@ def format_results_page(
 
 
 def format_search_answer(answer: MemorySearchResult, now: int) -> str:
-    """Format the answer of a search as Markdown."""
     shown = [_to_displayed(result) for result in answer.results]
     return format_results_page(as_data(answer.summary), shown, now, warnings=answer.warnings or ())
 
 
 def format_conversation(read: ConversationPage) -> str:
-    """Format a page of a conversation as Markdown."""
     facts = [read.source, read.project_path, read.branch, format_count(read.total_turns, "turn"), read.started]
     lines = [
         f"## {as_data(read.title) or 'Untitled conversation'}",
@@ -344,7 +340,9 @@ def _format_item(one: DisplayedResult, now: int) -> str:
     # Results from another server cannot be read here.
     view = f"*[View full context]({as_data(one.id)})*" if one.sources[0] == LOCAL_SOURCE else ""
     elsewhere = [
-        f"also {_format_source(s)}" if s != one.sources[0] else _format_source(s) for s in _list_peer_sources(one)
+        f"also {_format_source(s)}" if s != one.sources[0] else _format_source(s)
+        for s in one.sources
+        if s != LOCAL_SOURCE
     ]
     if one.kind == "relation":
         text = as_data(clip_text(one.text, PREVIEW_CHARACTERS))
@@ -358,11 +356,6 @@ def _format_item(one: DisplayedResult, now: int) -> str:
     else:
         body = as_data(clip_text(flatten_code(one.text), PREVIEW_CHARACTERS))
     return f"**{head}**{about}\n{body}\n{view}".rstrip()
-
-
-def _list_peer_sources(one: DisplayedResult) -> list[str]:
-    """Return the other servers that have the result."""
-    return [source for source in one.sources if source != LOCAL_SOURCE]
 
 
 def _get_title(one: DisplayedResult) -> str:
@@ -479,7 +472,6 @@ MAX_QUESTION_CHARACTERS = 80  # of the question in the summary
 
 
 def format_unified_answer(answer: UnifiedAnswer, question: str, now: int) -> str:
-    """Format a unified answer as Markdown, merged or not."""
     found = answer.all_results
     return format_results_page(
         as_data(_format_unified_summary(len(found), question)),

@@ -67,7 +67,12 @@ def match_projects(wanted: str, known: Iterable[str]) -> list[str]:
     named = [parts for parts in folders.values() if ends_with(parts, asked)]
     if named:
         return [folder for folder, parts in folders.items() if any(starts_with(parts, above) for above in named)]
-    return [folder for folder, parts in folders.items() if _contains(parts, asked)]
+    count = len(asked)
+    return [
+        folder
+        for folder, parts in folders.items()
+        if any(parts[start : start + count] == asked for start in range(len(parts) - count + 1))
+    ]
 
 
 def get_folder_name(path: str) -> str:
@@ -104,7 +109,3 @@ def find_nearest_project(wanted: str, known: Sequence[str]) -> str | None:
 def _ends_with(folder: str, name: str) -> bool:
     on_windows = is_windows(folder)
     return ends_with(split_exact(folder, as_windows=on_windows), strip_root(split_exact(name, as_windows=on_windows)))
-
-
-def _contains(parts: tuple[str, ...], asked: tuple[str, ...]) -> bool:
-    return any(parts[start : start + len(asked)] == asked for start in range(len(parts) - len(asked) + 1))

@@ -32,7 +32,7 @@ from everkept.families.history.search_filters import TimeRangeName, compute_boun
 from everkept.families.history.search_results import build_results, compute_stats, read_nearby_turns, read_turns_between
 from everkept.language.sentences import has_block
 from everkept.language.telling_words import find_key_topics, list_stems
-from everkept.retrieval.profile import SearchHit, SearchNotice, SearchPage
+from everkept.retrieval.profile import SearchHit, SearchPage
 from everkept.tools.tool import ToolWarning
 from everkept.values import Value, field, replace
 
@@ -147,10 +147,6 @@ async def _find_resolutions(store: RecordStore, turns: Sequence[Record]) -> dict
     }
 
 
-def _is_confirmation(turn: Record) -> bool:
-    return bool(_SUCCESS_PHRASE.search(turn.text))
-
-
 async def _find_fixes(store: RecordStore, conversation: str, session: str, turns: Sequence[Record]) -> list[FixTurn]:
     positions = [turn.position or 0 for turn in turns]
     first, last = min(positions) + 1, max(positions) + MAX_TURNS_TO_FIX
@@ -159,7 +155,7 @@ async def _find_fixes(store: RecordStore, conversation: str, session: str, turns
     return [
         FixTurn(turn, answers.get((turn.position or 0) - 1) if turn.author == USER_AUTHOR else None)
         for turn in after
-        if turn.facets.get(FIX_FACET) or _is_confirmation(turn)
+        if turn.facets.get(FIX_FACET) or _SUCCESS_PHRASE.search(turn.text)
     ]
 
 
@@ -187,8 +183,6 @@ _CODE_BLOCK = re.compile(r"(```|~~~).*?(?:\1|\Z)", re.DOTALL)
 
 
 class ResultNoun(Value):
-    """Name of the results, singular and plural."""
-
     one: str
     many: str
 
@@ -203,8 +197,6 @@ PROBLEMS = ResultNoun("similar problem", "similar problems")
 
 
 class SummaryFacts(Value):
-    """Facts about a result that the summary needs."""
-
     score: float
     at: int
     project: str
@@ -256,13 +248,10 @@ def format_summary(
 def extract_topics(texts: Sequence[str], query: str) -> list[str]:
     """Return the topics of the results other than the words of the question. Code blocks are ignored."""
     asked = list_stems(query)
-    spoken = [(blank_masks(_strip_code(text)), ()) for text in texts]
+    plain = (_CODE_BLOCK.sub(" ", text) if has_block(text) else text for text in texts)
+    spoken = [(blank_masks(text), ()) for text in plain]
     found = find_key_topics(spoken, limit=MAX_TOPICS + len(asked))
     return [topic for topic in found if not list_stems(topic) <= asked][:MAX_TOPICS]
-
-
-def _strip_code(text: str) -> str:
-    return _CODE_BLOCK.sub(" ", text) if has_block(text) else text
 
 
 SearchKind = Literal["all", "conversation", "code", "decision"]
@@ -398,7 +387,7 @@ async def _build_answer(
     return HistoryAnswer(
         results,
         extract_topics([result.content for result in select_good(results) if result.type != "code"], query),
-        _to_warnings(answer.notices),
+        tuple(ToolWarning(notice.code, notice.message) for notice in answer.notices),
         noun,
         lasting=not answer.notices,
     )
@@ -445,10 +434,6 @@ def get_no_history_message() -> str:
 async def is_empty(store: RecordStore) -> bool:
     """Return whether no turns are stored, including hidden ones."""
     return not (await store.count_live()).get(TURN)
-
-
-def _to_warnings(notices: Sequence[SearchNotice]) -> tuple[ToolWarning, ...]:
-    return tuple(ToolWarning(notice.code, notice.message) for notice in notices)
 
 
 def _warn_unknown_project(project: str, known: Sequence[str]) -> ToolWarning:

@@ -89,8 +89,12 @@ class HistoryTools(ToolFamily):
         self._options = options
         self._unified = unified
         self._met: WeakSet[RecordStore] = WeakSet()
-        self._answers: AnswerCache[HistoryAnswer] = AnswerCache(clock, _compute_weight)
-        self._everything: AnswerCache[UnifiedAnswer] = AnswerCache(clock, _compute_unified_weight)
+        self._answers: AnswerCache[HistoryAnswer] = AnswerCache(
+            clock, lambda answer: 1 + len(answer.results) if answer.lasting else None
+        )
+        self._everything: AnswerCache[UnifiedAnswer] = AnswerCache(
+            clock, lambda answer: 1 + len(answer.all_results) if answer.is_lasting else None
+        )
 
     @tool(aliases=("search_memory", "find_past_conversations"))
     async def recall_previous_discussions(
@@ -325,14 +329,6 @@ class _SearchRequest(Value):
         """Return the cache key. It includes the case of the question, which distinguishes names and months."""
         parts = [tool, self.query.strip(), self.code.strip(), dict(self.filters), self.period]
         return compute_digest(json.dumps(parts, sort_keys=True))
-
-
-def _compute_weight(answer: HistoryAnswer) -> int | None:
-    return 1 + len(answer.results) if answer.lasting else None
-
-
-def _compute_unified_weight(answer: UnifiedAnswer) -> int | None:
-    return 1 + len(answer.all_results) if answer.is_lasting else None
 
 
 def _check_not_empty(given: str | None, argument: str) -> None:

@@ -269,7 +269,10 @@ class UnifiedSearch:
         results = [discount_peer_score(result) for some in comparable.values() for result in some]
         if "graph" in ways:
             if intent.primary_intent == "trace_dependencies" and related.results:
-                results = [_discount_result(result) for result in results]
+                results = [
+                    replace(result, relevance_score=round(NON_RELATION_FACTOR * result.relevance_score, 3))
+                    for result in results
+                ]
             results += related.results
         page = merge_results(results, limit) if merge else []
         groups = None if merge else group_results(results, limit)
@@ -359,12 +362,7 @@ async def _ask_peers(peers: Peers | None, query: str, limit: int) -> list[_Searc
     return [*answered, _SearchedPart("", warnings=warnings, is_searched=False)] if warnings else answered
 
 
-def _discount_result(result: UnifiedResult) -> UnifiedResult:
-    return replace(result, relevance_score=round(NON_RELATION_FACTOR * result.relevance_score, 3))
-
-
 def _merge_warnings(parts: Sequence[_SearchedPart]) -> list[ToolWarning] | None:
-    """Return each warning once."""
     said = {warning.message: warning for part in parts for warning in part.warnings}
     return list(said.values()) or None
 

@@ -16,8 +16,6 @@ from everkept.values import Value, field, list_fields, replace
 
 
 class TranscriptFailure(Value):
-    """A transcript that could not be read, with the reason."""
-
     source: str
     name: str
     reason: str
@@ -50,8 +48,6 @@ class ImportCounts(Value, frozen=False):
 
 
 class ImportReport(Value, frozen=False):
-    """Counts of an import by source, and its failures."""
-
     sources: dict[str, ImportCounts] = field(default_factory=dict[str, ImportCounts])
     failures: list[TranscriptFailure] = field(default_factory=list[TranscriptFailure])
 

@@ -213,7 +213,6 @@ class TurnSlot(Value, frozen=False):
                 break
 
     def set_growths(self, *growths: TurnGrowth) -> None:
-        """Replace the growths and their tags."""
         old = {build_growth_tag(growth.conversation) for growth in self.grown}
         new = {build_growth_tag(growth.conversation) for growth in growths}
         self.grown, self.tags = growths, (self.tags - old) | new
@@ -340,7 +339,6 @@ class ConversationDraft(Value, frozen=False):
         return number
 
     def add_turn(self, at: int, project: str | None, branch: str | None) -> None:
-        """Update the conversation with the values of a turn."""
         self.is_kept = True
         self.facets["ended"] = max(at, self.facets.get("ended", at))
         self.occurred_at = at if self.occurred_at is None else min(at, self.occurred_at)

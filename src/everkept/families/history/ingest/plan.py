@@ -86,7 +86,9 @@ class ImportPlan:
         """Exclude conversations with a marker, and the conversations of their agents."""
         for event in events:
             if isinstance(event, ExclusionEvent):
-                talk = self._get_marked_conversation(event)
+                conversation = build_conversation_id(self._source, event.session)
+                session = TextCleaner(self._rules.masks).clean_name(event.session)
+                talk = self._find_conversation(conversation) or self._create_conversation(conversation, session)
                 sender = None
             elif isinstance(event, PreparedTurn):
                 talk = self._get_conversation(event)
@@ -102,7 +104,8 @@ class ImportPlan:
 
     def _apply_turn(self, said: PreparedTurn) -> None:
         talk = self._get_conversation(said)
-        previous = self._find_previous(talk)
+        last = self.checkpoint.previous
+        previous = last if last is not None and last.conversation == talk.id else None
         slot = self.slots.get(said.id)
         project = self._find_project(said, talk, slot, previous)
         at = self._compute_time(said, talk, slot, previous)
@@ -336,11 +339,6 @@ class ImportPlan:
                 talk.tags.add(build_part_tag(said.parent))
         return talk
 
-    def _get_marked_conversation(self, event: ExclusionEvent) -> ConversationDraft:
-        conversation = build_conversation_id(self._source, event.session)
-        session = TextCleaner(self._rules.masks).clean_name(event.session)
-        return self._find_conversation(conversation) or self._create_conversation(conversation, session)
-
     def _create_conversation(self, conversation: str, session: str | None) -> ConversationDraft:
         talk = self.talks[conversation] = ConversationDraft(conversation, session)
         talk.facets["source"] = self._source
@@ -356,16 +354,11 @@ class ImportPlan:
         if conversation is not None and conversation in self._known.conversations:
             self.guards[conversation] = self._known.conversations[conversation]
 
-    def _find_previous(self, talk: ConversationDraft) -> PreviousTurn | None:
-        previous = self.checkpoint.previous
-        return previous if previous is not None and previous.conversation == talk.id else None
-
     def _set_previous(self, previous: PreviousTurn) -> None:
         self.checkpoint = replace(self.checkpoint, previous=previous)
 
 
 def collect_conversation_ids(events: Sequence[PreparedEvent], source: str) -> set[str]:
-    """Return the ids of the conversations in a portion."""
     found: set[str] = set()
     for event in events:
         if isinstance(event, PreparedTurn):

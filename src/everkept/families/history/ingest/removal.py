@@ -94,8 +94,6 @@ async def finish_removal(store: RecordStore, clock: Clock) -> RemovalReport:
 
 
 class ConversationRemoval:
-    """One removal and its counts so far."""
-
     def __init__(self, store: RecordStore, clock: Clock, report: ReportProgress) -> None:
         self._store = store
         self._clock = clock

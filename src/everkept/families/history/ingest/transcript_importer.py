@@ -185,8 +185,6 @@ class _UnreadableTranscript(Exception):
 
 
 class _PreparedPortion(Value):
-    """A portion with prepared turns."""
-
     portion: Portion
     events: list[PreparedEvent]
     mark: Mark | None  # None if it cannot be stored

@@ -102,8 +102,6 @@ def _build_arrival_facets(slot: TurnSlot) -> dict[str, Any]:
 
 
 class StoredCode(Value, frozen=False):
-    """Stored code of known turns."""
-
     code: dict[str, dict[str, Record]] = field(default_factory=dict[str, dict[str, Record]])
     links: dict[str, dict[str, RecordLink]] = field(default_factory=dict[str, dict[str, RecordLink]])
     deleted_links: set[str] = field(default_factory=set[str])
