@@ -171,14 +171,11 @@ MAX_TOPIC_CHARACTERS = 200
 
 
 class PastTrigger(NamedTuple):
-    """A request for the past in a prompt. If `topic` is empty, the whole prompt is the topic.
-
-    `is_foreign` marks a prompt in another language than English.
-    """
+    """A request for the past in a prompt."""
 
     wanted: PastIntent
-    topic: str
-    is_foreign: bool = False
+    topic: str  # if empty, the whole prompt is the topic
+    is_foreign: bool = False  # not English
 
 
 def find_trigger(prompt: str) -> PastTrigger | None:

@@ -185,29 +185,12 @@ def list_other_spellings(folded: str) -> dict[str, None]:
 MIN_STEMMED_BYTES = 3  # fts5_tokenize.c does not stem words outside these limits
 MAX_STEMMED_BYTES = 64
 
-_STEP_2 = (  # a longer suffix comes before the suffixes that it ends with
-    ("ational", "ate"),
-    ("tional", "tion"),
-    ("enci", "ence"),
-    ("anci", "ance"),
-    ("izer", "ize"),
-    ("logi", "log"),
-    ("bli", "ble"),
-    ("alli", "al"),
-    ("entli", "ent"),
-    ("eli", "e"),
-    ("ousli", "ous"),
-    ("ization", "ize"),
-    ("ation", "ate"),
-    ("ator", "ate"),
-    ("alism", "al"),
-    ("iveness", "ive"),
-    ("fulness", "ful"),
-    ("ousness", "ous"),
-    ("aliti", "al"),
-    ("iviti", "ive"),
-    ("biliti", "ble"),
-)
+# Suffixes and their replacements. A longer suffix comes before the suffixes that it ends with.
+_STEP_2_RULES = """
+    ational:ate tional:tion enci:ence anci:ance izer:ize logi:log bli:ble alli:al entli:ent eli:e ousli:ous
+    ization:ize ation:ate ator:ate alism:al iveness:ive fulness:ful ousness:ous aliti:al iviti:ive biliti:ble
+"""
+_STEP_2 = tuple((rule.split(":")[0], rule.split(":")[1]) for rule in _STEP_2_RULES.split())
 _STEP_3 = (("icate", "ic"), ("ative", ""), ("alize", "al"), ("iciti", "ic"), ("ical", "ic"), ("ful", ""), ("ness", ""))
 _STEP_4_SUFFIXES = "al ance ence er ic able ible ant ement ment ent ion ou ism ate iti ous ive ize"
 _STEP_4 = tuple(_STEP_4_SUFFIXES.split())

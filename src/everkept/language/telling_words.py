@@ -195,10 +195,7 @@ class TellingWord(NamedTuple):
 
 
 def find_telling_words(text: str, *, commonplace: bool = False) -> tuple[TellingWord, ...]:
-    """Return the words that show what a text is about, each once, in order.
-
-    Pass `commonplace` to include words that people use on any topic.
-    """
+    """Return the words that show what a text is about. Pass `commonplace` to include words used on any topic."""
     plain = text if text.isascii() else fold(text)
     typed = dict.fromkeys(_TYPED.findall(_ELIDED.sub(" ", plain).replace("'", "")))
     found: dict[str, TellingWord] = {}

@@ -53,10 +53,7 @@ MAX_NESTED_PARENTHESES = 6  # the parser of FTS5 has a stack of 100 symbols
 
 
 class WordPhrase(Value):
-    """Consecutive lower-case words, not stemmed. A single word is a phrase too.
-
-    With `prefix`, the last word may continue. See `compute_indexed_prefix`.
-    """
+    """One or more consecutive lower-case words, not stemmed. With `prefix`, the last word may continue."""
 
     words: tuple[str, ...]
     prefix: bool = False
@@ -244,10 +241,7 @@ def _build_phrases(words: Sequence[str], *, prefix: bool) -> list[WordPhrase]:
 
 
 def _list_completions(beginning: str) -> list[str]:
-    """Return words with this beginning whose stems do not have it.
-
-    The index stores "authent" for authentication, which authentic* does not match.
-    """
+    """Return words with this beginning but other stems: "authent" is stored for authentication, not authentic."""
     if not beginning.isascii() or len(beginning) < 3:
         return []
     words = [beginning, beginning + "ing"]

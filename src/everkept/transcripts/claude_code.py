@@ -33,14 +33,10 @@ from everkept.transcripts.turns import (
 )
 from everkept.values import Value, replace
 
-_INJECTED_TAGS = (
-    "system-reminder",
-    "ide_opened_file",
-    "ide_selection",
-    "ide_diagnostics",
-    "user-prompt-submit-hook",
-    "task-notification",
-)
+_INJECTED_TAG_LIST = """
+    system-reminder ide_opened_file ide_selection ide_diagnostics user-prompt-submit-hook task-notification
+"""
+_INJECTED_TAGS = tuple(_INJECTED_TAG_LIST.split())
 _COMMAND_TAG_LIST = """
     command-name command-message command-args command-contents local-command-stdout local-command-stderr
     local-command-caveat bash-input bash-stdout bash-stderr user-memory-input

@@ -298,8 +298,10 @@ class CodexFormat:
         """Begin a turn. `own` is the id of its first item, if that has one."""
         session = self._session or self._session_of_file
         self._identity = compute_fingerprint(self._get_chain(), role, own or first)
+        times = self._said.get(self._identity, 0)
+        numbered = f"{self._identity}:{times}" if times else self._identity  # the same words may occur twice
         turn = Turn(
-            key=own if len(own) >= _MIN_UNIQUE_CHARACTERS else self._number_key(self._identity),
+            key=own if len(own) >= _MIN_UNIQUE_CHARACTERS else numbered,
             session=session,
             author=USER if role == USER else ASSISTANT,
             text="",
@@ -314,11 +316,6 @@ class CodexFormat:
     def _get_chain(self) -> str:
         """Return the fingerprint of the prompts so far, in this session or the one it continues."""
         return self._chain or compute_fingerprint(self._root or self._session or self._session_of_file)
-
-    def _number_key(self, identity: str) -> str:
-        """Return the identity, numbered if the same words occurred before."""
-        times = self._said.get(identity, 0)
-        return f"{identity}:{times}" if times else identity
 
     def _count_turn(self) -> None:
         """Record that the last begun turn is complete."""

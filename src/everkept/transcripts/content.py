@@ -36,10 +36,7 @@ class TranscriptContent(Protocol):
         ...
 
     def seek(self, offset: int, tail: int) -> bytes | None:
-        """Return `tail` bytes before the offset and continue there. Return None if the file is shorter.
-
-        Call it at most once, before the first read.
-        """
+        """Move to the offset once, before reading. Return `tail` bytes before it, or None if the file is shorter."""
         ...
 
     def read_head(self) -> bytes:

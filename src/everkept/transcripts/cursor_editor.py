@@ -126,15 +126,12 @@ class CursorDatabase:
 def _build_uri(path: Path) -> tuple[str, bool]:
     """Return a URI that opens the database without writing, and whether it assumes that no process writes."""
     name = path.absolute().as_uri()
-    if _is_wal(path) and not _read_size(_get_wal_path(path)):
+    with path.open("rb") as file:
+        is_wal = file.read(_JOURNAL_MODE_OFFSET + 1)[_JOURNAL_MODE_OFFSET:] == bytes([_WAL_MODE])
+    if is_wal and not _read_size(_get_wal_path(path)):
         # The WAL is empty, so the file is complete. A normal open would create two more files beside it.
         return f"{name}?immutable=1", True
     return f"{name}?mode=ro&readonly_shm=1", False
-
-
-def _is_wal(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(_JOURNAL_MODE_OFFSET + 1)[_JOURNAL_MODE_OFFSET:] == bytes([_WAL_MODE])
 
 
 def _get_wal_path(path: Path) -> Path:
@@ -189,10 +186,7 @@ _NOT_JSON_REASON = "value that is not JSON"
 
 
 def list_composers(path: Path) -> list[Transcript]:
-    """Return the conversations in a database that have any content.
-
-    If the database cannot be read, return one transcript that raises the error when it is read.
-    """
+    """Return the non-empty conversations, or one transcript that raises the error if the database is unreadable."""
     database = CursorDatabase(path)
     found: list[Transcript] = []
     try:

@@ -50,12 +50,9 @@ class MachineTranscripts:
 
     def __init__(self, folders: ClientFolders, known: Iterable[str] = ()) -> None:
         self._folders = folders
+        self.sources = SOURCES
         self.known = tuple(known)
         self._composers: tuple[object, list[Transcript]] = (None, [])
-
-    @property
-    def sources(self) -> Sequence[str]:
-        return SOURCES
 
     def find_transcripts(self, sources: Sequence[str] = (), files: Sequence[Path] = ()) -> list[Transcript]:
         for source in sources:

@@ -158,10 +158,7 @@ class TranscriptFormat(Protocol):
         ...
 
     def get_session(self, record: Mapping[str, Any]) -> str:
-        """Return the conversation of the last record, or an empty text if it is not known yet.
-
-        A line without a record counts as an empty record.
-        """
+        """Return the conversation of the last record (an empty one for a broken line), or an empty text."""
         ...
 
     def get_state(self) -> dict[str, Any]:

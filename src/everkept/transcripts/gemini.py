@@ -63,14 +63,10 @@ class GeminiProjects:
         folders = [*self._given, *_read_object(self._home / "trustedFolders.json")]
         for one, other in registered.items():
             if isinstance(other, str):
-                folder, name = (one, other) if _is_path(one) else (other, one)
+                folder, name = (one, other) if "/" in one or "\\" in one else (other, one)
                 ids[name] = folder
                 folders.append(folder)
         return {hashlib.sha256(f.encode("utf-8", "replace")).hexdigest(): f for f in folders} | ids
-
-
-def _is_path(text: str) -> bool:
-    return "/" in text or "\\" in text
 
 
 def _read_object(path: Path) -> Mapping[str, Any]:

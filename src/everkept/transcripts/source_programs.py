@@ -308,9 +308,7 @@ def list_agents(path: Path, source: str, session: str) -> list[Path]:
 
 
 def _find_sibling_agents(path: Path, session: str) -> Iterator[Path]:
-    """Yield the session's agents. Older versions keep all agents of a folder together, and each record names its
-    session.
-    """
+    """Yield the agents of a session. Older versions keep all agents of a folder beside the transcripts."""
     found = [each for each in _list_transcripts(path.parent) if each.name.startswith("agent-")]
     return (each for each in found[-MAX_AGENTS:] if _read_session(each) == session)
 

@@ -86,17 +86,10 @@ def _finish_hunk(patch: Patch, hunk: _Hunk, next_file: str) -> _Hunk:
     return _Hunk(next_file)
 
 
-_FILE_ARGUMENTS = (
-    "file_path",
-    "absolute_path",
-    "path",
-    "target_file",
-    "targetFile",
-    "filePath",
-    "relativeWorkspacePath",
-    "notebook_path",
-    "target_notebook",
-)
+_FILE_ARGUMENT_LIST = """
+    file_path absolute_path path target_file targetFile filePath relativeWorkspacePath notebook_path target_notebook
+"""
+_FILE_ARGUMENTS = tuple(_FILE_ARGUMENT_LIST.split())
 _NEW_TEXT_ARGUMENTS = ("new_string", "new_str", "newString")
 _OLD_TEXT_ARGUMENTS = ("old_string", "old_str", "oldString")
 _WHOLE_TEXT_ARGUMENTS = ("content", "contents", "file_text", "code_edit", "new_source", "streamingContent")

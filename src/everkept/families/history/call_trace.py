@@ -24,7 +24,8 @@ def build_symbol_links(code: Record, outline: CodeOutline) -> tuple[list[Record]
 
     def link(verb: str, name: str, kind: str | None, facets: Mapping[str, Any]) -> None:
         symbol = symbols.setdefault(name, _build_symbol(code, name, kind))
-        links.setdefault((verb, name), _build_link(code, verb, symbol, facets))
+        own = f"link_{compute_digest(f'{code.id} {verb} {symbol.id}')[:24]}"
+        links.setdefault((verb, name), RecordLink(own, code.id, verb, symbol.id, code.created_at, facets))
 
     for defined in outline.defines:
         link(DEFINES, defined.name, defined.kind, {})
@@ -51,11 +52,6 @@ def _build_symbol(code: Record, name: str, kind: str | None) -> Record:
         type=kind,
         scope=code.scope,
     )
-
-
-def _build_link(code: Record, verb: str, symbol: Record, facets: Mapping[str, Any]) -> RecordLink:
-    name = compute_digest(f"{code.id} {verb} {symbol.id}")
-    return RecordLink(f"link_{name[:24]}", code.id, verb, symbol.id, code.created_at, facets)
 
 
 MAX_NAMES = 8  # looked up per question
@@ -89,14 +85,11 @@ class CodeRelation(Value):
 
 
 class CallTrace(Value):
-    """Relations of some names, best first. `total` also counts the relations beyond the limit.
-
-    `sessions` lists the conversations that mention them, newest first.
-    """
+    """Relations of some names, best first."""
 
     relations: list[CodeRelation] = field(default_factory=list[CodeRelation])
-    total: int = 0
-    sessions: list[str] = field(default_factory=list[str])
+    total: int = 0  # including relations beyond the limit
+    sessions: list[str] = field(default_factory=list[str])  # that mention the names, newest first
 
 
 class _WeightedSentence(Value):
@@ -109,10 +102,7 @@ class _WeightedSentence(Value):
 async def trace_calls(
     store: RecordStore, names: Sequence[str], *, project_scopes: Sequence[str] = (), limit: int = 20
 ) -> CallTrace:
-    """Trace callers, definitions, imports, subclasses, callees and indirect callers of these names.
-
-    Names are functions, classes, modules or files.
-    """
+    """Trace the callers, callees, definitions, imports and subclasses of functions, classes, modules or files."""
     told: list[_WeightedSentence] = []
     for name in list(dict.fromkeys(map(_normalize_name, names)))[:MAX_NAMES]:
         symbols = await _find_symbols(store, name, project_scopes)

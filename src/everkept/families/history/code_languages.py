@@ -201,10 +201,7 @@ def _is_file(word: str) -> bool:
 
 
 class Grammar(Value):
-    """A grammar, its query, and a class to put around members without one.
-
-    It is loaded on first use, and may not be installed.
-    """
+    """A grammar that may not be installed, its query, and a class to put around members without one."""
 
     load: Callable[[], object]
     query: str

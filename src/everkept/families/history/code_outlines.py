@@ -32,10 +32,7 @@ class CodeDefinition(Value):
 
 
 class CodeCall(Value):
-    """A call inside the definition `by`.
-
-    The name includes the class if the code shows it: a call on the own object, or on a named class or module.
-    """
+    """A call inside the definition `by`. The name includes the class or module if the code shows it."""
 
     name: str
     by: str | None = None
@@ -126,10 +123,7 @@ _NAME_END = re.compile(r"[<(\[{\s]")
 
 
 class _CodeScope(Value, frozen=False):
-    """A definition, or a container of definitions, with its position in the text.
-
-    `enter` inherits properties that it does not have from the scope around it.
-    """
+    """A definition, or a container of definitions, with its position in the text."""
 
     sort: str
     name: str
@@ -145,6 +139,7 @@ class _CodeScope(Value, frozen=False):
         return f"{self.owner}.{self.name}" if self.owner and self.sort == "function" else self.name
 
     def enter(self, outer: "_CodeScope | None") -> None:
+        """Inherit unknown properties from the scope around it."""
         if outer is not None:
             if self.owner is None and outer.sort in _OWNER_SORTS:
                 self.owner = outer.name

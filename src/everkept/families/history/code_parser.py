@@ -157,16 +157,12 @@ class CapturedSpan(Value):
 
 
 class ParsedCode(Value):
-    """The matches of the query, each a mapping from capture names to spans.
-
-    `is_wrapped` is True if the text was parsed inside a class. `end` is the end of the text itself, before the brackets
-    added to complete it.
-    """
+    """The matches of the query, each a mapping from capture names to spans."""
 
     found: list[Mapping[str, CapturedSpan]]
     errors: int = 0
-    is_wrapped: bool = False
-    end: int = 0
+    is_wrapped: bool = False  # parsed inside an added class
+    end: int = 0  # of the text itself, without added brackets
 
 
 def parse_code(text: str, language: str | None) -> ParsedCode:
@@ -238,10 +234,7 @@ def _parse_tree(source: bytes, language: "Language", until: float) -> "Node":
 
 
 class _ParserBuffers(threading.local):
-    """Buffers that hold a piece of text until the parser asks for the next one.
-
-    The binding never releases a buffer, so the same few are reused.
-    """
+    """Buffers that the parser reads from. The binding never releases a buffer, so the same few are reused."""
 
     def __init__(self) -> None:
         self._by_length: dict[int, bytearray] = {}

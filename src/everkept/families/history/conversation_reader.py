@@ -52,10 +52,7 @@ class ConversationTarget(Value):
 
 
 async def resolve_target(store: RecordStore, given: str) -> ConversationTarget:
-    """Find the target of an id of a turn, code or conversation, or of a program's session id.
-
-    With the suffix `-chunk-7`, the target is that turn or the nearest one.
-    """
+    """Find a turn, code or conversation by id, or by session id. The suffix `-chunk-7` selects the nearest turn."""
     name = given.strip()
     record = next(iter(await store.get([name])), None)
     if record is not None and record.kind == CONVERSATION:
@@ -234,9 +231,10 @@ async def _build_turn_page(store: RecordStore, opened: ConversationTarget, turns
     before = await _read_backward(store, opened, first - 1, 1)
     after = await _read_forward(store, opened, last + 1, 1) if turns else []
     conversation = opened.conversation.id
+    of_turns = RecordFilter(kinds=(CODE,), parents=tuple(turn.id for turn in turns))
     return TurnPage(
         list(turns),
-        await _read_code(store, turns),
+        await store.scan(of_turns) if turns else [],
         await store.count_records(RecordFilter(kinds=(TURN,), parents=(conversation,))),
         encode_cursor(_BACKWARD_CURSOR, conversation, first - 1) if before else None,
         encode_cursor(_FORWARD_CURSOR, conversation, last + 1) if after else None,
@@ -251,12 +249,6 @@ async def _read_single_turn(store: RecordStore, opened: ConversationTarget, turn
     if end < len(turn.text):
         following = encode_cursor(_TEXT_CURSOR, turn.id, end)
     return replace(reading, next_cursor=following, start=start, is_alone=True)
-
-
-async def _read_code(store: RecordStore, turns: Sequence[Record]) -> list[Record]:
-    if not turns:
-        return []
-    return await store.scan(RecordFilter(kinds=(CODE,), parents=tuple(turn.id for turn in turns)))
 
 
 def _select_code_text(piece: Record, turn: Record, asked: str | None, most: int) -> str | None:

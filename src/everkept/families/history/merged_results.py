@@ -225,10 +225,7 @@ MIN_PART_SCORE_SHARE = 0.6  # share of the best score from which the best result
 
 
 def scale_results(question: str, found: Mapping[str, Sequence[UnifiedResult]]) -> dict[str, list[UnifiedResult]]:
-    """Return the results of each search with comparable scores, in the same order.
-
-    Results for relations and typed words already have comparable scores.
-    """
+    """Make scores of the searches comparable and keep the order. Those of relations and typed words already are."""
     texts = {
         name: [join_title(one.title, one.content) for one in results if _is_semantic(one)]
         for name, results in found.items()
@@ -261,10 +258,7 @@ def group_results(results: Sequence[UnifiedResult], limit: int) -> list[ResultGr
 
 
 def remove_unified_duplicates(results: Sequence[UnifiedResult]) -> list[UnifiedResult]:
-    """Return the results best first, without those with the id or text of a better one.
-
-    Local results take precedence over those of other servers, which are added as sources.
-    """
+    """Drop results with the id or text of a better one. Local results win, and name the other servers."""
     kept: dict[tuple[str, str], UnifiedResult] = {}
     texts: dict[str, tuple[str, str]] = {}
     for result in sorted(_sort_by_score(results), key=lambda result: result.source != LOCAL_SOURCE):
@@ -276,15 +270,9 @@ def remove_unified_duplicates(results: Sequence[UnifiedResult]) -> list[UnifiedR
             kept[key] = result
             texts[text] = key
         else:
-            kept[known] = _with_source(kept[known], result.source)
+            first = kept[known]
+            kept[known] = replace(first, also_in=add_source(first.source, first.also_in, result.source))
     return _sort_by_score(list(kept.values()))
-
-
-def _with_source(result: UnifiedResult, source: str) -> UnifiedResult:
-    known = result.also_in or []
-    if source == result.source or source in known:
-        return result
-    return replace(result, also_in=[*known, source])
 
 
 def _sort_by_score(results: Sequence[UnifiedResult]) -> list[UnifiedResult]:

@@ -85,10 +85,7 @@ def hide_folders(store: RecordStore, folders: Collection[str], hidden: frozenset
 
 
 class FilteredStore(TableStore):
-    """Read-only view of a store that shows only the records of some scopes.
-
-    A question that is missing in the table is refused, so that each new question gets a deliberate rule.
-    """
+    """View of a store that shows only some scopes. It refuses questions that are not in its table."""
 
     def __init__(self, store: RecordStore, scopes: tuple[str, ...], is_shown: Callable[[str], bool]) -> None:
         """Create the view. `scopes` are the scopes to search if a question names none."""

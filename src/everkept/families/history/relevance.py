@@ -159,10 +159,7 @@ _EDGE_PUNCTUATION = re.compile(r"^\W+|\W+$")
 
 
 def select_relevant(hits: Sequence[SearchHit], query: str, enough: int | None = None) -> list[SearchHit]:
-    """Keep the relevant hits, which come best first, and drop those far below the best.
-
-    Stop after `enough` hits, unless later ones could move up.
-    """
+    """Drop irrelevant hits and those far below the best. Stop after `enough` hits unless later ones could move up."""
     sought = parse_query(query)
     near = MIN_COSINE if len(sought.stems) > 1 else MIN_ONE_WORD_COSINE
     kept = (hit for hit in hits if _is_relevant(hit, query, sought, near))
@@ -225,10 +222,7 @@ def _get_text(record: Record) -> str:
 
 
 def _is_relevant(hit: SearchHit, query: str, sought: StemSearch, near: float) -> bool:
-    """Return whether a hit matches by word, meaning, author or date.
-
-    A decision may match through adjacent turns, because decisions tend to be short.
-    """
+    """Return whether a hit matches by word, meaning, author or date. Short decisions match through adjacent turns."""
     record = hit.record
     if record.type == DECISION and record.kind == TURN and hit.why.get("keyword"):
         return True

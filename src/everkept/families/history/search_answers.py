@@ -37,10 +37,7 @@ class TextAnswer:
 
 
 class TurnContext(Value):
-    """The place and time of a turn. `before` and `after` are the adjacent turns, clipped.
-
-    `said` is the text of the turn that contains code.
-    """
+    """The place and time of a turn."""
 
     session_id: str
     project_path: str
@@ -49,9 +46,9 @@ class TurnContext(Value):
     author: str | None = None
     branch: str | None = None
     program: str | None = None  # the source of the conversation
-    before: str | None = None
-    after: str | None = None
-    said: str | None = None
+    before: str | None = None  # the previous turn, clipped
+    after: str | None = None  # the next turn, clipped
+    said: str | None = None  # the turn that contains the code
 
 
 class ProblemResolution(Value):
@@ -62,10 +59,7 @@ class ProblemResolution(Value):
 
 
 class MemoryResult(Value):
-    """A turn or code. `content` is an excerpt around the words of the question.
-
-    `also_in` names other servers with the same text.
-    """
+    """A turn or code. `content` is an excerpt around the words of the question."""
 
     id: str
     type: ResultType
@@ -78,7 +72,7 @@ class MemoryResult(Value):
     language: str | None = None
     file: str | None = None
     resolution: ProblemResolution | None = None
-    also_in: list[str] | None = None
+    also_in: list[str] | None = None  # other servers with the same text
 
 
 class ResultPeriod(Value):

@@ -56,10 +56,7 @@ class NearbyTurns(Value):
 
 
 async def read_nearby_turns(store: RecordStore, records: Sequence[Record], *, beside: bool = True) -> NearbyTurns:
-    """Read the turns and conversations of the records.
-
-    With `beside`, also read the adjacent turns and the first turns of each conversation.
-    """
+    """Read the turns and conversations of the records. With `beside`, add adjacent and first turns."""
     parents = [record.parent for record in records if record.kind == CODE and record.parent]
     of_code = {turn.id: turn for turn in await store.get(parents)} if parents else {}
     turns = [*(record for record in records if record.kind == TURN), *of_code.values()]

@@ -129,10 +129,7 @@ def _is_problem(hit: SearchHit) -> bool:
 
 
 async def _find_resolutions(store: RecordStore, turns: Sequence[Record]) -> dict[str, Record]:
-    """Map each turn to the next turn in its conversation that reports a solution.
-
-    If the user reports it, use the answer before, which shows the solution.
-    """
+    """Map each turn to the next one that reports a solution, or to the answer that the user confirms."""
     conversations: dict[tuple[str, str], list[Record]] = {}
     for turn in turns:
         may_ask = turn.author == USER_AUTHOR or turn.facets.get(PROBLEM_FACET)
@@ -283,16 +280,13 @@ KIND_NOUNS: dict[SearchKind, ResultNoun] = {
 
 
 class HistoryAnswer(Value):
-    """Search results. The summary is built for each call, because it mentions relative times.
-
-    `lasting` is False if the search ran out of time, so that another try may find more.
-    """
+    """Search results. The summary is built for each call, because it mentions relative times."""
 
     results: list[MemoryResult] = field(default_factory=list[MemoryResult])
     topics: list[str] = field(default_factory=list[str])
     warnings: tuple[ToolWarning, ...] = ()
     noun: ResultNoun = DISCUSSIONS
-    lasting: bool = True
+    lasting: bool = True  # False if another try may find more
     within: str = ""  # description of the filter
 
     def to_result(self, query: str, now: int, *more: ToolWarning, is_all: bool = True) -> MemorySearchResult:

@@ -108,17 +108,13 @@ WORDS_SCORE = 0.75  # score of the best match of ordinary words
 
 
 class ConversationResults(Value):
-    """Search results, best first for each search type.
-
-    `within` is the period to which the search was limited. `beyond` is a period without matches, so the search covered
-    all times.
-    """
+    """Search results, best first for each search type."""
 
     results: list[UnifiedResult]
     strategy: Strategy | None = None
     notices: list[SearchNotice] = field(default_factory=list[SearchNotice])
-    within: NamedPeriod | None = None
-    beyond: NamedPeriod | None = None
+    within: NamedPeriod | None = None  # the period to which the search was limited
+    beyond: NamedPeriod | None = None  # a period without matches, so that all times were searched
     is_empty: bool = False  # no conversation was ever imported
 
 
@@ -187,10 +183,7 @@ class ConversationSearch:
 
 
 def _has_query_words(asked: frozenset[str], results: Sequence[UnifiedResult]) -> bool:
-    """Return whether any result contains a word of the question.
-
-    A question without words is only about a time, so every result of that time matches.
-    """
+    """Return whether any result contains a word of the question. Without words, every result of the time matches."""
     return bool(results) and (not asked or any(compute_coverage(asked, result.content) for result in results))
 
 
@@ -259,21 +252,14 @@ WORD_FACTOR = 0.8  # factor for relations found through a plain word
 async def find_relations(
     store: RecordStore, entities: QuestionEntities, limit: int, *, words_too: bool
 ) -> list[UnifiedResult]:
-    """Return callers, definitions, imports and subclasses of the names in the question, best first.
-
-    With `words_too`, try ordinary words if the question names no code.
-    """
+    """Return the relations of the names in the question, best first. With `words_too`, try plain words otherwise."""
     names = (*entities.functions, *entities.files)
-    tried = names or (_select_words(entities.concepts) if words_too else ())
+    words = dict.fromkeys(word for concept in entities.concepts for word in concept.split())
+    tried = names or (tuple(words)[:MAX_TRIED_WORDS] if words_too else ())
     if not tried:
         return []
     traced = await trace_calls(store, tried, limit=limit)
     return [_relation_to_result(relation, 1.0 if names else WORD_FACTOR) for relation in traced.relations]
-
-
-def _select_words(concepts: Sequence[str]) -> tuple[str, ...]:
-    words = dict.fromkeys(word for concept in concepts for word in concept.split())
-    return tuple(words)[:MAX_TRIED_WORDS]
 
 
 def _relation_to_result(relation: CodeRelation, factor: float) -> UnifiedResult:

@@ -65,17 +65,14 @@ _PART_PHRASES = {
 
 
 class SearchReport(Value):
-    """The course of a search: its search types and the parts that could be searched.
-
-    `relations` are those of the code that the question names, even if they are not shown.
-    """
+    """The course of a search: its search types and the parts that could be searched."""
 
     question: str
     intent: QuestionIntent
     ways: Sequence[SearchType]
     parts: Sequence[str]
     recalled: ConversationResults | None
-    relations: Sequence[UnifiedResult]
+    relations: Sequence[UnifiedResult]  # of the code that the question names, shown or not
     zone: tzinfo
 
 
@@ -103,14 +100,10 @@ def _explain_no_words(course: SearchReport, found: Sequence[UnifiedResult]) -> I
     """
     asked = list_stems(remove_dates(course.question))
     of_a_time = course.recalled is not None and course.recalled.within is not None
-    has_words = any(_has_words(asked, result) for result in found)
+    texts = (f"{result.title or ''}\n{result.file or ''}\n{result.content}" for result in found)
+    has_words = any(compute_coverage(asked, text) > 0 for text in texts)
     if found and asked and not of_a_time and not has_words:
         yield "No result contains a word of the question. They are only similar in meaning."
-
-
-def _has_words(asked: frozenset[str], result: UnifiedResult) -> bool:
-    shown = f"{result.title or ''}\n{result.file or ''}\n{result.content}"
-    return compute_coverage(asked, shown) > 0
 
 
 def _format_ways(course: SearchReport) -> str:
@@ -250,10 +243,7 @@ class UnifiedSearch:
         include_graph: bool = True,
         peers: Peers | None = None,
     ) -> UnifiedAnswer:
-        """Return the best results of all parts. A part that fails or is late gives a warning, never an error.
-
-        With `peers`, other servers are asked too.
-        """
+        """Return the best results of all parts. A part that fails or is late gives a warning, never an error."""
         intent = analyze_question(query)
         ways = tuple[SearchType, ...](way for way in intent.search_types if include_graph or way != "graph")
         wanted = max(limit, MIN_PART_RESULTS)
@@ -314,10 +304,7 @@ class UnifiedSearch:
     async def _search_relations(
         self, intent: QuestionIntent, ways: Sequence[SearchType], limit: int, *, include_graph: bool
     ) -> _SearchedPart:
-        """Find the relations of the names in the question, even without a question about relations.
-
-        They also decide which questions are suggested.
-        """
+        """Find the relations of the names in the question, which also decide what is suggested."""
         if not include_graph:
             return _SearchedPart(RELATIONS_PART)
 

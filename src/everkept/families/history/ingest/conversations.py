@@ -17,10 +17,7 @@ def build_tombstone_id(turn_id: str) -> str:
 
 
 def build_tombstone(turn_id: str, conversation: str, session: str | None, happened: int, at: int) -> list[Step]:
-    """Return the steps that keep a turn out permanently, without any of its content.
-
-    Pass an empty `conversation` if that was never stored either.
-    """
+    """Return the steps that keep a turn out permanently. `conversation` is empty if that was never stored."""
     return _build_deleted_record(build_tombstone_id(turn_id), TOMBSTONE, conversation, session, happened, at)
 
 
@@ -120,13 +117,6 @@ def _build_prepared_turn(
         branch=facets.get("branch"),
         facets=facets,
         pieces=tuple(pieces),
-        is_marked=False,
-        is_whole=True,
-        reader=None,
-        place=None,
-        files=(),
-        masked=(),
-        cut=0,
     )
 
 
@@ -306,10 +296,7 @@ class ConversationDraft(Value, frozen=False):
         return self.next_position > 0
 
     def exclude(self, why: ExclusionReason, *, scope: str = "") -> None:
-        """Remove all content. `scope` is kept if a later import may include the conversation again.
-
-        A forgotten conversation loses its session id too.
-        """
+        """Remove all content. Keep `scope` if the exclusion may end. A forgotten one loses its session id too."""
         self.name, self.scope, self.occurred_at = None, scope, None
         if why == "forgotten":
             self.session = None

@@ -33,16 +33,12 @@ class ImportRules(Value):
 
 
 class StoredTurns(Value, frozen=False):
-    """Stored records that a portion refers to.
-
-    For a rewound conversation, `turns` has all its turns. `tombstones` are by turn id. `code` has the code of turns
-    that a copy may extend.
-    """
+    """Stored records that a portion refers to."""
 
     conversations: dict[str, Record] = field(default_factory=dict[str, Record])
-    turns: dict[str, Record] = field(default_factory=dict[str, Record])
-    tombstones: dict[str, Record] = field(default_factory=dict[str, Record])
-    code: dict[str, list[Record]] = field(default_factory=dict[str, list[Record]])  # by turn
+    turns: dict[str, Record] = field(default_factory=dict[str, Record])  # all turns of a rewound conversation
+    tombstones: dict[str, Record] = field(default_factory=dict[str, Record])  # by turn
+    code: dict[str, list[Record]] = field(default_factory=dict[str, list[Record]])  # of turns that may grow, by turn
 
 
 class ImportPlan:
@@ -136,10 +132,11 @@ class ImportPlan:
             self._guard_conversation(said.parent)
         if talk.is_permanently_excluded:
             self._drop_title(talk)
-            self._set_previous(PreviousTurn(talk.id, at))
+            latest = PreviousTurn(talk.id, at)
         else:
             kept = copied or (previous and not talk.is_kept and previous.copied) or None
-            self._set_previous(PreviousTurn(talk.id, at, project, kept))
+            latest = PreviousTurn(talk.id, at, project, kept)
+        self.checkpoint = replace(self.checkpoint, previous=latest)
 
     def _add_turn(
         self, said: PreparedTurn, talk: ConversationDraft, slot: TurnSlot | None, at: int, project: str | None
@@ -210,9 +207,7 @@ class ImportPlan:
             talk.facets.setdefault("continues", session)
 
     def _is_read_elsewhere(self, said: PreparedTurn, talk: ConversationDraft) -> bool:
-        """Return whether another reader of the program owns the conversation, because two readers give a turn different
-        keys.
-        """
+        """Return whether another reader owns the conversation. Two readers give a turn different keys."""
         return talk.has_turns and talk.facets.get("reader") != said.reader
 
     def _is_excluded(self, talk: ConversationDraft, said: PreparedTurn, project: str | None) -> bool:
@@ -353,9 +348,6 @@ class ImportPlan:
     def _guard_conversation(self, conversation: str | None) -> None:
         if conversation is not None and conversation in self._known.conversations:
             self.guards[conversation] = self._known.conversations[conversation]
-
-    def _set_previous(self, previous: PreviousTurn) -> None:
-        self.checkpoint = replace(self.checkpoint, previous=previous)
 
 
 def collect_conversation_ids(events: Sequence[PreparedEvent], source: str) -> set[str]:

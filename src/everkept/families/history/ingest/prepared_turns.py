@@ -58,10 +58,7 @@ def build_default_title(text: str) -> str:
 
 
 class TextCleaner(Value, frozen=False):
-    """Cleaner of texts that masks secrets if requested, and records its changes.
-
-    It masks before it cuts, because a truncated secret is not recognized.
-    """
+    """Cleaner that masks secrets if requested. It masks before it cuts, because a cut secret is not recognized."""
 
     masks: bool
     kinds: list[str] = field(default_factory=list[str])
@@ -132,14 +129,14 @@ class PreparedTurn(Value):
     branch: str | None
     facets: dict[str, Any]
     pieces: tuple[CodePiece, ...]
-    is_marked: bool
-    is_whole: bool  # the text contains only what was said, without errors
-    reader: str | None
+    is_marked: bool = False
+    is_whole: bool = True  # the text contains only what was said, without errors
+    reader: str | None = None
     # The original folder and files, to check whether they are excluded.
-    place: str | None
-    files: tuple[str, ...]
-    masked: tuple[str, ...]
-    cut: int  # number of texts that were shortened
+    place: str | None = None
+    files: tuple[str, ...] = ()
+    masked: tuple[str, ...] = ()
+    cut: int = 0  # number of texts that were shortened
 
 
 def prepare_turn(turn: Turn, source: str, *, masks: bool) -> PreparedTurn:
@@ -159,7 +156,7 @@ def prepare_turn(turn: Turn, source: str, *, masks: bool) -> PreparedTurn:
         author=cleaner.clean_name(turn.author),
         type=_get_type(turn, said),
         text="\n".join((said, *(f"[error] {failure}" for failure in failures))).lstrip("\n"),
-        words=_find_title_words(turn, said),
+        words=None if turn.author == ASSISTANT or turn.is_summary else build_default_title(said) or None,
         at=turn.at,
         project=cleaner.clean_name(turn.project),
         branch=facets.get("branch"),
@@ -179,12 +176,6 @@ def _get_type(turn: Turn, text: str) -> str:
     if turn.is_summary:
         return SUMMARY
     return DECISION if is_decision(text) else SAID
-
-
-def _find_title_words(turn: Turn, text: str) -> str | None:
-    if turn.author == ASSISTANT or turn.is_summary:
-        return None
-    return build_default_title(text) or None
 
 
 def _build_facets(turn: Turn, source: str, text: str, cleaner: TextCleaner) -> dict[str, Any]:
