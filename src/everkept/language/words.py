@@ -318,7 +318,7 @@ def _split_lexemes(text: str) -> list[str | _Operand]:
     pieces = _QUOTE.split(text)
     is_closed = len(pieces) % 2 == 1
     # 5" is a length, because a phrase does not begin inside a word.
-    if not is_closed or any(_has_word_at_end(piece) for piece in pieces[:-1:2]):
+    if not is_closed or any(piece and piece[-1] != "(" and not piece[-1].isspace() for piece in pieces[:-1:2]):
         raise _NotAnExpressionError
     lexemes: list[str | _Operand] = []
     for number, piece in enumerate(pieces):
@@ -331,10 +331,6 @@ def _split_lexemes(text: str) -> list[str | _Operand]:
             is_symbol = word in _OPERATORS or word in _PARENTHESES
             lexemes.append(word if is_symbol else _Operand(_parse_term(word)))
     return lexemes
-
-
-def _has_word_at_end(piece: str) -> bool:
-    return bool(piece) and piece[-1] != "(" and not piece[-1].isspace()
 
 
 class _Parser:

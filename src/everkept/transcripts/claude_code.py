@@ -214,7 +214,9 @@ class ClaudeCodeFormat:
 
     def _resolve_session(self, record: Mapping[str, Any]) -> tuple[str, str | None]:
         """Return the session of a record, and the parent session if an agent wrote it."""
-        self._session = self._get_main_session(record) or self._get_file_session()
+        folder = self._path.parent
+        of_file = folder.parent.name if folder.name == "subagents" else self._path.stem
+        self._session = self._get_main_session(record) or of_file
         session = self.get_session(record)
         part_of = self._session if session != self._session else None
         cwd = as_folder(record.get("cwd"), self.skipped)
@@ -226,10 +228,6 @@ class ClaudeCodeFormat:
 
     def _get_main_session(self, record: Mapping[str, Any]) -> str:
         return as_name(record.get("sessionId")) or self._session
-
-    def _get_file_session(self) -> str:
-        beside_session = self._path.parent.name == "subagents"
-        return self._path.parent.parent.name if beside_session else self._path.stem
 
     def _take_prompt(self, record: Mapping[str, Any], begun: Turn, line: int) -> Iterator[Event]:
         content = find_prompt(record)
@@ -295,11 +293,9 @@ class ClaudeCodeFormat:
                 self._titles[leaf] = line
         elif kind == "custom-title" or not self._is_named:
             self._is_named = kind == "custom-title"
-            yield TitleEvent(as_name(record.get("sessionId")) or self._get_own_session(), titled)
-
-    def _get_own_session(self) -> str:
-        by_name = self._path.stem if _SESSION_FILE.fullmatch(self._path.stem) else self._session
-        return by_name or self._path.stem
+            stem = self._path.stem
+            own = stem if _SESSION_FILE.fullmatch(stem) else self._session or stem
+            yield TitleEvent(as_name(record.get("sessionId")) or own, titled)
 
     def _read_title(self, leaf: Turn) -> Iterator[Event]:
         """Yield the title for this record. Read it from the file, because the state must not contain texts."""

@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -301,16 +301,13 @@ def list_agents(path: Path, source: str, session: str) -> list[Path]:
     if not session:
         return []
     if source == CLAUDE_CODE:
-        return [*_list_transcripts(path.with_suffix("") / "subagents"), *_find_sibling_agents(path, session)]
+        # Older versions keep all agents of a folder beside the transcripts.
+        beside = [each for each in _list_transcripts(path.parent) if each.name.startswith("agent-")]
+        own = [each for each in beside[-MAX_AGENTS:] if _read_session(each) == session]
+        return [*_list_transcripts(path.with_suffix("") / "subagents"), *own]
     if source == GEMINI and Path(session).name == session != "..":
         return _list_transcripts(path.parent / session)
     return []
-
-
-def _find_sibling_agents(path: Path, session: str) -> Iterator[Path]:
-    """Yield the agents of a session. Older versions keep all agents of a folder beside the transcripts."""
-    found = [each for each in _list_transcripts(path.parent) if each.name.startswith("agent-")]
-    return (each for each in found[-MAX_AGENTS:] if _read_session(each) == session)
 
 
 def _read_session(path: Path) -> str:

@@ -191,7 +191,9 @@ async def _trace_files(store: RecordStore, name: str, scopes: Sequence[str]) -> 
     """Return the definitions and imports in the code of a file."""
     place = SearchPlace(store, RecordFilter(kinds=(CODE,), scopes=tuple(scopes)))
     hits = (await search([place], name, FILE_PROFILE, limit=MAX_SYMBOLS)).hits
-    code = {hit.record.id: hit.record for hit in hits if _is_file(hit.record.name, name)}
+    asked = strip_root(split_loose(name))
+    named = [hit.record for hit in hits if hit.record.name is not None]
+    code = {record.id: record for record in named if ends_with(split_loose(record.name or ""), asked)}
     if not code:
         return []
     links = await store.find_links(list(code), direction="out", limit=MAX_LINKS)
@@ -246,8 +248,3 @@ def _normalize_name(name: str) -> str:
 
 def _get_last_part(name: str) -> str:
     return name.rpartition(".")[2] or name
-
-
-def _is_file(own: str | None, name: str) -> bool:
-    """Return whether the path is the requested one or ends with it."""
-    return own is not None and ends_with(split_loose(own), strip_root(split_loose(name)))

@@ -296,7 +296,7 @@ class HistoryAnswer(Value):
                 result.relevance_score,
                 parse_time(result.context.timestamp),
                 result.context.project_path,
-                has_words=bool(result.highlights) or _is_file_named(result, query),
+                has_words=bool(result.highlights or (result.file and find_words(result.file, parse_query(query)))),
             )
             for result in self.results
         ]
@@ -397,11 +397,6 @@ def _collect_decision_ids(query: str, answer: SearchPage) -> set[str]:
     if not is_decision_question(query):
         return set()
     return {hit.record.id for hit in answer.hits if hit.record.type == DECISION}
-
-
-def _is_file_named(result: MemoryResult, query: str) -> bool:
-    """Return whether the question names the file of the code."""
-    return bool(result.file and find_words(result.file, parse_query(query)))
 
 
 def _format_restriction(project: str | None, time_range: TimeRangeName) -> str:

@@ -113,7 +113,8 @@ def _format_ways(course: SearchReport) -> str:
     entities = course.intent.entities
     names = (*entities.functions, *entities.files) or entities.concepts
     if "keyword" in course.ways and names:
-        ways.append(f"for {_format_names(names)} as typed")
+        shown = [f"`{clip_text(name, MAX_NAME_CHARACTERS)}`" for name in names[:MAX_NAMES]]
+        ways.append(f"for {_join_phrases(shown)} as typed")
     if "graph" in course.ways:
         ways.append("through relations")
     return _join_phrases(ways)
@@ -187,10 +188,6 @@ def _suggest_narrower(course: SearchReport, said: Sequence[UnifiedResult]) -> It
 
 def _format_arguments(**values: object) -> str:
     return json.dumps(values, ensure_ascii=False)
-
-
-def _format_names(names: Sequence[str]) -> str:
-    return _join_phrases([f"`{clip_text(name, MAX_NAME_CHARACTERS)}`" for name in names[:MAX_NAMES]])
 
 
 def _join_phrases(items: Sequence[str]) -> str:

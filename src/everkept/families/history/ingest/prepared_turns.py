@@ -72,7 +72,8 @@ class TextCleaner(Value, frozen=False):
             text, kinds = mask_text(text)
             self.kinds += kinds
         if is_cut and len(text) <= limit:
-            text = _drop_last_word(text) + ELLIPSIS
+            words = text.split()  # the last one may be a truncated secret
+            text = (text[: -len(words[-1])] if words else "") + ELLIPSIS
         is_cut = is_cut or len(text) > limit
         self.cut += is_cut
         return shorten(text, limit)
@@ -90,11 +91,6 @@ class TextCleaner(Value, frozen=False):
 def _mask_name(text: str) -> tuple[str, tuple[str, ...]]:
     found, kinds = mask_text(clean_text(text[:_SPARE_CHARACTERS]))
     return found, tuple(kinds)
-
-
-def _drop_last_word(text: str) -> str:
-    """Remove the last word, which may be a truncated secret."""
-    return text[: -len(text.split()[-1])] if text.split() else ""
 
 
 MAX_CODE_PIECES = 200  # per turn

@@ -157,8 +157,6 @@ def _select_other_tags(turn: Record, checkpoint: Checkpoint) -> tuple[str, ...]:
     return tuple(tag for tag in turn.tags if parse_transcript_tag(tag) != checkpoint.id)
 
 
-READ_PAGE_TURNS = 500  # turns per read
-
 ReportProgress = Callable[[int, int], None]
 # Folders, or a function called before each commit, because folders may be excluded during an import.
 ExcludedFolders = Sequence[str] | Callable[[], Awaitable[Sequence[str]]]
@@ -262,7 +260,10 @@ class TranscriptImporter:
         seen = await asyncio.to_thread(lambda: [_FileStamp.from_transcript(each) for each in transcripts])
         progress = _ImportProgress(report, sum(each.size for each in seen))
         imported = ImportReport()
-        await self._finish_interrupted()
+        await read_gate(self._store, self._clock)
+        # Finish the work of interrupted imports and removals.
+        await removal.finish_removal(self._store, self._clock)
+        await sort_conversations(self._store, self._clock)
         for transcript, known in zip(transcripts, seen, strict=True):
             counts = ImportCounts(transcripts=1)
             try:
@@ -274,12 +275,6 @@ class TranscriptImporter:
                 imported.get_counts(transcript.source).add(counts)
             progress.finish(known.size)
         return imported
-
-    async def _finish_interrupted(self) -> None:
-        """Finish the work of interrupted imports and removals."""
-        await read_gate(self._store, self._clock)
-        await removal.finish_removal(self._store, self._clock)
-        await sort_conversations(self._store, self._clock)
 
 
 class _ImportProgress(Value, frozen=False):
@@ -445,7 +440,10 @@ class _TranscriptRun:
         moved, planned, done = stored
         done.skipped.update(read.portion.skipped)
         counts.add(done)
-        await self._finish_portion(planned)
+        tags = {tag for talk in planned.talks.values() if talk.is_kept for tag in talk.tags}
+        self._is_unsorted = self._is_unsorted or UNSORTED_TAG in tags
+        if PURGING_TAG in tags:
+            await removal.finish_removal(self._store, self._clock)
         return moved
 
     async def _commit(self, checkpoint: Checkpoint, steps: Sequence[Step], at: int) -> Checkpoint:
@@ -475,17 +473,9 @@ class _TranscriptRun:
             for code in await self._store.scan(RecordFilter(kinds=(CODE,), parents=tuple(grown))):
                 known.code.setdefault(code.parent or "", []).append(code)
         for conversation in plan.collect_rewound_ids(events, source) & known.conversations.keys():
-            for turn in await self._read_all_turns(conversation):
-                known.turns.setdefault(turn.id, turn)
+            async for turn in _iter_turns(self._store, conversation):
+                known.turns.setdefault(turn.id, replace(turn, text=""))  # the texts would fill the memory
         return known, found[GATE_ID]
-
-    async def _read_all_turns(self, conversation: str) -> list[Record]:
-        """Read the positions and times of all turns, without their texts."""
-        found: list[Record] = []
-        where = RecordFilter(kinds=(TURN,), parents=(conversation,))
-        while page := await self._store.scan(where, after=found[-1].id if found else None, limit=READ_PAGE_TURNS):
-            found += [replace(turn, text="") for turn in page]
-        return found
 
     def _build_draft(
         self, checkpoint: Checkpoint, read: _PreparedPortion, known: StoredTurns, rules: ImportRules, at: int
@@ -498,12 +488,6 @@ class _TranscriptRun:
         found = await self._store.get([checkpoint.id])
         stored = checkpoint.stored
         return [each.version for each in found] == ([stored.version] if stored else [])
-
-    async def _finish_portion(self, planned: ImportPlan) -> None:
-        tags = {tag for talk in planned.talks.values() if talk.is_kept for tag in talk.tags}
-        self._is_unsorted = self._is_unsorted or UNSORTED_TAG in tags
-        if PURGING_TAG in tags:
-            await removal.finish_removal(self._store, self._clock)
 
 
 def _check_mark(mark: Mark, *, masks: bool) -> Mark | None:
