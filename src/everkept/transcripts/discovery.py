@@ -43,10 +43,7 @@ class _DatedTranscript(NamedTuple):
 
 
 class MachineTranscripts:
-    """Implementation of Transcripts. `known` lists folders in which a person may have worked.
-
-    It caches the conversations of the editor's database, so reuse one instance for repeated searches.
-    """
+    """Implementation of Transcripts with a cache of the editor's database. `known` lists possible project folders."""
 
     def __init__(self, folders: ClientFolders, known: Iterable[str] = ()) -> None:
         self._folders = folders

@@ -323,10 +323,7 @@ def is_continuation(message: TranscriptMessage, answer: Sequence[TranscriptMessa
 def join_messages(
     messages: Sequence[TranscriptMessage], key: str, setting: ConversationInfo, skipped: Counter[str] | None = None
 ) -> Turn:
-    """Join one or more messages into a turn.
-
-    Content beyond the limits of a turn is counted in `skipped`. Pass it only when the turn is closed.
-    """
+    """Join messages into a turn. To count content beyond the limits, pass `skipped` when the turn is closed."""
     begun = Turn(
         key=key,
         session=setting.session,

@@ -192,10 +192,7 @@ def keep_newest_duplicates(hits: Sequence[SearchHit]) -> list[SearchHit]:
 
 
 def merge_code_hits(hits: Sequence[SearchHit], turns: Mapping[str, Record]) -> list[SearchHit]:
-    """Merge each turn with its code into one hit with the best score. The hits come best first.
-
-    The turn represents both if it is known, unless the best hit is code that its text does not contain.
-    """
+    """Merge each turn with its code into one hit. Code represents both if the turn's text does not contain it."""
     best: dict[str, SearchHit] = {}
     for hit in hits:
         turn = turns.get(get_turn_id(hit))

@@ -185,10 +185,7 @@ class AnswerCache(Generic[A]):
     async def get_or_make(
         self, key: object, stamp: Callable[[], Awaitable[object]], make: Callable[[], Awaitable[A]]
     ) -> A:
-        """Return the cached answer for `key` if it is valid, otherwise a new one.
-
-        `stamp` is called first each time, so that a change during the search invalidates the answer.
-        """
+        """Return a cached or new answer. `stamp` is read first, so that a change during the search invalidates it."""
         key = get_acting_account(), key  # answers for another account are not valid for this one
         current = await stamp()
         entry = self._find_valid(key, current)

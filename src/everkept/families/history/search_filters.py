@@ -27,10 +27,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def compute_bounds(time_range: TimeRangeName, now: int, zone: tzinfo) -> tuple[int | None, int | None]:
-    """Return the first and last moment of the range. Only `all` includes turns dated in the future.
-
-    The last moment allows for clocks that differ slightly between machines.
-    """
+    """Return the bounds of the range. Except for `all`, it ends now, plus a minute for clocks that differ."""
     start = compute_start(time_range, now, zone)
     return start, None if start is None else now + CLOCK_SKEW_MICROSECONDS
 

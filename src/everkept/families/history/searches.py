@@ -107,10 +107,7 @@ def _adjust_score(hit: SearchHit, resolutions: Mapping[str, Record]) -> SearchHi
 
 
 def _keep_best_per_conversation(hits: Sequence[SearchHit]) -> list[SearchHit]:
-    """Keep one hit per conversation: the best one that names the problem, with the best score.
-
-    The hits come best first. Many turns of a conversation mention the same problem.
-    """
+    """Keep one hit per conversation: the best that names the problem, with the conversation's best score."""
     conversations: dict[str, list[SearchHit]] = {}
     for hit in hits:
         conversations.setdefault(hit.record.parent or hit.record.id, []).append(hit)

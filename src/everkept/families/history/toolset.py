@@ -300,10 +300,7 @@ class HistoryTools(ToolFamily):
         return QueryContext(self._indexing.embedder, self._clock(), options.zone, options.time_limit)
 
     def _get_cache_period(self, time_range: TimeRangeName = "all") -> tuple[object, ...]:
-        """Return a key that is the same while the question refers to the same time.
-
-        Words such as `yesterday` change their meaning at midnight. A time range moves continuously.
-        """
+        """Return a key for the time to which the question refers: the day, and the minutes for a time range."""
         now = self._clock()
         day = (_EPOCH + timedelta(microseconds=now)).astimezone(self._options.zone).date()
         moves = time_range != "all"

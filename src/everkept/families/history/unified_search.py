@@ -77,7 +77,7 @@ class SearchReport(Value):
 
 
 def format_explanation(course: SearchReport, found: Sequence[UnifiedResult] = ()) -> str:
-    """Explain how the question was understood, and what was searched how."""
+    """Explain how the question was understood, which parts were searched, and by which means."""
     taken = f"I understood this as {_INTENT_PHRASES[course.intent.primary_intent]}"
     if course.intent.confidence <= UNSURE_CONFIDENCE:
         taken += " (no other intent was recognized)"
@@ -94,10 +94,7 @@ def _format_part(part: str) -> str:
 
 
 def _explain_no_words(course: SearchReport, found: Sequence[UnifiedResult]) -> Iterator[str]:
-    """Say if no result contains a word of the question, because a search by meaning always finds something.
-
-    Skip this if the search was limited to a time, because then all results of that time match.
-    """
+    """Say if no result contains a word of the question, unless the search was limited to a time."""
     asked = list_stems(remove_dates(course.question))
     of_a_time = course.recalled is not None and course.recalled.within is not None
     texts = (f"{result.title or ''}\n{result.file or ''}\n{result.content}" for result in found)
