@@ -158,7 +158,7 @@ class TranscriptFormat(Protocol):
         ...
 
     def get_session(self, record: Mapping[str, Any]) -> str:
-        """Return the conversation of the last record (an empty one for a broken line), or an empty text."""
+        """Return the conversation of the record, which is empty for a broken line, or an empty text if unknown."""
         ...
 
     def get_state(self) -> dict[str, Any]:

@@ -126,7 +126,8 @@ def test_suggestions_follow_from_what_was_found() -> None:
         'read_conversation {"id": "turn_1"}: read around the best match.',
         'recall_previous_discussions {"query": "caching", "type": "decision"}: search only decisions.',
         'search_code_history {"query": "caching", "language": "go"}: search only code.',
-        'recall_previous_discussions {"query": "caching", "project_filter": "/home/ann/shop"}: search only this project.',
+        'recall_previous_discussions {"query": "caching", "project_filter": "/home/ann/shop"}:'
+        " search only this project.",
     ]
     of_one_project = list_suggestions(course("caching"), found[:2])
     assert not any("project_filter" in suggestion for suggestion in of_one_project)

@@ -3,10 +3,10 @@
 Import: `core/transcripts.py` is the port. A transcript yields its turns in portions, each with a mark from which the
 next reading continues. `transcripts/` has a reader for each program. Programs with JSON lines have a
 `TranscriptFormat`, and `transcripts/documents.py` handles chunks, cut lines, damage and marks between turns. `ingest/`
-turns portions into records and commits each portion with its mark in one transaction. Ids are derived from content
-(`model.py`), so repeated or concurrent imports never store a turn twice. If two imports run at the same time, the
-slower one gets a `Conflict` at the mark and continues after the faster one. A rewritten transcript is read again, and
-turns that it no longer contains are removed (`ingest/plan.py`). Everything is `derived`: the transcript is
+turns portions into records and commits each portion with its mark in one transaction. Ids are derived from those of the
+program (`model.py`), so repeated or concurrent imports never store a turn twice. If two imports run at the same time,
+the slower one gets a `Conflict` at the mark and continues after the faster one. A rewritten transcript is read again,
+and turns that it no longer contains are removed (`ingest/plan.py`). Everything is `derived`: the transcript is
 authoritative, and the change log keeps no old text.
 
 Removal: every commit checks the gate in `ingest/checkpoints.py`. Forgetting closes the gate first, so that no import

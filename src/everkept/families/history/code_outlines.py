@@ -115,9 +115,8 @@ _OWNER_SORTS = ("class", "interface", "members")
 _SELF_NAMES = frozenset(("self", "cls", "this", "Self", "(*this)"))
 # Languages in which a method calls others of its class by their plain names.
 _IMPLICIT_SELF_LANGUAGES = frozenset(("java", "csharp", "cpp"))
-_MODULE_PATH_LANGUAGES = frozenset(
-    ("python", "javascript", "typescript")
-)  # languages in which imported names keep the path of the module
+# Languages in which imported names keep the path of the module.
+_MODULE_PATH_LANGUAGES = frozenset(("python", "javascript", "typescript"))
 _PLAIN_NAME = re.compile(r"[^\W\d][\w$]*|\$[\w$]*")
 _NAME_END = re.compile(r"[<(\[{\s]")
 

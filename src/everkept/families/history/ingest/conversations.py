@@ -42,9 +42,7 @@ def _build_deleted_record(
     return [Insert(bare), Delete(bare.ref)]
 
 
-SEALED_TAG = (
-    "sealed"  # tag of a turn that copies can no longer extend, because a conversation that extended it is excluded
-)
+SEALED_TAG = "sealed"  # tag of a turn that copies can no longer extend, because one that did is excluded
 GROWTH_FACET = "grown"  # facet with the earlier states of a turn that copies extended
 
 

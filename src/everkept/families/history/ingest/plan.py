@@ -55,9 +55,7 @@ class ImportPlan:
         self.talks: dict[str, ConversationDraft] = {}
         self.slots = {turn.id: TurnSlot.from_record(turn) for turn in known.turns.values()}
         self.tombstones: dict[str, TurnSlot] = {}  # of turns that were never stored
-        self.guards: dict[
-            str, Record
-        ] = {}  # records that must not have changed, although the plan does not change them
+        self.guards: dict[str, Record] = {}  # must not have changed, although the plan does not change them
         self.left_out = 0
         self.doubled = 0  # turns of a conversation that comes from another reader
 

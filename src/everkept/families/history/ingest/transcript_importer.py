@@ -417,9 +417,8 @@ class _TranscriptRun:
         async def attempt() -> tuple[Checkpoint, ImportPlan, ImportCounts] | None:
             at = self._clock()
             known, gate = await self._read_stored(read.events)
-            rules = (
-                await self._rules.read_rules()
-            )  # after the gate, because forgetting excludes folders before it closes the gate
+            # After the gate, because forgetting excludes folders before it closes the gate.
+            rules = await self._rules.read_rules()
             planned, draft = await wait_finished(
                 asyncio.to_thread(self._build_draft, checkpoint, read, known, rules, at)
             )
@@ -474,7 +473,7 @@ class _TranscriptRun:
                 known.code.setdefault(code.parent or "", []).append(code)
         for conversation in plan.collect_rewound_ids(events, source) & known.conversations.keys():
             async for turn in _iter_turns(self._store, conversation):
-                known.turns.setdefault(turn.id, replace(turn, text=""))  # the texts would fill the memory
+                known.turns.setdefault(turn.id, replace(turn, text=""))  # texts are not needed
         return known, found[GATE_ID]
 
     def _build_draft(
