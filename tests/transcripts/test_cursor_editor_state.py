@@ -136,15 +136,15 @@ def test_what_cannot_be_read_is_counted(tmp_path: Path) -> None:
     replay = replayed(transcript)
     assert replay.texts == ["Message 5"]
     assert replay.skipped == {
-        "message that is missing": 1,
-        "value that is no JSON": 2,
+        "missing message": 1,
+        "value that is not JSON": 2,
         "value over 8 MiB": 1,
         "unknown message": 1,
     }
 
 
 @pytest.mark.parametrize(
-    ("value", "reason"), [("no JSON", "value that is no JSON"), (b" " * (MAX_VALUE_BYTES + 1), "value over 8 MiB")]
+    ("value", "reason"), [("no JSON", "value that is not JSON"), (b" " * (MAX_VALUE_BYTES + 1), "value over 8 MiB")]
 )
 def test_a_conversation_that_cannot_be_read_is_counted(value: object, reason: str, tmp_path: Path) -> None:
     [transcript] = stored(tmp_path, {"composerData:c1": value})

@@ -65,7 +65,7 @@ def test_a_time_without_a_zone_is_that_of_the_machine(tmp_path: Path) -> None:
 def test_a_time_that_is_none_is_counted_and_the_turn_stays(timestamp: object, tmp_path: Path) -> None:
     replay = read(tmp_path, said(timestamp=timestamp))
     assert [turn.at for turn in replay.turns.values()] == [None]
-    assert replay.skipped == {"timestamp that is no time": 1}
+    assert replay.skipped == {"invalid timestamp": 1}
 
 
 @pytest.mark.parametrize("field", ["session", "author", "text"])

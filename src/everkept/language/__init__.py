@@ -1,1 +1,1 @@
-"""How people write and speak: words, stems, sentences, forms of questions, and word lists."""
+"""Natural language: words, stems, sentences, forms of questions and word lists."""

@@ -1,7 +1,7 @@
-"""Forms of sentences that ask for the past, in four languages, and words that hint at it.
+"""Forms of sentences that ask about the past, in four languages, and words that hint at it.
 
-A form is quick to rule out by its words, and made into a pattern when needed. The German, Spanish
-and French ones are written without accents.
+Each form lists words of which one must occur, so that most forms are ruled out without compiling a pattern.
+The German, Spanish and French forms are written without accents.
 """
 
 import re
@@ -10,14 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple
 
 PastIntent = Literal["implementation", "memory", "last work", "discussion", "overview"]
-OVERVIEW: PastIntent = "overview"  # of what was done of late: it has no topic
+OVERVIEW: PastIntent = "overview"  # recent work in general, without a topic
 
-# What is wanted, words of which one must be there, and the form. A pattern takes longer to make
-# than to look for those words.
+# The intent, words of which at least one must occur, and the form. Searching for the words is faster than compiling the
+# pattern.
 Form = tuple[PastIntent, tuple[str, ...], str]
 
-# A topic is what the form is about, with a question mark no more of it than must be, and an end
-# that of a sentence.
+# The topic of a form (with a question mark: as short as possible), and the end of a sentence.
 _TOPICS = {
     "<topic>": r"(?P<topic>[^?!\n]{1,200})",
     "<topic?>": r"(?P<topic>[^?!\n]{1,200}?)",
@@ -26,7 +25,7 @@ _TOPICS = {
 
 
 def strip_accents(text: str) -> str:
-    """As many people type it."""
+    """Return the text without accents, which many people omit."""
     if text.isascii():
         return text
     letters = unicodedata.normalize("NFKD", text.replace("ß", "ss").replace("’", "'"))
@@ -36,7 +35,7 @@ def strip_accents(text: str) -> str:
 def find_forms(
     text: str, forms: Iterable[Form], parts: Mapping[str, str]
 ) -> "Iterator[tuple[PastIntent, re.Match[str]]]":
-    """The forms that a text has, in their order."""
+    """Yield the forms that match the text, in order."""
     lowered = text.lower()
     for wanted, signs, form in forms:
         if any(sign in lowered for sign in signs):
@@ -46,10 +45,10 @@ def find_forms(
 
 
 def build_expression(form: str, parts: Mapping[str, str]) -> str:
-    """Return the regular expression of a form.
+    """Build the regular expression of a form.
 
-    A part may name only parts that come after it. A blank is any space, `…` up to eighty
-    characters, so that no text takes long, and parentheses capture nothing.
+    A part may contain only parts that come after it. A space matches any whitespace, and parentheses do not capture.
+    `…` matches up to 80 characters, so that matching stays fast.
     """
     for name, part in parts.items():
         form = form.replace(name, part)
@@ -83,8 +82,7 @@ FOREIGN_FORMS: tuple[Form, ...] = (
     (
         "last work",
         ("letzte", "zuletzt"),
-        r"(letztes mal|das letzte mal|beim letzten mal|zuletzt),?( als)?( haben| hatten)? <wir>"
-        r" <topic>",
+        r"(letztes mal|das letzte mal|beim letzten mal|zuletzt),?( als)?( haben| hatten)? <wir> <topic>",
     ),
     (
         "overview",
@@ -100,14 +98,12 @@ FOREIGN_FORMS: tuple[Form, ...] = (
     (
         "discussion",
         ("que deci", "que acor", "que diji", "que habl", "que eleg"),
-        r"que (decidimos|acordamos|dijimos|hablamos|elegimos)"
-        r"( (sobre|acerca de|con|para|de|en))* <topic>",
+        r"que (decidimos|acordamos|dijimos|hablamos|elegimos)( (sobre|acerca de|con|para|de|en))* <topic>",
     ),
     (
         "discussion",
         ("que habiamos", "que hemos"),
-        r"que (habiamos|hemos) (decidido|acordado|dicho|hablado|elegido)"
-        r"( (sobre|acerca de|con|para|de|en))* <topic>",
+        r"que (habiamos|hemos) (decidido|acordado|dicho|hablado|elegido)( (sobre|acerca de|con|para|de|en))* <topic>",
     ),
     ("implementation", ("como ",), r"como( lo)? (hicimos|hice|habiamos|hemos) <topic>"),
     ("implementation", ("como ",), r"como <topic?> <antes>"),
@@ -150,7 +146,7 @@ FOREIGN_FORMS: tuple[Form, ...] = (
     ),
 )
 
-# As in English: a word that must be there, the hint, and what makes it mean something else.
+# As in English: a required word, the hint, and the context that changes its meaning.
 FOREIGN_INDICATORS = (
     ("wieder", r"wieder", r"(?:immer|hin und) wieder|wieder und wieder"),
     ("erneut", r"erneut", ""),
@@ -171,23 +167,19 @@ FOREIGN_INDICATORS = (
     ("similaire", r"similaires? (?:a|au|aux)", ""),
 )
 
-
 MAX_TOPIC_CHARACTERS = 200
 
 
 class PastTrigger(NamedTuple):
-    """What a prompt wants from the past. `topic` may be empty: then all of the prompt says it.
-
-    What `is_foreign` asks in another language than English.
-    """
+    """A request for the past in a prompt."""
 
     wanted: PastIntent
-    topic: str
-    is_foreign: bool = False
+    topic: str  # if empty, the whole prompt is the topic
+    is_foreign: bool = False  # not English
 
 
 def find_trigger(prompt: str) -> PastTrigger | None:
-    """The first form that a prompt has; it may stand in any sentence of it."""
+    """Return the first form that any sentence of the prompt matches."""
     text = prompt.replace("’", "'")
     return _find_first(text, _ENGLISH_FORMS, _ENGLISH_PARTS) or _find_first(
         strip_accents(text), FOREIGN_FORMS, FOREIGN_PARTS, is_foreign=True
@@ -197,7 +189,7 @@ def find_trigger(prompt: str) -> PastTrigger | None:
 def _find_first(
     text: str, forms: tuple[Form, ...], parts: dict[str, str], *, is_foreign: bool = False
 ) -> PastTrigger | None:
-    """One with a topic, or the first one."""
+    """Return the first match with a topic, otherwise the first match."""
     without_topic = None
     for wanted, found in find_forms(text, forms, parts):
         topic = _clean_topic(found.groupdict().get("topic") or "")
@@ -298,8 +290,7 @@ _ENGLISH_FORMS: tuple[Form, ...] = (
     (
         "discussion",
         ("we discussed", "we talked", "we agreed", "we decided", "we settled"),
-        r"(that|the|those) <topic?> (that )?<ours><had> "
-        r"(discussed|talked about|agreed on|decided on|settled on)",
+        r"(that|the|those) <topic?> (that )?<ours><had> (discussed|talked about|agreed on|decided on|settled on)",
     ),
     (
         "overview",
@@ -318,14 +309,13 @@ _ENGLISH_FORMS: tuple[Form, ...] = (
     (
         "overview",
         ("remind me",),
-        r"remind me (what|where) (we were|i was|we did|i did)( doing| working on| up to)?"
-        r"<lately>*<end>",
+        r"remind me (what|where) (we were|i was|we did|i did)( doing| working on| up to)?<lately>*<end>",
     ),
 )
 
 
 def _clean_topic(topic: str) -> str:
-    """Without the rest of the text behind its sentence, and without when it was."""
+    """Remove text after the sentence and words about the time from the topic."""
     sentence = re.split(r"[.;:]\s|\s[-–—]\s|, (?:and|but|so|because|then) ", topic, maxsplit=1)[0]
     words = re.sub(
         r"\b(?:last (?:time|week|month|year|session|night|\w+day)|before|previously|back then"
@@ -338,8 +328,8 @@ def _clean_topic(topic: str) -> str:
     return " ".join(words.split()).strip(" ,.:;-'\"`")
 
 
-# Words that hint at the past without asking for it: again, like before, the same way.
-# Each with a word that must be there, as whole words, and what makes it mean something else.
+# Words that hint at the past without asking for it: again, like before, the same way. Each has a word that must occur,
+# a pattern for whole words, and the context that changes its meaning.
 _ENGLISH_INDICATORS: tuple[tuple[str, str, str], ...] = (
     ("again", r"again", r"(?:never|over and over|time and) again|again and again"),
     ("similar", r"similar(?:ly)? to", ""),
@@ -361,35 +351,25 @@ _ENGLISH_INDICATORS: tuple[tuple[str, str, str], ...] = (
         r"earlier (?:than|in (?:the|this)|on in)",
     ),
 )
-# Strings, as most prompts need none of these patterns, and making one takes long.
-# What somebody said a moment ago is in the assistant's own context.
+# Kept as strings, because most prompts need none of these patterns and compiling takes long. Words from a moment ago
+# are already in the assistant's context.
 _JUST_NOW = (
     r"\b(?:said|mentioned|told you|asked|wrote|noted|described|shown|gave(?: you)?)"
     r"(?: \w+)? (?:earlier|previously|before)\b|\bearlier (?:you|i) \w+|\bearlier today\b"
 )
-# Who remembers asks; who tells somebody to remember has something stored.
+# "Do you remember" asks for the past, but "remember that" stores something.
 _ASKING = (
     r"\b(?:do|don't|dont|did|can|can't|cant|could|cannot|not|i|we|if you|still|you) "
     r"(?:still |even |really |also )?(?:remember|recall)\b(?! me\b| to\b)"
-    r"|\b(?:remember|recall) (?:the time |that time )?(?:when|how|what|where|why|which|who)\b"
-    r"(?! to\b)"
+    r"|\b(?:remember|recall) (?:the time |that time )?(?:when|how|what|where|why|which|who)\b(?! to\b)"
     r"|\b(?:remember|recall) (?:the|our|that) [^.?!\n]{1,60}? (?:we|i|you) "
 )
 
 
 def list_indicators(prompt: str) -> list[str]:
-    """Those that a prompt has, where they hint at earlier work and not at this conversation."""
+    """Return the hints in a prompt that refer to earlier work, not to this conversation."""
     text = " ".join(prompt.replace("’", "'").lower().split())
-    return list(_list_hints(text))
-
-
-def list_foreign_indicators(prompt: str) -> list[str]:
-    """Those in other languages than English."""
-    text = " ".join(strip_accents(prompt).lower().split())
-    return [name for name, form, otherwise in FOREIGN_INDICATORS if _has_indicator(text, name, form, otherwise)]
-
-
-def _list_hints(text: str) -> Iterator[str]:
+    found: list[str] = []
     for name, form, otherwise in _ENGLISH_INDICATORS:
         if not _has_indicator(text, name, form, otherwise):
             continue
@@ -397,7 +377,14 @@ def _list_hints(text: str) -> Iterator[str]:
             continue
         if name in ("earlier", "previously", "before") and re.search(_JUST_NOW, text):
             continue
-        yield name
+        found.append(name)
+    return found
+
+
+def list_foreign_indicators(prompt: str) -> list[str]:
+    """Return the hints in other languages than English."""
+    text = " ".join(strip_accents(prompt).lower().split())
+    return [name for name, form, otherwise in FOREIGN_INDICATORS if _has_indicator(text, name, form, otherwise)]
 
 
 def _has_indicator(text: str, name: str, form: str, otherwise: str) -> bool:

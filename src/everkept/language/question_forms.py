@@ -1,4 +1,4 @@
-"""The forms of questions by which one sees what somebody is after: one a line, as people type."""
+"""Forms of questions that reveal the intent, one per line, as people type them."""
 
 import re
 from functools import cache
@@ -10,8 +10,8 @@ TRACE = "trace_dependencies"
 STRUCTURE = "understand_structure"
 CODE = "find_code"
 
-# `<name>` is a name of code that ends the question, so that a plain word can be one: `what calls
-# login?`; `<its name>` is one that something follows.
+# `<name>` is a name of code at the end of the question, so it can be a plain word: `what calls login?`. `<its name>` is
+# a name of code before other words.
 _PARTS = {
     "<name>": r"<the><its name>(?=<kind>\s*([?!,;)]|\.(?!\w)|$))",
     "<its name>": r"`?(?P<name>[^\W\d][\w.$:]*?)`?(\(\))?",
@@ -39,9 +39,9 @@ _PARTS = {
     "<is>": r"('s| is| are| was| were)",
 }
 
-# What a question begins with decides; of two that begin at one place, the upper one.
+# The form that matches earliest decides. If two match at the same position, the upper one wins.
 _FORMS: tuple[tuple[str, str], ...] = (
-    # Asked with the words of another form, and yet after what was said.
+    # Worded like another intent, but asks about a conversation.
     (
         RECALL,
         r"""
@@ -137,7 +137,7 @@ _FORMS: tuple[tuple[str, str], ...] = (
 
 @cache
 def list_question_forms() -> tuple[tuple[str, "re.Pattern[str]"], ...]:
-    """Each form with the intent that it speaks for, the ones that decide first."""
+    """Return each form with its intent, in order of precedence."""
     return tuple(
         (intent, re.compile(rf"(?<![\w-])(?:{build_expression(form.strip(), _PARTS)})", re.IGNORECASE))
         for intent, forms in _FORMS

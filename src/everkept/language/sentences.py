@@ -1,4 +1,4 @@
-"""Sentences, the code between them, and the phrases of a decision, a problem or a fix."""
+"""Sentences, the code between them, and phrases of a decision, a problem or a fix."""
 
 import re
 from collections.abc import Iterator
@@ -11,17 +11,17 @@ _FENCED = compile_late(r"(```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z))", re.DOTALL)
 _INLINE_CODE = compile_late(r"`[^`\n]+`")
 _BULLET = compile_late(r"^(?:[-*+•]|\d{1,3}[.)])\s+")
 _INDENTED = compile_late(r"(?: {4}|\t)\s*\S")
-# The end of a sentence, where another one begins: not in 3.11, nor in app.py, nor before a
-# lower-case letter. Chinese and Japanese put no blank.
+# The end of a sentence before another one: not in 3.11, in app.py or before a lower-case letter. Chinese and Japanese
+# use no space.
 _END = compile_late(r"(?<=[.!?…])[\"')\]”’»]*\s+(?=[\"'(\[“‘«`]*[^\W_a-z])|(?<=[。！？])[」』”’]?\s*")
 _ABBREVIATION = compile_late(
     r"(?:\b(?:e\.g|i\.e|etc|cf|vs|approx|no|nr|fig|dr|mr|mrs|ms|st|bzw|ca|[a-z])\.)\s*$", re.IGNORECASE
 )
-_ABBREVIATION_CHARACTERS = 12  # characters that the longest of them takes at most
+_ABBREVIATION_CHARACTERS = 12  # length of the longest abbreviation
 
 
 def split_sentences(text: str) -> list[str]:
-    """In their order; a block of code is one, whatever it holds."""
+    """Return the sentences in order. A code block counts as one sentence."""
     found: list[str] = []
     for number, part in enumerate(_FENCED.split(text)):
         if number % 2:
@@ -33,12 +33,12 @@ def split_sentences(text: str) -> list[str]:
 
 
 def take_beginning(text: str, length: int) -> str:
-    """So much of a text, to its last whole word."""
+    """Return at most `length` characters, up to the last whole word."""
     return text if len(text) <= length else (text[:length].rsplit(maxsplit=1) or [""])[0]
 
 
 def _split_paragraphs(text: str) -> Iterator[str]:
-    """Lines are apart; those that are indented like code belong to the one above them."""
+    """Yield each line, together with the lines below it that are indented like code."""
     block: list[str] = []
     for line in text.splitlines():
         if block and _INDENTED.match(line):
@@ -56,22 +56,22 @@ def _split_paragraph(paragraph: str) -> list[str]:
     parts: list[str] = []
     start = 0
     for end in _END.finditer(masked):
-        # Only its end is looked at: a text of nothing but abbreviations would take forever.
+        # Look only at the end, because a text of abbreviations would take quadratic time.
         if not _ABBREVIATION.search(masked[max(start, end.start() - _ABBREVIATION_CHARACTERS) : end.start()]):
             parts.append(paragraph[start : end.end()].strip())
             start = end.end()
     return [part for part in (*parts, paragraph[start:].strip()) if part]
 
 
-# A fence may stand behind the marks of quotes and lists. What follows backticks holds none itself:
-# else three of them would be a piece of code within a line.
+# A fence may follow the marks of quotes and lists. The info string after backticks contains no backticks, otherwise it
+# would be inline code.
 _FENCE = compile_late(
     r"^(?P<quote>(?:[ \t]{0,80}>)*)(?P<indent>[ \t]*)(?P<item>(?:[-*+]|\d{1,9}[.)])[ \t]+)?"
     r"(?:(?P<ticks>`{3,})(?P<info>[^`\n]*)|(?P<tildes>~{3,})(?P<words>[^\n]*))$",
     re.MULTILINE,
 )
 _QUOTE = compile_late(r"^(?:[ \t]{0,80}>)+[ ]?", re.MULTILINE)
-# What a program printed, whatever it says that it is.
+# Info strings of program output.
 _OUTPUT = compile_late(
     r"(?:ansi|console|logs?|nohighlight|none|output|plain|plaintext|stderr|stdout|terminal|text|txt"
     r"|traceback|tree)(?:\s|$)",
@@ -80,7 +80,7 @@ _OUTPUT = compile_late(
 
 
 class CodeBlock(Value):
-    """Code as it was shown; `info` is what stood behind the opening fence."""
+    """A code block. `info` is the text after the opening fence."""
 
     info: str
     text: str
@@ -91,12 +91,12 @@ class CodeBlock(Value):
 
 
 def has_block(text: str) -> bool:
-    """Tell at once whether a text has fences, as looking for a whole block takes far longer."""
+    """Return whether a text has fences. This is far faster than searching for a whole block."""
     return "```" in text or "~~~" in text
 
 
 def list_blocks(text: str) -> list[CodeBlock]:
-    """Those that hold anything, in order; the last one may be without its end."""
+    """Return the non-empty code blocks in order. The last one may have no closing fence."""
     if not has_block(text):
         return []
     found: list[CodeBlock] = []
@@ -113,7 +113,6 @@ def list_blocks(text: str) -> list[CodeBlock]:
 
 
 def remove_blocks(text: str) -> str:
-    """What was said around the blocks."""
     if not has_block(text):
         return text
     kept: list[str] = []
@@ -152,7 +151,7 @@ def _add_block(found: list[CodeBlock], opening: re.Match[str], body: str) -> Non
 
 
 def _outdent(line: str, width: int) -> str:
-    """Without the blanks that only say how deep the block stands in a list."""
+    """Remove the whitespace that only shows the depth of the block in a list."""
     removed = 0
     while removed < width and line[:1] in (" ", "\t"):
         removed += 4 if line[0] == "\t" else 1
@@ -160,7 +159,7 @@ def _outdent(line: str, width: int) -> str:
     return line
 
 
-# Each with words of which one must be there: looking for those first is many times quicker.
+# Each form has words of which at least one must occur. Searching for them first is many times faster.
 Ways = tuple[tuple[tuple[str, ...], str], ...]
 
 _WHO = r"(?:we|i|they|you|the team|everyone|everybody|both)"
@@ -191,14 +190,12 @@ _DECISIONS: Ways = (
     ),
     (
         ("decided", "agreed", "settled"),
-        r"\b(?:it|this|that|which) (?:was|is|has been|had been) (?:now )?"
-        r"(?:decided|agreed|settled)\b",
+        r"\b(?:it|this|that|which) (?:was|is|has been|had been) (?:now )?(?:decided|agreed|settled)\b",
     ),
     (("ll ", " will ", "going to"), rf"\b{_WHO}{_WILL} (?:now )?{_CHOOSE}\b"),
     (
         ("going with", "sticking with", "staying with"),
-        r"\b(?:we|i|you)(?:['\u2019]re| are|['\u2019]m| am)? (?:now )?"
-        r"(?:going|sticking|staying) with\b",
+        r"\b(?:we|i|you)(?:['\u2019]re| are|['\u2019]m| am)? (?:now )?(?:going|sticking|staying) with\b",
     ),
     (("going with",), r"(?:^|[.!\n:;,>*-] ?)(?:ok(?:ay)?,? )?going with\b"),
     (
@@ -235,7 +232,7 @@ _DECISIONS: Ways = (
     ),
     (
         ("instead of", "rather than"),
-        # A name for another one, and nothing else in the sentence.
+        # One name instead of another, and nothing more in the sentence.
         r"(?:^|(?<=[.!?\n] )|(?<=\n)|(?<=[*-] ))(?:ok(?:ay)?[,:] |so[,:]? )?"
         r"(?!(?-i:It|This|That|They|He|She|Nothing|Something)\b)(?-i:[A-Z])[\w.+#-]{1,30}"
         r"(?: (?!None|True|False|NaN)(?-i:[A-Z])[\w.+#-]{0,30})? (?:instead of|rather than) "
@@ -255,8 +252,7 @@ _PROBLEMS: Ways = (
         ("error", "exception"),
         r"\b(?:an?|the|this|that|same|following|some|weird|strange|get|gets|getting|got|throws?|"
         r"threw|raises?|raised|unhandled|uncaught|syntax|type|runtime|build|compile|compiler|"
-        r"import|internal server) (?:errors?|exceptions?)\b"
-        r"(?! (?:of|for|handl|class|type|code|page))",
+        r"import|internal server) (?:errors?|exceptions?)\b(?! (?:of|for|handl|class|type|code|page))",
     ),
     (
         ("fail", "crash", "segfault", "deadlock", "hangs", "stack", "regression", "timed", "core "),
@@ -289,14 +285,9 @@ _FIXES: Ways = (
     (("now ",), r"\bnow (?:passes|pass|works?|succeeds?|compiles|builds|runs|starts|returns|loads)\b"),
     (
         (" now", " again", " correctly"),
-        r"\b(?:works|working|passes|passing|green|compiles|builds|runs) "
-        r"(?:now|again|correctly)\b",
+        r"\b(?:works|working|passes|passing|green|compiles|builds|runs) (?:now|again|correctly)\b",
     ),
-    (
-        ("all ",),
-        r"\ball (?:\d+ )?(?:the )?(?:tests|checks|specs) (?:are )?(?:now )?"
-        r"(?:pass|passed|passing|green)\b",
-    ),
+    (("all ",), r"\ball (?:\d+ )?(?:the )?(?:tests|checks|specs) (?:are )?(?:now )?(?:pass|passed|passing|green)\b"),
     (("cause",), r"\bcause (?:was|is|of (?:this|that|the|it))\b"),
     (("the fix", "solution", "culprit"), r"\bthe (?:fix|solution|culprit) (?:is|was)\b"),
     (
@@ -306,16 +297,15 @@ _FIXES: Ways = (
     (("turn",), r"\bturn(?:s|ed) out (?:that|to|the)\b"),
     (("that did", "no longer"), r"\bthat did (?:it|the trick)\b|\bno longer (?:fails|crashes|hangs|happens|occurs)\b"),
 )
-# What stands before it in the sentence, and makes it a question, a wish or a thought.
+# Words before the phrase that make the sentence a question, a wish or a thought.
 _UNDECIDED = compile_late(
     r"\b(?:if|unless|whether|suppose|supposing|imagine|assuming|maybe|perhaps|might|may|could|would|"
     r"should we|shall we|can we|do we|did we|have we|are we|what if|why|how|when|once|until|before|"
     r"not sure|haven['\u2019]t|hasn['\u2019]t|have not|had not|has not|hadn['\u2019]t|never|nobody|"
-    r"not yet|didn['\u2019]t|did not|wasn['\u2019]t|isn['\u2019]t|don['\u2019]t think|example|"
-    r"e\.g\.)(?!\w)",
+    r"not yet|didn['\u2019]t|did not|wasn['\u2019]t|isn['\u2019]t|don['\u2019]t think|example|e\.g\.)(?!\w)",
     re.IGNORECASE,
 )
-# What stands shortly before it, and takes it back.
+# Words shortly before the phrase that negate it.
 _NO_PROBLEM = compile_late(
     r"\b(?:no|without|any|zero|0|if|unless|never|when|case|whether|avoid|avoids|prevent|prevents|"
     r"should|must|not|n['\u2019]t|handle|handles|handling|on)(?:[ \t]+[\w-]+){0,3}[ \t]*$",
@@ -330,17 +320,17 @@ _INLINE = compile_late(r"`[^`\n]{1,300}`")
 _QUOTED = compile_late(r"\"[^\"\n]{1,300}\"|\u201c[^\u201d\n]{1,300}\u201d|\u00ab[^\u00bb\n]{1,300}\u00bb")
 _QUOTED_LINE = compile_late(r"^[ \t]*>.*$", re.MULTILINE)
 _ENDS = compile_late(r"[.!?;](?=\s|$)|\n")
-_NEAR_CHARACTERS = 400  # characters of a sentence that are looked at on each side
+_NEAR_CHARACTERS = 400  # searched on each side within a sentence
 
 
 @cache
 def _compile_form(form: str) -> re.Pattern[str]:
-    """At the first need: to make them all takes longer than a hook has."""
+    """Compile the form on first use, because compiling all of them takes longer than a hook has."""
     return re.compile(form, re.IGNORECASE)
 
 
 class _Phrases:
-    """Ways to say one thing; `undone` is what takes it back before it in the sentence."""
+    """Phrases with one meaning. `undone` matches words before a phrase that negate it."""
 
     def __init__(self, ways: Ways, undone: re.Pattern[str]) -> None:
         self._ways = ways
@@ -351,7 +341,7 @@ class _Phrases:
         return [_compile_form(form) for words, form in self._ways if any(word in lowered for word in words)]
 
     def is_said_in(self, text: str, *, asked: bool = False) -> bool:
-        """Questions count where it does not matter that something is `asked`."""
+        """Return whether the text has one of the phrases. Pass `asked` to include questions."""
         return any(
             not self._undone.search(_get_text_before(text, found)) and (asked or not _is_asked(text, found))
             for form in self.list_possible(text)
@@ -365,17 +355,17 @@ _FIX_PHRASES = _Phrases(_FIXES, _NO_FIX)
 
 
 def is_decision(text: str) -> bool:
-    """Whether somebody chose, in so many words: no question, no thought, nothing quoted."""
+    """Return whether the text states a decision that is not a question, a thought or a quotation."""
     return bool(_DECISION_PHRASES.list_possible(text)) and _DECISION_PHRASES.is_said_in(_remove_quotes(text))
 
 
 def has_problem(text: str) -> bool:
-    """Whether something fails, in the words of a person or of a program."""
+    """Return whether the text says that something fails, in the words of a person or a program."""
     return _PROBLEM_PHRASES.is_said_in(text, asked=True)
 
 
 def has_fix(text: str) -> bool:
-    """Whether it says that something was put right, or why it had gone wrong."""
+    """Return whether the text says that something was fixed, or names the cause of a problem."""
     return bool(_FIX_PHRASES.list_possible(text)) and _FIX_PHRASES.is_said_in(remove_blocks(text))
 
 
@@ -389,7 +379,7 @@ def _remove_quotes(text: str) -> str:
 
 
 def _get_text_before(text: str, found: re.Match[str]) -> str:
-    """What of its sentence stands before it."""
+    """Return the part of the sentence before the match."""
     start = max(0, found.start() - _NEAR_CHARACTERS)
     ends = [end.end() for end in _ENDS.finditer(text, start, found.start())]
     return text[ends[-1] if ends else start : found.start()]

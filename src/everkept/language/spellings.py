@@ -1,6 +1,6 @@
-"""Spellings that are found alike: folded characters, compounds such as identifiers, and stems.
+"""Spellings that match each other: folded characters, compounds such as identifiers, and stems.
 
-The stemmer is Porter's as SQLite's FTS5 has it, for engines that have no FTS5.
+The stemmer is the Porter stemmer of SQLite's FTS5, for engines without FTS5.
 """
 
 import re
@@ -12,16 +12,16 @@ from everkept.patterns import compile_late
 
 
 def fold(text: str) -> str:
-    """The text with every spelling that should be found alike made alike, in place.
+    """Return the text with equivalent spellings made equal.
 
-    Upper-case ASCII stays, as it shows where an identifier's parts begin. Not idempotent for
-    scripts written without spaces: their runs become overlapping pieces, once.
+    Upper-case ASCII letters stay, because they show where the parts of an identifier begin. Scripts without spaces
+    become overlapping pieces, so do not fold their text twice.
     """
     if text.isascii():
         text = text.replace("\0", " ")
     else:
         text = unicodedata.normalize("NFKC", text).translate(_FOLDED)
-        text = unicodedata.normalize("NFKC", text)  # what was taken out may have kept two apart
+        text = unicodedata.normalize("NFKC", text)  # removed characters may have separated two that combine
         text = compile_unspaced_runs().sub(_split_run, text)
     if "++" in text or "#" in text or ".n" in text or ".N" in text:
         text = _LANGUAGE.sub(lambda found: _LANGUAGES[found[0].lower()], text)
@@ -29,15 +29,14 @@ def fold(text: str) -> str:
 
 
 def split_tokens(prepared: str) -> list[str]:
-    """The words that the index's tokenizer makes of prepared text, before stemming.
+    """Split folded text into the words of the index's tokenizer, before stemming.
 
-    Prepared means folded: `fold` takes out the characters on which the Unicode tables of SQLite
-    and of Python differ.
+    `fold` removes the characters on which the Unicode tables of SQLite and Python differ.
     """
     return prepared.translate(_TOKEN).split()
 
 
-# Han, kana, hangul, bopomofo, Thai, Lao, Khmer, Burmese: letters and marks, no digits.
+# Han, kana, hangul, bopomofo, Thai, Lao, Khmer, Burmese: letters and marks, without digits.
 _RUN_CHARACTERS = (
     "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u0edc-\u0edf\u1000-\u103f\u1050-\u108f\u109a-\u109d"
     "\u1100-\u11ff\u1780-\u17d3\u17d7\u17dc\u17dd\u3005-\u3007\u3021-\u302f\u3031-\u3035"
@@ -76,7 +75,7 @@ def _fold_character(character: str) -> str:
 
 
 def _is_word_character(character: str) -> bool:
-    """Categories L*, N*, Co, Mn and Mc; and those without one, which SQLite takes for Co."""
+    """Return whether the category is L*, N*, Co, Mn or Mc. SQLite treats unassigned characters as Co."""
     category = unicodedata.category(character)
     if category == "Cn":
         return ord(character) & 0xFFFE != 0xFFFE  # SQLite reads these as U+FFFD
@@ -87,7 +86,7 @@ def _to_token_character(character: str) -> str:
     if not _is_word_character(character):
         return " "
     folded = _IGNORED.sub("", character.casefold())
-    # Only Latin letters lose their marks, and SQLite's table has forgotten this one.
+    # Only Latin letters lose their marks. SQLite's table lacks this letter.
     if len(folded) != 1 or folded == "ǡ":
         return folded
     base = unicodedata.normalize("NFD", folded)[0]
@@ -95,7 +94,7 @@ def _to_token_character(character: str) -> str:
 
 
 class _FoldedCharacters(dict[int, str]):
-    """A table for `str.translate` that fills itself with the characters it meets."""
+    """Table for `str.translate` that adds characters on first use."""
 
     def __missing__(self, code: int) -> str:
         self[code] = folded = _fold_character(chr(code))
@@ -114,7 +113,7 @@ _TOKEN = _TokenCharacters()
 
 @cache  # slow to compile, and ASCII text never needs it
 def compile_unspaced_runs() -> re.Pattern[str]:
-    """Stretches of the scripts that are written without spaces."""
+    """Compile the pattern for runs of scripts that are written without spaces."""
     return re.compile(f"[{_RUN_CHARACTERS}]+")
 
 
@@ -123,10 +122,10 @@ def _split_run(found: re.Match[str]) -> str:
     return f" {' '.join([run[start : start + 2] for start in range(len(run))])} "
 
 
-MAX_JOINED_CHARACTERS = 64  # characters of a compound that someone may write as one word
+MAX_JOINED_CHARACTERS = 64  # length up to which a compound may be written as one word
 
 _LOWER = r"[^\W\d_A-Z]"
-# A picture's word has letters and digits, but no parts.
+# The word for an emoji has letters and digits, but no parts.
 _COMPOUND = compile_late(r"(?<![^\W_])(?!emoji[0-9a-f]{4})[^\W_]+(?:[-_.'][^\W_]+)*")
 _JOIN = compile_late(r"[-_.']")
 _HEX = compile_late(r"[0-9a-f]{4,}")
@@ -135,7 +134,7 @@ _PART = compile_late(rf"[A-Z]{{2,}}s(?!{_LOWER})|[A-Z]+(?!{_LOWER})|[A-Z]?{_LOWE
 
 
 def list_compounds(folded: str) -> list[str]:
-    """The words of a folded text with what joins their segments, as in `node.js`."""
+    """Return the words of a folded text with the characters that join their segments, such as `node.js`."""
     return _COMPOUND.findall(folded)
 
 
@@ -144,14 +143,14 @@ def split_segments(compound: str) -> list[str]:
 
 
 def split_parts(segments: Sequence[str]) -> list[str]:
-    """The segments with each broken at its humps and digits."""
+    """Split each segment at its capitals and digits."""
     parts: list[str] = []
     for segment in segments:
         if segment.isalpha() and segment.islower():
             parts.append(segment)
             continue
         pieces = _PART.findall(segment)
-        # A hash or a key is no row of words.
+        # A hash or a key is not a sequence of words.
         is_noise = len(pieces) > 1 and (
             (len(pieces) > 3 and len(segment) < 2.5 * len(pieces)) or _HEX.fullmatch(segment)
         )
@@ -160,16 +159,16 @@ def split_parts(segments: Sequence[str]) -> list[str]:
 
 
 def join_segments(compound: str, segments: Sequence[str]) -> str | None:
-    """The compound as one word, where someone may write it so."""
+    """Return the compound as one word, or None if no one writes it that way."""
     if len(segments) == 1 or len(compound) > MAX_JOINED_CHARACTERS:
         return None
     word = "".join(segments)
-    # A date or a telephone number may be written in one; 1.2.3 is not 123.
+    # A date or a phone number may be written without separators, but 1.2.3 is not 123.
     return None if word.isdigit() and "." in compound else word
 
 
 def list_other_spellings(folded: str) -> dict[str, None]:
-    """To write the compounds of a folded text, each once and in its order."""
+    """Return the other spellings of the compounds in a folded text, each once, in order."""
     ways: dict[str, None] = {}
     for compound in list_compounds(folded):
         if compound.isalpha() and compound.islower():
@@ -183,32 +182,15 @@ def list_other_spellings(folded: str) -> dict[str, None]:
     return ways
 
 
-MIN_STEMMED_BYTES = 3  # fts5_tokenize.c passes anything outside these two through
+MIN_STEMMED_BYTES = 3  # fts5_tokenize.c does not stem words outside these limits
 MAX_STEMMED_BYTES = 64
 
-_STEP_2 = (  # a suffix that ends in another stands before it
-    ("ational", "ate"),
-    ("tional", "tion"),
-    ("enci", "ence"),
-    ("anci", "ance"),
-    ("izer", "ize"),
-    ("logi", "log"),
-    ("bli", "ble"),
-    ("alli", "al"),
-    ("entli", "ent"),
-    ("eli", "e"),
-    ("ousli", "ous"),
-    ("ization", "ize"),
-    ("ation", "ate"),
-    ("ator", "ate"),
-    ("alism", "al"),
-    ("iveness", "ive"),
-    ("fulness", "ful"),
-    ("ousness", "ous"),
-    ("aliti", "al"),
-    ("iviti", "ive"),
-    ("biliti", "ble"),
-)
+# Suffixes and their replacements. A longer suffix comes before the suffixes that it ends with.
+_STEP_2_RULES = """
+    ational:ate tional:tion enci:ence anci:ance izer:ize logi:log bli:ble alli:al entli:ent eli:e ousli:ous
+    ization:ize ation:ate ator:ate alism:al iveness:ive fulness:ful ousness:ous aliti:al iviti:ive biliti:ble
+"""
+_STEP_2 = tuple((rule.split(":")[0], rule.split(":")[1]) for rule in _STEP_2_RULES.split())
 _STEP_3 = (("icate", "ic"), ("ative", ""), ("alize", "al"), ("iciti", "ic"), ("ical", "ic"), ("ful", ""), ("ness", ""))
 _STEP_4_SUFFIXES = "al ance ence er ic able ible ant ement ment ent ion ou ism ate iti ous ive ize"
 _STEP_4 = tuple(_STEP_4_SUFFIXES.split())
@@ -216,10 +198,10 @@ _STEP_4 = tuple(_STEP_4_SUFFIXES.split())
 
 @lru_cache(maxsize=32_768)
 def stem(word: str) -> str:
-    """The stem of a lower-case word, equal for its inflections.
+    """Return the stem of a lower-case word, which is equal for its inflections.
 
-    Rules and lengths count UTF-8 bytes, as in FTS5, so a stem may cut a character in half; what
-    is left of it reads as U+FFFD.
+    Rules and lengths count UTF-8 bytes, as FTS5 does. So a stem may end inside a character, and the rest of that
+    character becomes U+FFFD.
     """
     if word.isascii():
         return _stem(word) if MIN_STEMMED_BYTES <= len(word) <= MAX_STEMMED_BYTES else word
@@ -232,7 +214,7 @@ def stem(word: str) -> str:
 def _stem(word: str) -> str:
     word = _strip_plural(word)
     word = _strip_participle(word)
-    # In this one condition FTS5 takes every y but the first for a vowel.
+    # Only in this condition, FTS5 treats every y except the first letter as a vowel.
     if word.endswith("y") and _has_vowel(word[:-1]):
         word = word[:-1] + "i"
     word = _replace_suffix(word, _STEP_2)
@@ -267,7 +249,7 @@ def _strip_participle(word: str) -> str:
 
 
 def _restore_ending(base: str) -> str:
-    """What a word was before its -ed or -ing: hoping to hope, hopping to hop."""
+    """Return the word without -ed or -ing: hoping becomes hope, hopping becomes hop."""
     if len(base) > 2 and base.endswith(("at", "bl", "iz")):
         return base + "e"
     last = base[-1]
@@ -295,7 +277,7 @@ def _strip_suffix(word: str) -> str:
 
 
 def _compute_shape(text: str) -> str:
-    """Consonants and vowels, as c and v; y is a vowel behind a consonant."""
+    """Return the consonants and vowels as c and v. A y after a consonant is a vowel."""
     shape = ""
     consonant = False
     for letter in text:

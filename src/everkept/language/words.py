@@ -1,6 +1,6 @@
-"""How text becomes searchable words: the text that is indexed, and the query people type.
+"""Searchable words: the text that is indexed, and the query that people type.
 
-The lists decide rankings: a change of one is a change of what is found.
+The word lists affect rankings, so changing a list changes search results.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,47 +22,38 @@ from everkept.patterns import compile_late
 from everkept.values import Value
 
 _ENGLISH = """
-    a about all also am an and any are arent as at be because been being but by can cant could
-    couldnt did didnt do does doesnt doing dont for from had has hasnt have havent he her here hers
-    him his how hows i if im in into is isnt it its ive lets me my no nor not of on or our ours
-    please shall she should shouldnt so some such tell than that thats the their theirs them then
-    there theres these they theyre this those to too very was wasnt we were werent what whats when
-    where wheres which while who whom whos whose why will with wont would wouldnt you your youre
-    yours youve
+    a about all also am an and any are arent as at be because been being but by can cant could couldnt did didnt do does
+    doesnt doing dont for from had has hasnt have havent he her here hers him his how hows i if im in into is isnt it
+    its ive lets me my no nor not of on or our ours please shall she should shouldnt so some such tell than that thats
+    the their theirs them then there theres these they theyre this those to too very was wasnt we were werent what whats
+    when where wheres which while who whom whos whose why will with wont would wouldnt you your youre yours youve
 """
 _GERMAN = """
-    aber als also am an auch auf aus bei bin bis bitte da damit dann das dass dein dem den
-    denn der des dich die dies diese diesem diesen dieser dieses dir doch du durch ein eine
-    einem einen einer eines er es etwas euch für gegen gibt habe haben hat hatte hatten hier
-    ich ihm ihn ihr ihre im ist ja jede jedem jeden jeder jedes jetzt kann kannst kein keine
-    man mehr mein meine mich mir mit muss nach nicht noch nun nur ob oder ohne schon sein
-    seine sehr sich sie sind sobald soll sollte sollten statt über um und uns unser unter vom
-    von vor war waren warum was weil welche welcher welches wenn wer werden wie wieder wir
-    wird wo wurde würde zu zum zur
+    aber als also am an auch auf aus bei bin bis bitte da damit dann das dass dein dem den denn der des dich die dies
+    diese diesem diesen dieser dieses dir doch du durch ein eine einem einen einer eines er es etwas euch für gegen gibt
+    habe haben hat hatte hatten hier ich ihm ihn ihr ihre im ist ja jede jedem jeden jeder jedes jetzt kann kannst kein
+    keine man mehr mein meine mich mir mit muss nach nicht noch nun nur ob oder ohne schon sein seine sehr sich sie sind
+    sobald soll sollte sollten statt über um und uns unser unter vom von vor war waren warum was weil welche welcher
+    welches wenn wer werden wie wieder wir wird wo wurde würde zu zum zur
 """
 _FRENCH = """
-    ai alors au aucun aussi autre aux avant avec avez avoir avons ce cela ces cet cette comme
-    comment contre dans de depuis des donc du elle elles en encore entre est et étaient était
-    été être eu eux faire fait faut il ils je la le les leur leurs lui ma mais mes moi mon
-    même ne nos notre nous on ont ou où par pas peut plus pour pourquoi qu quand que quel
-    quelle quelles quels qui quoi sa sans sera ses si son sont sous sur ta te tes toi ton tous
-    tout toute toutes très tu un une vos votre vous
+    ai alors au aucun aussi autre aux avant avec avez avoir avons ce cela ces cet cette comme comment contre dans de
+    depuis des donc du elle elles en encore entre est et étaient était été être eu eux faire fait faut il ils je la le
+    les leur leurs lui ma mais mes moi mon même ne nos notre nous on ont ou où par pas peut plus pour pourquoi qu quand
+    que quel quelle quelles quels qui quoi sa sans sera ses si son sont sous sur ta te tes toi ton tous tout toute
+    toutes très tu un une vos votre vous
 """
 STOP_WORDS = frozenset(_ENGLISH.split())
 FOREIGN_STOP_WORDS = frozenset((*_GERMAN.split(), *_FRENCH.split()))
 
-
-MAX_TERMS = 64  # typed words of a query that count; more of them find nothing more
+MAX_TERMS = 64  # words of a query that count
 MAX_PHRASE_WORDS = 64
-MAX_EXPRESSION_CHARACTERS = 2_000  # what is longer was pasted, and its words are plain
-MAX_NESTED_PARENTHESES = 6  # parentheses inside parentheses; FTS5's parser has a stack of 100 symbols
+MAX_EXPRESSION_CHARACTERS = 2_000  # longer text was pasted, so its words are plain
+MAX_NESTED_PARENTHESES = 6  # the parser of FTS5 has a stack of 100 symbols
 
 
 class WordPhrase(Value):
-    """Consecutive words, lower-case and not stemmed; one word is a phrase of one.
-
-    With `prefix` the last word may go on: see `compute_indexed_prefix`.
-    """
+    """One or more consecutive lower-case words, not stemmed. With `prefix`, the last word may continue."""
 
     words: tuple[str, ...]
     prefix: bool = False
@@ -85,11 +76,10 @@ WordQuery = WordPhrase | AllOf | AnyOf | Without
 
 
 class TypedQuery(Value):
-    """What someone typed.
+    """A query that a person typed.
 
-    `terms` are the typed words in order, each with its other spellings; in an expression these
-    are the wanted words and phrases. `expression` is None unless the text says how its words
-    belong together (AND, OR, NOT, quotes). `text` is for substring search.
+    `terms` are the typed words in order, each with its other spellings. In an expression, they are the wanted words and
+    phrases. `expression` is None unless the text uses AND, OR, NOT or quotes. `text` is for substring search.
     """
 
     terms: tuple[WordQuery, ...]
@@ -97,28 +87,28 @@ class TypedQuery(Value):
     text: str
 
     def build_all_query(self) -> WordQuery | None:
-        """Every typed word but stop words, or None if there is nothing to search for."""
+        """Return a query for all words except stop words, or None if no words remain."""
         return _join_all(_drop_stop_words(self.terms))
 
     def build_any_query(self) -> WordQuery | None:
-        """At least one of the typed words but stop words, or None."""
+        """Return a query for at least one word except stop words, or None if no words remain."""
         return _join_any([loose for term in _drop_stop_words(self.terms) for loose in _loosen(term)])
 
 
 def build_index_text(text: str) -> str:
-    """What goes into the word index for a text: the folded text and other ways to write it."""
+    """Return the text for the word index: the folded text and other spellings of its words."""
     return join_index_texts([prepare_text(text)])
 
 
 class PreparedText(NamedTuple):
-    """A folded text, and other ways to write the words in it."""
+    """A folded text and other spellings of its words."""
 
     folded: str
     added: tuple[str, ...]
 
 
 def prepare_text(text: str) -> PreparedText:
-    """For who indexes a text more than once: see `join_index_texts`."""
+    """Prepare a text that is indexed more than once. See `join_index_texts`."""
     folded = fold(text)
     unusual = [
         chunk
@@ -129,13 +119,13 @@ def prepare_text(text: str) -> PreparedText:
 
 
 def join_index_texts(texts: Sequence[PreparedText]) -> str:
-    """What goes into the word index for all of these, each a line: as for one text of them."""
+    """Join the texts for the word index, one per line, without repeated spellings."""
     added = dict.fromkeys(chain.from_iterable([text.added for text in texts]))
     return "\n".join([*(text.folded for text in texts), *added])
 
 
 def parse_query(text: str) -> TypedQuery:
-    """Reads what someone typed; any text is a query, and none is an error."""
+    """Parse a typed query. Any text is valid."""
     readable = _NEAR.sub(r"(\1)", text)
     try:
         expression, terms = _parse_expression(readable)
@@ -145,7 +135,7 @@ def parse_query(text: str) -> TypedQuery:
 
 
 def to_fts5(query: WordQuery) -> str:
-    """The query as an FTS5 MATCH expression, every word inside a quoted string."""
+    """Return the query as an FTS5 MATCH expression. Every word is quoted."""
     match query:
         case WordPhrase(words, prefix):
             if prefix:
@@ -161,9 +151,9 @@ def to_fts5(query: WordQuery) -> str:
 
 
 def compute_indexed_prefix(word: str) -> str:
-    """What a stem in the index begins with for the last word of a prefix phrase to match it.
+    """Return the beginning of the stems that match the last word of a prefix phrase.
 
-    It is the word as typed, or its stem where FTS5 cannot be kept from stemming, as in machine*.
+    It is the typed word, or its stem if FTS5 always stems it (example: machine*).
     """
     return stem(_unstem(word))
 
@@ -173,23 +163,22 @@ def _to_fts5_operand(query: WordQuery) -> str:
 
 
 def _unstem(word: str) -> str:
-    """A spelling that FTS5 stems to the word itself.
+    """Return a spelling that FTS5 stems to the word itself.
 
-    FTS5 stems the word of a prefix query too, so that res* would ask for re* and deploy* for
-    deploi*; the stemmer takes -ness off again and goes no further.
+    FTS5 also stems the word of a prefix query: res* would become re*, and deploy* would become deploi*. The stemmer
+    only removes the added -ness.
     """
     return f"{word}ness" if stem(word) != word == stem(f"{word}ness") else word
 
 
-# Commas part words, as in "redis,postgres", but not digits, as in "1,000".
+# Commas separate words ("redis,postgres") but not digits ("1,000").
 _TYPED = compile_late(r"[()]|(?:[^\s(),;、，。；！？]|,(?=\d))+")
 _PARENTHESES = frozenset("()")
 
 _ENGLISH_ENDINGS = """
-    ing ed er ers es ies ation ations ization izations ational ator ative ability ibility able ible
-    ably ance ancy ence ency ment ments ion ions ity ities ic ication ical ically ive ively
-    iveness al ally ality alism alize ate ately ant ent ently ous ously ousness ful fully fulness
-    ness ism ize izer ogy ely y
+    ing ed er ers es ies ation ations ization izations ational ator ative ability ibility able ible ably ance ancy ence
+    ency ment ments ion ions ity ities ic ication ical ically ive ively iveness al ally ality alism alize ate ately ant
+    ent ently ous ously ousness ful fully fulness ness ism ize izer ogy ely y
 """
 _ENDINGS = tuple(_ENGLISH_ENDINGS.split())
 
@@ -205,9 +194,9 @@ def _parse_plain_terms(text: str) -> list[WordQuery]:
 
 
 def _parse_term(typed: str) -> WordQuery | None:
-    """A typed word: its phrase, or its parts, or the parts in one; None for mere punctuation."""
+    """Parse a typed word into its phrase and other spellings. Return None for punctuation."""
     folded = fold(typed)
-    # **bold** is emphasis; auth* goes on.
+    # **bold** is emphasis, but auth* is a prefix.
     prefix = typed.rstrip(".:!?)").endswith("*") and not typed.startswith("*")
     phrases = _build_phrases(split_tokens(folded), prefix=prefix)
     if not phrases:
@@ -223,7 +212,7 @@ def _list_respellings(compound: str, *, prefix: bool) -> list[WordQuery]:
     spellings: list[WordQuery] = []
     if len(parts) > len(segments):
         words = split_tokens(" ".join(parts))[:MAX_PHRASE_WORDS]
-        # "get the user name" is getUserName, but "I lost my phone" is no iPhone.
+        # "get the user name" matches getUserName, but "I lost my phone" does not match iPhone.
         if "." not in compound and all(len(word) > 1 and word.isalpha() for word in words):
             *first, last = words
             final = _join_any(_build_phrases([last], prefix=prefix))
@@ -236,14 +225,14 @@ def _list_respellings(compound: str, *, prefix: bool) -> list[WordQuery]:
 
 
 def _build_phrases(words: Sequence[str], *, prefix: bool) -> list[WordPhrase]:
-    """The words in a row; with `prefix` also where the index has less than was typed of them."""
+    """Return the words as a phrase. With `prefix`, add phrases for words whose stem is shorter than the typed word."""
     words = tuple(words[:MAX_PHRASE_WORDS])
     if not words:
         return []
     last = words[-1]
     if not last.isascii() and compile_unspaced_runs().match(last):
-        # The text may go on behind the run, so its last character can be the middle of a piece.
-        if len(last) == 1 and len(words) > 1 and _is_earlier_piece(words[-2], last):
+        # The text may continue after the run, so its last character can be the middle of a piece.
+        if len(last) == 1 and len(words) > 1 and len(words[-2]) == 2 and words[-2][1] == last:
             return [WordPhrase(words[:-1])]
         return [WordPhrase(words, prefix=len(last) == 1)]
     if not prefix:
@@ -251,15 +240,8 @@ def _build_phrases(words: Sequence[str], *, prefix: bool) -> list[WordPhrase]:
     return [WordPhrase(words, prefix=True), *(WordPhrase((*words[:-1], w)) for w in _list_completions(last))]
 
 
-def _is_earlier_piece(piece: str, last: str) -> bool:
-    return len(piece) == 2 and piece[1] == last
-
-
 def _list_completions(beginning: str) -> list[str]:
-    """Words with this beginning whose stems do not have it.
-
-    The index has "authent" for authentication, which authentic* would not find.
-    """
+    """Return words with this beginning but other stems: "authent" is stored for authentication, not authentic."""
     if not beginning.isascii() or len(beginning) < 3:
         return []
     words = [beginning, beginning + "ing"]
@@ -284,7 +266,7 @@ def _join_any(parts: Iterable[WordQuery]) -> WordQuery | None:
 
 
 def _drop_stop_words(terms: Sequence[WordQuery]) -> Sequence[WordQuery]:
-    """The terms that are not stop words, unless all are."""
+    """Drop the stop words, unless all terms are stop words."""
     return [term for term in terms if not _is_stop_word(term)] or terms
 
 
@@ -294,14 +276,14 @@ def _is_stop_word(term: WordQuery) -> bool:
 
 
 def _loosen(term: WordQuery) -> list[WordQuery]:
-    """A sentence without spaces is one phrase; any piece of it will do where any word does."""
+    """Return the term and its pieces. A sentence without spaces is one phrase, and any piece of it may match."""
     if not isinstance(term, WordPhrase) or len(term.words) == 1:
         return [term]
     pieces = [w for w in term.words if len(w) == 2 and not w.isascii() and compile_unspaced_runs().fullmatch(w)]
     return [term, *(WordPhrase((piece,)) for piece in pieces)]
 
 
-# There are no distances here: NEAR(a b, 10) asks for both.
+# Word distances are not supported: NEAR(a b, 10) matches both words anywhere.
 _NEAR = compile_late(r"\bNEAR\(([^()]*?)(?:,\s*\d+\s*)?\)")
 _QUOTE = compile_late('["“”„]')
 _OPERATORS = frozenset(("AND", "OR", "NOT"))
@@ -313,15 +295,15 @@ class _NotAnExpressionError(Exception):
 
 
 class _Operand(Value):
-    term: WordQuery | None  # None is punctuation: it stands where a word may and asks nothing
+    term: WordQuery | None  # None for punctuation, which takes the place of a word but matches nothing
     is_quoted: bool = False
 
 
 def _parse_expression(text: str) -> tuple[WordQuery, list[WordQuery]]:
     is_quoting = bool(_QUOTE.search(text))
-    # Parentheses alone are ordinary prose.
+    # Parentheses without operators are ordinary prose.
     says_how = is_quoting or _OPERATOR.search(text)
-    # "FILE NOT FOUND" is a message, not a wish to leave "found" out.
+    # "FILE NOT FOUND" is a message, not an exclusion of "found".
     is_shouted = "NOT" in text and not is_quoting and _OPERATOR.sub("", text).isupper()
     if not says_how or is_shouted or len(text) > MAX_EXPRESSION_CHARACTERS:
         raise _NotAnExpressionError
@@ -332,11 +314,11 @@ def _parse_expression(text: str) -> tuple[WordQuery, list[WordQuery]]:
 
 
 def _split_lexemes(text: str) -> list[str | _Operand]:
-    """Operators and parentheses as strings, and the operands between them."""
+    """Split the text into operators and parentheses (strings) and operands."""
     pieces = _QUOTE.split(text)
     is_closed = len(pieces) % 2 == 1
-    # 5" is a length: a phrase does not begin inside a word.
-    if not is_closed or any(_has_word_at_end(piece) for piece in pieces[:-1:2]):
+    # 5" is a length, because a phrase does not begin inside a word.
+    if not is_closed or any(piece and piece[-1] != "(" and not piece[-1].isspace() for piece in pieces[:-1:2]):
         raise _NotAnExpressionError
     lexemes: list[str | _Operand] = []
     for number, piece in enumerate(pieces):
@@ -351,12 +333,8 @@ def _split_lexemes(text: str) -> list[str | _Operand]:
     return lexemes
 
 
-def _has_word_at_end(piece: str) -> bool:
-    return bool(piece) and piece[-1] != "(" and not piece[-1].isspace()
-
-
 class _Parser:
-    """Recursive descent with FTS5's precedence: side by side, then NOT, then AND, then OR."""
+    """Recursive descent parser with FTS5's precedence: adjacency, then NOT, then AND, then OR."""
 
     def __init__(self, lexemes: Sequence[str | _Operand]) -> None:
         self._lexemes = lexemes
@@ -365,7 +343,7 @@ class _Parser:
         self._terms: list[WordQuery] = []
 
     def parse(self) -> tuple[WordQuery, list[WordQuery]]:
-        """The expression, and the terms it wants."""
+        """Return the expression and its wanted terms."""
         expression = self._parse_alternatives()
         if expression is None or self._position < len(self._lexemes):
             raise _NotAnExpressionError
@@ -394,7 +372,7 @@ class _Parser:
         return Without(wanted, refused) if wanted and refused else wanted
 
     def _parse_group(self) -> WordQuery | None:
-        """Operands side by side: all of them, but for unquoted stop words."""
+        """Parse adjacent operands: all of them except unquoted stop words."""
         parts: list[tuple[WordQuery, bool]] = []
         start = self._position
         while self._position < len(self._lexemes):

@@ -1,1 +1,1 @@
-"""Reads the transcripts that assistants leave on this machine."""
+"""Readers for the transcripts that assistants keep on this machine."""

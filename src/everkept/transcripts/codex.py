@@ -1,4 +1,4 @@
-"""Codex CLI's transcripts: one file a session, one line an item."""
+"""Codex CLI's transcripts: one file per session, one line per item."""
 
 import re
 from collections import Counter
@@ -30,30 +30,18 @@ from everkept.transcripts.turns import (
 )
 from everkept.values import Value
 
-# What is put before a person's words, or sent in their place.
-_INJECTED_TAGS = frozenset(
-    [
-        "INSTRUCTIONS",
-        "apps_instructions",
-        "collaboration_mode",
-        "environment_context",
-        "personality_spec",
-        "permissions",
-        "plugins_instructions",
-        "recommended_plugins",
-        "skill",
-        "skills_instructions",
-        "subagent_notification",
-        "turn_aborted",
-        "user_instructions",
-        "user_shell_command",
-    ]
-)
+# Tags that the program adds before a prompt, or sends instead of one.
+_INJECTED_TAG_LIST = """
+    INSTRUCTIONS apps_instructions collaboration_mode environment_context personality_spec permissions
+    plugins_instructions recommended_plugins skill skills_instructions subagent_notification turn_aborted
+    user_instructions user_shell_command
+"""
+_INJECTED_TAGS = frozenset(_INJECTED_TAG_LIST.split())
 _AGENTS_FILE_PATTERN = re.compile(r"# AGENTS\.md instructions\b")
 _EDITOR_HEADING = "# Context from my IDE setup:"
 _REQUEST_HEADING = "## My request for Codex:"
 
-# Where a tool has no name of its own.
+# Names for tool calls whose item has no name.
 _CALL_TOOLS = {
     "function_call": "",
     "custom_tool_call": "",
@@ -63,22 +51,21 @@ _CALL_TOOLS = {
     "image_generation_call": "image_generation",
 }
 _EXIT_PATTERN = re.compile(r"^(?:Exit code|Process exited with code):? (-?\d{1,10})$", re.MULTILINE)
-_EXIT_SEARCH_CHARACTERS = 400  # characters from the beginning: before what the command said
+_EXIT_SEARCH_CHARACTERS = 400  # the exit code comes before the output of the command
 _OUTPUT_PATTERN = re.compile(r"^Output:\n", re.MULTILINE)
 
 
 class CodexCall(Value):
-    """A tool that the assistant called, and what it did with it."""
+    """A tool call of the assistant, with the files and code it wrote."""
 
     id: str
     tool: str
     files: tuple[str, ...]
     snippets: tuple[Snippet, ...]
-    identity: str  # tells it from other calls
+    identity: str  # distinguishes it from other calls
 
 
 def extract_texts(content: Any) -> Iterator[str]:
-    """The parts of a message."""
     for part in [content] if isinstance(content, str) else as_list(content):
         text = part if isinstance(part, str) else as_text(as_mapping(part).get("text"))
         if text.strip():
@@ -86,13 +73,13 @@ def extract_texts(content: Any) -> Iterator[str]:
 
 
 def extract_user_text(content: Any) -> str:
-    """What a person said, without what the program says in their name."""
+    """Return the words of the person, without text that the program sent in their name."""
     said = (_strip_injected(text) for text in extract_texts(content))
     return "\n\n".join(text for text in said if text)
 
 
 def parse_call(item: Mapping[str, Any]) -> CodexCall | None:
-    """None where the item is no call, or one without a name."""
+    """Parse a tool call. Return None if the item is not a call, or has no tool name."""
     kind = as_text(item.get("type"))
     tool = as_name(item.get("name")) or _CALL_TOOLS.get(kind, "")
     if kind not in _CALL_TOOLS or not tool:
@@ -109,7 +96,7 @@ def parse_call(item: Mapping[str, Any]) -> CodexCall | None:
 
 
 def find_failure(output: Any) -> str | None:
-    """What a tool said that failed; None where it did not, or nothing tells."""
+    """Return the output of a failed tool call. Return None if it succeeded or its outcome is unknown."""
     value = parse_value(output) if isinstance(output, str) else output
     fields = as_mapping(value)
     said = "\n".join(extract_texts(fields.get("output") or fields.get("content") or value or output))
@@ -132,7 +119,7 @@ def _strip_injected(text: str) -> str:
 
 
 def _extract_argument_texts(arguments: Mapping[str, Any]) -> Iterator[str]:
-    """A patch is an argument, or a word of a command."""
+    """Yield the texts that may contain a patch: an argument, or a word of a command."""
     for value in arguments.values():
         if isinstance(value, str):
             yield value
@@ -141,23 +128,23 @@ def _extract_argument_texts(arguments: Mapping[str, Any]) -> Iterator[str]:
 
 
 _SUMMARY = "summary"
-# Lines that repeat what others say, or that say nothing.
+# Records without words, or that repeat other records.
 _IGNORED_RECORDS = frozenset(["session_state", "world_state"])
 _IGNORED_ITEMS = frozenset(
     ["reasoning", "ghost_snapshot", "compaction", "compaction_summary", "context_compaction", "tool_search_output"]
 )
-_MAX_PROMPTS = 50  # that can be taken back
-_MAX_ANSWERS = 100  # answers to a prompt that are told apart by what was said before them
-_MIN_UNIQUE_CHARACTERS = 20  # characters of an id; some servers count, or throw dice, for shorter ones
+_MAX_PROMPTS = 50  # prompts that a rollback can reach
+_MAX_ANSWERS = 100  # answers to one prompt that share the same chain
+_MIN_UNIQUE_CHARACTERS = 20  # shorter ids may be counters or random numbers that repeat
 _SESSION_PATTERN = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 class CodexFormat:
-    """A prompt is a turn of its own. An answer is a message, and the calls of tools behind it.
+    """Format of Codex transcripts: a prompt is one turn, an answer is a message and the tool calls after it.
 
-    What an older session said comes again in a file that goes on from it, with its first line
-    too: the file's own first line says whose all of it is. The copies have the time at which they
-    were copied, so a turn is known by its id, or by what it says and the prompts before it.
+    A file that continues an older session repeats its records, including its first line. The file's own first line
+    determines the session of all records. Copies have the time of the copy. So a turn is identified by its id, or by
+    its content and the prompts before it.
     """
 
     def __init__(self, path: Path, state: Mapping[str, Any] | None) -> None:
@@ -170,13 +157,13 @@ class CodexFormat:
         self._branch = as_name(known.get("branch"))
         self._model = as_name(known.get("model"))
         self._part_of = as_name(known.get("part_of"))
-        self._prompts = list(as_texts(known.get("prompts")))  # keys of the last ones
-        self._root = as_name(known.get("root"))  # the session that all of it began in
-        self._chain = as_name(known.get("chain"))  # stands for all prompts so far
-        # How often the same was said since, by what stands for it.
+        self._prompts = list(as_texts(known.get("prompts")))  # keys of the most recent prompts
+        self._root = as_name(known.get("root"))  # the session in which the conversation began
+        self._chain = as_name(known.get("chain"))  # fingerprint of all prompts so far
+        # How often each identity occurred since the last prompt.
         self._said = {said: times for said, times in as_mapping(known.get("said")).items() if isinstance(times, int)}
         self._open: OpenTurn | None = None
-        self._identity = ""  # of the turn that is open
+        self._identity = ""  # of the open turn
 
     def take(self, record: Mapping[str, Any], line: int) -> list[Event]:
         return list(self._take_record(as_text(record.get("type")), record))
@@ -220,7 +207,7 @@ class CodexFormat:
             count_unknown(self.skipped, "record", kind)
 
     def _begin_session(self, meta: Mapping[str, Any]) -> None:
-        """A session's first line; further ones are copies of older sessions'."""
+        """Read the first line of a session. Later ones are copies from older sessions."""
         if not self._chain:
             self._root = as_name(meta.get("forked_from_id")) or as_name(meta.get("id"))
         if self._session:
@@ -232,7 +219,7 @@ class CodexFormat:
         self._part_of = as_name(agent.get("parent_thread_id") or meta.get("parent_thread_id"))
 
     def _take_bare_record(self, kind: str, record: Mapping[str, Any]) -> Iterator[Event]:
-        """What older versions wrote: the items themselves, and a first line without a type."""
+        """Read a record of older versions: a bare item, or a first line without a type."""
         if not kind and as_name(record.get("id")):
             self._begin_session(record)
         elif kind:
@@ -247,7 +234,9 @@ class CodexFormat:
         elif call := parse_call(item):
             self._take_call(call, timestamp)
         elif kind.endswith("_output"):
-            self._take_output(item)
+            said = find_failure(item.get("output"))
+            if self._open and said is not None:
+                self._open.add_failure(as_name(item.get("call_id")), said)
         elif kind not in _IGNORED_ITEMS:
             count_unknown(self.skipped, "item", kind)
 
@@ -273,11 +262,6 @@ class CodexFormat:
         self._open.add_files(call.files)
         self._open.add_snippets(call.id, call.snippets)
 
-    def _take_output(self, item: Mapping[str, Any]) -> None:
-        said = find_failure(item.get("output"))
-        if self._open and said is not None:
-            self._open.add_failure(as_name(item.get("call_id")), said)
-
     def _take_summary(self, payload: Mapping[str, Any], timestamp: str) -> Iterator[Event]:
         said = as_text(payload.get("message")).strip()
         if said:
@@ -287,7 +271,7 @@ class CodexFormat:
             yield turn
 
     def _take_event(self, event: Mapping[str, Any]) -> Iterator[Event]:
-        """Most events repeat items. One takes the last prompts back, with what came of them."""
+        """Handle a rollback, which removes the last prompts and their answers. Other events repeat items."""
         number = event.get("num_turns")
         if event.get("type") != "thread_rolled_back" or not isinstance(number, int):
             return
@@ -311,11 +295,13 @@ class CodexFormat:
             self._open = None
 
     def _begin_turn(self, role: str, first: str, timestamp: str, own: str = "") -> OpenTurn:
-        """`own` is the id of the item that it begins with, where that has one."""
+        """Begin a turn. `own` is the id of its first item, if that has one."""
         session = self._session or self._session_of_file
         self._identity = compute_fingerprint(self._get_chain(), role, own or first)
+        times = self._said.get(self._identity, 0)
+        numbered = f"{self._identity}:{times}" if times else self._identity  # the same words may occur twice
         turn = Turn(
-            key=own if len(own) >= _MIN_UNIQUE_CHARACTERS else self._number_key(self._identity),
+            key=own if len(own) >= _MIN_UNIQUE_CHARACTERS else numbered,
             session=session,
             author=USER if role == USER else ASSISTANT,
             text="",
@@ -328,16 +314,11 @@ class CodexFormat:
         return OpenTurn(turn, self.skipped)
 
     def _get_chain(self) -> str:
-        """Stands for what was asked so far, in this session or the one that it goes on from."""
+        """Return the fingerprint of the prompts so far, in this session or the one it continues."""
         return self._chain or compute_fingerprint(self._root or self._session or self._session_of_file)
 
-    def _number_key(self, identity: str) -> str:
-        """The same may be said twice."""
-        times = self._said.get(identity, 0)
-        return f"{identity}:{times}" if times else identity
-
     def _count_turn(self) -> None:
-        """Notes that the turn which was begun last is over."""
+        """Record that the last begun turn is complete."""
         self._chain = self._get_chain()
         self._said[self._identity] = self._said.get(self._identity, 0) + 1
         if len(self._said) == _MAX_ANSWERS:

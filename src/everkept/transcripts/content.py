@@ -1,4 +1,4 @@
-"""The bytes and lines of a transcript, and marks that say how far it was read."""
+"""The bytes and lines of a transcript, and marks that record how far it was read."""
 
 import hashlib
 import os
@@ -18,61 +18,58 @@ from everkept.transcripts.source_programs import (
 )
 from everkept.values import Value, field
 
-CHUNK_BYTES = 64 * 1024  # bytes that are read at once
-HEAD_BYTES = 1024  # bytes at the beginning by which a file is known again
-TAIL_BYTES = 64  # bytes at a place by which the place is known again
+CHUNK_BYTES = 64 * 1024  # bytes per read
+HEAD_BYTES = 1024  # bytes at the beginning that identify a file
+TAIL_BYTES = 64  # bytes before a position that identify it
 COMPRESSED_SUFFIX = ".zst"
-# What the command `zstd` takes too, unless told otherwise. A file can ask for any amount.
+# The default limit of the command `zstd`. A file can ask for any amount of memory.
 _MAX_WINDOW_BYTES = 2**27
 
 
 class TranscriptContent(Protocol):
-    """What is in a file. Offsets count the bytes that were written, before compression."""
+    """The content of a file. Offsets count uncompressed bytes."""
 
-    damaged: bool  # it broke off, and the rest cannot be read
+    damaged: bool  # the file is truncated or corrupt, so the rest cannot be read
 
     def read(self) -> bytes:
-        """The next bytes; none at the end, where there may be more later."""
+        """Return the next bytes, or none at the end. The file may grow later."""
         ...
 
     def seek(self, offset: int, tail: int) -> bytes | None:
-        """That many bytes before the offset, from where it is read on; None in a shorter file.
-
-        To be called at most once, before anything is read.
-        """
+        """Move to the offset once, before reading. Return `tail` bytes before it, or None if the file is shorter."""
         ...
 
     def read_head(self) -> bytes:
-        """How the file begins; at least what was read of it."""
+        """Return the first bytes of the file, at least those read so far."""
         ...
 
     def count_read(self, offset: int) -> int:
-        """How much of the file's size was read to get this far."""
+        """Return how many bytes of the file's size were read to reach the offset."""
         ...
 
 
 class TranscriptLine(NamedTuple):
-    """A line without its end. `data` is None where it is too long to be held."""
+    """A line without its line break. `data` is None if the line exceeds MAX_LINE_BYTES."""
 
     data: bytes | None
     start: int
     end: int
     ended: bool
-    tail: bytes  # what stands before `end`
+    tail: bytes  # the last bytes before `end`
 
 
 @contextmanager
 def open_content(path: Path) -> Generator[TranscriptContent, None, None]:
-    """For reading alone. Raises OSError."""
-    # A pipe would wait for somebody who writes to it.
+    """Open a file read-only. Raise OSError if it cannot be read."""
+    # Opening a pipe would block until a process writes to it.
     if not stat.S_ISREG(path.stat().st_mode):
-        raise OSError(f"{path} is no file")
+        raise OSError(f"{path} is not a regular file")
     with FileIO(path) as file:
         yield _CompressedContent(file) if path.suffix == COMPRESSED_SUFFIX else _PlainContent(file)
 
 
 def split_lines(chunks: Iterable[bytes], offset: int) -> Iterator[TranscriptLine]:
-    """The lines of what is read from the offset on; the last one may not have ended."""
+    """Yield the lines from the offset on. The last line may not have ended."""
     held = bytearray()
     start, length = offset, 0
     for chunk in chunks:
@@ -93,7 +90,6 @@ def split_lines(chunks: Iterable[bytes], offset: int) -> Iterator[TranscriptLine
 
 
 def read_chunks(content: TranscriptContent) -> Iterator[bytes]:
-    """All that is left of it."""
     while chunk := content.read():
         yield chunk
 
@@ -152,7 +148,7 @@ class _CompressedContent:
         while passed < offset and (chunk := self._read(min(CHUNK_BYTES, offset - passed))):
             passed += len(chunk)
             before = (before + chunk)[-TAIL_BYTES:]
-        if passed < offset:  # Nobody shortens a compressed file: it was cut off.
+        if passed < offset:  # Compressed files do not shrink, so this one was truncated.
             self.damaged = True
             return None
         return before[len(before) - tail :]
@@ -175,7 +171,7 @@ class _CompressedContent:
         self._passed += len(chunk)
         end = chunk.rfind(b"\n")
         self._since_line = len(chunk) - end - 1 + (self._since_line if end < 0 else 0)
-        # A small file can hold any number of zeros.
+        # A small file can expand to any number of zeros.
         self.damaged = self._since_line > MAX_EXPANDED_LINE_BYTES or self._passed > self._most
         return chunk
 
@@ -184,18 +180,18 @@ _MARK_VERSION = 1
 
 
 class ReadPosition(Value):
-    """Between two lines, where no turn is open."""
+    """A position between two lines at which no turn is open."""
 
     offset: int
-    line: int  # how many lie before it
-    tail: bytes  # what stands before it, by which it is known again
-    state: Mapping[str, Any] | None  # the format's
-    counts: Mapping[str, int]  # what this reading had skipped when it came here
-    # What lies behind it and was skipped and reported before: not to be reported again.
+    line: int  # number of lines before it
+    tail: bytes  # bytes before it, which identify the position
+    state: Mapping[str, Any] | None  # state of the format
+    counts: Mapping[str, int]  # records that this reading skipped before the position
+    # Records after the position that were already reported as skipped. They are not reported again.
     reported: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def to_mark(self, head: bytes, reported: Mapping[str, int]) -> dict[str, Any]:
-        """From all that the reading has reported so far, and the file's first bytes."""
+        """Build the mark from the file's first bytes and the counts reported so far."""
         behind = {kind: n - self.counts.get(kind, 0) for kind, n in reported.items()}
         return {
             "version": _MARK_VERSION,
@@ -213,7 +209,7 @@ START_POSITION = ReadPosition(0, 0, b"", None, {})
 
 
 def find_position(mark: Mark | None, content: TranscriptContent) -> ReadPosition | None:
-    """Where to read on, with the content there; None where the mark fits no place of this file."""
+    """Return the position of the mark and move the content there. Return None if the mark does not match this file."""
     if mark is None or mark.get("version") != _MARK_VERSION:
         return None
     offset, line, size = (_parse_count(mark.get(name)) for name in ("offset", "line", "tail_size"))

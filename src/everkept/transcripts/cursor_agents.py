@@ -35,12 +35,12 @@ from everkept.transcripts.turns import (
 )
 
 _NON_ALPHANUMERIC = re.compile(r"[^A-Za-z0-9]+")
-_MAX_FOLDER_ENTRIES = 20_000  # names in one folder
+_MAX_FOLDER_ENTRIES = 20_000
 
 
 @lru_cache(256)
 def find_folder(slug: str) -> str | None:
-    """The one folder of this machine that the name fits; None for no folder or several."""
+    """Return the one folder on this machine that matches the slug. Return None if none or several match."""
     root, rest = _split_root(_NON_ALPHANUMERIC.sub("-", slug).strip("-"))
     found = list(_find_matching_folders(root, rest)) if rest else []
     return found[0] if len(found) == 1 else None
@@ -76,33 +76,22 @@ def _list_names(folder: Path) -> list[str]:
 def _is_folder(path: Path) -> bool:
     try:
         return path.is_dir()
-    except OSError:  # a folder above it that may not be looked into
+    except OSError:  # a parent folder that this process may not read
         return False
 
 
 FILE_READER = "file"
 
 _AGENTS_FOLDER = "subagents"
-_REDACTED_MARKER = "[REDACTED]"  # in place of what the model thought
+_REDACTED_MARKER = "[REDACTED]"  # replaces the reasoning of the model
 _QUERY_PATTERN = re.compile(r"<user_query>(.*?)(?:</user_query>|\Z)", re.DOTALL)
 _TIMESTAMP_PATTERN = re.compile(r"<timestamp>(.{1,100}?)</timestamp>", re.DOTALL)
 # Elements that the program adds to a prompt.
-_INJECTED_TAGS = (
-    "timestamp",
-    "system_reminder",
-    "system_notification",
-    "user_info",
-    "attached_files",
-    "image_files",
-    "open_and_recently_viewed_files",
-    "additional_data",
-    "project_layout",
-    "git_status",
-    "rules",
-    "agent_skills",
-    "agent_transcripts",
-    "mcp_meta_tools",
-)
+_INJECTED_TAG_LIST = """
+    timestamp system_reminder system_notification user_info attached_files image_files open_and_recently_viewed_files
+    additional_data project_layout git_status rules agent_skills agent_transcripts mcp_meta_tools
+"""
+_INJECTED_TAGS = tuple(_INJECTED_TAG_LIST.split())
 _SPELLED_TIME_PATTERN = re.compile(
     r"(?:\w+,\s*)?(?P<month>[A-Z][a-z]{2})[a-z]*\.?\s+(?P<day>\d{1,2}),?\s+(?P<year>\d{4})"
     r"(?:,?\s+(?P<hour>\d{1,2}):(?P<minute>\d\d)(?::\d\d)?(?:\s*(?P<half>[AaPp])\.?[Mm]\.?)?)?"
@@ -115,8 +104,10 @@ _ARGUMENT_PATTERN = re.compile(r"[ \t]+(\w+):[ \t]*(.*)")
 
 
 class CursorFormat:
-    """A turn is known by its place in a file that begins like this: nothing else stays, for an
-    answer may be given anew.
+    """Format of Cursor's agent transcripts.
+
+    Records have no ids. A turn's key combines the file's first message with the turn's position, because its text
+    may be regenerated.
     """
 
     def __init__(self, path: Path, state: Mapping[str, Any] | None) -> None:
@@ -124,7 +115,7 @@ class CursorFormat:
         self.skipped: Counter[str] = Counter()
         self._setting = _build_setting(path)
         self._count = count if isinstance(count, int) else 0
-        self._beginning = as_name(as_mapping(state).get("beginning"))  # stands for the first message
+        self._beginning = as_name(as_mapping(state).get("beginning"))  # fingerprint of the first message
         self._answer: list[TranscriptMessage] = []
 
     def take(self, record: Mapping[str, Any], line: int) -> list[Event]:
@@ -178,7 +169,7 @@ class CursorFormat:
 
 
 def parse_text(path: Path, raw: bytes) -> tuple[list[Event], Counter[str]]:
-    """What a file of the older kind holds: paragraphs below `user:` and `assistant:`."""
+    """Parse a file of the older format: paragraphs below `user:` and `assistant:`."""
     setting = _build_setting(path)
     skipped: Counter[str] = Counter()
     events: list[Event] = []
@@ -197,7 +188,7 @@ def parse_text(path: Path, raw: bytes) -> tuple[list[Event], Counter[str]]:
 
 
 def _build_setting(path: Path) -> ConversationInfo:
-    """A file is named for its session, whether or not it has a folder for itself."""
+    """Build the conversation info. A file is named after its session, with or without its own folder."""
     folders = [folder.name for folder in path.parents]
     parent = folders[1] if len(folders) > 1 and folders[0] == _AGENTS_FOLDER else None
     place = folders.index("agent-transcripts") if "agent-transcripts" in folders else None
@@ -225,7 +216,7 @@ def _build_message(author: str, content: Any) -> TranscriptMessage:
 
 
 def _extract_query(text: str) -> str:
-    """What the user wrote, without what the program put around it."""
+    """Return the text that the user wrote, without the elements that the program added."""
     queries = [query.strip() for query in _QUERY_PATTERN.findall(text)]
     if queries:
         return "\n\n".join(filter(None, queries))
@@ -248,7 +239,7 @@ def _find_time(text: str) -> int | None:
 
 
 def _parse_spelled_time(match: "re.Match[str]") -> int | None:
-    """Of a form such as `Monday, Mar 2, 2026, 3:01 PM (UTC-5)`."""
+    """Parse a time such as `Monday, Mar 2, 2026, 3:01 PM (UTC-5)`."""
     if match["month"] not in _MONTHS:
         return None
     hour = int(match["hour"] or 0)
@@ -269,7 +260,7 @@ def _parse_spelled_time(match: "re.Match[str]") -> int | None:
 
 
 def _parse_zone(match: "re.Match[str]") -> timezone | None:
-    """None for that of this machine."""
+    """Return the time zone of the match, or None for the zone of this machine."""
     if match["offset"] is None:
         return UTC if match[0].endswith(")") else None
     digits = match["offset"][1:].replace(":", "")

@@ -1,4 +1,4 @@
-"""Conversations in the database of Cursor's editor."""
+"""Conversations in the database of the Cursor editor."""
 
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -50,14 +50,14 @@ from everkept.transcripts.turns import (
 from everkept.values import Value, replace
 
 _TABLE = "cursorDiskKV"
-_BUSY_TIMEOUT_MILLISECONDS = 2_000  # milliseconds for whoever writes
-_JOURNAL_MODE_OFFSET = 18  # place of the byte in the header that says how changes are written
+_BUSY_TIMEOUT_MILLISECONDS = 2_000  # wait for another process that writes
+_JOURNAL_MODE_OFFSET = 18  # offset of the header byte with the journal mode
 _WAL_MODE = 2
 _BOUNDED_VALUE_SQL = f"CASE WHEN octet_length(value) <= {MAX_VALUE_BYTES} THEN CAST(value AS BLOB) END"
 
 
 class OversizedValue:
-    """In place of a value that is not read."""
+    """Placeholder for a value that is too large to read."""
 
 
 OVERSIZED_VALUE = OversizedValue()
@@ -73,18 +73,18 @@ class _ApswConnection(Protocol):
 
 
 class CursorDatabase:
-    """No lock is held for longer than it takes to read one value."""
+    """Read-only access to the database. A lock lasts only as long as reading one value."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     @property
     def modified_at(self) -> int:
-        """When anything was written last, also what lies beside it until it is taken over."""
+        """Return the time of the last write in microseconds, including writes that are only in the WAL file."""
         return max(_read_modified(self._path), _read_modified(_get_wal_path(self._path)))
 
     def list_keys(self, prefix: str) -> list[str] | None:
-        """Those that begin with it; None where the table is missing."""
+        """Return the keys with this prefix, or None if the table does not exist."""
         with self._open() as connection:
             if not _has_table(connection):
                 return None
@@ -95,7 +95,7 @@ class CursorDatabase:
             return [key.decode("utf-8", "replace") for (key,) in rows]
 
     def read_values(self, keys: Sequence[str]) -> Iterator[StoredValue]:
-        """Of each key, one after the other; None where there is none."""
+        """Yield the value of each key in order, or None for a missing key."""
         with self._open() as connection:
             if not _has_table(connection):
                 yield from [None] * len(keys)
@@ -119,21 +119,19 @@ class CursorDatabase:
         except (apsw.Error, OSError) as error:
             raise _build_unreadable_error(self._path, error) from error
         if is_fixed and (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, after.st_size):
-            raise _build_changed_error(self._path)
+            message = f"Cursor's database {self._path} changed while it was read."
+            raise Unavailable(message, hint="Import again.", path=str(self._path))
 
 
 def _build_uri(path: Path) -> tuple[str, bool]:
-    """How to open it without writing anything; and whether that trusts that nobody writes."""
+    """Return a URI that opens the database without writing, and whether it assumes that no process writes."""
     name = path.absolute().as_uri()
-    if _is_wal(path) and not _read_size(_get_wal_path(path)):
-        # All is in the file. To open it as usual would make two more files beside it.
+    with path.open("rb") as file:
+        is_wal = file.read(_JOURNAL_MODE_OFFSET + 1)[_JOURNAL_MODE_OFFSET:] == bytes([_WAL_MODE])
+    if is_wal and not _read_size(_get_wal_path(path)):
+        # The WAL is empty, so the file is complete. A normal open would create two more files beside it.
         return f"{name}?immutable=1", True
     return f"{name}?mode=ro&readonly_shm=1", False
-
-
-def _is_wal(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(_JOURNAL_MODE_OFFSET + 1)[_JOURNAL_MODE_OFFSET:] == bytes([_WAL_MODE])
 
 
 def _get_wal_path(path: Path) -> Path:
@@ -161,25 +159,20 @@ def _has_table(connection: _ApswConnection) -> bool:
 
 def _read_value(connection: _ApswConnection, key: str) -> StoredValue:
     asked = f"SELECT octet_length(value), {_BOUNDED_VALUE_SQL} FROM {_TABLE} WHERE key = ?"
-    # To the end of the rows, which is what ends the lock.
+    # Read to the end of the rows, which releases the lock.
     rows = list(connection.execute(asked, (key,)))
-    return _to_stored(*rows[0]) if rows else None
-
-
-def _to_stored(size: int | None, value: bytes | None) -> StoredValue:
+    if not rows:
+        return None
+    size, value = rows[0]
     return OVERSIZED_VALUE if size is not None and value is None else value
 
 
 def _build_unreadable_error(path: Path, error: Exception) -> Unavailable:
     return Unavailable(
-        f"Cursor's database {path} cannot be read: {error}.",
-        hint="Close Cursor, or open and close it once, and import again.",
+        f"Cannot read Cursor's database {path}: {error}.",
+        hint="Close Cursor, or open and close it once. Then import again.",
         path=str(path),
     )
-
-
-def _build_changed_error(path: Path) -> Unavailable:
-    return Unavailable(f"Cursor's database {path} was changed while it was read.", hint="Import again.", path=str(path))
 
 
 DATABASE_PATH = Path("globalStorage", "state.vscdb")
@@ -189,14 +182,11 @@ _STATE_READER = "state"
 _AUTHORS = {1: USER, 2: ASSISTANT}
 _FAILED_STATUSES = ("error", "failed")
 _OVERSIZED_REASON = "value over 8 MiB"
-_NOT_JSON_REASON = "value that is no JSON"
+_NOT_JSON_REASON = "value that is not JSON"
 
 
 def list_composers(path: Path) -> list[Transcript]:
-    """The conversations in a database that hold anything.
-
-    Where it cannot be read, one transcript that says so to whoever reads it.
-    """
+    """Return the non-empty conversations, or one transcript that raises the error if the database is unreadable."""
     database = CursorDatabase(path)
     found: list[Transcript] = []
     try:
@@ -214,7 +204,7 @@ def list_composers(path: Path) -> list[Transcript]:
 
 
 class _ComposerHead(Value):
-    """How much there is of a conversation; `damage` is why nothing of it can be read."""
+    """The size of a conversation. `damage` is the reason why it cannot be read."""
 
     bubbles: int = 0
     modified: int | None = None
@@ -224,7 +214,7 @@ class _ComposerHead(Value):
     def from_value(raw: StoredValue) -> "_ComposerHead":
         if isinstance(raw, OversizedValue):
             return _ComposerHead(damage=_OVERSIZED_REASON)
-        if raw is None or raw.strip() == b"null":  # how the editor deletes one
+        if raw is None or raw.strip() == b"null":  # the editor deletes a conversation this way
             return _ComposerHead()
         if not (data := decode_object(raw)):
             return _ComposerHead(damage=_NOT_JSON_REASON)
@@ -233,25 +223,14 @@ class _ComposerHead(Value):
 
 
 class Composer:
-    """One conversation. It is read anew from the turn that may have grown."""
+    """One conversation. Reading continues at the turn that may have grown."""
 
     def __init__(self, database: CursorDatabase, path: Path, composer: str, head: _ComposerHead) -> None:
         self._database = database
-        self._path = path
-        self._id = composer
+        self.source = CURSOR
+        self.session = composer
+        self.name = f"{path}#{composer}"
         self._head = head
-
-    @property
-    def source(self) -> str:
-        return CURSOR
-
-    @property
-    def session(self) -> str:
-        return self._id
-
-    @property
-    def name(self) -> str:
-        return f"{self._path}#{self._id}"
 
     @property
     def size(self) -> int:
@@ -266,31 +245,21 @@ class Composer:
             skipped = {self._head.damage: 1}
             yield Portion((), mark or {}, self.size, skipped, is_last=True)
             return
-        [raw] = self._database.read_values([_COMPOSER_PREFIX + self._id])
+        [raw] = self._database.read_values([_COMPOSER_PREFIX + self.session])
         raw = None if isinstance(raw, OversizedValue) else raw
         is_marked = raw is not None and has_marker_in_json(raw)
-        yield from _BubbleReader(self._database, self._id, decode_object(raw), is_marked).read_portions(mark)
+        yield from _BubbleReader(self._database, self.session, decode_object(raw), is_marked).read_portions(mark)
 
 
 class _UnreadDatabase:
-    """A database out of which no conversations came."""
+    """A database from which no conversations could be read."""
 
     def __init__(self, database: CursorDatabase, path: Path, reason: Unavailable | str) -> None:
         self._database = database
-        self._path = path
+        self.source = CURSOR
+        self.name = str(path)
+        self.size = 1
         self._reason = reason
-
-    @property
-    def source(self) -> str:
-        return CURSOR
-
-    @property
-    def name(self) -> str:
-        return str(self._path)
-
-    @property
-    def size(self) -> int:
-        return 1
 
     @property
     def modified(self) -> int:
@@ -303,7 +272,7 @@ class _UnreadDatabase:
 
 
 class _BubbleReader:
-    """Goes through the bubbles of a conversation, of which the last answer may grow."""
+    """Reader for the bubbles of a conversation. The last answer may still grow."""
 
     def __init__(self, database: CursorDatabase, composer: str, data: Mapping[str, Any], is_marked: bool) -> None:
         self._database = database
@@ -339,8 +308,10 @@ class _BubbleReader:
         yield self._build_portion([*events, *self._list_open_turns()], len(self._bubbles), is_last=True)
 
     def _find_start(self, mark: Mark) -> int:
-        """Where to read on: behind a bubble that is still where it was, and before the answer
-        that was open, if it has not been given anew."""
+        """Return the bubble to continue from.
+
+        It follows a bubble that has not moved, and starts the answer that was open unless that was regenerated.
+        """
         place: Any = mark.get("bubble")
         if not isinstance(place, int) or not 0 < place <= len(self._bubbles):
             return 0
@@ -360,7 +331,7 @@ class _BubbleReader:
             "open": self._get_id(place) if self._answer else "",
             "project": self._setting.project or "",
         }
-        # A conversation whose messages are all missing is a broken one: what was read stays.
+        # A conversation without any messages is corrupt, so the turns read earlier stay.
         is_anew = self._is_anew and any(isinstance(event, Turn) for event in events)
         self._is_anew = self._is_anew and not is_anew
         marked = [ExclusionEvent(self._composer)] if self._is_marked else []
@@ -370,7 +341,7 @@ class _BubbleReader:
         return as_folder(path, self._skipped) or None
 
     def _read_bubbles(self, start: int) -> Iterator[Mapping[str, Any]]:
-        """The bubbles themselves: in rows of their own, in older versions right here."""
+        """Yield the bubbles. They have their own rows, or in older versions are part of the conversation."""
         own = self._bubbles[start:]
         keys = [f"bubbleId:{self._composer}:{as_text(each.get('bubbleId'))}" for each in own]
         for bubble, raw in zip(own, self._database.read_values(keys), strict=True):
@@ -390,9 +361,11 @@ class _BubbleReader:
         if author is None:
             self._skipped["unknown message"] += 1
             return []
-        self._setting = _with_folder(self._setting, self._limit_folder(_get_folder(bubble)) or "")
+        uris = as_list(bubble.get("workspaceUris"))
+        folder = as_text(bubble.get("workspaceProjectDir")) or (_parse_path(uris[0]) if uris else None)
+        self._setting = _with_folder(self._setting, self._limit_folder(folder) or "")
         message = _build_message(bubble, author, self._get_id(place), self._began if place == 0 else None)
-        if message.is_empty:  # what the model thought, as a rule
+        if message.is_empty:  # usually a thought of the model
             return []
         if is_continuation(message, self._answer):
             self._answer.append(message)
@@ -419,11 +392,10 @@ class _BubbleReader:
 def _get_skip_reason(raw: StoredValue) -> str:
     if isinstance(raw, OversizedValue):
         return _OVERSIZED_REASON
-    return "message that is missing" if raw is None else _NOT_JSON_REASON
+    return "missing message" if raw is None else _NOT_JSON_REASON
 
 
 def _list_bubbles(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What is known of each message, in order."""
     headers = as_list(data.get("fullConversationHeadersOnly")) or as_list(data.get("conversation"))
     return [as_mapping(header) for header in headers]
 
@@ -433,12 +405,13 @@ def _build_message(bubble: Mapping[str, Any], author: str, own_id: str, began: i
     call = as_mapping(bubble.get("toolFormerData"))
     arguments = {**decode_object(call.get("rawArgs")), **decode_object(call.get("params"))}
     has_failed = call.get("status") in _FAILED_STATUSES
+    timing = as_mapping(bubble.get("timingInfo"))
     code = tuple(_extract_code(bubble, text))
     return TranscriptMessage(
         id=own_id,
         author=author,
         text=text,
-        at=parse_time(bubble.get("createdAt")) or _find_sent_time(bubble) or began,
+        at=parse_time(bubble.get("createdAt")) or parse_time(timing.get("clientRpcSendTime")) or began,
         model=as_name(as_mapping(bubble.get("modelInfo")).get("modelName")) or None,
         files=deduplicate_texts([*list_files(arguments), *(snippet.file for snippet in code)]),
         tools=deduplicate_texts([as_name(call.get("name"))]),
@@ -447,12 +420,8 @@ def _build_message(bubble: Mapping[str, Any], author: str, own_id: str, began: i
     )
 
 
-def _find_sent_time(bubble: Mapping[str, Any]) -> int | None:
-    return parse_time(as_mapping(bubble.get("timingInfo")).get("clientRpcSendTime"))
-
-
 def _extract_code(bubble: Mapping[str, Any], text: str) -> Iterator[Snippet]:
-    """Blocks that the text does not show already."""
+    """Yield the code blocks that the text does not already contain."""
     for block in map(as_mapping, as_list(bubble.get("codeBlocks"))):
         code = as_text(block.get("content"))
         if code.strip() and code.strip() not in text:
@@ -467,17 +436,12 @@ def _get_failure(call: Mapping[str, Any]) -> str:
     return clip_failure(inner or f"{as_text(call.get('name')) or 'a tool'} failed")
 
 
-def _get_folder(bubble: Mapping[str, Any]) -> str:
-    uris = as_list(bubble.get("workspaceUris"))
-    return as_text(bubble.get("workspaceProjectDir")) or (_parse_path(uris[0]) or "" if uris else "")
-
-
 def _with_folder(setting: ConversationInfo, folder: str) -> ConversationInfo:
     return replace(setting, project=setting.project or folder or None)
 
 
 def _parse_path(uri: Any) -> str | None:
-    """Of a file on this machine, which the editor writes as an address or as its parts."""
+    """Return the path of a local file that the editor stored as a URI or as its parts."""
     if isinstance(uri, Mapping):
         parts = as_mapping(uri)
         if as_text(parts.get("scheme")) not in ("", "file"):
@@ -493,4 +457,4 @@ def _parse_path(uri: Any) -> str | None:
     path = unquote(address.path)
     if address.scheme != "file" or not path:
         return None
-    return path[1:] if path[2:3] == ":" else path  # /c:/… is on a drive
+    return path[1:] if path[2:3] == ":" else path  # /c:/… is a path on a Windows drive

@@ -1,4 +1,4 @@
-"""Which transcripts are on this machine."""
+"""Discovery of the transcripts on this machine."""
 
 import os
 import stat
@@ -26,7 +26,7 @@ from everkept.transcripts.source_programs import (
     guess_source,
 )
 
-_MAX_DEPTH = 12  # folders in folders
+_MAX_DEPTH = 12  # nested folders
 _JUNCTION_TAG = 0xA0000003  # IO_REPARSE_TAG_MOUNT_POINT
 
 
@@ -37,42 +37,46 @@ class _FoundFile(NamedTuple):
 
 class _DatedTranscript(NamedTuple):
     modified: int
-    is_second: bool  # to what is as old
+    is_second: bool  # True if it sorts after transcripts of the same age
     name: str
     transcript: Transcript
 
 
 class MachineTranscripts:
-    """Implements Transcripts. `known` are folders that somebody may have worked in.
-
-    It remembers what it found in a database: one that is kept finds the rest the sooner.
-    """
+    """Implementation of Transcripts with a cache of the editor's database. `known` lists possible project folders."""
 
     def __init__(self, folders: ClientFolders, known: Iterable[str] = ()) -> None:
         self._folders = folders
+        self.sources = SOURCES
         self.known = tuple(known)
         self._composers: tuple[object, list[Transcript]] = (None, [])
-
-    @property
-    def sources(self) -> Sequence[str]:
-        return SOURCES
 
     def find_transcripts(self, sources: Sequence[str] = (), files: Sequence[Path] = ()) -> list[Transcript]:
         for source in sources:
             if source not in SOURCES:
-                raise _build_source_error(source)
+                raise InvalidInput(
+                    f'Source "{source}" does not exist.',
+                    hint=f"Use one of {', '.join(SOURCES)}.",
+                    argument="source",
+                    value=source,
+                    allowed=list(SOURCES),
+                )
         projects = GeminiProjects(self._folders.gemini, self.known)
         if files:
             named = (self._list_named(file, sources, projects) for file in files)
             return [transcript for transcripts in named for transcript in transcripts]
         if PLAIN in sources:
-            raise _build_files_error()
+            raise InvalidInput(
+                f'Source "{PLAIN}" has no default folder, so you must name its files.',
+                hint=f"Run everkept import history --source {PLAIN} FILE…",
+                argument="files",
+            )
         dated = [each for source in sources or SOURCES for each in self._list_dated(source, projects)]
         return [each.transcript for each in sorted(dated, key=lambda each: each[:3])]
 
     def _list_dated(self, source: str, projects: GeminiProjects) -> Iterator["_DatedTranscript"]:
         elsewhere = self._list_editor_transcripts() if source == CURSOR else []
-        # The editor's database says more of a conversation than its file: it comes first.
+        # The editor's database has more details of a conversation than its file, so it comes first.
         held = {each.session: each.modified for each in elsewhere if isinstance(each, Composer)}
         for file in self._list_files(source):
             transcript = _build_transcript(source, file.path, projects, file.seen)
@@ -83,36 +87,22 @@ class MachineTranscripts:
             yield _DatedTranscript(transcript.modified, False, transcript.name, transcript)
 
     def _list_files(self, source: str) -> Iterator[_FoundFile]:
-        looks = {
-            CLAUDE_CODE: self._list_claude_files,
-            CODEX: self._list_codex_files,
-            GEMINI: self._list_gemini_files,
-            CURSOR: self._list_cursor_files,
-        }
-        look = looks.get(source)
-        return look() if look else iter(())
-
-    def _list_claude_files(self) -> Iterator[_FoundFile]:
-        for place in ("projects", "transcripts"):
-            yield from _walk_files(self._folders.claude / place, (".jsonl",))
-
-    def _list_codex_files(self) -> Iterator[_FoundFile]:
-        for place in ("sessions", "archived_sessions"):
-            files = list(_walk_files(self._folders.codex / place, (".jsonl", ".jsonl.zst")))
-            yield from _drop_duplicates(files, ".jsonl.zst", ".jsonl")
-
-    def _list_gemini_files(self) -> Iterator[_FoundFile]:
-        for project in _list_folders(self._folders.gemini / "tmp"):
-            files = list(_walk_files(project / "chats", (".jsonl", ".json")))
-            yield from _drop_duplicates(files, ".json", ".jsonl")
-
-    def _list_cursor_files(self) -> Iterator[_FoundFile]:
-        for project in _list_folders(self._folders.cursor / "projects"):
-            files = list(_walk_files(project / "agent-transcripts", (".jsonl", ".txt")))
-            yield from _drop_duplicates(files, ".txt", ".jsonl")
+        folders = self._folders
+        if source == CLAUDE_CODE:
+            for place in ("projects", "transcripts"):
+                yield from _walk_files(folders.claude / place, (".jsonl",))
+        elif source == CODEX:
+            for place in ("sessions", "archived_sessions"):
+                yield from _list_preferred(folders.codex / place, ".jsonl", ".jsonl.zst")
+        elif source == GEMINI:
+            for project in _list_folders(folders.gemini / "tmp"):
+                yield from _list_preferred(project / "chats", ".jsonl", ".json")
+        elif source == CURSOR:
+            for project in _list_folders(folders.cursor / "projects"):
+                yield from _list_preferred(project / "agent-transcripts", ".jsonl", ".txt")
 
     def _list_editor_transcripts(self) -> list[Transcript]:
-        """What is in the editor's database, which is gone through again only when it changed."""
+        """Return the transcripts in the editor's database. Read the database again only if it changed."""
         path = self._folders.cursor_user / DATABASE_PATH
         stamp = _read_stamp(path)
         if stamp is None:
@@ -127,7 +117,12 @@ class MachineTranscripts:
         path = _resolve_file(file)
         source = sources[0] if len(sources) == 1 else guess_source(path)
         if source is None or (sources and source not in sources):
-            raise _build_unclear_error(file, sources or SOURCES)
+            raise InvalidInput(
+                f"Cannot determine which program wrote {file}.",
+                hint=f"Specify exactly one source: {', '.join(sources or SOURCES)}.",
+                argument="source",
+                allowed=list(sources or SOURCES),
+            )
         if source == CURSOR and path.suffix == DATABASE_PATH.suffix:
             return list_composers(path)
         return [_build_transcript(source, path, projects)]
@@ -152,27 +147,29 @@ def _build_transcript(
 
 
 def _resolve_file(file: Path) -> Path:
-    """The file by the one name that it has however it is written."""
+    """Return the resolved path of an existing file, so that each file has one name."""
     try:
         path = file.expanduser().resolve()
         if path.is_file():
             return path
         is_folder = path.is_dir()
-    except (OSError, RuntimeError, ValueError):  # a folder that may not be looked into, a circle
+    except (OSError, RuntimeError, ValueError):  # an unreadable folder, or a loop of links
         is_folder = False
-    raise _build_missing_error(file, is_folder=is_folder)
+    if is_folder:
+        raise InvalidInput(f"{file} is a folder.", hint="Name the files in it.", argument="files", value=str(file))
+    raise NotFound("file", str(file), hint="Check its name. Nothing was imported.")
 
 
 def _walk_files(folder: Path, endings: tuple[str, ...], depth: int = 0) -> Iterator[_FoundFile]:
-    """All in the folder and those below. What may not be looked into is passed by, as are links."""
+    """Yield all matching files in the folder and below. Skip links and unreadable folders."""
     for entry in _list_entries(folder):
         try:
             if entry.is_file(follow_symlinks=False) and entry.name.endswith(endings):
-                # What Windows says of an entry is old while somebody writes to the file.
+                # On Windows, the data in a directory entry is outdated while another process writes the file.
                 yield _FoundFile(Path(entry.path), os.lstat(entry.path))
             elif depth < _MAX_DEPTH and _is_folder(entry):
                 yield from _walk_files(Path(entry.path), endings, depth + 1)
-        except OSError:  # it went away meanwhile
+        except OSError:  # deleted since the folder was listed
             continue
 
 
@@ -181,7 +178,7 @@ def _list_folders(folder: Path) -> list[Path]:
 
 
 def _is_folder(entry: "os.DirEntry[str]") -> bool:
-    """Also a junction is a link, which only Windows knows and does not call one."""
+    """Return whether the entry is a real folder. A Windows junction is a link, but `is_symlink` does not report it."""
     try:
         about = entry.stat(follow_symlinks=False)
     except OSError:
@@ -197,8 +194,9 @@ def _list_entries(folder: Path) -> list["os.DirEntry[str]"]:
         return []
 
 
-def _drop_duplicates(files: list[_FoundFile], other: str, preferred: str) -> list[_FoundFile]:
-    """Without those of one ending that are there with the other one too."""
+def _list_preferred(folder: Path, preferred: str, other: str) -> list[_FoundFile]:
+    """List the files with either ending. Skip those with `other` that also exist with `preferred`."""
+    files = list(_walk_files(folder, (preferred, other)))
     names = {str(file.path) for file in files}
     return [
         file
@@ -208,7 +206,7 @@ def _drop_duplicates(files: list[_FoundFile], other: str, preferred: str) -> lis
 
 
 def _read_stamp(path: Path) -> object | None:
-    """Changes whenever a database does; None where there is none."""
+    """Return a value that changes with the database, or None if the database does not exist."""
     seen: list[tuple[int, int]] = []
     for each in (path, path.with_name(path.name + "-wal")):
         try:
@@ -217,36 +215,3 @@ def _read_stamp(path: Path) -> object | None:
             break
         seen.append((about.st_mtime_ns, about.st_size))
     return tuple(seen) or None
-
-
-def _build_source_error(source: str) -> InvalidInput:
-    return InvalidInput(
-        f'There is no source "{source}".',
-        hint=f"The sources are {', '.join(SOURCES)}.",
-        argument="source",
-        value=source,
-        allowed=list(SOURCES),
-    )
-
-
-def _build_files_error() -> InvalidInput:
-    return InvalidInput(
-        f'The source "{PLAIN}" has no place of its own, so its files must be named.',
-        hint=f"Give the files: everkept import history --source {PLAIN} FILE…",
-        argument="files",
-    )
-
-
-def _build_missing_error(file: Path, *, is_folder: bool) -> NotFound | InvalidInput:
-    if is_folder:
-        return InvalidInput(f"{file} is a folder.", hint="Name the files in it.", argument="files", value=str(file))
-    return NotFound("file", str(file), hint="Check its name; nothing was imported.")
-
-
-def _build_unclear_error(file: Path, sources: Sequence[str]) -> InvalidInput:
-    return InvalidInput(
-        f"It cannot be told from {file} which program wrote it.",
-        hint=f"Name the one source that it comes from: {', '.join(sources)}.",
-        argument="source",
-        allowed=list(sources),
-    )

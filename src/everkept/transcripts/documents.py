@@ -1,6 +1,6 @@
-"""Transcripts that are files: JSON Lines read in portions, plain or not, and whole documents.
+"""Transcripts in files: JSON Lines, compressed or not, read in portions, and documents read as a whole.
 
-Anything can be turned into plain lines: `session, author, timestamp, text`.
+Includes the plain format, into which any data can be converted: `session, author, timestamp, text`.
 """
 
 import hashlib
@@ -55,20 +55,13 @@ from everkept.values import replace
 
 
 class FileTranscript:
-    """What all of them have in common. `seen` is what the file was like when it was found."""
+    """Base class of transcripts in files. `seen` is the file's status at the time of discovery."""
 
     def __init__(self, path: Path, source: str, seen: stat_result | None = None) -> None:
         self._path = path
-        self._source = source
+        self.source = source
+        self.name = str(path)
         self._about = seen
-
-    @property
-    def source(self) -> str:
-        return self._source
-
-    @property
-    def name(self) -> str:
-        return str(self._path)
 
     @property
     def size(self) -> int:
@@ -87,18 +80,18 @@ class FileTranscript:
 
 def build_unreadable_error(path: Path, error: OSError) -> Unavailable:
     return Unavailable(
-        f"The transcript {path} cannot be read: {error.strerror or error}.",
-        hint="It may have been deleted or moved; the next import looks for it again.",
+        f"Cannot read the transcript {path}: {error.strerror or error}.",
+        hint="Check whether it was deleted or moved. The next import looks for it again.",
         path=str(path),
     )
 
 
-# What a document holds, in its order, and what was left out of it.
+# The events of a document in order, and counts of skipped records.
 ParsedDocument = tuple[list[Event], Counter[str]]
 
 
 class DocumentTranscript(FileTranscript):
-    """`read` gives the events of a document; a turn has the same key each time."""
+    """A transcript that is read as a whole. `read` parses it and must give each turn the same key every time."""
 
     def __init__(
         self, path: Path, source: str, read: Callable[[Path, bytes], ParsedDocument], *, seen: stat_result | None = None
@@ -115,10 +108,11 @@ class DocumentTranscript(FileTranscript):
             return
         digest = hashlib.sha256(raw).hexdigest()
         is_same = mark is not None and mark.get("document") == digest
-        given = _get_count(mark) if mark and is_same else 0
+        given = mark.get("events") if mark and is_same else 0
+        given = given if isinstance(given, int) and given > 0 else 0
         events, skipped = self._parse_events(raw)
         del raw
-        # A document that holds nothing any more is a broken one as a rule: what was read stays.
+        # A document without turns is usually corrupt, so the turns read earlier stay.
         is_anew = mark is not None and not is_same and any(isinstance(e, Turn) for e in events)
         for start in range(given, max(len(events), given + 1), PORTION_EVENTS):
             end = min(start + PORTION_EVENTS, len(events))
@@ -147,48 +141,40 @@ class DocumentTranscript(FileTranscript):
             raise build_unreadable_error(self._path, error) from error
 
 
-def _get_count(mark: Mark) -> int:
-    given: Any = mark.get("events")
-    return given if isinstance(given, int) and given > 0 else 0
-
-
 DAMAGED_FILE = "damaged file"
 
 
 class TranscriptFormat(Protocol):
-    """What the lines of one program mean. One is made for each reading."""
+    """Interpreter of one program's lines. Each reading creates its own instance."""
 
-    skipped: Counter[str]  # what was left out, by what it was
+    skipped: Counter[str]  # counts of skipped records by reason
 
     def take(self, record: Mapping[str, Any], line: int) -> list[Event]:
-        """The events that are complete now: as a rule the turn that this record ends."""
+        """Return the events that are now complete, usually the turn that this record ends."""
         ...
 
     def list_open_turns(self) -> list[Event]:
-        """The turn that is open, as it stands. Changes nothing."""
+        """Return the open turns in their present state, without closing them."""
         ...
 
     def get_session(self, record: Mapping[str, Any]) -> str:
-        """The conversation of the record that was taken last, or empty where it is not known yet.
-
-        A line that holds no record counts as an empty one.
-        """
+        """Return the conversation of the record, which is empty for a broken line, or an empty text if unknown."""
         ...
 
     def get_state(self) -> dict[str, Any]:
-        """What must be known to read on behind the last closed turn, as if none had begun since.
+        """Return the state needed to continue after the last closed turn, as if no turn had begun since.
 
-        JSON, made anew for each call. Never a text that was said: it may be a secret.
+        A new JSON object for each call. It never contains words of the conversation, which may be secret.
         """
         ...
 
 
-# Makes the format of a file, from the state in a mark or None at the file's beginning.
+# Creates the format for a file from the state in a mark, or from None at the start of the file.
 MakeFormat = Callable[[Path, Mapping[str, Any] | None], TranscriptFormat]
 
 
 class LineTranscript(FileTranscript):
-    """A file of JSON lines that a format understands; it may be compressed."""
+    """A file of JSON lines in a given format. It may be compressed."""
 
     def __init__(
         self,
@@ -204,13 +190,13 @@ class LineTranscript(FileTranscript):
         self._turns_in_portion = turns_in_portion
 
     def read_portions(self, mark: Mark | None) -> Iterator[Portion]:
-        """The last one comes even where nothing is new."""
+        """Yield the portions after the mark. The last one comes even if nothing is new."""
         try:
             with open_content(self._path) as content:
                 if place := find_position(mark, content):
                     yield from self._read_portions(content, place)
                     return
-                # What lies behind a damage is not gone.
+                # Turns after a damaged part are unreadable, but not deleted.
                 is_anew = mark is not None and not content.damaged
             with open_content(self._path) as content:
                 yield from self._read_portions(content, START_POSITION, is_anew=is_anew)
@@ -225,13 +211,13 @@ class LineTranscript(FileTranscript):
 
 
 class _LineReader:
-    """From a place to the file's end."""
+    """Reader from a position to the end of the file."""
 
     def __init__(
         self, content: TranscriptContent, form: TranscriptFormat, place: ReadPosition, most_turns: int, is_anew: bool
     ) -> None:
-        self._is_anew = is_anew  # and no turn came yet
-        self._is_marked = False  # and it is not known which conversation is
+        self._is_anew = is_anew  # until the first turn is reported
+        self._is_marked = False  # until the conversation of the exclusion marker is known
         self._content = content
         self._format = form
         self._most_turns = most_turns
@@ -239,8 +225,8 @@ class _LineReader:
         self._offset = self._portion_start = place.offset
         self._tail = place.tail
         self._open: frozenset[str] = frozenset()
-        # The last place where no turn was open. Its state is asked for when it is needed: it
-        # stays what the format says until a turn begins.
+        # The last position at which no turn was open. Its state is requested only when needed, because the format's
+        # state does not change until a turn begins.
         self._safe = place
         self._reported = Counter(place.reported)
         self._events: list[Event] = []
@@ -263,7 +249,11 @@ class _LineReader:
         else:
             counts = dict(self._format.skipped)
             before = self._open
-            record = self._parse_record(line)
+            record = None
+            try:
+                record = parse_record(line.data)
+            except NoRecord as found:
+                self._format.skipped[found.reason] += 1
             if record is not None:
                 self._take_record(record)
             self._note_marker(line, record)
@@ -277,7 +267,7 @@ class _LineReader:
         self._offset = line.end
 
     def _take_last_line(self, line: TranscriptLine) -> None:
-        """A line that is not ended: what of it is there may be all of it, or wait for its rest."""
+        """Read a line without a line break, which may be complete or still being written."""
         try:
             record = parse_record(line.data)
         except NoRecord:
@@ -287,13 +277,6 @@ class _LineReader:
             self._take_record(record)
             self._note_marker(line, record)
 
-    def _parse_record(self, line: TranscriptLine) -> Mapping[str, Any] | None:
-        try:
-            return parse_record(line.data)
-        except NoRecord as found:
-            self._format.skipped[found.reason] += 1
-            return None
-
     def _take_record(self, record: Mapping[str, Any]) -> None:
         self._add_events(self._format.take(record, self._line))
         self._open = frozenset(
@@ -302,7 +285,7 @@ class _LineReader:
         )
 
     def _note_marker(self, line: TranscriptLine, record: Mapping[str, Any] | None) -> None:
-        """A marker counts wherever it stands, also in what is skipped."""
+        """Record an exclusion marker. It counts anywhere in a line, even in skipped records."""
         found = line.data is not None and has_marker_in_json(line.data)
         self._is_marked = self._is_marked or found
         if self._is_marked and (session := self._format.get_session(record or {})):
@@ -321,12 +304,9 @@ class _LineReader:
         return (
             self._turns >= self._most_turns
             or self._characters >= PORTION_CHARACTERS
-            # What was read before stays until there is a turn: a file of zeros is a broken one.
-            or (self._offset - self._portion_start >= PORTION_BYTES and self._can_report())
+            # Earlier turns stay until a new turn comes, because a file of zeros is corrupt.
+            or (self._offset - self._portion_start >= PORTION_BYTES and (self._turns > 0 or not self._is_anew))
         )
-
-    def _can_report(self) -> bool:
-        return self._turns > 0 or not self._is_anew
 
     def _build_portion(self, *, is_last: bool = False) -> Portion:
         self._keep_state()
@@ -358,21 +338,20 @@ def _count_characters(turn: Turn) -> int:
     return len(turn.text) + sum(map(len, turn.failures)) + code
 
 
-_SHORT_ID_CHARACTERS = 150  # characters that are left of a longer id, before what tells it from others
+_SHORT_ID_CHARACTERS = 150  # the prefix of a longer id, before its fingerprint
 _ROLES = {"user": USER, "human": USER, "assistant": ASSISTANT, "ai": ASSISTANT}
 
 
 class PlainFormat:
-    """Each line is one turn. `project`, `id`, `title`, `branch`, `model`, `files` and `tools` may
-    be there too.
+    """Plain format: each line is one turn.
 
-    Two lines that say the same at the same time are one turn, wherever they stand. Lines without
-    a time are told apart by their place in the file.
+    Optional fields are `project`, `id`, `title`, `branch`, `model`, `files` and `tools`. Lines with the same author,
+    time and text are one turn. Lines without a time are distinguished by their line number.
     """
 
     def __init__(self, path: Path, state: Mapping[str, Any] | None) -> None:
         self.skipped: Counter[str] = Counter()
-        # Of the line that was read last.
+        # The session of the last line.
         self._session = as_name(as_mapping(state).get("session")) or path.stem
         self._title: TitleEvent | None = None
 
@@ -388,7 +367,7 @@ class PlainFormat:
         if len(text) > MAX_TEXT_CHARACTERS:
             self.skipped[CLIPPED_TURN] += 1
         at = self._parse_time(record.get("timestamp"))
-        # As it is written: a time without a zone is another one when the machine travels.
+        # The raw value, because a time without a zone changes with the time zone of the machine.
         when = str(line if at is None else record.get("timestamp"))
         files = (as_folder(file, self.skipped) for file in as_texts(record.get("files")))
         id = _to_identifier(record.get("id")) or compute_fingerprint(author, when, text)
@@ -418,7 +397,7 @@ class PlainFormat:
     def _parse_time(self, value: Any) -> int | None:
         at = parse_time(value)
         if at is None and value is not None:
-            self.skipped["timestamp that is no time"] += 1
+            self.skipped["invalid timestamp"] += 1
         return at
 
     def _take_title(self, event: TitleEvent) -> list[Event]:
@@ -429,7 +408,7 @@ class PlainFormat:
 
 
 def _to_identifier(value: Any) -> str:
-    """A number does as well as a text, and one of any length tells itself from others."""
+    """Return a text or number as an identifier. Shorten long ones, but keep them unique."""
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     text = as_text(value).strip()

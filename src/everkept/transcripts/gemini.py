@@ -30,14 +30,13 @@ from everkept.transcripts.turns import (
     list_files,
     list_snippets,
 )
-from everkept.transcripts.turns import as_folder as bounded
 
-# Written by the program into the folder of a project's sessions.
+# The program writes it into the folder of a project's sessions.
 _OWNER_FILE = ".project_root"
 
 
 class GeminiProjects:
-    """Looks into the program's own lists once. Hashes lead to a folder only where it is known."""
+    """Folders of Gemini's projects, read once from the program's lists. A hash resolves only to a known folder."""
 
     def __init__(self, home: Path, known: Iterable[str] = ()) -> None:
         self._home = home
@@ -45,7 +44,7 @@ class GeminiProjects:
         self._owners: dict[Path, str | None] = {}
 
     def find_folder(self, session: Path, project_hash: str) -> str | None:
-        """Of the session in a file; None where nothing tells."""
+        """Return the folder of the session in a file, or None if it is unknown."""
         place = next((above for above in session.parents if above.name == "chats"), None)
         if place is None:
             return self._folders_by_id.get(project_hash)
@@ -54,7 +53,7 @@ class GeminiProjects:
 
     def _find_owner(self, folder: Path) -> str | None:
         if folder not in self._owners:
-            self._owners[folder] = bounded((_read_content(folder / _OWNER_FILE) or "").strip()) or None
+            self._owners[folder] = as_folder((_read_content(folder / _OWNER_FILE) or "").strip()) or None
         return self._owners[folder]
 
     @cached_property
@@ -64,14 +63,10 @@ class GeminiProjects:
         folders = [*self._given, *_read_object(self._home / "trustedFolders.json")]
         for one, other in registered.items():
             if isinstance(other, str):
-                folder, name = (one, other) if _is_path(one) else (other, one)
+                folder, name = (one, other) if "/" in one or "\\" in one else (other, one)
                 ids[name] = folder
                 folders.append(folder)
         return {hashlib.sha256(f.encode("utf-8", "replace")).hexdigest(): f for f in folders} | ids
-
-
-def _is_path(text: str) -> bool:
-    return "/" in text or "\\" in text
 
 
 def _read_object(path: Path) -> Mapping[str, Any]:
@@ -88,19 +83,18 @@ def _read_content(path: Path) -> str | None:
 
 _NOTICE_TYPES = ("info", "error", "warning")
 _FAILED_STATUSES = ("error", "failed")
-# What the program says in the user's name, to begin with and after it shortened a conversation.
+# Texts that the program sends in the user's name, at the start and after it compresses a conversation.
 _INJECTED_PREFIXES = ("<session_context>", "This is the Gemini CLI. We are setting up the context")
-_MAX_REMEMBERED_MESSAGES = 1_000  # messages, back to which one can rewind
-# What a message is of its turn.
+_MAX_REMEMBERED_MESSAGES = 1_000  # messages to which the user can rewind
+# The position of a message in its turn.
 _WHOLE_TURN, _FIRST_OF_TURN, _REST_OF_TURN = 0, 1, 2
 _SUMMARY_TAG = "<state_snapshot>"
 
 
 class GeminiFormat:
-    """Replays the lines. An id that comes again stands for the newer form of its message.
+    """Format of Gemini sessions, which replays the lines. A repeated id replaces its message.
 
-    What the program leaves out of a conversation to shorten it stays, only what the user takes
-    back goes.
+    Messages that the program drops to compress a conversation stay. Only a rewind by the user removes turns.
     """
 
     def __init__(self, path: Path, state: Mapping[str, Any] | None, projects: GeminiProjects) -> None:
@@ -111,7 +105,7 @@ class GeminiFormat:
         self._session = as_name(known.get("session")) or path.stem
         self._hash = as_name(known.get("project"))
         self._folder = as_folder(known.get("folder"))
-        # The messages of turns that are closed, in order, and what each is of its turn.
+        # The messages of closed turns in order, with their positions in the turn.
         self._closed = {
             own: part if part in (_WHOLE_TURN, _FIRST_OF_TURN) else _REST_OF_TURN
             for own, part in as_mapping(known.get("messages")).items()
@@ -139,10 +133,6 @@ class GeminiFormat:
     def get_state(self) -> dict[str, Any]:
         return {"session": self._session, "project": self._hash, "folder": self._folder, "messages": dict(self._closed)}
 
-    def close_rest(self) -> list[Event]:
-        """The turn that is open, where nothing comes any more."""
-        return self._close()
-
     def _apply_changes(self, changes: Mapping[str, Any]) -> list[Event]:
         self._session = as_name(changes.get("sessionId")) or self._session
         self._hash = as_name(changes.get("projectHash")) or self._hash
@@ -151,7 +141,8 @@ class GeminiFormat:
         events: list[Event] = []
         for message in as_list(changes.get("messages")):
             record = as_mapping(message)
-            if not self._is_known(as_text(record.get("id"))):
+            own = as_text(record.get("id"))
+            if own not in self._closed and all(open_one.id != own for open_one in self._answer):
                 events += self._replay(record)
         if titled := as_title(changes.get("summary")):
             events.append(TitleEvent(self._session, titled))
@@ -182,11 +173,12 @@ class GeminiFormat:
         if is_continuation(message, self._answer):
             self._answer.append(message)
             return []
-        events = self._close()
+        events = self.close_rest()
         self._answer = [message]
-        return events if message.author == ASSISTANT else events + self._close()
+        return events if message.author == ASSISTANT else events + self.close_rest()
 
-    def _close(self) -> list[Event]:
+    def close_rest(self) -> list[Event]:
+        """Close the open turn and return it."""
         answer, self._answer = self._answer, []
         for message in answer:
             self._closed[message.id] = _REST_OF_TURN
@@ -206,17 +198,13 @@ class GeminiFormat:
             return []
         own = list(self._closed)
         place = own.index(message_id)
-        # An answer that is closed stays as a whole, also where only its end is taken back.
+        # A closed answer stays complete, even if the user rewinds to its middle.
         while place < len(own) and self._closed[own[place]] == _REST_OF_TURN:
             place += 1
         gone = [*own[place:], *(message.id for message in self._answer)]
         self._answer = []
         self._closed = {kept: self._closed[kept] for kept in own[:place]}
         return [RewindEvent(self._session, self._build_key(gone[0]))] if gone else []
-
-    def _is_known(self, message_id: str) -> bool:
-        is_open = any(message.id == message_id for message in self._answer)
-        return is_open or message_id in self._closed
 
     def _build_turn(self, messages: list[TranscriptMessage], skipped: Counter[str] | None = None) -> Turn:
         project = self._projects.find_folder(self._path, self._hash) or self._folder or None
@@ -228,10 +216,10 @@ class GeminiFormat:
 
 
 def parse_object(path: Path, raw: bytes, projects: GeminiProjects) -> tuple[list[Event], Counter[str]]:
-    """What the one object of an older session holds; it has the keys that its lines would have."""
+    """Parse the single object of an older session. Its turns have the same keys as in the newer format."""
     whole = decode_object(raw)
     if not whole:
-        return [], Counter({"file that is no JSON": 1})
+        return [], Counter({"file that is not JSON": 1})
     form = GeminiFormat(path, None, projects)
     events = form.take({"$set": whole}, 1) + form.close_rest()
     if not events and not form.skipped:
@@ -265,7 +253,7 @@ def _build_message(record: Mapping[str, Any], author: str) -> TranscriptMessage:
 
 
 def _extract_text(content: Any) -> str:
-    """Of a text, a part or a list of them; thoughts and calls of functions are no text."""
+    """Return the text of a content: a text, a part or a list of parts. Skip thoughts and function calls."""
     if isinstance(content, str):
         return content.strip()
     texts = [
@@ -286,6 +274,6 @@ def _get_failure(call: Mapping[str, Any]) -> str:
 
 
 def _find_parent(path: Path) -> str | None:
-    """The session that sent an agent: the sessions of its agents are in a folder of its name."""
+    """Return the session that started this agent. Its agents' sessions are in a folder named after it."""
     folder = path.parent
     return folder.name if folder.parent.name == "chats" else None

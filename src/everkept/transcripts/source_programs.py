@@ -1,10 +1,10 @@
-"""The programs whose transcripts are read: their folders, limits, and fields of their records."""
+"""Programs whose transcripts are imported: their folders, limits and record fields."""
 
 import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -15,37 +15,37 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MIN_MICROSECONDS, _MAX_MICROSECONDS = (
     (datetime(year, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1) for year in (1, 9999)
 )
-# Numbers below this are seconds, which is until the year 5138; from there on milliseconds.
+# Smaller numbers are seconds (up to the year 5138), larger ones milliseconds.
 _MIN_MILLISECONDS = 10**11
 
 
 def as_mapping(value: Any) -> Mapping[str, Any]:
-    """The object, or an empty one in place of anything else."""
+    """Return the value if it is an object, otherwise an empty one."""
     return cast(Mapping[str, Any], value) if isinstance(value, Mapping) else {}
 
 
 def as_list(value: Any) -> list[Any]:
-    """The list, or an empty one in place of anything else."""
+    """Return the value if it is a list, otherwise an empty one."""
     return cast(list[Any], value) if isinstance(value, list) else []
 
 
 def as_text(value: Any) -> str:
-    """The text, or an empty one in place of anything else."""
+    """Return the value if it is a text, otherwise an empty one."""
     return value if isinstance(value, str) else ""
 
 
 def as_texts(value: Any) -> tuple[str, ...]:
-    """The texts in a list, each once, or the one text that stands in place of it."""
+    """Return the unique texts in a list. A single text counts as a list of one."""
     return deduplicate_texts([value] if isinstance(value, str) else as_list(value))
 
 
 def deduplicate_texts(values: Iterable[Any]) -> tuple[str, ...]:
-    """Those that are texts and say something, each once, in their order."""
+    """Return the unique values that are non-empty texts, in order."""
     return tuple(dict.fromkeys(v for v in values if isinstance(v, str) and v.strip()))
 
 
 def decode_object(raw: Any) -> Mapping[str, Any]:
-    """The object that a text or bytes are as JSON; an empty one where they are none."""
+    """Parse a JSON object from text or bytes. Return an empty object if it is not one."""
     if not isinstance(raw, str | bytes):
         return {}
     try:
@@ -55,9 +55,9 @@ def decode_object(raw: Any) -> Mapping[str, Any]:
 
 
 def parse_time(value: Any) -> int | None:
-    """Microseconds since 1970 of an ISO time, or of a number of seconds or milliseconds.
+    """Return the microseconds since 1970 of an ISO time, or of a number of seconds or milliseconds.
 
-    A time without a zone is that of this machine. None where it is no time.
+    A time without a zone is in the zone of this machine. Return None for an invalid time.
     """
     if isinstance(value, str):
         return _parse_iso_time(value.strip())
@@ -67,7 +67,6 @@ def parse_time(value: Any) -> int | None:
 
 
 def compute_fingerprint(*parts: str) -> str:
-    """Short, and the same for the same texts only."""
     digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass"))
     return digest.hexdigest()[:16]
 
@@ -86,7 +85,7 @@ def _parse_iso_time(text: str) -> int | None:
 
 def _parse_epoch(number: float) -> int | None:
     scale = 1_000_000 if abs(number) < _MIN_MILLISECONDS else 1_000
-    # A comparison also holds for what is no number and for what no float can hold.
+    # This form of the comparison also rejects NaN and infinity.
     if not _MIN_MICROSECONDS / scale <= number <= _MAX_MICROSECONDS / scale:
         return None
     return round(number * scale)
@@ -96,19 +95,19 @@ BROKEN_LINE = "broken line"
 WRONG_SHAPE = "wrong shape"
 LINE_TOO_LONG = "line too long"
 
-_BLANK_BYTES = b" \t\r\n\0"  # zeros are what a crash leaves where nothing was written yet
+_BLANK_BYTES = b" \t\r\n\0"  # a crash may leave zeros in unwritten parts of a file
 _BOM = b"\xef\xbb\xbf"
-# An object for every three bytes would take a hundred times the line's size.
+# A line with an object for every three bytes would take a hundred times its size in memory.
 _LONG_LINE_BYTES = 256 * 1024
 _MAX_LINE_PARTS = 500_000
-# Half characters, and control characters: escapes that may mean them.
+# Escapes that may encode unpaired surrogates or control characters.
 _UNCLEAN_PATTERN = re.compile(rb"\\u00[01]|\\u[dD][89a-fA-F]|\\[bf]|\x7f")
-_COLOR_PATTERN = re.compile("\x1b\\[[0-?]{0,40}[ -/]?[@-~]")  # of terminals
+_COLOR_PATTERN = re.compile("\x1b\\[[0-?]{0,40}[ -/]?[@-~]")  # color codes of terminals
 _CONTROL_CHARACTERS = {code: None for code in (*range(32), 127) if chr(code) not in "\t\n\r"}
 
 
 class NoRecord(Exception):
-    """A line that holds no record; `reason` is what it is counted as."""
+    """A line without a record. `reason` is the name under which it is counted."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -116,9 +115,9 @@ class NoRecord(Exception):
 
 
 def parse_record(line: bytes | None) -> Mapping[str, Any] | None:
-    """The object; None for a blank line. Texts in it can be stored anywhere.
+    """Parse a line into an object whose texts can be stored anywhere. Return None for an empty line.
 
-    A line that is None was too long to be held. Raises NoRecord.
+    Pass None for a line that was too long to be kept. Raise NoRecord if the line is not an object.
     """
     if line is None:
         raise NoRecord(LINE_TOO_LONG)
@@ -139,7 +138,7 @@ def parse_record(line: bytes | None) -> Mapping[str, Any] | None:
 
 
 def parse_value(text: str) -> Any:
-    """What a text inside a record means, where it is JSON itself; else None."""
+    """Parse a text inside a record as JSON. Return None if it is not JSON."""
     try:
         return _clean(json.loads(text))
     except (ValueError, RecursionError):
@@ -147,7 +146,7 @@ def parse_value(text: str) -> Any:
 
 
 def decode_text(raw: bytes) -> str:
-    """The text of a file, without what no text should hold."""
+    """Decode the text of a file and remove its control characters."""
     return _strip_control(raw.decode("utf-8-sig", "replace"))
 
 
@@ -170,53 +169,51 @@ CLAUDE_CODE = "claude-code"
 CODEX = "codex"
 GEMINI = "gemini"
 CURSOR = "cursor"
-PLAIN = "jsonl"  # plain lines, which are where somebody put them
+PLAIN = "jsonl"  # plain lines, without a default folder
 
 SOURCES = (CLAUDE_CODE, CODEX, GEMINI, CURSOR, PLAIN)
-
 
 _KIBIBYTE = 1024
 _MEBIBYTE = 1024 * _KIBIBYTE
 
-# Bytes.
-MAX_DOCUMENT_BYTES = 32 * _MEBIBYTE  # that is held in memory as a whole
-MAX_VALUE_BYTES = 8 * _MEBIBYTE  # of a database; a larger one holds pictures
-MAX_LINE_BYTES = 8 * _MEBIBYTE  # a longer one holds a picture, or is none
-MAX_EXPANDED_LINE_BYTES = 64 * _MEBIBYTE  # of a compressed file; no program writes such a one
-MAX_EXPANSION_FACTOR = 500  # times the size of a compressed file, on top of such a line
-MAX_LIST_BYTES = 4 * _MEBIBYTE  # of projects, that a program keeps for itself
+MAX_DOCUMENT_BYTES = 32 * _MEBIBYTE  # read into memory as a whole
+MAX_VALUE_BYTES = 8 * _MEBIBYTE  # of a database; a larger value contains pictures
+MAX_LINE_BYTES = 8 * _MEBIBYTE  # a longer line contains a picture, or is not a record
+MAX_EXPANDED_LINE_BYTES = 64 * _MEBIBYTE  # of a compressed file; no program writes longer lines
+MAX_EXPANSION_FACTOR = 500  # times the size of a compressed file, in addition to one such line
+MAX_LIST_BYTES = 4 * _MEBIBYTE  # of a program's list of projects
 
-# A portion ends with what brings it to one of these.
+# A portion ends with the item that reaches one of these limits.
 PORTION_EVENTS = 64
 PORTION_CHARACTERS = _MEBIBYTE
-PORTION_BYTES = 4 * _MEBIBYTE  # so that what holds no turns comes to an end too
+PORTION_BYTES = 4 * _MEBIBYTE  # so that stretches without turns end too
 
-# Characters and things of a turn.
+# Limits of a turn.
 MAX_TEXT_CHARACTERS = 1_000_000
 MAX_CODE_CHARACTERS = 2_000_000
-MAX_REPLACED_CHARACTERS = 20_000  # of what stood in place of one snippet
-MAX_TURN_ITEMS = 200  # of a sort: files, tools, snippets
+MAX_REPLACED_CHARACTERS = 20_000  # of the text that one snippet replaced
+MAX_TURN_ITEMS = 200  # of each kind: files, tools, snippets
 MAX_FAILURES = 20
-MAX_FAILURE_CHARACTERS = 2_000  # whoever keeps it masks it first, and then shortens it
-MAX_TITLE_CHARACTERS = 1_000  # as with failures
+MAX_FAILURE_CHARACTERS = 2_000  # masked before it is stored, then shortened
+MAX_TITLE_CHARACTERS = 1_000  # masked before it is stored, then shortened
 MAX_PATH_CHARACTERS = 1_000
-MAX_NAME_CHARACTERS = 200  # of a session, a branch, a model, a tool
+MAX_NAME_CHARACTERS = 200  # of a session, a branch, a model or a tool
 
-MAX_SKIPPED_KINDS = 20  # of what is skipped, by the names a transcript has; our own come on top
+MAX_SKIPPED_KINDS = 20  # names from the transcript, in addition to our own
 
 
 class ClientFolders(Value):
-    """The folder of each program; nobody says that it is there."""
+    """The folder of each program. It may not exist."""
 
     claude: Path
     codex: Path
     gemini: Path
     cursor: Path
-    cursor_user: Path  # the editor's own folder, in which its database is
+    cursor_user: Path  # the editor's own folder, which contains its database
 
 
 def get_client_folders(environment: Mapping[str, str], home: Path, platform: str) -> ClientFolders:
-    """`platform` as in `sys.platform`."""
+    """Return the folders of all programs. `platform` has a value of `sys.platform`."""
     return ClientFolders(
         claude=_find_folder_variable(environment, "CLAUDE_CONFIG_DIR") or home / ".claude",
         codex=_find_folder_variable(environment, "CODEX_HOME") or home / ".codex",
@@ -227,7 +224,7 @@ def get_client_folders(environment: Mapping[str, str], home: Path, platform: str
 
 
 def _get_applications_folder(environment: Mapping[str, str], home: Path, platform: str) -> Path:
-    """The folder in which editors of this kind keep theirs."""
+    """Return the folder in which editors keep their data."""
     if platform == "win32":
         return _find_folder_variable(environment, "APPDATA") or home / "AppData" / "Roaming"
     if platform == "darwin":
@@ -242,16 +239,16 @@ def _find_folder_variable(environment: Mapping[str, str], variable: str) -> Path
     path = Path(value)
     try:
         return path.expanduser()
-    except RuntimeError:  # of a user whose home is not known
+    except RuntimeError:  # the home of the named user is unknown
         return path
 
 
-_HEAD_BYTES = 256 * 1024  # bytes that are looked at
+_HEAD_BYTES = 256 * 1024  # read from the start of the file
 _SOURCE_ENDINGS = {".vscdb": CURSOR, ".txt": CURSOR, ".zst": CODEX}
 
 
 def guess_source(path: Path) -> str | None:
-    """The source; None where nothing tells, or the file cannot be read."""
+    """Guess the source from the file's ending and content. Return None if it is unclear or unreadable."""
     if by_ending := _SOURCE_ENDINGS.get(path.suffix):
         return by_ending
     if path.suffix == ".json":
@@ -283,38 +280,34 @@ def _read_head(path: Path) -> bytes:
         return b""
 
 
-MAX_AGENTS = 1_000  # files beside a transcript that are looked into, the newest
+MAX_AGENTS = 1_000  # newest agent files beside a transcript that are read
 
-_FIRST_LINE_BYTES = 256 * 1024  # bytes that a first line is looked for in
+_FIRST_LINE_BYTES = 256 * 1024  # limit of a first line
 _AGENT_ENDINGS = (".jsonl", ".json")
 
 
 def find_source(path: Path, folders: ClientFolders) -> str | None:
-    """The program in whose folder a file of this name really lies; None elsewhere."""
+    """Return the program whose folder contains the resolved file, or None."""
     places = {CLAUDE_CODE: folders.claude, CODEX: folders.codex, GEMINI: folders.gemini, CURSOR: folders.cursor}
     try:
         real = path.resolve()
         found = (name for name, place in places.items() if real.is_relative_to(place.resolve()))
         return next(found, None)
-    except (OSError, RuntimeError, ValueError):  # a circle of links, or what is no path
+    except (OSError, RuntimeError, ValueError):  # a loop of links, or an invalid path
         return None
 
 
 def list_agents(path: Path, source: str, session: str) -> list[Path]:
-    """The transcripts of the agents that the session sent."""
     if not session:
         return []
     if source == CLAUDE_CODE:
-        return [*_list_transcripts(path.with_suffix("") / "subagents"), *_find_sibling_agents(path, session)]
+        # Older versions keep all agents of a folder beside the transcripts.
+        beside = [each for each in _list_transcripts(path.parent) if each.name.startswith("agent-")]
+        own = [each for each in beside[-MAX_AGENTS:] if _read_session(each) == session]
+        return [*_list_transcripts(path.with_suffix("") / "subagents"), *own]
     if source == GEMINI and Path(session).name == session != "..":
         return _list_transcripts(path.parent / session)
     return []
-
-
-def _find_sibling_agents(path: Path, session: str) -> Iterator[Path]:
-    """Older versions keep all agents of a folder in one place; each record names its session."""
-    found = [each for each in _list_transcripts(path.parent) if each.name.startswith("agent-")]
-    return (each for each in found[-MAX_AGENTS:] if _read_session(each) == session)
 
 
 def _read_session(path: Path) -> str:
@@ -326,7 +319,7 @@ def _read_session(path: Path) -> str:
 
 
 def _list_transcripts(folder: Path) -> list[Path]:
-    """The oldest first: what is in two of them stays with the one that had it first."""
+    """Return the transcripts, oldest first. A turn in two of them stays with the older one."""
     try:
         with os.scandir(folder) as entries:
             found = [
@@ -334,6 +327,6 @@ def _list_transcripts(folder: Path) -> list[Path]:
                 for entry in entries
                 if entry.name.endswith(_AGENT_ENDINGS) and entry.is_file(follow_symlinks=False)
             ]
-    except OSError:  # there is none, or it went away meanwhile
+    except OSError:  # the folder does not exist, or a file was deleted since it was listed
         return []
     return [folder / name for _, name in sorted(found)]

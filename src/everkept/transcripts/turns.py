@@ -1,4 +1,4 @@
-"""Messages as programs write them, joined into turns, with the files and code of tool calls."""
+"""Messages of the programs, joined into turns, with the files and code of tool calls."""
 
 import re
 from collections import Counter
@@ -32,14 +32,14 @@ _PATCH_MOVE_PREFIX = "*** Move to: "
 
 
 class Patch(Value, frozen=False):
-    """What a patch says; empty where a text holds none."""
+    """The files and code of a patch, empty if the text contains no patch."""
 
     files: list[str] = field(default_factory=list[str])
     snippets: list[Snippet] = field(default_factory=list[Snippet])
 
 
 def parse_patch(text: str) -> Patch:
-    """The first patch in a text, which may be a command that applies it."""
+    """Parse the first patch in a text, which may be a command that applies it."""
     patch = Patch()
     start = text.find(_PATCH_BEGIN)
     if start < 0:
@@ -86,29 +86,22 @@ def _finish_hunk(patch: Patch, hunk: _Hunk, next_file: str) -> _Hunk:
     return _Hunk(next_file)
 
 
-_FILE_ARGUMENTS = (
-    "file_path",
-    "absolute_path",
-    "path",
-    "target_file",
-    "targetFile",
-    "filePath",
-    "relativeWorkspacePath",
-    "notebook_path",
-    "target_notebook",
-)
+_FILE_ARGUMENT_LIST = """
+    file_path absolute_path path target_file targetFile filePath relativeWorkspacePath notebook_path target_notebook
+"""
+_FILE_ARGUMENTS = tuple(_FILE_ARGUMENT_LIST.split())
 _NEW_TEXT_ARGUMENTS = ("new_string", "new_str", "newString")
 _OLD_TEXT_ARGUMENTS = ("old_string", "old_str", "oldString")
 _WHOLE_TEXT_ARGUMENTS = ("content", "contents", "file_text", "code_edit", "new_source", "streamingContent")
 
 
 def list_files(arguments: Mapping[str, Any]) -> tuple[str, ...]:
-    """The files or folders that are named as such, one at most for each call."""
+    """Return the file or folder that the arguments name, at most one per call."""
     return deduplicate_texts(arguments.get(name) for name in _FILE_ARGUMENTS)[:1]
 
 
 def list_snippets(arguments: Mapping[str, Any]) -> tuple[Snippet, ...]:
-    """What was written into a file: as a whole, or in place of something."""
+    """Return the code that was written into a file: a whole file, or replacements in it."""
     file = next(iter(list_files(arguments)), None)
     if file is None:
         return ()
@@ -122,7 +115,7 @@ def list_snippets(arguments: Mapping[str, Any]) -> tuple[Snippet, ...]:
 
 
 def clip_failure(said: str) -> str:
-    """The beginning of what a tool said, which names the error as a rule."""
+    """Return the beginning of a tool's output, which usually names the error."""
     text = said.strip()
     return text if len(text) <= MAX_FAILURE_CHARACTERS else text[: MAX_FAILURE_CHARACTERS - 1] + "…"
 
@@ -135,25 +128,23 @@ _OPENING_TAG = re.compile(r"\s*<([\w-]{1,60})[^<>]{0,200}>")
 
 
 def strip_leading_tags(text: str, tags: Collection[str]) -> str:
-    """The text behind the wrappers that it begins with."""
+    """Return the text after its leading wrapper elements."""
     place = 0
     while (found := _OPENING_TAG.match(text, place)) and found[1] in tags:
         end = text.find(f"</{found[1]}", found.end())
         place = text.find(">", end) + 1
         if end < 0 or not place:
-            return ""  # It was cut off: nothing of it was said by a person.
+            return ""  # The wrapper was cut off, so no words of a person follow.
     return text[place:].strip()
 
 
 def strip_tags(text: str, tags: Collection[str]) -> str:
-    """The text without these wrappers, wherever they stand."""
     for tag in tags:
         text = _strip_between(text, f"<{tag}>", f"</{tag}>")
     return text.strip()
 
 
 def extract_tag_text(text: str, tag: str) -> str:
-    """What stands in the first wrapper of that name."""
     start = text.find(f"<{tag}>")
     end = text.find(f"</{tag}>", start)
     return text[start + len(tag) + 2 : end].strip() if 0 <= start < end else ""
@@ -179,9 +170,9 @@ _KIND_PATTERN = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 
 
 def count_unknown(skipped: Counter[str], what: str, kind: str) -> None:
-    """Counts one more of a kind that the transcript names, where it can be a name at all.
+    """Count a record of an unknown kind under the name in the transcript.
 
-    Anything may stand in its place, also what was said, and there may be any number of them.
+    The name may be any text, even words of the conversation, so only plausible names count, up to a limit.
     """
     named = f"unknown {what}: {kind}" if _KIND_PATTERN.fullmatch(kind) else f"unknown {what}"
     if not kind:
@@ -190,13 +181,13 @@ def count_unknown(skipped: Counter[str], what: str, kind: str) -> None:
 
 
 def as_name(value: Any) -> str:
-    """The value where it can be a name; else an empty one."""
+    """Return the value if it can be a name, otherwise an empty text."""
     text = as_text(value).strip()
     return text if len(text) <= MAX_NAME_CHARACTERS else ""
 
 
 def as_folder(value: Any, skipped: Counter[str] | None = None) -> str:
-    """The value where it can be a path; else an empty one, which is counted."""
+    """Return the value if it can be a path. Otherwise count it and return an empty text."""
     text = as_text(value)
     if len(text) <= MAX_PATH_CHARACTERS:
         return text
@@ -206,12 +197,12 @@ def as_folder(value: Any, skipped: Counter[str] | None = None) -> str:
 
 
 def as_title(value: Any) -> str:
-    """The value on one line."""
+    """Return the value on one line."""
     return " ".join(as_text(value).split())[:MAX_TITLE_CHARACTERS]
 
 
 class OpenTurn:
-    """Gathers a turn. What goes beyond its bounds is left out and counted."""
+    """Builder of a turn. Content beyond the limits is skipped and counted."""
 
     def __init__(self, turn: Turn, skipped: Counter[str]) -> None:
         self._begun = turn
@@ -229,7 +220,7 @@ class OpenTurn:
         return bool(self._parts)
 
     def add_text(self, text: str) -> None:
-        """Another part of the text; a blank line stands before it."""
+        """Add another paragraph to the text."""
         part = self._clip(text.strip(), self._room)
         if part:
             self._parts.append(part)
@@ -243,7 +234,6 @@ class OpenTurn:
             self._add_item(self._files, as_folder(file, self._skipped))
 
     def add_snippets(self, call: str, snippets: Iterable[Snippet]) -> None:
-        """What the call of a tool wrote."""
         for snippet in snippets:
             room = MAX_CODE_CHARACTERS - self._code
             if not room or len(self._snippets) == MAX_TURN_ITEMS:
@@ -253,31 +243,27 @@ class OpenTurn:
             replaced = snippet.replaced and snippet.replaced[:MAX_REPLACED_CHARACTERS]
             self._code += len(text)
             file = as_folder(snippet.file, self._skipped) or None
-            fitted = Snippet(text, file, snippet.language, replaced)
-            self._snippets.append((call, fitted))
+            self._snippets.append((call, Snippet(text, file, snippet.language, replaced)))
 
     def add_failure(self, call: str, said: str) -> None:
-        """The call did not do what it was made for: it wrote nothing."""
+        """Record that the call failed, and drop its code because it wrote nothing."""
         self._snippets = [(by, snippet) for by, snippet in self._snippets if by != call or not call]
         if said and len(self._failures) < MAX_FAILURES:
             self._failures.append(said)
 
     def build_turn(self, project: str | None) -> Turn:
-        """As it stands."""
+        """Build the turn in its present state."""
+        # Called after each line, but the text seldom grows.
+        self._parts = [_PARAGRAPH_BREAK.join(self._parts)] if self._parts else []
         return replace(
             self._begun,
-            text=self._join_text(),
+            text="".join(self._parts),
             project=project,
             files=tuple(self._files),
             tools=tuple(self._tools),
             snippets=tuple(snippet for _, snippet in self._snippets),
             failures=tuple(self._failures),
         )
-
-    def _join_text(self) -> str:
-        # It is asked for after each line, and seldom grows.
-        self._parts = [_PARAGRAPH_BREAK.join(self._parts)] if self._parts else []
-        return "".join(self._parts)
 
     def _add_item(self, things: dict[str, None], thing: str) -> None:
         if not thing or thing in things:
@@ -293,11 +279,11 @@ class OpenTurn:
         return text[:room]
 
 
-_MAX_MESSAGES = 200  # of an answer, so that one without an end has parts
+_MAX_MESSAGES = 200  # per answer, so that an endless answer is split
 
 
 class TranscriptMessage(Value):
-    """What was said at once, with the tools that were used along with it."""
+    """One message and the tools it used."""
 
     id: str
     author: str
@@ -316,18 +302,18 @@ class TranscriptMessage(Value):
 
 
 class ConversationInfo(Value):
-    """What is the same for all turns of a conversation."""
+    """Properties shared by all turns of a conversation."""
 
     session: str
     project: str | None = None
     branch: str | None = None
-    model: str | None = None  # where the message names none
+    model: str | None = None  # default for messages without a model
     part_of: str | None = None
     reader: str | None = None
 
 
 def is_continuation(message: TranscriptMessage, answer: Sequence[TranscriptMessage]) -> bool:
-    """Whether it goes on with an answer: that has one text, and the uses of tools around it."""
+    """Return whether the message continues the answer, which has one text and the tool calls around it."""
     if not answer or message.author != ASSISTANT or len(answer) == _MAX_MESSAGES:
         return False
     has_text = any(earlier.text for earlier in answer)
@@ -337,10 +323,7 @@ def is_continuation(message: TranscriptMessage, answer: Sequence[TranscriptMessa
 def join_messages(
     messages: Sequence[TranscriptMessage], key: str, setting: ConversationInfo, skipped: Counter[str] | None = None
 ) -> Turn:
-    """The turn that they are together; there is at least one.
-
-    What is too much for a turn is counted as skipped, where the turn is closed.
-    """
+    """Join messages into a turn. To count content beyond the limits, pass `skipped` when the turn is closed."""
     begun = Turn(
         key=key,
         session=setting.session,

@@ -150,13 +150,13 @@ async def test_of_a_peers_result_the_error_says_whose_it_is_and_where_it_can_be_
     with pytest.raises(NotFound) as missing:
         await page(store, "anna:turn_0")
     assert 'the peer "anna"' in (missing.value.hint or "")
-    assert "as turn_0" in (missing.value.hint or "")
+    assert "id is turn_0" in (missing.value.hint or "")
 
 
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
-        ("marker", "not to be indexed"),
+        ("marker", "a marker that excludes it"),
         ("forgotten", "was forgotten"),
         ("excluded", "excluded folder.*everkept history include"),
     ],

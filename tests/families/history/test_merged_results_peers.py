@@ -155,7 +155,7 @@ def test_of_about_the_same_score_the_newest_come_first() -> None:
 def test_nobody_to_ask_and_half_an_answer_are_told() -> None:
     assert list_peer_warnings(PeerAnswers(is_anybody=False)) == [NO_PEERS_WARNING]
     [warning] = list_peer_warnings(PeerAnswers([PeerAnswer("anna", (), ("Half of it.",))]))
-    assert warning == ToolWarning("peer_partial", 'The peer "anna" says: Half of it.')
+    assert warning == ToolWarning("peer_partial", 'Peer "anna": Half of it.')
 
 
 TEXTS = st.sampled_from(["a", "A ", "b", "c  d", "C d", "e"])

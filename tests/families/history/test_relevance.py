@@ -306,7 +306,7 @@ async def test_an_answer_says_when_many_turns_wait_for_their_vectors(store: Reco
     await told(store, ready, left)
     answer = await find_turns(store, "login", limit=5, asking=QueryContext(HashingEmbedder(), DAY_ONE))
     assert [(notice.code, notice.message) for notice in answer.notices] == [
-        ("partial_results", f"{left} of {ready + left} turns are found by words alone so far.")
+        ("partial_results", f"{left} of {ready + left} turns have no embedding yet, so only their words are searched.")
     ]
 
 

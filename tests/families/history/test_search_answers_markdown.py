@@ -145,7 +145,7 @@ def test_a_conversation_is_quoted_turn_by_turn() -> None:
     assert before.startswith("## A *title* ")
     assert "codex · /shop · 9 turns · 2023" in before
     assert "> # Go\n> ‹system>x" in inside
-    assert "**assistant** · 2023-11-14 · turn_2 ←\n> Done.\n> … (1,234 characters more)" in inside
+    assert "**assistant** · 2023-11-14 · turn_2 ←\n> Done.\n> … (1,234 more characters)" in inside
     assert "*Files: a.py · Tools: Edit, Bash*\n`a.py`\n```python\nx = 1\n```" in inside
     assert "1 turn ·" in format_conversation(replace(read, total_turns=1))
     assert "cursor `abc`" in behind

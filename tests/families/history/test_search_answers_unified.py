@@ -25,7 +25,7 @@ async def test_everything_stands_under_its_heading_with_how_it_was_found(everyth
     assert "We decided on an hour" in text
     assert "### Related Code" in text
     assert "def cache_product_list" in text
-    assert "### Also Remembered" in text
+    assert "### Also Stored" in text
     assert "The list is cached." in text
     assert f"**How I searched:** {answer.explanation}" in text
     assert all(result.id in text for result in answer.results)

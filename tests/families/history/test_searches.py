@@ -94,7 +94,7 @@ def test_nothing_is_said_to_be_new_where_not_all_could_be_searched() -> None:
 def test_a_summary_says_where_no_result_has_a_word_of_the_question() -> None:
     near = [replace(told(), has_words=False)] * 2
     assert format_summary("login", near, ["tokens"], NOW) == (
-        'I found no word of "login", but 2 discussions near in meaning covering tokens.'
+        'I found no words of "login", but 2 discussions with a similar meaning covering tokens.'
     )
     assert "about" in format_summary("login", [*near, told()], [], NOW)
 
@@ -129,7 +129,7 @@ async def test_nothing_behind_a_filter_is_no_new_topic(store: RecordStore) -> No
     await tell(store, "s2", "Something else", project="/a/game")
     answer = await recall_discussions(store, "login form", "all", "game", "week", 10, ASKING)
     told = answer.to_result("login form", ASKING.now).summary
-    assert "in project `game` of the last seven days. Without that filter" in told
+    assert "in project `game` from the last seven days. A search without the filter" in told
     unknown = await recall_discussions(store, "login form", "all", "nowhere", "all", 10, ASKING)
     assert "in project `nowhere`" in unknown.to_result("login form", ASKING.now).summary
     cobol = await search_code(store, "login", "cobol", 10, ASKING, with_context=False)

@@ -108,7 +108,7 @@ async def test_who_calls_a_function_is_found_with_where_it_was_shown(coded: Ever
     assert (found.context.project_path, found.context.session_id) == (SHOP, "shop")
     assert (found.file, found.language) == ("shop.py", "python")
     assert found.id.startswith("code_")
-    assert "by the relations between things" in answer.explanation
+    assert "through relations" in answer.explanation
 
 
 async def test_to_whom_asks_who_calls_it_the_relation_comes_before_what_was_said(coded: Everything) -> None:

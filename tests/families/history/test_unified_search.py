@@ -136,7 +136,7 @@ async def test_a_history_that_cannot_be_read_hides_nothing_else(told: Everything
 async def test_a_time_narrows_conversations(told: Everything) -> None:
     answer = await told("what did we discuss yesterday about the product list")
     assert {result.context.session_id for result in answer.results} <= {"caching"}
-    assert 'only those on 2023-11-14 count ("yesterday")' in answer.explanation
+    assert 'Only conversations on 2023-11-14 are included ("yesterday")' in answer.explanation
     answer = await told("what did we say about the theme a month ago")
     assert {result.context.session_id for result in answer.results} == {"theme"}
 
@@ -144,13 +144,13 @@ async def test_a_time_narrows_conversations(told: Everything) -> None:
 async def test_a_time_in_which_nothing_was_said_narrows_nothing(told: Everything) -> None:
     answer = await told("what did we decide about the theme on 2020-01-02")
     assert "theme" in {result.context.session_id for result in answer.results}
-    assert 'No conversation on 2020-01-02 ("2020-01-02") fits' in answer.explanation
+    assert 'No conversation on 2020-01-02 ("2020-01-02") matches' in answer.explanation
 
 
 async def test_a_time_in_which_something_else_was_said_narrows_nothing(told: Everything) -> None:
     answer = await told("what did we discuss yesterday about the theme")
     assert answer.results[0].context.session_id == "theme"
-    assert 'No conversation on 2023-11-14 ("yesterday") fits' in answer.explanation
+    assert 'No conversation on 2023-11-14 ("yesterday") matches' in answer.explanation
     everything_of_it = await told("what did we do yesterday?")
     assert {result.context.session_id for result in everything_of_it.results} == {"caching"}
 
@@ -195,14 +195,14 @@ async def test_without_vectors_words_find_and_the_answer_says_so(told: Everythin
     told.indexing.embedder = None
     answer = await told("product list")
     assert answer.results
-    assert "by words alone" in answer.explanation
+    assert "by words only" in answer.explanation
 
 
 async def test_while_vectors_are_missing_the_answer_does_not_speak_of_meaning(told: Everything) -> None:
     call = ToolCall(Session(), "unified_memory_search")
     answer = await told.unified().search(call, "product list")
     assert answer.results
-    assert "by words alone" in answer.explanation
+    assert "by words only" in answer.explanation
     assert "by meaning and words" in (await told("product list")).explanation
 
 

@@ -45,34 +45,34 @@ def result(kind: str, part: str, content: str = "text", **more: str) -> UnifiedR
     [
         (
             course("what did we decide about caching"),
-            "I took this for a question about what was said before, and searched past conversations"
+            "I understood this as a question about past conversations, and searched past conversations"
             " and their code, by meaning and words.",
         ),
         (
             course("caching", "history", "memories", "graph", "bank"),
-            "I took this for a question about what was said before, as nothing points to anything"
-            " else, and searched past conversations and their code, memories, the words of the"
-            " knowledge graph and the memory bank, by meaning and words.",
+            "I understood this as a question about past conversations (no other intent was recognized),"
+            " and searched past conversations and their code, memories, the knowledge graph and the"
+            " memory bank, by meaning and words.",
         ),
         (
             course("show me the function parse_query"),
-            "I took this for a search for code, and searched past conversations and their code, by"
+            "I understood this as a search for code, and searched past conversations and their code, by"
             " meaning and words and for `parse_query` as typed.",
         ),
         (
             course("what calls login"),
-            "I took this for a question about what depends on what, and searched past conversations"
-            " and their code, by meaning and words and by the relations between things.",
+            "I understood this as a question about dependencies, and searched past conversations"
+            " and their code, by meaning and words and through relations.",
         ),
         (
             course("what calls login", graph=False),
-            "I took this for a question about what depends on what, and searched past conversations"
+            "I understood this as a question about dependencies, and searched past conversations"
             " and their code, by meaning and words.",
         ),
         (
             course("how does login work", recalled=ConversationResults([], "keyword")),
-            "I took this for a question about how something is built, and searched past"
-            " conversations and their code, by words alone and by the relations between things.",
+            "I understood this as a question about structure, and searched past"
+            " conversations and their code, by words only and through relations.",
         ),
     ],
 )
@@ -92,9 +92,9 @@ def test_the_time_that_was_kept_to_is_told() -> None:
     question = "what did we decide on 2023-11-02"
     meant = parse_period(question, NOW, UTC)
     within = format_explanation(course(question, recalled=ConversationResults([], "hybrid", within=meant)))
-    assert within.endswith('Of conversations only those on 2023-11-02 count ("2023-11-02").')
+    assert within.endswith('Only conversations on 2023-11-02 are included ("2023-11-02").')
     beyond = format_explanation(course(question, recalled=ConversationResults([], "hybrid", beyond=meant)))
-    assert beyond.endswith('No conversation on 2023-11-02 ("2023-11-02") fits, so all of them count.')
+    assert beyond.endswith('No conversation on 2023-11-02 ("2023-11-02") matches, so all times are included.')
 
 
 @pytest.mark.parametrize(
@@ -109,10 +109,10 @@ def test_an_answer_says_where_no_result_has_a_word_of_the_question(
     question: str, text: str, is_only_near: bool
 ) -> None:
     sentence = format_explanation(course(question), [result("conversation", "conversations", text)])
-    assert sentence.endswith("only near it in meaning.") == is_only_near
+    assert sentence.endswith("only similar in meaning.") == is_only_near
     meant = parse_period("yesterday", NOW, UTC)
     of_a_time = course(question, recalled=ConversationResults([], "hybrid", within=meant))
-    assert "near it" not in format_explanation(of_a_time, [result("decision", "conversations", text)])
+    assert "similar in meaning" not in format_explanation(of_a_time, [result("decision", "conversations", text)])
 
 
 def test_suggestions_follow_from_what_was_found() -> None:
@@ -123,10 +123,11 @@ def test_suggestions_follow_from_what_was_found() -> None:
         result("memory", "memories"),
     ]
     assert list_suggestions(course("caching"), found) == [
-        'read_conversation {"id": "turn_1"}: what was said around the best match.',
-        'recall_previous_discussions {"query": "caching", "type": "decision"}: the decisions alone.',
-        'search_code_history {"query": "caching", "language": "go"}: the code alone.',
-        'recall_previous_discussions {"query": "caching", "project_filter": "/home/ann/shop"}: this project alone.',
+        'read_conversation {"id": "turn_1"}: read around the best match.',
+        'recall_previous_discussions {"query": "caching", "type": "decision"}: search only decisions.',
+        'search_code_history {"query": "caching", "language": "go"}: search only code.',
+        'recall_previous_discussions {"query": "caching", "project_filter": "/home/ann/shop"}:'
+        " search only this project.",
     ]
     of_one_project = list_suggestions(course("caching"), found[:2])
     assert not any("project_filter" in suggestion for suggestion in of_one_project)
@@ -139,17 +140,15 @@ def test_what_other_families_found_is_suggested_with_their_tools() -> None:
         result("section", "bank", id="techContext.md:12"),
     ]
     assert list_suggestions(course("caching"), found) == [
-        'recall_memories {"query": "caching"}: all memories about it.',
-        'open_nodes {"names": ["Billing"]}: all that the graph knows of it.',
-        'read_memory_bank_file {"filename": "techContext.md"}: the whole file.',
+        'recall_memories {"query": "caching"}: search only memories.',
+        'open_nodes {"names": ["Billing"]}: read the whole entity.',
+        'read_memory_bank_file {"filename": "techContext.md"}: read the whole file.',
     ]
 
 
 def test_what_fits_far_worse_than_the_best_suggests_nothing() -> None:
     found = [result("memory", "memories"), replace(result("conversation", "conversations"), relevance_score=0.2)]
-    assert list_suggestions(course("caching"), found) == [
-        'recall_memories {"query": "caching"}: all memories about it.'
-    ]
+    assert list_suggestions(course("caching"), found) == ['recall_memories {"query": "caching"}: search only memories.']
 
 
 def test_relations_that_are_known_are_suggested_but_for_what_was_asked() -> None:
@@ -171,7 +170,7 @@ def test_relations_that_are_known_are_suggested_but_for_what_was_asked() -> None
 def test_nothing_found_suggests_nothing() -> None:
     assert list_suggestions(course("caching"), []) == []
     empty = course("caching", recalled=ConversationResults([], "hybrid", is_empty=True))
-    assert list_suggestions(empty, []) == ["everkept import history, on the command line: takes in past conversations."]
+    assert list_suggestions(empty, []) == ["everkept import history, on the command line: import past conversations."]
 
 
 def test_a_question_that_is_too_long_is_not_repeated() -> None:

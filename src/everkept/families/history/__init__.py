@@ -1,30 +1,29 @@
-"""Past conversations, found again: what was said, decided and coded.
+"""Search of past conversations: what was said, decided and coded.
 
-`core/transcripts.py` is the port: a transcript gives its turns in portions, each with a mark from
-which the next reading goes on. `transcripts/` has a reader for each program behind it; those of
-lines are a `Format` (`take` a record, say what is `pending`, give the `state` to go on from), and
-`transcripts/documents.py` does the rest: chunks, cut lines, damage, marks that always lie between
-two turns. `families/history/ingest` turns portions into records, and commits each with its mark in
-one transaction. Ids follow from what a thing is (`model.py`), so nothing comes in twice, however
-often and by however many processes it is read; of two imports at once the slower one meets a
-`Conflict` at the mark and goes on behind the faster. A transcript that was rewritten is read anew,
-and what it no longer holds is taken back (`ingest/plan.py`). Every commit passes the gate in
-`ingest/checkpoints.py`, a record that forgetting closes first, so that no import brings back what
-is just going; what is forgotten leaves a grave that says nothing and keeps copies out. What a copy
-adds to another conversation's turn is kept with who added it, and goes with that one
-(`ingest/conversations.py`). All of it is `derived`: the transcript is the truth, and the log keeps
-no old text.
+Import: `core/transcripts.py` is the port. A transcript yields its turns in portions, each with a mark from which the
+next reading continues. `transcripts/` has a reader for each program. Programs with JSON lines have a
+`TranscriptFormat`, and `transcripts/documents.py` handles chunks, cut lines, damage and marks between turns. `ingest/`
+turns portions into records and commits each portion with its mark in one transaction. Ids are derived from those of the
+program (`model.py`), so repeated or concurrent imports never store a turn twice. If two imports run at the same time,
+the slower one gets a `Conflict` at the mark and continues after the faster one. A rewritten transcript is read again,
+and turns that it no longer contains are removed (`ingest/plan.py`). Everything is `derived`: the transcript is
+authoritative, and the change log keeps no old text.
 
-A conversation is the parent of its turns, a turn that of its code, and code links to the symbols
-that it defines, calls, imports or extends (`code_*.py`, tree-sitter). Symbols are not linked with
-each other: who calls what is read from the code that shows it, so that forgetting a conversation
-forgets what was known from it alone. `searches.py` asks the one search with a profile for each tool
-and dresses the results; `unified_search.py` analyses the intent (`retrieval/intent.py`, pure), asks
-the other families through the port `Finder` (`app/search_sources.py` has the adapters, because
-families do not know each other), and merges.
+Removal: every commit checks the gate in `ingest/checkpoints.py`. Forgetting closes the gate first, so that no import
+restores turns that are being removed. A forgotten turn leaves a tombstone without content, which keeps copies out. If a
+copy extends a turn of another conversation, the record notes which conversation added the text. That text is removed
+with that conversation (`ingest/conversations.py`).
 
-The store is `history.db`, one for all projects, `scope` being the folder that was worked in. Its
-queue of vectors may be long, so one process at a time works it off (`jobs/maintenance.py`). Answers
-are cached with the stamps of the stores they came from (`RecordStore.stamp`: the newest change and
-the newest vector), which any process moves. `app/history.py` is what commands use.
+Records: a conversation is the parent of its turns, and a turn is the parent of its code. Code links to the symbols that
+it defines, calls, imports or extends (`code_*.py`, tree-sitter). Symbols are not linked to each other. Calls are read
+from the code that shows them, so they are forgotten together with its conversation.
+
+Search: `searches.py` runs the common search with a profile for each tool and builds the results. `unified_search.py`
+analyzes the intent (`retrieval/intent.py`), asks the other families through the port `Finder` and merges the results.
+`app/search_sources.py` has the adapters, because families do not import each other.
+
+Storage: one `history.db` holds all projects, and `scope` is the folder of the work. Its queue of pending embeddings may
+be long, so one process at a time works on it (`jobs/maintenance.py`). Answers are cached with the stamps of their
+stores (`RecordStore.get_stamp`: the newest change and the newest vector). Any process that writes changes the stamp.
+Commands use `app/history.py`.
 """

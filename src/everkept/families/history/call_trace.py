@@ -1,4 +1,4 @@
-"""Code and its symbols as records and links, and what calls what among them."""
+"""Code and its symbols as records and links, and the calls among them."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,13 +18,14 @@ MODULE = "module"
 
 
 def build_symbol_links(code: Record, outline: CodeOutline) -> tuple[list[Record], list[RecordLink]]:
-    """The symbols, of which some may be known already, and how the code is linked to them."""
+    """Return the symbols, some of which may already be stored, and the code's links to them."""
     symbols: dict[str, Record] = {}
     links: dict[tuple[str, str], RecordLink] = {}
 
     def link(verb: str, name: str, kind: str | None, facets: Mapping[str, Any]) -> None:
         symbol = symbols.setdefault(name, _build_symbol(code, name, kind))
-        links.setdefault((verb, name), _build_link(code, verb, symbol, facets))
+        own = f"link_{compute_digest(f'{code.id} {verb} {symbol.id}')[:24]}"
+        links.setdefault((verb, name), RecordLink(own, code.id, verb, symbol.id, code.created_at, facets))
 
     for defined in outline.defines:
         link(DEFINES, defined.name, defined.kind, {})
@@ -53,21 +54,16 @@ def _build_symbol(code: Record, name: str, kind: str | None) -> Record:
     )
 
 
-def _build_link(code: Record, verb: str, symbol: Record, facets: Mapping[str, Any]) -> RecordLink:
-    name = compute_digest(f"{code.id} {verb} {symbol.id}")
-    return RecordLink(f"link_{name[:24]}", code.id, verb, symbol.id, code.created_at, facets)
-
-
-MAX_NAMES = 8  # that are looked up
-MAX_SYMBOLS = 40  # of one name, in all projects
+MAX_NAMES = 8  # looked up per question
+MAX_SYMBOLS = 40  # per name, in all projects
 MAX_LINKS = 1_000  # at the symbols of one step
-MAX_CALLERS = 20  # whose own callers are asked for
-# What a relation counts by how well the name fits, and by how far it is from what was asked.
+MAX_CALLERS = 20  # whose own callers are traced
+# Weights of a relation by how well the name matches, and for indirect callers.
 EXACT_WEIGHT, OTHER_CASE_WEIGHT, LAST_PART_WEIGHT = 1.0, 0.9, 0.75
 INDIRECT_WEIGHT = 0.6
-# against being called: that is what is asked for most
+# relative to callers, which questions ask for most
 CALLEE_WEIGHT, DEFINITION_WEIGHT = 0.85, 0.88
-RECENCY_SHARE = 0.1  # of the score that the newest has and the oldest lacks
+RECENCY_SHARE = 0.1  # share of the score by which the newest relation exceeds the oldest
 
 SYMBOL_PROFILE = SearchProfile(kinds=(SYMBOL,), reading="tiers")
 FILE_PROFILE = SearchProfile(kinds=(CODE,), reading="tiers", weights=Weights(name=4.0, text=0.0, context=0.0))
@@ -89,14 +85,11 @@ class CodeRelation(Value):
 
 
 class CallTrace(Value):
-    """What is known of some names, best first; `total` counts what was cut off too.
-
-    `sessions` are the conversations that touched them, the newest first.
-    """
+    """Relations of some names, best first."""
 
     relations: list[CodeRelation] = field(default_factory=list[CodeRelation])
-    total: int = 0
-    sessions: list[str] = field(default_factory=list[str])
+    total: int = 0  # including relations beyond the limit
+    sessions: list[str] = field(default_factory=list[str])  # that mention the names, newest first
 
 
 class _WeightedSentence(Value):
@@ -109,8 +102,7 @@ class _WeightedSentence(Value):
 async def trace_calls(
     store: RecordStore, names: Sequence[str], *, project_scopes: Sequence[str] = (), limit: int = 20
 ) -> CallTrace:
-    """Who calls, defines, imports and extends these, what they call themselves, and whose callers
-    a change would reach. Names are functions, classes, modules, or files."""
+    """Trace the callers, callees, definitions, imports and subclasses of functions, classes, modules or files."""
     told: list[_WeightedSentence] = []
     for name in list(dict.fromkeys(map(_normalize_name, names)))[:MAX_NAMES]:
         symbols = await _find_symbols(store, name, project_scopes)
@@ -123,7 +115,7 @@ async def trace_calls(
 
 
 async def _find_symbols(store: RecordStore, name: str, scopes: Sequence[str]) -> dict[str, tuple[Record, float]]:
-    """By id, with how well each fits: the very name, it in another case, or its last part."""
+    """Return matching symbols by id with a weight: exact name, other case, or same last part."""
     where = RecordFilter(kinds=(SYMBOL,), name_keys=(name,), scopes=tuple(scopes))
     exact = await store.scan(where, limit=MAX_SYMBOLS)
     found = {record.id: (record, EXACT_WEIGHT) for record in exact}
@@ -157,7 +149,7 @@ async def _trace_symbols(store: RecordStore, symbols: dict[str, tuple[Record, fl
 async def _trace_callees(
     store: RecordStore, symbols: dict[str, tuple[Record, float]], links: Sequence[RecordLink]
 ) -> list[_WeightedSentence]:
-    """What the code that defines them lets them call."""
+    """Return the calls in the code that defines the symbols."""
     defining = {link.source: symbols[link.target] for link in links if link.verb == DEFINES}
     if not defining:
         return []
@@ -176,7 +168,7 @@ async def _trace_callees(
 async def _trace_indirect_callers(
     store: RecordStore, callers: dict[tuple[str, str], float], known: set[str]
 ) -> list[_WeightedSentence]:
-    """Who calls the callers: a change reaches them too."""
+    """Return the callers of the callers, which a change also affects."""
     chosen = list(callers)[:MAX_CALLERS]
     if not chosen:
         return []
@@ -196,10 +188,12 @@ async def _trace_indirect_callers(
 
 
 async def _trace_files(store: RecordStore, name: str, scopes: Sequence[str]) -> list[_WeightedSentence]:
-    """What the code of a file defines and imports."""
+    """Return the definitions and imports in the code of a file."""
     place = SearchPlace(store, RecordFilter(kinds=(CODE,), scopes=tuple(scopes)))
     hits = (await search([place], name, FILE_PROFILE, limit=MAX_SYMBOLS)).hits
-    code = {hit.record.id: hit.record for hit in hits if _is_file(hit.record.name, name)}
+    asked = strip_root(split_loose(name))
+    named = [hit.record for hit in hits if hit.record.name is not None]
+    code = {record.id: record for record in named if ends_with(split_loose(record.name or ""), asked)}
     if not code:
         return []
     links = await store.find_links(list(code), direction="out", limit=MAX_LINKS)
@@ -222,7 +216,7 @@ def _format_sentences(link: RecordLink, name: str) -> Iterator[str]:
 
 
 def _build_trace(told: Iterable[_WeightedSentence], code: dict[str, Record], limit: int) -> CallTrace:
-    """Each sentence once for each project, by the newest code that shows it."""
+    """Keep each sentence once per project, with the newest code that shows it."""
     newest: dict[tuple[str, str], _WeightedSentence] = {}
     for each in sorted(told, key=lambda one: (-one.weight, -code[one.code].effective_at)):
         newest.setdefault((each.sentence, code[each.code].scope), each)
@@ -244,19 +238,13 @@ def _build_trace(told: Iterable[_WeightedSentence], code: dict[str, Record], lim
 
 
 def _append_file(told: _WeightedSentence, code: Record) -> str:
-    """With the file that shows it, where it is named."""
-    return f"{told.sentence} in {code.name}" if code.name and code.name not in told.sentence else (told.sentence)
+    return f"{told.sentence} in {code.name}" if code.name and code.name not in told.sentence else told.sentence
 
 
 def _normalize_name(name: str) -> str:
-    """As symbols are named, whatever the language: `Cart::total()` is `Cart.total`."""
+    """Return the stored form of a name in any language: `Cart::total()` becomes `Cart.total`."""
     return re.sub(r"::|#|->", ".", name.removesuffix("()"))
 
 
 def _get_last_part(name: str) -> str:
     return name.rpartition(".")[2] or name
-
-
-def _is_file(own: str | None, name: str) -> bool:
-    """Whether a path is the one asked for, or ends with it."""
-    return own is not None and ends_with(split_loose(own), strip_root(split_loose(name)))

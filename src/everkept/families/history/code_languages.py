@@ -1,12 +1,14 @@
-"""Languages of code: what each is called, and the queries that find definitions and calls in it.
+"""Programming languages: their names, and queries that find definitions and calls.
 
-The queries all give the same captures. A definition is its whole node, captured as what it is
-(`@function`, `@class`, `@interface`, `@type`, `@module`, `@variable`, and `@constant` for what
-counts only in capitals), with its `@name`; an `@owner` is the class that it belongs to from
-outside, a `@self` what it calls its own object, and `@members` holds what belongs to an owner
-without being its definition. `@callee` is called, of a `@receiver`; `@component` too, where it
-begins with a capital. `@base` is extended. `@import` is a module, and `@imported` something out of
-one; either may get an `@alias`. `@required` is a module where `@requires` is the right function.
+All queries use the same captures:
+
+- A whole definition is captured by its kind: `@function`, `@class`, `@interface`, `@type`, `@module`, `@variable`.
+- `@constant` is a definition that counts only in capitals. `@name` is the name of a definition.
+- `@owner` is the class of a definition outside of it, and `@self` its name for its own object.
+- `@members` contains members of an owner without being its definition.
+- `@callee` is called, on a `@receiver`. `@component` is called too if it begins with a capital.
+- `@base` is extended. `@import` is a module, `@imported` a name from a module. Both may have an `@alias`.
+- `@required` is a module if `@requires` is the function `require`.
 """
 
 import re
@@ -14,7 +16,7 @@ from collections.abc import Callable
 
 from everkept.values import Value
 
-# The canonical name, and what else it goes by in fences and filters.
+# The canonical name, and other names in fences and filters.
 _LANGUAGE_NAMES = """
     assembly: asm nasm s x86asm
     batch: bat cmd dos
@@ -92,46 +94,32 @@ _LANGUAGE_NAMES = """
 """
 
 
-def _parse_language_names() -> dict[str, str]:
-    """Each name that a language goes by, with the one that is kept."""
-    lines = (line.partition(":") for line in _LANGUAGE_NAMES.split("\n") if line.strip())
-    named = ((name.strip(), others.split()) for name, _, others in lines)
-    return {each: name for name, others in named for each in (name, *others)}
+# Languages of files by their whole name, or by its beginning.
+_FILE_NAMES = """
+    cmake: cmakelists.txt
+    dockerfile: dockerfile containerfile
+    dotenv: .env
+    go: go.mod
+    groovy: jenkinsfile
+    ini: .gitconfig .npmrc
+    json: .prettierrc .eslintrc .babelrc
+    makefile: makefile gnumakefile
+    ruby: gemfile rakefile podfile vagrantfile
+    shell: .bashrc .zshrc .bash_profile .profile
+    toml: pipfile cargo.lock poetry.lock uv.lock
+    vim: .vimrc
+    yaml: procfile
+"""
 
 
-_CANONICAL_NAMES = _parse_language_names()
+def _parse_names(text: str) -> dict[str, list[str]]:
+    lines = (line.partition(":") for line in text.split("\n") if line.strip())
+    return {language.strip(): names.split() for language, _, names in lines}
 
-# Files that are known by their whole name, or by how it begins.
-_FILE_LANGUAGES = {
-    "dockerfile": "dockerfile",
-    "containerfile": "dockerfile",
-    "makefile": "makefile",
-    "gnumakefile": "makefile",
-    "cmakelists.txt": "cmake",
-    "jenkinsfile": "groovy",
-    "gemfile": "ruby",
-    "rakefile": "ruby",
-    "podfile": "ruby",
-    "vagrantfile": "ruby",
-    "procfile": "yaml",
-    "pipfile": "toml",
-    "cargo.lock": "toml",
-    "poetry.lock": "toml",
-    "uv.lock": "toml",
-    "go.mod": "go",
-    ".env": "dotenv",
-    ".bashrc": "shell",
-    ".zshrc": "shell",
-    ".bash_profile": "shell",
-    ".profile": "shell",
-    ".vimrc": "vim",
-    ".gitconfig": "ini",
-    ".npmrc": "ini",
-    ".prettierrc": "json",
-    ".eslintrc": "json",
-    ".babelrc": "json",
-}
-# Names that are no endings of files: what is `x.docker` or `x.node` is something else.
+
+_CANONICAL_NAMES = {name: key for key, names in _parse_names(_LANGUAGE_NAMES).items() for name in (key, *names)}
+_FILE_LANGUAGES = {name: key for key, names in _parse_names(_FILE_NAMES).items() for name in names}
+# Names that are not file extensions: `x.docker` and `x.node` are other files.
 _NOT_EXTENSIONS = {"docker", "make", "node", "rest", "basic", "text", "http", "pom", "deno"}
 
 _ATTRIBUTE = re.compile(
@@ -140,11 +128,11 @@ _ATTRIBUTE = re.compile(
 _WORD = re.compile(r"[a-z][a-z0-9+#._-]{0,29}", re.I)
 _CITED_FILE = re.compile(r"\d+:\d+:(.+)")  # first line, last line, file
 _EXTENSION = re.compile(r"[^\s./\\]\.([a-z0-9+]{1,12})$", re.I)
-MAX_TAG_CHARACTERS = 500  # what is longer is no info string
+MAX_TAG_CHARACTERS = 500  # longer text is not an info string
 
 
 def detect_language(tag: str | None, file: str | None) -> str | None:
-    """What a fence says, else what the file's name tells; a word that nobody knows as it is."""
+    """Return the language of a fence's tag, otherwise of the file. Return an unknown word unchanged."""
     word = _get_first_word(tag or "")
     if (known := _CANONICAL_NAMES.get(word)) is not None:
         return known
@@ -156,7 +144,7 @@ def detect_language(tag: str | None, file: str | None) -> str | None:
 
 
 def find_tag_file(tag: str) -> str | None:
-    """The file that an info string names, as in `python:src/x.py` or `ts title="a.ts"`."""
+    """Return the file named in an info string such as `python:src/x.py` or `ts title="a.ts"`."""
     info = tag.strip()[:MAX_TAG_CHARACTERS]
     if cited := _CITED_FILE.fullmatch(info):
         return cited[1].strip() or None
@@ -171,7 +159,7 @@ def find_tag_file(tag: str) -> str | None:
 
 
 def normalize_language(text: str) -> str:
-    """What a person means who asks for a language."""
+    """Return the canonical name of the language that a person asks for."""
     word = text.strip().lstrip(".").casefold()
     joined = re.sub(r"[\s_]+", "-", word)
     return (
@@ -182,7 +170,7 @@ def normalize_language(text: str) -> str:
 
 
 def _get_first_word(tag: str) -> str:
-    """The name of the language in an info string, in small letters."""
+    """Return the language in an info string, in lower case."""
     info = tag.strip()[:MAX_TAG_CHARACTERS].casefold()
     if info.startswith("{"):  # {.python .numberLines}
         info = info.lstrip("{. ")
@@ -213,10 +201,7 @@ def _is_file(word: str) -> bool:
 
 
 class Grammar(Value):
-    """A grammar, its query, and how a class is written around members that have none.
-
-    Each is loaded when it is needed, and may be missing.
-    """
+    """A grammar that may not be installed, its query, and a class to put around members without one."""
 
     load: Callable[[], object]
     query: str
@@ -514,7 +499,7 @@ _CLASS_WRAPPER = ("class Fragment {\n", "\n}")
 
 _CPP_GRAMMARS = (Grammar(_load_cpp, _CPP_QUERY),)
 
-# By language; where the first does not understand a text, another one may.
+# Grammars by language. If the first one cannot parse a text, the next may.
 GRAMMARS: dict[str, tuple[Grammar, ...]] = {
     "python": (Grammar(_load_python, _PYTHON_QUERY),),
     "javascript": (Grammar(_load_javascript, _SCRIPT_QUERY + _JSX_QUERY + _JAVASCRIPT_QUERY, _CLASS_WRAPPER),),

@@ -1,4 +1,4 @@
-"""What a piece of code defines, calls, imports and extends."""
+"""Definitions, calls, imports and base classes in a piece of code."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,48 +16,44 @@ from everkept.families.history.code_parser import (
 from everkept.language.code_names import COMMON_CALLS, COMMON_RECEIVERS
 from everkept.values import Value, field
 
-MAX_TEXT_CHARACTERS = 200_000  # what is behind them is not read
-OUTLINE_SECONDS = 2.0  # seconds of this thread, for what is no code; the longest code takes a tenth
-MAX_NAMES = 200  # of each sort
+MAX_TEXT_CHARACTERS = 200_000  # the rest is not read
+OUTLINE_SECONDS = 2.0  # CPU time of this thread, for text that is not code; the longest code takes a tenth
+MAX_NAMES = 200  # of each kind
 MAX_NAME_CHARACTERS = 200
 
 SymbolKind = Literal["function", "method", "class", "interface", "type", "module", "variable"]
 
 
 class CodeDefinition(Value):
-    """A method's name is `Class.method`, where the class is shown."""
+    """A definition. A method's name is `Class.method` if the class is shown."""
 
     name: str
     kind: SymbolKind
 
 
 class CodeCall(Value):
-    """`by` is the definition that the call stands in.
-
-    A call of a method has its class too where the code tells it: of the own object, or of a class
-    or module by its name.
-    """
+    """A call inside the definition `by`. The name includes the class or module if the code shows it."""
 
     name: str
     by: str | None = None
 
 
 class CodeInheritance(Value):
-    """`by` is the class that extends or implements it."""
+    """A base class or interface. `by` is the class that extends or implements it."""
 
     name: str
     by: str | None = None
 
 
 class CodeImport(Value):
-    """A module, or something out of one."""
+    """An imported module, or a name imported from one."""
 
     name: str
     is_module: bool = True
 
 
 class CodeOutline(Value):
-    """In the order of the code, and each only once. Parts of names are joined by dots."""
+    """The names in the order of the code, each once. Dots join the parts of a name."""
 
     defines: tuple[CodeDefinition, ...] = ()
     calls: tuple[CodeCall, ...] = ()
@@ -66,7 +62,7 @@ class CodeOutline(Value):
 
 
 def outline_code(text: str, language: str | None) -> CodeOutline:
-    """What can be told of any text; nothing where the language has no grammar."""
+    """Outline any text. The outline is empty if the language has no grammar."""
     defines: dict[str, CodeDefinition] = {}
     calls: dict[CodeCall, None] = {}
     imports: dict[CodeImport, None] = {}
@@ -117,33 +113,32 @@ _DEFINITION_KINDS: dict[str, SymbolKind] = {
 }
 _OWNER_SORTS = ("class", "interface", "members")
 _SELF_NAMES = frozenset(("self", "cls", "this", "Self", "(*this)"))
-# Where a method calls another of its class by the bare name.
+# Languages in which a method calls others of its class by their plain names.
 _IMPLICIT_SELF_LANGUAGES = frozenset(("java", "csharp", "cpp"))
-_MODULE_PATH_LANGUAGES = frozenset(("python", "javascript", "typescript"))  # what is imported keeps its path
+# Languages in which imported names keep the path of the module.
+_MODULE_PATH_LANGUAGES = frozenset(("python", "javascript", "typescript"))
 _PLAIN_NAME = re.compile(r"[^\W\d][\w$]*|\$[\w$]*")
 _NAME_END = re.compile(r"[<(\[{\s]")
 
 
 class _CodeScope(Value, frozen=False):
-    """A definition, or what holds some, with its place in the text.
-
-    What it says of the code in it comes from those around it, where it does not tell itself.
-    """
+    """A definition, or a container of definitions, with its position in the text."""
 
     sort: str
     name: str
     start: int
     end: int
     owner: str | None = None  # the class that it belongs to
-    inside: str | None = None  # the class that code in it is of
-    speaker: str | None = None  # who calls what is called in it
-    own: str | None = None  # what it calls its own object
+    inside: str | None = None  # the class of the code inside it
+    speaker: str | None = None  # the caller of the calls inside it
+    own: str | None = None  # its name for its own object
 
     @property
     def full_name(self) -> str:
         return f"{self.owner}.{self.name}" if self.owner and self.sort == "function" else self.name
 
     def enter(self, outer: "_CodeScope | None") -> None:
+        """Inherit unknown properties from the scope around it."""
         if outer is not None:
             if self.owner is None and outer.sort in _OWNER_SORTS:
                 self.owner = outer.name
@@ -165,12 +160,12 @@ class _CodeReference(Value, frozen=False):
 
 
 class _ParsedPiece(Value, frozen=False):
-    """A piece of text as it was read: its matches told apart, and its names resolved."""
+    """A parsed piece of text with its matches sorted by kind and its names resolved."""
 
     language: str
     parsed: ParsedCode
-    around: str  # the class that it is cut out of
-    bound: dict[str, str]  # imports as the code calls them, and those of the pieces before
+    around: str  # the class that the piece continues
+    bound: dict[str, str]  # imports by their local names, including those of earlier pieces
     imports: list[CodeImport] = field(default_factory=list[CodeImport])
     _scopes: list[_CodeScope] = field(default_factory=list[_CodeScope])
     _references: list[_CodeReference] = field(default_factory=list[_CodeReference])
@@ -211,7 +206,7 @@ class _ParsedPiece(Value, frozen=False):
                 yield CodeCall(name, (scope.speaker if scope else None) or None)
 
     def get_open_class(self) -> str:
-        """The class that the text breaks off in, if it does."""
+        """Return the class in which the text ends, or an empty text."""
         owners = [scope for scope in self._scopes if scope.sort in _OWNER_SORTS]
         if self.language != "python":
             owners = [scope for scope in owners if scope.end > self.parsed.end]
@@ -270,7 +265,7 @@ class _ParsedPiece(Value, frozen=False):
                 self.bound[name] = name
 
     def _resolve_call(self, call: _CodeReference, scope: _CodeScope | None, methods: set[str]) -> str | None:
-        """The call's full name, as far as the code tells; None for what all code calls."""
+        """Return the full name of the call if the code shows it. Return None for names that all code calls."""
         owner = scope.inside if scope else None
         common = COMMON_CALLS.get(self.language, frozenset())
         receiver = call.receiver
@@ -291,7 +286,7 @@ class _ParsedPiece(Value, frozen=False):
 
 
 def _merge_scopes(scopes: Iterable[_CodeScope]) -> list[_CodeScope]:
-    """In the order of the text; what two patterns saw is what the more telling one says."""
+    """Sort the scopes by position. If two patterns match the same text, keep the more specific one."""
     telling = {sort: number for number, sort in enumerate(_DEFINITION_KINDS)}
     best: dict[tuple[int, int], _CodeScope] = {}
     for scope in scopes:
@@ -302,14 +297,14 @@ def _merge_scopes(scopes: Iterable[_CodeScope]) -> list[_CodeScope]:
 
 
 def _pop_to_innermost(around: list[_CodeScope], place: int) -> _CodeScope | None:
-    """Leaves those that end before the place."""
+    """Drop the scopes that end before the position, and return the innermost one left."""
     while around and around[-1].end <= place:
         around.pop()
     return around[-1] if around else None
 
 
 def _clean_name(text: str) -> str:
-    """A name without what is only written around it; empty where that is none."""
+    """Return a name without the characters around it. Return an empty text if it is too long."""
     name = text.strip().strip("\"'`<>&*!").replace("::", ".").replace("->", ".")
     name = _NAME_END.split(name, maxsplit=1)[0].strip(",;:")
     return name if len(name) <= MAX_NAME_CHARACTERS else ""
@@ -320,7 +315,7 @@ def _get_last_part(name: str) -> str:
 
 
 def _parse_import(text: str, language: str) -> Iterator[tuple[str, str | None]]:
-    """The paths of an import, each with its other name; `a::{b, c as d}` is two."""
+    """Yield the imported paths, each with its alias: `a::{b, c as d}` has two."""
     if language != "rust":
         yield text, None
         return

@@ -1,4 +1,4 @@
-"""What tree-sitter finds in code, also if people show it with gaps, prompts and cut ends."""
+"""Parsing of code with tree-sitter, including code with gaps, prompts and cut ends."""
 
 import re
 import threading
@@ -13,13 +13,13 @@ from everkept.values import Value
 if TYPE_CHECKING:
     from tree_sitter import Language, Node, Point, Query
 
-MAX_LINE_CHARACTERS = 2_000  # characters; a longer one is packed code or data, and its names say nothing
+MAX_LINE_CHARACTERS = 2_000  # a longer line is minified code or data without useful names
 
-PORTION_CHARACTERS = 1_000  # characters that are looked at together
-MIN_WORD_SHARE = 0.15  # the part of a portion that letters and digits take; in code it is half
-MAX_BRACKET_DEPTH = 100  # brackets inside brackets that are closed
+PORTION_CHARACTERS = 1_000  # size of the portions that are tested for words
+MIN_WORD_SHARE = 0.15  # share of letters and digits in a portion; in code it is about half
+MAX_BRACKET_DEPTH = 100  # nesting of brackets that are closed
 
-# Where a patch says which file comes: git's, and that of editing tools.
+# The line of a patch that names the file, in git's format and in that of editing tools.
 _PATCH_FILE = re.compile(r"(?:\+\+\+ (?:b/)?|\*\*\* (?:Add|Update) File: )([^\t\n]+)")
 _PATCH_HEADER = re.compile(
     r"diff --git |index [0-9a-f]{4,}|--- |\+\+\+ |@@|\*\*\* |\\ No newline"
@@ -28,21 +28,21 @@ _PATCH_HEADER = re.compile(
 _PATCH_START = re.compile(r"^(?:diff --git |@@ .*@@|\+\+\+ |\*\*\* (?:Add|Update) File: )", re.M)
 _PROMPT = re.compile(r"(?:>>>|\.\.\.|In \[\d+\]:|\s+\.\.\.:)(?: |$)")
 _PROMPT_START = re.compile(r"^(?:>>> |In \[\d+\]: )", re.M)
-_CONTINUATION_STARTS = frozenset(("", " ", "\t", ")", "]", "}"))  # how a line begins that goes on with another
+_CONTINUATION_STARTS = frozenset(("", " ", "\t", ")", "]", "}"))  # first characters of lines that continue another
 _NON_WORD = re.compile(r"[\W_]+")
-# "..." for what is left out, alone or with a word about it.
+# "..." for omitted code, with or without a description.
 _GAP = re.compile(r"^([ \t]*)(?:\.\.\.|…)(?:[ \t].*)?$", re.M)
 
 
 class CodeFragment(Value):
-    """Text in one language, as far as is known."""
+    """Text in one language, if the language is known."""
 
     text: str
     language: str | None
 
 
 def split_fragments(text: str, language: str | None) -> Iterator[CodeFragment]:
-    """What a text shows: of a patch each file as it is afterwards, else the whole."""
+    """Yield the code of a text: for a patch, each file after the change, otherwise the whole text."""
     readable = text.replace("\0", " ")
     short = "\n".join(line for line in readable.split("\n") if len(line) <= MAX_LINE_CHARACTERS)
     wordy = [each.text for each in split_pieces(short, PORTION_CHARACTERS) if _has_words(each.text)]
@@ -54,14 +54,14 @@ def split_fragments(text: str, language: str | None) -> Iterator[CodeFragment]:
 
 
 class FragmentPiece(Value):
-    """A part of a fragment. One that is continued begins inside of what the last one began."""
+    """A part of a fragment. A continued piece begins inside the definition of the previous one."""
 
     text: str
     is_continued: bool = False
 
 
 def split_pieces(text: str, size: int) -> Iterator[FragmentPiece]:
-    """Whole lines, no more than that many characters, cut between definitions where it can be."""
+    """Yield whole lines of at most `size` characters, split between definitions if possible."""
     lines: list[str] = []
     length = outermost = 0
     is_continued = False
@@ -82,7 +82,7 @@ def split_pieces(text: str, size: int) -> Iterator[FragmentPiece]:
 
 
 def _has_words(portion: str) -> bool:
-    """Drawings and broken data have none, and a parser takes for ever over them."""
+    """Return whether a portion has words. Drawings and broken data have none, and parsing them takes very long."""
     dense = "".join(portion.split())
     if len(dense) < PORTION_CHARACTERS // 4:
         return True
@@ -121,13 +121,13 @@ def _fix_gaps(text: str, language: str | None) -> str:
 
 
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
-# Brackets, and what brackets may stand in without being any. In some languages a single quote
-# begins other things than a string, so only one character's worth of it counts.
+# Brackets, and strings and comments whose brackets do not count. In some languages a single quote does not begin a
+# string, so only quotes around one character count.
 _BRACKETS = re.compile(r"""[()\[\]{}]|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])'|`[^`]*`|//[^\n]*|/\*.*?(?:\*/|\Z)""", re.S)
 
 
 def find_missing_brackets(text: str) -> str:
-    """The brackets that close what a text that breaks off has left open."""
+    """Return the brackets that close an incomplete text."""
     opened: list[str] = []
     for piece in _BRACKETS.findall(text):
         if piece in _CLOSING:
@@ -137,43 +137,36 @@ def find_missing_brackets(text: str) -> str:
     return "".join(reversed(opened[-MAX_BRACKET_DEPTH:]))
 
 
-MAX_CAPTURE_BYTES = 2_000  # bytes of a capture
-# To recover from errors a parser takes the square of their number, in time and in memory, and
-# nothing stops it but a text that ends. So it gets pieces of this many characters, whose square is
-# small, and no more of one than there is time for.
+MAX_CAPTURE_BYTES = 2_000  # of one capture
+# Error recovery takes time and memory quadratic in the number of errors, and only the end of the text stops the parser.
+# So texts are split into pieces of this size, and the text ends when the time is over.
 MAX_PIECE_CHARACTERS = 10_000
-PARSE_SECONDS = 0.2  # seconds of this thread; a piece of real code takes a hundredth of them
-MAX_ERRORS = 400  # of a piece that is worth a second look
+PARSE_SECONDS = 0.2  # CPU time of this thread; a piece of real code takes about 1 % of it
+MAX_ERRORS = 400  # a piece with more errors is not parsed again
 READ_BYTES = 256
-MAX_ACTIVE_MATCHES = 10_000  # matches in progress
+MAX_ACTIVE_MATCHES = 10_000  # limit of the query cursor
 
 _ERROR_QUERY = "\n(ERROR) @error\n(MISSING) @missing\n"
-_ERROR_COSTS = {"error": 2, "missing": 1}  # a bracket too few is the lesser evil
+_ERROR_COSTS = {"error": 2, "missing": 1}  # a missing bracket is less bad
 
 
 class CapturedSpan(Value):
-    """A captured piece of the text."""
-
     text: str
     start: int
     end: int
 
 
 class ParsedCode(Value):
-    """The matches of the query, each a span by its capture's name.
-
-    `is_wrapped` where a class had to be written around the text for it to be understood. `end` is
-    that of the text itself, before what was added for it to be complete.
-    """
+    """The matches of the query, each a mapping from capture names to spans."""
 
     found: list[Mapping[str, CapturedSpan]]
     errors: int = 0
-    is_wrapped: bool = False
-    end: int = 0
+    is_wrapped: bool = False  # parsed inside an added class
+    end: int = 0  # of the text itself, without added brackets
 
 
 def parse_code(text: str, language: str | None) -> ParsedCode:
-    """As the grammar reads it that understands it best; nothing where there is none."""
+    """Parse with the grammar that gives the fewest errors. Return no matches if the language has no grammar."""
     best: ParsedCode | None = None
     until = thread_time() + PARSE_SECONDS
     for way in _iter_attempts(text, GRAMMARS.get(language or "", ())):
@@ -187,7 +180,7 @@ def parse_code(text: str, language: str | None) -> ParsedCode:
 
 
 class _ParseAttempt(Value):
-    """How a text may be read, with what has to stand around it."""
+    """One way to parse a text, with the code to add around it."""
 
     grammar: Grammar
     text: str
@@ -214,21 +207,25 @@ def _parse_attempt(way: _ParseAttempt, until: float) -> ParsedCode | None:
         return None
     source = f"{way.before}{way.text}{way.after}".encode("utf-8", "replace")
     matches = _find_matches(_parse_tree(source, loaded.language, until), loaded.query)
-    found = [_build_spans(nodes, source) for nodes in matches if not nodes.keys() & _ERROR_COSTS]
+    found: list[Mapping[str, CapturedSpan]] = [
+        {name: _build_span(captured[0], source) for name, captured in nodes.items()}
+        for nodes in matches
+        if not nodes.keys() & _ERROR_COSTS
+    ]
     errors = sum(_ERROR_COSTS.get(name, 0) for nodes in matches for name in nodes)
     end = len(f"{way.before}{way.text.rstrip()}".encode("utf-8", "replace"))
     return ParsedCode(found, errors, bool(way.before), end)
 
 
 def _parse_tree(source: bytes, language: "Language", until: float) -> "Node":
-    """The tree of as much of the text as there is time for."""
+    """Parse as much of the text as the time allows."""
     from tree_sitter import Parser
 
     end = 0
 
     def read(offset: int, _point: "Point") -> bytearray:
         nonlocal end
-        # What was given once is given again, so that the text seems to end there.
+        # Ranges that were read before are returned again, so that the text appears to end there.
         if thread_time() <= until:
             end = max(end, offset + READ_BYTES)
         return _BUFFERS.fill(source[offset : min(offset + READ_BYTES, end)])
@@ -237,10 +234,7 @@ def _parse_tree(source: bytes, language: "Language", until: float) -> "Node":
 
 
 class _ParserBuffers(threading.local):
-    """Where the parser sees a piece of text until it asks for the next one.
-
-    The binding never lets go of what it is given, so it gets the same few arrays again and again.
-    """
+    """Buffers that the parser reads from. The binding never releases a buffer, so the same few are reused."""
 
     def __init__(self) -> None:
         self._by_length: dict[int, bytearray] = {}
@@ -260,10 +254,6 @@ def _find_matches(root: "Node", query: "Query") -> "list[dict[str, list[Node]]]"
     return [nodes for _, nodes in QueryCursor(query, match_limit=MAX_ACTIVE_MATCHES).matches(root)]
 
 
-def _build_spans(nodes: Mapping[str, "list[Node]"], source: bytes) -> Mapping[str, CapturedSpan]:
-    return {name: _build_span(captured[0], source) for name, captured in nodes.items()}
-
-
 def _build_span(node: "Node", source: bytes) -> CapturedSpan:
     start, end = node.start_byte, node.end_byte
     name = source[start : min(end, start + MAX_CAPTURE_BYTES)]
@@ -277,7 +267,7 @@ class _LoadedGrammar(Value):
 
 @cache
 def _load_grammar(grammar: Grammar) -> _LoadedGrammar | None:
-    """None where it is not installed, or is of a version that the query does not fit."""
+    """Load a grammar. Return None if it is not installed, or if its version does not support the query."""
     try:
         from tree_sitter import Language, Query
 

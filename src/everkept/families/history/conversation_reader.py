@@ -1,4 +1,4 @@
-"""Reading a conversation: what an id leads to, and a page of turns around it."""
+"""Reader of a conversation: the target of an id, and a page of turns around it."""
 
 import re
 from collections.abc import Sequence
@@ -14,36 +14,32 @@ from everkept.families.history.search_answers import CodeView, ConversationPage,
 from everkept.families.history.search_results import read_turns_between
 from everkept.values import Value, replace
 
-MAX_TURN_CHARACTERS = 1_500  # characters of a turn among others
-MAX_EDIT_CHARACTERS = 600  # of code that a tool wrote, beside its turn
-MAX_SINGLE_TURN_CHARACTERS = 16_000  # of one that is read by itself
-TYPE_LABELS = {SAID: "conversation"}  # the name that the searches give it
-CLIPPED_NOTE = "Clipped turns are whole in read_conversation with the turn's id and limit 1."
-UNKNOWN_ID_HINT = "Results of recall_previous_discussions carry ids that can be read."
-PEER_ID_HINT = (
-    'It is a result of the peer "{0}": what the search has shown is all that can be read of it '
-    "from here. Whoever runs that server can read it there, as {1}."
-)
-# Why nothing of a conversation is kept, and what can be done about it.
+MAX_TURN_CHARACTERS = 1_500  # of a turn among others
+MAX_EDIT_CHARACTERS = 600  # of code that a tool wrote, shown with its turn
+MAX_SINGLE_TURN_CHARACTERS = 16_000  # of a turn that is read alone
+TYPE_LABELS = {SAID: "conversation"}  # the name used in search results
+CLIPPED_NOTE = "To read a clipped turn in full, call read_conversation with its id and limit 1."
+UNKNOWN_ID_HINT = "Use an id from the results of recall_previous_discussions."
+PEER_ID_HINT = 'Use the text in the search result. The conversation is on the peer "{0}", where its id is {1}.'
+# Why a conversation is not stored, and what the reader can do.
 EXCLUSION_REASONS = {
-    "marker": ("is marked not to be indexed", None),
-    "forgotten": ("was forgotten", None),
+    "marker": ("contains a marker that excludes it", UNKNOWN_ID_HINT),
+    "forgotten": ("was forgotten", UNKNOWN_ID_HINT),
     "excluded": (
-        "is of an excluded folder",
-        "`everkept history include FOLDER` takes it in again, with the next import.",
+        "belongs to an excluded folder",
+        "To import it with the next import, run `everkept history include FOLDER`.",
     ),
 }
 
-# Kinds of cursors: turns from a position on, turns up to one, a turn's text from a place on.
+# Kinds of cursors: turns from a position, turns up to a position, text of a turn from an offset.
 _FORWARD_CURSOR, _BACKWARD_CURSOR, _TEXT_CURSOR = "from", "up to", "text"
-_CHUNK_ID = re.compile(r"(?P<session>.+)-chunk-(?P<number>\d{1,9})")  # as other servers name turns
-_PEER_ID = re.compile(rf"({NAME_PATTERN}):((?:turn|code)_.+)")  # as results of other servers are named
-_MIN_STEP_POSITIONS = 50  # positions that are looked through at least, as turns that were taken back leave none
+_CHUNK_ID = re.compile(r"(?P<session>.+)-chunk-(?P<number>\d{1,9})")  # ids of turns in other servers
+_PEER_ID = re.compile(rf"({NAME_PATTERN}):((?:turn|code)_.+)")  # ids of results from peers
+_MIN_STEP_POSITIONS = 50  # minimum of positions per read, because removed turns leave gaps
 
 
 class ConversationTarget(Value):
-    """What an id leads to; no turn where it is that of a whole conversation. Who names a `chunk`
-    wants it alone."""
+    """The target of an id. `turn` is None for a whole conversation, and `is_chunk` requests a single turn."""
 
     conversation: Record
     turn: Record | None = None
@@ -56,8 +52,7 @@ class ConversationTarget(Value):
 
 
 async def resolve_target(store: RecordStore, given: str) -> ConversationTarget:
-    """By the id of a turn, of code or of a conversation, or by a program's own id of a session;
-    with `-chunk-7` behind it, at that turn or the nearest."""
+    """Find a turn, code or conversation by id, or by session id. The suffix `-chunk-7` selects the nearest turn."""
     name = given.strip()
     record = next(iter(await store.get([name])), None)
     if record is not None and record.kind == CONVERSATION:
@@ -74,7 +69,7 @@ async def resolve_target(store: RecordStore, given: str) -> ConversationTarget:
 
 
 async def read_turns(store: RecordStore, opened: ConversationTarget, limit: int, cursor: str | None) -> "TurnPage":
-    """The turns that are asked for: around the one that was opened, or where the cursor leads."""
+    """Read the requested turns: around the target, or at the cursor."""
     turn = opened.turn
     if cursor is not None:
         return await _read_cursor(store, opened, limit, cursor)
@@ -86,7 +81,7 @@ async def read_turns(store: RecordStore, opened: ConversationTarget, limit: int,
 
 
 class TurnPage(Value):
-    """Turns in their order, and what leads on. Of one that is read alone, from which character."""
+    """Turns in order, with cursors. `start` is an offset into the text of a single turn."""
 
     turns: list[Record]
     code: list[Record]
@@ -124,15 +119,15 @@ def build_page(opened: ConversationTarget, reading: TurnPage) -> ConversationPag
 
 
 async def _read_cursor(store: RecordStore, opened: ConversationTarget, limit: int, cursor: str) -> TurnPage:
-    """Where a cursor leads to, if it is one of this conversation or turn."""
+    """Read the page at a cursor. Raise InvalidInput if it belongs to another conversation or turn."""
     kind, name, place = decode_cursor(cursor, str, str, int)
     turn = opened.turn
     if kind == _TEXT_CURSOR and turn is not None and name == turn.id and 0 <= place < len(turn.text):
         return await _read_single_turn(store, opened, turn, place)
     if kind not in (_FORWARD_CURSOR, _BACKWARD_CURSOR) or name != opened.conversation.id:
         raise InvalidInput(
-            "`cursor` is not one that this `id` was given: use next_cursor or previous_cursor of a"
-            " page of the same `id`.",
+            "`cursor` does not belong to this `id`.",
+            hint="Pass next_cursor or previous_cursor from a page of the same `id`.",
             argument="cursor",
             value=cursor[:100],
         )
@@ -159,7 +154,7 @@ async def _resolve_chunk(store: RecordStore, name: str, session: str, position: 
 
 
 async def _find_by_session(store: RecordStore, name: str) -> Record | None:
-    """`program:session` tells apart what two programs call alike."""
+    """Find a conversation by its session. `program:session` distinguishes equal sessions of two programs."""
     source, colon, session = name.partition(":")
     if colon:
         exact = await store.get([build_conversation_id(source, session)])
@@ -181,7 +176,7 @@ def _require_stored(conversation: Record) -> Record:
         "conversation",
         conversation.id,
         hint=hint,
-        message=f'Conversation "{conversation.id}" {why}: none of its turns are kept.',
+        message=f'Conversation "{conversation.id}" {why}. None of its turns are stored.',
     )
 
 
@@ -192,7 +187,7 @@ def _build_not_found(name: str) -> NotFound:
 
 
 async def _read_around(store: RecordStore, opened: ConversationTarget, turn: Record, limit: int) -> list[Record]:
-    """The turn with as many before as after it; more of one side where the other has few."""
+    """Read the turn with equally many before and after it, or more on one side if the other has few."""
     place = turn.position or 0
     half = (limit - 1) // 2
     before = await _read_backward(store, opened, place - 1, half)
@@ -225,7 +220,7 @@ async def _read_backward(store: RecordStore, opened: ConversationTarget, last: i
 
 
 def _get_end_position(opened: ConversationTarget) -> int:
-    """The position behind the last turn."""
+    """Return the position after the last turn."""
     place = opened.turn.position or 0 if opened.turn is not None else 0
     return max(int(opened.conversation.facets.get("turns", 0)), place + 1)
 
@@ -236,9 +231,10 @@ async def _build_turn_page(store: RecordStore, opened: ConversationTarget, turns
     before = await _read_backward(store, opened, first - 1, 1)
     after = await _read_forward(store, opened, last + 1, 1) if turns else []
     conversation = opened.conversation.id
+    of_turns = RecordFilter(kinds=(CODE,), parents=tuple(turn.id for turn in turns))
     return TurnPage(
         list(turns),
-        await _read_code(store, turns),
+        await store.scan(of_turns) if turns else [],
         await store.count_records(RecordFilter(kinds=(TURN,), parents=(conversation,))),
         encode_cursor(_BACKWARD_CURSOR, conversation, first - 1) if before else None,
         encode_cursor(_FORWARD_CURSOR, conversation, last + 1) if after else None,
@@ -246,7 +242,7 @@ async def _build_turn_page(store: RecordStore, opened: ConversationTarget, turns
 
 
 async def _read_single_turn(store: RecordStore, opened: ConversationTarget, turn: Record, start: int) -> TurnPage:
-    """A part of one turn's text; behind its end the turns go on."""
+    """Read a part of one turn's text. After its end, the cursor leads to the next turns."""
     reading = await _build_turn_page(store, opened, [turn])
     end = start + MAX_SINGLE_TURN_CHARACTERS
     following = reading.next_cursor
@@ -255,14 +251,8 @@ async def _read_single_turn(store: RecordStore, opened: ConversationTarget, turn
     return replace(reading, next_cursor=following, start=start, is_alone=True)
 
 
-async def _read_code(store: RecordStore, turns: Sequence[Record]) -> list[Record]:
-    if not turns:
-        return []
-    return await store.scan(RecordFilter(kinds=(CODE,), parents=tuple(turn.id for turn in turns)))
-
-
 def _select_code_text(piece: Record, turn: Record, asked: str | None, most: int) -> str | None:
-    """Of what was asked for, and of what the text of the turn does not show."""
+    """Return the text of the requested code, or of code that the turn's text does not contain."""
     if piece.id == asked:
         return piece.text[:most]
     return None if piece.text.strip() in turn.text else piece.text[:MAX_EDIT_CHARACTERS]

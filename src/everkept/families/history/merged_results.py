@@ -1,4 +1,4 @@
-"""Results of several searches and servers in one list: comparable, each thing once, and named."""
+"""Results of several searches and servers in one list, with comparable scores and without duplicates."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import cast
@@ -36,14 +36,14 @@ from everkept.retrieval.excerpts import compute_coverage
 from everkept.tools.tool import ToolWarning
 from everkept.values import Value, replace
 
-# A search calls the best that it has good, however little that is. How many of the asked words
-# are in it tells searches apart: what has none of those that another has keeps this much.
+# Each search gives its best result a good score, however poor it is. The share of matching words makes searches
+# comparable. A search without matching words keeps this share.
 MIN_SHARE = 0.6
-COMPARED_RESULTS = 3  # of the best of each
+COMPARED_RESULTS = 3  # best results of each search
 
 
 def compute_shares(question: str, texts: Mapping[str, Sequence[str]]) -> dict[str, float]:
-    """What the scores of each search count, given the texts of its best."""
+    """Return the factor for the scores of each search, from the texts of its best results."""
     asked = list_stems(question)
     covered = {
         name: max((compute_coverage(asked, text) for text in best[:COMPARED_RESULTS]), default=0.0)
@@ -60,10 +60,10 @@ def join_title(title: str | None, content: str) -> str:
 
 
 NO_PEERS_WARNING = ToolWarning(
-    "no_peers", "No other server was asked: none is configured, or only the owner may ask. This one was searched."
+    "no_peers", "Searched this server only: no peers are configured, or your account cannot use them."
 )
-PARTIAL_CODE = "peer_partial"  # code of what a server says that it could not look at
-COMPARED_CHARACTERS = 2_000  # characters that are compared
+PARTIAL_CODE = "peer_partial"  # code of the warnings that a peer reports
+COMPARED_CHARACTERS = 2_000  # length of the compared beginning
 KIND_TYPES: dict[SearchKind, tuple[str, ...]] = {
     "all": HISTORY_TYPES,
     "conversation": ("conversation", "decision"),
@@ -73,8 +73,6 @@ KIND_TYPES: dict[SearchKind, tuple[str, ...]] = {
 
 
 class SearchFilter(Value):
-    """What a search was narrowed to, and how many it gives."""
-
     query: str
     kind: SearchKind
     limit: int
@@ -84,18 +82,18 @@ class SearchFilter(Value):
 
     @property
     def peer_question(self) -> PeerQuestion:
-        """Where they are narrowed here, more are asked for."""
+        """Return the question for peers. Ask for more results if they are filtered here."""
         is_narrow = self.project is not None or self.after is not None
         most = MAX_RESULTS if is_narrow else self.limit
         return PeerQuestion(self.query, KIND_TYPES[self.kind], most)
 
 
 def list_peer_warnings(asked: PeerAnswers) -> list[ToolWarning]:
-    """One for each server that did not answer, or not fully."""
+    """Return a warning for each server that did not answer, or not completely."""
     if not asked.is_anybody:
         return [NO_PEERS_WARNING]
     partial = [
-        ToolWarning(PARTIAL_CODE, f'The peer "{answer.peer}" says: {" ".join(answer.notices)}')
+        ToolWarning(PARTIAL_CODE, f'Peer "{answer.peer}": {" ".join(answer.notices)}')
         for answer in asked.answers
         if answer.notices
     ]
@@ -103,7 +101,7 @@ def list_peer_warnings(asked: PeerAnswers) -> list[ToolWarning]:
 
 
 def merge_peer_answers(own: HistoryAnswer, asked: PeerAnswers, meant: SearchFilter) -> HistoryAnswer:
-    """Our own answer with what others have found that it means, and with what failed."""
+    """Return the local answer with the matching results and warnings of other servers."""
     warnings = (*own.warnings, *list_peer_warnings(asked))
     found = {answer.peer: _select_peer_results(answer, meant) for answer in asked.answers}
     results = _merge_peer_results(own.results, {peer: some for peer, some in found.items() if some}, meant)
@@ -114,12 +112,12 @@ def merge_peer_answers(own: HistoryAnswer, asked: PeerAnswers, meant: SearchFilt
 
 
 def remove_duplicates(results: Iterable[MemoryResult]) -> list[MemoryResult]:
-    """Of others, without what has the text of an earlier one, which then names both sources."""
+    """Drop results of other servers whose text occurs before. The first one names both sources."""
     kept: list[MemoryResult] = []
     places: dict[str, int] = {}
     for result in results:
         text = normalize_text(result.content)
-        # What is our own is told apart already: a turn and its code may have one text.
+        # Local results are already distinct, although a turn and its code may have the same text.
         place = None if result.source == LOCAL_SOURCE else places.get(text)
         if place is None:
             places.setdefault(text, len(kept))
@@ -132,19 +130,19 @@ def remove_duplicates(results: Iterable[MemoryResult]) -> list[MemoryResult]:
 
 
 def add_source(source: str, known: Sequence[str] | None, more: str) -> list[str] | None:
-    """The sources beside the first one, with one more of them."""
+    """Return the sources other than the first one, with `more` added."""
     others = dict.fromkeys([*(known or ()), more])
     others.pop(source, None)
     return list(others) or None
 
 
 def normalize_text(content: str) -> str:
-    """What is equal for texts that say the same."""
+    """Return a key that is the same for equal texts."""
     return compute_name_key(sanitize_text(content[:COMPARED_CHARACTERS]))
 
 
 def _select_peer_results(answer: PeerAnswer, meant: SearchFilter) -> list[MemoryResult]:
-    """Those that are meant: a server need not have kept to what it was asked for."""
+    """Return the results that match the filter, because a server may ignore it."""
     found = [finding for finding in answer.findings if _matches_filter(finding, meant)]
     if meant.project is not None:
         known = {finding.project for finding in found if finding.project}
@@ -183,7 +181,7 @@ def _build_peer_result(peer: str, finding: SearchFinding, meant: SearchFilter) -
 def _merge_peer_results(
     own: Sequence[MemoryResult], foreign: Mapping[str, Sequence[MemoryResult]], meant: SearchFilter
 ) -> list[MemoryResult] | None:
-    """The best of all in the order in which they are shown; None where nobody else has any."""
+    """Return the best results in display order, or None if the other servers have none."""
     if not foreign:
         return None
     everybody = {LOCAL_SOURCE: own, **foreign}
@@ -196,14 +194,14 @@ def _merge_peer_results(
         for name, some in best_first.items()
         for one in some
     ]
-    # By score among the others, so that of one text the best one speaks for all.
+    # Sorted by score among the other servers, so that the best of equal texts stays.
     scaled.sort(key=lambda one: (one.source != LOCAL_SOURCE, _get_sort_score(one)))
     best = sorted(remove_duplicates(scaled), key=_get_sort_score)[: meant.limit]
     return _sort_for_display(best, prefers_decisions=is_decision_question(meant.query))
 
 
 def scale_score(score: float, share: float, source: str) -> float:
-    """On the scale that all share; what others have counts a little less."""
+    """Return the score on the common scale. Results of other servers count a little less."""
     return round(score * share * (1.0 if source == LOCAL_SOURCE else PEER_SCORE_FACTOR), 3)
 
 
@@ -212,7 +210,7 @@ def _get_sort_score(result: MemoryResult) -> float:
 
 
 def _sort_for_display(results: Sequence[MemoryResult], *, prefers_decisions: bool) -> list[MemoryResult]:
-    """As our own are shown: ten by ten, and the newest first where scores are about the same."""
+    """Sort like local results: in blocks of ten, with similar scores newest first."""
 
     def place(one: MemoryResult) -> tuple[int, bool, int, float]:
         preferred = prefers_decisions and one.type == "decision"
@@ -223,14 +221,11 @@ def _sort_for_display(results: Sequence[MemoryResult], *, prefers_decisions: boo
     return [one for block in blocks for one in sorted(block, key=place)]
 
 
-MIN_PART_SCORE_SHARE = 0.6  # share of the best score of all, from which the best of a part stays in the page
+MIN_PART_SCORE_SHARE = 0.6  # share of the best score from which the best result of a part stays on the page
 
 
 def scale_results(question: str, found: Mapping[str, Sequence[UnifiedResult]]) -> dict[str, list[UnifiedResult]]:
-    """The results of each search with scores that can be compared; their order stays.
-
-    What stands for relations or for words as they were typed is scored by that already.
-    """
+    """Make scores of the searches comparable and keep the order. Those of relations and typed words already are."""
     texts = {
         name: [join_title(one.title, one.content) for one in results if _is_semantic(one)]
         for name, results in found.items()
@@ -240,7 +235,7 @@ def scale_results(question: str, found: Mapping[str, Sequence[UnifiedResult]]) -
 
 
 def merge_results(results: Sequence[UnifiedResult], limit: int) -> list[UnifiedResult]:
-    """The best first. The best of each part that found anything good is among them."""
+    """Return the best results first, including the best of each part with good results."""
     ranked = remove_unified_duplicates(results)
     page = ranked[:limit]
     for best in _iter_best_of_parts(ranked):
@@ -255,7 +250,7 @@ def merge_results(results: Sequence[UnifiedResult], limit: int) -> list[UnifiedR
 
 
 def group_results(results: Sequence[UnifiedResult], limit: int) -> list[ResultGroup]:
-    """What each part has found, at most so many of each."""
+    """Return the results by part, at most `limit` of each."""
     groups: dict[str, list[UnifiedResult]] = {}
     for result in remove_unified_duplicates(results):
         groups.setdefault(result.found_in, []).append(result)
@@ -263,14 +258,11 @@ def group_results(results: Sequence[UnifiedResult], limit: int) -> list[ResultGr
 
 
 def remove_unified_duplicates(results: Sequence[UnifiedResult]) -> list[UnifiedResult]:
-    """Best first, without what has the id or the text of a better one.
-
-    What is kept here too goes before what another server has, which is named beside it.
-    """
+    """Drop results with the id or text of a better one. Local results win, and name the other servers."""
     kept: dict[tuple[str, str], UnifiedResult] = {}
     texts: dict[str, tuple[str, str]] = {}
     for result in sorted(_sort_by_score(results), key=lambda result: result.source != LOCAL_SOURCE):
-        # One piece of code shows many relations, and has its own text besides.
+        # One piece of code may show many relations, and also has its own text.
         key = (result.id, result.content if result.type == "relation" else "")
         text = normalize_text(result.content)
         known = key if key in kept else texts.get(text)
@@ -278,15 +270,9 @@ def remove_unified_duplicates(results: Sequence[UnifiedResult]) -> list[UnifiedR
             kept[key] = result
             texts[text] = key
         else:
-            kept[known] = _with_source(kept[known], result.source)
+            first = kept[known]
+            kept[known] = replace(first, also_in=add_source(first.source, first.also_in, result.source))
     return _sort_by_score(list(kept.values()))
-
-
-def _with_source(result: UnifiedResult, source: str) -> UnifiedResult:
-    known = result.also_in or []
-    if source == result.source or source in known:
-        return result
-    return replace(result, also_in=[*known, source])
 
 
 def _sort_by_score(results: Sequence[UnifiedResult]) -> list[UnifiedResult]:
@@ -303,7 +289,7 @@ def _iter_best_of_parts(ranked: Sequence[UnifiedResult]) -> Iterator[UnifiedResu
 
 
 def _find_replaceable(page: Sequence[UnifiedResult]) -> UnifiedResult | None:
-    """The last one that is not the only one of its part."""
+    """Return the weakest result that is not the only one of its part."""
     parts = [result.found_in for result in page]
     many = [result for result in reversed(page) if parts.count(result.found_in) > 1]
     return min(many, key=lambda result: result.relevance_score, default=None)
@@ -319,7 +305,7 @@ def _scale_result(result: UnifiedResult, factor: float) -> UnifiedResult:
     return replace(result, relevance_score=round(result.relevance_score * factor, 3))
 
 
-# Where each type of result is found, as this machine's own searches call it.
+# The part that each type of result belongs to.
 TYPE_PARTS = {
     "conversation": CONVERSATIONS_PART,
     "decision": CONVERSATIONS_PART,
@@ -335,7 +321,7 @@ def build_unified_results(answer: PeerAnswer) -> list[UnifiedResult]:
 
 
 def discount_peer_score(result: UnifiedResult) -> UnifiedResult:
-    """What others have counts a little less than what is kept here."""
+    """Reduce the score if the result is from another server."""
     score = scale_score(result.relevance_score, 1.0, result.source)
     return replace(result, relevance_score=score)
 

@@ -1,4 +1,4 @@
-"""What is kept of past conversations: which records, under which ids."""
+"""Records of past conversations: their kinds, types, links and ids."""
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC, tzinfo
@@ -9,27 +9,26 @@ from everkept.values import Value
 if TYPE_CHECKING:
     from everkept.core.sessions import ToolCall
 
-# Kinds. A conversation is the parent of its turns, and a turn that of its code. `scope` is the
-# folder that was worked in, `session` the conversation's id in the program it comes from.
+# Kinds. A conversation is the parent of its turns, and a turn is the parent of its code. `scope` is the folder of the
+# work, `session` the conversation's id in its program.
 CONVERSATION = "conversation"
 TURN = "turn"
 CODE = "code"
-SYMBOL = "symbol"  # a function, class or module that code speaks of
-TRANSCRIPT = "transcript"  # how far a transcript was read
+SYMBOL = "symbol"  # a function, class or module that code mentions
+TRANSCRIPT = "transcript"  # the checkpoint of a transcript
 
-# Types of turns. The type of code is its language, that of a symbol what it is.
+# Types of turns. The type of code is its language, the type of a symbol its kind.
 SAID = "said"
 DECISION = "decision"
 SUMMARY = "summary"
 
-# Verbs of the links from code to symbols. The facet `by` of a call lists who calls, where the
-# code says so.
+# Verbs of the links from code to symbols. The facet `by` of a call lists the callers, if the code shows them.
 DEFINES = "defines"
 CALLS = "calls"
 IMPORTS = "imports"
 EXTENDS = "extends"
 
-# Tools, as the change log calls them.
+# Tool names in the change log.
 IMPORT_TOOL = "import_history"
 FORGET_TOOL = "forget_history"
 
@@ -39,16 +38,14 @@ async def _find_no_project(_call: "ToolCall") -> str | None:
 
 
 class HistoryOptions(Value):
-    """What the program decides for all calls."""
-
     mask_secrets: bool = True
-    excluded: tuple[str, ...] = ()  # folders, and patterns of them, that settings leave out
-    time_limit: float | None = 2.0  # seconds for a search
-    session_id: str | None = None  # of the one client of a process
-    zone: tzinfo = UTC  # in which "today" is meant
-    # The folder that a project knows this one by; None where nobody can tell.
+    excluded: tuple[str, ...] = ()  # excluded folders and patterns from the settings
+    time_limit: float | None = 2.0  # seconds per search
+    session_id: str | None = None  # of the only client of this process
+    zone: tzinfo = UTC  # for words such as "today"
+    # Maps a folder to the folder of its project, or to None if it is unknown.
     workspace: Callable[[str], str | None] = lambda folder: None
-    # The name of the call's own project where that is off: nothing that it asks is kept then.
+    # Returns the name of the call's project if it is off. Then no search is recorded.
     switched_off: "Callable[[ToolCall], Awaitable[str | None]]" = _find_no_project
 
 
@@ -73,8 +70,8 @@ def build_transcript_id(source: str, name: str) -> str:
 
 
 def _build_id(kind: str, *parts: str) -> str:
-    """The same for the same thing, so that no import makes it twice."""
-    from hashlib import sha256  # an import names things; a hook that reads them does not
+    """Return an id derived from the parts, so that repeated imports store a thing once."""
+    from hashlib import sha256  # only imports need it, so hooks do not load it
 
     digest = sha256("\0".join(parts).encode("utf-8", "surrogatepass"))
     return f"{kind}_{digest.hexdigest()[:24]}"

@@ -1,4 +1,4 @@
-"""Folders whose projects are or were turned off, and past conversations without those of them."""
+"""Folders whose project is or was turned off, and a view of the history without their conversations."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import lru_cache
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from everkept.core.ports import Library
     from everkept.core.records import Batch, Change
 
-# The folder that a project knows this one by, as with a worktree; None where nobody can tell.
+# Maps a folder, such as a worktree, to the folder of its project, or to None if it is unknown.
 FindWorkspace = Callable[[str], str | None]
 
-CACHED_FOLDERS = 4_096  # folders of which it is known where they lie
+CACHED_FOLDERS = 4_096  # folders whose location is cached
 
 
 class OffFolders:
-    """What silences mean for folders as conversations name them."""
+    """Off periods, applied to the folders that conversations name."""
 
     def __init__(self, silences: Sequence[OffPeriod] = (), workspace: FindWorkspace = lambda folder: None) -> None:
         self.silences = tuple(silences)
@@ -33,15 +33,13 @@ class OffFolders:
         self._off_around = lru_cache(CACHED_FOLDERS)(self._search_off_folder)
 
     def find_off_folder(self, folder: str | None) -> str | None:
-        """The folder that is off now in which this one lies."""
+        """Return the folder that is off now and contains this one, or None."""
         return self._off_around(folder) if self.off else None
 
     def select_off(self, folders: Iterable[str]) -> frozenset[str]:
-        """Those of them that are off now."""
         return frozenset(each for each in folders if self.find_off_folder(each) is not None)
 
     def was_off(self, folder: str | None, at: int) -> bool:
-        """Whether it was off there at that time."""
         return any(
             silence.since <= at
             and (silence.until is None or at < silence.until)
@@ -64,7 +62,7 @@ class OffFolders:
 
 SCOPED_KINDS = (CONVERSATION, TURN, CODE, SYMBOL)
 
-# Answers that reveal nothing of the conversations: names, numbers over all records, and states.
+# Questions whose answers reveal nothing about conversations: names, totals and states.
 UNFILTERED_QUESTIONS = (
     questions.CountLive,
     questions.CountVectors,
@@ -75,12 +73,11 @@ UNFILTERED_QUESTIONS = (
 
 
 async def read_folders(store: RecordStore) -> frozenset[str]:
-    """Return the folders of all stored conversations."""
     return frozenset([scope for kind in SCOPED_KINDS for scope in await store.list_scopes(kind)])
 
 
 def hide_folders(store: RecordStore, folders: Collection[str], hidden: frozenset[str]) -> RecordStore:
-    """Return the store without the conversations of the hidden ones of its folders."""
+    """Return the store without the conversations of the hidden folders."""
     if not hidden:
         return store
     shown = tuple(sorted(folder for folder in folders if folder not in hidden))
@@ -88,25 +85,22 @@ def hide_folders(store: RecordStore, folders: Collection[str], hidden: frozenset
 
 
 class FilteredStore(TableStore):
-    """Reads of a store that reach only the records of some scopes.
-
-    A question that is missing in the table is refused: a new one must be thought about first.
-    """
+    """View of a store that shows only some scopes. It refuses questions that are not in its table."""
 
     def __init__(self, store: RecordStore, scopes: tuple[str, ...], is_shown: Callable[[str], bool]) -> None:
-        """`scopes` are the known ones that a question without scopes means."""
+        """Create the view. `scopes` are the scopes to search if a question names none."""
         self._store = store
         self._scopes = scopes
         self._is_shown = is_shown
 
     async def commit(self, batch: "Batch") -> "Change":
-        raise NotImplementedError("Conversations are only read here.")
+        raise NotImplementedError("This view of the history is read-only.")
 
     def _forward(self, question: questions.StoreQuestion[Any]) -> Awaitable[Any]:
         return self._store.ask(question)
 
     async def _filter(self, question: questions.StoreQuestion[list[Any]]) -> list[Any]:
-        """Ask for things with a scope; a limit counts the hidden ones too."""
+        """Ask for items with a scope. The limit of the question also counts hidden ones."""
         return [each for each in await self._store.ask(question) if self._is_shown(each.scope)]
 
     async def _ask_narrowed(
@@ -134,7 +128,7 @@ class FilteredStore(TableStore):
         return walk_by_hops(self.ask, question.ids, question.hops)
 
     async def _count_records(self, question: questions.CountRecords) -> int:
-        if question.where == RecordFilter():  # the number that shares of words refer to
+        if question.where == RecordFilter():  # the total to which word shares refer
             return await self._store.ask(question)
         meant = self._narrow_where(question.where)
         return 0 if meant is None else await self._store.count_records(meant)
@@ -143,7 +137,7 @@ class FilteredStore(TableStore):
         return [scope for scope in await self._store.ask(question) if self._is_shown(scope)]
 
     def _narrow_where(self, where: RecordFilter) -> RecordFilter | None:
-        """Return None if nothing is left that the filter could mean."""
+        """Return the filter with only visible scopes, or None if none is left."""
         wanted: Sequence[str] = where.scopes or self._scopes
         scopes = tuple(scope for scope in wanted if self._is_shown(scope))
         return replace(where, scopes=scopes) if scopes else None
@@ -166,14 +160,14 @@ class FilteredStore(TableStore):
 
 
 class VisibleHistory(Value):
-    """What is there of the past to whoever asks now."""
+    """The history that the caller may see."""
 
     store: "RecordStore"
-    whole: "RecordStore"  # with what may not be given out
-    hidden: frozenset[str] = frozenset()  # folders
+    whole: "RecordStore"  # including hidden conversations
+    hidden: frozenset[str] = frozenset()  # hidden folders
 
     async def read_stamp(self) -> object:
-        """Another value once an answer may be another."""
+        """Return a value that changes whenever an answer may change."""
         return await self.store.get_stamp(), self.hidden
 
 
@@ -190,7 +184,7 @@ async def open_visible_history(library: "Library", options: HistoryOptions) -> V
 
 
 async def find_off_project(library: "Library", options: HistoryOptions, folder: str) -> str | None:
-    """The name of the project that a folder belongs to and that is off."""
+    """Return the name of the folder's project if it is off, otherwise None."""
     from asyncio import to_thread
 
     off_folders = _get_off_folders(tuple(await library.list_off_periods()), options.workspace)
@@ -201,5 +195,5 @@ async def find_off_project(library: "Library", options: HistoryOptions, folder: 
 
 @lru_cache(8)
 def _get_off_folders(silences: "tuple[OffPeriod, ...]", workspace: FindWorkspace) -> OffFolders:
-    """Kept from call to call: it looks at each folder on the disk once."""
+    """Return a cached instance, which checks each folder on disk once."""
     return OffFolders(silences, workspace)

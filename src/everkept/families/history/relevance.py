@@ -1,4 +1,4 @@
-"""Turns and code that fit a question, found by the one search: judged, and in the order shown."""
+"""Search for relevant turns and code, with their selection and order."""
 
 import asyncio
 import re
@@ -9,7 +9,7 @@ from itertools import islice
 
 from everkept.core.ports import Embedder, RecordStore
 from everkept.core.records import Record, RecordFilter, Weights
-from everkept.core.text import compute_name_key
+from everkept.core.text import compute_name_key, format_count
 from everkept.families.history.model import CODE, DECISION, DEFINES, SYMBOL, TURN
 from everkept.language.spellings import fold, stem
 from everkept.language.telling_words import has_telling_words, list_stems
@@ -27,16 +27,15 @@ from everkept.retrieval.profile import (
 from everkept.retrieval.search import search
 from everkept.values import Value, replace
 
-# Tuned on public conversations: who said it and what stands beside it count a little more, and
-# less, than for memories.
+# Tuned on public conversations. Compared to memories, the author counts a little more and the context a little less.
 RECALL_PROFILE = SearchProfile(
     kinds=(TURN, CODE),
-    weights=Weights(context=0.5),  # what was said just before and after
+    weights=Weights(context=0.5),  # the turns before and after
     reading="any",
     strategy="hybrid",
     parts=SignalWeights(author=0.25, neighbour=0.3),
 )
-# An error is known by its words, and a description by its meaning; it is one turn that has it.
+# Words identify an error, and meaning identifies a description. A single turn contains both.
 SIMILAR_PROFILE = SearchProfile(
     kinds=(TURN,),
     weights=Weights(context=0.5),
@@ -44,7 +43,7 @@ SIMILAR_PROFILE = SearchProfile(
     strategy="hybrid",
     parts=SignalWeights(keyword=0.4, meaning=0.4, author=0.0, date=0.1, neighbour=0.2),
 )
-# A name in code is that name or another one; who wrote it and when says little about it.
+# A name in code matches exactly or not at all. Its author and time matter little.
 CODE_PROFILE = SearchProfile(
     kinds=(CODE,),
     weights=Weights(name=3.0, context=0.25),
@@ -53,16 +52,15 @@ CODE_PROFILE = SearchProfile(
     parts=SignalWeights(keyword=0.5, meaning=0.4, author=0.05, date=0.1, neighbour=0.0),
 )
 
-
-BUCKET_WIDTH = 0.1  # scores that are no further apart count as one
-BLOCK_RESULTS = 10  # results that are put in order among themselves
-# Times the results that are wanted: a turn and its code are found apart, and a text many times.
+BUCKET_WIDTH = 0.1  # scores in one bucket count as equal
+BLOCK_RESULTS = 10  # results that are sorted among themselves
+# Times the limit, because a turn and its code are separate hits, and a text may occur many times.
 SEARCH_FACTOR, MIN_HITS_READ = 4, 128
-CANDIDATE_FACTOR = 3  # times the results that are wanted: equal texts are one, as are code and its turn
+CANDIDATE_FACTOR = 3  # times the limit, because equal texts are merged, and code with its turn
 
 
 class QueryContext(Value):
-    """Who asks when, with what at hand."""
+    """The time and means of a search."""
 
     embedder: Embedder | None = None
     now: int = 0
@@ -85,11 +83,9 @@ async def find_turns(
     strategy: Strategy | None = None,
     repeated: bool = False,
 ) -> SearchPage:
-    """The best by score that are worth it, a turn and its code once; an empty field does not
-    restrict.
+    """Return the best relevant hits, with a turn and its code as one hit. Empty filters do not restrict.
 
-    Where code alone is asked for, all code of a turn is given. Texts that are `repeated` are given
-    once, unless they are wanted.
+    If only code is requested, all code of a turn is returned. Equal texts are returned once unless `repeated`.
     """
     profile = replace(profile, kinds=tuple(kinds) or profile.kinds, strategy=strategy or profile.strategy)
     where = RecordFilter(types=tuple(types), scopes=tuple(scopes), after=after, before=before)
@@ -104,7 +100,7 @@ async def find_turns(
         time_limit=asking.time_limit,
     )
     answer, pending = await asyncio.gather(searching, build_pending_notice(store, asking.embedder))
-    # Where nothing was found by meaning, that was said already, or not wanted.
+    # Without a search by meaning, its absence was already reported or requested.
     by_meaning = answer.strategy in ("hybrid", "vector")
     notices = [*answer.notices, pending] if pending and by_meaning else answer.notices
     hits = select_relevant(answer.hits, query, enough=limit * CANDIDATE_FACTOR)
@@ -116,18 +112,17 @@ async def find_turns(
 
 
 async def _read_turns(store: RecordStore, hits: Sequence[SearchHit]) -> dict[str, Record]:
-    """Those that were found, and those of code that was found."""
+    """Return the turns of the hits, including the turns that contain code hits."""
     turns = {hit.record.id: hit.record for hit in hits if hit.record.kind == TURN}
     missing = dict.fromkeys(id for hit in hits if (id := get_turn_id(hit)) not in turns)
     return turns | {turn.id: turn for turn in await store.get(list(missing))} if missing else turns
 
 
 def sort_for_display(hits: Sequence[SearchHit], preferred: Container[str] = ()) -> list[SearchHit]:
-    """The order in which hits are shown, given them best first.
+    """Return the hits in display order. They come best first.
 
-    The better ones first, and of those in one bucket of scores the preferred, given by id, and
-    the newest. That is done ten by ten: among fifty results a bucket can hold half of them, and
-    what is best would drown in what is new.
+    Hits with scores in one bucket are sorted by preference (ids in `preferred`) and time, newest first. This happens in
+    blocks of ten. Among fifty results, half may be in one bucket, and new hits would displace the best ones.
     """
     return [
         hit
@@ -141,7 +136,7 @@ def round_score(score: float) -> float:
 
 
 def get_bucket(score: float) -> int:
-    """Of what is shown, so that whoever reads the scores finds them in order."""
+    """Return the bucket of the rounded score, so that displayed scores are in order."""
     return int(round_score(score) / BUCKET_WIDTH + 1e-9)
 
 
@@ -149,23 +144,22 @@ def _get_sort_key(hit: SearchHit, preferred: Container[str]) -> tuple[int, bool,
     return (-get_bucket(hit.score), hit.record.id not in preferred, -hit.record.effective_at, -hit.score, hit.record.id)
 
 
-# Cosines that say something where no word does; those of a single word say less.
+# Minimum cosine of a hit without matching words. A single word needs more.
 MIN_COSINE, MIN_ONE_WORD_COSINE = 0.3, 0.4
-MIN_SCORE_SHARE = 0.25  # share of the best score
-MIN_TELLING_WORDS = 3  # that tell something: with less a turn says little by itself
-MIN_WORD_SHARE = 0.5  # share of the asked words that such a turn needs
-# characters, and blanks, of a turn that may say little
+MIN_SCORE_SHARE = 0.25  # of the best score
+MIN_TELLING_WORDS = 3  # a turn with fewer telling words says little by itself
+MIN_WORD_SHARE = 0.5  # share of the question's words that such a turn needs
+# limits of a turn that may say little
 SHORT_TURN_CHARACTERS, SHORT_TURN_SPACES = 200, 16
-MAX_LITERAL_WORDS = 2  # words of a question that may be meant literally
-MAX_RARE_HITS = 5  # hits that have a word, at most, for it to be a rare one
+MAX_LITERAL_WORDS = 2  # in a question that may be literal
+MAX_RARE_HITS = 5  # hits with a word up to which the word is rare
 
 _TYPED_WORD = re.compile(r"\S*\w\S*")
 _EDGE_PUNCTUATION = re.compile(r"^\W+|\W+$")
 
 
 def select_relevant(hits: Sequence[SearchHit], query: str, enough: int | None = None) -> list[SearchHit]:
-    """Best first, as they come. What only stands beside a hit is left out, and what is far behind
-    the best. After `enough` the others are not looked at, unless they might move up."""
+    """Drop irrelevant hits and those far below the best. Stop after `enough` hits unless later ones could move up."""
     sought = parse_query(query)
     near = MIN_COSINE if len(sought.stems) > 1 else MIN_ONE_WORD_COSINE
     kept = (hit for hit in hits if _is_relevant(hit, query, sought, near))
@@ -175,7 +169,7 @@ def select_relevant(hits: Sequence[SearchHit], query: str, enough: int | None = 
 
 
 def drop_low_scores(hits: Sequence[SearchHit]) -> list[SearchHit]:
-    """Without what is far behind."""
+    """Drop the hits far below the best."""
     best = max((hit.score for hit in hits), default=0.0)
     return [hit for hit in hits if hit.score >= MIN_SCORE_SHARE * best]
 
@@ -186,7 +180,7 @@ def _is_uninformative(text: str) -> bool:
 
 
 def keep_newest_duplicates(hits: Sequence[SearchHit]) -> list[SearchHit]:
-    """Of equal texts the newest, with the best score of all. They come best first."""
+    """Keep the newest of equal texts, with the best score. The hits come best first."""
     kept: dict[str, SearchHit] = {}
     for hit in hits:
         text = compute_name_key(hit.record.text)
@@ -198,8 +192,7 @@ def keep_newest_duplicates(hits: Sequence[SearchHit]) -> list[SearchHit]:
 
 
 def merge_code_hits(hits: Sequence[SearchHit], turns: Mapping[str, Record]) -> list[SearchHit]:
-    """A turn and its code are one thing, with the best score of all. The turn stands for it, if it
-    is known, unless the best is code that its text does not show. They come best first."""
+    """Merge each turn with its code into one hit. Code represents both if the turn's text does not contain it."""
     best: dict[str, SearchHit] = {}
     for hit in hits:
         turn = turns.get(get_turn_id(hit))
@@ -210,13 +203,12 @@ def merge_code_hits(hits: Sequence[SearchHit], turns: Mapping[str, Record]) -> l
 
 
 def get_turn_id(hit: SearchHit) -> str:
-    """The id of the turn that a hit belongs to."""
     record = hit.record
     return record.parent if record.kind == CODE and record.parent else record.id
 
 
 def _find_excerpt_words(record: Record, query: str, sought: StemSearch) -> frozenset[str]:
-    """Of a text as much is read as tells whether it says what was asked: all of it takes long."""
+    """Return the matching words in an excerpt, because searching the whole text takes long."""
     if not sought.can_be_in(_get_text(record)):
         return frozenset()
     return find_words(f"{record.name or ''}\n{select_excerpt(record.text, query).text}", sought)
@@ -227,8 +219,7 @@ def _get_text(record: Record) -> str:
 
 
 def _is_relevant(hit: SearchHit, query: str, sought: StemSearch, near: float) -> bool:
-    """A word of the question, a meaning that is near, its author or its date. A decision may get
-    the words from what stands beside it: it tends to be short."""
+    """Return whether a hit matches by word, meaning, author or date. Short decisions match through adjacent turns."""
     record = hit.record
     if record.type == DECISION and record.kind == TURN and hit.why.get("keyword"):
         return True
@@ -239,17 +230,17 @@ def _is_relevant(hit: SearchHit, query: str, sought: StemSearch, near: float) ->
         return True
     if any(hit.why.get(sign) for sign in ("author", "date")):
         return True
-    return bool(_find_excerpt_words(record, query, sought))  # last: reading takes longest
+    return bool(_find_excerpt_words(record, query, sought))  # last, because reading the text takes longest
 
 
 def _parse_literal_words(query: str) -> list[str]:
-    """The words of a question that has one or two: they may be meant literally."""
+    """Return the words of a question with one or two words, which may be literal."""
     typed = [_EDGE_PUNCTUATION.sub("", fold(word).lower()) for word in _TYPED_WORD.findall(query)]
     return typed if len(typed) <= MAX_LITERAL_WORDS else []
 
 
 def _boost_literal_hits(hits: Sequence[SearchHit], typed: Sequence[str]) -> list[SearchHit]:
-    """What has the rare ones of these words stands above what has not."""
+    """Rank hits with the rare words above those without."""
     texts = [fold(_get_text(hit.record)).lower() for hit in hits]
     rare = [word for word in typed if 0 < sum(word in text for text in texts) <= MAX_RARE_HITS]
     return [
@@ -262,22 +253,20 @@ def _get_score_key(hit: SearchHit) -> tuple[float, int, str]:
     return -hit.score, -hit.record.effective_at, hit.record.id
 
 
-NON_DECISION_FACTOR = 0.7  # what a turn that decides nothing counts, to whom asks for a decision
-DECISION_SHARE = 0.95  # of the score of what led to a decision, that it has at least
+NON_DECISION_FACTOR = 0.7  # factor for other turns if the question asks for a decision
+DECISION_SHARE = 0.95  # minimum share of the score of the turns that led to a decision
 TURNS_BEFORE_DECISION = 3  # turns before a decision that may have led to it
 
 _DECISION_QUESTION = re.compile(
     r"\b(?:decid|decision|choose|chose|agree|settle|go with|went with|why (?:did|do) we)", re.IGNORECASE
 )
 _DECISION_WORDS = re.compile(
-    r"\b(?:decided?|agreed?|settled?|decisions?)\b"
-    r"(?=\W*$|\s+(?:about|on|upon|for|to|between|against)\b)",
-    re.IGNORECASE,
+    r"\b(?:decided?|agreed?|settled?|decisions?)\b(?=\W*$|\s+(?:about|on|upon|for|to|between|against)\b)", re.IGNORECASE
 )
 
 
 def strip_decision_words(question: str) -> str:
-    """Without the words that ask for a decision: every decision has them, whatever it is about."""
+    """Remove the words that ask for a decision, because every decision has them."""
     if not _DECISION_QUESTION.search(question):
         return question
     rest = _DECISION_WORDS.sub("", question)
@@ -289,11 +278,13 @@ def is_decision_question(question: str) -> bool:
 
 
 def prefer_decisions(question: str, hits: Sequence[SearchHit]) -> list[SearchHit]:
-    """Best first. The question that led to a decision is worded like that of who asks for it, so
-    that a decision counts as much as what stands just before it."""
+    """Sort the hits best first. If the question asks for a decision, raise decisions and lower other turns.
+
+    The turns before a decision resemble the question, so a decision gets nearly their score.
+    """
     if is_decision_question(question):
         hits = [_adjust_score(hit, hits) for hit in hits]
-    return sorted(hits, key=lambda hit: (-hit.score, -hit.record.effective_at, hit.record.id))
+    return sorted(hits, key=_get_score_key)
 
 
 def _adjust_score(hit: SearchHit, hits: Sequence[SearchHit]) -> SearchHit:
@@ -309,19 +300,19 @@ def _adjust_score(hit: SearchHit, hits: Sequence[SearchHit]) -> SearchHit:
     return replace(hit, score=max(hit.score, DECISION_SHARE * max(led, default=0.0)))
 
 
-PENDING_NOTICE_SHARE = 0.1  # share of all turns
+PENDING_NOTICE_SHARE = 0.1  # share of pending turns from which the notice appears
 
 
 async def build_pending_notice(store: RecordStore, embedder: Embedder | None) -> SearchNotice | None:
-    """Says how many are found by words alone so far, where that is worth a word."""
-    # One that waits is found a hundred times faster than all are counted.
+    """Return a notice if many turns have no embedding yet."""
+    # Finding one pending turn is about a hundred times faster than counting all.
     if embedder is None or not await store.find_unembedded(embedder.name, (TURN,), 1):
         return None
     ready, left = await store.count_vectors(embedder.name, (TURN,))
     total = ready + left
     if left <= PENDING_NOTICE_SHARE * total:
         return None
-    message = f"{left:,} of {total:,} turns are found by words alone so far."
+    message = f"{left:,} of {format_count(total, 'turn')} have no embedding yet, so only their words are searched."
     return SearchNotice("partial_results", message)
 
 
@@ -331,13 +322,13 @@ _FOREIGN_STOP_STEMS = frozenset(stem(word) for word in FOREIGN_STOP_WORDS)
 
 @lru_cache(8)
 def parse_query(query: str) -> StemSearch:
-    """Without stop words of other languages, as long as anything is left."""
+    """Return the stems of the query, without stop words of other languages unless only those remain."""
     asked = list_stems(blank_masks(query))
     return StemSearch((asked - _FOREIGN_STOP_STEMS) or asked)
 
 
 def find_words(text: str, sought: StemSearch) -> frozenset[str]:
-    """What a mask calls a secret was said by nobody."""
+    """Return the matching words of a text. The text of masks does not count."""
     return sought.find_stems(blank_masks(text))
 
 
@@ -347,21 +338,21 @@ def blank_masks(text: str) -> str:
     return _MASK.sub(lambda mask: " " * len(mask[0]), text)
 
 
-DEFINITION_GAIN = 0.6  # of what is missing to 1 that code gains which defines what is asked for
-USAGE_FACTOR = 0.7  # what is left of the score of the other code, where some defines it
-MAX_NAME_WORDS = 3  # in a question of so many any word may be meant as a name
+DEFINITION_GAIN = 0.6  # share of the distance to 1 that code gains if it defines a name of the question
+USAGE_FACTOR = 0.7  # factor for other code if some code defines the name
+MAX_NAME_WORDS = 3  # in a question of at most this many words, any word may be a name
 MAX_NAMES = 16
 MAX_LINKS = 500
 CODE_FACTOR = 2
 
 _CODE_NAME = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|::)[A-Za-z_$][\w$]*)*")
-_MIN_NAME_CHARACTERS = 3  # characters of a name
+_MIN_NAME_CHARACTERS = 3
 
 
 async def find_code(
     store: RecordStore, query: str, language: str | None, limit: int, asking: QueryContext
 ) -> SearchPage:
-    """The best code; what defines a name of the question stands before what uses it."""
+    """Return the best code. Code that defines a name of the question comes before code that uses it."""
     answer = await find_turns(
         store,
         query,
@@ -374,15 +365,15 @@ async def find_code(
 
 
 async def prefer_definitions(store: RecordStore, query: str, hits: Sequence[SearchHit]) -> list[SearchHit]:
-    """Best first, with code that defines a name of the question before other code."""
+    """Sort the hits best first, with code that defines a name of the question before other code."""
     defining = await _find_defining_code(store, query)
     if any(hit.record.id in defining for hit in hits):
         hits = [_adjust_code_score(hit, defining) if hit.record.kind == CODE else hit for hit in hits]
-    return sorted(hits, key=lambda hit: (-hit.score, -hit.record.effective_at, hit.record.id))
+    return sorted(hits, key=_get_score_key)
 
 
 async def list_languages(store: RecordStore) -> list[str]:
-    """Those that code of past conversations is written in, the most frequent first."""
+    """Return the languages of stored code, most frequent first."""
     counts: dict[str, int] = {}
     for tally in await store.tally((CODE,)):
         if tally.type and not tally.is_deleted:
@@ -397,7 +388,7 @@ def _adjust_code_score(hit: SearchHit, defining: frozenset[str]) -> SearchHit:
 
 
 async def _find_defining_code(store: RecordStore, query: str) -> frozenset[str]:
-    """The code that defines something whose name is in the question."""
+    """Return the ids of code that defines a name of the question."""
     wanted = tuple(dict.fromkeys(_parse_code_names(query)))[:MAX_NAMES]
     if not wanted:
         return frozenset()
@@ -409,7 +400,7 @@ async def _find_defining_code(store: RecordStore, query: str) -> frozenset[str]:
 
 
 def _parse_code_names(query: str) -> list[str]:
-    """What may be the name of something in code: in a longer question only what looks like one."""
+    """Return possible names of code. In a longer question, only words that look like names count."""
     words = [word for word in _CODE_NAME.findall(query) if word.lower() not in STOP_WORDS]
     long_enough = [word for word in words if len(word) >= _MIN_NAME_CHARACTERS]
     if len(words) <= MAX_NAME_WORDS:

@@ -1,4 +1,4 @@
-"""Which turns a question means: since when, and of which projects."""
+"""Filters of a search: time ranges and projects."""
 
 import difflib
 from calendar import monthrange
@@ -21,20 +21,19 @@ from everkept.core.paths import (
 TimeRangeName = Literal["today", "week", "month", "all"]
 
 CLOCK_SKEW_MICROSECONDS = 60 * 1_000_000
-MIN_LIKENESS = 0.5  # likeness of two names from which one may be meant by the other
+MIN_LIKENESS = 0.5  # of two names, so that one may be a misspelling of the other
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def compute_bounds(time_range: TimeRangeName, now: int, zone: tzinfo) -> tuple[int | None, int | None]:
-    """The first and the last moment that count. What is dated in the future is in no range but
-    `all`; clocks of two machines may be a little apart."""
+    """Return the bounds of the range. Except for `all`, it ends now, plus a minute for clocks that differ."""
     start = compute_start(time_range, now, zone)
     return start, None if start is None else now + CLOCK_SKEW_MICROSECONDS
 
 
 def compute_start(time_range: TimeRangeName, now: int, zone: tzinfo) -> int | None:
-    """The first moment that counts: local midnight, seven days ago, a calendar month ago."""
+    """Return the first moment of the range: local midnight, seven days ago or a calendar month ago."""
     moment = (_EPOCH + timedelta(microseconds=now)).astimezone(zone)
     match time_range:
         case "today":
@@ -49,13 +48,13 @@ def compute_start(time_range: TimeRangeName, now: int, zone: tzinfo) -> int | No
 
 
 def _subtract_month(moment: datetime) -> datetime:
-    """The same day of the month before, or its last one."""
+    """Return the same day of the previous month, or its last day."""
     year, month = (moment.year, moment.month - 1) if moment.month > 1 else (moment.year - 1, 12)
     return moment.replace(year=year, month=month, day=min(moment.day, monthrange(year, month)[1]))
 
 
 def match_projects(wanted: str, known: Iterable[str]) -> list[str]:
-    """The folders that a filter means: one by its path or its last parts, and all below it."""
+    """Return the folders that match a path or its last parts, and all folders below them."""
     folders = {folder: split_loose(folder) for folder in known if folder}
     asked = split_loose(wanted)
     if not asked:
@@ -65,19 +64,24 @@ def match_projects(wanted: str, known: Iterable[str]) -> list[str]:
     named = [parts for parts in folders.values() if ends_with(parts, asked)]
     if named:
         return [folder for folder, parts in folders.items() if any(starts_with(parts, above) for above in named)]
-    return [folder for folder, parts in folders.items() if _contains(parts, asked)]
+    count = len(asked)
+    return [
+        folder
+        for folder, parts in folders.items()
+        if any(parts[start : start + count] == asked for start in range(len(parts) - count + 1))
+    ]
 
 
 def get_folder_name(path: str) -> str:
-    """The name of a folder, for who has it elsewhere."""
+    """Return the last part of a folder's path, which is the same on other machines."""
     return next(iter(split_loose(path)[-1:]), "")
 
 
 def match_named_projects(wanted: str, known: Iterable[str]) -> list[str]:
-    """The folders that somebody names who wants to remove them, with all below them.
+    """Return the folders that a person names for removal, and all folders below them.
 
-    A folder is named by its path or by its last parts in full, and where case tells folders apart,
-    in that case. `~` and `.` stand for nothing here.
+    The name is a full path or complete last parts. Case matters if the file system distinguishes it. `~` and `.` are
+    not expanded.
     """
     name = wanted.strip()
     folders = [folder for folder in known if folder]
@@ -86,7 +90,7 @@ def match_named_projects(wanted: str, known: Iterable[str]) -> list[str]:
 
 
 def find_nearest_project(wanted: str, known: Sequence[str]) -> str | None:
-    """The folder whose name is most like what was asked for, if any is."""
+    """Return the folder with the most similar name, or None if no name is similar."""
     asked = split_loose(wanted)
     last = asked[-1] if asked else ""
 
@@ -102,7 +106,3 @@ def find_nearest_project(wanted: str, known: Sequence[str]) -> str | None:
 def _ends_with(folder: str, name: str) -> bool:
     on_windows = is_windows(folder)
     return ends_with(split_exact(folder, as_windows=on_windows), strip_root(split_exact(name, as_windows=on_windows)))
-
-
-def _contains(parts: tuple[str, ...], asked: tuple[str, ...]) -> bool:
-    return any(parts[start : start + len(asked)] == asked for start in range(len(parts) - len(asked) + 1))

@@ -1,4 +1,4 @@
-"""Hits become results: an excerpt each, its highlights, and what stands around it."""
+"""Conversion of hits to results: excerpts, highlights and adjacent turns."""
 
 import asyncio
 import re
@@ -27,7 +27,7 @@ from everkept.retrieval.profile import SearchHit
 from everkept.values import Value, field, replace
 
 NO_TURNS: Mapping[int, Record] = {}
-FIRST_TURNS = 4  # of a conversation, in which everybody has spoken as a rule
+FIRST_TURNS = 4  # turns of a conversation in which usually everyone has spoken
 
 
 class NearbyTurns(Value):
@@ -38,7 +38,7 @@ class NearbyTurns(Value):
     turns_of_code: Mapping[str, Record] = field(default_factory=dict[str, Record])
 
     def find_turn(self, record: Record) -> Record | None:
-        """The turn itself, or the one that code stands in."""
+        """Return the turn itself, or the turn that contains the code."""
         return record if record.kind == TURN else self.turns_of_code.get(record.parent or "")
 
     def find_neighbor(self, turn: Record | None, step: int) -> Record | None:
@@ -47,7 +47,7 @@ class NearbyTurns(Value):
         return self.turns.get(turn.parent or "", NO_TURNS).get(turn.position + step)
 
     def list_participants(self, turn: Record | None) -> list[str]:
-        """Who speaks in the conversation, as far as its turns are here, in the order they spoke."""
+        """Return the authors of the known turns of a conversation, in order of speaking."""
         known = self.turns.get((turn.parent if turn else None) or "", NO_TURNS)
         return list(dict.fromkeys(a for place in sorted(known) if (a := known[place].author)))
 
@@ -56,8 +56,7 @@ class NearbyTurns(Value):
 
 
 async def read_nearby_turns(store: RecordStore, records: Sequence[Record], *, beside: bool = True) -> NearbyTurns:
-    """Of turns and code; the turns beside them, and the first ones of their conversations, where
-    these are wanted."""
+    """Read the turns and conversations of the records. With `beside`, add adjacent and first turns."""
     parents = [record.parent for record in records if record.kind == CODE and record.parent]
     of_code = {turn.id: turn for turn in await store.get(parents)} if parents else {}
     turns = [*(record for record in records if record.kind == TURN), *of_code.values()]
@@ -70,16 +69,15 @@ async def read_nearby_turns(store: RecordStore, records: Sequence[Record], *, be
 async def read_turns_between(
     store: RecordStore, conversation: str, session: str, first: int, last: int
 ) -> list[Record]:
-    """The turns of a conversation from one position to another, in their order."""
+    """Read the turns of a conversation between two positions, in order."""
     places = tuple((session, position) for position in range(max(first, 0), last + 1))
-    # Another program may have used the same id for a session of its own.
+    # Another program may use the same session id.
     found = [turn for turn in await _read_at(store, places) if turn.parent == conversation]
     return sorted(found, key=lambda turn: (turn.position or 0, turn.id))
 
 
 async def _read_neighbors(store: RecordStore, turns: Sequence[Record]) -> dict[str, dict[int, Record]]:
-    """The turns at these, just before and after them, and at the beginning of the conversation,
-    by conversation and position."""
+    """Read the turns, their adjacent ones and the first ones of each conversation, by conversation and position."""
     places = {
         (turn.session, place)
         for turn in turns
@@ -96,10 +94,10 @@ async def _read_at(store: RecordStore, places: Sequence[tuple[str, int]]) -> lis
     return await store.scan(RecordFilter(kinds=(TURN,), places=tuple(places))) if places else []
 
 
-MAX_CONTENT_CHARACTERS = 600  # characters of a turn
+MAX_CONTENT_CHARACTERS = 600  # of a turn
 MAX_CODE_CHARACTERS = 1_200
-MAX_NEIGHBOR_CHARACTERS = 240  # of a turn before or after
-_ELLIPSIS_CHARACTERS = 3  # characters that say that something is left out
+MAX_NEIGHBOR_CHARACTERS = 240  # of an adjacent turn
+_ELLIPSIS_CHARACTERS = 3  # for the ellipses at the cuts
 
 
 def build_results(
@@ -111,7 +109,7 @@ def build_results(
     with_context: bool = True,
     resolutions: Mapping[str, Record] | None = None,
 ) -> list[MemoryResult]:
-    """In the order given. Without `decisions`, a decision is a conversation like any other."""
+    """Build the results in the given order. Without `decisions`, decisions get the type conversation."""
     known = resolutions or {}
     return [
         _build_result(
@@ -197,9 +195,9 @@ def clip_excerpt(text: str, query: str, most: int) -> str:
     return select_excerpt(text, query, most - _ELLIPSIS_CHARACTERS).text
 
 
-MAX_PHRASES = 3  # phrases
-MAX_PHRASE_CHARACTERS = 100  # characters of a phrase, without its marks
-MARGIN_CHARACTERS = 24  # characters that are shown on each side of the words
+MAX_PHRASES = 3
+MAX_PHRASE_CHARACTERS = 100  # without the marks
+MARGIN_CHARACTERS = 24  # shown on each side of the words
 HIGHLIGHT_MARK = "**"
 
 _WORD = re.compile(r"[^\s()\[\]{}<>,;\"`=|]+")
@@ -207,15 +205,14 @@ _WORD_CORE = re.compile(r"\w(?:\S*\w)?")
 
 
 class HighlightPhrase(Value):
-    """A part of a line from its first word that was asked for to its last, and how many there
-    are."""
+    """A part of a line from its first to its last matching word, and the matching stems."""
 
     text: str
     asked: frozenset[str]
 
 
 def find_highlights(text: str, query: str) -> list[str]:
-    """The phrases with most of the words, in the order of the text; none where no word is there."""
+    """Return the phrases with the most matching words, in the order of the text."""
     sought = parse_query(query)
     text = blank_masks(text)
     phrases = [
@@ -228,7 +225,7 @@ def find_highlights(text: str, query: str) -> list[str]:
     told: set[str] = set()
     by_words = sorted(range(len(phrases)), key=lambda i: (-len(phrases[i].asked), i))
     for number in by_words:
-        # Another phrase with the same words tells nothing, but for the first one.
+        # Skip phrases that add no words to those chosen.
         if len(chosen) < MAX_PHRASES and not phrases[number].asked <= told:
             chosen.append(phrases[number])
             told |= phrases[number].asked
@@ -236,7 +233,7 @@ def find_highlights(text: str, query: str) -> list[str]:
 
 
 def _find_phrase(line: str, sought: StemSearch) -> HighlightPhrase | None:
-    """The words that were asked for and what stands between them, with a little on both sides."""
+    """Return the matching words of a line with the text between them and some context on both sides."""
     if not sought.can_be_in(line):
         return None
     found = [
@@ -266,7 +263,7 @@ def _find_phrase(line: str, sought: StemSearch) -> HighlightPhrase | None:
 
 
 def _find_word_stems(word: str, sought: StemSearch) -> frozenset[str]:
-    """A number counts by itself: the 3 of S3 was not asked for."""
+    """Return the matching stems of a word. A number must be the whole word: the 3 of S3 does not match."""
     found = sought.find_stems(word)
     if not any(map(str.isdigit, found)) or len(list_stems(word)) == 1:
         return found
@@ -274,8 +271,7 @@ def _find_word_stems(word: str, sought: StemSearch) -> frozenset[str]:
 
 
 def _find_core(word: "re.Match[str]", asked: frozenset[str]) -> tuple[int, int]:
-    """Where a word begins and ends without the punctuation at its edges; of scripts without spaces
-    only what was asked for."""
+    """Return the start and end of a word without punctuation. In scripts without spaces, keep the matching part."""
     pieces = [(at, at + 2) for at in range(len(word[0])) if word[0][at : at + 2] in asked]
     if pieces and not word[0].isascii():
         return word.start() + pieces[0][0], word.start() + _find_run_end(pieces)
@@ -286,7 +282,7 @@ def _find_core(word: "re.Match[str]", asked: frozenset[str]) -> tuple[int, int]:
 
 
 def _find_run_end(pieces: Sequence[tuple[int, int]]) -> int:
-    """Where the first pieces end that overlap each other."""
+    """Return the end of the first overlapping pieces."""
     end = pieces[0][1]
     for left, right in pieces:
         if left <= end:
@@ -295,7 +291,7 @@ def _find_run_end(pieces: Sequence[tuple[int, int]]) -> int:
 
 
 def _find_start(line: str, at: int) -> int:
-    """A place before, where a word begins."""
+    """Return the start of a word before the position."""
     if at <= MARGIN_CHARACTERS:
         return 0
     blank = line.find(" ", at - MARGIN_CHARACTERS, at)

@@ -1,4 +1,4 @@
-"""The three searches of past conversations, and the sentence that sums one up."""
+"""The three searches of past conversations, and the summary of their results."""
 
 import asyncio
 import re
@@ -8,7 +8,7 @@ from typing import Literal
 from everkept.core.ports import RecordStore
 from everkept.core.records import Record
 from everkept.core.sessions import get_acting_account
-from everkept.core.text import clip_text, compute_name_key
+from everkept.core.text import clip_text, compute_name_key, format_count
 from everkept.core.times import format_ago, parse_time
 from everkept.families.history.code_languages import normalize_language
 from everkept.families.history.model import CODE, CONVERSATION, DECISION, TURN
@@ -32,19 +32,19 @@ from everkept.families.history.search_filters import TimeRangeName, compute_boun
 from everkept.families.history.search_results import build_results, compute_stats, read_nearby_turns, read_turns_between
 from everkept.language.sentences import has_block
 from everkept.language.telling_words import find_key_topics, list_stems
-from everkept.retrieval.profile import SearchHit, SearchNotice, SearchPage
+from everkept.retrieval.profile import SearchHit, SearchPage
 from everkept.tools.tool import ToolWarning
 from everkept.values import Value, field, replace
 
 PROBLEM_FACET, FIX_FACET = "problem", "fix"  # facets of turns
-USER_AUTHOR = "user"  # author of turns, in the transcripts of programs
-MAX_TURNS_TO_FIX = 40  # turns after a problem in which its solution is looked for
-MAX_TURNS_TO_CONFIRM = 3  # turns after one in which a word that something works is about it
-SEARCH_FACTOR = 3  # times the results that are wanted, as one of a conversation is shown
-MAX_DESCRIPTION_CHARACTERS = 600  # where code comes with it: both are to be heard
-# What is left of the score of a turn that is no problem, and of one that nobody solved.
+USER_AUTHOR = "user"  # author of prompts in transcripts
+MAX_TURNS_TO_FIX = 40  # turns after a problem that are searched for its solution
+MAX_TURNS_TO_CONFIRM = 3  # turns after a problem in which a report of success refers to it
+SEARCH_FACTOR = 3  # times the limit, because only one result per conversation is shown
+MAX_DESCRIPTION_CHARACTERS = 600  # if code comes with it, so that both affect the search
+# Factors for turns that are not a problem, and for problems without a solution.
 NO_PROBLEM_FACTOR, UNSOLVED_FACTOR = 0.85, 0.85
-# Elsewhere this may be said of anything; after a problem it says that it is solved.
+# Phrases that mean "solved" only after a problem.
 _SUCCESS_PHRASE = re.compile(
     r"\b(?:works?|(?:runs?|goes|went) through|pass(?:es)?|(?:is|are) green)"
     r"(?:\W+(?:fine|well))?\W+(?:now|again)\b|\b(?:now|again)\W+(?:works|passes|runs through)\b"
@@ -54,14 +54,14 @@ _SUCCESS_PHRASE = re.compile(
 
 
 class SimilarProblems(Value):
-    """What was found, best first, and the turn that solved each by its id, where one did."""
+    """Similar problems, best first, and the turns that solved them, by the id of the problem."""
 
     found: SearchPage
     resolutions: Mapping[str, Record]
 
 
 class FixTurn(Value):
-    """A turn that says that something is solved, and the answer that the user says it of."""
+    """A turn that reports a solution, and the answer to which the user refers."""
 
     turn: Record
     answer: Record | None
@@ -70,7 +70,7 @@ class FixTurn(Value):
 async def find_similar(
     store: RecordStore, description: str, code: str | None, limit: int, asking: QueryContext
 ) -> SimilarProblems:
-    """Turns that are like the problem; those first that name an error and were solved later."""
+    """Find turns similar to the problem. Turns that name an error and were solved later come first."""
     query = build_problem_query(description, code)
     answer = await find_turns(
         store,
@@ -78,7 +78,7 @@ async def find_similar(
         profile=SIMILAR_PROFILE,
         limit=max(limit * SEARCH_FACTOR, 20),
         asking=asking,
-        repeated=True,  # the same problem may be solved in one place and not in another
+        repeated=True,  # the same problem may be solved in one conversation only
     )
     resolutions = await _find_resolutions(store, [hit.record for hit in answer.hits])
     judged = sorted(
@@ -90,7 +90,7 @@ async def find_similar(
 
 
 def build_problem_query(description: str, code: str | None) -> str:
-    """The problem with its code: of what is long, the beginning of both."""
+    """Join the description and its code. With code, a long description is cut."""
     if not code or not code.strip():
         return description
     return f"{description[:MAX_DESCRIPTION_CHARACTERS]}\n{code.strip()}"
@@ -107,8 +107,7 @@ def _adjust_score(hit: SearchHit, resolutions: Mapping[str, Record]) -> SearchHi
 
 
 def _keep_best_per_conversation(hits: Sequence[SearchHit]) -> list[SearchHit]:
-    """A problem is spoken of in many turns: the best one that names it is shown, with the score of
-    the best of all. They come best first."""
+    """Keep one hit per conversation: the best that names the problem, with the conversation's best score."""
     conversations: dict[str, list[SearchHit]] = {}
     for hit in hits:
         conversations.setdefault(hit.record.parent or hit.record.id, []).append(hit)
@@ -127,8 +126,7 @@ def _is_problem(hit: SearchHit) -> bool:
 
 
 async def _find_resolutions(store: RecordStore, turns: Sequence[Record]) -> dict[str, Record]:
-    """For each turn the first one after it in its conversation that says that it is solved; where
-    the user says so, the answer just before tells how."""
+    """Map each turn to the next one that reports a solution, or to the answer that the user confirms."""
     conversations: dict[tuple[str, str], list[Record]] = {}
     for turn in turns:
         may_ask = turn.author == USER_AUTHOR or turn.facets.get(PROBLEM_FACET)
@@ -143,10 +141,6 @@ async def _find_resolutions(store: RecordStore, turns: Sequence[Record]) -> dict
     }
 
 
-def _is_confirmation(turn: Record) -> bool:
-    return bool(_SUCCESS_PHRASE.search(turn.text))
-
-
 async def _find_fixes(store: RecordStore, conversation: str, session: str, turns: Sequence[Record]) -> list[FixTurn]:
     positions = [turn.position or 0 for turn in turns]
     first, last = min(positions) + 1, max(positions) + MAX_TURNS_TO_FIX
@@ -155,7 +149,7 @@ async def _find_fixes(store: RecordStore, conversation: str, session: str, turns
     return [
         FixTurn(turn, answers.get((turn.position or 0) - 1) if turn.author == USER_AUTHOR else None)
         for turn in after
-        if turn.facets.get(FIX_FACET) or _is_confirmation(turn)
+        if turn.facets.get(FIX_FACET) or _SUCCESS_PHRASE.search(turn.text)
     ]
 
 
@@ -172,24 +166,22 @@ def _find_first_after(turn: Record, fixes: Sequence[FixTurn]) -> Record | None:
     return None
 
 
-MAX_SUMMARY_TOPICS = 3  # topics in the sentence
+MAX_SUMMARY_TOPICS = 3  # topics in the summary
 MAX_TOPICS = 5
-SURE_SCORE = 0.9  # score from which the best result is spoken of
-LONG_SPAN_DAYS = 30  # days, from which the results' span is told
-MAX_QUERY_CHARACTERS = 80  # characters of the question that are repeated
+SURE_SCORE = 0.9  # score from which the summary mentions the best result
+LONG_SPAN_DAYS = 30  # span from which the summary mentions it
+MAX_QUERY_CHARACTERS = 80  # of the question in the summary
 
 _DAY_MICROSECONDS = 86_400 * 1_000_000
 _CODE_BLOCK = re.compile(r"(```|~~~).*?(?:\1|\Z)", re.DOTALL)
 
 
 class ResultNoun(Value):
-    """What is searched for, one and many."""
-
     one: str
     many: str
 
     def format_count(self, count: int) -> str:
-        return f"1 {self.one}" if count == 1 else f"{count} {self.many}"
+        return format_count(count, self.one, self.many)
 
 
 DISCUSSIONS = ResultNoun("relevant discussion", "relevant discussions")
@@ -199,12 +191,10 @@ PROBLEMS = ResultNoun("similar problem", "similar problems")
 
 
 class SummaryFacts(Value):
-    """What the sentence needs to know of a result."""
-
     score: float
     at: int
     project: str
-    has_words: bool = True  # of the question
+    has_words: bool = True  # contains words of the question
 
 
 def format_summary(
@@ -217,31 +207,32 @@ def format_summary(
     *,
     is_all: bool = True,
 ) -> str:
-    """How many were found about what; where there are none, that there are none, and where not a
-    word of the question is in them, that they are only near it. `within` tells what the search was
-    narrowed to: there may be something elsewhere, as there may be where it is not `is_all` that
-    could be searched."""
+    """Return a sentence with the number of results and their topics.
+
+    It says if there are no results, or if none contains a word of the question. `within` describes the filter. `is_all`
+    is False if some conversations could not be searched, so they may contain results.
+    """
     asked = f'"{clip_text(query, MAX_QUERY_CHARACTERS)}"'
     if not results:
         none = f"I couldn't find any {noun.many.removeprefix('relevant ')} about {asked}{within}."
         if not is_all:
             return none
         if within:
-            return f"{none} Without that filter there may be some."
-        return f"{none} This might be a new topic that we haven't explored together yet."
+            return f"{none} A search without the filter may find some."
+        return f"{none} This might be a new topic."
     sentence = f"I found {noun.format_count(len(results))} about {asked}"
     if not any(result.has_words for result in results):
         near = ResultNoun(noun.one.removeprefix("relevant "), noun.many.removeprefix("relevant "))
-        sentence = f"I found no word of {asked}, but {near.format_count(len(results))} near in meaning"
+        sentence = f"I found no words of {asked}, but {near.format_count(len(results))} with a similar meaning"
     if topics:
         sentence += f" covering {', '.join(topics[:MAX_SUMMARY_TOPICS])}"
     projects = {result.project for result in results if result.project}
     if len(projects) > 1:
-        sentence += f" across {len(projects)} projects"
+        sentence += f" across {format_count(len(projects), 'project')}"
     times = [result.at for result in results]
     days = (max(times) - min(times)) / _DAY_MICROSECONDS
     if days > LONG_SPAN_DAYS:
-        sentence += f" spanning {_format_months(days)}"
+        sentence += f" spanning {format_count(max(round(days / 30), 1), 'month')}"
     best = max(results, key=lambda result: result.score)
     if best.score > SURE_SCORE:
         return f"{sentence}. The most relevant one was {format_ago(best.at, now)}."
@@ -249,35 +240,26 @@ def format_summary(
 
 
 def extract_topics(texts: Sequence[str], query: str) -> list[str]:
-    """What the results speak of besides the words of the question; code speaks of nothing."""
+    """Return the topics of the results other than the words of the question. Code blocks are ignored."""
     asked = list_stems(query)
-    spoken = [(blank_masks(_strip_code(text)), ()) for text in texts]
+    plain = (_CODE_BLOCK.sub(" ", text) if has_block(text) else text for text in texts)
+    spoken = [(blank_masks(text), ()) for text in plain]
     found = find_key_topics(spoken, limit=MAX_TOPICS + len(asked))
     return [topic for topic in found if not list_stems(topic) <= asked][:MAX_TOPICS]
 
 
-def _strip_code(text: str) -> str:
-    return _CODE_BLOCK.sub(" ", text) if has_block(text) else text
-
-
-def _format_months(days: float) -> str:
-    count = max(round(days / 30), 1)
-    return "1 month" if count == 1 else f"{count} months"
-
-
 SearchKind = Literal["all", "conversation", "code", "decision"]
 
-NO_HISTORY_MESSAGE = "No past conversations are here yet. `everkept import history` reads them in."
+NO_HISTORY_MESSAGE = "No conversations are imported yet. To import them, run `everkept import history`."
 NO_ACCOUNT_HISTORY_MESSAGE = (
-    "This account has no past conversations: those on the server's machine are its owner's, who is "
-    "to be asked for what they say."
+    "This account has no past conversations. Conversations on the server belong to its owner. Ask the owner about them."
 )
-MAX_LISTED_LANGUAGES = 10  # languages in a sentence
-MIN_GOOD_SHARE = 0.5  # share of the best score, from which a result tells what all are about
+MAX_LISTED_LANGUAGES = 10  # languages in a message
+MIN_GOOD_SHARE = 0.5  # share of the best score from which a result counts for the topics
 TIME_RANGE_PHRASES: dict[TimeRangeName, str] = {
-    "today": " of today",
-    "week": " of the last seven days",
-    "month": " of the last month",
+    "today": " from today",
+    "week": " from the last seven days",
+    "month": " from the last month",
     "all": "",
 }
 RECORD_KINDS: dict[SearchKind, tuple[str, ...]] = {
@@ -295,26 +277,23 @@ KIND_NOUNS: dict[SearchKind, ResultNoun] = {
 
 
 class HistoryAnswer(Value):
-    """What was found; the sentence about it is made when it is told, as it speaks of now.
-
-    What is not `lasting` was found in a hurry, and another try may find more.
-    """
+    """Search results. The summary is built for each call, because it mentions relative times."""
 
     results: list[MemoryResult] = field(default_factory=list[MemoryResult])
     topics: list[str] = field(default_factory=list[str])
     warnings: tuple[ToolWarning, ...] = ()
     noun: ResultNoun = DISCUSSIONS
-    lasting: bool = True
-    within: str = ""  # what the search was narrowed to
+    lasting: bool = True  # False if another try may find more
+    within: str = ""  # description of the filter
 
     def to_result(self, query: str, now: int, *more: ToolWarning, is_all: bool = True) -> MemorySearchResult:
-        """Where it is not `is_all` that could be searched, nothing is said to be new."""
+        """Build the result. If `is_all` is False, an empty result is not called a new topic."""
         results = [
             SummaryFacts(
                 result.relevance_score,
                 parse_time(result.context.timestamp),
                 result.context.project_path,
-                has_words=bool(result.highlights) or _is_file_named(result, query),
+                has_words=bool(result.highlights or (result.file and find_words(result.file, parse_query(query)))),
             )
             for result in self.results
         ]
@@ -399,7 +378,7 @@ async def _build_answer(
     return HistoryAnswer(
         results,
         extract_topics([result.content for result in select_good(results) if result.type != "code"], query),
-        _to_warnings(answer.notices),
+        tuple(ToolWarning(notice.code, notice.message) for notice in answer.notices),
         noun,
         lasting=not answer.notices,
     )
@@ -411,15 +390,10 @@ def select_good(results: Sequence[MemoryResult]) -> list[MemoryResult]:
 
 
 def _collect_decision_ids(query: str, answer: SearchPage) -> set[str]:
-    """Those that come first among equals, to whom asks for them."""
+    """Return the ids of decisions if the question asks for one, to show them first among equals."""
     if not is_decision_question(query):
         return set()
     return {hit.record.id for hit in answer.hits if hit.record.type == DECISION}
-
-
-def _is_file_named(result: MemoryResult, query: str) -> bool:
-    """Whether the file of code is what was asked for."""
-    return bool(result.file and find_words(result.file, parse_query(query)))
 
 
 def _format_restriction(project: str | None, time_range: TimeRangeName) -> str:
@@ -432,33 +406,29 @@ def _format_language(language: str | None) -> str:
 
 
 async def _build_empty_answer(store: RecordStore, noun: ResultNoun, reason: ToolWarning) -> HistoryAnswer:
-    """Where a filter leaves nothing; a store that is empty has a better reason for it."""
+    """Build the answer for a filter without matches. If the store is empty, say so instead."""
     if await is_empty(store):
         reason = ToolWarning("no_history", get_no_history_message())
     return HistoryAnswer(warnings=(reason,), noun=noun)
 
 
 def get_no_history_message() -> str:
-    """What whoever is acting can do about it: only the owner has a command to run."""
+    """Return the message for the caller. Only the owner can run the import command."""
     return NO_HISTORY_MESSAGE if get_acting_account() is None else NO_ACCOUNT_HISTORY_MESSAGE
 
 
 async def is_empty(store: RecordStore) -> bool:
-    """Of what may not be given out, too."""
+    """Return whether no turns are stored, including hidden ones."""
     return not (await store.count_live()).get(TURN)
-
-
-def _to_warnings(notices: Sequence[SearchNotice]) -> tuple[ToolWarning, ...]:
-    return tuple(ToolWarning(notice.code, notice.message) for notice in notices)
 
 
 def _warn_unknown_project(project: str, known: Sequence[str]) -> ToolWarning:
     near = find_nearest_project(project, known)
-    hint = f" The nearest is `{near}`." if near else ""
-    return ToolWarning("unknown_project", f"No conversation is about a project `{clip_text(project)}`.{hint}")
+    hint = f" Did you mean `{near}`?" if near else ""
+    return ToolWarning("unknown_project", f"No conversations found for project `{clip_text(project)}`.{hint}")
 
 
 def _warn_unknown_language(language: str, known: Sequence[str]) -> ToolWarning:
     listed = ", ".join(known[:MAX_LISTED_LANGUAGES])
-    there = f" There is code in {listed}." if listed else ""
-    return ToolWarning("unknown_language", f"No code is in `{clip_text(language)}`.{there}")
+    there = f" Available languages: {listed}." if listed else ""
+    return ToolWarning("unknown_language", f"No code found in `{clip_text(language)}`.{there}")

@@ -1,4 +1,4 @@
-"""The five tools: past conversations, searched and read."""
+"""Tools that search and read past conversations."""
 
 import asyncio
 import json
@@ -49,7 +49,7 @@ CODE_LIMIT = 50_000
 NAME_LIMIT = 1_000
 MAX_RESULTS, DEFAULT_RESULTS = 50, 10
 MAX_TURNS, DEFAULT_TURNS = 100, 20
-MAX_LOGGED_CHARACTERS = 500  # characters of a question that the log keeps
+MAX_LOGGED_CHARACTERS = 500  # of a question, kept in the log
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -78,7 +78,7 @@ class HistoryTools(ToolFamily):
         unified: UnifiedSearch,
         peers: Peers | None = None,
     ) -> None:
-        """Without `peers` there is nobody else to be asked."""
+        """Create the tools. Without `peers`, no other servers are asked."""
         self._peers = peers or NoPeers()
         self._library = library
         self._indexing = indexing
@@ -87,8 +87,12 @@ class HistoryTools(ToolFamily):
         self._options = options
         self._unified = unified
         self._met: WeakSet[RecordStore] = WeakSet()
-        self._answers: AnswerCache[HistoryAnswer] = AnswerCache(clock, _compute_weight)
-        self._everything: AnswerCache[UnifiedAnswer] = AnswerCache(clock, _compute_unified_weight)
+        self._answers: AnswerCache[HistoryAnswer] = AnswerCache(
+            clock, lambda answer: 1 + len(answer.results) if answer.lasting else None
+        )
+        self._everything: AnswerCache[UnifiedAnswer] = AnswerCache(
+            clock, lambda answer: 1 + len(answer.all_results) if answer.is_lasting else None
+        )
 
     @tool(aliases=("search_memory", "find_past_conversations"))
     async def recall_previous_discussions(
@@ -188,7 +192,7 @@ class HistoryTools(ToolFamily):
         form, limit = format or "json", _check_result_limit(given.limit, "options.limit")
         merge, graph = given.merge_results is not False, given.include_graph is not False
         filters = {"limit": limit, "merge_results": merge, "include_graph": graph}
-        # What is seen of memories and graph depends on who asks.
+        # Which memories and graph items are visible depends on the caller.
         asker = (call.session.id, call.session.project, call.session.bank)
         asked = _SearchRequest(query, filters, period=(*self._get_cache_period(), *asker))
         peers = self._peers if given.include_peers else None
@@ -196,7 +200,7 @@ class HistoryTools(ToolFamily):
         async def make() -> UnifiedAnswer:
             return await self._unified.search(call, query, limit=limit, merge=merge, include_graph=graph, peers=peers)
 
-        # What others have may be another thing with each question.
+        # Not cached with peers, because their data may change at any time.
         answer = (
             await self._everything.get_or_make(asked.build_key(call.tool), lambda: self._unified.read_stamp(call), make)
             if peers is None
@@ -232,7 +236,7 @@ class HistoryTools(ToolFamily):
         past = await self._open_history()
         store = past.store
         place = await self._resolve_target(past, id)
-        # Whoever knows the original's tool expects one piece, unless its neighbours are asked for.
+        # A caller of the alias expects one turn, unless it asks for the adjacent ones.
         wants_one = place.is_chunk or call.alias is not None
         is_alone = include_adjacent is False or (include_adjacent is None and limit is None and wants_one)
         reading = await read_turns(store, place, 1 if is_alone else most, cursor)
@@ -242,7 +246,7 @@ class HistoryTools(ToolFamily):
     async def _get_answer(
         self, call: ToolCall, asked: "_SearchRequest", make: Callable[[RecordStore], Awaitable[HistoryAnswer]]
     ) -> "_ProjectAnswer":
-        """From the cache, or made now; either way somebody has searched."""
+        """Return the answer from the cache or from a new search, and log the search."""
         started = perf_counter()
         past = await self._open_history()
         off = await self._options.switched_off(call)
@@ -253,7 +257,7 @@ class HistoryTools(ToolFamily):
         return _ProjectAnswer(answer, off)
 
     async def _open_history(self) -> VisibleHistory:
-        """At its first use, what an import left without vectors begins to get them."""
+        """Open the history. On first use, start to compute embeddings that an import left pending."""
         past = await open_visible_history(self._library, self._options)
         if past.whole not in self._met:
             self._met.add(past.whole)
@@ -261,7 +265,7 @@ class HistoryTools(ToolFamily):
         return past
 
     async def _resolve_target(self, past: VisibleHistory, name: str) -> ConversationTarget:
-        """Of what is off, nothing is told but that it is."""
+        """Find the target of an id. Raise ProjectOff, without details, if its project is off."""
         try:
             return await resolve_target(past.store, name)
         except NotFound:
@@ -270,7 +274,7 @@ class HistoryTools(ToolFamily):
             raise
 
     async def _find_off_project(self, past: VisibleHistory, name: str) -> str | None:
-        """The project that keeps a conversation from being found."""
+        """Return the name of the project that hides the conversation because it is off."""
         if past.hidden:
             with suppress(EverkeptError):
                 hidden = await resolve_target(past.whole, name)
@@ -279,7 +283,7 @@ class HistoryTools(ToolFamily):
         return None
 
     def _log_search(self, call: ToolCall, asked: "_SearchRequest", results: int, started: float) -> None:
-        """Log a search, which nobody does for a project that is off."""
+        """Log a search. The caller skips this if the project is off."""
         milliseconds = round((perf_counter() - started) * 1000, 1)
         query, _ = mask_text(asked.query)
         filters, _ = mask_json({k: v for k, v in asked.filters.items() if v is not None})
@@ -309,8 +313,7 @@ class HistoryTools(ToolFamily):
         return QueryContext(self._indexing.embedder, self._clock(), options.zone, options.time_limit)
 
     def _get_cache_period(self, time_range: TimeRangeName = "all") -> tuple[object, ...]:
-        """While it is the same, a question means the same time: words such as `yesterday` mean
-        another one after midnight, and now and a week ago move with each moment."""
+        """Return a key for the time to which the question refers: the day, and the minutes for a time range."""
         now = self._clock()
         day = (_EPOCH + timedelta(microseconds=now)).astimezone(self._options.zone).date()
         moves = time_range != "all"
@@ -318,14 +321,14 @@ class HistoryTools(ToolFamily):
 
 
 class _ProjectAnswer(Value):
-    """An answer, and the name of the project it was asked from where that is off."""
+    """An answer, and the name of the caller's project if it is off."""
 
     answer: HistoryAnswer
     off: str | None
 
 
 class _SearchRequest(Value):
-    """A question with all that its answer depends on, but for what is stored."""
+    """A question with everything that its answer depends on, except the stored data."""
 
     query: str
     filters: Mapping[str, Any]
@@ -333,22 +336,16 @@ class _SearchRequest(Value):
     period: tuple[object, ...] = ()
 
     def build_key(self, tool: str) -> str:
-        """The case of a question counts: names and months are known by it."""
+        """Return the cache key. It includes the case of the question, which distinguishes names and months."""
         parts = [tool, self.query.strip(), self.code.strip(), dict(self.filters), self.period]
         return compute_digest(json.dumps(parts, sort_keys=True))
 
 
-def _compute_weight(answer: HistoryAnswer) -> int | None:
-    return 1 + len(answer.results) if answer.lasting else None
-
-
-def _compute_unified_weight(answer: UnifiedAnswer) -> int | None:
-    return 1 + len(answer.all_results) if answer.is_lasting else None
-
-
 def _check_not_empty(given: str | None, argument: str) -> None:
     if given is not None and not given.strip():
-        raise InvalidInput(f"`{argument}` is blank; leave it out to search everything.", argument=argument, value=given)
+        raise InvalidInput(
+            f"`{argument}` is empty.", hint="Omit it to search everything.", argument=argument, value=given
+        )
 
 
 def _check_result_limit(given: int | None, argument: str = "limit") -> int:

@@ -1,4 +1,4 @@
-"""The part of a search over everything that past conversations and their code answer."""
+"""The results of past conversations and their code in a unified search."""
 
 import asyncio
 import re
@@ -37,7 +37,7 @@ from everkept.retrieval.profile import SearchHit, SearchNotice, SearchPage, Sear
 from everkept.values import Value, field, replace
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# Who talks about a time is not near it.
+# In "talk about Monday", "about" does not mean "around".
 _TALK_ABOUT = re.compile(
     r"\b(?:talk|speak|spoke|discuss|ask|say|said|decid|learn|thought|think)\w*\s+about\s+$", re.IGNORECASE
 )
@@ -45,14 +45,14 @@ _TIME_CUE = re.compile(r"(since|after|before|until|till|by|around|about|near|bet
 
 
 class NamedPeriod(Value):
-    """From the first moment to the last one, as somebody has `said` it; None is open."""
+    """A period between two moments, in the words of the question. None means open."""
 
     said: str
     after: int | None
     before: int | None
 
     def format_days(self, zone: tzinfo) -> str:
-        """In the words of an answer."""
+        """Return the period in the words of an answer."""
         first = None if self.after is None else _format_day(self.after, zone)
         last = None if self.before is None else _format_day(self.before, zone)
         if first is None:
@@ -63,7 +63,7 @@ class NamedPeriod(Value):
 
 
 def parse_period(question: str, now: int, zone: tzinfo) -> NamedPeriod | None:
-    """None where a question names no time, or several, or one that is only near what is meant."""
+    """Return the period of a question. Return None if it names no time, several times or an approximate one."""
     mentions = find_date_phrases(question)
     sure = [span for span in find_spans(question, now, zone) if span.strength == 1.0]
     if len(mentions) != 1 or not sure:
@@ -86,7 +86,7 @@ def parse_period(question: str, now: int, zone: tzinfo) -> NamedPeriod | None:
 
 
 def _find_cue(question: str, words: str) -> str:
-    """The word that says how a time is meant, in front of it or as its first one."""
+    """Return the word that says how a time limits the period, before the time or as its first word."""
     before = question[: question.find(words)]
     if _TALK_ABOUT.search(before):
         return "in"
@@ -101,29 +101,25 @@ def _format_day(at: int, zone: tzinfo) -> str:
 
 
 LITERAL_PROFILE = SearchProfile(kinds=(TURN, CODE), reading="tiers")
-LITERAL_TIERS: tuple[Tier, ...] = ("expression", "all")  # readings that take the words at their word
-ABOUT_CODE_FACTOR = 0.8  # what a turn that speaks about code counts, to whom looks for the code itself
-NAMES_SCORE = 0.9  # score of the best that has the very names that were asked for
-WORDS_SCORE = 0.75  # likewise for ordinary words
+LITERAL_TIERS: tuple[Tier, ...] = ("expression", "all")  # readings that require the typed words
+ABOUT_CODE_FACTOR = 0.8  # factor for turns that talk about code, if the question asks for the code itself
+NAMES_SCORE = 0.9  # score of the best match of the exact names
+WORDS_SCORE = 0.75  # score of the best match of ordinary words
 
 
 class ConversationResults(Value):
-    """What was found, best first for each way, and how it was looked for.
-
-    `within` is the time that conversations were narrowed to, and `beyond` one in which there is
-    nothing, so that all were searched.
-    """
+    """Search results, best first for each search type."""
 
     results: list[UnifiedResult]
     strategy: Strategy | None = None
     notices: list[SearchNotice] = field(default_factory=list[SearchNotice])
-    within: NamedPeriod | None = None
-    beyond: NamedPeriod | None = None
-    is_empty: bool = False  # no conversation was ever taken in
+    within: NamedPeriod | None = None  # the period to which the search was limited
+    beyond: NamedPeriod | None = None  # a period without matches, so that all times were searched
+    is_empty: bool = False  # no conversation was ever imported
 
 
 class ConversationSearch:
-    """Turns and code, by meaning, and as they were typed where the intent asks for it."""
+    """Search of turns and code by meaning, and by the typed words if the intent asks for it."""
 
     def __init__(self, indexing: VectorIndexer, clock: Clock, options: HistoryOptions) -> None:
         self._indexing = indexing
@@ -159,7 +155,7 @@ class ConversationSearch:
     ) -> ConversationResults:
         asking = QueryContext(self._indexing.embedder, now, self._options.zone, self._options.time_limit)
         after, before = (within.after, within.before) if within else (None, None)
-        # Where the time is kept to, its words would only find themselves.
+        # The words of the period are removed, because they would only match themselves.
         asked = strip_decision_words((remove_dates(question) if within else "") or question)
 
         async def by(profile: SearchProfile, text: str, kinds: Sequence[str] = ()) -> SearchPage:
@@ -187,13 +183,12 @@ class ConversationSearch:
 
 
 def _has_query_words(asked: frozenset[str], results: Sequence[UnifiedResult]) -> bool:
-    """Whether any is about the question, as far as its words tell; one that names nothing is about
-    a time alone, and everything of that time is."""
+    """Return whether any result contains a word of the question. Without words, every result of the time matches."""
     return bool(results) and (not asked or any(compute_coverage(asked, result.content) for result in results))
 
 
 def build_literal_query(entities: QuestionEntities) -> str | None:
-    """A word query for the very names of a question, else for all of its words; None for none."""
+    """Build a word query for the names of a question, otherwise for all its words. Return None if it has none."""
     if names := (*entities.functions, *entities.files):
         return " OR ".join(_quote(name) for name in names)
     if entities.concepts:
@@ -206,7 +201,7 @@ def _quote(words: str) -> str:
 
 
 def _select_literal_hits(answer: SearchPage, entities: QuestionEntities) -> list[SearchHit]:
-    """Those that have it as it was typed, with scores that say so."""
+    """Return the hits that contain the typed words, with scores for literal matches."""
     if answer.tier not in LITERAL_TIERS or not answer.hits:
         return []
     most = NAMES_SCORE if entities.functions or entities.files else WORDS_SCORE
@@ -215,7 +210,7 @@ def _select_literal_hits(answer: SearchPage, entities: QuestionEntities) -> list
 
 
 def _is_mostly_unembedded(hits: Sequence[SearchHit]) -> bool:
-    """Whether the meaning of most is not known, as they have no vectors yet."""
+    """Return whether most hits have no embedding yet."""
     return 2 * sum(hit.cosine is None for hit in hits) > len(hits)
 
 
@@ -250,28 +245,21 @@ def _to_unified_result(shown: MemoryResult, way: SearchType) -> UnifiedResult:
     )
 
 
-MAX_TRIED_WORDS = 5  # of a question that names no code, that are tried as names of it
-WORD_FACTOR = 0.8  # what a relation counts that a plain word has led to
+MAX_TRIED_WORDS = 5  # words tried as names of code if a question names none
+WORD_FACTOR = 0.8  # factor for relations found through a plain word
 
 
 async def find_relations(
     store: RecordStore, entities: QuestionEntities, limit: int, *, words_too: bool
 ) -> list[UnifiedResult]:
-    """Who calls, defines, imports and extends what the question names, best first.
-
-    With `words_too` ordinary words are tried where it names nothing.
-    """
+    """Return the relations of the names in the question, best first. With `words_too`, try plain words otherwise."""
     names = (*entities.functions, *entities.files)
-    tried = names or (_select_words(entities.concepts) if words_too else ())
+    words = dict.fromkeys(word for concept in entities.concepts for word in concept.split())
+    tried = names or (tuple(words)[:MAX_TRIED_WORDS] if words_too else ())
     if not tried:
         return []
     traced = await trace_calls(store, tried, limit=limit)
     return [_relation_to_result(relation, 1.0 if names else WORD_FACTOR) for relation in traced.relations]
-
-
-def _select_words(concepts: Sequence[str]) -> tuple[str, ...]:
-    words = dict.fromkeys(word for concept in concepts for word in concept.split())
-    return tuple(words)[:MAX_TRIED_WORDS]
 
 
 def _relation_to_result(relation: CodeRelation, factor: float) -> UnifiedResult:

@@ -1,4 +1,4 @@
-"""One search over everything that is remembered, and the sentences that say how it went."""
+"""One search over all stored data, with sentences that explain the search."""
 
 import asyncio
 import json
@@ -44,46 +44,43 @@ from everkept.retrieval.profile import Deadline
 from everkept.tools.tool import ToolWarning
 from everkept.values import Value, field, replace
 
-HISTORY_PART = "history"  # the part that past conversations answer
+HISTORY_PART = "history"  # the part with past conversations
 MAX_SUGGESTIONS = 4
-MIN_SUGGESTION_SHARE = 0.5  # share of the best score, from which something leads on to more
-MAX_REPEATED_CHARACTERS = 120  # characters of a question that a suggestion repeats
-MAX_NAME_CHARACTERS = 60  # characters of a name in a sentence
+MIN_SUGGESTION_SHARE = 0.5  # share of the best score from which a result leads to suggestions
+MAX_REPEATED_CHARACTERS = 120  # of a question that a suggestion repeats
+MAX_NAME_CHARACTERS = 60  # of a name in a sentence
 MAX_NAMES = 3
 
 _INTENT_PHRASES: dict[PrimaryIntent, str] = {
     "find_code": "a search for code",
-    "recall_discussion": "a question about what was said before",
-    "trace_dependencies": "a question about what depends on what",
-    "understand_structure": "a question about how something is built",
+    "recall_discussion": "a question about past conversations",
+    "trace_dependencies": "a question about dependencies",
+    "understand_structure": "a question about structure",
 }
 _PART_PHRASES = {
     HISTORY_PART: "past conversations and their code",
-    "graph": "the words of the knowledge graph",
+    "graph": "the knowledge graph",
     "bank": "the memory bank",
 }
 
 
 class SearchReport(Value):
-    """How a search went: by which ways, and in which parts that could be searched.
-
-    `relations` are those of the code that the question names, shown or not.
-    """
+    """The course of a search: its search types and the parts that could be searched."""
 
     question: str
     intent: QuestionIntent
     ways: Sequence[SearchType]
     parts: Sequence[str]
     recalled: ConversationResults | None
-    relations: Sequence[UnifiedResult]
+    relations: Sequence[UnifiedResult]  # of the code that the question names, shown or not
     zone: tzinfo
 
 
 def format_explanation(course: SearchReport, found: Sequence[UnifiedResult] = ()) -> str:
-    """What the question was taken for, what was searched and how."""
-    taken = f"I took this for {_INTENT_PHRASES[course.intent.primary_intent]}"
+    """Explain how the question was understood, which parts were searched, and by which means."""
+    taken = f"I understood this as {_INTENT_PHRASES[course.intent.primary_intent]}"
     if course.intent.confidence <= UNSURE_CONFIDENCE:
-        taken += ", as nothing points to anything else"
+        taken += " (no other intent was recognized)"
     if not course.parts:
         return f"{taken}, but nothing could be searched."
     searched = _join_phrases([_format_part(part) for part in course.parts])
@@ -97,29 +94,26 @@ def _format_part(part: str) -> str:
 
 
 def _explain_no_words(course: SearchReport, found: Sequence[UnifiedResult]) -> Iterator[str]:
-    """A search by meaning always finds something; where it keeps to a time, that is meant."""
+    """Say if no result contains a word of the question, unless the search was limited to a time."""
     asked = list_stems(remove_dates(course.question))
     of_a_time = course.recalled is not None and course.recalled.within is not None
-    has_words = any(_has_words(asked, result) for result in found)
+    texts = (f"{result.title or ''}\n{result.file or ''}\n{result.content}" for result in found)
+    has_words = any(compute_coverage(asked, text) > 0 for text in texts)
     if found and asked and not of_a_time and not has_words:
-        yield "No result has a word of the question: they are only near it in meaning."
-
-
-def _has_words(asked: frozenset[str], result: UnifiedResult) -> bool:
-    shown = f"{result.title or ''}\n{result.file or ''}\n{result.content}"
-    return compute_coverage(asked, shown) > 0
+        yield "No result contains a word of the question. They are only similar in meaning."
 
 
 def _format_ways(course: SearchReport) -> str:
     recalled = course.recalled
     by_words = recalled is not None and recalled.strategy == "keyword"
-    ways = ["by words alone" if by_words else "by meaning and words"]
+    ways = ["by words only" if by_words else "by meaning and words"]
     entities = course.intent.entities
     names = (*entities.functions, *entities.files) or entities.concepts
     if "keyword" in course.ways and names:
-        ways.append(f"for {_format_names(names)} as typed")
+        shown = [f"`{clip_text(name, MAX_NAME_CHARACTERS)}`" for name in names[:MAX_NAMES]]
+        ways.append(f"for {_join_phrases(shown)} as typed")
     if "graph" in course.ways:
-        ways.append("by the relations between things")
+        ways.append("through relations")
     return _join_phrases(ways)
 
 
@@ -129,14 +123,14 @@ def _explain_times(course: SearchReport) -> Iterator[str]:
         return
     if recalled.within is not None:
         days = recalled.within.format_days(course.zone)
-        yield f'Of conversations only those {days} count ("{recalled.within.said}").'
+        yield f'Only conversations {days} are included ("{recalled.within.said}").'
     elif recalled.beyond is not None:
         days = recalled.beyond.format_days(course.zone)
-        yield f'No conversation {days} ("{recalled.beyond.said}") fits, so all of them count.'
+        yield f'No conversation {days} ("{recalled.beyond.said}") matches, so all times are included.'
 
 
 def list_suggestions(course: SearchReport, found: Sequence[UnifiedResult]) -> list[str]:
-    """Questions and calls that follow from the best of what was found here; none finds nothing."""
+    """Return questions and calls that follow from the best local results and would find something."""
     found = [result for result in found if result.source == LOCAL_SOURCE]
     best = max((result.relevance_score for result in found), default=0.0)
     found = [result for result in found if result.relevance_score >= MIN_SUGGESTION_SHARE * best]
@@ -146,24 +140,24 @@ def list_suggestions(course: SearchReport, found: Sequence[UnifiedResult]) -> li
 def _iter_suggestions(course: SearchReport, found: Sequence[UnifiedResult]) -> Iterator[str]:
     said = [r for r in found if r.found_in in (CONVERSATIONS_PART, CODE_PART) and r.type != RELATION_TYPE]
     if said:
-        yield (f"read_conversation {_format_arguments(id=said[0].id)}: what was said around the best match.")
+        yield f"read_conversation {_format_arguments(id=said[0].id)}: read around the best match."
     yield from _suggest_names(course)
     if len(course.question) <= MAX_REPEATED_CHARACTERS:
         yield from _suggest_narrower(course, said)
         if any(result.type == "memory" for result in found):
-            yield (f"recall_memories {_format_arguments(query=course.question)}: all memories about it.")
+            yield f"recall_memories {_format_arguments(query=course.question)}: search only memories."
     for result in found:
         if result.type == "entity" and result.title:
-            yield (f"open_nodes {_format_arguments(names=[result.title])}: all that the graph knows of it.")
+            yield f"open_nodes {_format_arguments(names=[result.title])}: read the whole entity."
         elif result.type == "section":
             file = result.id.rpartition(":")[0]
-            yield f"read_memory_bank_file {_format_arguments(filename=file)}: the whole file."
+            yield f"read_memory_bank_file {_format_arguments(filename=file)}: read the whole file."
     if course.recalled is not None and course.recalled.is_empty and get_acting_account() is None:
-        yield "everkept import history, on the command line: takes in past conversations."
+        yield "everkept import history, on the command line: import past conversations."
 
 
 def _suggest_names(course: SearchReport) -> Iterator[str]:
-    """Of names whose relations are known, so that there is an answer."""
+    """Yield questions about names with known relations, so that they have an answer."""
     intent = course.intent.primary_intent
     told = [result.content for result in course.relations]
     for name in course.intent.entities.functions[:MAX_NAMES]:
@@ -178,23 +172,19 @@ def _suggest_narrower(course: SearchReport, said: Sequence[UnifiedResult]) -> It
     types = {result.type for result in said}
     if "decision" in types and len(types) > 1:
         call = _format_arguments(query=asked, type="decision")
-        yield f"recall_previous_discussions {call}: the decisions alone."
+        yield f"recall_previous_discussions {call}: search only decisions."
     languages = [result.language for result in said if result.language]
     if languages and len(types) > 1:
         call = _format_arguments(query=asked, language=languages[0])
-        yield f"search_code_history {call}: the code alone."
+        yield f"search_code_history {call}: search only code."
     projects = dict.fromkeys(r.context.project_path for r in said if r.context.project_path)
     if len(projects) > 1:
         call = _format_arguments(query=asked, project_filter=next(iter(projects)))
-        yield f"recall_previous_discussions {call}: this project alone."
+        yield f"recall_previous_discussions {call}: search only this project."
 
 
 def _format_arguments(**values: object) -> str:
     return json.dumps(values, ensure_ascii=False)
-
-
-def _format_names(names: Sequence[str]) -> str:
-    return _join_phrases([f"`{clip_text(name, MAX_NAME_CHARACTERS)}`" for name in names[:MAX_NAMES]])
 
 
 def _join_phrases(items: Sequence[str]) -> str:
@@ -205,15 +195,15 @@ def _join_phrases(items: Sequence[str]) -> str:
 
 A = TypeVar("A")
 
-MIN_PART_RESULTS = 10  # that each part is asked for, so that there is something to choose from
-# Whoever keeps to the limit answers then with what there is; a little later that has arrived.
+MIN_PART_RESULTS = 10  # minimum that each part returns, so that there is a choice
+# Extra time, because a part that stops at the limit returns its partial results a little later.
 GRACE_FACTOR = 1.25
 RELATIONS_PART = "relations of code"
-NON_RELATION_FACTOR = 0.85  # what words count, to whom asks for relations where there are some
+NON_RELATION_FACTOR = 0.85  # factor for other results if the question asks for relations and some were found
 
 
 class _SearchedPart(Value):
-    """What one part of the search has come to; `is_searched` is False where it could not be."""
+    """The result of one searched part. `is_searched` is False if it could not be searched."""
 
     name: str
     results: list[UnifiedResult] = field(default_factory=list[UnifiedResult])
@@ -222,7 +212,7 @@ class _SearchedPart(Value):
 
 
 class UnifiedSearch:
-    """Asks past conversations and every other family at once, and makes one answer of it."""
+    """Concurrent search of past conversations and all other families, merged into one answer."""
 
     def __init__(
         self,
@@ -247,10 +237,7 @@ class UnifiedSearch:
         include_graph: bool = True,
         peers: Peers | None = None,
     ) -> UnifiedAnswer:
-        """The best of all parts. One that fails or is late is a warning, and never an error.
-
-        With `peers` the servers of others are asked too.
-        """
+        """Return the best results of all parts. A part that fails or is late gives a warning, never an error."""
         intent = analyze_question(query)
         ways = tuple[SearchType, ...](way for way in intent.search_types if include_graph or way != "graph")
         wanted = max(limit, MIN_PART_RESULTS)
@@ -266,7 +253,10 @@ class UnifiedSearch:
         results = [discount_peer_score(result) for some in comparable.values() for result in some]
         if "graph" in ways:
             if intent.primary_intent == "trace_dependencies" and related.results:
-                results = [_discount_result(result) for result in results]
+                results = [
+                    replace(result, relevance_score=round(NON_RELATION_FACTOR * result.relevance_score, 3))
+                    for result in results
+                ]
             results += related.results
         page = merge_results(results, limit) if merge else []
         groups = None if merge else group_results(results, limit)
@@ -278,12 +268,12 @@ class UnifiedSearch:
             answer,
             explanation=format_explanation(course, answer.all_results),
             suggestions=list_suggestions(course, answer.all_results),
-            # Both are in one store: where that cannot be read, one sentence says it.
+            # Both parts are in one store, so if it cannot be read, one warning is enough.
             warnings=_merge_warnings([*parts, related] if history.is_searched else parts),
         )
 
     async def read_stamp(self, call: ToolCall) -> object:
-        """Another value once an answer may be another."""
+        """Return a value that changes whenever an answer may change."""
         stamps = [self._read_history_stamp(), *(finder.get_stamp(call) for finder in self._finders)]
         return tuple(await asyncio.gather(*map(_await_stamp, stamps)))
 
@@ -308,8 +298,7 @@ class UnifiedSearch:
     async def _search_relations(
         self, intent: QuestionIntent, ways: Sequence[SearchType], limit: int, *, include_graph: bool
     ) -> _SearchedPart:
-        """Those of names that a question has are known, even where they are not asked for: they
-        say what can be asked next."""
+        """Find the relations of the names in the question, which also decide what is suggested."""
         if not include_graph:
             return _SearchedPart(RELATIONS_PART)
 
@@ -337,15 +326,15 @@ class UnifiedSearch:
             found = await Deadline.from_seconds(None if limit is None else GRACE_FACTOR * limit).run(work)
         except EverkeptError as error:
             code = f"{name.replace(' ', '_')}_unavailable"
-            return ToolWarning(code, f"Without {name}: {error.message}")
+            return ToolWarning(code, f"Results do not include {name}. {error.message}")
         if found is None:
-            message = f"Without {name}: no answer within {limit:g} seconds."
+            message = f"Results do not include {name}: no answer within {limit:g} s."
             return ToolWarning("partial_results", message)
         return found
 
 
 async def _ask_peers(peers: Peers | None, query: str, limit: int) -> list[_SearchedPart]:
-    """What other servers have; those that failed are one part, which found nothing."""
+    """Ask the other servers. All failures form one part without results."""
     if peers is None:
         return []
     asked = await peers.ask(PeerQuestion(query, (), limit))
@@ -354,12 +343,7 @@ async def _ask_peers(peers: Peers | None, query: str, limit: int) -> list[_Searc
     return [*answered, _SearchedPart("", warnings=warnings, is_searched=False)] if warnings else answered
 
 
-def _discount_result(result: UnifiedResult) -> UnifiedResult:
-    return replace(result, relevance_score=round(NON_RELATION_FACTOR * result.relevance_score, 3))
-
-
 def _merge_warnings(parts: Sequence[_SearchedPart]) -> list[ToolWarning] | None:
-    """Each once, whoever says it."""
     said = {warning.message: warning for part in parts for warning in part.warnings}
     return list(said.values()) or None
 
@@ -381,4 +365,4 @@ async def _await_stamp(work: Coroutine[Any, Any, object]) -> object:
     try:
         return await work
     except EverkeptError:
-        return object()  # equal to no other: what cannot be known is not taken for unchanged
+        return object()  # equal to no other value, so that an unknown state never counts as unchanged

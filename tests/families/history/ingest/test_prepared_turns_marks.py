@@ -95,7 +95,7 @@ async def test_of_two_readers_one_tells_a_conversation(store: RecordStore) -> No
     file = Written("file", [turn("71", "1", reader="file"), turn("72!", "2!", reader="file")])
     imported = await importer(store).import_transcripts([file, state])
     assert await texts(store) == ["1", "2!"]
-    assert imported.total.skipped == Counter({"turn of a conversation that is read from elsewhere": 2})
+    assert imported.total.skipped == Counter({"turn of a conversation imported from another copy": 2})
     file.add(turn("73", "3", reader="file"))
     state.add(turn("3", reader="state"))
     await importer(store).import_transcripts([state, file])

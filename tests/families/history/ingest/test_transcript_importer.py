@@ -125,7 +125,7 @@ async def test_of_a_gigantic_text_the_beginning_is_kept(store: RecordStore) -> N
     imported = await importer(store).import_transcripts([Written("a", [said])])
     assert [len(text) for text in await texts(store)] == [200_000]
     assert [len(code.text) for code in await code_of(store, "1")] == [100_000]
-    assert imported.total.skipped == Counter({"rest of a text that is too long": 2})
+    assert imported.total.skipped == Counter({"rest of a very long text": 2})
 
 
 async def test_a_second_import_changes_nothing_and_opens_nothing(store: RecordStore) -> None:

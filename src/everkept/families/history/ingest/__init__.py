@@ -1,1 +1,1 @@
-"""The import of transcripts: what is stored of them, and what is removed again."""
+"""Import of transcripts into the history, and removal of conversations."""

@@ -1,4 +1,4 @@
-"""How far a transcript was read, what an import counted, and the record each commit passes."""
+"""Checkpoints of transcripts, counts of an import, and the gate record that each commit checks."""
 
 import json
 from collections import Counter
@@ -16,26 +16,24 @@ from everkept.values import Value, field, list_fields, replace
 
 
 class TranscriptFailure(Value):
-    """A transcript that could not be read, and why."""
-
     source: str
     name: str
     reason: str
 
 
 class ImportCounts(Value, frozen=False):
-    """Of one source, or of all."""
+    """Counts of one source, or of all sources."""
 
-    transcripts: int = 0  # that were there
-    read: int = 0  # of which something was new
+    transcripts: int = 0  # found
+    read: int = 0  # with new content
     unchanged: int = 0
-    left_out: int = 0  # that were read, and of which nothing was to be kept
+    left_out: int = 0  # read, but without turns to store
     failed: int = 0
-    conversations: int = 0  # that were new
+    conversations: int = 0  # new
     conversations_left_out: int = 0
-    turns: int = 0  # that were new
+    turns: int = 0  # new
     turns_changed: int = 0
-    turns_removed: int = 0  # that were taken back
+    turns_removed: int = 0  # no longer in the transcript, or rewound
     turns_left_out: int = 0
     decisions: int = 0
     code: int = 0
@@ -50,8 +48,6 @@ class ImportCounts(Value, frozen=False):
 
 
 class ImportReport(Value, frozen=False):
-    """What was taken in, by source."""
-
     sources: dict[str, ImportCounts] = field(default_factory=dict[str, ImportCounts])
     failures: list[TranscriptFailure] = field(default_factory=list[TranscriptFailure])
 
@@ -66,25 +62,25 @@ class ImportReport(Value, frozen=False):
         return total
 
 
-# What names sessions and folders; it goes with what is forgotten.
+# Facets that name sessions and folders. Forgetting removes them.
 NAMING_FACETS = ("mark", "previous", "title")
 
 
 class PreviousTurn(Value):
-    """The turn before, for the next one of its conversation, which may not say all by itself."""
+    """The previous turn, whose values apply to the next turn of its conversation if that lacks them."""
 
     conversation: str
     at: int | None = None
     project: str | None = None
-    copied: str | None = None  # the session that it is a copy from
+    copied: str | None = None  # the session from which it was copied
 
 
 class Checkpoint(Value):
-    """Where a transcript is read on from.
+    """Position from which the reading of a transcript continues.
 
-    `since`, `excluded` and `off` are what turns were left out by: once they hold no longer, all has
-    to be read again. Readings from the start are counted: each turn has a tag with the number of
-    the one it came in last, so that what does not come again is known.
+    `since`, `excluded` and `off` are rules that excluded turns. When they no longer apply, the transcript is read
+    again. Readings from the start are numbered. Each turn has a tag with the number of its last reading, so turns that
+    are missing later can be found.
     """
 
     id: str
@@ -96,10 +92,10 @@ class Checkpoint(Value):
     since: int | None = None
     excluded: tuple[str, ...] = ()
     previous: PreviousTurn | None = None
-    title: tuple[str, str] | None = None  # of a conversation of which no turn was kept yet
+    title: tuple[str, str] | None = None  # of a conversation without stored turns
     reading: int = 0
-    oldest: int = 0  # the first reading of which tags may be left
-    off: tuple[str, ...] = ()  # folders whose projects were switched off
+    oldest: int = 0  # the first reading whose tags may still exist
+    off: tuple[str, ...] = ()  # folders of projects that were off
 
     @classmethod
     def from_record(cls, transcript: Transcript, record: Record | None) -> "Checkpoint":
@@ -126,7 +122,7 @@ class Checkpoint(Value):
 
     @property
     def tag(self) -> str:
-        """Of the turns that came in this reading."""
+        """Return the tag of the turns in this reading."""
         return _build_tag(self.id, self.reading)
 
     @property
@@ -135,31 +131,31 @@ class Checkpoint(Value):
 
     @property
     def is_unmarked(self) -> bool:
-        """Whether it was read before, and how far is not known any more."""
+        """Return whether the transcript was read before, but the position is lost."""
         return self.stored is not None and self.mark is None
 
     def covers(self, since: int | None, exclusion: FolderExclusion, off: Sequence[str] = ()) -> bool:
-        """Whether what was left out would be left out now."""
+        """Return whether the current rules exclude everything that was excluded before."""
         is_early = self.since is None or (since is not None and since >= self.since)
         is_excluded = set(self.excluded) <= set(exclusion.patterns)
         return is_early and is_excluded and set(self.off) <= set(off)
 
     def matches_file(self, size: int, modified: int) -> bool:
-        """Whether all was read of a transcript that is as large and as old as this."""
+        """Return whether a transcript of this size and time was read completely."""
         return (self.size, self.modified) == (size, modified)
 
     def restart(self) -> "Checkpoint":
-        """Of a reading that tells all anew."""
+        """Return the checkpoint of a new reading from the start."""
         return Checkpoint(self.id, self.stored, reading=self.reading + 1, oldest=self.oldest)
 
     def advance(self, mark: Mark | None, skipped: Mapping[str, int], seen: tuple[int, int] | None) -> "Checkpoint":
-        """With what a portion says; `seen` is given with the last one."""
+        """Return the checkpoint after a portion. Pass `seen` only with the last one."""
         counts = Counter(self.skipped or {}) + Counter(skipped)
         size, modified = seen or (None, None)
         return replace(self, mark=mark, size=size, modified=modified, skipped=dict(counts))
 
     def settle(self, seen: tuple[int, int]) -> "Checkpoint":
-        """Once what did not come again was taken back."""
+        """Return the checkpoint after the missing turns were removed."""
         return replace(self, oldest=self.reading, size=seen[0], modified=seen[1])
 
     def build_step(self, source: str, name: str | None, at: int) -> Step:
@@ -169,7 +165,7 @@ class Checkpoint(Value):
         return Insert(Record(id=self.id, kind=TRANSCRIPT, created_at=at, updated_at=at, name=name, facets=facets))
 
     def with_stored(self, step: Step) -> "Checkpoint":
-        """As it is once its step is stored."""
+        """Return the checkpoint after its step was committed."""
         if isinstance(step, Insert):
             return replace(self, stored=cast(Record, step.item))
         stored = cast(Record, self.stored)
@@ -197,11 +193,11 @@ class Checkpoint(Value):
             "readings": [self.oldest, self.reading] if self.reading else None,
         }
         known = {name: value for name, value in facets.items() if value is not None}
-        return json.loads(json.dumps(known))  # as the store gives it back
+        return json.loads(json.dumps(known))  # normalized to the values that the store returns
 
 
 def parse_transcript_tag(tag: str) -> str | None:
-    """The id of the transcript that a turn has the tag from, if it has it from one."""
+    """Return the id of the transcript in a tag, or None for other tags."""
     owner, _, reading = tag.partition(" ")
     return owner if reading.isdecimal() else None
 
@@ -210,18 +206,18 @@ def _build_tag(transcript: str, reading: int) -> str:
     return f"{transcript} {reading}"
 
 
-GATE_ID = "gate"  # its id and kind
+GATE_ID = "gate"  # id and kind of the gate record
 
 _FolderChange = Callable[[Sequence[str]], Sequence[str]]
 
 
 def build_gate_check(gate: Record) -> Step:
-    """Changes nothing, and is refused once the gate was closed."""
+    """Return a step that changes nothing and fails if the gate was closed since it was read."""
     return Update(gate.id, {}, gate.version)
 
 
 def list_unfinished_folders(gate: Record) -> list[str]:
-    """The folders that are being forgotten, or were when somebody was interrupted."""
+    """Return the folders whose removal is running or was interrupted."""
     return cast(list[str], gate.facets.get("forgetting", []))
 
 
@@ -234,11 +230,11 @@ async def read_gate(store: RecordStore, clock: Clock) -> Record:
         await commit(store, Batch((Insert(gate),), at, FORGET_TOOL, derived=True))
         return gate
 
-    return await retry(found, "the gate")
+    return await retry(found, "the import gate")
 
 
 async def close_gate(store: RecordStore, clock: Clock, folders: Sequence[str]) -> None:
-    """Stops what was planned before, and remembers the folders until it is opened again."""
+    """Make imports fail that were planned before, and record the folders until the gate is opened again."""
     await _update_gate(store, clock, lambda known: sorted({*known, *folders}))
 
 
@@ -253,4 +249,4 @@ async def _update_gate(store: RecordStore, clock: Clock, change: _FolderChange) 
         step = Update(gate.id, {"facets": facets}, gate.version)
         await commit(store, Batch((step,), clock(), FORGET_TOOL, derived=True))
 
-    await retry(attempt, "the gate")
+    await retry(attempt, "the import gate")

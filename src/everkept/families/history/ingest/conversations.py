@@ -1,4 +1,4 @@
-"""A conversation while turns are added to it and removed from it, with their tombstones."""
+"""Drafts of conversations and turns during an import, and tombstones of removed turns."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, cast
@@ -8,24 +8,21 @@ from everkept.families.history.ingest.prepared_turns import CodePiece, PreparedT
 from everkept.families.history.model import CONVERSATION, SAID, TURN
 from everkept.values import Value, as_dict, field, replace
 
-TOMBSTONE = "forgotten"  # the type of a grave
+TOMBSTONE = "forgotten"  # type of a tombstone
 
 
 def build_tombstone_id(turn_id: str) -> str:
-    """A grave is dug beside its turn, before that is purged: one of the two is always there."""
+    """Return the id of a turn's tombstone. It is stored before the turn is purged, so one of them always exists."""
     return f"grave_{turn_id.removeprefix('turn_')}"
 
 
 def build_tombstone(turn_id: str, conversation: str, session: str | None, happened: int, at: int) -> list[Step]:
-    """The steps that say of a turn that it must not come back, and nothing of what it was.
-
-    Without a conversation, where that was never in either.
-    """
+    """Return the steps that keep a turn out permanently. `conversation` is empty if that was never stored."""
     return _build_deleted_record(build_tombstone_id(turn_id), TOMBSTONE, conversation, session, happened, at)
 
 
 def build_deleted_turn(turn_id: str, conversation: str, session: str | None, happened: int, at: int) -> list[Step]:
-    """The steps that leave of a turn what a deletion leaves: it may be said again."""
+    """Return the steps that store a turn as deleted. A later import may restore it."""
     return _build_deleted_record(turn_id, SAID, conversation, session, happened, at)
 
 
@@ -45,17 +42,17 @@ def _build_deleted_record(
     return [Insert(bare), Delete(bare.ref)]
 
 
-SEALED_TAG = "sealed"  # the tag of a turn to which copies add no more: one that did is left out
-GROWTH_FACET = "grown"  # the facet that keeps what such a turn was
+SEALED_TAG = "sealed"  # tag of a turn that copies can no longer extend, because one that did is excluded
+GROWTH_FACET = "grown"  # facet with the earlier states of a turn that copies extended
 
 
 def build_growth_tag(conversation: str) -> str:
-    """What the turns have to which this conversation added."""
+    """Return the tag of turns that this conversation extended."""
     return f"{GROWTH_FACET} in {conversation}"
 
 
 class TurnGrowth(Value):
-    """Who added to a turn, and what it was before."""
+    """The conversation that extended a turn, and the turn before that."""
 
     conversation: str
     before: PreparedTurn
@@ -73,7 +70,7 @@ class TurnGrowth(Value):
 
 
 def parse_growths(turn: Record) -> tuple[TurnGrowth, ...]:
-    """From the first to the last."""
+    """Return the growths of a turn, oldest first."""
     return tuple(
         TurnGrowth(
             each["in"],
@@ -90,13 +87,13 @@ def parse_growths(turn: Record) -> tuple[TurnGrowth, ...]:
 
 
 def get_own_text(turn: Record) -> str:
-    """Without what others have added."""
+    """Return the text without additions from other conversations."""
     growths = parse_growths(turn)
     return growths[0].before.text if growths else turn.text
 
 
 def to_prepared_turn(turn: Record, code: Iterable[Record]) -> PreparedTurn:
-    """What a turn and its code say now."""
+    """Return the present content of a turn and its code."""
     facets = {name: v for name, v in turn.facets.items() if name not in (GROWTH_FACET, "sequence")}
     return _build_prepared_turn(turn, turn.text, turn.type or "", facets, [_to_piece(each) for each in code])
 
@@ -118,13 +115,6 @@ def _build_prepared_turn(
         branch=facets.get("branch"),
         facets=facets,
         pieces=tuple(pieces),
-        is_marked=False,
-        is_whole=True,
-        reader=None,
-        place=None,
-        files=(),
-        masked=(),
-        cut=0,
     )
 
 
@@ -140,7 +130,7 @@ def _to_piece(code: Record) -> CodePiece:
 
 
 class TurnSlot(Value, frozen=False):
-    """A turn as it was and as it is to be; `said` is None where the portion does not tell."""
+    """The stored and the planned state of a turn. `said` is None if the portion does not contain the turn."""
 
     owner: str  # its conversation
     session: str | None
@@ -148,11 +138,11 @@ class TurnSlot(Value, frozen=False):
     is_live: bool
     position: int
     at: int
-    sequence: int = 0  # the order in which the turns of a conversation came
+    sequence: int = 0  # order in which the turns of a conversation came
     scope: str = ""
-    tags: frozenset[str] = frozenset()  # the readings that it came in, and who has added to it
+    tags: frozenset[str] = frozenset()  # readings in which it came, and conversations that extended it
     said: PreparedTurn | None = None
-    grown: tuple[TurnGrowth, ...] = ()  # what copies of it in other conversations have added
+    grown: tuple[TurnGrowth, ...] = ()  # additions from copies in other conversations
 
     @classmethod
     def from_record(cls, record: Record) -> "TurnSlot":
@@ -182,12 +172,12 @@ class TurnSlot(Value, frozen=False):
         return None if self.stored is None else self.stored.facets.get("branch")
 
     def is_prefix_of(self, said: PreparedTurn) -> bool:
-        """Whether it is an older state of what is said now."""
+        """Return whether the turn is an older state of `said`."""
         is_longer = said.is_whole and len(said.text) > len(self.text)
         return is_longer and said.text.startswith(self.text)
 
     def grow(self, said: PreparedTurn, conversation: str, code: Iterable[Record]) -> None:
-        """A copy in this conversation says more; `code` is what the stored turn has."""
+        """Extend the turn by a longer copy in this conversation. `code` is the code of the stored turn."""
         is_another = not self.grown or self.grown[-1].conversation != conversation
         before = self.said or (self.stored and to_prepared_turn(self.stored, code))
         if is_another and before is not None:
@@ -195,7 +185,7 @@ class TurnSlot(Value, frozen=False):
         self.said = said
 
     def catch_up(self, said: PreparedTurn) -> None:
-        """Its own conversation says now what copies said before."""
+        """Assign text that copies added earlier to the turn's own conversation, which now contains it."""
         for number, growth in reversed(list(enumerate(self.grown))):
             if len(growth.before.text) <= len(said.text):
                 rest = self.grown[number + 1 :]
@@ -203,7 +193,7 @@ class TurnSlot(Value, frozen=False):
                 return
 
     def shrink(self, conversation: str) -> None:
-        """Without what this conversation added, and whoever went on from there."""
+        """Remove the additions of this conversation and all later ones."""
         for number, growth in enumerate(self.grown):
             if growth.conversation == conversation:
                 self.said = growth.before
@@ -211,22 +201,21 @@ class TurnSlot(Value, frozen=False):
                 break
 
     def set_growths(self, *growths: TurnGrowth) -> None:
-        """By these and no others."""
         old = {build_growth_tag(growth.conversation) for growth in self.grown}
         new = {build_growth_tag(growth.conversation) for growth in growths}
         self.grown, self.tags = growths, (self.tags - old) | new
 
 
 ExclusionReason = Literal["marker", "forgotten", "excluded"]
-PERMANENT_REASONS = ("marker", "forgotten")  # reasons that no change of the settings takes away
+PERMANENT_REASONS = ("marker", "forgotten")  # reasons that remain when settings change
 
-# Tags say what is still to be done to a conversation, so that it can be found.
-PURGING_TAG = "purging"  # it is left out, and some of its turns may be there yet
-UNSORTED_TAG = "unsorted"  # a turn came later than others that happened after it, or one went
+# Tags of conversations with pending work, by which they are found.
+PURGING_TAG = "purging"  # excluded, but some turns may still be stored
+UNSORTED_TAG = "unsorted"  # a turn came late, or one was removed
 
 
 def build_part_tag(conversation: str) -> str:
-    """What the conversations of agents have that this one sent."""
+    """Return the tag of conversations of agents that this conversation started."""
     return f"part of {conversation}"
 
 
@@ -235,12 +224,12 @@ def get_exclusion(record: Record | None) -> str | None:
 
 
 class TurnTotals(Value, frozen=False):
-    """What the turns of a conversation say of the whole. They may come in any order."""
+    """Summary of the turns of a conversation, which may come in any order."""
 
     turns: int = 0
     began: int | None = None
     ended: int | None = None
-    scope: tuple[int, str] | None = None  # the first that was told, with the turn's sequence
+    scope: tuple[int, str] | None = None  # the first one, with the sequence of its turn
     branch: tuple[int, str] | None = None
 
     def add(self, at: int, sequence: int, scope: str, branch: str | None) -> None:
@@ -254,7 +243,7 @@ class TurnTotals(Value, frozen=False):
 
 
 class ConversationDraft(Value, frozen=False):
-    """A conversation as it is to be. It is written where `is_kept`."""
+    """The planned state of a conversation. It is written only if `is_kept`."""
 
     id: str
     session: str | None
@@ -301,20 +290,17 @@ class ConversationDraft(Value, frozen=False):
 
     @property
     def has_turns(self) -> bool:
-        """Whether it has, or had, turns of which something is known."""
+        """Return whether it has, or had, stored turns."""
         return self.next_position > 0
 
     def exclude(self, why: ExclusionReason, *, scope: str = "") -> None:
-        """Nothing of it stays; `scope` is kept for what may be taken in again some day.
-
-        Of one that was forgotten not even what its program calls it.
-        """
+        """Remove all content. Keep `scope` if the exclusion may end. A forgotten one loses its session id too."""
         self.name, self.scope, self.occurred_at = None, scope, None
         if why == "forgotten":
             self.session = None
         self.tags = {tag for tag in self.tags if tag.startswith(build_part_tag(""))}
         if why != "excluded":
-            self.tags.add(PURGING_TAG)  # of one that is new, agents may have been there before
+            self.tags.add(PURGING_TAG)  # even if it is new, because its agents may already be stored
         self.facets = {"source": self.facets.get("source"), "left_out": why}
         self.is_kept = True
 
@@ -323,7 +309,7 @@ class ConversationDraft(Value, frozen=False):
         self.scope = ""
 
     def assign_position(self, at: int) -> int:
-        """The position of a turn that comes next."""
+        """Return the position of the next turn."""
         if self.end_time is not None and at < self.end_time:
             self.tags.add(UNSORTED_TAG)
         position = self.next_position
@@ -331,14 +317,13 @@ class ConversationDraft(Value, frozen=False):
         return position
 
     def assign_sequence(self) -> int:
-        """The number of a turn that comes now; positions change, and this tells what came when."""
+        """Return the number of the next turn. Positions may change, but the sequence keeps the order of arrival."""
         self.is_kept = True
         number = self.facets.get("sequence", 0)
         self.facets["sequence"] = number + 1
         return number
 
     def add_turn(self, at: int, project: str | None, branch: str | None) -> None:
-        """What a turn says of the whole."""
         self.is_kept = True
         self.facets["ended"] = max(at, self.facets.get("ended", at))
         self.occurred_at = at if self.occurred_at is None else min(at, self.occurred_at)
@@ -348,7 +333,7 @@ class ConversationDraft(Value, frozen=False):
             self.facets.setdefault("branch", branch)
 
     def set_default_title(self, words: str, position: int) -> None:
-        """Gives it a name from a turn, unless it has one from elsewhere."""
+        """Set a title from a turn, unless the conversation has a better one."""
         named = self.facets.get("named")
         if self.name is None or (named is not None and position <= named):
             self.name, self.facets["named"] = words, position
@@ -359,14 +344,14 @@ class ConversationDraft(Value, frozen=False):
         self.is_kept = True
 
     def rewind(self, left: TurnTotals) -> None:
-        """Without some of its turns; where the others stand is settled later."""
+        """Update the conversation after turns were removed. The other positions are assigned later."""
         self.tags.add(UNSORTED_TAG)
         if not left.turns:
             self.facets["turns"] = 0
         self.settle(left)
 
     def settle(self, gist: TurnTotals) -> None:
-        """After turns were taken back: what is left tells all."""
+        """Set the values from the remaining turns."""
         self.is_kept = True
         self.occurred_at = gist.began
         self.scope = gist.scope[1] if gist.scope else ""
@@ -389,6 +374,7 @@ class ConversationDraft(Value, frozen=False):
             "facets": self.facets,
         }
         if self.stored is not None:
-            # Also where nothing differs: whoever left it out meanwhile has changed its version.
+            # Even without differences, to detect that another process excluded the conversation and changed its
+            # version.
             return Update(self.id, values, self.stored.version)
         return Insert(Record(id=self.id, kind=CONVERSATION, created_at=at, updated_at=at, **values))

@@ -1,4 +1,4 @@
-"""What a portion of a transcript makes of the conversations and turns that are there."""
+"""Plan of an import: the changes that a portion of a transcript makes to conversations and turns."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -24,7 +24,7 @@ PreparedEvent = PreparedTurn | TitleEvent | RewindEvent | ExclusionEvent
 
 
 class ImportRules(Value):
-    """What an import is told to take in."""
+    """Rules that decide which turns an import stores."""
 
     since: int | None
     exclusion: FolderExclusion
@@ -33,20 +33,16 @@ class ImportRules(Value):
 
 
 class StoredTurns(Value, frozen=False):
-    """What the store has of that which a portion speaks of.
-
-    Of a conversation that is rewound, all turns. `graves` are those of turns, by their ids; `code`
-    is that of turns to which a copy may add.
-    """
+    """Stored records that a portion refers to."""
 
     conversations: dict[str, Record] = field(default_factory=dict[str, Record])
-    turns: dict[str, Record] = field(default_factory=dict[str, Record])
-    tombstones: dict[str, Record] = field(default_factory=dict[str, Record])
-    code: dict[str, list[Record]] = field(default_factory=dict[str, list[Record]])  # by turn
+    turns: dict[str, Record] = field(default_factory=dict[str, Record])  # all turns of a rewound conversation
+    tombstones: dict[str, Record] = field(default_factory=dict[str, Record])  # by turn
+    code: dict[str, list[Record]] = field(default_factory=dict[str, list[Record]])  # of turns that may grow, by turn
 
 
 class ImportPlan:
-    """Plays the events of a portion against what is known. No event is seen twice."""
+    """Applies the events of a portion to the stored state, each event once."""
 
     def __init__(
         self, source: str, checkpoint: Checkpoint, known: StoredTurns, rules: ImportRules, modified: int
@@ -58,10 +54,10 @@ class ImportPlan:
         self.checkpoint = checkpoint
         self.talks: dict[str, ConversationDraft] = {}
         self.slots = {turn.id: TurnSlot.from_record(turn) for turn in known.turns.values()}
-        self.tombstones: dict[str, TurnSlot] = {}  # of turns that were never in
-        self.guards: dict[str, Record] = {}  # what must not have changed, though we leave it alone
+        self.tombstones: dict[str, TurnSlot] = {}  # of turns that were never stored
+        self.guards: dict[str, Record] = {}  # must not have changed, although the plan does not change them
         self.left_out = 0
-        self.doubled = 0  # turns of a conversation that another reader has told of
+        self.doubled = 0  # turns of a conversation that comes from another reader
 
     def apply(self, events: Sequence[PreparedEvent]) -> None:
         self._apply_markers(events)
@@ -74,17 +70,19 @@ class ImportPlan:
                 case RewindEvent():
                     self._apply_rewind(event)
                 case ExclusionEvent():
-                    pass  # it was heeded before all else
+                    pass  # already handled by _apply_markers
         for talk in self.talks.values():
             if talk.exclusion_reason:
                 for slot in self._list_slots(talk):
                     slot.said, slot.is_live = None, False
 
     def _apply_markers(self, events: Iterable[PreparedEvent]) -> None:
-        """What asks to be left out is, and what agents did for it too."""
+        """Exclude conversations with a marker, and the conversations of their agents."""
         for event in events:
             if isinstance(event, ExclusionEvent):
-                talk = self._get_marked_conversation(event)
+                conversation = build_conversation_id(self._source, event.session)
+                session = TextCleaner(self._rules.masks).clean_name(event.session)
+                talk = self._find_conversation(conversation) or self._create_conversation(conversation, session)
                 sender = None
             elif isinstance(event, PreparedTurn):
                 talk = self._get_conversation(event)
@@ -100,7 +98,8 @@ class ImportPlan:
 
     def _apply_turn(self, said: PreparedTurn) -> None:
         talk = self._get_conversation(said)
-        previous = self._find_previous(talk)
+        last = self.checkpoint.previous
+        previous = last if last is not None and last.conversation == talk.id else None
         slot = self.slots.get(said.id)
         project = self._find_project(said, talk, slot, previous)
         at = self._compute_time(said, talk, slot, previous)
@@ -131,10 +130,11 @@ class ImportPlan:
             self._guard_conversation(said.parent)
         if talk.is_permanently_excluded:
             self._drop_title(talk)
-            self._set_previous(PreviousTurn(talk.id, at))
+            latest = PreviousTurn(talk.id, at)
         else:
             kept = copied or (previous and not talk.is_kept and previous.copied) or None
-            self._set_previous(PreviousTurn(talk.id, at, project, kept))
+            latest = PreviousTurn(talk.id, at, project, kept)
+        self.checkpoint = replace(self.checkpoint, previous=latest)
 
     def _add_turn(
         self, said: PreparedTurn, talk: ConversationDraft, slot: TurnSlot | None, at: int, project: str | None
@@ -149,7 +149,7 @@ class ImportPlan:
             slot.tags = (slot.tags - self._find_older_tags(slot)) | {self.checkpoint.tag}
         elif said.is_whole and len(said.text) < len(slot.text) and slot.text.startswith(said.text):
             slot.catch_up(said)
-            return  # an older state of it
+            return  # an older state of the turn
         elif at != slot.at:
             talk.tags.add(UNSORTED_TAG)
         slot.said, slot.at, slot.scope = said, at, project or ""
@@ -159,9 +159,9 @@ class ImportPlan:
             talk.set_default_title(said.words, slot.position)
 
     def _mark_seen(self, slot: TurnSlot, talk: ConversationDraft) -> None:
-        """It has come in this reading, whatever becomes of it.
+        """Record that the turn occurs in this reading, even if it is not stored.
 
-        When all is told again, the order is that in which it is told now.
+        When a transcript is read again from the start, turns get the order of this reading.
         """
         if self.checkpoint.tag in slot.tags:
             return
@@ -170,12 +170,12 @@ class ImportPlan:
         slot.tags = frozenset({*slot.tags.difference(self._find_older_tags(slot)), self.checkpoint.tag})
 
     def _find_older_tags(self, slot: TurnSlot) -> set[str]:
-        """The tags that it has from earlier readings of this transcript."""
+        """Return the tags from earlier readings of this transcript."""
         own = {tag for tag in slot.tags if parse_transcript_tag(tag) == self.checkpoint.id}
         return own - {self.checkpoint.tag}
 
     def _extend_turn(self, slot: TurnSlot, said: PreparedTurn, talk: ConversationDraft) -> None:
-        """A copy may have been made while there was less of it, and be read first."""
+        """Extend a turn by a longer copy. A shorter copy may have been made, and read, before the turn was complete."""
         owner = self._known.conversations.get(slot.owner)
         is_kept = slot.is_live and owner is not None and not get_exclusion(owner)
         if is_kept and slot.is_prefix_of(said) and SEALED_TAG not in slot.tags:
@@ -183,7 +183,7 @@ class ImportPlan:
             self._guard_conversation(slot.owner)
 
     def _exclude_turn(self, said: PreparedTurn, talk: ConversationDraft, slot: TurnSlot | None, at: int) -> None:
-        """No copy of it brings it in: neither the turn, nor what it says more than another's."""
+        """Prevent copies from restoring the turn, or from extending another conversation's turn with its text."""
         if slot is None:
             self.tombstones[said.id] = TurnSlot(talk.id, talk.session, None, False, 0, at)
         elif slot.owner != talk.id and slot.is_prefix_of(said):
@@ -205,18 +205,18 @@ class ImportPlan:
             talk.facets.setdefault("continues", session)
 
     def _is_read_elsewhere(self, said: PreparedTurn, talk: ConversationDraft) -> bool:
-        """Two readers of one program do not give a turn the same key: one of them tells."""
+        """Return whether another reader owns the conversation. Two readers give a turn different keys."""
         return talk.has_turns and talk.facets.get("reader") != said.reader
 
     def _is_excluded(self, talk: ConversationDraft, said: PreparedTurn, project: str | None) -> bool:
-        """A turn in an excluded folder is, and one that touched a file in such a folder."""
+        """Return whether the turn is in an excluded folder, or touched a file in one."""
         exclusion = self._rules.exclusion
         if talk.exclusion_reason == "excluded" and not exclusion.is_excluded(talk.scope):
             talk.include()
         if talk.is_permanently_excluded:
             return True
         folder = said.place or project or ""
-        # A folder may be known by the name alone in which a secret is masked.
+        # A folder may be known only by its masked name.
         known = (talk.scope,) if talk.exclusion_reason else (folder, project or "")
         pattern = next(filter(None, map(exclusion.pattern_of, known)), None)
         if pattern is not None and not talk.has_turns and not talk.exclusion_reason:
@@ -230,19 +230,19 @@ class ImportPlan:
         return True
 
     def _is_off(self, said: PreparedTurn, project: str | None, at: int) -> bool:
-        """A turn of a project that is off is, and one that was said while it was."""
+        """Return whether the project of the turn is off now, or was off when the turn was said."""
         off_folders, folder = self._rules.off_folders, said.place or project
         if not off_folders.silences:
             return False
         if off_folders.was_off(folder, at):
             if said.at is None and said.id not in self.slots:
-                # A file that is written to later would give it a time when it was heard.
+                # The turn has no time. If the file changes later, the turn would get a time when the project was on.
                 self.tombstones[said.id] = TurnSlot("", None, None, False, 0, at)
             return True
         off = off_folders.find_off_folder(folder)
         if off is None:
             return False
-        # Said before: once the project is on again, all is read again.
+        # Said before the project was turned off. When the project is on again, the transcript is read again.
         self.checkpoint = replace(self.checkpoint, off=tuple(sorted({*self.checkpoint.off, off})))
         return True
 
@@ -288,7 +288,7 @@ class ImportPlan:
             self.checkpoint = replace(self.checkpoint, title=(conversation, title))
 
     def _is_last_turn_off(self, conversation: str) -> bool:
-        """Whether the last turn of it was not to be heard: what it is called then tells of it."""
+        """Return whether the project was off at the last turn, because the title may reveal its content."""
         last, off_folders = self.checkpoint.previous, self._rules.off_folders
         if last is None or last.conversation != conversation or not off_folders.silences:
             return False
@@ -299,7 +299,7 @@ class ImportPlan:
             self.checkpoint = replace(self.checkpoint, title=None)
 
     def _apply_rewind(self, event: RewindEvent) -> None:
-        """By the order in which turns came: their times may be in any."""
+        """Remove turns by the order in which they came, because their times may be in any order."""
         talk = self._find_conversation(build_conversation_id(self._source, event.session))
         turn = build_turn_id(self._source, event.key)
         slot, tombstone = self.slots.get(turn), self._known.tombstones.get(turn)
@@ -308,10 +308,10 @@ class ImportPlan:
         owner = slot.owner if slot is not None else tombstone and tombstone.parent
         if not owner:
             return
-        start = 0  # of a copy, with which it begins
+        start = 0  # a copied turn comes before all own turns
         if owner == talk.id:
             if slot is None or not slot.is_live or self._find_older_tags(slot):
-                return  # it is taken back already, or does not come any more
+                return  # already removed, or missing in this reading
             start = slot.sequence
         left = TurnTotals()
         for each in self._list_slots(talk):
@@ -332,11 +332,6 @@ class ImportPlan:
                 talk.tags.add(build_part_tag(said.parent))
         return talk
 
-    def _get_marked_conversation(self, event: ExclusionEvent) -> ConversationDraft:
-        conversation = build_conversation_id(self._source, event.session)
-        session = TextCleaner(self._rules.masks).clean_name(event.session)
-        return self._find_conversation(conversation) or self._create_conversation(conversation, session)
-
     def _create_conversation(self, conversation: str, session: str | None) -> ConversationDraft:
         talk = self.talks[conversation] = ConversationDraft(conversation, session)
         talk.facets["source"] = self._source
@@ -352,16 +347,8 @@ class ImportPlan:
         if conversation is not None and conversation in self._known.conversations:
             self.guards[conversation] = self._known.conversations[conversation]
 
-    def _find_previous(self, talk: ConversationDraft) -> PreviousTurn | None:
-        previous = self.checkpoint.previous
-        return previous if previous is not None and previous.conversation == talk.id else None
-
-    def _set_previous(self, previous: PreviousTurn) -> None:
-        self.checkpoint = replace(self.checkpoint, previous=previous)
-
 
 def collect_conversation_ids(events: Sequence[PreparedEvent], source: str) -> set[str]:
-    """The ids of those that a portion speaks of."""
     found: set[str] = set()
     for event in events:
         if isinstance(event, PreparedTurn):
@@ -380,12 +367,12 @@ def collect_turn_ids(events: Sequence[PreparedEvent], source: str) -> set[str]:
 
 
 def collect_rewound_ids(events: Sequence[PreparedEvent], source: str) -> set[str]:
-    """The ids of conversations of which all turns must be known."""
+    """Return the ids of conversations of which all turns are needed."""
     return {build_conversation_id(source, event.session) for event in events if isinstance(event, RewindEvent)}
 
 
 def collect_grown_ids(events: Sequence[PreparedEvent], turns: Mapping[str, Record]) -> set[str]:
-    """The ids of turns of which a copy says more."""
+    """Return the ids of turns that a longer copy may extend."""
     return {
         event.id
         for event in events

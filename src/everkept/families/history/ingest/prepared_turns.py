@@ -1,4 +1,4 @@
-"""What a transcript says, ready to be stored: texts, and turns with their marks and code."""
+"""Turns of a transcript, prepared for storage: cleaned texts, with their properties and code."""
 
 import re
 from functools import lru_cache
@@ -11,18 +11,18 @@ from everkept.families.history.model import DECISION, SAID, SUMMARY, build_code_
 from everkept.language.sentences import CodeBlock, has_fix, has_problem, is_decision, list_blocks
 from everkept.values import Value, field
 
-MAX_TEXT_CHARACTERS = 200_000  # characters of a turn; more is what a machine wrote
+MAX_TEXT_CHARACTERS = 200_000  # of a turn; a longer text is machine output
 MAX_CODE_CHARACTERS = 100_000
 MAX_REPLACED_CHARACTERS = 2_000
-MAX_NAME_CHARACTERS = 1_000  # of a file, a folder, a session
+MAX_NAME_CHARACTERS = 1_000  # of a file, a folder or a session
 MAX_TITLE_CHARACTERS = 200
-MAX_FAILURE_CHARACTERS = 400  # enough to know an error by
-MAX_OPENING_CHARACTERS = 80  # of the first turn, by which a conversation is called
+MAX_FAILURE_CHARACTERS = 400  # enough to recognize an error
+MAX_OPENING_CHARACTERS = 80  # of the first turn, as the title of a conversation
 ELLIPSIS = "…"
 
-# What is looked at beyond a limit: masks are shorter than most secrets, so more may fit.
+# Text beyond the limit that is also masked. Masks are shorter than most secrets, so more text may fit afterwards.
 _SPARE_CHARACTERS = 10_000
-# Colours of terminals, characters that nobody can see, and halves of characters.
+# Color codes of terminals, control characters, unpaired surrogates and carriage returns.
 _INVALID_CHARACTERS = re.compile("\x1b\\[[0-9;?]{0,40}[@-~]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]+|[\ud800-\udfff]|\r\n?")
 _MASK = re.compile(r"\[masked: [a-z ]{1,40}\]")
 _MAX_MASK_CHARACTERS = 60
@@ -30,7 +30,7 @@ _WHITESPACE = re.compile(r"\s+")
 
 
 def clean_text(text: str) -> str:
-    """With line feeds alone between lines, and nothing that a database refuses."""
+    """Return the text with line feeds as the only line breaks, and without characters that a database rejects."""
     return _INVALID_CHARACTERS.sub(_replace_invalid, text) if _INVALID_CHARACTERS.search(text) else text
 
 
@@ -42,7 +42,7 @@ def _replace_invalid(found: re.Match[str]) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """The beginning; what stands for a secret stays whole or goes."""
+    """Return the beginning of the text. A mask at the cut is removed completely."""
     if len(text) <= limit:
         return text
     end = limit - len(ELLIPSIS)
@@ -53,19 +53,16 @@ def shorten(text: str, limit: int) -> str:
 
 
 def build_default_title(text: str) -> str:
-    """What a conversation is called that begins with it: some words, on one line."""
+    """Return the title of a conversation that begins with this text: some words on one line."""
     return shorten(_WHITESPACE.sub(" ", text[: 4 * MAX_OPENING_CHARACTERS]).strip(), MAX_OPENING_CHARACTERS)
 
 
 class TextCleaner(Value, frozen=False):
-    """Cleans texts, masks their secrets where that is wished, and notes what it did.
-
-    Secrets are masked first and the rest is cut off then: nobody knows half a secret for one.
-    """
+    """Cleaner that masks secrets if requested. It masks before it cuts, because a cut secret is not recognized."""
 
     masks: bool
     kinds: list[str] = field(default_factory=list[str])
-    cut: int = 0  # texts that were too long
+    cut: int = 0  # number of texts that were too long
 
     def __call__(self, text: str, limit: int) -> str:
         whole = clean_text(text)
@@ -75,13 +72,14 @@ class TextCleaner(Value, frozen=False):
             text, kinds = mask_text(text)
             self.kinds += kinds
         if is_cut and len(text) <= limit:
-            text = _drop_last_word(text) + ELLIPSIS
+            words = text.split()  # the last one may be a truncated secret
+            text = (text[: -len(words[-1])] if words else "") + ELLIPSIS
         is_cut = is_cut or len(text) > limit
         self.cut += is_cut
         return shorten(text, limit)
 
     def clean_name(self, text: str | None) -> str | None:
-        """Of something that many turns name."""
+        """Clean a name that many turns share. Results are cached."""
         if not text:
             return None
         found, kinds = _mask_name(text) if self.masks else (clean_text(text), ())
@@ -95,18 +93,13 @@ def _mask_name(text: str) -> tuple[str, tuple[str, ...]]:
     return found, tuple(kinds)
 
 
-def _drop_last_word(text: str) -> str:
-    """It may be half a secret."""
-    return text[: -len(text.split()[-1])] if text.split() else ""
-
-
-MAX_CODE_PIECES = 200  # pieces of one turn
-MAX_NAMES = 100  # files, and tools, of one turn
-TEXT_LANGUAGE = "text"  # the language of what a program printed
+MAX_CODE_PIECES = 200  # per turn
+MAX_NAMES = 100  # of files, and of tools, per turn
+TEXT_LANGUAGE = "text"  # the language of program output
 
 
 class CodePiece(Value):
-    """Code of a turn, in a fenced block or written by a tool."""
+    """Code of a turn, from a fenced block or a tool call."""
 
     id: str
     text: str
@@ -117,29 +110,29 @@ class CodePiece(Value):
 
 
 class PreparedTurn(Value):
-    """A turn that can be kept. What it does not know itself is None."""
+    """A turn that is ready to be stored. Unknown values are None."""
 
     id: str
     conversation: str
-    parent: str | None  # the conversation that sent an agent
+    parent: str | None  # the conversation that started the agent
     session: str | None
     author: str | None
     type: str
     text: str
-    words: str | None  # what a conversation that begins with it is called
+    words: str | None  # the title of a conversation that begins with this turn
     at: int | None
     project: str | None
     branch: str | None
     facets: dict[str, Any]
     pieces: tuple[CodePiece, ...]
-    is_marked: bool
-    is_whole: bool  # nothing but what was said is in its text
-    reader: str | None
-    # The folder and the files as they are called there, to see whether they are excluded.
-    place: str | None
-    files: tuple[str, ...]
-    masked: tuple[str, ...]
-    cut: int  # texts of which only the beginning is kept
+    is_marked: bool = False
+    is_whole: bool = True  # the text contains only what was said, without errors
+    reader: str | None = None
+    # The original folder and files, to check whether they are excluded.
+    place: str | None = None
+    files: tuple[str, ...] = ()
+    masked: tuple[str, ...] = ()
+    cut: int = 0  # number of texts that were shortened
 
 
 def prepare_turn(turn: Turn, source: str, *, masks: bool) -> PreparedTurn:
@@ -159,7 +152,7 @@ def prepare_turn(turn: Turn, source: str, *, masks: bool) -> PreparedTurn:
         author=cleaner.clean_name(turn.author),
         type=_get_type(turn, said),
         text="\n".join((said, *(f"[error] {failure}" for failure in failures))).lstrip("\n"),
-        words=_find_title_words(turn, said),
+        words=None if turn.author == ASSISTANT or turn.is_summary else build_default_title(said) or None,
         at=turn.at,
         project=cleaner.clean_name(turn.project),
         branch=facets.get("branch"),
@@ -179,12 +172,6 @@ def _get_type(turn: Turn, text: str) -> str:
     if turn.is_summary:
         return SUMMARY
     return DECISION if is_decision(text) else SAID
-
-
-def _find_title_words(turn: Turn, text: str) -> str | None:
-    if turn.author == ASSISTANT or turn.is_summary:
-        return None
-    return build_default_title(text) or None
 
 
 def _build_facets(turn: Turn, source: str, text: str, cleaner: TextCleaner) -> dict[str, Any]:
@@ -207,7 +194,7 @@ def _clean_names(names: tuple[str, ...], cleaner: TextCleaner) -> list[str]:
 
 
 def _build_pieces(turn: Turn, record_id: str, text: str, cleaner: TextCleaner) -> list[CodePiece]:
-    """Blocks have even numbers and edits odd ones: a turn that grows leaves each its own."""
+    """Build the code pieces. Blocks have even numbers and edits odd ones, so their ids stay when a turn grows."""
     found = [_build_block_piece(block, build_code_id(record_id, 2 * n)) for n, block in enumerate(list_blocks(text))]
     edits = [
         _build_edit_piece(snippet, build_code_id(record_id, 2 * n + 1), cleaner)

@@ -1,4 +1,4 @@
-"""Taking conversations out for good, in steps that a crash may part."""
+"""Permanent removal of conversations, in steps that can continue after a crash."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -39,17 +39,17 @@ from everkept.families.history.model import (
 )
 from everkept.values import Value, replace
 
-PURGE_TURNS = 10_000  # turns of one purge, which rewrites much
-PAGE_RECORDS = 500  # records that are read at once
+PURGE_TURNS = 10_000  # per purge, which rewrites many pages
+PAGE_RECORDS = 500  # records per read
 
-# Graves are of another type.
+# Tombstones have another type.
 _ALL_TURNS = RecordFilter(kinds=(TURN,), types=(SAID, DECISION, SUMMARY), deleted=None)
 
 ReportProgress = Callable[[int, int], None]
 
 
 class RemovalReport(Value, frozen=False):
-    """What was removed; `complete` is False while a reader keeps old pages alive."""
+    """Counts of removed items. `complete` is False while a reader keeps old pages alive."""
 
     conversations: int = 0
     turns: int = 0
@@ -58,23 +58,19 @@ class RemovalReport(Value, frozen=False):
     complete: bool = True
 
 
-def _ignore_progress(done: int, total: int) -> None:
-    """Nobody watches."""
-
-
 async def forget_conversations(
     store: RecordStore,
     clock: Clock,
     *,
     projects: Sequence[str] = (),
     conversations: Sequence[str] = (),
-    report: ReportProgress = _ignore_progress,
+    report: ReportProgress = lambda done, total: None,
 ) -> RemovalReport:
-    """Removes conversations by their ids, and those of folders with all below them.
+    """Permanently remove conversations by id, and those of folders including all folders below them.
 
-    They stay forgotten when their transcripts are read again; that nothing new of such a folder
-    comes in is up to what is excluded, which has to be so before. Turns that were in such a folder
-    go from other conversations too. `report` is told how many turns are gone, and of how many.
+    They stay forgotten when their transcripts are read again. To keep new conversations of a folder out, exclude the
+    folder before this call. Turns in such a folder are also removed from other conversations. `report` receives the
+    number of removed turns and the total.
     """
     work = ConversationRemoval(store, clock, report)
     named = await work.read_conversations(conversations)
@@ -88,8 +84,8 @@ async def forget_conversations(
 
 
 async def finish_removal(store: RecordStore, clock: Clock) -> RemovalReport:
-    """Removes what is left of that which was to be forgotten or left out."""
-    work = ConversationRemoval(store, clock, _ignore_progress)
+    """Finish interrupted removals of forgotten or excluded conversations."""
+    work = ConversationRemoval(store, clock, lambda done, total: None)
     if folders := checkpoints.list_unfinished_folders(await checkpoints.read_gate(store, clock)):
         await work.forget_projects(folders)
         await checkpoints.reopen_gate(store, clock, folders)
@@ -98,8 +94,6 @@ async def finish_removal(store: RecordStore, clock: Clock) -> RemovalReport:
 
 
 class ConversationRemoval:
-    """One act of it, and what it has done so far."""
-
     def __init__(self, store: RecordStore, clock: Clock, report: ReportProgress) -> None:
         self._store = store
         self._clock = clock
@@ -108,13 +102,13 @@ class ConversationRemoval:
         self.done = RemovalReport()
 
     async def read_conversations(self, ids: Sequence[str]) -> list[Record]:
-        """The conversations with these ids."""
+        """Return the conversations with these ids. Raise InvalidInput if any is missing."""
         found = {each.id: each for each in await self._store.get(ids)}
         wrong = [i for i in ids if i not in found or found[i].kind != CONVERSATION]
         if wrong:
             raise InvalidInput(
-                f"There is no conversation {', '.join(wrong)}; nothing was forgotten.",
-                hint="A conversation's id begins with conv_.",
+                f"Conversation not found: {', '.join(wrong)}. Nothing was forgotten.",
+                hint="Use ids of conversations, which begin with conv_.",
                 conversations=wrong,
             )
         return list(found.values())
@@ -142,7 +136,7 @@ class ConversationRemoval:
         await self.purge_excluded()
 
     async def purge_excluded(self) -> None:
-        """Also what agents did for them; they are found by their tags, after a crash too."""
+        """Purge the excluded conversations and those of their agents. Their tags identify them, even after a crash."""
         where = RecordFilter(kinds=(CONVERSATION,), tags=(PURGING_TAG,))
         while page := await self._store.scan(where, limit=PAGE_RECORDS):
             for conversation in page:
@@ -165,9 +159,9 @@ class ConversationRemoval:
             await self._exclude(ids, cast(ExclusionReason, why))
 
     async def _revert_growth(self, conversation: str) -> None:
-        """What it added to turns of others; these are again what they were before.
+        """Revert the text that the conversation added to turns of other conversations.
 
-        They keep its tag until nothing of that is left, so that a crash does not hide them.
+        The turns keep its tag until all of that text is removed, so that a crash does not hide them.
         """
         tag = build_growth_tag(conversation)
 
@@ -186,7 +180,7 @@ class ConversationRemoval:
             await self._change_turn(turn, shrink)
         await self._purge_symbols(sorted({turn.scope for turn in turns}))
         code = await self._store.scan(RecordFilter(kinds=(CODE,), parents=ids, deleted=True))
-        # Also where there is none: that removes the old words of what only changed.
+        # Even without code, because a purge also erases the old text of changed records.
         await self._purge([each.ref for each in code], always=True)
         for turn in ids:
             await self._change_turn(turn, settle)
@@ -198,10 +192,10 @@ class ConversationRemoval:
                 change(slot)
                 await rewrite_turn(self._store, turn, slot, self._clock())
 
-        await retry(attempt, f"the turn {turn}")
+        await retry(attempt, f"turn {turn}")
 
     async def _list_stored(self, where: RecordFilter) -> list[Record]:
-        """Those that are not left out for good."""
+        """Return the conversations that are not permanently excluded."""
         found: list[Record] = []
         async for page in self._iter_pages(where):
             found += [each for each in page if get_exclusion(each) not in PERMANENT_REASONS]
@@ -211,7 +205,7 @@ class ConversationRemoval:
         return {each.session for each in await self._store.get(ids) if each.session}
 
     async def _exclude(self, ids: Sequence[str], why: ExclusionReason = "forgotten") -> None:
-        """One by one: an import that goes on must not keep the others in."""
+        """Exclude the conversations one by one, so that a running import of one does not block the others."""
         for each in ids:
             await self._change_conversation(each, lambda talk: talk.exclude(why))
         self.done.conversations += len(ids)
@@ -223,7 +217,7 @@ class ConversationRemoval:
                 change(talk)
                 await self._commit([talk.build_step(self._clock())])
 
-        await retry(attempt, f"the conversation {conversation}")
+        await retry(attempt, f"conversation {conversation}")
 
     async def _purge_turns(self, where: RecordFilter, *, is_forgotten: bool = True) -> None:
         while turns := await self._read_batch(where):
@@ -244,7 +238,7 @@ class ConversationRemoval:
             self._report(self.done.turns, max(self._total, self.done.turns))
 
     async def _read_batch(self, where: RecordFilter) -> list[Record]:
-        """As many turns as are purged at once, without their texts."""
+        """Read the turns of one purge, without their texts."""
         found: list[Record] = []
         while page := await self._store.scan(
             where, after=found[-1].id if found else None, limit=min(PAGE_RECORDS, PURGE_TURNS - len(found))
@@ -255,7 +249,7 @@ class ConversationRemoval:
         return found
 
     async def _write_tombstones(self, turns: Sequence[Record]) -> None:
-        """Before they are purged: at no moment may a copy of one pass for a new turn."""
+        """Write tombstones before the turns are purged, so that an import never treats a copy as a new turn."""
 
         async def attempt() -> None:
             ids = [build_tombstone_id(turn.id) for turn in turns]
@@ -270,10 +264,10 @@ class ConversationRemoval:
                 ]
             )
 
-        await retry(attempt, "what is to be forgotten")
+        await retry(attempt, "the conversations to forget")
 
     async def _find_orphans(self, code: Sequence[str]) -> list[Ref]:
-        """The symbols that only this code speaks of."""
+        """Return the symbols that only this code mentions."""
         links = await self._store.find_links(code, direction="out") if code else []
         spoken = Counter(link.target for link in links)
         found: list[Ref] = []
@@ -284,7 +278,7 @@ class ConversationRemoval:
         return found
 
     async def _purge_symbols(self, scopes: Sequence[str]) -> None:
-        """What code that was taken back has left."""
+        """Purge the symbols that no code mentions."""
         lonely: list[Ref] = []
         async for page in self._iter_pages(RecordFilter(kinds=(SYMBOL,), scopes=tuple(scopes))):
             ids = [symbol.id for symbol in page]
@@ -294,9 +288,9 @@ class ConversationRemoval:
         self.done.symbols += len(lonely)
 
     async def _remove_mentions(self, names: set[str], folders: Sequence[str]) -> None:
-        """Takes sessions and folders out of what others keep of them.
+        """Remove the sessions and folders from transcripts and other conversations that name them.
 
-        Before anything is purged: that also removes the old words of what only changed.
+        This happens before any purge, because a purge also erases the old text of changed records.
         """
         if not names and not folders:
             return
@@ -311,7 +305,7 @@ class ConversationRemoval:
                     await self._change_conversation(record.id, lambda talk: talk.facets.pop("continues", None))
 
     async def _reset_transcript(self, transcript: str) -> None:
-        """It says where something was; should it ever change, all of it is read again."""
+        """Remove the mark and names from a transcript's record. If the transcript changes, all of it is read again."""
 
         async def attempt() -> None:
             for record in await self._store.get([transcript]):
@@ -338,7 +332,7 @@ class ConversationRemoval:
 
 
 def _iter_strings(value: Any) -> Iterator[str]:
-    """All that a value of JSON says in words."""
+    """Yield all texts in a JSON value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -351,5 +345,5 @@ def _iter_strings(value: Any) -> Iterator[str]:
 
 
 def _is_named(text: str, names: set[str]) -> bool:
-    """Whether it is one of the names, or a key that begins with one."""
+    """Return whether the text is one of the names, or has one between colons."""
     return text in names or not names.isdisjoint(text.split(":"))

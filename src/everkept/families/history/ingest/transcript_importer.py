@@ -1,4 +1,4 @@
-"""The import of transcripts portion by portion, and the order of the turns that it leaves."""
+"""Import of transcripts portion by portion, and sorting of turns that came late."""
 
 import asyncio
 import json
@@ -43,7 +43,7 @@ from everkept.families.history.model import CODE, CONVERSATION, SUMMARY, TURN, H
 from everkept.families.history.off_folders import OffFolders
 from everkept.values import Value, replace
 
-SORT_PAGE_RECORDS = 200  # records that are read, or moved, at once
+SORT_PAGE_RECORDS = 200  # records per read and per move
 
 
 class _TurnPosition(NamedTuple):
@@ -55,11 +55,11 @@ class _TurnPosition(NamedTuple):
 
 
 async def sort_conversations(store: RecordStore, clock: Clock) -> None:
-    """All conversations to which a turn came late, or from which one went."""
+    """Sort all conversations with late or removed turns."""
     for conversation in await store.scan(RecordFilter(kinds=(CONVERSATION,), tags=(UNSORTED_TAG,))):
         one = conversation.id
-        with suppress(Conflict):  # another import adds to it all the time, and will do this
-            await retry(lambda one=one: _sort_conversation(store, clock, one), f"the conversation {one}")
+        with suppress(Conflict):  # another import keeps adding turns, and sorts them later
+            await retry(lambda one=one: _sort_conversation(store, clock, one), f"conversation {one}")
 
 
 async def _sort_conversation(store: RecordStore, clock: Clock, conversation_id: str) -> None:
@@ -102,7 +102,7 @@ def _build_position(turn: Record) -> _TurnPosition:
 
 def _reset_title(talk: ConversationDraft, places: list[_TurnPosition], first: Record | None) -> None:
     if talk.name is not None and "named" not in talk.facets:
-        return  # its program has named it
+        return  # the program set the title
     talk.name = None
     talk.facets.pop("named", None)
     if first is not None:
@@ -127,13 +127,13 @@ async def _iter_turns(store: RecordStore, conversation: str) -> AsyncIterator[Re
         after = page[-1].id
 
 
-DELETE_PAGE_TURNS = 200  # turns that go at once
+DELETE_PAGE_TURNS = 200  # turns per commit
 
 
 async def delete_missing_turns(store: RecordStore, clock: Clock, checkpoint: Checkpoint, counts: ImportCounts) -> None:
-    """Deletes such turns; what another transcript has told too stays.
+    """Delete turns that are no longer in the transcript, unless another transcript contains them.
 
-    Raises Conflict where somebody was faster: then it may go on, if the checkpoint is still ours.
+    Raise Conflict if another process was faster. The caller can try again if the checkpoint has not moved.
     """
     assert checkpoint.stored is not None
     guard = Update(checkpoint.id, {}, checkpoint.stored.version)
@@ -153,19 +153,17 @@ async def delete_missing_turns(store: RecordStore, clock: Clock, checkpoint: Che
 
 
 def _select_other_tags(turn: Record, checkpoint: Checkpoint) -> tuple[str, ...]:
-    """The tags that it does not have from this transcript."""
+    """Return the tags that are not from this transcript."""
     return tuple(tag for tag in turn.tags if parse_transcript_tag(tag) != checkpoint.id)
 
 
-READ_PAGE_TURNS = 500  # turns that are read at once
-
 ReportProgress = Callable[[int, int], None]
-# Folders, or who is asked for them before each commit: more may be excluded while it runs.
+# Folders, or a function called before each commit, because folders may be excluded during an import.
 ExcludedFolders = Sequence[str] | Callable[[], Awaitable[Sequence[str]]]
-# Likewise, when projects were switched off.
+# Periods when projects were off, or a function called before each commit.
 OffPeriods = Sequence[OffPeriod] | Callable[[], Awaitable[Sequence[OffPeriod]]]
 
-# What a reader stumbles over shows in many forms, and one transcript must not stop the others.
+# Errors that a reader may raise on bad input. One transcript must not stop the others.
 _READ_ERRORS = (
     EverkeptError,
     OSError,
@@ -185,11 +183,9 @@ class _UnreadableTranscript(Exception):
 
 
 class _PreparedPortion(Value):
-    """A portion whose turns are made ready."""
-
     portion: Portion
     events: list[PreparedEvent]
-    mark: Mark | None  # where it can be kept
+    mark: Mark | None  # None if it cannot be stored
 
     @property
     def has_turns(self) -> bool:
@@ -197,7 +193,7 @@ class _PreparedPortion(Value):
 
 
 class _FileStamp(Value):
-    """What a transcript was like before it was read: what is added meanwhile makes it another."""
+    """State of a transcript before it is read. Later additions change it."""
 
     size: int = 0
     modified: int = 0
@@ -212,7 +208,7 @@ class _FileStamp(Value):
 
 
 class _RuleSource:
-    """What is to be taken in, as it is wished at the moment."""
+    """Import rules that follow the current settings."""
 
     def __init__(
         self, since: int | None, options: HistoryOptions, excluded: ExcludedFolders, silences: OffPeriods
@@ -238,7 +234,7 @@ class _RuleSource:
 
 
 class TranscriptImporter:
-    """Takes transcripts in, each turn once, however often and by however many it is run."""
+    """Imports transcripts. Each turn is stored once, even if imports repeat or run concurrently."""
 
     def __init__(self, store: RecordStore, clock: Clock, options: HistoryOptions) -> None:
         self._store = store
@@ -254,43 +250,37 @@ class TranscriptImporter:
         silences: OffPeriods = (),
         report: ReportProgress = lambda done, total: None,
     ) -> ImportReport:
-        """Reads what is new, in the order given: of copies the first stays.
+        """Import new turns in the given order. If turns are copies, the first one stays.
 
-        Turns before `since` are left out, and those in `excluded` folders: whoever worked there,
-        or touched a file there. So is what was said in a folder during one of its `silences`, and
-        while one lasts, all that is new there. `report` is told how much of the transcripts is
-        done, and of how much. What is committed when it is cancelled stays, and the next import
-        goes on there.
+        Skips turns before `since`, and turns in `excluded` folders or that touched files there. Skips turns said in a
+        folder during one of its `silences`, and all new turns while it lasts. `report` receives the amount that is done
+        and the total. If the import is canceled, committed turns stay and the next import continues there.
         """
         rules = _RuleSource(since, self._options, excluded, silences)
         seen = await asyncio.to_thread(lambda: [_FileStamp.from_transcript(each) for each in transcripts])
         progress = _ImportProgress(report, sum(each.size for each in seen))
         imported = ImportReport()
-        await self._finish_interrupted()
+        await read_gate(self._store, self._clock)
+        # Finish the work of interrupted imports and removals.
+        await removal.finish_removal(self._store, self._clock)
+        await sort_conversations(self._store, self._clock)
         for transcript, known in zip(transcripts, seen, strict=True):
             counts = ImportCounts(transcripts=1)
             try:
                 await _TranscriptRun(self._store, self._clock, transcript, rules).run(counts, progress)
             except (_UnreadableTranscript, Conflict) as error:
                 counts.failed = 1
-                reason = str(error)
-                imported.failures.append(TranscriptFailure(transcript.source, transcript.name, reason))
+                imported.failures.append(TranscriptFailure(transcript.source, transcript.name, str(error)))
             finally:
                 imported.get_counts(transcript.source).add(counts)
             progress.finish(known.size)
         return imported
 
-    async def _finish_interrupted(self) -> None:
-        """Ends what an import or a forgetting had to leave undone."""
-        await read_gate(self._store, self._clock)
-        await removal.finish_removal(self._store, self._clock)
-        await sort_conversations(self._store, self._clock)
-
 
 class _ImportProgress(Value, frozen=False):
     report: ReportProgress
     total: int
-    before: int = 0  # of transcripts that are done with
+    before: int = 0  # size of finished transcripts
 
     def update(self, done: int, size: int) -> None:
         self.report(self.before + min(done, size), self.total)
@@ -301,7 +291,7 @@ class _ImportProgress(Value, frozen=False):
 
 
 class _TranscriptRun:
-    """One transcript, from its checkpoint to its end."""
+    """Import of one transcript, from its checkpoint to its end."""
 
     def __init__(self, store: RecordStore, clock: Clock, transcript: Transcript, rules: _RuleSource) -> None:
         self._store = store
@@ -322,10 +312,10 @@ class _TranscriptRun:
         counts.read = 1
         left = MAX_ATTEMPTS
         while not await self._read_to_end(checkpoint, counts, progress):
-            # Another import reads the same transcript; it has told how far it came.
+            # Another import reads the same transcript and moved the checkpoint.
             left -= 1
             if not left:
-                raise Conflict("Another import reads it at the same time, and is faster.")
+                raise Conflict("Another import is reading this transcript.", hint="Import again when it has finished.")
             checkpoint = await self._read_checkpoint()
             if self._is_up_to_date(checkpoint):
                 break
@@ -346,7 +336,7 @@ class _TranscriptRun:
         return checkpoint.restart()
 
     async def _read_to_end(self, checkpoint: Checkpoint, counts: ImportCounts, progress: _ImportProgress) -> bool:
-        """To the end; False where another import has moved the checkpoint."""
+        """Read to the end. Return False if another import moved the checkpoint."""
         is_unmarked = checkpoint.is_unmarked
         portions = self._transcript.read_portions(checkpoint.mark)
         try:
@@ -355,7 +345,7 @@ class _TranscriptRun:
                 mark = checkpoint.mark or {}
                 read = _PreparedPortion(Portion((), mark, self._seen.size), [], mark)
             while isinstance(read, _PreparedPortion):
-                # Only the last one says that all was read: so the next is fetched before.
+                # Only the last portion marks the transcript as complete, so the next portion is read first.
                 following = await self._read_next(portions)
                 if read.portion.is_anew or (is_unmarked and read.has_turns):
                     checkpoint, is_unmarked = checkpoint.restart(), False
@@ -378,12 +368,12 @@ class _TranscriptRun:
         return await wait_finished(asyncio.to_thread(self._prepare_next, portions))
 
     def _prepare_next(self, portions: Iterator[Portion]) -> "_PreparedPortion | _UnreadableTranscript | None":
-        """Blocks while it reads, and makes ready what was read; None at the end."""
+        """Read and prepare the next portion. This blocks. Return None at the end."""
         try:
             portion = next(portions, None)
         except _READ_ERRORS as error:
             if not isinstance(error, EverkeptError):
-                log.exception("%s cannot be read", self._transcript.name)
+                log.exception("transcript %s cannot be read", self._transcript.name)
             return _UnreadableTranscript(str(error) or type(error).__name__)
         if portion is None:
             return None
@@ -396,7 +386,7 @@ class _TranscriptRun:
     async def _store_last(
         self, checkpoint: Checkpoint, read: _PreparedPortion, counts: ImportCounts
     ) -> Checkpoint | None:
-        """All was read once that is gone which did not come again."""
+        """Store the last portion. The transcript is complete once the missing turns are deleted."""
         seen = (self._seen.size, self._seen.modified)
         if not read.portion.is_last or not checkpoint.old_tags:
             return await self._store_portion(checkpoint, read, counts, seen)
@@ -414,20 +404,21 @@ class _TranscriptRun:
                 return None
 
         self._is_unsorted = True
-        return await retry(attempt, "what it belongs to")
+        return await retry(attempt, "the conversations of this transcript")
 
     async def _store_portion(
         self, checkpoint: Checkpoint, read: _PreparedPortion, counts: ImportCounts, seen: tuple[int, int] | None = None
     ) -> Checkpoint | None:
-        """Commits until nobody was faster; None where the checkpoint is no longer ours.
+        """Commit the portion, and try again if another process was faster.
 
-        `seen` is given where all was read.
+        Return None if another import moved the checkpoint. Pass `seen` if the transcript is complete.
         """
 
         async def attempt() -> tuple[Checkpoint, ImportPlan, ImportCounts] | None:
             at = self._clock()
             known, gate = await self._read_stored(read.events)
-            rules = await self._rules.read_rules()  # after the gate, which is closed after an exclusion
+            # After the gate, because forgetting excludes folders before it closes the gate.
+            rules = await self._rules.read_rules()
             planned, draft = await wait_finished(
                 asyncio.to_thread(self._build_draft, checkpoint, read, known, rules, at)
             )
@@ -442,13 +433,16 @@ class _TranscriptRun:
                 return None
             return moved, planned, done
 
-        stored = await retry(attempt, "what it belongs to")
+        stored = await retry(attempt, "the conversations of this transcript")
         if stored is None:
             return None
         moved, planned, done = stored
         done.skipped.update(read.portion.skipped)
         counts.add(done)
-        await self._finish_portion(planned)
+        tags = {tag for talk in planned.talks.values() if talk.is_kept for tag in talk.tags}
+        self._is_unsorted = self._is_unsorted or UNSORTED_TAG in tags
+        if PURGING_TAG in tags:
+            await removal.finish_removal(self._store, self._clock)
         return moved
 
     async def _commit(self, checkpoint: Checkpoint, steps: Sequence[Step], at: int) -> Checkpoint:
@@ -458,7 +452,7 @@ class _TranscriptRun:
         return checkpoint.with_stored(own)
 
     async def _read_stored(self, events: Sequence[PreparedEvent]) -> tuple[StoredTurns, Record]:
-        """One look at the store; more where a turn is a copy, or a conversation is rewound."""
+        """Read the stored records with one query, or more if turns are copies or a conversation is rewound."""
         source = self._transcript.source
         conversations = plan.collect_conversation_ids(events, source)
         turns = plan.collect_turn_ids(events, source)
@@ -478,17 +472,9 @@ class _TranscriptRun:
             for code in await self._store.scan(RecordFilter(kinds=(CODE,), parents=tuple(grown))):
                 known.code.setdefault(code.parent or "", []).append(code)
         for conversation in plan.collect_rewound_ids(events, source) & known.conversations.keys():
-            for turn in await self._read_all_turns(conversation):
-                known.turns.setdefault(turn.id, turn)
+            async for turn in _iter_turns(self._store, conversation):
+                known.turns.setdefault(turn.id, replace(turn, text=""))  # texts are not needed
         return known, found[GATE_ID]
-
-    async def _read_all_turns(self, conversation: str) -> list[Record]:
-        """Where they stand and when they were; their texts stay where they are."""
-        found: list[Record] = []
-        where = RecordFilter(kinds=(TURN,), parents=(conversation,))
-        while page := await self._store.scan(where, after=found[-1].id if found else None, limit=READ_PAGE_TURNS):
-            found += [replace(turn, text="") for turn in page]
-        return found
 
     def _build_draft(
         self, checkpoint: Checkpoint, read: _PreparedPortion, known: StoredTurns, rules: ImportRules, at: int
@@ -502,17 +488,11 @@ class _TranscriptRun:
         stored = checkpoint.stored
         return [each.version for each in found] == ([stored.version] if stored else [])
 
-    async def _finish_portion(self, planned: ImportPlan) -> None:
-        tags = {tag for talk in planned.talks.values() if talk.is_kept for tag in talk.tags}
-        self._is_unsorted = self._is_unsorted or UNSORTED_TAG in tags
-        if PURGING_TAG in tags:
-            await removal.finish_removal(self._store, self._clock)
-
 
 def _check_mark(mark: Mark, *, masks: bool) -> Mark | None:
-    """A mark is its reader's own: one that cannot be kept as it is is not kept."""
+    """Return the mark, or None if it cannot be stored unchanged."""
     try:
         json.dumps(mark, ensure_ascii=False).encode()
-    except ValueError:  # half a character
+    except ValueError:  # an unpaired surrogate
         return None
     return None if masks and mask_json(mark)[1] else mark

@@ -1,4 +1,4 @@
-"""The steps that make the store what a plan says."""
+"""Steps that bring the store to the state of a plan."""
 
 import asyncio
 import hashlib
@@ -25,20 +25,20 @@ from everkept.families.history.ingest.prepared_turns import CodePiece, PreparedT
 from everkept.families.history.model import CODE, DECISION, IMPORT_TOOL, TURN
 from everkept.values import Value, field, replace
 
-# What an update compares and sets; the rest of a record is its identity.
+# Fields that an update compares and sets. The others identify the record.
 _COMPARED_FIELDS = ("type", "name", "text", "facets", "scope", "session", "author", "position", "tags")
-TOO_LONG_REASON = "rest of a text that is too long"
-DUPLICATE_REASON = "turn of a conversation that is read from elsewhere"
-_LINK_FIELDS = ("text", "type", "scope")  # what the links of code follow from
+TOO_LONG_REASON = "rest of a very long text"
+DUPLICATE_REASON = "turn of a conversation imported from another copy"
+_LINK_FIELDS = ("text", "type", "scope")  # fields that determine the links of code
 
 
 class ImportDraft(Value, frozen=False):
-    """Records and links as they are to be. Made without asking the store."""
+    """Planned records and links, built without access to the store."""
 
     turns: list[tuple[Record, TurnSlot]] = field(default_factory=list[tuple[Record, TurnSlot]])
     code: dict[str, list[Record]] = field(default_factory=dict[str, list[Record]])  # by turn
     gone: list[Record] = field(default_factory=list[Record])
-    seen: list[Step] = field(default_factory=list[Step])  # that come again and stay as they are
+    seen: list[Step] = field(default_factory=list[Step])  # for turns that occur again without changes
     buried: list[Step] = field(default_factory=list[Step])
     symbols: dict[str, Record] = field(default_factory=dict[str, Record])
     links: dict[str, list[RecordLink]] = field(default_factory=dict[str, list[RecordLink]])  # by code
@@ -56,20 +56,20 @@ class ImportDraft(Value, frozen=False):
         symbols, links = build_symbol_links(code, outline_code(code.text, code.type))
         for symbol in symbols:
             known = self.symbols.get(symbol.id)
-            if known is None or known.type is None:  # who only calls does not know what it is
+            if known is None or known.type is None:  # code that only calls a symbol does not know its kind
                 self.symbols[symbol.id] = symbol
         self.links[code.id] = [_with_content_id(link) for link in links]
 
 
 def build_draft(plan: ImportPlan, at: int) -> ImportDraft:
-    """What the plan's turns look like as records, with the links of code that is new."""
+    """Build the records of the plan's turns, with the links of new code."""
     draft = ImportDraft()
     for unheard, slot in plan.tombstones.items():
         draft.buried += build_tombstone(unheard, slot.owner, slot.session, slot.at, at)
     for record_id, slot in plan.slots.items():
         talk = plan.talks.get(slot.owner)
         if talk is not None and talk.exclusion_reason is not None:
-            continue  # what is there is purged
+            continue  # stored turns are purged
         stored = slot.stored
         was_live = stored is not None and stored.deleted_at is None
         if slot.is_live and slot.said is not None:
@@ -96,14 +96,12 @@ def _build_seen_steps(stored: Record, slot: TurnSlot) -> list[Step]:
 
 
 def _build_arrival_facets(slot: TurnSlot) -> dict[str, Any]:
-    """How it came to be what it is, which says nothing of what it is."""
+    """Return the facets about the import of a turn, which are not part of its content."""
     grown = [growth.to_json() for growth in slot.grown]
     return {"sequence": slot.sequence, **({GROWTH_FACET: grown} if grown else {})}
 
 
 class StoredCode(Value, frozen=False):
-    """What the store has of the code of known turns."""
-
     code: dict[str, dict[str, Record]] = field(default_factory=dict[str, dict[str, Record]])
     links: dict[str, dict[str, RecordLink]] = field(default_factory=dict[str, dict[str, RecordLink]])
     deleted_links: set[str] = field(default_factory=set[str])
@@ -111,7 +109,7 @@ class StoredCode(Value, frozen=False):
 
 
 async def read_stored_code(store: RecordStore, draft: ImportDraft) -> StoredCode:
-    """Asks for what stands where the draft is to be; links of code that changes are drafted."""
+    """Read the stored records that the draft replaces, and add the links of changed code to the draft."""
     there = StoredCode()
     if turns := draft.known_turns:
         await _read_turn_code(store, draft, there, turns)
@@ -142,7 +140,7 @@ async def _read_turn_code(store: RecordStore, draft: ImportDraft, there: StoredC
 
 
 def build_steps(plan: ImportPlan, draft: ImportDraft, there: StoredCode, at: int) -> tuple[list[Step], ImportCounts]:
-    """All that one commit does, but for the checkpoint."""
+    """Build all steps of one commit except the checkpoint."""
     counts = ImportCounts(turns_left_out=plan.left_out)
     if plan.doubled:
         counts.skipped[DUPLICATE_REASON] += plan.doubled
@@ -173,7 +171,7 @@ def _build_record_steps(draft: ImportDraft, there: StoredCode, counts: ImportCou
 
 
 async def rewrite_turn(store: RecordStore, turn_id: str, slot: TurnSlot, at: int) -> None:
-    """Makes a turn that is there what its slot says. Raises Conflict."""
+    """Change a stored turn to the state of its slot. Raise Conflict if it changed since it was read."""
     draft, counts = ImportDraft(), ImportCounts()
     if slot.said is None:
         steps = _build_seen_steps(cast(Record, slot.stored), slot)
@@ -186,7 +184,7 @@ async def rewrite_turn(store: RecordStore, turn_id: str, slot: TurnSlot, at: int
 
 
 async def commit_import(store: RecordStore, steps: Sequence[Step], at: int) -> None:
-    """Raises Conflict where another import was faster."""
+    """Commit the steps. Raise Conflict if another import was faster."""
     await commits.commit(store, Batch(tuple(steps), at, IMPORT_TOOL, derived=True))
 
 
@@ -252,7 +250,7 @@ def _build_turn_steps(
 
 
 def _get_compared_content(turn: Record) -> tuple[Any, ...]:
-    """What makes it another when it changes: not where it stands, nor when it was read."""
+    """Return the values that count as a change of a turn, without its position and import data."""
     facets = {name: v for name, v in turn.facets.items() if name not in ("sequence", GROWTH_FACET)}
     return turn.text, turn.type, turn.scope, turn.author, turn.effective_at, facets
 
@@ -260,7 +258,7 @@ def _get_compared_content(turn: Record) -> tuple[Any, ...]:
 def _build_code_steps(turn: Record, draft: ImportDraft, there: StoredCode, counts: ImportCounts) -> list[Step]:
     stored = there.code.get(turn.id, {})
     wanted = draft.code[turn.id]
-    # What goes takes its links with it; a deletion of its turn took it already.
+    # Deleting code deletes its links. Code of a deleted turn is already deleted.
     steps: list[Step] = [
         Delete(old.ref)
         for old in stored.values()
@@ -314,7 +312,7 @@ def _is_same(stored: Record | None, record: Record, names: Iterable[str]) -> boo
 
 
 def _with_content_id(link: RecordLink) -> RecordLink:
-    """A link cannot be changed: one that says something else of the same ends is another."""
+    """Return the link with an id that includes its facets, because a stored link cannot be changed."""
     if not link.facets:
         return link
     told = json.dumps(link.facets, sort_keys=True, ensure_ascii=True)
