@@ -44,7 +44,7 @@ def test_it_says_where_each_thing_comes_from_and_how_to_read_on() -> None:
     assert context(find(title="Caches")) == (
         f"{NOTICE}\n<memories-{_mark(context(find(title='Caches')))}>\n"
         f"1. Said by the assistant, 3 days ago, in {HERE}, "
-        'conversation "Caches"; read_conversation with id turn_1 shows what is around it:\n'
+        'conversation "Caches"; to read more, call read_conversation with id turn_1:\n'
         "> We use Redis.\n"
         f"</memories-{_mark(context(find(title='Caches')))}>"
     )
