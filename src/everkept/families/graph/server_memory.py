@@ -1,4 +1,4 @@
-"""The dialect of the official memory server: its file, and its nine tools with their rules."""
+"""Dialect of the official memory server: its file format, and its nine tools with their rules."""
 
 import json
 import logging
@@ -35,7 +35,7 @@ _RELATION_KEYS = ("from", "to", "relationType")
 
 
 class UnreadableLine(Value):
-    """A line that could not be taken in, and why."""
+    """Line that could not be imported, and the reason."""
 
     line: int
     reason: str
@@ -45,8 +45,9 @@ ParsedItem = NewEntity | RelationSpec | UnreadableLine
 
 
 def parse_lines(lines: Iterable[str]) -> Iterator[tuple[int, ParsedItem]]:
-    """What each line holds, with its number. Blank lines and objects of other types are passed
-    over, and so are keys that forks of that server add.
+    """Yield the items of each line with its number. Skip empty lines and objects of other types.
+
+    Keys that forks of that server add are ignored.
     """
     for number, line in enumerate(lines, start=1):
         text = line.strip().lstrip("\ufeff")
@@ -74,7 +75,7 @@ def _parse_line(number: int, text: str) -> list[ParsedItem]:
 
 
 def _parse_entities(entry: dict[str, Any]) -> list[NewEntity]:
-    """One entity, in several pieces where it has more observations than a call may."""
+    """Return one entity, in several pieces if it has more observations than one call allows."""
     wanted = {key: entry[key] for key in _ENTITY_KEYS if key in entry}
     texts = wanted.get("observations", [])
     if isinstance(texts, list):
@@ -102,7 +103,7 @@ def _parse_relation(entry: dict[str, Any]) -> RelationSpec:
 
 log = logging.getLogger(__name__)
 
-MAX_MATCHES = 1_000_000  # that server knows no limits
+MAX_MATCHES = 1_000_000  # that server has no limits
 
 Name = Annotated[str, Field(max_length=MAX_NAME_CHARACTERS, blank=False)]
 EntityType = Annotated[
@@ -186,7 +187,9 @@ class ServerMemoryGraph(Value):
 
 
 class ServerMemoryTools(ToolFamily):
-    """Entities are told apart by their exact name, and a relation may come before its ends."""
+    """Tools with the names and rules of that server: exact names identify entities, and a relation may precede its
+    ends.
+    """
 
     def __init__(self, choice: ProjectChoice, clock: Clock, *, mask: bool = True) -> None:
         self._choice = choice
@@ -282,7 +285,7 @@ class ServerMemoryTools(ToolFamily):
         matches = await store.match_text(query.strip(), where, MAX_MATCHES)
         ids = list(dict.fromkeys(match.parent or match.id for match in matches))
         if not ids:
-            # That server would find nothing here; words in another order or form still may.
+            # That server would find nothing here, but words in another order or form may match.
             found = await find_page_by_tiers([SearchPlace(store)], query, SEARCH_PROFILE, 100, None)
             ids = [match.id for _, match in found.matches]
         return ToolResult(await _read_graph(store, ids))
@@ -304,13 +307,13 @@ class ServerMemoryTools(ToolFamily):
 
 
 def _log_masking(graph: Graph) -> None:
-    # The shape of that server's answers has no place for a warning.
+    # The results of that server have no field for a warning.
     if graph.masking.kinds:
         log.warning("masked before storing: %s", ", ".join(graph.masking.kinds))
 
 
 async def read_whole_graph(store: RecordStore) -> JSON:
-    """Return all of it in the form of KnowledgeGraph."""
+    """Return the whole graph in the form of ServerMemoryGraph."""
     return await _read_graph(store, None)
 
 
