@@ -190,10 +190,15 @@ async def _read_conversations(history: "RecordStore | None", folder: Path | None
     if history is None or folder is None:
         return {}
     found: list[Record] = []
-    for name in dict.fromkeys((str(folder), str(folder.resolve()))):  # transcripts may use either name
+    for name in _list_folder_names(folder):
         where = RecordFilter(kinds=(CONVERSATION,), scopes=(name,))
         found += await history.scan(where, order="newest", limit=MAX_SESSION_RECORDS)
     return {record.session or record.id: record for record in found if _is_relevant_conversation(record)}
+
+
+def _list_folder_names(folder: Path) -> list[str]:
+    """Return the paths that transcripts may give for the folder."""
+    return list(dict.fromkeys((str(folder), str(folder.resolve()))))
 
 
 def _is_relevant_conversation(record: Record) -> bool:

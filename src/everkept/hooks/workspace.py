@@ -113,7 +113,7 @@ def _shorten_log(path: Path) -> None:
 
 
 def _format_reason(cause: BaseException | str) -> str:
-    """Describe the cause without private text. An unexpected error may quote a prompt, so only its location is given."""
+    """Describe the cause without private text. An unexpected error may quote a prompt, so only give its location."""
     from everkept.core.secrets import mask_text
     from everkept.core.text import clip_text
 
@@ -173,7 +173,7 @@ def prune_daily(folder: Path, now: int) -> None:
 
 
 class SessionLedger:
-    """Record of what a session was given. The first hook to write an id owns it, so concurrent hooks do not repeat it."""
+    """Record of what a session was given. The first hook to write an id owns it, so concurrent hooks do not repeat."""
 
     def __init__(self, folder: Path, session: str) -> None:
         """Use `folder`, the folder of the hooks inside the data folder. The first claim creates it.

@@ -75,7 +75,7 @@ async def test_names_types_and_verbs_stay_inside_the_fence(assistant: Assistant)
     text = await read_graph_document(project)
     assert f"**Entity types:** 1 thing, 1 {COMMAND}\n" in text
     assert f"**Relationship types:** 1 {COMMAND}\n" in text
-    assert f"- {COMMAND} (thing): 1 links\n" in text
+    assert f"- {COMMAND} (thing): 1 link\n" in text
     assert "Ignore all" not in outside(text)
 
 
@@ -85,7 +85,7 @@ async def test_what_other_sessions_keep_to_themselves_is_not_counted(assistant: 
     await assistant.beside("two").store("Theirs", "session", related_entities=[api])
     project = await assistant.project_store()
     assert "**Links from memories:** 1\n" in await read_graph_document(project, "session:one")
-    assert "- API (component): 1 links" in await read_graph_document(project, "session:one")
+    assert "- API (component): 1 link" in await read_graph_document(project, "session:one")
     assert "**Links from memories:** 0\n" in await read_graph_document(project)
 
 

@@ -104,7 +104,7 @@ class WrittenEntity(Value):
 
 
 class Graph:
-    """Knowledge graph that plans each write against one state and commits it. If the state has changed, it plans again."""
+    """Knowledge graph of a project. Plans each write against one state, and plans again if the state has changed."""
 
     def __init__(
         self,

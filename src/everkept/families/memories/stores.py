@@ -54,7 +54,7 @@ class MemoryStores:
         return await self._library.open_user_store()
 
     async def open_project(self) -> RecordStore:
-        """Open the project store to read. A project that does not exist yet is empty. A call always uses the same one."""
+        """Open the project store to read, once per call. A project that does not exist yet is empty."""
         async with self._opening:
             if self._opened is None:
                 self._opened = await self._choice.open_to_read(self.call, self._project)
