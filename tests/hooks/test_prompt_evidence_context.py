@@ -52,7 +52,7 @@ def test_it_says_where_each_thing_comes_from_and_how_to_read_on() -> None:
     assert f"1. Code (python) of shop/cache.py, 3 days ago, in {HERE}; to read more, call read_conversation" in code
     assert "```python\nx = 1\n```" in code
     memory = context(find(kind=MEMORY, scope="project", type="semantic"))
-    assert "1. Memory (project, semantic), 3 days ago; id memory_1; recall_memories" in memory
+    assert "1. Memory (project, semantic), 3 days ago; id memory_1; for more, call recall_memories" in memory
 
 
 def test_a_long_text_is_clipped_around_the_words_that_matter() -> None:

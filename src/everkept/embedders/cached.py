@@ -43,7 +43,8 @@ class CachedEmbedder:
     async def embed(self, texts: Sequence[str]) -> "NDArray[np.float32]":
         if len(texts) != 1:
             return await self._embedder.embed(texts)
-        key = _hash_text(texts[0])
+        # A hash, because a stored text of any length may also be embedded on its own.
+        key = blake2b(texts[0].encode("utf-8", "surrogatepass"), digest_size=16).digest()
         at = self._clock()
         self._drop_aged(at)
         if key in self._kept:
@@ -82,8 +83,3 @@ class CachedEmbedder:
             if at - self._kept[oldest][1] < CACHE_MICROSECONDS:
                 return
             del self._kept[oldest]
-
-
-def _hash_text(text: str) -> bytes:
-    """Return a short key. The text can be long, because a stored text may also be embedded on its own."""
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()

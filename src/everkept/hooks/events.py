@@ -78,17 +78,13 @@ def parse_input(told: bytes) -> Mapping[str, Any]:
     """Parse the JSON of a hook. Raise InvalidInput if it is not a JSON object."""
     try:
         # JSON can contain an unpaired surrogate, which is invalid Unicode. It becomes a question mark.
-        facts = json.loads(told, object_pairs_hook=_clean_pairs)
+        facts = json.loads(told, object_pairs_hook=lambda pairs: {_clean_value(k): _clean_value(v) for k, v in pairs})
     except (ValueError, RecursionError) as error:
         # The message does not quote the input, which may be a prompt.
         raise InvalidInput(f"The hook's input must be JSON ({type(error).__name__}).") from None
     if not isinstance(facts, dict):
         raise InvalidInput(f"The hook's input is a {type(facts).__name__}; it must be an object.")
     return cast(dict[str, Any], facts)
-
-
-def _clean_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {_clean_value(key): _clean_value(value) for key, value in pairs}
 
 
 def _clean_value(value: Any) -> Any:

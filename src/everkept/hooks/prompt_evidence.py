@@ -290,7 +290,9 @@ def build_evidence_block(
         body = get_safe_text(find.record)
         head = _format_head(find, len(parts) + 1, now)
         while wanted >= MIN_TEXT_CHARACTERS:
-            part = f"{head}\n{_format_excerpt(find.record, body, query, wanted)}\n"
+            shown = select_excerpt(body, query, wanted).text
+            is_code = find.record.kind == CODE
+            part = f"{head}\n{as_code(shown, find.record.type) if is_code else as_quotation(shown)}\n"
             text = _join_parts([*parts, part])
             if len(text) <= MAX_EVIDENCE_CHARACTERS and count_tokens(text) <= budget:
                 parts.append(part)
@@ -312,11 +314,6 @@ def get_safe_text(record: Record) -> str:
     return text if len(record.text) <= len(read) else text[:MAX_READ_CHARACTERS]
 
 
-def _format_excerpt(record: Record, text: str, query: str, length: int) -> str:
-    part = select_excerpt(text, query, length).text
-    return as_code(part, record.type) if record.kind == CODE else as_quotation(part)
-
-
 def _format_head(find: PromptEvidence, number: int, now: int) -> str:
     record = find.record
     if find.is_memory:
@@ -327,7 +324,8 @@ def _format_head(find: PromptEvidence, number: int, now: int) -> str:
         origin = _describe_origin(record)
         more = f"to read more, call read_conversation with id {_format_name(record.id)}"
     if find.is_elsewhere:
-        origin = f"From another project, {_format_folder(record.scope)}: {origin}"
+        folder = PureWindowsPath(record.scope).name or record.scope  # handles paths of all systems
+        origin = f'From another project, "{_format_name(folder)}": {origin}'
     about = [origin, format_ago(record.effective_at, now)]
     if not find.is_memory:
         about += [f"in {_format_name(record.scope, end=True)}"] if record.scope else []
@@ -340,10 +338,6 @@ def _describe_origin(record: Record) -> str:
         return f"Said by the {_format_name(record.author or 'assistant')}"
     language = f" ({_format_name(record.type)})" if record.type else ""
     return f"Code{language}" + (f" of {_format_name(record.name, end=True)}" if record.name else "")
-
-
-def _format_folder(path: str) -> str:
-    return f'"{_format_name(PureWindowsPath(path).name or path)}"'  # it handles paths of all systems
 
 
 def _format_name(text: str, *, end: bool = False) -> str:
@@ -397,14 +391,10 @@ async def search_evidence(
             finds += await _search_store(store, source, query, where, judging)
     known = {word for find in finds if not find.is_elsewhere for word in find.words}
     return EvidenceResult(
-        remove_duplicates(sorted(finds, key=_compute_sort_key)),
+        remove_duplicates(sorted(finds, key=lambda f: (-max(f.likeness, f.error_likeness), -f.record.effective_at))),
         tuple(word for word in asked.words if word in known),
         rarity.compute_likeness(judging.asked.words, judging.said),
     )
-
-
-def _compute_sort_key(find: PromptEvidence) -> tuple[float, int]:
-    return -max(find.likeness, find.error_likeness), -find.record.effective_at
 
 
 async def _open_sources(

@@ -129,7 +129,7 @@ class PromptSignals(NamedTuple):
 
 
 def find_reason(signals: PromptSignals) -> SuggestionReason | None:
-    """Return the first of the four reasons that applies."""
+
     if signals.debugging and signals.error_similarity > MIN_ERROR_SIMILARITY:
         return "similar error"
     if signals.similarity_to_past > MIN_WORK_SIMILARITY:
@@ -156,7 +156,9 @@ def is_how_to(prompt: str) -> bool:
 
 def is_debugging(prompt: str) -> bool:
     """Return whether a prompt shows an error or a failure, or asks why something does not work."""
-    return _has_failure_word(prompt) and (bool(_select_error_lines(prompt)) or _matches(_FAILING, prompt))
+    lowered = prompt.lower()
+    has_failure_word = any(word in lowered for word in _FAILURE_STEMS)
+    return has_failure_word and (bool(_select_error_lines(prompt)) or _matches(_FAILING, prompt))
 
 
 def is_feature_request(prompt: str) -> bool:
@@ -254,11 +256,6 @@ _ERROR_LINE = (
     r"|(?i:^[^\w\n]*(?:error|fatal|panic|exception|err!)\b[^\n]{0,20}:)|(?i:\berror: )"
     r"|(?i:\b(?:exit (?:code|status)|status(?: code)?|http)\W{0,3}[1-9]\d*)|\bsegmentation fault\b"
 )
-
-
-def _has_failure_word(prompt: str) -> bool:
-    lowered = prompt.lower()
-    return any(word in lowered for word in _FAILURE_STEMS)
 
 
 def _select_error_lines(prompt: str) -> list[str]:

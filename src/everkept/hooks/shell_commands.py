@@ -29,16 +29,8 @@ def _split_set(words: str) -> frozenset[str]:
 # Programs that run another program, with the number of words before its name.
 _WRAPPERS = {"sudo": 1, "env": 1, "time": 1, "nohup": 1, "command": 1, "npx": 1, "bunx": 1, "timeout": 2}
 _RUNNERS = {
-    ("uv", "run"),
-    ("poetry", "run"),
-    ("pipenv", "run"),
-    ("pdm", "run"),
-    ("hatch", "run"),
-    ("rye", "run"),
-    ("bundle", "exec"),
-    ("pnpm", "exec"),
-    ("pnpm", "dlx"),
-    ("yarn", "dlx"),
+    *((tool, "run") for tool in ("uv", "poetry", "pipenv", "pdm", "hatch", "rye")),
+    *(("bundle", "exec"), ("pnpm", "exec"), ("pnpm", "dlx"), ("yarn", "dlx")),
 }
 _PYTHON = re.compile(r"(?:python|py)[\d.]*")
 
@@ -98,7 +90,7 @@ class _SimpleCommand(Value):
                 words = words[1:]
             elif name in _WRAPPERS and len(words) > _WRAPPERS[name]:
                 words = words[_WRAPPERS[name] :]
-            elif len(words) > 2 and _is_runner(name, words[1]):
+            elif len(words) > 2 and ((name, words[1]) in _RUNNERS or (_PYTHON.fullmatch(name) and words[1] == "-m")):
                 words = words[2:]
             else:
                 return (name, *words[1:])
@@ -181,7 +173,8 @@ def _find_part_purpose(part: _SimpleCommand) -> str | None:
     program = script.removeprefix(_WORKING_FOLDER)
     words = [word.strip("'\"").lower() for word in rest if not word.startswith("-")]
     first = words[0] if words else ""
-    named = {piece for word in (program, *_select_target(words)) for piece in _NAME_SEPARATORS.split(word)}
+    target = words[1:2] if words[:1] in (["run"], ["run-script"]) else words[:1]
+    named = {piece for word in (program, *target) for piece in _NAME_SEPARATORS.split(word)}
     has_targets = script != program or program in _SCRIPT_RUNNERS | _LANGUAGE_TOOLS | _BUILDERS
     if program in _INSTALLERS and _INSTALL_VERBS & set(words[:2]):
         return INSTALL
@@ -198,16 +191,6 @@ def _find_part_purpose(part: _SimpleCommand) -> str | None:
     if program in _BUILDERS or (has_targets and {"build", "compile"} & named):
         return BUILD
     return None
-
-
-def _is_runner(program: str, word: str) -> bool:
-    """Return whether these two words precede the program that does the work."""
-    return (program, word) in _RUNNERS or bool(_PYTHON.fullmatch(program) and word == "-m")
-
-
-def _select_target(words: Sequence[str]) -> Sequence[str]:
-    """Return the script or target that is run."""
-    return words[1:2] if words[:1] in (["run"], ["run-script"]) else words[:1]
 
 
 def _get_program_name(word: str) -> str:
@@ -275,9 +258,11 @@ class CommandOutcome(Value):
 
 def find_outcome(event: HookEvent, purpose: str | None) -> CommandOutcome | None:
     """Return the outcome, or None if it is unknown: interrupted, refused, or running in the background."""
-    answer = _as_mapping(event.tool_response)
-    output = clean_output(event.error or _extract_text(event.tool_response))
-    if event.is_interrupt or answer.get("interrupted") or _is_in_background(event, answer):
+    response = event.tool_response
+    answer: Mapping[str, Any] = cast(Mapping[str, Any], response) if isinstance(response, Mapping) else {}
+    output = clean_output(event.error or _extract_text(response))
+    is_in_background = event.tool_input.get("run_in_background") is True or answer.get("backgroundTaskId")
+    if event.is_interrupt or answer.get("interrupted") or is_in_background:
         return None
     code = _find_exit_code(answer, output, has_failed=event.name == FAILURE_EVENT)
     if code in INTERRUPT_EXIT_CODES or (event.name == FAILURE_EVENT and code is None and _NOT_RUN.search(output)):
@@ -316,10 +301,6 @@ def clean_output(output: str) -> str:
     return _CONTROL.sub("", _ANSI_CODES.sub("", output))
 
 
-def _as_mapping(response: Any) -> Mapping[str, Any]:
-    return cast(Mapping[str, Any], response) if isinstance(response, Mapping) else {}
-
-
 def _extract_text(response: Any) -> str:
     """Return the printed text, in whatever form a client passes it."""
     if isinstance(response, str):
@@ -331,10 +312,6 @@ def _extract_text(response: Any) -> str:
     if isinstance(response, Sequence) and not isinstance(response, bytes | bytearray):
         return "\n".join(filter(None, map(_extract_text, cast(Sequence[Any], response))))
     return ""
-
-
-def _is_in_background(event: HookEvent, answer: Mapping[str, Any]) -> bool:
-    return event.tool_input.get("run_in_background") is True or bool(answer.get("backgroundTaskId"))
 
 
 def _find_exit_code(answer: Mapping[str, Any], output: str, *, has_failed: bool) -> int | None:

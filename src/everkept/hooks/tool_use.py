@@ -94,18 +94,16 @@ _GENERATED_SUFFIXES = (
 def is_worth_a_memory(file: PurePosixPath) -> bool:
     """Return False for lock files and for built, generated, temporary or hidden files. The path is relative."""
     *folders, name = (part.lower() for part in file.parts)
+    hidden = [folder for folder in folders if folder.startswith(".") and folder not in _EDITED_HIDDEN_FOLDERS]
     return not (
-        len(str(file)) > MAX_PATH_CHARACTERS
+        hidden
+        or len(str(file)) > MAX_PATH_CHARACTERS
         or not str(file).isprintable()
         or name in _LOCK_FILES
         or name.endswith(_GENERATED_SUFFIXES)
         or ".generated." in name
-        or any(folder in _OUTPUT_FOLDERS or _is_hidden(folder) for folder in folders)
+        or any(folder in _OUTPUT_FOLDERS for folder in folders)
     )
-
-
-def _is_hidden(folder: str) -> bool:
-    return folder.startswith(".") and folder not in _EDITED_HIDDEN_FOLDERS
 
 
 SHELL_TOOLS = ("Bash", "PowerShell")

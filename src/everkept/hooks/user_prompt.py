@@ -143,15 +143,15 @@ async def _read_turn_lines(history: "RecordStore", talks: Sequence[Record], now:
 
 
 async def _read_todo_lines(store: "RecordStore", session: str, now: int) -> list[OverviewLine]:
-    todos = [todo for todo in await read_open_todos(store, session) if not _is_superseded(todo)]
+    todos = [
+        todo
+        for todo in await read_open_todos(store, session)
+        if not (todo.facets.get("superseded_by") or todo.facets.get("merged_into"))
+    ]
     return [
         OverviewLine("Open todos:", f"{format_ago(todo.effective_at, now)}: {_format_line(get_safe_text(todo))}", todo)
         for todo in todos[:MAX_TODOS]
     ]
-
-
-def _is_superseded(memory: Record) -> bool:
-    return bool(memory.facets.get("superseded_by") or memory.facets.get("merged_into"))
 
 
 def _format_speaker(turn: Record) -> str:
@@ -249,19 +249,16 @@ def compute_signals(reading: ParsedPrompt, found: EvidenceResult) -> PromptSigna
 
 
 def _choose_triggered(wanted: PastIntent, found: EvidenceResult) -> ShownEvidence | SearchSuggestion | None:
-    if sure := tuple(filter(_can_show, _select_confident(found, CONFIDENT_SHARE, 1))):
-        return ShownEvidence(tuple(_rank(sure, wanted))[:MAX_SHOWN_RECORDS])
+    sure = _select_confident(found, CONFIDENT_SHARE, 1)
+    # In another project, a single word may mean anything.
+    if shown := [find for find in sure if not find.is_elsewhere or find.shared >= MIN_SHARED_WORDS]:
+        return ShownEvidence(tuple(_rank(shown, wanted))[:MAX_SHOWN_RECORDS])
     # Earlier work may have used other words, which a search also finds.
     telling = [word for word in found.known if not is_common_word(word)]
     if len(telling) < MIN_KNOWN_WORDS:
         return None
     own = tuple(find for find in found.finds if find.words and not find.is_elsewhere)
     return SearchSuggestion(None, tuple(find for find in own if find.share >= SUGGESTION_SHARE) or own)
-
-
-def _can_show(find: PromptEvidence) -> bool:
-    """Return whether to show the evidence. In another project, a single word may mean anything."""
-    return not find.is_elsewhere or find.shared >= MIN_SHARED_WORDS
 
 
 def _is_near_identical(find: PromptEvidence) -> bool:
@@ -275,20 +272,13 @@ def _select_confident(found: EvidenceResult, share: float, shared: int) -> tuple
 def _rank(finds: Sequence[PromptEvidence], wanted: PastIntent) -> list[PromptEvidence]:
     if wanted == "last work":
         return sorted(finds, key=lambda find: -find.record.effective_at)
-    best = {"implementation": _is_code, "memory": _is_memory}.get(wanted, _is_turn)
-    return sorted(finds, key=lambda find: -(find.share + KIND_BONUS * best(find)))
 
+    def has_wanted_kind(find: PromptEvidence) -> bool:
+        if wanted == "implementation":
+            return find.record.kind == CODE or "```" in find.record.text
+        return find.is_memory if wanted == "memory" else find.record.kind == TURN
 
-def _is_code(find: PromptEvidence) -> bool:
-    return find.record.kind == CODE or "```" in find.record.text
-
-
-def _is_turn(find: PromptEvidence) -> bool:
-    return find.record.kind == TURN
-
-
-def _is_memory(find: PromptEvidence) -> bool:
-    return find.is_memory
+    return sorted(finds, key=lambda find: -(find.share + KIND_BONUS * has_wanted_kind(find)))
 
 
 MAX_QUERY_WORDS = 8  # of the suggested query
@@ -317,7 +307,7 @@ def format_query(words: Sequence[TellingWord]) -> str:
 
 
 def is_within_budget(text: str, budget: int) -> bool:
-    """Return whether the text has at most this many tokens."""
+
     if len(text.encode("utf-8")) <= budget:  # a token is at least one byte
         return True
     return count_tokens(text) <= budget

@@ -181,7 +181,8 @@ class SessionLedger:
         Without a session or a data folder nothing is recorded, and everything counts as not given yet.
         """
         is_kept = session and folder.parent.is_dir()
-        self._path = folder / SESSIONS_FOLDER / f"{_build_file_name(session)}.txt" if is_kept else None
+        name = session if _PLAIN_ID.fullmatch(session) else compute_mark(session)
+        self._path = folder / SESSIONS_FOLDER / f"{name}.txt" if is_kept else None
         self._nonce = f"{os.getpid()}-{os.urandom(4).hex()}"
 
     def read_given(self) -> set[str]:
@@ -218,10 +219,6 @@ class SessionLedger:
                 each, _, nonce = line.rpartition(" ")
                 owners.setdefault(each, nonce)
         return owners
-
-
-def _build_file_name(session: str) -> str:
-    return session if _PLAIN_ID.fullmatch(session) else compute_mark(session)
 
 
 _FAILED_EVENT = "failed"  # a command

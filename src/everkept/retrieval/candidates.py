@@ -11,7 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everkept.core.answers import decode_cursor, encode_cursor
-from everkept.core.fallback_answers import Fields, is_match, is_selected, split_fields
+from everkept.core.fallback_answers import is_match, is_selected, split_fields
 from everkept.core.ports import Embedder, RecordStore
 from everkept.core.records import Edit, Match, Record, RecordFilter
 from everkept.core.transcripts import ASSISTANT, USER
@@ -167,7 +167,7 @@ def find_named_authors(text: str, authors: Iterable[str]) -> frozenset[str]:
 
 
 def remove_names(text: str, names: Sequence[str]) -> str:
-    """Return the text without the words of these names."""
+
     unwanted = {word.lower() for name in names for word in _WORD.findall(name)}
     left = _WORD.sub(lambda found: "" if _strip_possessive(found[0]).lower() in unwanted else found[0], text)
     return " ".join(left.split())
@@ -184,7 +184,6 @@ def _strip_possessive(word: str) -> str:
 
 
 TIERS: tuple[Tier, ...] = ("expression", "all", "any", "substring")
-
 Ask = Callable[[int], Awaitable[list[Match]]]
 
 
@@ -309,8 +308,6 @@ def _parse_position(cursor: str | None) -> tuple[Tier | None, int]:
 CHUNK_RECORDS = 500  # records per read without an index, newest first
 REST_TIME_SHARE = 0.5  # of the remaining time, kept for the rest of the search
 SLICE_RECORDS = 100  # records judged before other tasks get a turn
-
-
 LATE_PART = "search in past or forgotten records"
 
 
@@ -359,7 +356,8 @@ async def score_by_words(
             await asyncio.sleep(0)
             if number and deadline.has_passed:
                 return found, False
-        fields = _split_record(record)
+        described = "\n".join(part for part in (record.type, record.text) if part)
+        fields = split_fields(record.name or "", described, "")
         score = sum(w for term, w in zip(terms, weights, strict=True) if is_match(fields, term))
         if score:
             found[key] = score
@@ -440,11 +438,6 @@ def _rewind(record: Record, edits: Sequence[Edit], as_of: int) -> Record | None:
         values["tags"] = tuple(values["tags"])
     updates = sum(edit.operation == "update" for edit in edits)
     return replace(record, **values, updated_at=min(record.updated_at, as_of), version=record.version - updates)
-
-
-def _split_record(record: Record) -> Fields:
-    described = "\n".join(part for part in (record.type, record.text) if part)
-    return split_fields(record.name or "", described, "")
 
 
 async def _compute_rarities(places: Sequence[SearchPlace], terms: Sequence[WordQuery]) -> list[float]:

@@ -50,7 +50,7 @@ def find_date_phrases(text: str) -> tuple[str, ...]:
 
 
 def remove_dates(text: str) -> str:
-    """Return the text without the phrases that mention times."""
+
     for pattern, _ in _PATTERNS:
         text = pattern.sub(" ", text)
     return " ".join(text.split())

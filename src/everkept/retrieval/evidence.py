@@ -122,7 +122,9 @@ def mark_supported(signs: CandidateSignals, parts: SignalWeights, least_meaning:
 
     A signal is a word, a near meaning, a requested author or date, the graph, or a supported neighbor.
     """
-    floor = max(_compute_floor(signs.cosine), least_meaning)
+    best = max((cosine for cosine in signs.cosine if cosine is not None), default=0.0)
+    lowest, highest = FLOOR_COSINES
+    floor = max(min(max(FAR_SHARE * best, lowest), highest), least_meaning)
     near = [cosine is not None and cosine >= floor for cosine in signs.cosine]
     columns: tuple[tuple[float, Sequence[Any] | None], ...] = (
         (parts.keyword, [score is not None for score in signs.keyword]),
@@ -138,12 +140,6 @@ def mark_supported(signs: CandidateSignals, parts: SignalWeights, least_meaning:
     return [
         is_so or any(alone[number] for number in beside) for is_so, beside in zip(alone, signs.neighbours, strict=True)
     ]
-
-
-def _compute_floor(cosines: Column) -> float:
-    best = max((cosine for cosine in cosines if cosine is not None), default=0.0)
-    lowest, highest = FLOOR_COSINES
-    return min(max(FAR_SHARE * best, lowest), highest)
 
 
 def sum_columns(columns: Columns) -> list[float]:

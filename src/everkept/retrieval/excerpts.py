@@ -1,7 +1,7 @@
 """Excerpts of long texts around the words of a query, and the share of those words in a text."""
 
 import re
-from collections.abc import Sequence, Set
+from collections.abc import Set
 from functools import lru_cache
 from itertools import accumulate
 
@@ -34,7 +34,8 @@ def select_excerpt(text: str, query: str, most: int = MAX_TEXT_CHARACTERS) -> Te
     lines = _LINE.findall(text)
     starts = [0, *accumulate(map(len, lines))]
     asked = _build_search(query)
-    best = _find_best_line(lines, asked)
+    told = [len(asked.find_stems(line)) if line.strip() else -1 for line in lines]  # empty lines come last
+    best = max(range(len(lines)), key=lambda at: (told[at], -at))
     while best and len(text) - starts[best - 1] <= most:  # more lines fit before it
         best -= 1
     start = starts[best]
@@ -62,7 +63,7 @@ class StemSearch:
         return any(root in plain for root in self._roots)
 
     def find_stems(self, text: str) -> frozenset[str]:
-        """Return the stems that occur in the text."""
+
         if text.isascii():
             text = " ".join(filter(self.can_be_in_chunk, text.split()))
         if not text:
@@ -88,12 +89,6 @@ def _list_roots(stem: str) -> list[str]:
 @lru_cache(8)
 def _build_search(query: str) -> StemSearch:
     return StemSearch(list_stems(query))
-
-
-def _find_best_line(lines: Sequence[str], asked: StemSearch) -> int:
-    """Return the number of the line with most of the words, otherwise of the first line that is not empty."""
-    told = [len(asked.find_stems(line)) if line.strip() else -1 for line in lines]
-    return max(range(len(lines)), key=lambda at: (told[at], -at))
 
 
 def _find_start(line: str, asked: StemSearch, most: int) -> int:

@@ -86,13 +86,9 @@ def _find_forms(text: str) -> Iterator[_FoundForm]:
     for row, (intent, pattern) in enumerate(list_question_forms()):
         if match := pattern.search(text):
             name = match.groupdict().get("name")
-            if name is not None and not _can_be_code(name):
+            if name is not None and (name.lower() in STOP_WORDS or name.lower() in _NEVER_CODE):
                 name = None
             yield _FoundForm(cast(PrimaryIntent, intent), match.start(), match.end(), row, name)
-
-
-def _can_be_code(name: str) -> bool:
-    return name.lower() not in STOP_WORDS and name.lower() not in _NEVER_CODE
 
 
 def _has_only_names(text: str, entities: QuestionEntities) -> bool:
@@ -203,7 +199,8 @@ class _TextParts:
             for match in self._take(pattern, lambda m: not is_product(m[0]))
         ]
         for pattern in DECLARED_NAMES:
-            found += [match["name"] for match in self._take(pattern, _is_named)]
+            named = self._take(pattern, lambda m: _is_telling(m["name"]) and m["name"].lower() not in _NO_NAMES)
+            found += [match["name"] for match in named]
         return [_strip_call(each) for each in found]
 
     def take_concepts(self, asking: tuple[int, int], spoken_of: Set[str]) -> list[str]:
@@ -232,10 +229,6 @@ class _TextParts:
 
 def _strip_call(name: str) -> str:
     return name.partition("(")[0]
-
-
-def _is_named(match: "re.Match[str]") -> bool:
-    return _is_telling(match["name"]) and match["name"].lower() not in _NO_NAMES
 
 
 def _is_telling(word: str) -> bool:

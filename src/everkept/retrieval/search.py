@@ -117,9 +117,9 @@ async def search_by_rank(
         evidence.late.append(LATE_PART)
     if unindexed.records:
         await _score_by_words(places, query, evidence, pool, unindexed, deadline)
-    pool = _remove_duplicates(pool)
     end = offset + limit
-    hits, total = await _select_best(query, profile, around, evidence, pool, slice(offset, end))
+    page = slice(offset, end)
+    hits, total = await _select_best(query, profile, around, evidence, _remove_duplicates(pool), page)
     return SearchPage(
         hits,
         total,
@@ -317,7 +317,9 @@ async def _mix_scores(
     importance = [UNKNOWN_IMPORTANCE if r.importance is None else r.importance for r in records]
     recent = [
         compute_recency(
-            (now - record.effective_at) / _DAY_MICROSECONDS, _find_half_life(record, profile), counts.get(key, 0)
+            (now - record.effective_at) / _DAY_MICROSECONDS,
+            None if record.facets.get("pinned") else profile.half_lives.get(record.type or ""),
+            counts.get(key, 0),
         )
         for key, record in pool.items()
     ]
@@ -326,10 +328,6 @@ async def _mix_scores(
         if any(record.facets.get(facet) for record in records):
             factors[name] = [factor if record.facets.get(facet) else 1.0 for record in records]
     return mix_scores(relevant, importance, recent, profile.shares, factors)
-
-
-def _find_half_life(record: Record, profile: SearchProfile) -> float | None:
-    return None if record.facets.get("pinned") else profile.half_lives.get(record.type or "")
 
 
 def _build_late_notices(late: Sequence[str], time_limit: float | None, *, found: bool) -> list[SearchNotice]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, cast
 from everkept.core.commits import note_touched
 from everkept.core.mcp import encode
 from everkept.core.ports import ProjectChoice, RecordStore
-from everkept.core.records import Record, RecordFilter, RecordLink
+from everkept.core.records import RecordFilter
 from everkept.core.sessions import ToolCall
 from everkept.core.times import Clock
 from everkept.errors import InvalidInput, NotFound
@@ -79,7 +79,7 @@ def _parse_entities(entry: dict[str, Any]) -> list[NewEntity]:
     wanted = {key: entry[key] for key in _ENTITY_KEYS if key in entry}
     texts = wanted.get("observations", [])
     if isinstance(texts, list):
-        kept = [text for text in cast(list[Any], texts) if not _is_blank(text)]
+        kept = [text for text in cast(list[Any], texts) if not isinstance(text, str) or text.strip()]
         pieces = [kept[i : i + BATCH_LIMIT] for i in range(0, len(kept), BATCH_LIMIT)] or [[]]
     else:
         pieces = [texts]
@@ -87,10 +87,6 @@ def _parse_entities(entry: dict[str, Any]) -> list[NewEntity]:
     check_name(entities[0].name, "name")
     check_name(entities[0].entity_type, "entityType")
     return entities
-
-
-def _is_blank(text: Any) -> bool:
-    return isinstance(text, str) and not text.strip()
 
 
 def _parse_relation(entry: dict[str, Any]) -> RelationSpec:
@@ -212,7 +208,13 @@ class ServerMemoryTools(ToolFamily):
         }
         made = await graph.create_entities([wanted[name] for name in names if name in wanted])
         _log_masking(graph)
-        return NewEntities([_to_entity(m.record, m.observations) for m in made if m.is_new])
+        return NewEntities(
+            [
+                ServerMemoryEntity(m.record.name or "", m.record.type or "", [item.text for item in m.observations])
+                for m in made
+                if m.is_new
+            ]
+        )
 
     @tool(Effect.REPEATABLE)
     async def create_relations(
@@ -222,7 +224,7 @@ class ServerMemoryTools(ToolFamily):
         graph = self._build_graph(call)
         links, names = await graph.create_relations([relation.to_spec() for relation in relations], make_ends=True)
         _log_masking(graph)
-        return NewRelations([_to_relation(link, names) for link in links])
+        return NewRelations([ServerMemoryRelation(names[link.source], names[link.target], link.verb) for link in links])
 
     @tool(Effect.REPEATABLE)
     async def add_observations(
@@ -331,14 +333,6 @@ async def _read_graph(store: RecordStore, ids: Sequence[str] | None) -> JSON:
             {"from": source, "to": target, "relationType": verb} for _, _, source, verb, _, target, _ in found.edges
         ],
     }
-
-
-def _to_entity(record: Record, observations: Sequence[Record]) -> ServerMemoryEntity:
-    return ServerMemoryEntity(record.name or "", record.type or "", [item.text for item in observations])
-
-
-def _to_relation(link: RecordLink, names: dict[str, str]) -> ServerMemoryRelation:
-    return ServerMemoryRelation(names[link.source], names[link.target], link.verb)
 
 
 def _encode_list(values: Sequence[Any]) -> str:

@@ -167,7 +167,8 @@ def _build_summaries(sources: Sequence[Record], remembered: ReflectionInput) -> 
 
     def counts(topic: _MemoryTopic) -> bool:
         touched = max(max(member.created_at, member.updated_at) for member in topic.members)
-        return touched > since and _is_worth_summary(topic)
+        is_pair = len(topic.members) == 2 and topic.alike >= MIN_PAIR_LIKENESS
+        return touched > since and (is_pair or len(topic.members) >= MIN_TOPIC_MEMORIES)
 
     topics = _TopicFinder(sources, remembered.vectors).find_topics(MIN_TOPIC_LIKENESS, counts)
     return [made for made in map(_build_summary, topics) if not _is_echo(made)]
@@ -178,10 +179,6 @@ def _is_echo(summary: MemorySummary) -> bool:
     return all(member.facets.get(AUTOMATIC) for member in summary.members) and any(
         compute_text_key(member.text) == compute_text_key(summary.text) for member in summary.members
     )
-
-
-def _is_worth_summary(topic: "_MemoryTopic") -> bool:
-    return len(topic.members) >= MIN_TOPIC_MEMORIES or (len(topic.members) == 2 and topic.alike >= MIN_PAIR_LIKENESS)
 
 
 def _build_summary(topic: "_MemoryTopic") -> MemorySummary:

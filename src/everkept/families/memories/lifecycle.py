@@ -166,7 +166,9 @@ async def finish_supersessions(project: RecordStore, user: RecordStore, clock: C
     writer = ChangeWriter(clock, SUPERSEDING_TOOL)
     finished = 0
     for here, there in ((project, user), (user, project)):
-        claims = {r.facets[SUPERSEDES]: r.id for r in await _read_recent(here) if _has_claim(r)}
+        # A fact that is superseded itself does not count, because the older one may be true again.
+        recent = [r for r in await _read_recent(here) if SUPERSEDED_BY not in r.facets]
+        claims = {r.facets[SUPERSEDES]: r.id for r in recent if SUPERSEDES in r.facets}
         for record in await there.get(list(claims)):
             if SUPERSEDED_BY not in record.facets:
                 finished += await mark_superseded(writer, there, record.id, claims[record.id])
@@ -178,13 +180,6 @@ async def _read_recent(store: RecordStore) -> Sequence[Record]:
     changes = await store.read_changes(limit=RECENT_CHANGES, newest_first=True, most_edits=MAX_EDITS)
     edits = (edit for change in changes for edit in change.edits)
     return await store.get(list({e.id for e in edits if e.id and e.id.startswith(MEMORY_PREFIX)}))
-
-
-def _has_claim(record: Record) -> bool:
-    """Return whether the record supersedes another. A superseded fact does not, because the older one may be true
-    again.
-    """
-    return SUPERSEDES in record.facets and SUPERSEDED_BY not in record.facets
 
 
 def _build_mark(record: Record, new: str) -> Update:

@@ -258,7 +258,7 @@ def select_central_sentences(
         room -= len(best.text) + 2
         worth |= {word: worth[word] * COVERED_WORD_FACTOR for word in best.words}
         told = frozenset[str]().union(*(s.words for s in chosen))
-        said = [s for s in said if not _is_repetition(s, told)]
+        said = [s for s in said if len(s.words & told) < MIN_REPEATED_SHARE * len(s.words)]
     return clip_to_length(_join_sentences(sorted(chosen, key=lambda s: s.place)), length)
 
 
@@ -286,10 +286,6 @@ def _compute_centrality(said: WeightedSentence, worth: Mapping[str, float]) -> f
         return 0.0
     central = sum(worth[word] for word in sorted(said.words)) / len(said.words) ** 0.5
     return said.weight * central * min(len(said.words) / FULL_SENTENCE_WORDS, 1.0)
-
-
-def _is_repetition(said: WeightedSentence, told: frozenset[str]) -> bool:
-    return len(said.words & told) >= MIN_REPEATED_SHARE * len(said.words)
 
 
 def _join_sentences(chosen: Sequence[WeightedSentence]) -> str:

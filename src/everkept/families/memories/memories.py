@@ -308,7 +308,10 @@ class MemoryWriter:
 
     async def _build_answer(self, store: RecordStore, kept: _StoreOutcome, warnings: list[ToolWarning]) -> StoredMemory:
         failure = self._find_embedding_failure()
-        is_pending = kept.is_new or await self._is_pending(store, kept.record.id)
+        embedder = self._indexing.embedder
+        is_pending = kept.is_new or (
+            embedder is not None and not await store.get_vectors(embedder.name, [kept.record.id])
+        )
         if failure is not None:
             warnings = [*warnings, ToolWarning("embedding_failed", failure)]
         return StoredMemory(
@@ -323,11 +326,6 @@ class MemoryWriter:
             updated=kept.updated or None,
             warnings=warnings or None,
         )
-
-    async def _is_pending(self, store: RecordStore, memory_id: str) -> bool:
-        """Return whether an existing memory has no embedding yet."""
-        embedder = self._indexing.embedder
-        return embedder is not None and not await store.get_vectors(embedder.name, [memory_id])
 
     def _find_embedding_failure(self) -> str | None:
         """Return why the text gets no embedding, or None."""

@@ -213,7 +213,7 @@ async def read_session_document(
 
 
 def _format_searches(searches: Sequence[SearchRecord]) -> list[str]:
-    """Return lines about searches of past conversations, newest first."""
+
     if not searches:
         return []
     lines = [

@@ -221,7 +221,7 @@ class TaggedMemory(Value):
 
 
 class PromotedMemory(Value):
-    """Result of a promotion. If the target scope had the same text, `merged` is true and `memory_id` is that memory's."""
+    """Result of a promotion. If `merged`, the target scope had the same text, and `memory_id` is that memory's."""
 
     memory_id: str
     previous_scope: str

@@ -303,12 +303,13 @@ async def walk_graph(
     seen = {id(entity) for entity in shown}
     note_touched(i for some in met for i, r in some.items() if id(so_far.met[_get_key(r)]) in seen)
     attached = await _build_memory_views(memories, shown, accesses, route) if route.include_memories else []
+    unknown = f'No entity is named "{route.entity}". Omit `entity` for an overview of the graph.'
     missing = route.entity is not None and not so_far.met
     return MemoryGraph(
         entities=[GraphEntity(e.name, e.type, list(e.relationships.values()), e.memory_count) for e in shown],
         memories=attached,
         graph_stats=GraphStats(len(so_far.met), len(so_far.edges), so_far.depth),
-        warnings=[_warn_unknown_entity(route.entity or "")] if missing else None,
+        warnings=[ToolWarning("entity_not_found", unknown)] if missing else None,
     )
 
 
@@ -418,10 +419,6 @@ def _sort_entities(walk: _GraphWalk) -> list[_ReachedEntity]:
         return entity.depth, -connected, entity.name
 
     return sorted(walk.met.values(), key=rank)
-
-
-def _warn_unknown_entity(name: str) -> ToolWarning:
-    return ToolWarning("entity_not_found", f'No entity is named "{name}". Omit `entity` for an overview of the graph.')
 
 
 def _get_key(record: Record) -> EntityKey:

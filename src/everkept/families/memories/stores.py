@@ -47,7 +47,7 @@ class MemoryStores:
 
     @property
     def condition(self) -> Condition:
-        """Return the state of the database."""
+
         return self._library.condition
 
     async def open_user(self) -> RecordStore:
@@ -96,13 +96,10 @@ class MemoryStores:
             (store, record)
             for store in (await self.open_user(), await self.open_project())
             for record in await store.get([memory_id], include_deleted=True)
-            if record.kind == MEMORY and self._is_visible(record)
+            if record.kind == MEMORY and (record.scope != SESSION_SCOPE or self._session in (None, record.session))
         ]
         live = (pair for pair in found if pair[1].deleted_at is None)
         return next(live, found[0] if found else None)
-
-    def _is_visible(self, record: Record) -> bool:
-        return record.scope != SESSION_SCOPE or self._session in (None, record.session)
 
 
 async def read_live_memory(store: RecordStore, memory_id: str) -> Record:
