@@ -196,9 +196,7 @@ class OnnxEmbedder:
 
     @property
     def fault(self) -> ModelUnavailable | None:
-        """Return the error if a file is missing or has the wrong size. Checking the contents would take as long as
-        loading.
-        """
+        """Return the error of a missing file or wrong size. Checking contents would take as long as loading."""
         for name, size in FILE_BYTES.items():
             path = self._folder / name
             try:
@@ -250,10 +248,7 @@ class OnnxEmbedder:
 
 
 def split_windows(pieces: Sequence[T]) -> list[Sequence[T]]:
-    """Return the pieces whole if the model accepts that many, otherwise in overlapping windows of equal length.
-
-    The last window may be shorter.
-    """
+    """Return the pieces whole if the model accepts that many, otherwise in overlapping windows of equal length."""
     if len(pieces) <= WINDOW_PIECES:
         return [pieces]
     count = math.ceil((len(pieces) - OVERLAP_PIECES) / (WINDOW_PIECES - OVERLAP_PIECES))

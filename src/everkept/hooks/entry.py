@@ -32,14 +32,8 @@ FINISH_SECONDS = 0.5  # in addition: to finish writing an answer, or to log a fa
 KILL_SECONDS = 30.0  # if not even that is possible; longer than any busy machine needs
 
 _FLAGS = (
-    "--config",
-    "--data-dir",
-    "--database-url",
-    "--database-user",
-    "--engine",
-    "--log-level",
-    "--path",
-    "--project",
+    *("--config", "--data-dir", "--database-url", "--database-user"),
+    *("--engine", "--log-level", "--path", "--project"),
 )
 _SWITCHES = ("--json", "--worker")  # the answer is always JSON
 

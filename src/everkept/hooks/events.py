@@ -39,17 +39,13 @@ class HookAnswer(Value):
 
 
 class HookContext(Value):
-    """Resources of a handler.
-
-    `run` runs a coroutine over `room`. `room` is None if nothing is stored yet. `ledger` knows what this session was
-    given before.
-    """
+    """Resources of a handler."""
 
     settings: "Settings"
-    room: "ReadOnlyLibrary | None"
-    ledger: "SessionLedger"
+    room: "ReadOnlyLibrary | None"  # None if nothing is stored yet
+    ledger: "SessionLedger"  # of what this session was given before
     now: int  # microseconds since 1970
-    run: Callable[[Coroutine[Any, Any, Any]], Any]
+    run: Callable[[Coroutine[Any, Any, Any]], Any]  # for coroutines over `room`
 
 
 Handler = Callable[[HookEvent, HookContext], HookAnswer | None]

@@ -114,10 +114,7 @@ class EvidenceJudge:
         return self._session not in (record.session, facets.get("part_of"))
 
     def weigh(self, record: Record, answer: Record | None, title: str, source: EvidenceSource) -> PromptEvidence | None:
-        """Return the evidence of the record, or of the answer to it if it is a question.
-
-        Return None if the text itself has none of the words, whatever its title says.
-        """
+        """Weigh a record, or the answer to it if it is a question. Return None if only the title has a word."""
         shown, own = record, self._select_best_passage(record)
         if record.kind == TURN and record.author == USER:
             if _is_past_question(record.text):
@@ -207,10 +204,7 @@ def exclude_given(finds: Sequence[PromptEvidence], given: Set[str]) -> list[Prom
 
 
 def remove_duplicates(finds: Iterable[PromptEvidence]) -> tuple[PromptEvidence, ...]:
-    """Remove records that repeat another one. The longer record takes the better place of the two.
-
-    Consolidation turns sentences of memories into new memories, and both stay.
-    """
+    """Remove memories that repeat another, as consolidation creates them. The longer one takes the better place."""
     kept: list[PromptEvidence] = []
     said: list[Set[str]] = []
     for find in finds:
@@ -276,10 +270,7 @@ class EvidenceBlock(NamedTuple):
 def build_evidence_block(
     finds: Sequence[PromptEvidence], query: str, *, budget: int, now: int, briefly: bool = False
 ) -> EvidenceBlock | None:
-    """Build a block of as many records as fit, each clipped around the words of the query.
-
-    It has at most `budget` tokens and MAX_EVIDENCE_CHARACTERS. Return None if nothing fits.
-    """
+    """Build a block of clipped records within `budget` tokens and MAX_EVIDENCE_CHARACTERS, or None if nothing fits."""
     parts: list[str] = []
     used: list[PromptEvidence] = []
     marks: set[str] = set()

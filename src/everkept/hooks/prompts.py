@@ -191,10 +191,7 @@ def compute_complexity(prompt: str) -> float:
 
 
 def extract_error_words(prompt: str) -> tuple[TellingWord, ...]:
-    """Return the content words of lines that name an error, otherwise of sentences that report a failure.
-
-    Numbers and paths are omitted.
-    """
+    """Return the content words of error lines, otherwise of sentences about a failure, without numbers and paths."""
     lines = _select_error_lines(prompt) or [
         sentence for sentence in re.split(r"[.?!]\s|\n", prompt) if _matches(_FAILING, sentence)
     ]
@@ -204,10 +201,7 @@ def extract_error_words(prompt: str) -> tuple[TellingWord, ...]:
 
 
 def extract_error_lines(prompt: str) -> tuple[str, ...]:
-    """Return the lines from the name of an error on, in the form of `normalize_error`.
-
-    Lines of code that raise an error are omitted, and so are lines too short to identify an error.
-    """
+    """Return the normalized lines that identify an error, from its name on. Omit lines of code that raise one."""
     sign = re.compile(_ERROR_LINE, re.MULTILINE)
     lines = [line for line in _select_error_lines(prompt) if not re.match(_CODE, line)]
     found = [match for line in lines[-MAX_ERROR_LINES:] if (match := sign.search(line))]

@@ -45,10 +45,7 @@ _FIELD_TYPES = {
 
 
 class SessionJob(Value):
-    """Transcript to import and, at the end of a session, the session to summarize.
-
-    `wishes` are settings of the hook that wrote the job, because the worker may have others.
-    """
+    """Transcript to import and, at the end of a session, the session to summarize."""
 
     event: str
     session: str
@@ -56,7 +53,7 @@ class SessionJob(Value):
     transcript: str | None = None
     source: str | None = None  # program that wrote the transcript
     folder: str | None = None  # folder in which the assistant worked
-    wishes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    wishes: Mapping[str, Any] = field(default_factory=dict[str, Any])  # the hook's settings; the worker may have others
     failures: int = 0
     starts: int = 0  # since the last progress
     reached: int = 0  # progress in bytes

@@ -132,7 +132,9 @@ async def recap_session(
     if not event.session:
         return []
     said = await _read_utterances(event, around)
-    own = [record for record in await _read_memories(store, event.session) if is_current(record)]
+    where = RecordFilter(kinds=(MEMORY,), sessions=(event.session,))
+    found = [] if store is None else await store.scan(where, order="newest", limit=MAX_SESSION_MEMORIES)
+    own = [record for record in found if is_current(record)]
     noticed = [record for record in own if is_automatic(record)]
     stated = [record for record in own if not is_automatic(record)]
     edits = [record for record in noticed if EDITED_TAG in record.tags]
@@ -165,11 +167,6 @@ async def _is_off(room: "ReadOnlyLibrary | None", event: HookEvent) -> bool:
     from everkept.families.history.off_folders import OffFolders
 
     return OffFolders(silences, find_workspace_key).find_off_folder(str(event.folder or "")) is not None
-
-
-async def _read_memories(store: "RecordStore | None", session: str) -> list[Record]:
-    where = RecordFilter(kinds=(MEMORY,), sessions=(session,))
-    return [] if store is None else await store.scan(where, order="newest", limit=MAX_SESSION_MEMORIES)
 
 
 async def _build_decisions(

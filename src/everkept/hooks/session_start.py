@@ -67,10 +67,7 @@ class Briefing(Value):
 
 
 def build_briefing(sections: Sections, budget: int, more: str) -> Briefing:
-    """Build a text of as many entries as fit the token budget and the client's limit.
-
-    `more` is a sentence that says how to get more.
-    """
+    """Build a text within the token budget and the client's limit. `more` says how to get more."""
     entries = {name: list(sections.get(name, ())) for name in HEADINGS if sections.get(name)}
     room = budget - count_tokens(_fence_body("\n", more))
     while entries and room > 0:

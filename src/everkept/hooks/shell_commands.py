@@ -110,10 +110,7 @@ class _SimpleCommand(Value):
 
 
 def condense_command(command: str) -> str:
-    """Return the essential commands on one line, without changes of folder and output redirection.
-
-    Return the whole command if it only inspects, tidies up or exits.
-    """
+    """Return one line without setup and redirection, or the whole command if it only inspects, tidies up or exits."""
     parts = _parse_commands(command)
     if any(part.is_recognizable for part in parts):
         while not parts[0].is_recognizable:

@@ -146,10 +146,7 @@ def _handle_command(event: HookEvent, around: HookContext) -> HookAnswer | None:
 
 
 class _CommandRun(Value):
-    """Command that has ended, in the session that ran it.
-
-    The trail is written first, because an event that cannot be stored in time still happened.
-    """
+    """Command that has ended. Its event is logged first, because it happened even if it cannot be stored in time."""
 
     command: str
     purpose: str | None

@@ -11,19 +11,10 @@ from time import sleep
 INPUT_SECONDS = 3.0  # for the assistant to finish its input
 
 # Other events of assistants. A name that is neither here nor handled may be a typo.
-UNHANDLED_EVENTS = frozenset(
-    {
-        "Notification",
-        "PermissionRequest",
-        "PostCompact",
-        "PostToolBatch",
-        "PreToolUse",
-        "Stop",
-        "StopFailure",
-        "SubagentStart",
-        "SubagentStop",
-    }
-)
+UNHANDLED_EVENTS = {
+    *("Notification", "PermissionRequest", "PostCompact", "PostToolBatch", "PreToolUse"),
+    *("Stop", "StopFailure", "SubagentStart", "SubagentStop"),
+}
 
 
 def end_if_unhandled(arguments: list[str]) -> None:

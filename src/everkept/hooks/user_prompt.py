@@ -226,7 +226,12 @@ def choose_answer(reading: ParsedPrompt, found: EvidenceResult) -> ShownEvidence
         return _choose_triggered(reading.trigger.wanted, found)
     if reading.has_indicator and (sure := _select_confident(found, CONFIDENT_SHARE, MIN_SHARED_WORDS)):
         return ShownEvidence(sure[:MAX_SHOWN_RECORDS])
-    if same := tuple(filter(_is_near_identical, found.finds)):
+    same = tuple(
+        find
+        for find in found.finds
+        if find.likeness >= UNREQUESTED_LIKENESS or find.error_likeness >= SAME_ERROR_LIKENESS
+    )
+    if same:
         return ShownEvidence(same[:MAX_UNREQUESTED_RECORDS], briefly=True)
     like = tuple(find for find in found.finds if find.error_likeness > MIN_ERROR_SIMILARITY)
     some = like or _select_confident(found, SUGGESTION_SHARE, MIN_SHARED_WORDS)
@@ -259,10 +264,6 @@ def _choose_triggered(wanted: PastIntent, found: EvidenceResult) -> ShownEvidenc
         return None
     own = tuple(find for find in found.finds if find.words and not find.is_elsewhere)
     return SearchSuggestion(None, tuple(find for find in own if find.share >= SUGGESTION_SHARE) or own)
-
-
-def _is_near_identical(find: PromptEvidence) -> bool:
-    return find.likeness >= UNREQUESTED_LIKENESS or find.error_likeness >= SAME_ERROR_LIKENESS
 
 
 def _select_confident(found: EvidenceResult, share: float, shared: int) -> tuple[PromptEvidence, ...]:

@@ -82,7 +82,8 @@ def record_fault(folder: Path | None, event: str, cause: BaseException | str, *,
     # Imported here because faults are rare.
     from everkept.core.times import format_iso, read_clock
 
-    fault = HookFault(format_iso(read_clock()), _clean_event(event), _format_reason(cause))
+    name = event if event.isascii() and event.isalnum() and len(event) < 40 else "?"
+    fault = HookFault(format_iso(read_clock()), name, _format_reason(cause))
     if echo:
         with suppress(OSError, ValueError):
             print(f"everkept hook {fault.event}: {fault.reason}", file=sys.stderr, flush=True)  # noqa: T201
@@ -135,10 +136,6 @@ def _format_location(cause: BaseException) -> str:
     if trace is None:
         return "an unknown place"
     return f"{Path(trace.tb_frame.f_code.co_filename).name}, line {trace.tb_lineno}"
-
-
-def _clean_event(event: str) -> str:
-    return event if event.isascii() and event.isalnum() and len(event) < 40 else "?"
 
 
 SESSIONS_FOLDER = "sessions"  # inside the folder of the hooks

@@ -49,10 +49,7 @@ class MeaningQuestion(Value):
 
 
 async def find_by_words(places: Sequence[SearchPlace], query: TypedQuery, profile: SearchProfile) -> WordMatches:
-    """Return the best records with any of the words, otherwise those that contain the text.
-
-    The keyword strategy first reads the query as an expression.
-    """
+    """Return the best matches of the expression (keyword strategy only), of any word, otherwise of the text."""
     readings: list[tuple[Tier, WordQuery | None]] = [("any", query.build_any_query())]
     if profile.strategy == "keyword":
         readings.insert(0, ("expression", query.expression))
@@ -150,10 +147,7 @@ def select_common(shares: Mapping[str, float]) -> list[str]:
 
 
 def find_named_authors(text: str, authors: Iterable[str]) -> frozenset[str]:
-    """Return the authors whose name, or a part of it, is a word of the text.
-
-    A name that is also a common word, such as Will, counts only if it is capitalized.
-    """
+    """Return the authors named in the text. A name that is a common word, such as Will, must be capitalized."""
     typed = {_strip_possessive(word) for word in _WORD.findall(text)}
     lowered = {word.lower() for word in typed if word.lower() not in STOP_WORDS}
 
@@ -190,10 +184,7 @@ Ask = Callable[[int], Awaitable[list[Match]]]
 async def search_by_tiers(
     places: Sequence[SearchPlace], query: str, profile: SearchProfile, limit: int, cursor: str | None
 ) -> SearchPage:
-    """Search with the first reading that finds anything: expression, all words, any word, substring.
-
-    So ordinary text never fails, and finds nothing only if every reading finds nothing.
-    """
+    """Search with the first reading that finds anything: expression, all words, any word, substring."""
     page = await find_page_by_tiers(places, query, profile, limit, cursor)
     records = await _read_records(places, page.matches)
     hits = [
@@ -343,10 +334,7 @@ def is_unchanged_since(record: Record, as_of: int | None) -> bool:
 async def score_by_words(
     places: Sequence[SearchPlace], records: Mapping[Key, Record], query: TypedQuery, deadline: Deadline
 ) -> tuple[Scores, bool]:
-    """Score each record by its share of the query's words, rare words counting more.
-
-    Also return whether there was time to judge all records.
-    """
+    """Score records by their share of the words, rare ones counting more. Also return whether all were judged."""
     whole = query.build_any_query()
     terms = whole.parts if isinstance(whole, AnyOf) else (whole,) if whole else ()
     weights = await _compute_rarities(places, terms)

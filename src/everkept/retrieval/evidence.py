@@ -118,10 +118,7 @@ def compute_confidence(signs: CandidateSignals) -> float:
 
 
 def mark_supported(signs: CandidateSignals, parts: SignalWeights, least_meaning: float = 0.0) -> list[bool]:
-    """Return for each candidate whether any counted signal supports it.
-
-    A signal is a word, a near meaning, a requested author or date, the graph, or a supported neighbor.
-    """
+    """Mark the candidates with a word, a near meaning, a requested author or date, the graph, or such a neighbor."""
     best = max((cosine for cosine in signs.cosine if cosine is not None), default=0.0)
     lowest, highest = FLOOR_COSINES
     floor = max(min(max(FAR_SHARE * best, lowest), highest), least_meaning)
@@ -370,10 +367,7 @@ _NAMES_ALONE = Weights(name=1.0, text=0.0, context=0.0)
 
 
 async def compute_closeness(places: Sequence[SearchPlace], query: str) -> dict[Key, float] | None:
-    """Return how near each record is to an entity of the query: 1 at the entity, less with every hop.
-
-    Return None if the query names no entity.
-    """
+    """Return how near each record is to an entity of the query, 1 at the entity, or None without an entity."""
     named = await asyncio.gather(*(_find_named(place.store, query) for place in places))
     if not any(named):
         return None

@@ -55,10 +55,7 @@ class QuestionIntent(Value):
 
 
 def analyze_question(query: str) -> QuestionIntent:
-    """Classify a question. Any text has an intent, and none is an error.
-
-    The beginning of a question shows its intent, so the first of several matching forms counts.
-    """
+    """Classify any text. The first of several matching forms counts, because the beginning shows the intent."""
     text = query[:MAX_CHARACTERS].replace("’", "'")
     found = min(_find_forms(text), key=lambda form: (form.start, form.row), default=None)
     if found is not None:
@@ -92,10 +89,7 @@ def _find_forms(text: str) -> Iterator[_FoundForm]:
 
 
 def _has_only_names(text: str, entities: QuestionEntities) -> bool:
-    """Return whether the text consists only of code names, as typed into a search box.
-
-    Return False for the name of an error: its user wants what was said about the error.
-    """
+    """Return whether the text has only code names. The name of an error does not count: it asks what was said."""
     names = (*entities.functions, *entities.files)
     if not names or any(_ERROR.search(name) for name in names):
         return False

@@ -26,16 +26,13 @@ class SearchPlace(Value):
 
 
 class SignalWeights(Value):
-    """Relative weights of the signals of relevance.
-
-    `neighbour` is the share of its best neighbor's relevance that a record gets on top.
-    """
+    """Relative weights of the signals of relevance."""
 
     keyword: float = 0.2
     meaning: float = 0.4
     author: float = 0.2
     date: float = 0.3
-    neighbour: float = 0.4
+    neighbour: float = 0.4  # share of its best neighbor's relevance that a record gets on top
     closeness: float = 0.6  # for records that the graph leads to
 
 
@@ -80,29 +77,22 @@ class SearchNotice(Value):
 
 
 class SearchHit(Value):
-    """Record with its score; `place` is the number of the place it was found in.
-
-    The values of `why` add up to the score; negative values lower it. `cosine` is None if unknown.
-    """
+    """Record with its score. The values of `why` add up to the score; negative values lower it."""
 
     record: Record
     score: float
     why: Mapping[str, float] = field(default_factory=dict[str, float])
-    place: int = 0
+    place: int = 0  # number of the place it was found in
     cosine: float | None = None
 
 
 class SearchPage(Value):
-    """Page of hits.
-
-    `total` counts all ranked records. `strategy` is the one finally used. `tier` shows how literally the words were
-    read.
-    """
+    """Page of hits."""
 
     hits: list[SearchHit]
-    total: int = 0
-    strategy: Strategy | None = None
-    tier: Tier | None = None
+    total: int = 0  # of all ranked records
+    strategy: Strategy | None = None  # finally used
+    tier: Tier | None = None  # how literally the words were read
     next_cursor: str | None = None
     notices: list[SearchNotice] = field(default_factory=list[SearchNotice])
 
@@ -132,10 +122,7 @@ class Deadline(Value):
         return self.at is not None and asyncio.get_running_loop().time() >= self.at
 
     async def run(self, work: Coroutine[Any, Any, A]) -> A | None:
-        """Return the result of the work. Cancel the work and return None if it is not done in time.
-
-        Also return None if the database stops the query at its own limit.
-        """
+        """Return the result, or None if the deadline or the database's own limit stops the work."""
         limit = asyncio.timeout_at(self.at)
         try:
             async with limit:

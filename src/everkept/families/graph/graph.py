@@ -172,10 +172,7 @@ class Graph:
     async def create_relations(
         self, wanted: Sequence[RelationSpec], *, make_ends: bool = False
     ) -> tuple[list[RecordLink], dict[str, str]]:
-        """Create relations. Return the new ones, and the names of all ends by id.
-
-        With `make_ends`, a missing end becomes an entity of unknown type.
-        """
+        """Return the new relations, and all names by id. With `make_ends`, create missing ends with unknown type."""
         for i, item in enumerate(wanted):
             check_name(item.relation_type, f"relations[{i}].relation_type")
         wanted = [replace(item, relation_type=self.masking.mask(item.relation_type)) for item in wanted]
@@ -206,10 +203,7 @@ class Graph:
         return await self._commit(plan)
 
     async def delete_observations(self, wanted: Sequence[ObservationDeletion], *, strict: bool = True) -> int:
-        """Delete observations by exact text, or by the same text with its secrets masked. Return their number.
-
-        With `strict`, an unknown entity is an error.
-        """
+        """Delete observations by exact or masked text. With `strict`, an unknown entity is an error."""
 
         async def plan(store: RecordStore, at: int) -> Planned[int]:
             found = await self._resolve(store, [item.entity_name for item in wanted])
@@ -225,10 +219,7 @@ class Graph:
         return await self._commit(plan)
 
     async def delete_relations(self, wanted: Sequence[RelationSpec]) -> int:
-        """Delete relations by their type, or by the same type with its secrets masked. Return their number.
-
-        Relations between unknown entities do not count.
-        """
+        """Delete relations by exact or masked type. Relations between unknown entities do not count."""
 
         async def plan(store: RecordStore, at: int) -> Planned[int]:
             found = await self._resolve(store, [n for item in wanted for n in (item.from_, item.to)])

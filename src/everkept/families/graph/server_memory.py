@@ -45,10 +45,7 @@ ParsedItem = NewEntity | RelationSpec | UnreadableLine
 
 
 def parse_lines(lines: Iterable[str]) -> Iterator[tuple[int, ParsedItem]]:
-    """Yield the items of each line with its number. Skip empty lines and objects of other types.
-
-    Keys that forks of that server add are ignored.
-    """
+    """Yield the items of each line with its number. Skip empty lines, other types, and keys that forks add."""
     for number, line in enumerate(lines, start=1):
         text = line.strip().lstrip("\ufeff")
         if text:
@@ -183,9 +180,7 @@ class ServerMemoryGraph(Value):
 
 
 class ServerMemoryTools(ToolFamily):
-    """Tools with the names and rules of that server: exact names identify entities, and a relation may precede its
-    ends.
-    """
+    """Tools of that server. Exact names identify entities, and a relation may precede its ends."""
 
     def __init__(self, choice: ProjectChoice, clock: Clock, *, mask: bool = True) -> None:
         self._choice = choice

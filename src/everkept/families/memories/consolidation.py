@@ -57,10 +57,7 @@ class MemorySummary(Value):
 
 
 class MemoryPattern(Value):
-    """Theme that recurs.
-
-    `known` is the earlier memory of this pattern. `members` are all memories about it now.
-    """
+    """Recurring theme. `known` is its earlier memory, and `members` are all memories about it now."""
 
     id: str
     text: str
@@ -146,10 +143,7 @@ def get_session(record: Record) -> str | None:
 
 
 def _can_be_summarized(record: Record) -> bool:
-    """Return True for events, and for facts that would end with their session.
-
-    Other facts, procedures and pinned memories stay separate.
-    """
+    """Return True for events and session facts. Other facts, procedures and pinned memories stay separate."""
     facets = record.facets
     is_settled = "consolidated" in facets or "superseded_by" in facets or "pinned" in facets
     is_event = record.type in ("episodic", "working")
@@ -170,7 +164,7 @@ def _build_summaries(sources: Sequence[Record], remembered: ReflectionInput) -> 
         is_pair = len(topic.members) == 2 and topic.alike >= MIN_PAIR_LIKENESS
         return touched > since and (is_pair or len(topic.members) >= MIN_TOPIC_MEMORIES)
 
-    topics = _TopicFinder(sources, remembered.vectors).find_topics(MIN_TOPIC_LIKENESS, counts)
+    topics = _find_topics(sources, remembered.vectors, MIN_TOPIC_LIKENESS, counts)
     return [made for made in map(_build_summary, topics) if not _is_echo(made)]
 
 
@@ -207,7 +201,7 @@ def _find_patterns(own: Sequence[Record], others: Sequence[Record], remembered: 
             and any(member.id in ours for member in topic.members)
         )
 
-    themes = _TopicFinder(current, remembered.vectors).find_topics(MIN_THEME_LIKENESS, recurs)
+    themes = _find_topics(current, remembered.vectors, MIN_THEME_LIKENESS, recurs)
     made = (r for r in remembered.own if r.facets.get(DERIVED_FACET) == "pattern")
     earlier = _sort_by_time({record.id: record for record in (*made, *remembered.patterns)}.values())
     since = _find_last_derived(remembered.own, "pattern")
@@ -298,31 +292,25 @@ class _MemoryTopic(Value):
         )
 
 
-class _TopicFinder:
-    def __init__(self, records: Sequence[Record], vectors: Vectors) -> None:
-        self._records = records
-        self._words = [_extract_topic_words(record.text) for record in records]
-        self._vectors = [vectors.get(record.id) for record in records]
-
-    def find_topics(self, threshold: float, counts: Callable[[_MemoryTopic], bool]) -> list[_MemoryTopic]:
-        if len(self._records) < 2:
-            return []
-        alike = compute_likeness(self._words, self._vectors)
-        telling = compute_rarities(self._words)
-        topics = [self._build_topic(rows, alike, telling) for rows in cluster_rows(alike, threshold) if len(rows) > 1]
-        return [topic for topic in topics if counts(topic)]
-
-    def _build_topic(self, rows: list[int], alike: "NDArray[np.float32]", telling: Mapping[str, float]) -> _MemoryTopic:
-        near = alike[rows][:, rows]
-        # Mean likeness of each to the others, excluding itself.
-        weights = (near.sum(axis=1) - near.diagonal()) / (len(rows) - 1)
-        # Rounded, so that sums in another order choose the same sentence.
-        return _MemoryTopic(
-            tuple(self._records[row] for row in rows),
-            tuple(round(float(weight), 4) for weight in weights),
-            float(weights.mean()),
-            telling,
-        )
+def _find_topics(
+    records: Sequence[Record], vectors: Vectors, threshold: float, counts: Callable[[_MemoryTopic], bool]
+) -> list[_MemoryTopic]:
+    if len(records) < 2:
+        return []
+    words = [_extract_topic_words(record.text) for record in records]
+    alike = compute_likeness(words, [vectors.get(record.id) for record in records])
+    telling = compute_rarities(words)
+    topics: list[_MemoryTopic] = []
+    for rows in cluster_rows(alike, threshold):
+        if len(rows) > 1:
+            near = alike[rows][:, rows]
+            # Mean likeness of each to the others, excluding itself.
+            weights = (near.sum(axis=1) - near.diagonal()) / (len(rows) - 1)
+            # Rounded, so that sums in another order choose the same sentence.
+            rounded = tuple(round(float(weight), 4) for weight in weights)
+            members = tuple(records[row] for row in rows)
+            topics.append(_MemoryTopic(members, rounded, float(weights.mean()), telling))
+    return [topic for topic in topics if counts(topic)]
 
 
 def _extract_topic_words(text: str) -> list[str]:

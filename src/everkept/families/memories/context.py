@@ -29,16 +29,13 @@ _CHARACTERS_PER_TOKEN = 5  # at most, on one line: a space and four letters
 
 
 class ContextEntry(Value):
-    """Candidate line for a record, with its source. Equal texts have the same `text_key`.
-
-    `is_whole` is False if `text` is only a part of the record's text.
-    """
+    """Candidate line for a record, with its source. Equal texts have the same `text_key`."""
 
     record: Record
     text: str
     source: str
     text_key: str
-    is_whole: bool = True
+    is_whole: bool = True  # False if `text` is only a part of the record's text
 
     def format_line(self, length: int | None = None) -> str:
         text = self.text
@@ -278,9 +275,7 @@ class _SectionQueries(Value):
         return sorted(found, key=lambda record: -(record.importance or 0.0))
 
     def _is_permanent(self, section: str) -> bool:
-        """Return whether the section does not depend on the task. That is true of preferences, and of all without a
-        task.
-        """
+        """Return whether the section does not depend on the task, as for preferences, or for all without a task."""
         return section == "preferences" or not self.query
 
     @property
@@ -324,7 +319,8 @@ def build_context_block(sections: Mapping[str, Sequence[Record]], budget: int, n
     """
     current = {s: [r for r in sections.get(s, ()) if is_current(r)] for s in HEADINGS}
     longest = max(MAX_READ_CHARACTERS // max(sum(map(len, current.values())), 1), MIN_READ_CHARACTERS)
-    entries = _build_entries(current, longest, now)
+    built = {s: [build_entry(record, longest, now) for record in records] for s, records in current.items()}
+    entries = {s: [entry for entry in some if entry.text] for s, some in built.items()}
     filling = ContextFiller(entries, HEADINGS, budget - _FRAME_TOKENS)
     body = filling.format_sections()
     text = _format_block(body) if body else ""
@@ -362,11 +358,6 @@ def _format_block(body: str) -> str:
 
 
 _FRAME_TOKENS = count_tokens(_format_block("\n"))
-
-
-def _build_entries(sections: Mapping[str, Sequence[Record]], longest: int, now: int) -> dict[str, list[ContextEntry]]:
-    entries = {s: [build_entry(record, longest, now) for record in sections[s]] for s in sections}
-    return {s: [entry for entry in some if entry.text] for s, some in entries.items()}
 
 
 @lru_cache(1_024)  # many memories share authors, tools and files

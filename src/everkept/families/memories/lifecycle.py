@@ -82,10 +82,7 @@ def compute_strength(record: Record, access: AccessCount | None, now: int) -> fl
 
 
 async def fade_memories(store: RecordStore, clock: Clock, client: str = "") -> int:
-    """Forget the automatic memories that have faded, and no others. Return their number.
-
-    Each change forgets one batch and can be undone like any other.
-    """
+    """Forget the faded automatic memories in batches, each a change that can be undone. Return their number."""
     writer = ChangeWriter(clock, FADING_TOOL, client)
     forgotten = 0
     page = _FadingPage()
@@ -147,10 +144,7 @@ async def build_supersession(store: RecordStore, new: str, old: str, at: int) ->
 
 
 async def mark_superseded(writer: ChangeWriter, store: RecordStore, old: str, new: str) -> bool:
-    """Mark the old memory after the new one is stored: a crash in between leaves both.
-
-    Return whether there was anything to mark. A memory forgotten since then needs no mark.
-    """
+    """Mark the old memory after the new one is stored, so that a crash loses neither. Return whether it was marked."""
 
     async def plan(store: RecordStore, _at: int) -> Planned[bool]:
         for record in await store.get([old]):
@@ -492,10 +486,7 @@ class MemoryPromotion:
 
 
 async def finish_promotions(project: RecordStore, user: RecordStore, clock: Clock) -> int:
-    """Complete promotions that a crash interrupted, however long ago. Return their number.
-
-    A memory that is in both stores belongs to the user.
-    """
+    """Complete interrupted promotions of any age: a memory in both stores belongs to the user. Return their number."""
     where = RecordFilter(kinds=(MEMORY,), scopes=("user",))
     writer = ChangeWriter(clock, PROMOTING_TOOL)
     settled = 0

@@ -301,10 +301,7 @@ def _join_sentences(chosen: Sequence[WeightedSentence]) -> str:
 def compute_likeness(
     words: Sequence[Sequence[str]], vectors: "Sequence[NDArray[np.float32] | None]"
 ) -> "NDArray[np.float32]":
-    """Return the likeness of each pair of texts, at most 1: by vectors, or by words if a vector is missing.
-
-    `words` are the content words of each text.
-    """
+    """Return the likeness of each pair of texts, at most 1: by vectors, or by content words if one is missing."""
     import numpy as np
 
     known = [row for row, vector in enumerate(vectors) if vector is not None]

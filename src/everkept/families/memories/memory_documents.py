@@ -230,10 +230,7 @@ def _format_filters(search: SearchRecord) -> str:
 
 
 async def read_graph_document(project: RecordStore, session: str | None = None) -> str:
-    """Describe the entities, the types of their relations and the density of the graph.
-
-    Only memories that the session may see are counted.
-    """
+    """Describe the entities and relations of the graph, counting only memories that the session may see."""
     counts = await project.count_live()
     entities = await project.scan(RecordFilter(kinds=(ENTITY,)), order="newest", limit=MAX_OVERVIEW_ENTITIES)
     by_id = {entity.id: entity for entity in entities}
@@ -242,13 +239,14 @@ async def read_graph_document(project: RecordStore, session: str | None = None) 
     degrees = Counter(end for link in relations for end in (link.source, link.target))
     degrees.update(link.target for link in about)
     total = counts.get(ENTITY, 0)
+    possible = len(entities) * (len(entities) - 1)
     lines = [
         "## Project Knowledge Graph",
         f"**Entities:** {total}",
         f"**Relationships:** {len(relations)}",
         f"**Observations:** {counts.get(OBSERVATION, 0)}",
         f"**Links from memories:** {len(about)}",
-        f"**Density:** {_format_density(len(relations), len(entities))}",
+        f"**Density:** {f'{len(relations) / possible:.4f}' if possible else '0'}",
     ]
     if len(entities) < total:
         newest = format_count(len(entities), "entity", "entities")
@@ -310,11 +308,6 @@ def _format_counts(title: str, counts: Counter[str]) -> str:
 
 def _clip_line(text: str | None) -> str:
     return as_data(clip_text(text or "", LINE_CHARACTERS))
-
-
-def _format_density(relations: int, entities: int) -> str:
-    possible = entities * (entities - 1)
-    return f"{relations / possible:.4f}" if possible else "0"
 
 
 def _format_minute(at: int) -> str:

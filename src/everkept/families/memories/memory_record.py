@@ -169,9 +169,7 @@ async def read_linked_entities(store: RecordStore, memory_id: str) -> list[tuple
 
 
 async def read_memory_links(store: RecordStore, memory_id: str) -> list[RecordLink]:
-    """Return the links of a memory to its sources, to memories derived from it, and to facts that it replaces or is
-    replaced by.
-    """
+    """Return the links between a memory and its sources, derived memories, and replaced or replacing facts."""
     links = await store.find_links([memory_id])
     return [
         link

@@ -186,16 +186,13 @@ class MemoryView(Value):
 
 
 class RecalledMemories(Value):
-    """Recalled memories. `total_matched` counts all matches, not only the returned ones.
-
-    `bank` has sections of the memory bank's files, if they were requested.
-    """
+    """Recalled memories. `total_matched` counts all matches, not only the returned ones."""
 
     memories: list[MemoryView]
     total_matched: int
     strategy_used: str
     query_time_ms: float
-    bank: list[SectionHit] | None = None
+    bank: list[SectionHit] | None = None  # sections of the memory bank's files, if requested
     warnings: list[ToolWarning] | None = None
 
 

@@ -144,10 +144,7 @@ def require_session_id(call: ToolCall, given: str | None, options: MemoryOptions
 
 
 async def read_start_time(call: ToolCall, stores: Sequence[RecordStore], session: str, options: MemoryOptions) -> int:
-    """Return when the session began.
-
-    Its record is created with the first memory, and may be a day older if a later process continues the session.
-    """
+    """Return when the session began. Its record may be older than this process, which can continue a session."""
     found = [record for store in stores for record in await store.get([session])]
     made = [record.created_at for record in found if record.kind == SESSION]
     return min([call.session.started_at or options.started_at, *made])
@@ -180,10 +177,7 @@ async def read_session_memories(stores: Sequence[RecordStore], session: str, lim
 
 
 async def close_session(store: RecordStore, session: str, at: int, use: "SessionUse | None" = None) -> bool:
-    """Write the summary of the session. Return whether there was anything to write.
-
-    A second call finds it written, unless a memory was stored since then.
-    """
+    """Write the summary of the session, unless it is already up to date. Return whether it was written."""
     found = [record for record in await store.get([session]) if record.kind == SESSION]
     stored = await read_session_memories((store,), session, MAX_SUMMARIZED_MEMORIES) if found else []
     if not found or found[0].facets.get("ended_at", 0) > max((r.created_at for r in stored), default=0):
