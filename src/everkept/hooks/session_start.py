@@ -111,7 +111,7 @@ def read_open_tasks(folder: Path, bank: str) -> list[str]:
 
 
 def _find_bank(folder: Path, name: str) -> Path | None:
-    """Return the bank of the folder, otherwise of its repository. Ignore a bank outside, behind a link."""
+    """Return the bank of the folder, otherwise of its repository. Ignore a bank that is a link to another place."""
     try:
         for home in (folder.resolve(), find_checkout(folder)):
             if home is not None and (home / name).is_dir():

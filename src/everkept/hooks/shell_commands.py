@@ -191,7 +191,7 @@ def _find_part_purpose(part: _SimpleCommand) -> str | None:
 
 
 def _get_program_name(word: str) -> str:
-    r"""Return the name of a program: python for `.venv/bin/python`, git for `C:\\git.exe`.
+    """Return the name of a program: python for `.venv/bin/python`, git for `C:/bin/git.exe`.
 
     A script in the working folder keeps a prefix that distinguishes it from a program of the same name.
     """
@@ -242,9 +242,7 @@ _ERROR_LINE = re.compile(
     r"|\btimed out\b|\brefused\b|^[✕✗×] ",
     re.IGNORECASE,
 )
-_ZERO_FAILED = re.compile(
-    r"(?:^|[=:;,.]) *0 failed\b"
-)  # a count of failures, whatever the number, because digits become 0
+_ZERO_FAILED = re.compile(r"(?:^|[=:;,.]) *0 failed\b")  # any count of failures, because digits become 0
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+", re.IGNORECASE)
 
 

@@ -56,9 +56,8 @@ def compute_text_key(text: str) -> str:
 def build_variant(scope: str, session: str | None, moment: int | None = None) -> str:
     """Return the `variant` of a memory: the scope, and for an event the time, within which its text is unique."""
     place = f"{SESSION_SCOPE}:{session}" if scope == SESSION_SCOPE else scope
-    return (
-        place if moment is None else f"{moment} {place}"
-    )  # the time comes first because a session id may end in anything
+    # The time comes first, because a session id may end in anything.
+    return place if moment is None else f"{moment} {place}"
 
 
 def get_event_time(memory_type: str | None, occurred_at: int | None) -> int | None:
