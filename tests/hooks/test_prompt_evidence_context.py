@@ -44,15 +44,15 @@ def test_it_says_where_each_thing_comes_from_and_how_to_read_on() -> None:
     assert context(find(title="Caches")) == (
         f"{NOTICE}\n<memories-{_mark(context(find(title='Caches')))}>\n"
         f"1. Said by the assistant, 3 days ago, in {HERE}, "
-        'conversation "Caches"; read_conversation with id turn_1 shows what is around it:\n'
+        'conversation "Caches"; to read more, call read_conversation with id turn_1:\n'
         "> We use Redis.\n"
         f"</memories-{_mark(context(find(title='Caches')))}>"
     )
     code = context(find("x = 1", CODE, type="python", name="shop/cache.py"))
-    assert f"1. Code (python) of shop/cache.py, 3 days ago, in {HERE}; read_conversation" in code
+    assert f"1. Code (python) of shop/cache.py, 3 days ago, in {HERE}; to read more, call read_conversation" in code
     assert "```python\nx = 1\n```" in code
     memory = context(find(kind=MEMORY, scope="project", type="semantic"))
-    assert "1. Memory (project, semantic), 3 days ago; id memory_1; recall_memories" in memory
+    assert "1. Memory (project, semantic), 3 days ago; id memory_1; for more, call recall_memories" in memory
 
 
 def test_a_long_text_is_clipped_around_the_words_that_matter() -> None:

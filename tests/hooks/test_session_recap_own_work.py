@@ -10,7 +10,7 @@ from everkept.values import replace
 from hook_session import DAY, NOW, SESSION, Desk, here
 from records import DAY_ONE, memory
 
-HEADING = "### This Session Before Its Compaction\n"
+HEADING = "### Earlier in This Session\n"
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_of_a_command_that_works_again_the_failure_is_not_told(desk: Desk) -> No
         at = {"id": f"{tag} {days_ago}", "created_at": NOW - days_ago * DAY}
         return memory(text, session=SESSION, tags=(tag,), facets={"automatic": True}, **at)
 
-    again = "`make` failed and works again, without an edit of a file. It had failed with:"
+    again = "`make` failed and then succeeded, with no file edited in between. It had failed with:"
     desk.stored(
         noticed("`make` failed:\nboom", "failed", 4),
         noticed("`tox` failed:\nboom", "failed", 3),

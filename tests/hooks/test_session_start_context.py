@@ -254,14 +254,14 @@ def test_after_a_compaction_a_session_learns_what_it_did_itself(desk: Desk) -> N
         Record(id="t3", type="decision", text="Not here.", session="other", **turn),
     )
     text = told(desk, "compact")
-    assert lines(text, "This Session Before Its Compaction") == [
+    assert lines(text, "Earlier in This Session") == [
         "Use Redis.",
         "Files: src/b.py, src/a.py",
         "We chose tokens.",
         "`pytest` failed: E boom",
     ]
     assert lines(text, "Project Knowledge") == ["Known in the project."]
-    assert "Before Its Compaction" not in told(desk, "clear")
+    assert "Earlier in This Session" not in told(desk, "clear")
 
 
 def test_a_project_that_is_archived_leaves_the_users_memories(desk: Desk) -> None:

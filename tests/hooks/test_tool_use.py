@@ -94,7 +94,7 @@ def test_a_failed_command_that_works_later_says_what_was_edited_in_between(sessi
     session.runs("pytest -q | tail -1", "3 passed")
     memory = session.memories()[-1]
     assert memory.text == (
-        "`pytest -q` failed and works again, after edits of src/login.py, src/early.py. "
+        "`pytest -q` failed and then succeeded, after edits of src/login.py, src/early.py. "
         "It had failed with:\n"
         "E       AttributeError: Limiter has no attribute window\n"
         "1 failed"
@@ -158,8 +158,8 @@ def test_a_password_on_the_command_line_reaches_no_memory(session: Session) -> N
     session.runs("docker login -u me -p Dck3rPass99 registry")
     assert session.texts() == [
         "`docker login -u me -p [masked: password] registry` failed:\nError: [masked: password] was denied",
-        "`docker login -u me -p [masked: password] registry` failed and works again, "
-        "without an edit of a file. It had failed with:\nError: [masked: password] was denied",
+        "`docker login -u me -p [masked: password] registry` failed and then succeeded, "
+        "with no file edited in between. It had failed with:\nError: [masked: password] was denied",
     ]
 
 
@@ -239,4 +239,4 @@ def test_what_cannot_be_stored_happened_all_the_same(session: Session) -> None:
     there.rmdir()
     there.with_name("elsewhere").replace(there)
     session.runs("make")
-    assert "`make` failed and works again, after edits of a.py." in session.texts()
+    assert "`make` failed and then succeeded, after edits of a.py." in session.texts()

@@ -33,9 +33,9 @@ def test_a_failure_has_its_command_and_the_telling_lines() -> None:
 
 def test_a_repair_says_what_was_edited_in_between_and_what_had_been_wrong() -> None:
     assert build_fix("pytest", ["a.py", "b.py"], ["E boom"]).text == (
-        "`pytest` failed and works again, after edits of a.py, b.py. It had failed with:\nE boom"
+        "`pytest` failed and then succeeded, after edits of a.py, b.py. It had failed with:\nE boom"
     )
-    assert build_fix("pytest", [], []).text == ("`pytest` failed and works again, without an edit of a file.")
+    assert build_fix("pytest", [], []).text == ("`pytest` failed and then succeeded, with no file edited in between.")
     many = build_fix("pytest", [f"{i}.py" for i in range(12)], [])
     assert many.text.endswith("6.py, 7.py and 4 more.")
 

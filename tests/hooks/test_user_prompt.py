@@ -18,7 +18,7 @@ def test_it_names_the_newest_conversations_how_the_last_ended_and_what_is_open(p
     shown = past.ask(ASKING)
     lines = shown.splitlines()
     assert lines[2:5] == [
-        "The newest conversations of this project:",
+        "Most recent conversations in this project:",
         "- 1 day ago: Queue",
         "- 2 days ago: Small things",
     ]

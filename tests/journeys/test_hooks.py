@@ -171,7 +171,7 @@ def test_an_event_that_nobody_handles_is_nothing(hooks: Hooks, event: str) -> No
 def test_an_event_that_is_mistyped_is_a_fault(hooks: Hooks, event: str) -> None:
     assert hooks.call(event).is_silent
     [fault] = hooks.faults
-    assert f"There is no event '{event}'. SessionStart may be meant." in fault.reason
+    assert f"Event '{event}' does not exist. Use SessionStart." in fault.reason
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Vectors of recent questions: what is asked again, or in several places at once, is made once."""
+"""Cache of the embeddings of recent queries, so that repeated and concurrent queries are embedded once."""
 
 import asyncio
 from collections import OrderedDict
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-MAX_CACHED_QUESTIONS = 10_000  # questions; 19 MB when there are so many
-CACHE_MICROSECONDS = 24 * 3_600 * 1_000_000  # from when a question was last asked
+MAX_CACHED_QUESTIONS = 10_000  # 19 MB when full
+CACHE_MICROSECONDS = 24 * 3_600 * 1_000_000  # since the query was last asked
 
 
 class CachedEmbedder:
-    """Another embedder's vectors. Only single texts are kept: they are questions, as a rule."""
+    """Cache in front of another embedder. It keeps single texts only, because these are usually queries."""
 
     def __init__(self, embedder: Embedder, clock: Clock = read_clock) -> None:
         self._embedder = embedder
         self._clock = clock
         self._under_way: dict[bytes, asyncio.Task[NDArray[np.float32]]] = {}
-        # The one that was not asked for longest comes first, with the time when it was.
+        # Least recently asked first, each vector with the time when it was last asked for.
         self._kept: OrderedDict[bytes, tuple[NDArray[np.float32], int]] = OrderedDict()
 
     @property
@@ -43,7 +43,8 @@ class CachedEmbedder:
     async def embed(self, texts: Sequence[str]) -> "NDArray[np.float32]":
         if len(texts) != 1:
             return await self._embedder.embed(texts)
-        key = _hash_text(texts[0])
+        # A hash, because a stored text of any length may also be embedded on its own.
+        key = blake2b(texts[0].encode("utf-8", "surrogatepass"), digest_size=16).digest()
         at = self._clock()
         self._drop_aged(at)
         if key in self._kept:
@@ -54,7 +55,7 @@ class CachedEmbedder:
         if task is None or task.get_loop() is not asyncio.get_running_loop():
             task = self._under_way[key] = asyncio.create_task(self._embedder.embed(texts))
             task.add_done_callback(lambda done: self._store_result(key, done))
-        # Whoever gives up waiting must not take the vector from the others.
+        # A canceled caller must not cancel the embedding for the others.
         return await asyncio.shield(task)
 
     async def close(self) -> None:
@@ -69,7 +70,7 @@ class CachedEmbedder:
     def _store_result(self, key: bytes, done: "asyncio.Task[NDArray[np.float32]]") -> None:
         failed = done.cancelled() or done.exception() is not None
         if self._under_way.get(key) is not done:
-            return  # closed meanwhile
+            return  # closed since then
         del self._under_way[key]
         if not failed:
             self._kept[key] = done.result(), self._clock()
@@ -82,8 +83,3 @@ class CachedEmbedder:
             if at - self._kept[oldest][1] < CACHE_MICROSECONDS:
                 return
             del self._kept[oldest]
-
-
-def _hash_text(text: str) -> bytes:
-    """Short for a long text too: a single one may be what somebody stores."""
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()

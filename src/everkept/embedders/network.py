@@ -1,4 +1,4 @@
-"""The network itself. Imported only by who embeds: numpy and onnxruntime take their time."""
+"""The ONNX network. Import it only to embed: numpy and onnxruntime are slow to load."""
 
 import os
 from collections.abc import Generator, Mapping, Sequence
@@ -18,12 +18,12 @@ INPUT_NAMES = ["input_ids", "attention_mask"]
 
 
 def _import_runtime() -> Any:
-    """The runtime, which from 1.29 on reports to its makers unless told before that it must not."""
+    """Import the runtime with telemetry disabled. Version 1.29 and later send it unless disabled before the import."""
     os.putenv("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime  # pyright: ignore[reportMissingTypeStubs] - it comes without types
 
     runtime: Any = onnxruntime
-    runtime.disable_telemetry_events()  # on Windows the variable is not looked at
+    runtime.disable_telemetry_events()  # Windows ignores the variable
     return runtime
 
 
@@ -33,16 +33,16 @@ def _list_exceptions(module: ModuleType) -> tuple[type[Exception], ...]:
 
 
 RUNTIME = _import_runtime()
-# The runtime's exceptions have no base of their own, and its versions add to them. Where one quotes
-# a damaged file, the message may not even be text.
+# The runtime's exceptions have no common base class, and new versions add more. An error that quotes a damaged file may
+# not even be valid text.
 FAILURES = (*_list_exceptions(RUNTIME.capi.onnxruntime_pybind11_state), UnicodeDecodeError)
 
 
 class Network:
-    """Ids of word pieces to vectors of length one. Safe to use from several threads."""
+    """Network that turns ids of word pieces into vectors of length one. Safe to use from several threads."""
 
     def __init__(self, path: Path, *, threads: int, dimensions: int) -> None:
-        """Raises ModelUnavailable for a file that is no such network."""
+        """Load the network. Raise ModelUnavailable if the file is not this network."""
         self._path = path
         self._dimensions = dimensions
         if not path.is_file():
@@ -52,7 +52,7 @@ class Network:
         self._check()
 
     def compute_vectors(self, rows: Sequence[Sequence[int]]) -> Vectors:
-        """A vector for each row; the shorter ones are padded, which takes as long as pieces do."""
+        """Return a vector for each row. Shorter rows are padded, and padding costs as much time as pieces."""
         ids = np.zeros((len(rows), max(map(len, rows))), np.int64)
         mask = np.zeros_like(ids)
         for number, row in enumerate(rows):
@@ -62,11 +62,11 @@ class Network:
             return self._session.run(None, dict(zip(INPUT_NAMES, (ids, mask), strict=True)))[0]
 
     def allocate(self, count: int) -> Vectors:
-        """Space for so many vectors."""
+        """Return an uninitialized array for this many vectors."""
         return np.empty((count, self._dimensions), np.float32)
 
     def average(self, vectors: Vectors, counts: Sequence[int]) -> Vectors:
-        """One vector for each count: the mean direction of so many, in their order."""
+        """Return one vector for each count: the mean direction of that many vectors, in order."""
         if len(counts) == len(vectors):
             return vectors
         starts = np.cumsum([0, *counts[:-1]])
@@ -77,14 +77,14 @@ class Network:
         inputs = [tensor.name for tensor in self._session.get_inputs()]
         widths = [tensor.shape[-1] for tensor in self._session.get_outputs()]
         if inputs != INPUT_NAMES or widths != [self._dimensions]:
-            raise ModelUnavailable(str(self._path), "is another model")
+            raise ModelUnavailable(str(self._path), "contains a different model")
 
     @contextmanager
     def _translate_errors(self) -> Generator[None]:
         try:
             yield
         except FAILURES as error:
-            raise ModelUnavailable(str(self._path), "is damaged, or fails here") from error
+            raise ModelUnavailable(str(self._path), "is damaged or cannot run on this machine") from error
 
 
 class _Tensor(Protocol):
@@ -93,7 +93,7 @@ class _Tensor(Protocol):
 
 
 class _Session(Protocol):
-    """What is used of an `InferenceSession`."""
+    """The part of `InferenceSession` that Everkept uses."""
 
     def run(self, output_names: None, input_feed: Mapping[str, NDArray[np.int64]]) -> Sequence[Vectors]: ...
 
@@ -106,9 +106,9 @@ def _open_session(path: Path, threads: int) -> _Session:
     options = RUNTIME.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    # Waiting threads sleep: the processor belongs to the work that is being remembered.
+    # Idle threads sleep, because the processor belongs to the user's own work.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    # Nor does the memory: an arena would keep what the largest batch took, 20 MB, for good.
+    # An arena would keep the memory of the largest batch, 20 MB, until the process ends.
     options.enable_cpu_mem_arena = False
-    options.log_severity_level = 4  # what goes wrong comes back as an exception
+    options.log_severity_level = 4  # failures are raised as exceptions
     return RUNTIME.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

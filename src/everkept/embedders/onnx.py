@@ -1,8 +1,7 @@
-"""Vectors from all-MiniLM-L6-v2, the model that the package carries, and its word pieces.
+"""Embeddings from all-MiniLM-L6-v2, the model that ships with the package, and its tokenizer.
 
-The ids of word pieces are those that the `tokenizers` library gives for the model's
-tokenizer.json, and a test holds them to it. Only a lone surrogate lies outside: that library
-refuses it, and here it is removed like a control character.
+A test checks that the ids of word pieces equal those of the `tokenizers` library for the model's tokenizer.json. The
+one exception is a lone surrogate: that library refuses it, while this module removes it like a control character.
 """
 
 import asyncio
@@ -32,16 +31,16 @@ START = "[CLS]"
 END = "[SEP]"
 SPECIAL_PIECES = ("[PAD]", UNKNOWN, START, END, "[MASK]")
 
-MAX_WORD_CHARACTERS = 100  # a longer word is unknown as a whole
+MAX_WORD_CHARACTERS = 100  # a longer word counts as unknown
 CACHED_CHUNKS = 16_384
-MAX_CACHED_CHARACTERS = 64  # texts without spaces would fill the cache with sentences
+MAX_CACHED_CHARACTERS = 64  # longer chunks, from scripts without spaces, would fill the cache with whole sentences
 
 
 class WordPiece:
-    """A vocabulary, and how it cuts texts. Safe to use from several threads."""
+    """Tokenizer with a vocabulary of word pieces. Safe to use from several threads."""
 
     def __init__(self, vocabulary: Sequence[str]) -> None:
-        """Raises ValueError for what cannot be the vocabulary of such a model."""
+        """Index the vocabulary. Raise ValueError if it lacks a special piece or has a duplicate."""
         ids = {piece: number for number, piece in enumerate(vocabulary)}
         if missing := [piece for piece in SPECIAL_PIECES if piece not in ids]:
             raise ValueError(f"no {', '.join(missing)} in the vocabulary")
@@ -50,7 +49,7 @@ class WordPiece:
         self.size = len(vocabulary)
         self._special = {piece: ids.pop(piece) for piece in SPECIAL_PIECES}
         self._unknown = (self._special[UNKNOWN],)
-        # A word of the text never begins with ##, as punctuation is cut off before.
+        # A word of the text never begins with ##, because punctuation is split off first.
         self._beginnings = {p: n for p, n in ids.items() if not p.startswith("##")}
         self._continuations = {p[2:]: n for p, n in ids.items() if p.startswith("##")}
         self._longest = max(map(len, ids), default=0)
@@ -58,15 +57,15 @@ class WordPiece:
 
     @classmethod
     def from_file(cls, path: Path) -> "WordPiece":
-        """Reads one piece a line; the line's number, from 0, is the piece's id."""
+        """Read one piece per line. The line number, from 0, is the id of the piece."""
         return cls(path.read_text(encoding="utf-8").removesuffix("\n").split("\n"))
 
     def encode(self, text: str) -> list[int]:
-        """The pieces of the text itself, without the marks of its start and end."""
+        """Return the ids of the text's pieces, without start and end marks."""
         return list(chain.from_iterable(map(self._encode_any_chunk, _CHUNK.findall(text))))
 
     def add_marks(self, ids: Iterable[int]) -> list[int]:
-        """The ids between the marks of start and end, as the model expects them."""
+        """Return the ids between the start and end marks that the model expects."""
         return [self._special[START], *ids, self._special[END]]
 
     def _encode_any_chunk(self, chunk: str) -> tuple[int, ...]:
@@ -84,7 +83,7 @@ class WordPiece:
         return chain.from_iterable(map(self._encode_word, words))
 
     def _encode_word(self, word: str) -> Sequence[int]:
-        """The longest piece that fits, again and again; unknown if there is none somewhere."""
+        """Match the longest piece repeatedly. The whole word is unknown if any rest has no matching piece."""
         if (whole := self._beginnings.get(word)) is not None:
             return (whole,)
         if len(word) > MAX_WORD_CHARACTERS:
@@ -103,21 +102,21 @@ class WordPiece:
         return found
 
 
-# What separates words for BERT. Python's own notion has control characters too, which are
-# removed instead: the halves around them are one word.
+# Whitespace as BERT defines it. Python's definition also includes control characters, which are removed instead, so
+# that the text around them stays one word.
 _SPACES = " \t\n\r\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _CHUNK = compile_late(f"[^{_SPACES}]+")
 _SPACE = compile_late(f"[{_SPACES}]")
 _SPECIAL = compile_late(f"({'|'.join(map(re.escape, SPECIAL_PIECES))})")
-# The hole before U+2B920 is the reference's.
+# The reference also has the gap before U+2B920.
 _IDEOGRAPH = compile_late(
     "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002b81f"
     "\U0002b920-\U0002ceaf\U0002f800-\U0002fa1f]"
 )
 
-# The reference has the tables of Unicode 8. For it everything younger is an ordinary letter, and
-# so part of an unknown word; these ranges hold every younger mark, punctuation and format
-# character up to Unicode 18, and beside them only what is in no piece of the vocabulary.
+# The reference uses the tables of Unicode 8 and treats every newer character as a letter, so it becomes part of an
+# unknown word. These ranges contain every newer mark, punctuation and format character up to Unicode 18. Their other
+# characters are in no piece of the vocabulary.
 _NEWER_CHARACTERS = compile_late(
     "[\u05c8\u05c9\u061d\u07fd\u0890-\u08e2\u09fd\u09fe\u0a76\u0afa-\u0aff\u0b53-\u0b55"
     "\u0c04-\u0c3c\u0c77\u0c84\u0d00\u0d3b\u0d3c\u0d81\u0eba\u0ece\u180f-\u1886\u1abf-\u1af0"
@@ -127,16 +126,16 @@ _NEWER_CHARACTERS = compile_late(
     "\U0001182f-\U00011fff\U00012ff1-\U0001612f\U00016d6d-\U00016f4f\U00016fe2-\U00016fe4"
     "\U0001cf00-\U0001d128\U0001d25b\U0001d25c\U0001e000-\U0001e6f5\U0001e944-\U0001e95f]"
 )
-# Characters that have changed sides since: two were punctuation, two were marks.
+# Characters whose category changed after Unicode 8: two were punctuation, two were marks.
 _CHANGED_CHARACTERS = {"\u166d": " \u166d ", "\U000111c9": " \U000111c9 ", "\u1734": "", "\U0001171e": ""}
 
 
 @lru_cache(maxsize=8_192)
 def _normalize_character(character: str) -> str:
-    """What becomes of a character: nothing, a space, a word of its own, or its bare small form.
+    """Return the replacement of a character: nothing, a space, a separate word, or its lower case without marks.
 
-    Character by character is enough: in the decomposed form of a text neighbours only change
-    places with each other where a mark is removed or the word unknown anyway.
+    One character at a time is enough. Decomposing a whole text reorders neighbors only if a mark is removed or the word
+    is unknown anyway.
     """
     if character in _CHANGED_CHARACTERS:
         return _CHANGED_CHARACTERS[character]
@@ -152,7 +151,7 @@ def _normalize_character(character: str) -> str:
 
 
 def _is_separate(text: str) -> bool:
-    """Whether it is an ideograph or a punctuation mark; symbols of ASCII count as the latter."""
+    """Return whether the text is one ideograph or punctuation mark. ASCII symbols count as punctuation."""
     if len(text) != 1:
         return False
     if text.isascii():
@@ -169,21 +168,21 @@ VOCABULARY_SIZE = 30_522
 FILE_BYTES = {NETWORK_FILE: 23_667_761, VOCABULARY_FILE: 231_508}
 DIMENSIONS = 384
 
-WINDOW_PIECES = 254  # pieces: the model was trained on 256, and two of them mark start and end
-MAX_WINDOWS = 32  # some five thousand words; of a longer text so many are taken, evenly spread
-OVERLAP_PIECES = 32  # pieces that neighbouring windows share, so that few sentences are cut in both
+WINDOW_PIECES = 254  # the model was trained on 256, and two of them mark start and end
+MAX_WINDOWS = 32  # about 5,000 words; of a longer text, this many evenly spread windows are used
+OVERLAP_PIECES = 32  # shared by neighboring windows, so that few sentences are cut in both
 TEXTS_PER_BATCH = 16
-# With padding. A larger batch is not faster, takes more memory, and keeps a question waiting.
+# Including padding. A larger batch is not faster, takes more memory and delays queries.
 PIECES_PER_BATCH = 512
 
 
 class OnnxEmbedder:
-    """The model, loaded in a thread by the first call. Safe to use from several threads.
+    """Embedder that loads the model in a thread on the first call. Safe to use from several threads.
 
-    A text of more than 254 word pieces is embedded in windows of equal length, of which each
-    shares 32 pieces with the next. Its vector is the mean direction of theirs: the end counts as
-    much as the beginning, but the longer a text is, the less each of its sentences does. Of more
-    than 32 windows so many are taken, evenly spread: all of a very long text would take minutes.
+    A text of more than 254 word pieces is split into windows of equal length that overlap by 32 pieces. Its vector is
+    the mean direction of the windows' vectors. So the end counts as much as the beginning, but each sentence of a
+    longer text counts less. At most 32 windows, evenly spread, are embedded, because all windows of a very long text
+    would take minutes.
     """
 
     name = "all-MiniLM-L6-v2"
@@ -197,7 +196,7 @@ class OnnxEmbedder:
 
     @property
     def fault(self) -> ModelUnavailable | None:
-        """Looks at the files' sizes alone: a look inside takes as long as loading them."""
+        """Return the error of a missing file or wrong size. Checking contents would take as long as loading."""
         for name, size in FILE_BYTES.items():
             path = self._folder / name
             try:
@@ -209,7 +208,7 @@ class OnnxEmbedder:
         return None
 
     async def embed(self, texts: Sequence[str]) -> "NDArray[np.float32]":
-        """A row for each text, batch by batch, so that a long call lets others in between."""
+        """Return a row for each text. The work is split into batches so that other calls can run in between."""
         if len(texts) == 1:
             return await asyncio.to_thread(self._embed_question, texts[0])
         model = await asyncio.to_thread(self._get_model)
@@ -222,11 +221,11 @@ class OnnxEmbedder:
         return model.network.average(vectors, [len(part) for part in parts])
 
     async def close(self) -> None:
-        """Gives the memory back. A call under way ends as usual; a later one loads again."""
+        """Free the memory. A running call finishes normally; a later call loads the model again."""
         await asyncio.to_thread(self._forget)
 
     def _embed_question(self, text: str) -> "NDArray[np.float32]":
-        """One text in one go: every change of threads keeps whoever asks waiting."""
+        """Embed one text within one thread, because each switch between threads delays the query."""
         model = self._get_model()
         rows = model.encode_windows(text)
         vectors = model.network.allocate(len(rows))
@@ -249,10 +248,7 @@ class OnnxEmbedder:
 
 
 def split_windows(pieces: Sequence[T]) -> list[Sequence[T]]:
-    """The pieces as they are if the model takes so many, else in overlapping parts alike in length.
-
-    The last part may be shorter by what does not divide evenly.
-    """
+    """Return the pieces whole if the model accepts that many, otherwise in overlapping windows of equal length."""
     if len(pieces) <= WINDOW_PIECES:
         return [pieces]
     count = math.ceil((len(pieces) - OVERLAP_PIECES) / (WINDOW_PIECES - OVERLAP_PIECES))
@@ -264,7 +260,7 @@ def split_windows(pieces: Sequence[T]) -> list[Sequence[T]]:
 
 
 def group_batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """The numbers of the rows of these lengths, in groups that need little padding."""
+    """Yield groups of row numbers, sorted by length so that a batch needs little padding."""
     batch: list[int] = []
     for number in sorted(range(len(lengths)), key=lengths.__getitem__):
         padded = (len(batch) + 1) * lengths[number]
@@ -299,7 +295,7 @@ def _load_tokenizer(path: Path) -> WordPiece:
         tokenizer = WordPiece.from_file(path)
     except OSError as error:
         raise ModelUnavailable(str(path), f"cannot be read ({error.strerror})") from error
-    except ValueError as error:  # text in another encoding is one too
+    except ValueError as error:  # also raised for text in another encoding
         raise ModelUnavailable(str(path), f"is damaged ({error})") from error
     if tokenizer.size != VOCABULARY_SIZE:
         raise ModelUnavailable(str(path), "is damaged")

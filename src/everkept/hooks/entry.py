@@ -1,7 +1,7 @@
-"""`everkept hook EVENT`: answers one event of an assistant, and never gets in its way.
+"""Entry point of `everkept hook EVENT`, which answers one event of an assistant.
 
-Whatever happens, the exit status is 0, nothing but the answer is printed, and it ends in time.
-Only where the interpreter itself hangs, the status is 1.
+Whatever happens, the exit status is 0, only the answer is printed, and the process ends in time. The status is 1 only
+if the interpreter itself hangs.
 """
 
 import os
@@ -22,30 +22,24 @@ if TYPE_CHECKING:  # paths and settings take longer to load than most prompts ta
 END_EVENTS = ("PreCompact", "SessionEnd")
 PROMPT_EVENT = "UserPromptSubmit"
 HANDLED_EVENTS = ("SessionStart", PROMPT_EVENT, "PostToolUse", "PostToolUseFailure", *END_EVENTS)
-MIN_NAME_SIMILARITY = 0.85  # from this likeness on, a name is a known one mistyped; PreToolUse is another's
+MIN_NAME_SIMILARITY = 0.85  # a name this similar to a handled event is a typo; PreToolUse is below it
 MAX_INPUT_BYTES = 16_000_000
-# Seconds. Nobody waits for the last two, and what they do not leave behind is lost. With what
-# is added, each is less than what clients are told to give us.
+# In seconds. The client does not wait for the last two events, and a job they fail to write is lost. With
+# FINISH_SECONDS added, each stays below the timeout that the clients' configuration gives the hook.
 EVENT_SECONDS = {PROMPT_EVENT: 1.5, "PreCompact": 10.0, "SessionEnd": 10.0}
-DEFAULT_SECONDS = 3.0  # for all others
-FINISH_SECONDS = 0.5  # in addition: to end an answer that is being written, or to note a fault
-KILL_SECONDS = 30.0  # where not even that is possible; no machine is so busy by itself
+DEFAULT_SECONDS = 3.0  # for all other events
+FINISH_SECONDS = 0.5  # in addition: to finish writing an answer, or to log a fault
+KILL_SECONDS = 30.0  # if not even that is possible; longer than any busy machine needs
 
 _FLAGS = (
-    "--config",
-    "--data-dir",
-    "--database-url",
-    "--database-user",
-    "--engine",
-    "--log-level",
-    "--path",
-    "--project",
+    *("--config", "--data-dir", "--database-url", "--database-user"),
+    *("--engine", "--log-level", "--path", "--project"),
 )
-_SWITCHES = ("--json", "--worker")  # an answer is JSON in any case
+_SWITCHES = ("--json", "--worker")  # the answer is always JSON
 
 
 class HookCall(NamedTuple):
-    """What the command line says."""
+    """Parsed command line of a hook."""
 
     event: str
     flags: dict[str, str]
@@ -53,7 +47,7 @@ class HookCall(NamedTuple):
 
 
 def main(argv: Sequence[str]) -> NoReturn:
-    """Ends the process here: nothing that is still under way holds it up or changes its status."""
+    """Run the hook and end the process, so that no unfinished work delays the end or changes the status."""
     call = HookCall("", {})
     try:
         call = parse_arguments(argv)
@@ -72,7 +66,7 @@ def main(argv: Sequence[str]) -> NoReturn:
 
 
 def parse_arguments(argv: Sequence[str]) -> HookCall:
-    """By hand: to load a parser takes longer than most answers. Raises InvalidInput."""
+    """Parse the command line by hand, because loading a parser takes longer than most answers."""
     events: list[str] = []
     flags: dict[str, str] = {}
     rest = iter(argv)
@@ -83,12 +77,12 @@ def parse_arguments(argv: Sequence[str]) -> HookCall:
         elif word not in _SWITCHES:
             events.append(word)
     if len(events) > 1 or any(event.startswith("-") for event in events):
-        raise InvalidInput(f"`everkept hook` does not know {' '.join(events)!r}.")
+        raise InvalidInput(f"Unknown arguments: {' '.join(events)!r}.", hint="Pass one event to `everkept hook`.")
     return HookCall(events[0] if events else "", flags, is_worker="--worker" in argv)
 
 
 def answer_event(call: HookCall) -> None:
-    """Reads the event, lets its handler answer, and prints what that says."""
+    """Read the event, call its handler, and print the answer."""
     writing = Lock()
     end_after(KILL_SECONDS)
     Thread(target=_enforce_time_limit, args=(call, writing), daemon=True).start()
@@ -97,7 +91,7 @@ def answer_event(call: HookCall) -> None:
         _refuse_mistyped(call.event)
         return
     if len(told) > MAX_INPUT_BYTES:
-        raise InvalidInput(f"The hook's input has more than {MAX_INPUT_BYTES} bytes.")
+        raise InvalidInput(f"The hook's input must be at most {MAX_INPUT_BYTES:,} bytes.")
     from everkept.hooks.events import build_event, get_event_name, get_prompt, parse_input
 
     facts = parse_input(told)
@@ -114,14 +108,14 @@ def answer_event(call: HookCall) -> None:
 
 
 def _is_idle(prompt: str) -> bool:
-    """Return whether a prompt asks for nothing: most do, and end before settings are loaded."""
+    """Return whether a prompt asks for nothing. Most prompts do, and end before settings are loaded."""
     from everkept.hooks.prompts import parse_prompt
 
     return parse_prompt(prompt) is None
 
 
 def load_handler(event: str) -> "Handler | None":
-    """Each event loads its own handler alone; None for those that nobody handles."""
+    """Import and return only this event's handler, or None for an event without one."""
     if event == "SessionStart":
         from everkept.hooks.session_start import handle_session_start
 
@@ -142,24 +136,24 @@ def load_handler(event: str) -> "Handler | None":
 
 
 def _refuse_mistyped(event: str) -> None:
-    """Whoever wrote it would wait for answers in vain; other events are not our business."""
+    """Raise InvalidInput for a mistyped event name, which would never get answers. Ignore other unknown events."""
     from difflib import get_close_matches
 
     known = {name.lower(): name for name in HANDLED_EVENTS}
     typed = event.lower().replace("-", "").replace("_", "")
     for near in get_close_matches(typed, known, 1, MIN_NAME_SIMILARITY):
-        raise InvalidInput(f"There is no event {event!r}.", hint=f"{known[near]} may be meant.")
+        raise InvalidInput(f"Event {event!r} does not exist.", hint=f"Use {known[near]}.")
 
 
 def log_fault(call: HookCall, cause: BaseException | str) -> None:
-    """Puts a fault down, where there is a data folder."""
+    """Record a fault in the log of the hooks, if there is a data folder."""
     from everkept.hooks.workspace import get_hooks_folder, record_fault
     from everkept.settings import NO_FILE, is_inside_hook, read_settings
 
     if is_inside_hook():
         return
     settings = None
-    for flags in (call.flags, call.flags | {"config": NO_FILE}):  # the file may be what is wrong
+    for flags in (call.flags, call.flags | {"config": NO_FILE}):  # the config file may be the cause
         with suppress(EverkeptError):
             settings = settings or read_settings(flags)
     folder = None if settings is None else get_hooks_folder(settings)
@@ -175,7 +169,7 @@ def _handle_event(event: "HookEvent", call: HookCall) -> "HookAnswer | None":
         return None
     settings = read_settings(call.flags, folder=event.folder)
     if not settings.hooks or find_files_folder(settings) is None:
-        return None  # an embedded SurrealDB belongs to the one process that has it open
+        return None  # an embedded SurrealDB is open in one process only
     session = event.session or settings.session_id or ""
     return _run_handler(handler, replace(event, folder=settings.path, session=session), settings)
 
@@ -194,7 +188,7 @@ def _run_handler(handler: "Handler", event: "HookEvent", settings: "Settings") -
     except EverkeptError:
         if event.name not in END_EVENTS:
             raise
-        project = None  # what is left to do is noted all the same: who does it asks again
+        project = None  # the job is written anyway, and the worker checks the project again
     if project is not None and project.is_off:
         return None
     ledger = SessionLedger(get_hooks_folder(settings), event.session)
@@ -206,7 +200,7 @@ def _run_handler(handler: "Handler", event: "HookEvent", settings: "Settings") -
 
 
 def _run_maintenance(settings: "Settings", now: int) -> None:
-    """Sees to what others have left; the answer counts more."""
+    """Prune old files and wake the worker for leftover jobs. Ignore failures, because the answer matters more."""
     from everkept.hooks.session_end import wake_worker
     from everkept.hooks.workspace import get_hooks_folder, prune_daily
 
@@ -216,12 +210,12 @@ def _run_maintenance(settings: "Settings", now: int) -> None:
 
 
 def _enforce_time_limit(call: HookCall, writing: Lock) -> None:
-    """Waits in a thread of its own: a read of input or of a locked file cannot be called off."""
+    """End the process when its time is up. A blocked read of input or of a locked file cannot be canceled."""
     limit = EVENT_SECONDS.get(call.event, DEFAULT_SECONDS)
     sleep(limit)
-    # Whoever has the lock first decides: an answer is written whole or not at all.
+    # The first thread to take the lock decides, so an answer is written whole or not at all.
     if writing.acquire(blocking=False):
-        late = f"it took longer than {limit} seconds"
+        late = f"it took longer than {limit} s"
         noting = Thread(target=log_fault, args=(call, late), daemon=True)
         noting.start()
         noting.join(FINISH_SECONDS)

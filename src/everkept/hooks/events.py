@@ -1,4 +1,4 @@
-"""An event of a hook, read from its JSON, and the answer as Claude Code reads it."""
+"""Events of hooks, read from JSON, and answers in the form that Claude Code reads."""
 
 import json
 from collections.abc import Callable, Coroutine, Mapping
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class HookEvent(Value):
-    """One event of an assistant; what an event does not have is empty."""
+    """One event of an assistant. Fields that the event does not have are empty."""
 
     name: str
     session: str = ""
-    folder: "Path | None" = None  # where the assistant works
+    folder: "Path | None" = None  # folder in which the assistant works
     transcript: "Path | None" = None
     source: str = ""  # SessionStart: startup, resume, clear, compact, fork
     prompt: str = ""  # UserPromptSubmit
@@ -33,30 +33,25 @@ class HookEvent(Value):
 
 
 class HookAnswer(Value):
-    """What the assistant is given as context; it may be empty."""
+    """Context to give to the assistant; it may be empty."""
 
     context: str = ""
 
 
 class HookContext(Value):
-    """What a handler works with.
-
-    `run` ends a coroutine over `room`. `room` is None where nothing is stored yet. `ledger` knows
-    what this session was given before.
-    """
+    """Resources of a handler."""
 
     settings: "Settings"
-    room: "ReadOnlyLibrary | None"
-    ledger: "SessionLedger"
+    room: "ReadOnlyLibrary | None"  # None if nothing is stored yet
+    ledger: "SessionLedger"  # of what this session was given before
     now: int  # microseconds since 1970
-    run: Callable[[Coroutine[Any, Any, Any]], Any]
+    run: Callable[[Coroutine[Any, Any, Any]], Any]  # for coroutines over `room`
 
 
 Handler = Callable[[HookEvent, HookContext], HookAnswer | None]
 
 
 def build_event(name: str, facts: Mapping[str, Any]) -> HookEvent:
-    """Return the event of this name."""
     tool_input = facts.get("tool_input")
     response = facts.get("tool_response", facts.get("tool_result"))
     return HookEvent(
@@ -76,20 +71,16 @@ def build_event(name: str, facts: Mapping[str, Any]) -> HookEvent:
 
 
 def parse_input(told: bytes) -> Mapping[str, Any]:
-    """Return what a hook was told. Raises InvalidInput."""
+    """Parse the JSON of a hook. Raise InvalidInput if it is not a JSON object."""
     try:
-        # Half a character, which JSON can name and no text can hold, becomes a question mark.
-        facts = json.loads(told, object_pairs_hook=_clean_pairs)
+        # JSON can contain an unpaired surrogate, which is invalid Unicode. It becomes a question mark.
+        facts = json.loads(told, object_pairs_hook=lambda pairs: {_clean_value(k): _clean_value(v) for k, v in pairs})
     except (ValueError, RecursionError) as error:
-        # What was said stays out of the message: it may be a prompt.
-        raise InvalidInput(f"The hook's input is no JSON ({type(error).__name__}).") from None
+        # The message does not quote the input, which may be a prompt.
+        raise InvalidInput(f"The hook's input must be JSON ({type(error).__name__}).") from None
     if not isinstance(facts, dict):
-        raise InvalidInput(f"The hook's input is a {type(facts).__name__}, not an object.")
+        raise InvalidInput(f"The hook's input is a {type(facts).__name__}; it must be an object.")
     return cast(dict[str, Any], facts)
-
-
-def _clean_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {_clean_value(key): _clean_value(value) for key, value in pairs}
 
 
 def _clean_value(value: Any) -> Any:
@@ -101,7 +92,7 @@ def _clean_value(value: Any) -> Any:
 
 
 def get_event_name(given: str, facts: Mapping[str, Any]) -> str:
-    """Return the event that the command line names, otherwise the one that the facts name."""
+    """Return the event from the command line, otherwise the one from the input."""
     return given or _get_text(facts, "hook_event_name")
 
 
@@ -115,22 +106,22 @@ def _get_text(facts: Mapping[str, Any], key: str) -> str:
 
 
 def _get_path(facts: Mapping[str, Any], key: str) -> "Path | None":
-    from pathlib import Path  # costs a prompt that asks for nothing more than all else it loads
+    from pathlib import Path  # loading it takes longer than everything else for a prompt that asks for nothing
 
     value = _get_text(facts, key)
     return Path(value) if value and "\0" not in value else None
 
 
-# Longer ones are put into a file by the client, with a preview of it in their place.
+# The client writes longer contexts to a file and shows only a preview.
 MAX_CONTEXT_CHARACTERS = 8_000
 
 
 def format_answer(event: str, answer: HookAnswer | None) -> bytes:
-    """What is printed; nothing where there is nothing to say. Raises InvalidInput."""
+    """Return the bytes to print, empty if there is no context. Raise InvalidInput if the context is too long."""
     context = "" if answer is None else answer.context
     if not context:
         return b""
-    if len(context) > MAX_CONTEXT_CHARACTERS:  # cut off it would have lost the end of its fence
-        raise InvalidInput(f"The context has {len(context)} characters, and may have {MAX_CONTEXT_CHARACTERS}.")
+    if len(context) > MAX_CONTEXT_CHARACTERS:  # a cut would remove the end of its fence
+        raise InvalidInput(f"The context must be at most {MAX_CONTEXT_CHARACTERS:,} characters, not {len(context):,}.")
     told = {"hookSpecificOutput": {"hookEventName": event, "additionalContext": context}}
     return (json.dumps(told, ensure_ascii=False) + "\n").encode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""What a prompt asks for, before anything is opened, and when a search of the past would help."""
+"""Analysis of a prompt before any store is opened: what it asks for, and whether a search would help."""
 
 import re
 from typing import Literal, NamedTuple
@@ -6,23 +6,22 @@ from typing import Literal, NamedTuple
 from everkept.language.past_forms import OVERVIEW, PastTrigger, find_trigger, list_foreign_indicators, list_indicators
 from everkept.language.telling_words import TellingWord, find_telling_words
 
-# Of a prompt that is longer the beginning and the end are read: who pastes a log says before or
-# after it what to do with it, and most programs end with what went wrong.
+# Only the beginning and the end of a longer prompt are read. People state their request before or after a pasted log,
+# and most programs print the failure last.
 HEAD_CHARACTERS, TAIL_CHARACTERS = 2_500, 1_500
-MIN_WORDS = 3  # telling ones that a prompt has which asks for nothing in the past
-MIN_HINTED_WORDS = 2  # where something in it hints at the past
-MIN_TOPIC_WORDS = 2  # below that, the rest of the prompt says more about what is meant
+MIN_WORDS = 3  # content words that a prompt needs if nothing in it hints at the past
+MIN_HINTED_WORDS = 2  # if something in it hints at the past
+MIN_TOPIC_WORDS = 2  # with fewer, the rest of the prompt says more about the topic
 
-# What a program says in the user's name, and what only the program is told.
+# Texts that a program writes in the user's name, and commands to the program.
 _NON_PROMPT_PREFIXES = ("<command-", "<local-command", "<task-notification", "<bash-", "!")
 
 
 class ParsedPrompt(NamedTuple):
-    """A prompt that may be answered: what it says, and the words that it is about.
+    """Prompt that may be answered, and its content words.
 
-    Where it asks for the past, `words` are those of its topic and `around` all that it has; it
-    has none where it asks for all that was done of late. `error_lines` are what the lines with an
-    error say.
+    If the prompt asks for the past, `words` are those of its topic and `around` are all its words. If it asks for
+    everything recent, `words` is empty. `error_lines` are the normalized lines with an error.
     """
 
     prompt: str
@@ -37,7 +36,7 @@ class ParsedPrompt(NamedTuple):
 
 
 def parse_prompt(prompt: str) -> ParsedPrompt | None:
-    """None for a prompt that says too little, or nothing to anybody: `yes`, `go on`, `/clear`."""
+    """Parse a prompt. Return None if it says too little, such as `yes` or `/clear`."""
     text = shorten_prompt(prompt)
     if not text or _is_command(text):
         return None
@@ -63,7 +62,7 @@ def parse_prompt(prompt: str) -> ParsedPrompt | None:
 
 
 def shorten_prompt(prompt: str) -> str:
-    """As much of a prompt as is read, however long it is."""
+    """Return the part of a prompt that is read."""
     if len(prompt) <= HEAD_CHARACTERS + TAIL_CHARACTERS:
         return prompt.strip()
     return f"{prompt[:HEAD_CHARACTERS].strip()}\n{prompt[-TAIL_CHARACTERS:].strip()}"
@@ -77,7 +76,7 @@ def _parse_triggered(text: str, trigger: PastTrigger, words: tuple[TellingWord, 
 
 
 def _is_command(text: str) -> bool:
-    """A command of the assistant's program; a path is none."""
+    """Return whether the text is a command to the assistant's program. A path is not a command."""
     first = text.split(maxsplit=1)[0]
     return text.startswith(_NON_PROMPT_PREFIXES) or (first.startswith("/") and first.count("/") == 1)
 
@@ -96,28 +95,28 @@ MIN_COMPLEXITY = 0.5
 MIN_ERROR_SIMILARITY = 0.6
 MIN_DOMAIN_OVERLAP = 0.5
 
-LONG_PROMPT_WORDS = 40  # words of a prompt that is as long as it can count
+LONG_PROMPT_WORDS = 40  # prompts of this length or more get the full points for length
 MAX_ERROR_WORDS = 16
-MAX_ERROR_CHARACTERS = 300  # characters of a line that are read
-MIN_ERROR_CHARACTERS = 16  # characters of one by which an error is known again
-MIN_ERROR_WORDS = 2  # words of it
+MAX_ERROR_CHARACTERS = 300  # read of each line
+MIN_ERROR_CHARACTERS = 16  # a shorter line does not identify an error
+MIN_ERROR_WORDS = 2
 MAX_ERROR_LINES = 6
 
 
 class PromptSignals(NamedTuple):
-    """What is measured of a prompt; every number is from 0 to 1.
+    """Measurements of a prompt; every number is between 0 and 1.
 
-    - `similarity_to_past`: the share of its telling words that one passage of a past record has,
-      rare words counting more, and less where they are few: three common words come together in
-      any text. A word that nobody has used yet counts against it as the rarest do.
-    - `asking_how_to`: it asks how something is done, or for the best way to do it.
-    - `complexity`: how much it holds: its length, names of code, files, and clauses.
-    - `debugging`: it tells of an error or a failure, or asks why something does not work.
-    - `error_similarity`: the same over the words of the error alone, against past records in which
-      something failed; 1 where one has the same line.
-    - `new_feature`: it wants something made that is not there yet.
-    - `domain_overlap`: the same over all passages of this project's past together that have at
-      least two of the words.
+    - `similarity_to_past`: the share of its content words that one passage of a past record has.
+      Rare words count more, and a prompt of few words counts less: three common words occur in any text.
+      A word that no record has counts against it like the rarest words.
+    - `asking_how_to`: it asks how to do something, or for the best way to do it.
+    - `complexity`: its amount of content: length, code names, files and clauses.
+    - `debugging`: it reports an error or a failure, or asks why something does not work.
+    - `error_similarity`: like `similarity_to_past`, over the words of the error and past records with a failure;
+      1 if a record has the same line.
+    - `new_feature`: it asks for something new.
+    - `domain_overlap`: like `similarity_to_past`, over all passages of this project's past together that
+      have at least two of the words.
     """
 
     similarity_to_past: float = 0.0
@@ -130,7 +129,7 @@ class PromptSignals(NamedTuple):
 
 
 def find_reason(signals: PromptSignals) -> SuggestionReason | None:
-    """The first of the four reasons that holds."""
+
     if signals.debugging and signals.error_similarity > MIN_ERROR_SIMILARITY:
         return "similar error"
     if signals.similarity_to_past > MIN_WORK_SIMILARITY:
@@ -143,7 +142,7 @@ def find_reason(signals: PromptSignals) -> SuggestionReason | None:
 
 
 def is_how_to(prompt: str) -> bool:
-    """`How do I …`, `what is the best way to …`, `how to …`; not `how are you`."""
+    """Return whether a prompt asks how to do something: `how do I …`, `how to …`, but not `how are you`."""
     lowered = prompt.lower()
     return ("how" in lowered or "way" in lowered) and _matches(
         r"\bhow (?:do|can|could|should|would|might|shall|must) (?:i|we|you|one)\b"
@@ -156,12 +155,14 @@ def is_how_to(prompt: str) -> bool:
 
 
 def is_debugging(prompt: str) -> bool:
-    """An error, a failure, or a question why something does not work."""
-    return _has_failure_word(prompt) and (bool(_select_error_lines(prompt)) or _matches(_FAILING, prompt))
+    """Return whether a prompt shows an error or a failure, or asks why something does not work."""
+    lowered = prompt.lower()
+    has_failure_word = any(word in lowered for word in _FAILURE_STEMS)
+    return has_failure_word and (bool(_select_error_lines(prompt)) or _matches(_FAILING, prompt))
 
 
 def is_feature_request(prompt: str) -> bool:
-    """Something is to be added, built or supported; not fixed, renamed or explained."""
+    """Return whether a prompt asks to add, build or support something, not to fix, rename or explain it."""
     return _matches(
         r"(?:^|[.!?\n]\s*|\b(?:please|to|let's|let us|can you|could you|and|then|now|should)\s+)"
         r"(?:implement|build|create|introduce|develop|scaffold|support|design|add)"
@@ -174,8 +175,7 @@ def is_feature_request(prompt: str) -> bool:
 
 
 def compute_complexity(prompt: str) -> float:
-    """Up to two fifths for its length, three tenths each for names of code, for files and for
-    clauses; a prompt that has enough of them all is as complex as it can be."""
+    """Return the complexity, 0 to 1: up to 0.4 for length and 0.3 each for code names, files and clauses."""
     words = prompt.split()
     bare = [word.strip("`'\"()[]{}<>,;:!?.") for word in words]
     files = sum(_is_file(word) for word in bare)
@@ -191,8 +191,7 @@ def compute_complexity(prompt: str) -> float:
 
 
 def extract_error_words(prompt: str) -> tuple[TellingWord, ...]:
-    """The telling words of the lines that name an error, or of the sentences that tell of a
-    failure where no line does; numbers and paths are left out."""
+    """Return the content words of error lines, otherwise of sentences about a failure, without numbers and paths."""
     lines = _select_error_lines(prompt) or [
         sentence for sentence in re.split(r"[.?!]\s|\n", prompt) if _matches(_FAILING, sentence)
     ]
@@ -202,10 +201,7 @@ def extract_error_words(prompt: str) -> tuple[TellingWord, ...]:
 
 
 def extract_error_lines(prompt: str) -> tuple[str, ...]:
-    """What the lines that name an error say from there on, as `normalize_error` writes it.
-
-    Only what tells one error from others, and no line of code that raises one.
-    """
+    """Return the normalized lines that identify an error, from its name on. Omit lines of code that raise one."""
     sign = re.compile(_ERROR_LINE, re.MULTILINE)
     lines = [line for line in _select_error_lines(prompt) if not re.match(_CODE, line)]
     found = [match for line in lines[-MAX_ERROR_LINES:] if (match := sign.search(line))]
@@ -216,11 +212,11 @@ def extract_error_lines(prompt: str) -> tuple[str, ...]:
 
 
 def normalize_error(text: str) -> str:
-    """Without what the same error has otherwise next time: addresses, lines, quotation marks."""
+    """Return the text without parts that differ when the same error occurs again: addresses, line numbers, quotes."""
     return " ".join(re.sub(r"0x[0-9a-f]+|\bline \d+|['\"`]", "", text.lower()).split())
 
 
-# Patterns are strings here, made when a prompt needs them; without one of these words none does.
+# Patterns are strings, compiled only when a prompt needs them. A prompt without one of these words needs none.
 _FAILURE_WORDS = """
     error exception err_ fail crash fault panic fatal debug trace deadlock regression time leak
     hang flaky broken n't not unable why bug exit status http denied refused such unexpected memory
@@ -241,24 +237,19 @@ _FAILING = (
     r"|\bno such (?:file|table|column|module|host|command|directory)\b|\bout of memory\b"
     r"|\b(?:command|module|package|host) not found\b|\bunexpected (?:token|end of|indent)\b"
 )
-# Clauses that say under which condition, beside what else, or to what end.
+# Clauses that give a condition, an alternative or a purpose.
 _CLAUSE = (
     r"\b(?:when|while|if|unless|without|because|so that|but|although|after|before|instead of"
     r"|as well as|in case|whenever|until|and then|which|where)\b|[,;]\s"
 )
 _CODE = r"\W*(?:raise|throws?|except|catch|import|from|class|def|return|if|new|assert)\b"
-# Where something stands, which is another place tomorrow.
+# Locations, which differ the next time.
 _LOCATION = r"(?:[A-Za-z]:)?(?:[\w.@+-]*[/\\]){1,}[\w.@+-]*|\bline \d+|0x[0-9a-fA-F]+|\b\d[\d.:,-]*"
 _ERROR_LINE = (
     r"\b[A-Za-z]\w{0,80}?(?:Error|Exception|Fault|Panic)\b|\b(?:ERR|E)_?[A-Z]{3,}\w*|\bE\d{3,}\b"
     r"|(?i:^[^\w\n]*(?:error|fatal|panic|exception|err!)\b[^\n]{0,20}:)|(?i:\berror: )"
     r"|(?i:\b(?:exit (?:code|status)|status(?: code)?|http)\W{0,3}[1-9]\d*)|\bsegmentation fault\b"
 )
-
-
-def _has_failure_word(prompt: str) -> bool:
-    lowered = prompt.lower()
-    return any(word in lowered for word in _FAILURE_STEMS)
 
 
 def _select_error_lines(prompt: str) -> list[str]:
@@ -273,7 +264,7 @@ def _is_file(word: str) -> bool:
 
 
 def _is_name(word: str) -> bool:
-    """Joined by underscores or humps, or called: no word that anybody writes in prose."""
+    """Return whether a word is a code name: with underscores or inner capitals, or followed by a parenthesis."""
     inner = word[1:]
     has_hump = word.isidentifier() and inner != inner.lower() and inner != inner.upper()
     return has_hump or ("_" in word.strip("_") and word.isidentifier()) or word.endswith("(")

@@ -1,4 +1,4 @@
-"""A failed command, without the secrets that it was given, and what fixed it before."""
+"""Failed commands with their secrets masked, and the earlier fix of the same error."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from everkept.hooks.events import HookAnswer, HookContext, HookEvent
 from everkept.hooks.shell_commands import compute_signatures
 from everkept.hooks.workspace import FAILED_TAG, FIXED_TAG, find_project
 
-# In a command, what such an option or variable is given is a secret, however it looks.
+# In a command, the value of such an option or variable is a secret, whatever it looks like.
 _NAME = re.compile(
     r"[\w-]*(?:password|passwd|passphrase)"
     r"|(?:[\w-]*[-_])?(?:pass|pwd|token|secret|(?:api|access|secret)[-_]?key)",
@@ -22,12 +22,11 @@ _NAME = re.compile(
 _WORD = re.compile(r"(?:'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|[^\s'\"|;&\\])+", re.DOTALL)
 _PATH = re.compile(r"(?:~|\.{1,2})?[/\\]|[A-Za-z]:[/\\]")
 _MASK = "[masked: password]"
-MIN_SECRET_CHARACTERS = 3  # less is a number or a letter
-MIN_OUTPUT_SECRET_CHARACTERS = 6  # what is shorter may be a word of its own in an output
+MIN_SECRET_CHARACTERS = 3  # a shorter value is a number or a letter
+MIN_OUTPUT_SECRET_CHARACTERS = 6  # a shorter value may be an ordinary word of the output
 
 
 def mask_command(command: str) -> str:
-    """The command as it may be shown."""
     parts: list[str] = []
     at = 0
     for start, end in _find_secret_spans(command):
@@ -37,7 +36,7 @@ def mask_command(command: str) -> str:
 
 
 def mask_output(command: str, output: str) -> str:
-    """The output without its secrets, and without what the command was given as one."""
+    """Mask the secrets in the output, including those that the command was given."""
     spans = [*_find_secret_spans(command), *((start, end) for start, end, _ in find_secrets(command))]
     text = output
     for secret in sorted({command[start:end] for start, end in spans}, key=len, reverse=True):
@@ -47,8 +46,8 @@ def mask_output(command: str, output: str) -> str:
 
 
 def _find_secret_spans(command: str) -> Iterator[tuple[int, int]]:
-    """Where the values of such options and variables stand, without their quotes."""
-    awaited = ""  # the option whose value comes next
+    """Yield the spans of the values of such options and variables, without their quotes."""
+    awaited = ""  # option whose value comes next
     for word in _WORD.finditer(command):
         name, sign, _ = word[0].partition("=")
         is_named = bool(_NAME.fullmatch(name))
@@ -66,14 +65,14 @@ def _is_harmless(value: str, name: str) -> bool:
     return is_count or is_no_value or is_placeholder(value)
 
 
-MAX_SCANNED_MEMORIES = 100  # memories, the newest
+MAX_SCANNED_MEMORIES = 100  # the newest
 MAX_CONTEXT_TOKENS = 300
-MAX_TEXT_CHARACTERS = 2_000  # characters that are read of a memory
-INTRODUCTION = "Everkept: the same error was met before in this project, and then mended."
+MAX_TEXT_CHARACTERS = 2_000  # read of each memory
+INTRODUCTION = "Everkept: this project had the same error before, and it was fixed."
 
 
 def read_failure_lines(head: str, event: HookEvent, around: HookContext) -> list[str]:
-    """The lines that the memory of a failure has below its head; none where it is forgotten."""
+    """Return the lines below the head in the memory of a failure. Return none if the memory is forgotten."""
     where = RecordFilter(kinds=(MEMORY,), sessions=(event.session.strip(),), tags=(FAILED_TAG,))
     found: list[Record] = around.run(_read_newest(where, event, around))
     for record in found:
@@ -84,7 +83,7 @@ def read_failure_lines(head: str, event: HookEvent, around: HookContext) -> list
 
 
 def find_earlier_fix(lines: Sequence[str], event: HookEvent, around: HookContext) -> HookAnswer | None:
-    """What helped in another session against one of these lines; told once."""
+    """Return what fixed one of these lines in another session. The ledger makes sure it is given once."""
     known = compute_signatures(lines)
     if not known:
         return None

@@ -1,4 +1,4 @@
-"""PreCompact and SessionEnd: what was said waits in a queue, and another process takes it in."""
+"""Handler of PreCompact and SessionEnd, which queues transcripts for another process to import."""
 
 import json
 import os
@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from everkept.core import disk
 from everkept.core.locks import IS_INHERITED, ExpiringLock, FileLock
+from everkept.core.text import format_count
 from everkept.hooks import workspace
 from everkept.hooks.events import HookAnswer, HookContext, HookEvent
 from everkept.hooks.workspace import compute_mark, get_hooks_folder
@@ -19,15 +20,15 @@ from everkept.settings import NO_FILE, Settings, build_engine_flags, build_hook_
 from everkept.values import Value, as_dict, field, replace
 
 JOBS_FOLDER = "jobs"  # inside the folder of the hooks
-FAILED_FOLDER = "failed"  # likewise: what was tried in vain
+FAILED_FOLDER = "failed"  # inside the folder of the hooks, for rejected jobs
 
-MAX_PENDING_JOBS = 1_000  # files; before more, the oldest go
+MAX_PENDING_JOBS = 1_000  # the oldest are dropped before another one is added
 MAX_FAILED_JOBS = 50
-FAILED_JOB_SECONDS = 30 * 86_400  # seconds that one is kept for somebody to look at
-STALE_DRAFT_SECONDS = 3_600  # seconds after which a file that was never finished is nobody's any more
+FAILED_JOB_SECONDS = 30 * 86_400  # rejected jobs are kept this long for inspection
+STALE_DRAFT_SECONDS = 3_600  # after this time an unfinished file counts as abandoned
 
 _SUFFIX = ".json"
-_SESSION_MARK_CHARACTERS = 12  # characters that tell sessions apart in the name of a file
+_SESSION_MARK_CHARACTERS = 12  # of the session's hash in a file name
 _OPTIONAL_TEXT = (str, NoneType)
 _FIELD_TYPES = {
     "event": str,
@@ -44,34 +45,31 @@ _FIELD_TYPES = {
 
 
 class SessionJob(Value):
-    """One transcript to take in, and at its end a session to sum up.
-
-    `wishes` are settings of the hook that wrote it: whoever works it off may have others.
-    """
+    """Transcript to import and, at the end of a session, the session to summarize."""
 
     event: str
     session: str
     at: int  # microseconds since 1970
     transcript: str | None = None
-    source: str | None = None  # the program that wrote the transcript
-    folder: str | None = None  # where the assistant worked
-    wishes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    source: str | None = None  # program that wrote the transcript
+    folder: str | None = None  # folder in which the assistant worked
+    wishes: Mapping[str, Any] = field(default_factory=dict[str, Any])  # the hook's settings; the worker may have others
     failures: int = 0
-    starts: int = 0  # since it last came further
-    reached: int = 0  # how far that was, in bytes
-    name: str = ""  # of its file, once it has one
+    starts: int = 0  # since the last progress
+    reached: int = 0  # progress in bytes
+    name: str = ""  # of its file, once saved
 
 
 class JobQueue:
-    """A file is written once by a hook and is the worker's from then on, so no two ever meet."""
+    """Queue of job files. A hook writes each file once, and from then on only the worker uses it."""
 
     def __init__(self, folder: Path) -> None:
-        """`folder` is the hooks' own, inside the data folder; it is made for the first job."""
+        """Use `folder`, the folder of the hooks inside the data folder. The first job creates it."""
         self._folder = folder / JOBS_FOLDER
         self._aside = folder / FAILED_FOLDER
 
     def add(self, job: SessionJob) -> int:
-        """Says how many of the oldest had to go for it."""
+        """Add a job and return how many of the oldest jobs were dropped for it."""
         disk.make_folder(self._folder)
         oldest = self.list_names()[: -MAX_PENDING_JOBS + 1]
         for name in oldest:
@@ -81,21 +79,21 @@ class JobQueue:
         return len(oldest)
 
     def list_names(self) -> list[str]:
-        """Of all that waits, the oldest first."""
+        """Return the names of all pending jobs, oldest first."""
         return [path.name for path in _list_files(self._folder)]
 
     def read_job(self, name: str) -> SessionJob | None:
-        """None for what is no job; it is put aside."""
+        """Read a job. Return None if it is gone. Reject a file that is not a job, and return None."""
         try:
             return _parse_job(name, (self._folder / name).read_bytes())
-        except OSError:  # it is gone, or no file
+        except OSError:  # the file is gone, or is not a regular file
             return None
         except (ValueError, TypeError) as error:
-            self._move_to_failed(name, {"reason": f"it cannot be read: {error}"})
+            self._move_to_failed(name, {"reason": f"the job cannot be read: {error}"})
             return None
 
     def save(self, job: SessionJob) -> None:
-        """Writes it as it is now."""
+        """Write the current state of the job to its file."""
         values = {name: value for name, value in as_dict(job).items() if name != "name"}
         _write_values(self._folder / job.name, values)
 
@@ -103,18 +101,15 @@ class JobQueue:
         self._remove(job.name)
 
     def reject(self, job: SessionJob, reason: str) -> None:
-        """Puts it where nobody tries it again, with the reason."""
+        """Move the job, with the reason, to the folder of jobs that are not tried again."""
         self._move_to_failed(job.name, {**as_dict(job), "reason": reason})
 
     def list_failed(self) -> list[Mapping[str, Any]]:
-        """What was given up, the oldest first, each with its `reason`."""
+        """Return the rejected jobs, oldest first, each with its `reason`."""
         return [_read_failed(path) for path in _list_files(self._aside)]
 
     def retry_failed(self) -> tuple[int, int]:
-        """Lets all that was given up wait once more, and removes what is no job.
-
-        Says how many of each there were.
-        """
+        """Queue all rejected jobs again, and delete files that are not jobs. Return the number of each."""
         again = removed = 0
         for path in _list_files(self._aside):
             try:
@@ -130,16 +125,16 @@ class JobQueue:
         return again, removed
 
     def list_unreadable(self) -> list[Path]:
-        """What waits with the jobs and is none."""
+        """Return the pending files that are not jobs."""
         return [path for path in _list_files(self._folder) if not _is_job(path)]
 
     def list_older_than(self, seconds: float) -> list[str]:
-        """The names of those that have waited longer than that."""
+        """Return the names of jobs that have been pending for longer than this."""
         now = time.time()
         return [path.name for path in _list_files(self._folder) if _get_age(path, now) > seconds]
 
     def prune(self) -> None:
-        """Removes what nobody will come back for."""
+        """Delete old rejected jobs and abandoned drafts."""
         now = time.time()
         aside = _list_files(self._aside)
         for number, path in enumerate(aside):
@@ -162,7 +157,7 @@ class JobQueue:
 def _is_job(path: Path) -> bool:
     try:
         _parse_job("", path.read_bytes())
-    except FileNotFoundError:  # it was one, and is worked off
+    except FileNotFoundError:  # it was a job, and is done
         return True
     except (OSError, ValueError, TypeError):
         return False
@@ -172,7 +167,7 @@ def _is_job(path: Path) -> bool:
 def _parse_job(name: str, data: bytes) -> SessionJob:
     value: Any = json.loads(data)
     if not isinstance(value, dict):
-        raise TypeError("it is no object")
+        raise TypeError("it is not an object")
     told = cast(dict[str, Any], value)
     given: dict[str, Any] = {key: told.get(key) for key in _FIELD_TYPES}
     for key, kinds in _FIELD_TYPES.items():
@@ -186,8 +181,7 @@ def _read_failed(path: Path) -> Mapping[str, Any]:
         value: Any = json.loads(path.read_bytes())
     except (OSError, ValueError):
         value = None
-    unknown = {"reason": "it cannot be read"}
-    return cast(Mapping[str, Any], value) if isinstance(value, dict) else unknown
+    return cast(Mapping[str, Any], value) if isinstance(value, dict) else {"reason": "the job cannot be read"}
 
 
 def _write_values(path: Path, values: Mapping[str, Any]) -> None:
@@ -202,33 +196,32 @@ def _list_files(folder: Path, ending: str = _SUFFIX) -> list[Path]:
 
 
 def _get_age(path: Path, now: float) -> float:
-    """In seconds; none where it went away meanwhile."""
+    """Return the age in seconds, or 0 if the file is gone."""
     try:
         return now - path.stat().st_mtime
     except OSError:
         return 0.0
 
 
-WORKER_FLAG = "--worker"  # what `everkept hook` is told in place of an event
-WORKER_START_SECONDS = 30.0  # seconds that a worker may take until it has its lock
+WORKER_FLAG = "--worker"  # argument of `everkept hook` that replaces the event
+WORKER_START_SECONDS = 30.0  # time for a worker to take its lock
 
 
 def get_lock_path(settings: Settings) -> Path:
-    """Whoever holds the lock on it is the one worker of this data folder."""
+    """Return the path of the lock. The process that holds it is the one worker of this data folder."""
     return get_hooks_folder(settings) / "worker.lock"
 
 
 def get_start_turn(settings: Settings) -> ExpiringLock:
-    """Of whoever starts the worker; it ends when that has its lock."""
+    """Return the lock for starting the worker. It ends when the worker has its own lock."""
     return ExpiringLock(get_hooks_folder(settings) / "worker.starting", WORKER_START_SECONDS)
 
 
 def wake_worker(settings: Settings) -> bool:
-    """Starts the worker where something waits and none is at work; says whether it did.
+    """Start the worker if a job is pending and no worker runs. Return whether it was started.
 
-    A worker that is at work looks again after it has let its lock go, so what was written before
-    it was found locked does not wait for the next one. Of many who come at once, one starts a
-    process.
+    A running worker checks again after it releases its lock, so it also finds jobs written before that. Of several
+    concurrent callers, one starts a process.
     """
     if settings.read_only or not JobQueue(get_hooks_folder(settings)).list_names():
         return False
@@ -236,7 +229,7 @@ def wake_worker(settings: Settings) -> bool:
 
 
 def _start_with_lock(settings: Settings) -> bool:
-    """The worker is born with the lock, so there is no moment in which nobody has it."""
+    """Start a worker that inherits the lock, so that the lock is held at every moment."""
     lock = FileLock(get_lock_path(settings))
     if not lock.take():
         return False
@@ -248,7 +241,7 @@ def _start_with_lock(settings: Settings) -> bool:
 
 
 def _start_in_turn(settings: Settings) -> bool:
-    """The worker takes the lock itself; until then nobody else touches it."""
+    """Start a worker that takes the lock itself. No other process takes it until then."""
     turn, lock = get_start_turn(settings), FileLock(get_lock_path(settings))
     if not turn.take():
         return False
@@ -265,50 +258,43 @@ def _start_in_turn(settings: Settings) -> bool:
 
 
 def _start_process(settings: Settings, standard_input: int | None) -> None:
-    # Imported here: most hooks find nothing that waits, and must not pay for it.
+    # Imported here because most hooks find no pending job and must not pay for the import.
     import subprocess
 
-    # Variables that are meant for the assistant's own Python are not for this one.
+    # Environment variables for the assistant's own Python must not affect this one.
     command = [sys.executable, "-E", "-P", "-m", "everkept", "hook", WORKER_FLAG]
     command += ["--data-dir", str(settings.data_dir), "--config", str(settings.config or NO_FILE)]
     command += build_engine_flags(settings)
-    # One thread for arithmetic: the worker is to be felt by nobody, and its memory is bounded.
+    # One thread for arithmetic, so that the worker does not slow the machine and its memory is bounded.
     environment = {**build_hook_environment(), "OPENBLAS_NUM_THREADS": "1"}
     inherited = subprocess.DEVNULL if standard_input is None else standard_input
+    options: dict[str, Any] = {"start_new_session": True}
     if sys.platform == "win32":
-        subprocess.Popen(
-            command,
-            stdin=inherited,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd=settings.data_dir,
-            env=environment,
-            close_fds=True,
-            creationflags=subprocess.DETACHED_PROCESS
+        options = {
+            "creationflags": subprocess.DETACHED_PROCESS
             | subprocess.CREATE_NEW_PROCESS_GROUP
             | subprocess.CREATE_NO_WINDOW
-            | subprocess.BELOW_NORMAL_PRIORITY_CLASS,
-        )
-    else:
-        subprocess.Popen(
-            command,
-            stdin=inherited,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd=settings.data_dir,
-            env=environment,
-            close_fds=True,
-            start_new_session=True,
-        )
+            | subprocess.BELOW_NORMAL_PRIORITY_CLASS
+        }
+    subprocess.Popen(
+        command,
+        stdin=inherited,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=settings.data_dir,
+        env=environment,
+        close_fds=True,
+        **options,
+    )
 
 
 SESSION_END = "SessionEnd"
-# What another hook may have set otherwise, and whoever works the job off has to respect.
+# Settings that can differ between hooks, and that the worker must respect.
 JOB_SETTINGS = ("project", "mask_secrets", "history_exclude", "consolidation_on_shutdown")
 
 
 def handle_session_end(event: HookEvent, around: HookContext) -> HookAnswer | None:
-    """Says nothing: an assistant that ends waits for nobody."""
+    """Queue a job and return no answer, because an ending assistant does not wait."""
     settings = around.settings
     if settings.read_only:
         return None
@@ -329,38 +315,38 @@ def handle_session_end(event: HookEvent, around: HookContext) -> HookAnswer | No
     )
     dropped = JobQueue(get_hooks_folder(settings)).add(job)
     if dropped:
-        said = f"{dropped} of the oldest jobs are dropped: more than {MAX_PENDING_JOBS} wait"
+        said = f"{format_count(dropped, 'old job')} dropped: more than {MAX_PENDING_JOBS:,} are pending"
         workspace.record_fault(get_hooks_folder(settings), event.name, said)
     wake_worker(settings)
     return None
 
 
 def _make_absolute(path: Path | None) -> Path | None:
-    """The worker has another working folder."""
+    """Return an absolute path, because the worker has another working folder."""
     try:
         return None if path is None else path.expanduser().absolute()
-    except (OSError, RuntimeError):  # nobody knows that home folder, or ours is gone
+    except (OSError, RuntimeError):  # the home folder is unknown, or the working folder is gone
         return path
 
 
 def _find_source(transcript: Path, event: HookEvent, settings: Settings) -> str | None:
-    """The program whose transcript it is; None where there is nothing to take in."""
+    """Return the program that wrote the transcript, or None if there is nothing to import."""
     from everkept.transcripts.source_programs import find_source, get_client_folders
 
     source = find_source(transcript, get_client_folders(read_client_environment(), Path.home(), sys.platform))
     kind = _detect_kind(transcript)
-    if source is not None and kind == "file":
+    if source is not None and kind == "a file":
         return source
-    # A session in which nothing was said has no transcript, and ends like any other.
-    if source is None or kind != "nothing" or event.name != SESSION_END:
-        reason = f"{kind} is there" if source else "no assistant keeps its transcripts there"
-        said = f"{transcript} is not taken in: {reason}"
+    # A session without messages has no transcript, and ends like any other.
+    if source is None or kind != "missing" or event.name != SESSION_END:
+        reason = f"it is {kind}" if source else "no assistant keeps its transcripts there"
+        said = f"transcript {transcript} skipped: {reason}"
         workspace.record_fault(get_hooks_folder(settings), event.name, said)
     return None
 
 
 def _detect_kind(path: Path) -> str:
     try:
-        return "file" if stat.S_ISREG(path.stat().st_mode) else "no file"
+        return "a file" if stat.S_ISREG(path.stat().st_mode) else "not a file"
     except OSError:
-        return "nothing"
+        return "missing"

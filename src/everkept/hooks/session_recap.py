@@ -1,4 +1,4 @@
-"""What was said and done in a session: prompts that say something, decisions, its own work."""
+"""Recap of a session: meaningful prompts, decisions, edited files, stored memories and failed commands."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 MAX_DECISION_CHARACTERS = 300
 MAX_PROMPT_CHARACTERS = 300
-MAX_TURN_CHARACTERS = 20_000  # characters of a turn
+MAX_TURN_CHARACTERS = 20_000  # read of each turn
 MIN_WORDS = 2
 
 _WORD = compile_late(r"\w[\w'’.-]*")
-_MIN_WORD_CHARACTERS = 4  # where a script puts no blanks between words
+_MIN_WORD_CHARACTERS = 4  # in a script without spaces between words
 
 
 def is_meaningful(prompt: str) -> bool:
-    """Not `hi`, nor `ok, go on`, nor a command of the assistant's own without more."""
+    """Return whether a prompt is more than a greeting, an `ok, go on` or a bare command to the assistant."""
     words = [word.lower() for word in _WORD.findall(prompt)]
     telling = [word for word in words if word not in FILLER_WORDS]
     if any(not word.isascii() and len(word) >= _MIN_WORD_CHARACTERS for word in telling):
@@ -41,13 +41,13 @@ def is_meaningful(prompt: str) -> bool:
 
 
 def format_prompt(prompt: str) -> str:
-    """Its beginning, without blocks of code where there is anything else."""
+    """Return the beginning of the prompt, without code blocks unless it consists of code only."""
     begun = prompt[: 4 * MAX_PROMPT_CHARACTERS]
     return clip_text(remove_blocks(begun).strip() or begun, MAX_PROMPT_CHARACTERS)
 
 
 def extract_decisions(text: str) -> list[str]:
-    """The sentences that say a decision."""
+    """Return the sentences that state a decision."""
     read = text[:MAX_TURN_CHARACTERS]
     if not is_decision(read):  # quick, and true of few texts
         return []
@@ -55,7 +55,7 @@ def extract_decisions(text: str) -> list[str]:
 
 
 def collect_decisions(texts: Iterable[str], most: int) -> list[str]:
-    """Those of turns that are known to be some, each once."""
+    """Return the decisions of turns that are known to contain one, each once."""
     found: dict[str, None] = {}
     for text in texts:
         told = extract_decisions(text) or [clip_text(text[: 4 * MAX_DECISION_CHARACTERS], MAX_DECISION_CHARACTERS)]
@@ -63,8 +63,8 @@ def collect_decisions(texts: Iterable[str], most: int) -> list[str]:
     return list(found)[:most]
 
 
-MAX_TAIL_BYTES = 300_000  # the last
-MAX_UTTERANCE_CHARACTERS = 20_000  # characters that are read of what one said
+MAX_TAIL_BYTES = 300_000  # at the end of the transcript
+MAX_UTTERANCE_CHARACTERS = 20_000  # read of each utterance
 
 
 class Utterance(NamedTuple):
@@ -74,7 +74,7 @@ class Utterance(NamedTuple):
 
 
 def read_recent_utterances(transcript: Path, session: str) -> list[Utterance]:
-    """By the user and the assistant themselves, in order; nothing where it cannot be read."""
+    """Return what the user and the assistant said, in order. Return nothing if the file cannot be read."""
     try:
         tail = _read_tail(transcript)
     except OSError:
@@ -83,7 +83,7 @@ def read_recent_utterances(transcript: Path, session: str) -> list[Utterance]:
 
 
 def _read_tail(transcript: Path) -> bytes:
-    if not transcript.is_file():  # one could wait for anything else for ever
+    if not transcript.is_file():  # opening anything else could block forever
         return b""
     with transcript.open("rb") as opened:
         start = max(0, opened.seek(0, 2) - MAX_TAIL_BYTES)
@@ -120,19 +120,21 @@ def _extract_utterances(record: Mapping[str, Any], session: str) -> Iterator[Utt
         yield Utterance(text[:MAX_UTTERANCE_CHARACTERS], by_user=True, at=at)
 
 
-MAX_SESSION_MEMORIES = 200  # memories of the session
+MAX_SESSION_MEMORIES = 200
 MAX_DECISIONS, MAX_PROMPTS, MAX_STATED_MEMORIES, MAX_AUTOMATIC_MEMORIES, MAX_FILES = (10, 6, 20, 8, 40)
-MAX_TEXT_CHARACTERS = 2_000  # characters that are read of a memory
+MAX_TEXT_CHARACTERS = 2_000  # read of each memory
 
 
 async def recap_session(
     store: "RecordStore | None", history: "RecordStore | None", event: HookEvent, around: HookContext
 ) -> list[ContextEntry]:
-    """What was decided and asked, which files it edited, what it stored, which commands failed."""
+    """Return entries for decisions, prompts, edited files, stored memories and failed commands."""
     if not event.session:
         return []
     said = await _read_utterances(event, around)
-    own = [record for record in await _read_memories(store, event.session) if is_current(record)]
+    where = RecordFilter(kinds=(MEMORY,), sessions=(event.session,))
+    found = [] if store is None else await store.scan(where, order="newest", limit=MAX_SESSION_MEMORIES)
+    own = [record for record in found if is_current(record)]
     noticed = [record for record in own if is_automatic(record)]
     stated = [record for record in own if not is_automatic(record)]
     edits = [record for record in noticed if EDITED_TAG in record.tags]
@@ -146,7 +148,7 @@ async def recap_session(
 
 
 async def _read_utterances(event: HookEvent, around: HookContext) -> list[Utterance]:
-    """The newest first; nothing of a folder that is off, as with what the history has."""
+    """Return the newest utterances first. Like the history, return nothing from a folder that is off."""
     if event.transcript is None or await _is_off(around.room, event):
         return []
     said = read_recent_utterances(event.transcript, event.session)[::-1]
@@ -167,15 +169,10 @@ async def _is_off(room: "ReadOnlyLibrary | None", event: HookEvent) -> bool:
     return OffFolders(silences, find_workspace_key).find_off_folder(str(event.folder or "")) is not None
 
 
-async def _read_memories(store: "RecordStore | None", session: str) -> list[Record]:
-    where = RecordFilter(kinds=(MEMORY,), sessions=(session,))
-    return [] if store is None else await store.scan(where, order="newest", limit=MAX_SESSION_MEMORIES)
-
-
 async def _build_decisions(
     history: "RecordStore | None", said: Sequence[Utterance], session: str, now: int
 ) -> list[ContextEntry]:
-    """Sentence by sentence, so that one is known for the same in transcript and history."""
+    """Split decisions into sentences, so that the same one in transcript and history appears once."""
     where = RecordFilter(kinds=(TURN,), types=(DECISION,), sessions=(session,))
     turns = [] if history is None else await history.scan(where, order="newest", limit=MAX_DECISIONS)
     found = {text: each for each in said for text in extract_decisions(each.text)}
@@ -201,12 +198,12 @@ def _quote_utterance(text: str, what: str, said: Utterance, now: int) -> Context
 
 
 def _build_files(records: Sequence[Record], now: int) -> list[ContextEntry]:
-    """All on one line: there may be many."""
+    """Return one entry for all files, because there may be many."""
     names = list(dict.fromkeys(name for record in records if (name := _get_file(record))))
     text = as_data(", ".join(names[:MAX_FILES]))
     if not text:
         return []
-    source = f"edited; the last one {format_ago(records[0].effective_at, now)}"
+    source = f"edited; most recently {format_ago(records[0].effective_at, now)}"
     return [ContextEntry(records[0], f"Files: {text}", source, compute_digest(text))]
 
 
@@ -216,7 +213,7 @@ def _get_file(record: Record) -> str:
 
 
 def _select_commands(noticed: Sequence[Record]) -> list[Record]:
-    """Without failures of what works again."""
+    """Return the commands without failures that were fixed later."""
     mended = {
         extract_command(record.text): record.effective_at for record in reversed(noticed) if FIXED_TAG in record.tags
     }

@@ -1,4 +1,4 @@
-"""SessionStart: what a session should know before the first prompt, within a token budget."""
+"""Handler of SessionStart, which gives a session context before the first prompt, within a token budget."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from everkept.core.ports import ReadOnlyLibrary, RecordStore
     from everkept.settings import Settings
 
-MAX_BRIEFING_CHARACTERS = 7_500  # clients put more than 8,000 aside
+MAX_BRIEFING_CHARACTERS = 7_500  # clients move a text of more than 8,000 to a file
 TITLE = "## Memory of earlier work\nFrom Everkept, on this machine."
 
 BEFORE_COMPACTION = "before"
@@ -48,8 +48,8 @@ PROJECT = "project"
 TODOS = "todos"
 USER = "user"
 PAST = "past"
-HEADINGS: Mapping[str, str] = {  # the first that has something may take half of the room
-    BEFORE_COMPACTION: "### This Session Before Its Compaction",
+HEADINGS: Mapping[str, str] = {  # the first section with entries may take half of the budget
+    BEFORE_COMPACTION: "### Earlier in This Session",
     PROJECT: "### Project Knowledge",
     TODOS: "### Open Todos",
     USER: "### User Preferences",
@@ -60,17 +60,14 @@ Sections = Mapping[str, Sequence[ContextEntry]]
 
 
 class Briefing(Value):
-    """`ids` are those of what stands in the text; without any there is no text."""
+    """Context for a session. `ids` are those of the records in the text; the text is empty without any."""
 
     text: str
     ids: tuple[str, ...]
 
 
 def build_briefing(sections: Sections, budget: int, more: str) -> Briefing:
-    """As much of the sections as fits into the budget of tokens and a client's limit.
-
-    `more` says where more is found.
-    """
+    """Build a text within the token budget and the client's limit. `more` says how to get more."""
     entries = {name: list(sections.get(name, ())) for name in HEADINGS if sections.get(name)}
     room = budget - count_tokens(_fence_body("\n", more))
     while entries and room > 0:
@@ -84,7 +81,7 @@ def build_briefing(sections: Sections, budget: int, more: str) -> Briefing:
 
 
 def exclude_ids(sections: Sections, ids: set[str]) -> dict[str, list[ContextEntry]]:
-    """What is left when these are known already."""
+    """Return the sections without the entries that the session already has."""
     return {name: [entry for entry in entries if entry.record.id not in ids] for name, entries in sections.items()}
 
 
@@ -92,12 +89,12 @@ def _fence_body(body: str, more: str) -> str:
     return "\n".join(part for part in (TITLE, fence_memories(body), more) if part)
 
 
-MAX_TASK_BYTES = 200_000  # a list of tasks that is longer is read in part
-_PLACEHOLDER = re.compile(r"\[[^\]]*\]")  # an item of a template that nobody filled in
+MAX_TASK_BYTES = 200_000  # of a longer task list only the beginning is read
+_PLACEHOLDER = re.compile(r"\[[^\]]*\]")  # template item that was not filled in
 
 
 def read_open_tasks(folder: Path, bank: str) -> list[str]:
-    """In their order; none where there is no bank, or none that can be read."""
+    """Return the open tasks of the memory bank in order. Return none without a readable bank."""
     place = _find_bank(folder, bank)
     if place is None:
         return []
@@ -114,7 +111,7 @@ def read_open_tasks(folder: Path, bank: str) -> list[str]:
 
 
 def _find_bank(folder: Path, name: str) -> Path | None:
-    """The folder's own, else that of the repository around it; not what only a link leads to."""
+    """Return the bank of the folder, otherwise of its repository. Ignore a bank that is a link to another place."""
     try:
         for home in (folder.resolve(), find_checkout(folder)):
             if home is not None and (home / name).is_dir():
@@ -135,30 +132,30 @@ def _read_text(file: Path, place: Path) -> str:
         return ""
 
 
-MAX_SESSION_RECORDS = 40  # records a question, of which some may not be meant
-MAX_TITLE_CHARACTERS = 1_000  # characters that are read of a title
-FIRST_TURNS, LAST_TURNS = 6, 12  # of a conversation, for what was asked first and last
+MAX_SESSION_RECORDS = 40  # per query; some of them are filtered out later
+MAX_TITLE_CHARACTERS = 1_000
+FIRST_TURNS, LAST_TURNS = 6, 12  # of a conversation, for the first and the last prompts
 MAX_DECISIONS = 3  # of a conversation
-TOPICS_PREFIX = "Key topics: "  # behind which the summary of a session names them
-_HOOK_TAGS = frozenset({EDITED_TAG, FAILED_TAG, FIXED_TAG, WORKED_TAG})  # tags of what hooks store
+TOPICS_PREFIX = "Key topics: "  # prefix of the topics in the summary of a session
+_HOOK_TAGS = frozenset({EDITED_TAG, FAILED_TAG, FIXED_TAG, WORKED_TAG})
 
 
 class _PastSession(Value):
-    """What is known of one session: a conversation, what it came to, or both."""
+    """Facts about one past session, from its conversation, its summary or both."""
 
     record: Record
     ended: int
     topics: tuple[str, ...] = ()
-    asked: Sequence[str] = ()  # in their order
-    decided: Sequence[str] = ()  # the texts of turns
+    asked: Sequence[str] = ()  # in order
+    decided: Sequence[str] = ()  # texts of turns
 
 
 async def read_past_sessions(
     store: "RecordStore | None", history: "RecordStore | None", folder: Path | None, session: str, now: int, most: int
 ) -> list[ContextEntry]:
-    """The newest first, but the session itself.
+    """Return entries for past sessions, newest first, without the current session.
 
-    What it was about, what was decided and what was asked last; or what its memories were about.
+    An entry gives the title, decisions and last prompt, otherwise the topics of its memories.
     """
     summed_up = await _read_summaries(store)
     talks = await _read_conversations(history, folder)
@@ -178,7 +175,7 @@ async def read_past_sessions(
 
 
 async def _read_summaries(store: "RecordStore | None") -> dict[str, Record]:
-    """Sessions that have come to something, by their ids."""
+    """Return the sessions with a summary, by id."""
     if store is None:
         return {}
     found = await store.scan(RecordFilter(kinds=(SESSION,)), order="newest", limit=MAX_SESSION_RECORDS)
@@ -186,7 +183,7 @@ async def _read_summaries(store: "RecordStore | None") -> dict[str, Record]:
 
 
 async def _read_conversations(history: "RecordStore | None", folder: Path | None) -> dict[str, Record]:
-    """Those that were held in the folder, by the ids of their sessions; not those of agents."""
+    """Return the conversations held in the folder, by session id, without those of agents."""
     if history is None or folder is None:
         return {}
     found: list[Record] = []
@@ -197,7 +194,7 @@ async def _read_conversations(history: "RecordStore | None", folder: Path | None
 
 
 def _list_folder_names(folder: Path) -> list[str]:
-    """As transcripts may call it."""
+    """Return the paths that transcripts may give for the folder."""
     return list(dict.fromkeys((str(folder), str(folder.resolve()))))
 
 
@@ -261,13 +258,13 @@ def _build_session_entry(talk: _PastSession, now: int) -> ContextEntry:
 def _describe_session(talk: _PastSession) -> str:
     if talk.record.kind != CONVERSATION:
         return f"Topics: {', '.join(talk.topics)}."
-    # Loaded where there is a past to tell of.
+    # Imported only if there is a past session to describe.
     from everkept.hooks.session_recap import collect_decisions, format_prompt, is_meaningful
 
     asked = [format_prompt(text) for text in talk.asked if is_meaningful(text)]
     title = (talk.record.name or "")[:MAX_TITLE_CHARACTERS]
     if "named" in talk.record.facets and not is_meaningful(title):
-        title = asked[0] if asked else ""  # it is called by its first words, and they were `hi`
+        title = asked[0] if asked else ""  # the title is the first words of the conversation, and these say nothing
     decided = collect_decisions(talk.decided, MAX_DECISIONS)
     last = asked[-1] if asked and not asked[-1].startswith(title.rstrip("….")) else ""
     parts = [
@@ -280,23 +277,23 @@ def _describe_session(talk: _PastSession) -> str:
 
 
 COMPACT_SOURCE = "compact"
-# sources after which nothing is left of what was given before
+# After these sources the session has lost all earlier context.
 CONTEXT_LOST_SOURCES = "clear", COMPACT_SOURCE
 
-MIN_IMPORTANCE = 0.5  # importance from which a memory is told
-HIGH_IMPORTANCE = 0.7  # from which newer ones do not push it out
+MIN_IMPORTANCE = 0.5  # minimum importance of a memory in the briefing
+HIGH_IMPORTANCE = 0.7  # newer memories do not displace memories of this importance
 MAX_PROJECT_MEMORIES, MAX_USER_MEMORIES, MAX_TODOS, MAX_PAST_SESSIONS = 20, 10, 5, 5
-MAX_SCANNED_RECORDS = 40  # records a question, of which some may not be meant
-MAX_TEXT_CHARACTERS = 2_000  # characters that are read of a memory
-PREFERENCE_TAGS = ("preference", "preferences")  # tags
-PREFERENCE_WORD = "prefer"  # in the text, where nobody gave a tag
+MAX_SCANNED_RECORDS = 40  # per query; some of them are filtered out later
+MAX_TEXT_CHARACTERS = 2_000  # read of each memory
+PREFERENCE_TAGS = ("preference", "preferences")
+PREFERENCE_WORD = "prefer"  # in the text of a memory without a tag
 
-RECALL_HINT = "recall_memories finds more by meaning and words"
-RECALL_PAST_HINT = "recall_previous_discussions what was said in past conversations"
+RECALL_HINT = "For more, call recall_memories (search by meaning and words)."
+RECALL_PAST_HINT = "For past conversations, call recall_previous_discussions."
 
 
 def handle_session_start(event: HookEvent, around: HookContext) -> HookAnswer | None:
-    """Nothing that the session has already; all again, and what it did, where it lost that."""
+    """Give the session what it does not have yet. If it lost its context, give everything again, with a recap."""
     if event.source in CONTEXT_LOST_SOURCES:
         around.ledger.reset()
     known = around.run(_read_candidates(event, around))
@@ -306,21 +303,20 @@ def handle_session_start(event: HookEvent, around: HookContext) -> HookAnswer | 
     budget, more = around.settings.session_token_budget, _format_more(around.settings)
     told = build_briefing(sections, budget, more)
     ours = around.ledger.claim(told.ids)
-    if len(ours) < len(told.ids):  # another hook of the session has given the rest just now
+    if len(ours) < len(told.ids):  # another hook of the session has just given the rest
         others = {e.record.id for entries in sections.values() for e in entries} - ours
         told = build_briefing(exclude_ids(sections, others), budget, more)
     return HookAnswer(context=told.text) if told.text else None
 
 
 def _format_more(settings: "Settings") -> str:
-    """Where more is found, as far as the assistant has the tools for it."""
+    """Name the tools that find more, if the assistant has them."""
     offered = choose_toolsets(settings) if settings.dialect == "everkept" else ()
-    named = [RECALL_HINT] * ("memories" in offered) + [RECALL_PAST_HINT] * ("history" in offered)
-    return f"{'; '.join(named)}." if named else ""
+    return " ".join([RECALL_HINT] * ("memories" in offered) + [RECALL_PAST_HINT] * ("history" in offered))
 
 
 async def _read_candidates(event: HookEvent, around: HookContext) -> dict[str, list[ContextEntry]] | None:
-    """Candidates for each section, best first; None where the project is switched off."""
+    """Return the candidates for each section, best first. Return None if the project is off."""
     room, now = around.room, around.now
     if room is None:
         return {
@@ -360,7 +356,7 @@ async def _open_project(room: "ReadOnlyLibrary", name: str) -> "RecordStore | No
 
 
 async def _read_important(store: "RecordStore | None", scope: str) -> list[Record]:
-    """Pinned ones first, then the most important, then the newest."""
+    """Return the pinned memories first, then the most important, then the newest."""
     if store is None:
         return []
     found: list[Record] = []
@@ -377,7 +373,7 @@ async def _read_important(store: "RecordStore | None", scope: str) -> list[Recor
 
 
 def _sort_preferences_first(records: Iterable[Record]) -> list[Record]:
-    """Among those that are neither important nor pinned."""
+    """Move preferences to the front of the memories that are neither important nor pinned."""
 
     def rank(record: Record) -> int:
         if (record.importance or 0.0) >= HIGH_IMPORTANCE or record.facets.get("pinned"):
@@ -394,14 +390,14 @@ async def _read_todos(store: "RecordStore | None", event: HookEvent, now: int) -
 
 
 def _read_tasks(event: HookEvent, around: HookContext) -> list[ContextEntry]:
-    """Of the memory bank in the folder; one on another machine is too far away."""
+    """Return the open tasks of the memory bank in the folder. A bank on another machine takes too long to read."""
     if event.folder is None or around.settings.remote:
         return []
     tasks = read_open_tasks(event.folder, around.settings.folder)[:MAX_TODOS]
     if tasks and around.settings.mask_secrets:
         from everkept.core.secrets import mask_text
 
-        # Of a little more than is shown: half a secret looks like none.
+        # Mask more text than is shown, because a cut secret is not recognized.
         tasks = [mask_text(task[: 2 * MAX_TEXT_CHARACTERS])[0] for task in tasks]
     return [_build_task_entry(task, around.now) for task in tasks]
 
@@ -419,5 +415,5 @@ def _build_entries(records: Iterable[Record], now: int) -> list[ContextEntry]:
 
 
 def _is_relevant(record: Record) -> bool:
-    """What hooks have stored by themselves is not, unless somebody has pinned it."""
+    """Return whether a memory is current and not automatic. A pinned automatic memory is relevant too."""
     return is_current(record) and bool(record.facets.get("pinned") or not is_automatic(record))

@@ -1,4 +1,4 @@
-"""A command of a shell: what it is for, how it ended, and which lines of its output say why."""
+"""Analysis of a shell command: its purpose, its outcome, and the lines of its output that say why it failed."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,10 +8,10 @@ from typing import Any, cast
 from everkept.hooks.events import HookEvent
 from everkept.values import Value
 
-MAX_COMMAND_CHARACTERS = 10_000  # characters of a command
+MAX_COMMAND_CHARACTERS = 10_000
 INSTALL, BUILD, TEST, DEPLOY, MIGRATE = "install", "build", "test", "deploy", "migrate"
 
-_HEREDOC = re.compile(r"(?<!<)<<-?[ \t]*(['\"]?)(?P<end>\w+)\1")  # what ends it stands alone
+_HEREDOC = re.compile(r"(?<!<)<<-?[ \t]*(['\"]?)(?P<end>\w+)\1")  # its end mark is alone on a line
 _TOKEN = re.compile(
     r"(?P<redirection>\d?>&\d|&>>?|\d?>>?|<)"
     r"|(?P<operator>&&|\|\||[;|&\n])"
@@ -26,23 +26,15 @@ def _split_set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-# What runs another program, with how many words of its own.
+# Programs that run another program, with the number of words before its name.
 _WRAPPERS = {"sudo": 1, "env": 1, "time": 1, "nohup": 1, "command": 1, "npx": 1, "bunx": 1, "timeout": 2}
 _RUNNERS = {
-    ("uv", "run"),
-    ("poetry", "run"),
-    ("pipenv", "run"),
-    ("pdm", "run"),
-    ("hatch", "run"),
-    ("rye", "run"),
-    ("bundle", "exec"),
-    ("pnpm", "exec"),
-    ("pnpm", "dlx"),
-    ("yarn", "dlx"),
+    *((tool, "run") for tool in ("uv", "poetry", "pipenv", "pdm", "hatch", "rye")),
+    *(("bundle", "exec"), ("pnpm", "exec"), ("pnpm", "dlx"), ("yarn", "dlx")),
 }
 _PYTHON = re.compile(r"(?:python|py)[\d.]*")
 
-# What only looks around or tidies up: that it fails tells nothing, and that it works neither.
+# Programs that only inspect or tidy up: neither their failure nor their success says anything.
 _TRIVIAL = _split_set(
     "awk basename cat cd chmod clear cmp column cp cut date diff dir dirname du echo egrep env"
     " export false fd fgrep file find grep head hostname id jq kill less ln ls lsof md5sum mkdir"
@@ -50,7 +42,7 @@ _TRIVIAL = _split_set(
     " sha256sum sleep sort source stat tac tail tee test touch tr tree true type uname uniq wait"
     " wc where which whoami xargs yq [ [["
 )
-# What ends a script: it says that something failed, and not what.
+# Commands that end a script: they show that something failed, but not what.
 _EXIT_WORDS = _split_set("exit logout return")
 _READ_ONLY_GIT = _split_set(
     "blame branch check-ignore config describe diff grep log ls-files ls-remote merge-base reflog"
@@ -58,7 +50,7 @@ _READ_ONLY_GIT = _split_set(
 )
 _TRIVIAL_CMDLETS = ("get-", "select-", "test-", "write-", "measure-", "format-", "where-", "out-")
 
-# The first words of commands that do something; a further one is one of these, or anything.
+# First words of commands that change something, with the second words that count, if limited.
 _INSTALL_VERBS = {"install", "i", "add", "ci", "sync", "get", "update", "upgrade", "require", "restore"}
 _INSTALLERS = _split_set(
     "apk apt apt-get brew bun bundle cargo choco composer conda dnf dotnet gem go mamba npm pacman"
@@ -83,14 +75,14 @@ _WORKING_FOLDER = "./"
 
 
 class _SimpleCommand(Value):
-    """One program with its words, and what stands between it and the one before."""
+    """One program with its words, and the operator before it."""
 
     operator: str
     words: tuple[str, ...]
 
     @property
     def program_words(self) -> tuple[str, ...]:
-        """The words from the program on that does the work; it goes by its bare name."""
+        """Return the words from the bare name of the working program on, without wrappers and assignments."""
         words = self.words
         while words:
             name = _get_program_name(words[0])
@@ -98,7 +90,7 @@ class _SimpleCommand(Value):
                 words = words[1:]
             elif name in _WRAPPERS and len(words) > _WRAPPERS[name]:
                 words = words[_WRAPPERS[name] :]
-            elif len(words) > 2 and _is_runner(name, words[1]):
+            elif len(words) > 2 and ((name, words[1]) in _RUNNERS or (_PYTHON.fullmatch(name) and words[1] == "-m")):
                 words = words[2:]
             else:
                 return (name, *words[1:])
@@ -113,15 +105,12 @@ class _SimpleCommand(Value):
 
     @property
     def is_recognizable(self) -> bool:
-        """Whether one knows by it what was run."""
+        """Return whether the words identify what was run."""
         return not self.is_trivial and self.program_words[0] not in _EXIT_WORDS
 
 
 def condense_command(command: str) -> str:
-    """What is run, on one line: without where, and without what becomes of the output.
-
-    All of it, where nothing in it does more than look around, tidy up or end.
-    """
+    """Return one line without setup and redirection, or the whole command if it only inspects, tidies up or exits."""
     parts = _parse_commands(command)
     if any(part.is_recognizable for part in parts):
         while not parts[0].is_recognizable:
@@ -129,16 +118,16 @@ def condense_command(command: str) -> str:
         while parts[-1].operator != "&&" and not parts[-1].is_recognizable:
             del parts[-1]
     words = [word for part in parts for word in (part.operator, *part.words)]
-    return " ".join(words[1:])  # what stands before the first one joins it to nothing
+    return " ".join(words[1:])  # without the operator before the first command
 
 
 def is_trivial(command: str) -> bool:
-    """Whether nothing in it does more than look around or tidy up."""
+    """Return whether every part of the command only inspects or tidies up."""
     return all(part.is_trivial for part in _parse_commands(command))
 
 
 def find_purpose(command: str) -> str | None:
-    """What the first part of it is for that is for anything we know: to test, to deploy, …"""
+    """Return the purpose of the first part with a known one, such as test or deploy."""
     return next(filter(None, (_find_part_purpose(part) for part in _parse_commands(command))), None)
 
 
@@ -159,7 +148,7 @@ def _parse_commands(command: str) -> list[_SimpleCommand]:
 
 
 def _strip_heredocs(text: str) -> str:
-    """Lines that are the input of a program are no commands; all are looked at once."""
+    """Remove the lines that are input of a program. Takes one pass over the lines."""
     lines = text.split("\n")
     last_place = {line.strip(): number for number, line in enumerate(lines)}
     kept: list[str] = []
@@ -181,7 +170,8 @@ def _find_part_purpose(part: _SimpleCommand) -> str | None:
     program = script.removeprefix(_WORKING_FOLDER)
     words = [word.strip("'\"").lower() for word in rest if not word.startswith("-")]
     first = words[0] if words else ""
-    named = {piece for word in (program, *_select_target(words)) for piece in _NAME_SEPARATORS.split(word)}
+    target = words[1:2] if words[:1] in (["run"], ["run-script"]) else words[:1]
+    named = {piece for word in (program, *target) for piece in _NAME_SEPARATORS.split(word)}
     has_targets = script != program or program in _SCRIPT_RUNNERS | _LANGUAGE_TOOLS | _BUILDERS
     if program in _INSTALLERS and _INSTALL_VERBS & set(words[:2]):
         return INSTALL
@@ -200,20 +190,10 @@ def _find_part_purpose(part: _SimpleCommand) -> str | None:
     return None
 
 
-def _is_runner(program: str, word: str) -> bool:
-    """Whether what follows these two is the program that does the work."""
-    return (program, word) in _RUNNERS or bool(_PYTHON.fullmatch(program) and word == "-m")
-
-
-def _select_target(words: Sequence[str]) -> Sequence[str]:
-    """The script or target that is run."""
-    return words[1:2] if words[:1] in (["run"], ["run-script"]) else words[:1]
-
-
 def _get_program_name(word: str) -> str:
-    """A program by its name: `.venv/bin/python` is python, and `C:\\git.exe` git.
+    """Return the name of a program: python for `.venv/bin/python`, git for `C:/bin/git.exe`.
 
-    A script of the working folder is told from a program of the same name.
+    A script in the working folder keeps a prefix that distinguishes it from a program of the same name.
     """
     word = word.strip("'\"")
     name = PureWindowsPath(word).name.lower().removesuffix(".exe").removesuffix(".cmd")
@@ -221,17 +201,17 @@ def _get_program_name(word: str) -> str:
 
 
 FAILURE_EVENT = "PostToolUseFailure"
-OUTPUT_HEAD_CHARACTERS, OUTPUT_TAIL_CHARACTERS = 4_000, 16_000  # characters of an output
+OUTPUT_HEAD_CHARACTERS, OUTPUT_TAIL_CHARACTERS = 4_000, 16_000  # kept of an output
 MAX_ERROR_LINES = 6
-FALLBACK_LINES = 3  # the last ones, where none is telling
+FALLBACK_LINES = 3  # the last ones, if no line looks like an error
 MAX_LINE_CHARACTERS = 200
-LINE_READ_CHARACTERS = 1_000  # characters that are read of it
-INTERRUPT_EXIT_CODES = (130, 143)  # exit codes of a program that was told to stop
-MIN_SIGNATURE_WORDS = 3  # of a line that tells one failure from others
+LINE_READ_CHARACTERS = 1_000  # read of each line
+INTERRUPT_EXIT_CODES = (130, 143)  # of a program that was told to stop
+MIN_SIGNATURE_WORDS = 3  # of a line that identifies a failure
 
 _EXIT_CODE = re.compile(r"\bexit(?:ed with)?(?: code| status)?:?\s+(\d{1,10})\b", re.IGNORECASE)
 _EXIT_LINE = re.compile(r"^(?:Error: )?Exit code:? \d+$", re.IGNORECASE)
-# Nothing was run: a person or a rule did not want it.
+# Nothing was run, because a person or a rule refused it.
 _NOT_RUN = re.compile(
     r"doesn't want to (?:proceed|take this action)|Request interrupted|Permission to use"
     r"|denied by|blocked by|hook error",
@@ -241,7 +221,7 @@ _ANSI_CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
 _FAILURE_COUNT = r"\b[1-9]\d* (?:failed|failures?|failing|errors?)\b|\b(?:failures|errors|failed): *[1-9]"
-# A run of tests or a build that says so itself, also where a pipe hides its exit code.
+# A test run or build that reports a failure, even if a pipe hides its exit code.
 _REPORTS_FAILURE = re.compile(
     rf"{_FAILURE_COUNT}|^FAILED\b|^FAIL\b|^--- FAIL|\bBUILD FAILED\b|\bBuild failed\b|^npm "
     rf"(?:ERR!|error)"
@@ -262,7 +242,7 @@ _ERROR_LINE = re.compile(
     r"|\btimed out\b|\brefused\b|^[✕✗×] ",
     re.IGNORECASE,
 )
-_ZERO_FAILED = re.compile(r"(?:^|[=:;,.]) *0 failed\b")  # how many did, whatever the number is
+_ZERO_FAILED = re.compile(r"(?:^|[=:;,.]) *0 failed\b")  # any count of failures, because digits become 0
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+", re.IGNORECASE)
 
 
@@ -272,10 +252,12 @@ class CommandOutcome(Value):
 
 
 def find_outcome(event: HookEvent, purpose: str | None) -> CommandOutcome | None:
-    """None where nothing can be said: it was interrupted, refused, or goes on by itself."""
-    answer = _as_mapping(event.tool_response)
-    output = clean_output(event.error or _extract_text(event.tool_response))
-    if event.is_interrupt or answer.get("interrupted") or _is_in_background(event, answer):
+    """Return the outcome, or None if it is unknown: interrupted, refused, or running in the background."""
+    response = event.tool_response
+    answer: Mapping[str, Any] = cast(Mapping[str, Any], response) if isinstance(response, Mapping) else {}
+    output = clean_output(event.error or _extract_text(response))
+    is_in_background = event.tool_input.get("run_in_background") is True or answer.get("backgroundTaskId")
+    if event.is_interrupt or answer.get("interrupted") or is_in_background:
         return None
     code = _find_exit_code(answer, output, has_failed=event.name == FAILURE_EVENT)
     if code in INTERRUPT_EXIT_CODES or (event.name == FAILURE_EVENT and code is None and _NOT_RUN.search(output)):
@@ -286,27 +268,27 @@ def find_outcome(event: HookEvent, purpose: str | None) -> CommandOutcome | None
 
 
 def extract_error_lines(output: str) -> list[str]:
-    """The few lines of an output that say what went wrong, each at most so long."""
+    """Return the few lines of an output that say what went wrong, each clipped."""
     lines = [line.strip()[:LINE_READ_CHARACTERS] for line in output.splitlines()]
     lines = [line for line in lines if line and not _EXIT_LINE.match(line)]
     telling = list(dict.fromkeys(line for line in lines if _ERROR_LINE.search(line)))
     if not telling:
         telling = lines[-FALLBACK_LINES:]
     elif len(telling) > MAX_ERROR_LINES:
-        half = MAX_ERROR_LINES // 2  # a compiler says it first, a traceback last
+        half = MAX_ERROR_LINES // 2  # compilers print the cause first, tracebacks last
         telling = [*telling[:half], *telling[-half:]]
     return [_clip_line(line) for line in telling]
 
 
 def compute_signatures(lines: Iterable[str]) -> set[str]:
-    """By which a failure is known again; line numbers, addresses and times do not count."""
+    """Return the lines that identify a failure, ignoring line numbers, addresses and times."""
     plain = (_NUMBERS.sub("0", line).lower().strip() for line in lines)
     known = (line for line in plain if not _ZERO_FAILED.search(line))
     return {line for line in known if len(line.split()) >= MIN_SIGNATURE_WORDS}
 
 
 def clean_output(output: str) -> str:
-    """The beginning and the end of an output, in whole lines and without colours."""
+    """Return the beginning and the end of an output, in whole lines and without colors."""
     if len(output) > OUTPUT_HEAD_CHARACTERS + OUTPUT_TAIL_CHARACTERS:
         first = output[:OUTPUT_HEAD_CHARACTERS].rpartition("\n")[0]
         last = output[-OUTPUT_TAIL_CHARACTERS:].partition("\n")[2]
@@ -314,12 +296,8 @@ def clean_output(output: str) -> str:
     return _CONTROL.sub("", _ANSI_CODES.sub("", output))
 
 
-def _as_mapping(response: Any) -> Mapping[str, Any]:
-    return cast(Mapping[str, Any], response) if isinstance(response, Mapping) else {}
-
-
 def _extract_text(response: Any) -> str:
-    """What was printed, in whichever form a client hands it on."""
+    """Return the printed text, in whatever form a client passes it."""
     if isinstance(response, str):
         return response
     if isinstance(response, Mapping):
@@ -329,10 +307,6 @@ def _extract_text(response: Any) -> str:
     if isinstance(response, Sequence) and not isinstance(response, bytes | bytearray):
         return "\n".join(filter(None, map(_extract_text, cast(Sequence[Any], response))))
     return ""
-
-
-def _is_in_background(event: HookEvent, answer: Mapping[str, Any]) -> bool:
-    return event.tool_input.get("run_in_background") is True or bool(answer.get("backgroundTaskId"))
 
 
 def _find_exit_code(answer: Mapping[str, Any], output: str, *, has_failed: bool) -> int | None:

@@ -1,4 +1,4 @@
-"""PostToolUse and PostToolUseFailure: automatic memories of failures, fixes and edits."""
+"""Handler of PostToolUse and PostToolUseFailure, which stores automatic memories of failures, fixes and edits."""
 
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
@@ -9,7 +9,7 @@ from everkept.hooks.events import HookAnswer, HookContext, HookEvent
 from everkept.hooks.workspace import EDITED_TAG, FAILED_TAG, FIXED_TAG, WORKED_TAG, SessionEvents, get_hooks_folder
 from everkept.values import Value
 
-SOURCE_TOOL = "hook:PostToolUse"  # the tool that such memories name as their source
+SOURCE_TOOL = "hook:PostToolUse"  # tool that automatic memories name as their source
 
 
 def is_automatic(record: Record) -> bool:
@@ -17,11 +17,11 @@ def is_automatic(record: Record) -> bool:
 
 
 MAX_COMMAND_CHARACTERS = 200
-MAX_FILES = 8  # that one memory names
+MAX_FILES = 8  # in the text of one memory
 
 
 class AutomaticMemory(Value):
-    """A memory that nobody asked for."""
+    """Memory to store without a request by the user."""
 
     text: str
     importance: float
@@ -31,7 +31,7 @@ class AutomaticMemory(Value):
 
 
 def format_command(command: str) -> str:
-    """A command as memories have it."""
+    """Return a command in the form that memories use."""
     line = " ".join(command.split())
     if len(line) > MAX_COMMAND_CHARACTERS:
         line = line[: MAX_COMMAND_CHARACTERS - 1] + "…"
@@ -43,14 +43,16 @@ def build_failure(command: str, lines: Sequence[str]) -> AutomaticMemory:
 
 
 def format_failure_head(command: str) -> str:
-    """How the text of such a memory begins, whatever the error was."""
+    """Return the first line of a failure's memory, whatever the error was."""
     return f"{format_command(command)} failed:"
 
 
 def extract_command(text: str) -> str:
-    """The command as the memory of a failure shows it, or that of its repair."""
+    """Return the command in the memory of a failure or of its fix."""
     head = text.partition("\n")[0]
-    return head.partition("` failed and works again,")[0].removesuffix("` failed:")
+    for mark in ("` failed and then succeeded,", "` failed and works again,"):  # older memories have the second
+        head = head.partition(mark)[0]
+    return head.removesuffix("` failed:")
 
 
 def build_success(command: str, purpose: str) -> AutomaticMemory:
@@ -58,11 +60,11 @@ def build_success(command: str, purpose: str) -> AutomaticMemory:
 
 
 def build_fix(command: str, files: Sequence[str], lines: Sequence[str]) -> AutomaticMemory:
-    """The project's, not the session's: it is what one wants to find again some other day."""
+    """Build the memory of a fix. Its scope is the project, so that other sessions find it."""
     named = ", ".join(files[:MAX_FILES])
     more = f" and {len(files) - MAX_FILES} more" if len(files) > MAX_FILES else ""
-    why = f"after edits of {named}{more}" if files else "without an edit of a file"
-    text = f"{format_command(command)} failed and works again, {why}."
+    why = f"after edits of {named}{more}" if files else "with no file edited in between"
+    text = f"{format_command(command)} failed and then succeeded, {why}."
     told = (f"{text} It had failed with:", *lines) if lines else (text,)
     return AutomaticMemory("\n".join(told), 0.45, (FIXED_TAG,), scope="project")
 
@@ -71,80 +73,37 @@ def build_edit(file: str) -> AutomaticMemory:
     return AutomaticMemory(f"Edited {file}", 0.2, (EDITED_TAG,), file=file)
 
 
-MAX_PATH_CHARACTERS = 500  # characters of a path
+MAX_PATH_CHARACTERS = 500
 
-_LOCK_FILES = frozenset(
-    {
-        "cargo.lock",
-        "composer.lock",
-        "flake.lock",
-        "gemfile.lock",
-        "go.sum",
-        "npm-shrinkwrap.json",
-        "package-lock.json",
-        "pnpm-lock.yaml",
-        "poetry.lock",
-        "uv.lock",
-        "yarn.lock",
-    }
+_LOCK_FILES = (
+    *("cargo.lock", "composer.lock", "flake.lock", "gemfile.lock", "go.sum", "npm-shrinkwrap.json"),
+    *("package-lock.json", "pnpm-lock.yaml", "poetry.lock", "uv.lock", "yarn.lock"),
 )
-# Folders of what programs write.
-_OUTPUT_FOLDERS = frozenset(
-    {
-        "__pycache__",
-        "bower_components",
-        "build",
-        "coverage",
-        "dist",
-        "generated",
-        "htmlcov",
-        "node_modules",
-        "out",
-        "scratchpad",
-        "site-packages",
-        "target",
-        "temp",
-        "tmp",
-        "venv",
-    }
+# Folders into which programs write.
+_OUTPUT_FOLDERS = (
+    *("__pycache__", "bower_components", "build", "coverage", "dist", "generated", "htmlcov", "node_modules"),
+    *("out", "scratchpad", "site-packages", "target", "temp", "tmp", "venv"),
 )
-_EDITED_HIDDEN_FOLDERS = frozenset({".github", ".gitlab", ".circleci", ".claude", ".vscode", ".cursor"})
+_EDITED_HIDDEN_FOLDERS = (".github", ".gitlab", ".circleci", ".claude", ".vscode", ".cursor")
 _GENERATED_SUFFIXES = (
-    "~",
-    ".bak",
-    ".g.dart",
-    ".lock",
-    ".log",
-    ".map",
-    ".min.css",
-    ".min.js",
-    ".orig",
-    ".out",
-    ".pb.go",
-    ".pyc",
-    ".snap",
-    ".swp",
-    ".tmp",
-    "_pb2.py",
-    "_pb2_grpc.py",
+    *("~", ".bak", ".g.dart", ".lock", ".log", ".map", ".min.css", ".min.js", ".orig", ".out", ".pb.go"),
+    *(".pyc", ".snap", ".swp", ".tmp", "_pb2.py", "_pb2_grpc.py"),
 )
 
 
 def is_worth_a_memory(file: PurePosixPath) -> bool:
-    """Not lock files, nor what is built, generated, temporary or hidden; the path is relative."""
+    """Return False for lock files and for built, generated, temporary or hidden files. The path is relative."""
     *folders, name = (part.lower() for part in file.parts)
+    hidden = [folder for folder in folders if folder.startswith(".") and folder not in _EDITED_HIDDEN_FOLDERS]
     return not (
-        len(str(file)) > MAX_PATH_CHARACTERS
+        hidden
+        or len(str(file)) > MAX_PATH_CHARACTERS
         or not str(file).isprintable()
         or name in _LOCK_FILES
         or name.endswith(_GENERATED_SUFFIXES)
         or ".generated." in name
-        or any(folder in _OUTPUT_FOLDERS or _is_hidden(folder) for folder in folders)
+        or any(folder in _OUTPUT_FOLDERS for folder in folders)
     )
-
-
-def _is_hidden(folder: str) -> bool:
-    return folder.startswith(".") and folder not in _EDITED_HIDDEN_FOLDERS
 
 
 SHELL_TOOLS = ("Bash", "PowerShell")
@@ -153,7 +112,7 @@ SUCCESS_EVENT = "PostToolUse"
 
 
 def handle_tool_use(event: HookEvent, around: HookContext) -> HookAnswer | None:
-    """Most of it is worth nothing, and that is found out before anything is loaded or opened."""
+    """Store a memory if the tool's result is worth one. Most are not, and end before anything is loaded or opened."""
     settings = around.settings
     if not settings.automatic_memories or settings.read_only or not event.session.strip():
         return None
@@ -187,10 +146,7 @@ def _handle_command(event: HookEvent, around: HookContext) -> HookAnswer | None:
 
 
 class _CommandRun(Value):
-    """A command that has ended, in the session that ran it.
-
-    The trail is told first: what cannot be stored in time happened all the same.
-    """
+    """Command that has ended. Its event is logged first, because it happened even if it cannot be stored in time."""
 
     command: str
     purpose: str | None
@@ -218,7 +174,7 @@ class _CommandRun(Value):
 
     @property
     def _display_command(self) -> str:
-        """Masked before it is shortened: half a secret looks like none."""
+        """Return the command with secrets masked before it is shortened, because a cut secret is not recognized."""
         if not self.around.settings.mask_secrets:
             return self.command
         from everkept.hooks.repairs import mask_command
@@ -242,10 +198,10 @@ class _CommandRun(Value):
 
 
 def _store(notice: "AutomaticMemory", event: HookEvent, around: HookContext, trail: SessionEvents) -> None:
-    """Once a session: the same text again is the memory that is there."""
+    """Store a memory once per session. The same text again would be the existing memory."""
     if trail.is_full or trail.is_stored(notice.text):
         return
-    # All that follows takes a tenth of a second to load.
+    # These imports take a tenth of a second.
     import asyncio
 
     from everkept.app.hook_tasks import store_memory
@@ -264,7 +220,7 @@ def _store(notice: "AutomaticMemory", event: HookEvent, around: HookContext, tra
     )
     try:
         asyncio.run(store_memory(around.settings, event.folder, wanted))
-    except Refused as error:  # no fault: the session is full, or the project was switched off
+    except Refused as error:  # not a fault: the session is full, or the project was turned off
         if "limit" in error.facts:
             trail.mark_full()
     else:
@@ -276,7 +232,7 @@ def _open_events(event: HookEvent, around: HookContext) -> SessionEvents:
 
 
 def _find_file(event: HookEvent) -> str | None:
-    """The file as the project calls it, where it belongs to it and is worth a memory."""
+    """Return the file's path in the project, if the file belongs to the project and is worth a memory."""
     from everkept.core.projects import find_checkout
 
     given = event.tool_input.get("file_path") or event.tool_input.get("notebook_path")
@@ -285,7 +241,7 @@ def _find_file(event: HookEvent) -> str | None:
     try:
         root = find_checkout(event.folder) or event.folder.resolve()
         inside = (event.folder / Path(given)).resolve().relative_to(root)
-    except (OSError, ValueError):  # outside of it, or no path at all
+    except (OSError, ValueError):  # outside the project, or not a path
         return None
     file = PurePosixPath(inside.as_posix())
     return str(file) if file.parts and is_worth_a_memory(file) else None

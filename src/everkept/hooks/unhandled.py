@@ -1,28 +1,20 @@
-"""Events that none of our hooks answers, and processes whose time is up: how they end.
+"""Fast exit for events that no hook handles, and the last resort for processes that hang.
 
-An assistant may call us for each of them, many times a minute. Even `typing` would double the time.
+An assistant may run the command for each such event, many times a minute. Even importing `typing` would double the
+time.
 """
 
 import os
 from _thread import start_new_thread
 from time import sleep
 
-INPUT_SECONDS = 3.0  # for the input to end
+INPUT_SECONDS = 3.0  # for the assistant to finish its input
 
-# Other events of assistants; what is neither here nor handled may be a name that is mistyped.
-UNHANDLED_EVENTS = frozenset(
-    {
-        "Notification",
-        "PermissionRequest",
-        "PostCompact",
-        "PostToolBatch",
-        "PreToolUse",
-        "Stop",
-        "StopFailure",
-        "SubagentStart",
-        "SubagentStop",
-    }
-)
+# Other events of assistants. A name that is neither here nor handled may be a typo.
+UNHANDLED_EVENTS = {
+    *("Notification", "PermissionRequest", "PostCompact", "PostToolBatch", "PreToolUse"),
+    *("Stop", "StopFailure", "SubagentStart", "SubagentStop"),
+}
 
 
 def end_if_unhandled(arguments: list[str]) -> None:
@@ -43,10 +35,9 @@ def _enforce_time_limit() -> None:
 
 
 def end_after(seconds: float) -> None:
-    """With another status than 0 and without a word, whatever it does then.
+    """End the process after this time with a nonzero status and no output, whatever it does then.
 
-    Whoever waits here needs no interpreter: a regular expression that takes for ever, or a call
-    that never comes back, lets no thread of Python have its turn.
+    This needs no interpreter: an endless regular expression or a blocking call lets no Python thread run.
     """
     import faulthandler
 

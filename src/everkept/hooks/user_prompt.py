@@ -1,4 +1,4 @@
-"""UserPromptSubmit: an answer from the past, a hint where to look, or nothing."""
+"""Handler of UserPromptSubmit: an answer from earlier work, a suggestion to search, or nothing."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,10 +16,17 @@ from everkept.hooks.prompt_evidence import (
     NOTICE,
     SAME_ERROR_LIKENESS,
     TAG,
+    EvidenceBlock,
     EvidenceQuery,
     EvidenceResult,
     PromptEvidence,
+    build_evidence_block,
+    compute_marks,
+    compute_topic_marks,
+    exclude_given,
     get_safe_text,
+    is_same_topic,
+    search_evidence,
 )
 from everkept.hooks.prompts import (
     MIN_DOMAIN_OVERLAP,
@@ -40,17 +47,16 @@ from everkept.retrieval.excerpts import select_excerpt
 
 if TYPE_CHECKING:
     from everkept.core.ports import RecordStore
-    from everkept.hooks.prompt_evidence import EvidenceBlock, PromptEvidence
 
-OVERVIEW_MARK = "overview"  # in the ledger: once a session is enough
-MAX_SCANNED_RECORDS = 40  # records a question, of which some may not be meant
+OVERVIEW_MARK = "overview"  # in the ledger: one overview per session is enough
+MAX_SCANNED_RECORDS = 40  # per query; some of them are filtered out later
 MAX_CONVERSATIONS, MAX_DECISIONS, MAX_TODOS = 5, 4, 5
 MAX_TITLE_CHARACTERS, MAX_LINE_CHARACTERS = 120, 300
-DECISION_QUERY = "decided agreed settled chose decision"  # what a decision is told by
+DECISION_QUERY = "decided agreed settled chose decision"  # words that mark a decision
 
 
 class OverviewLine(NamedTuple):
-    """What is told of one record, below a heading."""
+    """Line about one record, below a heading."""
 
     heading: str
     text: str
@@ -58,7 +64,7 @@ class OverviewLine(NamedTuple):
 
 
 def build_overview(event: HookEvent, around: HookContext) -> HookAnswer | None:
-    """Without what the session was given at its start; as much as fits."""
+    """Build an overview without records that the session was already given, as long as the limits allow."""
     given = around.ledger.read_given()
     if OVERVIEW_MARK in given:
         return None
@@ -78,7 +84,7 @@ async def _read_recent(event: HookEvent, around: HookContext) -> list[OverviewLi
     history = await open_history(room)
     talks = [] if history is None else await _read_conversations(history, event)
     lines = [
-        OverviewLine("The newest conversations of this project:", _format_title(talk, now), talk) for talk in talks
+        OverviewLine("Most recent conversations in this project:", _format_title(talk, now), talk) for talk in talks
     ]
     if history is not None and talks:
         lines += await _read_turn_lines(history, talks, now)
@@ -117,7 +123,7 @@ def _format_title(talk: Record, now: int) -> str:
 
 
 async def _read_turn_lines(history: "RecordStore", talks: Sequence[Record], now: int) -> list[OverviewLine]:
-    """How the newest one ended, and what was decided in all of them."""
+    """Return lines for the end of the newest conversation and for the decisions in all of them."""
     newest = RecordFilter(kinds=(TURN,), sessions=(talks[0].session or "",))
     turns = await history.scan(newest, order="newest", limit=MAX_SCANNED_RECORDS)
     last = max(turns, key=lambda turn: turn.position or 0, default=None)
@@ -125,31 +131,31 @@ async def _read_turn_lines(history: "RecordStore", talks: Sequence[Record], now:
     if last is not None:
         end = get_safe_text(last).strip()[-MAX_LINE_CHARACTERS:]
         lines.append(
-            OverviewLine("The newest of them ended with:", f"{_format_speaker(last)}: {_format_line(end)}", last)
+            OverviewLine("The most recent one ended with:", f"{_format_speaker(last)}: {_format_line(end)}", last)
         )
     sessions = tuple(talk.session for talk in talks if talk.session)
     decided = RecordFilter(kinds=(TURN,), types=(DECISION,), sessions=sessions)
     for turn in await history.scan(decided, order="newest", limit=MAX_DECISIONS):
         part = select_excerpt(get_safe_text(turn), DECISION_QUERY, MAX_LINE_CHARACTERS).text
         text = f"{format_ago(turn.effective_at, now)}, {_format_speaker(turn)}: {_format_line(part)}"
-        lines.append(OverviewLine("Decided in them:", text, turn))
+        lines.append(OverviewLine("Decisions in these conversations:", text, turn))
     return lines
 
 
 async def _read_todo_lines(store: "RecordStore", session: str, now: int) -> list[OverviewLine]:
-    todos = [todo for todo in await read_open_todos(store, session) if not _is_superseded(todo)]
+    todos = [
+        todo
+        for todo in await read_open_todos(store, session)
+        if not (todo.facets.get("superseded_by") or todo.facets.get("merged_into"))
+    ]
     return [
-        OverviewLine("Open:", f"{format_ago(todo.effective_at, now)}: {_format_line(get_safe_text(todo))}", todo)
+        OverviewLine("Open todos:", f"{format_ago(todo.effective_at, now)}: {_format_line(get_safe_text(todo))}", todo)
         for todo in todos[:MAX_TODOS]
     ]
 
 
-def _is_superseded(memory: Record) -> bool:
-    return bool(memory.facets.get("superseded_by") or memory.facets.get("merged_into"))
-
-
 def _format_speaker(turn: Record) -> str:
-    return f"the {turn.author}" if turn.author in ("user", "assistant") else "somebody"
+    return f"the {turn.author}" if turn.author in ("user", "assistant") else "someone"
 
 
 def _format_line(text: str, longest: int = MAX_LINE_CHARACTERS) -> str:
@@ -167,15 +173,15 @@ def _is_within_limits(text: str, budget: int) -> bool:
     return len(text) <= MAX_EVIDENCE_CHARACTERS and count_tokens(text) <= budget
 
 
-CONFIDENT_SHARE = 0.6  # share of the words, where the prompt asks for the past or hints at it
-UNREQUESTED_LIKENESS = 0.8  # likeness, where nothing in it does
-SUGGESTION_SHARE = 0.4  # share of the words from which a record is worth a search
+CONFIDENT_SHARE = 0.6  # minimum share of the words if the prompt asks for the past or hints at it
+UNREQUESTED_LIKENESS = 0.8  # minimum likeness if the prompt does neither
+SUGGESTION_SHARE = 0.4  # minimum share of the words for a record to be worth a search
 
-MIN_SHARED_WORDS = 2  # words that the record and the prompt share
-MIN_KNOWN_WORDS = 2  # telling words of a prompt that the past must know for a search to be worth it
-MAX_SHOWN_RECORDS = 4  # records
+MIN_SHARED_WORDS = 2  # of the record and the prompt
+MIN_KNOWN_WORDS = 2  # content words of a prompt that the past must contain for a search to be worth it
+MAX_SHOWN_RECORDS = 4
 MAX_UNREQUESTED_RECORDS = 2
-KIND_BONUS = 0.2  # what a record gains that is of the kind which is asked for
+KIND_BONUS = 0.2  # for a record of the requested kind
 
 _KINDS_BY_REQUEST: dict[PastIntent, tuple[str, ...]] = {
     "implementation": (CODE, TURN),
@@ -187,14 +193,14 @@ _KINDS_BY_REQUEST: dict[PastIntent, tuple[str, ...]] = {
 
 
 class ShownEvidence(NamedTuple):
-    """These are shown, the best first; `briefly` where nobody asked for them."""
+    """Evidence to show, best first; `briefly` if the user did not ask for it."""
 
     finds: tuple[PromptEvidence, ...]
     briefly: bool = False
 
 
 class SearchSuggestion(NamedTuple):
-    """A search is worth it; `reason` is None where the prompt itself asks for the past."""
+    """Suggestion to search; `reason` is None if the prompt itself asks for the past."""
 
     reason: SuggestionReason | None
     finds: tuple[PromptEvidence, ...]
@@ -215,12 +221,17 @@ def build_evidence_query(reading: ParsedPrompt) -> EvidenceQuery:
 
 
 def choose_answer(reading: ParsedPrompt, found: EvidenceResult) -> ShownEvidence | SearchSuggestion | None:
-    """None is the answer to most prompts."""
+    """Choose what to answer. Most prompts get None."""
     if reading.trigger is not None:
         return _choose_triggered(reading.trigger.wanted, found)
     if reading.has_indicator and (sure := _select_confident(found, CONFIDENT_SHARE, MIN_SHARED_WORDS)):
         return ShownEvidence(sure[:MAX_SHOWN_RECORDS])
-    if same := tuple(filter(_is_near_identical, found.finds)):
+    same = tuple(
+        find
+        for find in found.finds
+        if find.likeness >= UNREQUESTED_LIKENESS or find.error_likeness >= SAME_ERROR_LIKENESS
+    )
+    if same:
         return ShownEvidence(same[:MAX_UNREQUESTED_RECORDS], briefly=True)
     like = tuple(find for find in found.finds if find.error_likeness > MIN_ERROR_SIMILARITY)
     some = like or _select_confident(found, SUGGESTION_SHARE, MIN_SHARED_WORDS)
@@ -229,7 +240,7 @@ def choose_answer(reading: ParsedPrompt, found: EvidenceResult) -> ShownEvidence
 
 
 def compute_signals(reading: ParsedPrompt, found: EvidenceResult) -> PromptSignals:
-    """What is measured; a number that only counts with another sign is 0 without it."""
+    """Measure the prompt. A number that only counts together with another signal is 0 without it."""
     asking_how_to = is_how_to(reading.prompt)
     return PromptSignals(
         similarity_to_past=found.likeness,
@@ -243,23 +254,16 @@ def compute_signals(reading: ParsedPrompt, found: EvidenceResult) -> PromptSigna
 
 
 def _choose_triggered(wanted: PastIntent, found: EvidenceResult) -> ShownEvidence | SearchSuggestion | None:
-    if sure := tuple(filter(_can_show, _select_confident(found, CONFIDENT_SHARE, 1))):
-        return ShownEvidence(tuple(_rank(sure, wanted))[:MAX_SHOWN_RECORDS])
-    # Other words may have been used for it, and a search knows those too.
+    sure = _select_confident(found, CONFIDENT_SHARE, 1)
+    # In another project, a single word may mean anything.
+    if shown := [find for find in sure if not find.is_elsewhere or find.shared >= MIN_SHARED_WORDS]:
+        return ShownEvidence(tuple(_rank(shown, wanted))[:MAX_SHOWN_RECORDS])
+    # Earlier work may have used other words, which a search also finds.
     telling = [word for word in found.known if not is_common_word(word)]
     if len(telling) < MIN_KNOWN_WORDS:
         return None
     own = tuple(find for find in found.finds if find.words and not find.is_elsewhere)
     return SearchSuggestion(None, tuple(find for find in own if find.share >= SUGGESTION_SHARE) or own)
-
-
-def _can_show(find: PromptEvidence) -> bool:
-    """One word alone may mean anything in another project."""
-    return not find.is_elsewhere or find.shared >= MIN_SHARED_WORDS
-
-
-def _is_near_identical(find: PromptEvidence) -> bool:
-    return find.likeness >= UNREQUESTED_LIKENESS or find.error_likeness >= SAME_ERROR_LIKENESS
 
 
 def _select_confident(found: EvidenceResult, share: float, shared: int) -> tuple[PromptEvidence, ...]:
@@ -269,35 +273,28 @@ def _select_confident(found: EvidenceResult, share: float, shared: int) -> tuple
 def _rank(finds: Sequence[PromptEvidence], wanted: PastIntent) -> list[PromptEvidence]:
     if wanted == "last work":
         return sorted(finds, key=lambda find: -find.record.effective_at)
-    best = {"implementation": _is_code, "memory": _is_memory}.get(wanted, _is_turn)
-    return sorted(finds, key=lambda find: -(find.share + KIND_BONUS * best(find)))
+
+    def has_wanted_kind(find: PromptEvidence) -> bool:
+        if wanted == "implementation":
+            return find.record.kind == CODE or "```" in find.record.text
+        return find.is_memory if wanted == "memory" else find.record.kind == TURN
+
+    return sorted(finds, key=lambda find: -(find.share + KIND_BONUS * has_wanted_kind(find)))
 
 
-def _is_code(find: PromptEvidence) -> bool:
-    return find.record.kind == CODE or "```" in find.record.text
-
-
-def _is_turn(find: PromptEvidence) -> bool:
-    return find.record.kind == TURN
-
-
-def _is_memory(find: PromptEvidence) -> bool:
-    return find.is_memory
-
-
-MAX_QUERY_WORDS = 8  # of the query that is proposed
+MAX_QUERY_WORDS = 8  # of the suggested query
 
 _REASON_TEXTS: dict[SuggestionReason | None, str] = {
-    "similar work": "This is close to earlier work",
-    "how to": "Something like this was worked on before",
-    "similar error": "An error like this one came up before",
-    "related feature": "Related things were built before",
+    "similar work": "You did similar work before",
+    "how to": "A similar task came up before",
+    "similar error": "A similar error came up before",
+    "related feature": "Related features were built before",
     None: "The prompt asks about earlier work",
 }
 
 
 def format_suggestion(reason: SuggestionReason | None, finds: Sequence[PromptEvidence], query: str, now: int) -> str:
-    """What the assistant is told; no stored text is in it."""
+    """Return the suggestion for the assistant. It contains no stored text."""
     told = _REASON_TEXTS[reason]
     if finds:
         newest = max(find.record.effective_at for find in finds)
@@ -311,16 +308,14 @@ def format_query(words: Sequence[TellingWord]) -> str:
 
 
 def is_within_budget(text: str, budget: int) -> bool:
-    """Whether it takes no more tokens."""
-    if len(text.encode("utf-8")) <= budget:  # no token is shorter than a byte
-        return True
-    from everkept.core.context_text import count_tokens
 
+    if len(text.encode("utf-8")) <= budget:  # a token is at least one byte
+        return True
     return count_tokens(text) <= budget
 
 
 def _select_tool(reason: SuggestionReason | None, finds: Sequence[PromptEvidence]) -> tuple[str, str]:
-    """That which finds what was found; of memories no search of conversations knows anything."""
+    """Return the tool that finds these records, and its argument. Searches of conversations do not find memories."""
     if finds and all(find.is_memory for find in finds):
         return "recall_memories", "query"
     if reason == "similar error":
@@ -331,13 +326,12 @@ def _select_tool(reason: SuggestionReason | None, finds: Sequence[PromptEvidence
 
 
 def handle_user_prompt(event: HookEvent, around: HookContext) -> HookAnswer | None:
-    """Most prompts are none of our business: they end here before anything is opened."""
+    """Answer a prompt. Most prompts need no answer and end here before anything is opened."""
     reading = parse_prompt(event.prompt)
     if reading is None or around.room is None:
         return None
     if reading.trigger is not None and reading.trigger.wanted == OVERVIEW:
         return build_overview(event, around)
-    from everkept.hooks.prompt_evidence import search_evidence
 
     found: EvidenceResult = around.run(
         search_evidence(around.room, event, around.settings, build_evidence_query(reading))
@@ -353,16 +347,15 @@ def handle_user_prompt(event: HookEvent, around: HookContext) -> HookAnswer | No
 
 
 def _show_evidence(
-    decision: "ShownEvidence", reading: ParsedPrompt, found: "EvidenceResult", around: HookContext
+    decision: ShownEvidence, reading: ParsedPrompt, found: EvidenceResult, around: HookContext
 ) -> str | None:
-    from everkept.hooks.prompt_evidence import build_evidence_block, compute_marks, compute_topic_marks, exclude_given
 
     fresh = exclude_given(decision.finds, around.ledger.read_given())
     if not fresh:
         return None
     query = " ".join(spelling for word in reading.words for spelling in (word.text, *word.parts))
 
-    def made(finds: "Sequence[PromptEvidence]") -> "EvidenceBlock | None":
+    def made(finds: Sequence[PromptEvidence]) -> EvidenceBlock | None:
         return build_evidence_block(
             finds, query, budget=around.settings.prompt_token_budget, now=around.now, briefly=decision.briefly
         )
@@ -373,21 +366,20 @@ def _show_evidence(
     marks = {mark for find in context.used for mark in compute_marks(find.record)}
     owned = around.ledger.claim(marks | compute_topic_marks(found.known))
     ours = [find for find in context.used if find.record.id in owned]
-    if len(ours) < len(context.used):  # another hook of this session was quicker
+    if len(ours) < len(context.used):  # another hook of this session was faster
         context = made(ours)
     return context.text if context else None
 
 
 def _suggest_search(
-    decision: "SearchSuggestion", reading: ParsedPrompt, found: "EvidenceResult", around: HookContext
+    decision: SearchSuggestion, reading: ParsedPrompt, found: EvidenceResult, around: HookContext
 ) -> str | None:
-    from everkept.hooks.prompt_evidence import compute_topic_marks, exclude_given, is_same_topic
 
     given = around.ledger.read_given()
     fresh = exclude_given(decision.finds, given)
     words = found.known or reading.words
     marks = compute_topic_marks(words)
-    # Where the best of it was given, a search would show that again.
+    # If the best record was given before, a search would only show it again.
     if decision.finds[:1] != tuple(fresh[:1]) or is_same_topic(marks, given):
         return None
     text = format_suggestion(decision.reason, fresh, format_query(words), around.now)

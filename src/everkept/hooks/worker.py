@@ -1,4 +1,4 @@
-"""The one process that works off what hooks leave behind, felt by nobody and bounded in all."""
+"""Background process that works through the jobs of hooks, with low priority and limited time and memory."""
 
 import asyncio
 import os
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everkept.core.locks import FileLock
+from everkept.core.text import format_count
 from everkept.core.times import read_clock
 from everkept.errors import EverkeptError, InvalidInput, NotFound
 from everkept.hooks import workspace
@@ -24,22 +25,22 @@ from everkept.values import Value, field, replace
 if TYPE_CHECKING:
     from everkept.app.hook_tasks import SessionEnd
 
-WORK_SECONDS = 300.0  # what is left then is the next one's
-GRACE_SECONDS = 15.0  # seconds that it gets for ending in order
+WORK_SECONDS = 300.0  # remaining jobs are left to the next worker
+GRACE_SECONDS = 15.0  # in addition, to end in an orderly way
 MAX_MEMORY_BYTES = 1024**3
-# Where the system does not see to it. Windows does not, and has no cheap way to ask for it either:
-# there only the size of the portions that are taken in bounds it.
+# For systems that do not enforce the limit. Windows does not either, and has no cheap way to read the size: there only
+# the size of the imported portions limits it.
 MAX_RESIDENT_BYTES = MAX_MEMORY_BYTES if sys.platform == "darwin" else inf
 NICENESS = 10
 
 MAX_FAILURES = 3  # of one job
-# microseconds in which what will pass does not count as a failure
+# A temporary error does not count as a failure within this time.
 TRANSIENT_MICROSECONDS = 86_400 * 1_000_000
-MAX_STARTS = 10  # that bring a job no further: whatever it is that kills the worker, it stays
+MAX_STARTS = 10  # without progress: a job that kills the worker each time does so again
 
 
 def main(settings: Settings, *, time_limit: float = WORK_SECONDS, grace: float = GRACE_SECONDS) -> None:
-    """Works until nothing waits or the time is up; ends at once where another one is at work."""
+    """Work until no job is pending or the time is up. Return immediately if another worker holds the lock."""
     folder = get_hooks_folder(settings)
     lock = FileLock.from_parent(get_lock_path(settings))
     if settings.read_only or not folder.is_dir() or not lock.take():
@@ -53,17 +54,17 @@ def main(settings: Settings, *, time_limit: float = WORK_SECONDS, grace: float =
             worker.prune()
         finally:
             lock.release()
-        # What came while the lock was still held was left to us.
+        # Hooks leave jobs to this worker while it holds the lock.
         if not worker.has_more() or not lock.take():
             return
 
 
 class _MemoryLimitExceeded(Exception):
-    """The process has become larger than it may; the next one begins small."""
+    """The process has grown beyond its limit. The next worker starts small."""
 
 
 class HookWorker(Value, frozen=False):
-    """Takes each job once; what fails is left for another time, and in the end given up."""
+    """Worker that tries each job once. A failed job is tried again later and finally rejected."""
 
     settings: Settings
     folder: Path
@@ -90,10 +91,10 @@ class HookWorker(Value, frozen=False):
             self.ends_at = 0.0
             what = "memory" if isinstance(error, _MemoryLimitExceeded) else "time"
             waiting = len(self._queue.list_names())
-            self._log_fault("Worker", f"out of {what}: {waiting} jobs are left to the next one")
+            self._log_fault("Worker", f"out of {what}: {format_count(waiting, 'job')} left to the next worker")
 
     def prune(self) -> None:
-        """Removes what sessions that are long over have left."""
+        """Delete files of sessions that ended long ago."""
         self._queue.prune()
         prune_ledgers(self.folder, read_clock())
 
@@ -101,13 +102,13 @@ class HookWorker(Value, frozen=False):
         return [name for name in self._queue.list_names() if name not in self._tried]
 
     async def _try_job(self, job: SessionJob) -> None:
-        # Kept before the work: it counts also where the work is the end of this process.
+        # Saved before the work, so that the attempt counts even if the work kills this process.
         job = replace(job, starts=job.starts + 1)
         self._queue.save(job)
         if job.starts > MAX_STARTS:
-            reason = f"it was begun {MAX_STARTS} times and came no further"
+            reason = f"no progress in {MAX_STARTS} attempts"
             self._queue.reject(job, reason)
-            self._log_fault(job.event, f"{job.transcript or job.session} is given up: {reason}")
+            self._log_fault(job.event, f"job for {job.transcript or job.session} rejected: {reason}")
             return
         try:
             await self._process_job(job)
@@ -119,7 +120,7 @@ class HookWorker(Value, frozen=False):
             self._queue.remove(job)
 
     async def _process_job(self, job: SessionJob) -> None:
-        # Imported here: whoever finds the lock taken needs nothing of it.
+        # Imported here, because a process that finds the lock taken does not need it.
         from everkept.app.app import App
         from everkept.app.hook_tasks import SessionEnd
 
@@ -142,7 +143,7 @@ class HookWorker(Value, frozen=False):
         try:
             report = self._build_progress(job)
             await closing.import_transcript(Path(job.transcript), job.source, job.session, report)
-        except (NotFound, InvalidInput) as error:  # it will be so the next time too
+        except (NotFound, InvalidInput) as error:  # another attempt would fail the same way
             self._log_fault(job.event, error)
 
     async def _summarize_session(self, job: SessionJob, closing: "SessionEnd") -> None:
@@ -150,7 +151,7 @@ class HookWorker(Value, frozen=False):
             await closing.summarize(job.session)
         except (TimeoutError, InvalidInput) as error:
             reason = "out of time" if isinstance(error, TimeoutError) else error
-            self._log_fault(job.event, f"session {job.session} is not summed up: {reason}")
+            self._log_fault(job.event, f"session {job.session} not summarized: {reason}")
 
     def _build_progress(self, job: SessionJob) -> Callable[[int, int], None]:
         reached = job.reached
@@ -172,7 +173,7 @@ class HookWorker(Value, frozen=False):
         elif failed.failures < MAX_FAILURES:
             self._queue.save(failed)
         else:
-            # An error that nobody foresaw may quote what was said.
+            # The text of an unexpected error may quote a conversation.
             told = str(error) if isinstance(error, EverkeptError) else type(error).__name__
             self._queue.reject(failed, told)
         self._log_fault(job.event, error)
@@ -182,13 +183,13 @@ class HookWorker(Value, frozen=False):
 
 
 def _is_transient(job: SessionJob, error: Exception) -> bool:
-    """As a restore that is under way does, or another process's lock."""
+    """Return whether the error may pass, such as a running restore or another process's lock."""
     is_passing = isinstance(error, EverkeptError) and error.retry_possible
     return is_passing and read_clock() - job.at < TRANSIENT_MICROSECONDS
 
 
 def _build_settings(job: SessionJob, settings: Settings) -> Settings:
-    """Those of the hook where it may have had others, and nothing that embeds."""
+    """Return the worker's settings with those of the hook that wrote the job, and without embeddings."""
     wishes = {name: value for name, value in job.wishes.items() if name in JOB_SETTINGS}
     return replace(
         settings,
@@ -203,7 +204,7 @@ def _build_settings(job: SessionJob, settings: Settings) -> Settings:
 
 
 def _read_resident_bytes() -> float:
-    """Bytes of memory that the process had at most."""
+    """Return the largest amount of memory that the process has used, in bytes."""
     if sys.platform == "win32":
         return 0.0
     import resource
@@ -213,16 +214,16 @@ def _read_resident_bytes() -> float:
 
 
 def _limit_process(seconds: float) -> None:
-    """Ends the process after so long even where it hangs, and keeps it small and polite."""
+    """Limit the time, memory and priority of the process. It ends after `seconds` even if it hangs."""
     end_after(seconds)
-    if sys.platform != "win32":  # there its priority is given to it at birth
+    if sys.platform != "win32":  # on Windows the priority is set when the process starts
         import resource
 
         os.nice(NICENESS)
-        # Where the system counts it so, what the process allocates; files that are mapped are free.
+        # The limit applies to allocated memory, not to mapped files, on systems that support it.
         least = MAX_MEMORY_BYTES
         soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
         for limit in (soft, hard):
             least = least if limit == resource.RLIM_INFINITY else min(least, limit)
-        with suppress(OSError, ValueError):  # a system that knows no such limit
+        with suppress(OSError, ValueError):  # the system does not support this limit
             resource.setrlimit(resource.RLIMIT_DATA, (least, hard))

@@ -1,4 +1,4 @@
-"""Where a hook works: its own small files, its project with the open todos, and the history."""
+"""Files of the hooks, the project and open todos of a folder, and access to the history."""
 
 import os
 import re
@@ -24,13 +24,12 @@ if TYPE_CHECKING:
 
 
 def get_hooks_folder(settings: Settings) -> Path:
-    """Ledgers, jobs, the lock of the one that works them off, and a log of what went wrong."""
+    """Return the folder for ledgers, jobs, the worker's lock and the log of faults."""
     return settings.data_dir / "hooks"
 
 
 async def find_project(folder: Path | None, settings: Settings, room: "ReadOnlyLibrary") -> "Project | None":
-    """The project that memories of this folder belong to, as servers have it; None before its
-    first memory."""
+    """Return the project of this folder, by the same rules as servers. Return None before its first memory."""
     try:
         if settings.project not in (None, AUTO):
             return await room.get_project(settings.project)
@@ -43,14 +42,14 @@ async def find_project(folder: Path | None, settings: Settings, room: "ReadOnlyL
 
 
 async def open_history(room: "ReadOnlyLibrary") -> "RecordStore | None":
-    """None where nothing was taken in yet."""
+    """Open the history, or return None if nothing was imported yet."""
     store = await room.open_history_store()
     if store is None:
         return None
     silences = await room.list_off_periods()
     if all(silence.until is not None for silence in silences):
         return store
-    # Only now: nothing is off nearly always.
+    # Imported only here, because hardly ever is a folder off.
     from everkept.core.projects import find_workspace_key
     from everkept.families.history.off_folders import OffFolders, hide_folders, read_folders
 
@@ -59,14 +58,14 @@ async def open_history(room: "ReadOnlyLibrary") -> "RecordStore | None":
 
 
 def compute_mark(text: str) -> str:
-    """The same for the same text, and another for any other."""
+    """Return a hash that is different for different texts."""
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 FAULTS_FILE = "faults.log"  # inside the folder of the hooks
-MAX_LOG_BYTES = 200_000  # the older half goes then
-MAX_REASON_CHARACTERS = 400  # of one reason
-MAX_SCANNED_CHARACTERS = 4_000  # characters that secrets are looked for in
+MAX_LOG_BYTES = 200_000  # at this size the older half is removed
+MAX_REASON_CHARACTERS = 400
+MAX_SCANNED_CHARACTERS = 4_000  # read of a reason to mask secrets
 
 
 class HookFault(NamedTuple):
@@ -76,15 +75,15 @@ class HookFault(NamedTuple):
 
 
 def record_fault(folder: Path | None, event: str, cause: BaseException | str, *, echo: bool = False) -> None:
-    """Adds a line to the log in the hooks' folder; `echo` says it on standard error too.
+    """Add a line to the log in the hooks' folder. With `echo`, also print it to standard error.
 
-    Where the data folder is unknown, missing or cannot be written, there is no log, and nobody
-    fails.
+    If the data folder is unknown, missing or not writable, nothing is logged and no error is raised.
     """
-    # Imported here: nearly no hook has a fault.
+    # Imported here because faults are rare.
     from everkept.core.times import format_iso, read_clock
 
-    fault = HookFault(format_iso(read_clock()), _clean_event(event), _format_reason(cause))
+    name = event if event.isascii() and event.isalnum() and len(event) < 40 else "?"
+    fault = HookFault(format_iso(read_clock()), name, _format_reason(cause))
     if echo:
         with suppress(OSError, ValueError):
             print(f"everkept hook {fault.event}: {fault.reason}", file=sys.stderr, flush=True)  # noqa: T201
@@ -95,7 +94,7 @@ def record_fault(folder: Path | None, event: str, cause: BaseException | str, *,
 
 
 def read_recent_faults(folder: Path, limit: int = 20) -> list[HookFault]:
-    """The newest first; none where there is no log, or it cannot be read."""
+    """Return the newest faults first. Return none if there is no readable log."""
     try:
         lines = (folder / FAULTS_FILE).read_text("utf-8", "replace").splitlines()
     except OSError:
@@ -115,7 +114,7 @@ def _shorten_log(path: Path) -> None:
 
 
 def _format_reason(cause: BaseException | str) -> str:
-    """What is known to hold nothing of what was said: an unexpected error may quote a prompt."""
+    """Describe the cause without private text. An unexpected error may quote a prompt, so only give its location."""
     from everkept.core.secrets import mask_text
     from everkept.core.text import clip_text
 
@@ -139,21 +138,17 @@ def _format_location(cause: BaseException) -> str:
     return f"{Path(trace.tb_frame.f_code.co_filename).name}, line {trace.tb_lineno}"
 
 
-def _clean_event(event: str) -> str:
-    return event if event.isascii() and event.isalnum() and len(event) < 40 else "?"
-
-
 SESSIONS_FOLDER = "sessions"  # inside the folder of the hooks
-RETENTION_DAYS = 14  # after its last claim; nobody takes a session up later than that
+RETENTION_DAYS = 14  # after the last claim of a session; no session is resumed later than that
 DAY_SECONDS = 86_400
 
-_SWEEP_FILE = "swept"  # the file in it that was written when old ones were last looked for
+_SWEEP_FILE = "swept"  # file whose time shows when old files were last removed
 _RESET_LINE = "reset"
 _PLAIN_ID = re.compile(r"[0-9a-f-]{1,64}")
 
 
 def prune_sessions(folder: Path, now: int) -> int:
-    """Removes what sessions of long ago were given; says how many. `folder` is the hooks' own."""
+    """Delete the files of sessions of long ago and return their number. `folder` is the folder of the hooks."""
     removed = 0
     for path in (folder / SESSIONS_FOLDER).glob("*.txt"):
         with suppress(FileNotFoundError):
@@ -164,7 +159,7 @@ def prune_sessions(folder: Path, now: int) -> int:
 
 
 def prune_daily(folder: Path, now: int) -> None:
-    """Prunes, but once a day: hooks call it often. Nothing is made where nothing is kept."""
+    """Prune at most once a day, because hooks call this often. Create nothing if there are no sessions."""
     stamp = folder / SESSIONS_FOLDER / _SWEEP_FILE
     with suppress(FileNotFoundError):
         if stamp.stat().st_mtime > now / 1e6 - DAY_SECONDS:
@@ -175,23 +170,24 @@ def prune_daily(folder: Path, now: int) -> None:
 
 
 class SessionLedger:
-    """Whoever writes an id first has given it, so two hooks at once do not repeat each other."""
+    """Record of what a session was given. The first hook to write an id owns it, so concurrent hooks do not repeat."""
 
     def __init__(self, folder: Path, session: str) -> None:
-        """`folder` is the hooks' own, inside the data folder; it is made at the first claim.
+        """Use `folder`, the folder of the hooks inside the data folder. The first claim creates it.
 
-        Without a session or a data folder nothing is kept: each time may be the first.
+        Without a session or a data folder nothing is recorded, and everything counts as not given yet.
         """
         is_kept = session and folder.parent.is_dir()
-        self._path = folder / SESSIONS_FOLDER / f"{_build_file_name(session)}.txt" if is_kept else None
+        name = session if _PLAIN_ID.fullmatch(session) else compute_mark(session)
+        self._path = folder / SESSIONS_FOLDER / f"{name}.txt" if is_kept else None
         self._nonce = f"{os.getpid()}-{os.urandom(4).hex()}"
 
     def read_given(self) -> set[str]:
-        """The ids of what the session has in its context because of us."""
+        """Return the ids of everything that hooks gave to the session."""
         return set(self._read_owners())
 
     def claim(self, ids: Iterable[str]) -> set[str]:
-        """Of these, the ones that were not given yet; from now on they count as given."""
+        """Return the ids that were not given yet, and record them as given."""
         given = self.read_given()
         wanted = {each for each in ids if each not in given}
         if self._path is None or not wanted:
@@ -201,7 +197,7 @@ class SessionLedger:
         return {each for each in wanted if owners.get(each) == self._nonce}
 
     def reset(self) -> None:
-        """The session has lost its context: everything may be given again."""
+        """Record that the session has lost its context, so that everything may be given again."""
         if self._path is not None and self._path.exists():
             disk.append_lines(self._path, [_RESET_LINE])
 
@@ -222,17 +218,13 @@ class SessionLedger:
         return owners
 
 
-def _build_file_name(session: str) -> str:
-    return session if _PLAIN_ID.fullmatch(session) else compute_mark(session)
-
-
 _FAILED_EVENT = "failed"  # a command
-_WORKED_EVENT = "worked"  # likewise
+_WORKED_EVENT = "worked"  # a command
 _EDITED_EVENT = "edited"  # a file
-_STORED_EVENT = "kept"  # a text that is stored
-_FULL_EVENT = "full"  # the session may store no more
+_STORED_EVENT = "kept"  # a stored text
+_FULL_EVENT = "full"  # the session may not store more
 
-# Tags: a command that failed, one that worked, one that works again, a file.
+# Tags for a command that failed, that worked or that was fixed, and for an edited file.
 FAILED_TAG = "failed"
 WORKED_TAG = "worked"
 FIXED_TAG = "fixed"
@@ -240,13 +232,13 @@ EDITED_TAG = "edited"
 
 
 class SessionEvents:
-    """Lines are only ever added, so that hooks at the same time do not disturb each other.
+    """Append-only log of a session's events, so that concurrent hooks do not disturb each other.
 
-    What says nothing new is not: a session may run for days.
+    An event that adds nothing new is not logged, because a session may run for days.
     """
 
     def __init__(self, folder: Path, session: str) -> None:
-        """`folder` is the hooks' own, inside the data folder; it is made at the first line."""
+        """Use `folder`, the folder of the hooks inside the data folder. The first line creates it."""
         self._path = folder / SESSIONS_FOLDER / f"{compute_mark(session)}-trail.txt"
         self._lines = self._read_events()
 
@@ -258,14 +250,14 @@ class SessionEvents:
         return (_STORED_EVENT, compute_mark(text)) in self._lines
 
     def is_failing(self, command: str) -> bool:
-        """Whether it failed and has not worked since."""
+        """Return whether the command failed and has not worked since."""
         return self._find_failure(command) is not None
 
     def has_worked(self, command: str) -> bool:
         return (_WORKED_EVENT, compute_mark(command)) in self._lines
 
     def list_edits_since_failure(self, command: str) -> list[str]:
-        """Files, in the order of their first edit after the command began to fail."""
+        """Return the files in the order of their first edit after the command began to fail."""
         start = self._find_failure(command)
         later = [] if start is None else self._lines[start:]
         return list(dict.fromkeys(value for what, value in later if what == _EDITED_EVENT))
@@ -294,7 +286,7 @@ class SessionEvents:
         self._lines.append((what, value))
 
     def _find_failure(self, command: str) -> int | None:
-        """Where it began to fail."""
+        """Return the position at which the command began to fail, or None."""
         key = compute_mark(command)
         start = None
         for place, line in enumerate(self._lines):
@@ -313,9 +305,9 @@ class SessionEvents:
         return [(what, value) for what, _, value in lines if what]
 
 
-TODO_TAG, DONE_TAGS = "todo", frozenset({"done", "closed", "completed"})  # tags
-MAX_SCANNED_RECORDS = 40  # records a question, of which some may not be meant
-MAX_SCANNED_NEWEST = 200  # the newest, for an empty box: it is no word that could be found
+TODO_TAG, DONE_TAGS = "todo", frozenset({"done", "closed", "completed"})
+MAX_SCANNED_RECORDS = 40  # per query; some of them are filtered out later
+MAX_SCANNED_NEWEST = 200  # read for empty check boxes, which are not words and cannot be searched
 
 _TODO_PREFIX = compile_late(r"\s*(?:[-*+]\s+)?(?:\[ ?\](?=\s)|TODO\b|[Tt]o-?do\s*:)")
 _TEXT_ONLY = Weights(name=0.0, text=1.0, context=0.0)
@@ -326,7 +318,7 @@ def is_todo(record: Record) -> bool:
 
 
 async def read_open_todos(store: "RecordStore", session: str) -> list[Record]:
-    """Whatever their importance, the newest first."""
+    """Return the open todos of any importance, newest first."""
     from everkept.families.memories.memory_identity import MEMORY
 
     where = RecordFilter(kinds=(MEMORY,), visible_to=session)
@@ -342,28 +334,28 @@ async def read_open_todos(store: "RecordStore", session: str) -> list[Record]:
 
 
 class ProjectFolders(NamedTuple):
-    """The folders of a project, each as its parts; `alone` where what lies below is no part."""
+    """Folders of a project, each as its parts. With `alone`, their subfolders do not belong to it."""
 
     roots: "tuple[Parts, ...]"
     alone: bool = False
 
     @classmethod
     def from_folder(cls, folder: Path | None) -> "ProjectFolders":
-        """The repository of a folder, with its main checkout; the home folder only by itself."""
-        from everkept.core.paths import split_loose  # only hooks that look into the past need it
+        """Return the repository of a folder with its main checkout. Without one, return only the folder itself."""
+        from everkept.core.paths import split_loose  # only hooks that search the past need it
 
         if folder is None:
             return cls(())
         workspace = find_workspace_root(folder)
         if workspace is None:
             return cls((split_loose(str(folder)), split_loose(str(folder.resolve()))), alone=True)
-        # A conversation names its folder as it was typed, symbolic links and all.
+        # A conversation names its folder as typed, including symbolic links.
         typed = next((p for p in (folder, *folder.parents) if (p / ".git").exists()), folder)
         places = (workspace, find_checkout(folder) or workspace, typed)
         return cls(tuple(dict.fromkeys(split_loose(str(place)) for place in places)))
 
     def select_scopes(self, scopes: Iterable[str]) -> tuple[str, ...]:
-        """The folders of conversations that belong to the project."""
+        """Return the folders of conversations that belong to the project."""
         from everkept.core.paths import split_loose
 
         return tuple(dict.fromkeys(scope for scope in scopes if self._contains_parts(split_loose(scope))))

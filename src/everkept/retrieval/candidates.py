@@ -1,7 +1,7 @@
 """Candidates of a search: by words, by meaning, and among records that no index holds.
 
-A name dominates the vector of a short text: a question about Caroline finds what was said to her,
-not what she said. So names stay in the word query and leave the one for meaning.
+A name dominates the vector of a short text: a question about Caroline finds what was said to her, not what she said. So
+names stay in the query for words and are removed from the query for meaning.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everkept.core.answers import decode_cursor, encode_cursor
-from everkept.core.fallback_answers import Fields, is_match, is_selected, split_fields
+from everkept.core.fallback_answers import is_match, is_selected, split_fields
 from everkept.core.ports import Embedder, RecordStore
 from everkept.core.records import Edit, Match, Record, RecordFilter
 from everkept.core.transcripts import ASSISTANT, USER
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-MAX_CANDIDATES = 100  # of each leg, in each place
-MAX_QUESTION_CHARACTERS = 1_000  # characters whose meaning is looked for
+MAX_CANDIDATES = 100  # of each leg (words, meaning), in each place
+MAX_QUESTION_CHARACTERS = 1_000  # the rest of a longer query is not embedded
 MAX_SUBSTRING_CHARACTERS = 1_000
-MAX_SUBSTRING_WORDS = 3  # of a text that is looked for as a part of others; it takes a look at every record
-MAX_NAMES = 16  # capitalised words that are looked up
+MAX_SUBSTRING_WORDS = 3  # a longer text is not searched as a substring, because that reads every record
+MAX_NAMES = 16  # capitalized words that are looked up
 
-Key = tuple[int, str]  # the number of the place, and the id there
+Key = tuple[int, str]  # number of the place, id of the record
 Scores = dict[Key, float]
 
 
@@ -42,24 +42,21 @@ class WordMatches(Value):
 
 
 class MeaningQuestion(Value):
-    """Who is asked about, and the text whose meaning counts."""
+    """The text to embed for a query, and the authors that the query names."""
 
     text: str
     authors: frozenset[str] = frozenset()
 
 
 async def find_by_words(places: Sequence[SearchPlace], query: TypedQuery, profile: SearchProfile) -> WordMatches:
-    """The best of what has any of the words, else of what contains the text.
-
-    An expression is taken at its word first where words are all that counts.
-    """
+    """Return the best matches of the expression (keyword strategy only), of any word, otherwise of the text."""
     readings: list[tuple[Tier, WordQuery | None]] = [("any", query.build_any_query())]
     if profile.strategy == "keyword":
         readings.insert(0, ("expression", query.expression))
     for tier, words in readings:
         if words is not None and (found := await _match_words(places, words, profile)):
             return WordMatches(found, tier)
-    # A text of several words has none that any record has: then none contains all of it either.
+    # If no record has any of several words, none contains the whole text either.
     is_short = len(query.text.split()) <= MAX_SUBSTRING_WORDS and len(query.text) <= MAX_SUBSTRING_CHARACTERS
     if not query.text or not is_short:
         return WordMatches()
@@ -70,7 +67,7 @@ async def find_by_words(places: Sequence[SearchPlace], query: TypedQuery, profil
 async def find_by_meaning(
     places: Sequence[SearchPlace], model: str, vector: "NDArray[np.float32]", also: Iterable[Key]
 ) -> Scores:
-    """The cosines of the nearest records, and of those that are wanted besides."""
+    """Return the cosines of the nearest records and of the records in `also`."""
     wanted: list[list[str]] = [[] for _ in places]
     for number, record_id in also:
         wanted[number].append(record_id)
@@ -84,10 +81,10 @@ async def find_by_meaning(
 
 
 async def parse_question(places: Sequence[SearchPlace], text: str) -> MeaningQuestion:
-    """The query without what has a place of its own: dates, authors, words as common as names."""
+    """Return the query without dates, authors and capitalized words that are as common as names."""
     asked = text[:MAX_QUESTION_CHARACTERS]
     words = list_capitalized(asked)[:MAX_NAMES]
-    # At once: so both are answered before the longer question, what the words find.
+    # Run both together, so that they finish before the longer search by words.
     known, common_names = await asyncio.gather(
         asyncio.gather(*(place.store.list_authors() for place in places)),
         asyncio.gather(*(_find_common_words(place, words) for place in places if words)),
@@ -98,7 +95,7 @@ async def parse_question(places: Sequence[SearchPlace], text: str) -> MeaningQue
 
 
 async def embed_question(embedder: Embedder, text: str) -> "NDArray[np.float32] | ModelUnavailable":
-    """The vector of a question; a broken model is an answer too."""
+    """Return the vector of a query, or the error if the model is unavailable."""
     try:
         return (await embedder.embed([text]))[0]
     except ModelUnavailable as error:
@@ -128,32 +125,29 @@ async def _find_common_words(place: SearchPlace, words: Sequence[str]) -> list[s
     return names if len(some) == MIN_RECORDS else []
 
 
-COMMON_SHARE = 0.08  # of the records: a capitalised word that stands in more is a name to all intents
-MIN_RECORDS = 50  # below, one record is a share too large to say anything
-ROLE_NAMES = frozenset((USER, ASSISTANT))  # authors without a name: "user" is a word of many questions
-MIN_TELLING_WORDS = 2  # that tell something, for a question to be left of it
+COMMON_SHARE = 0.08  # of the records; a capitalized word in more of them counts as a name
+MIN_RECORDS = 50  # with fewer records, a share says nothing
+ROLE_NAMES = frozenset((USER, ASSISTANT))  # authors without a name; "user" occurs in many questions
+MIN_TELLING_WORDS = 2  # a query with fewer words left is embedded unshortened
 
 _WORD = re.compile(r"[^\W_]+(?:[-'’][^\W_]+)*")
 _POSSESSIVE = re.compile(r"['’]s?$")
 
 
 def list_capitalized(text: str) -> list[str]:
-    """The words that may be names, each once, as they would stand in the index."""
+    """Return the words that may be names, each once, in the form of the index."""
     words = (_strip_possessive(word) for word in _WORD.findall(text))
     named = (w for w in words if w[:1].isupper() and w.lower() not in STOP_WORDS)
     return list(dict.fromkeys(word.lower() for word in named))
 
 
 def select_common(shares: Mapping[str, float]) -> list[str]:
-    """Those of the words that stand in so many records that they tell them badly apart."""
+    """Return the words that occur in too many records to distinguish them."""
     return [word for word, share in shares.items() if share > COMMON_SHARE]
 
 
 def find_named_authors(text: str, authors: Iterable[str]) -> frozenset[str]:
-    """The authors whose name, or a part of it, is a word of the text.
-
-    A name that is an ordinary word too, as Will is, counts as one only where it is capitalised.
-    """
+    """Return the authors named in the text. A name that is a common word, such as Will, must be capitalized."""
     typed = {_strip_possessive(word) for word in _WORD.findall(text)}
     lowered = {word.lower() for word in typed if word.lower() not in STOP_WORDS}
 
@@ -167,14 +161,14 @@ def find_named_authors(text: str, authors: Iterable[str]) -> frozenset[str]:
 
 
 def remove_names(text: str, names: Sequence[str]) -> str:
-    """The text without the words of these names."""
+
     unwanted = {word.lower() for name in names for word in _WORD.findall(name)}
     left = _WORD.sub(lambda found: "" if _strip_possessive(found[0]).lower() in unwanted else found[0], text)
     return " ".join(left.split())
 
 
 def is_telling(text: str) -> bool:
-    """Whether there is enough in a text to ask for its meaning."""
+    """Return whether the text has enough content words to search for its meaning."""
     telling = [word for word in _WORD.findall(text) if word.lower() not in STOP_WORDS]
     return len(telling) >= MIN_TELLING_WORDS
 
@@ -184,16 +178,13 @@ def _strip_possessive(word: str) -> str:
 
 
 TIERS: tuple[Tier, ...] = ("expression", "all", "any", "substring")
-
 Ask = Callable[[int], Awaitable[list[Match]]]
 
 
 async def search_by_tiers(
     places: Sequence[SearchPlace], query: str, profile: SearchProfile, limit: int, cursor: str | None
 ) -> SearchPage:
-    """The first of these that finds anything: the query as an expression, all of its words, any
-    of them, the text as a substring. So ordinary text never fails and never comes back empty
-    where a looser reading would find something."""
+    """Search with the first reading that finds anything: expression, all words, any word, substring."""
     page = await find_page_by_tiers(places, query, profile, limit, cursor)
     records = await _read_records(places, page.matches)
     hits = [
@@ -207,7 +198,7 @@ async def search_by_tiers(
 
 
 class MatchedPage(NamedTuple):
-    """What a tier found: the number of its place with each match."""
+    """Page of matches of one tier, each with the number of its place."""
 
     matches: list[tuple[int, Match]]
     total: int = 0
@@ -218,7 +209,7 @@ class MatchedPage(NamedTuple):
 async def find_page_by_tiers(
     places: Sequence[SearchPlace], query: str, profile: SearchProfile, limit: int, cursor: str | None
 ) -> MatchedPage:
-    """Return the same without the records."""
+    """Find a page of matches like `search_by_tiers`, without reading the records."""
     parsed = parse_query(query)
     wanted, offset = _parse_position(cursor)
     end = offset + limit
@@ -231,7 +222,7 @@ async def find_page_by_tiers(
 
 
 def _list_tiers(query: TypedQuery, wanted: Tier | None) -> list[tuple[Tier, WordQuery | None]]:
-    """Return the tiers that the query has, or the one that is wanted."""
+    """Return the tiers that the query has, or only the wanted one."""
     readings: dict[Tier, WordQuery | None] = {
         "expression": query.expression,
         "all": query.build_all_query(),
@@ -265,7 +256,7 @@ def _build_ask(
 
 
 async def _ask_until_enough(ask: Ask, profile: SearchProfile, needed: int) -> list[Match]:
-    """Asks for more rows until enough distinct things came of them, or there are no more."""
+    """Ask for more rows until they yield enough distinct matches, or no more rows exist."""
     rows = needed * 4 if profile.merge_children else needed
     while True:
         matches = await ask(rows)
@@ -276,7 +267,7 @@ async def _ask_until_enough(ask: Ask, profile: SearchProfile, needed: int) -> li
 
 
 def _merge_children(matches: list[Match]) -> list[Match]:
-    """Each parent once, where its best row stands."""
+    """Return each parent once, at the position of its best row."""
     best: dict[str, Match] = {}
     for match in matches:
         owner = match.parent or match.id
@@ -299,29 +290,29 @@ def _parse_position(cursor: str | None) -> tuple[Tier | None, int]:
         return None, 0
     tier, offset = decode_cursor(cursor, str, int)
     if tier not in TIERS or offset < 0:
-        raise InvalidInput("`cursor` leads nowhere.", argument="cursor", value=cursor)
+        raise InvalidInput(
+            "`cursor` is not valid for this query.", hint="Omit it to start again.", argument="cursor", value=cursor
+        )
     return tier, offset
 
 
-CHUNK_RECORDS = 500  # records that are read at once without an index, the newest first
-REST_TIME_SHARE = 0.5  # of the time, when there are many of them
-SLICE_RECORDS = 100  # records that are judged before others get their turn
-
-
-LATE_PART = "what is past or forgotten"
+CHUNK_RECORDS = 500  # records per read without an index, newest first
+REST_TIME_SHARE = 0.5  # of the remaining time, kept for the rest of the search
+SLICE_RECORDS = 100  # records judged before other tasks get a turn
+LATE_PART = "search in past or forgotten records"
 
 
 class UnindexedRecords(Value):
-    """Records that no index answers for, and those whose present state is not asked about."""
+    """Records that the index cannot find, and records whose current state does not answer the query."""
 
     records: dict[Key, Record] = field(default_factory=dict[Key, Record])
     hidden: frozenset[Key] = frozenset()
-    retold: frozenset[Key] = frozenset()  # those that had another text, so that no vector fits
-    is_whole: bool = True  # False where not all could be read in time
+    retold: frozenset[Key] = frozenset()  # records that had another text then, so their vectors do not apply
+    is_whole: bool = True  # False if the time was too short to read all
 
 
 async def read_unindexed(places: Sequence[SearchPlace], as_of: int | None, deadline: Deadline) -> UnindexedRecords:
-    """As far as the places ask for the past or for what is deleted, and as the time suffices."""
+    """Read past and deleted records, if the places ask for them, until the time is up."""
     if as_of is None and all(place.where.deleted is False for place in places):
         return UnindexedRecords()
     found = [_PlaceRecords() for _ in places]
@@ -336,15 +327,14 @@ async def read_unindexed(places: Sequence[SearchPlace], as_of: int | None, deadl
 
 
 def is_unchanged_since(record: Record, as_of: int | None) -> bool:
-    """Whether nobody has changed or deleted it since: what is not so is never given as past."""
+    """Return whether the record has not been changed or deleted since then. A changed record never counts as past."""
     return as_of is None or max(record.updated_at, record.deleted_at or 0) <= as_of
 
 
 async def score_by_words(
     places: Sequence[SearchPlace], records: Mapping[Key, Record], query: TypedQuery, deadline: Deadline
 ) -> tuple[Scores, bool]:
-    """What share of the query's words each record has, rare ones counting more; and whether all
-    could be read in time."""
+    """Score records by their share of the words, rare ones counting more. Also return whether all were judged."""
     whole = query.build_any_query()
     terms = whole.parts if isinstance(whole, AnyOf) else (whole,) if whole else ()
     weights = await _compute_rarities(places, terms)
@@ -354,7 +344,8 @@ async def score_by_words(
             await asyncio.sleep(0)
             if number and deadline.has_passed:
                 return found, False
-        fields = _split_record(record)
+        described = "\n".join(part for part in (record.type, record.text) if part)
+        fields = split_fields(record.name or "", described, "")
         score = sum(w for term, w in zip(terms, weights, strict=True) if is_match(fields, term))
         if score:
             found[key] = score
@@ -368,7 +359,7 @@ class _PlaceRecords(Value, frozen=False):
 
 
 async def _read_all(places: Sequence[SearchPlace], as_of: int | None, found: Sequence[_PlaceRecords]) -> bool:
-    """Adds chunk by chunk to what is found, so that it is there when the time is up."""
+    """Add records to `found` in chunks, so that partial results exist when the time is up."""
     asked = zip(places, found, strict=True)
     await asyncio.gather(*(_read_place(place, as_of, one) for place, one in asked))
     return True
@@ -405,7 +396,7 @@ async def _read_chunks(store: RecordStore, where: RecordFilter) -> AsyncIterator
 async def _rewind_records(
     store: RecordStore, now: Sequence[Record], last: int, as_of: int
 ) -> list[tuple[Record, Record | None]]:
-    """Each record with what it was after the last change then, or None if it was not there yet."""
+    """Pair each record with its state after change `last`, or with None if it did not exist yet."""
     edits: dict[str, list[Edit]] = {record.id: [] for record in now}
     for _, edit in await store.read_history([record.ref for record in now], after=last):
         edits[edit.id or ""].append(edit)
@@ -413,7 +404,7 @@ async def _rewind_records(
 
 
 async def _find_last_change(store: RecordStore, at: int) -> int:
-    """The number of the last change that was made by then."""
+    """Return the number of the last change up to this time."""
     low, high = 0, await store.get_revision()
     while low < high:
         middle = (low + high + 1) // 2
@@ -435,11 +426,6 @@ def _rewind(record: Record, edits: Sequence[Edit], as_of: int) -> Record | None:
         values["tags"] = tuple(values["tags"])
     updates = sum(edit.operation == "update" for edit in edits)
     return replace(record, **values, updated_at=min(record.updated_at, as_of), version=record.version - updates)
-
-
-def _split_record(record: Record) -> Fields:
-    described = "\n".join(part for part in (record.type, record.text) if part)
-    return split_fields(record.name or "", described, "")
 
 
 async def _compute_rarities(places: Sequence[SearchPlace], terms: Sequence[WordQuery]) -> list[float]:

@@ -1,4 +1,4 @@
-"""Dates in words, such as "last week" or "in March", as spans of time."""
+"""Dates in words, such as "last week" or "in March", converted to time spans."""
 
 import re
 from calendar import monthrange
@@ -8,8 +8,8 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 from everkept.patterns import compile_late
 from everkept.values import Value
 
-MAX_CHARACTERS = 2_000  # characters of a text that are read for dates
-OTHER_YEAR_STRENGTH = 0.5  # what the same month of another year counts, where none is said
+MAX_CHARACTERS = 2_000  # the rest of a longer text is not searched for dates
+OTHER_YEAR_STRENGTH = 0.5  # of the same month in another year, if the text names no year
 YEARS_BACK = 30
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -17,7 +17,7 @@ _DAY = timedelta(days=1)
 
 
 class TimeSpan(Value):
-    """From one moment up to another, which is not part of it, in microseconds since 1970."""
+    """Time from `start` up to but excluding `end`, in microseconds since 1970."""
 
     start: int
     end: int
@@ -25,7 +25,7 @@ class TimeSpan(Value):
 
 
 def find_spans(text: str, now: int, zone: tzinfo = UTC) -> tuple[TimeSpan, ...]:
-    """The times that a text speaks of, as somebody in the time zone means them now."""
+    """Return the times that a text mentions, relative to `now` in this time zone."""
     moment = (_EPOCH + timedelta(microseconds=now)).astimezone(zone)
     left = text[:MAX_CHARACTERS]
     found: list[TimeSpan] = []
@@ -40,7 +40,7 @@ def find_spans(text: str, now: int, zone: tzinfo = UTC) -> tuple[TimeSpan, ...]:
 
 
 def find_date_phrases(text: str) -> tuple[str, ...]:
-    """What a text says about times, in its own words and in their order."""
+    """Return the phrases in which a text mentions times, in order."""
     left = text[:MAX_CHARACTERS]
     found: list[tuple[int, str]] = []
     for pattern, _ in _PATTERNS:
@@ -50,33 +50,23 @@ def find_date_phrases(text: str) -> tuple[str, ...]:
 
 
 def remove_dates(text: str) -> str:
-    """The text without what it says about times."""
+
     for pattern, _ in _PATTERNS:
         text = pattern.sub(" ", text)
     return " ".join(text.split())
 
 
 def compute_fit(at: int, asked: tuple[TimeSpan, ...]) -> float:
-    """How well a moment fits the times that are asked about, 0 to 1."""
+    """Return how well a moment matches the spans, 0 to 1."""
     return max((span.strength for span in asked if span.start <= at < span.end), default=0.0)
 
 
-Days = tuple[date, date, float]  # the first and the last one, and the strength
+Days = tuple[date, date, float]  # first day, last day, strength
 Meaning = Callable[["re.Match[str]", date], Iterator[Days]]
 
 _MONTHS = (
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
-    "december",
+    *("january", "february", "march", "april", "may", "june"),
+    *("july", "august", "september", "october", "november", "december"),
 )
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _NUMBERS = (
@@ -93,7 +83,7 @@ _DAY_OF_MONTH = r"(?P<day>[12]\d|3[01]|0?[1-9])(?:st|nd|rd|th)?"
 _WEEKDAY = rf"(?P<weekday>{'|'.join(_WEEKDAYS)})"
 _COUNT = rf"(?P<count>\d{{1,3}}|an?|{'|'.join(_NUMBERS[1:])}|(?:a )?few|several|(?:a )?couple(?: of)?)"
 _UNIT = r"(?P<unit>day|week|month|year)s?"
-# A word, as far as dates go: 2023 is no year in v1.2023 or port-2023.
+# Word boundaries for dates: 2023 is not a year in v1.2023 or port-2023.
 _OPEN, _CLOSE = r"(?<![\w.:/-])", r"(?![\w:/-]|\.\d)"
 
 
@@ -101,7 +91,7 @@ def _list_valid_days(meaning: Meaning, match: "re.Match[str]", today: date) -> l
     try:
         return list(meaning(match, today))
     except (ValueError, OverflowError):
-        return []  # 31 February, or a thousand years ago: nothing was meant
+        return []  # 31 February, or a thousand years ago: not a date
 
 
 def _compute_start(day: date, zone: tzinfo) -> int:
@@ -127,7 +117,7 @@ def _parse_numbers(match: "re.Match[str]", today: date) -> Iterator[Days]:
 
 
 def _parse_either_order(match: "re.Match[str]", today: date) -> Iterator[Days]:
-    """8/5/2023 is in May or in August, depending on who writes."""
+    """Yield both readings: 8/5/2023 is in May or in August, depending on the writer."""
     year, one, other = int(match["year"]), int(match["one"]), int(match["other"])
     for month, day in {(one, other), (other, one)}:
         if month <= 12 and day <= monthrange(year, month)[1]:
@@ -173,7 +163,7 @@ def _parse_near_day(match: "re.Match[str]", today: date) -> Iterator[Days]:
 
 
 def _parse_ago(match: "re.Match[str]", today: date) -> Iterator[Days]:
-    """Exact for days; the longer the unit, the less exactly people count."""
+    """Yield a span that is exact for days. The longer the unit, the less exactly people count."""
     fewest, most = _parse_count(match["count"])
     unit = match["unit"].lower()
     if unit == "day":
@@ -188,7 +178,7 @@ def _parse_ago(match: "re.Match[str]", today: date) -> Iterator[Days]:
 
 
 def _parse_until_now(match: "re.Match[str]", today: date) -> Iterator[Days]:
-    """The last three days, the past week."""
+    """Yield the span up to today for phrases such as "the last three days" or "the past week"."""
     _, most = _parse_count(match.groupdict().get("count", "one"))
     yield _subtract(today, match["unit"].lower(), most), today, 1.0
 
@@ -216,7 +206,7 @@ def _subtract(day: date, unit: str, count: int) -> date:
 
 
 def _parse_calendar(match: "re.Match[str]", today: date) -> Iterator[Days]:
-    """Last week is from Monday to Sunday, this month to the month's end."""
+    """Yield calendar units: last week is Monday to Sunday, this month ends with the month."""
     step = {"last": -1, "previous": -1, "this": 0, "next": 1}[match["which"].lower()]
     unit = match["unit"].lower()
     if unit in ("week", "weekend"):
@@ -246,7 +236,7 @@ def _compile_pattern(expression: str, flags: int = re.IGNORECASE) -> "re.Pattern
 _CUE = r"(?:in|during|since|until|before|after|of|by|from|around|early|late|mid)"
 _SURE_MONTH = "|".join(m.capitalize() for m in _MONTHS if m not in ("march", "may"))
 
-# The most specific first: what one has read, the next does not see.
+# Most specific first: later patterns do not see text that an earlier one has matched.
 _PATTERNS: tuple[tuple["re.Pattern[str]", Meaning], ...] = (
     (_compile_pattern(r"(?P<year>\d{4})[-/](?P<month>\d\d?)[-/](?P<day>\d\d?)(?:T[\d:.]+Z?)?"), _parse_numbers),
     (_compile_pattern(r"(?P<one>\d\d?)[/.](?P<other>\d\d?)[/.](?P<year>(?:19|20)\d\d)"), _parse_either_order),
@@ -263,8 +253,8 @@ _PATTERNS: tuple[tuple["re.Pattern[str]", Meaning], ...] = (
         _parse_near_day,
     ),
     (_compile_pattern(rf"(?:(?P<which>last|this|next)\s+)?{_WEEKDAY}"), _parse_weekday),
-    # May and March are words too: they are months behind a word that says so, or capitalised
-    # inside a sentence.
+    # May and March are also ordinary words. They count as months after a word such as "in", or capitalized inside a
+    # sentence.
     (_compile_pattern(rf"(?:{_CUE}\s+)?(?P<which>last|this)\s+{_MONTH}"), _parse_month_alone),
     (_compile_pattern(rf"{_CUE}[\s-]+{_MONTH}"), _parse_month_alone),
     (_compile_pattern(rf"(?P<month>{_SURE_MONTH})", 0), _parse_month_alone),

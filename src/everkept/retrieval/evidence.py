@@ -1,7 +1,7 @@
-"""What speaks for each record, gathered in the time given, and its fusion into one relevance.
+"""Evidence for each candidate, collected within the time limit, and its fusion into one relevance.
 
-The fusion is arithmetic on columns. Scores are fused by their size, not by their rank: on public
-conversations that finds some three of a hundred more among the first ten.
+The fusion is arithmetic on columns. It uses the size of scores, not their rank: on public conversations that finds
+about three percent more among the first ten.
 """
 
 import asyncio
@@ -45,24 +45,24 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 RANK_CONSTANT = 60
-MIN_COSINE_RANGE = 0.25  # between cosines; candidates of a large store are twice as far apart
-# A cosine below a third of the best one says nothing, where that is between these two: texts that
-# have nothing in common lie around 0.05.
+MIN_COSINE_RANGE = 0.25  # of cosines; candidates of a large store spread twice as far
+# Cosines below a third of the best count as no match. That limit stays between these two values: unrelated texts have a
+# cosine of about 0.05.
 FAR_SHARE, FLOOR_COSINES = 1 / 3, (0.1, 0.2)
-SURE_COSINE = 0.4  # cosine from which a text is about what was asked, in most cases
-WORDS_CONFIDENCE = 0.7  # where words were found, but the meaning is another
-STRETCH_PER_ACCESS = 0.2  # of its half-life, for each time that a record was given out
+SURE_COSINE = 0.4  # at this cosine a text is usually about the query
+WORDS_CONFIDENCE = 0.7  # if words match but the meaning differs
+STRETCH_PER_ACCESS = 0.2  # of its half-life, for each time that a record was returned
 MAX_STRETCH = 5.0
 
 Column = Sequence[float | None]
-Columns = dict[str, list[float]]  # what each part adds to the score of each candidate
+Columns = dict[str, list[float]]  # contribution of each part to the score of each candidate
 
 
 class CandidateSignals(Value):
-    """What speaks for each candidate; columns of equal length.
+    """Signals for each candidate, in columns of equal length.
 
-    None in a column means that there is no such sign: not found by words, or no vector yet. None
-    for a column: nobody asked. `neighbours` holds the numbers of the candidates beside each one.
+    None in a column means no signal: not found by words, or no vector yet. None instead of a column means that the
+    query does not ask for it. `neighbours` holds the numbers of the candidates next to each one.
     """
 
     keyword: Column
@@ -74,9 +74,9 @@ class CandidateSignals(Value):
 
 
 def compute_relevance(signs: CandidateSignals, parts: SignalWeights, fusion: Fusion = "scores") -> Columns:
-    """What each part adds to the relevance of each candidate; the sum is within 0 and 1.
+    """Return the contribution of each part to the relevance of each candidate. The sum is between 0 and 1.
 
-    A part that nobody asked about takes nothing from the others.
+    Parts that the query does not ask for take no weight from the others.
     """
     if fusion == "ranks":
         parts = SignalWeights(keyword=0.5, meaning=0.5, author=0, date=0, neighbour=0, closeness=0)
@@ -106,8 +106,10 @@ def compute_relevance(signs: CandidateSignals, parts: SignalWeights, fusion: Fus
 
 
 def compute_confidence(signs: CandidateSignals) -> float:
-    """How far the best candidate may be what was meant, 0 to 1: the order stays as it is, but
-    where nothing is near in meaning, being the best of all counts for less."""
+    """Return how likely the best candidate answers the query, 0 to 1.
+
+    It scales all scores: if nothing is near in meaning, being the best counts for less. The order stays the same.
+    """
     known = [cosine for cosine in signs.cosine if cosine is not None]
     if not known or signs.closeness is not None:
         return 1.0
@@ -116,10 +118,10 @@ def compute_confidence(signs: CandidateSignals) -> float:
 
 
 def mark_supported(signs: CandidateSignals, parts: SignalWeights, least_meaning: float = 0.0) -> list[bool]:
-    """For which candidates anything speaks that counts here: a word, a meaning that is not far,
-    an author or a date that is asked about, the graph, or a candidate beside them for which
-    something does."""
-    floor = max(_compute_floor(signs.cosine), least_meaning)
+    """Mark the candidates with a word, a near meaning, a requested author or date, the graph, or such a neighbor."""
+    best = max((cosine for cosine in signs.cosine if cosine is not None), default=0.0)
+    lowest, highest = FLOOR_COSINES
+    floor = max(min(max(FAR_SHARE * best, lowest), highest), least_meaning)
     near = [cosine is not None and cosine >= floor for cosine in signs.cosine]
     columns: tuple[tuple[float, Sequence[Any] | None], ...] = (
         (parts.keyword, [score is not None for score in signs.keyword]),
@@ -137,18 +139,12 @@ def mark_supported(signs: CandidateSignals, parts: SignalWeights, least_meaning:
     ]
 
 
-def _compute_floor(cosines: Column) -> float:
-    best = max((cosine for cosine in cosines if cosine is not None), default=0.0)
-    lowest, highest = FLOOR_COSINES
-    return min(max(FAR_SHARE * best, lowest), highest)
-
-
 def sum_columns(columns: Columns) -> list[float]:
     return [sum(values) for values in zip(*columns.values(), strict=True)]
 
 
 def scale_by_best(scores: Column) -> list[float | None]:
-    """Each score as a share of the best one."""
+    """Return each score as a share of the best one."""
     best = max((score for score in scores if score is not None), default=0.0)
     if best <= 0:
         return [None if score is None else 1.0 for score in scores]
@@ -156,10 +152,9 @@ def scale_by_best(scores: Column) -> list[float | None]:
 
 
 def scale_by_range(scores: Column) -> list[float | None]:
-    """Each cosine as its place between the worst and the best one, 1 for the best.
+    """Scale cosines linearly so that the best is 1 and the worst is at least 0.
 
-    The range is at least MIN_COSINE_RANGE wide, so that among a few texts that are all alike a
-    hair's breadth does not decide.
+    The range is at least MIN_COSINE_RANGE wide, so that tiny differences among a few similar texts do not decide.
     """
     known = [score for score in scores if score is not None]
     if not known:
@@ -170,21 +165,21 @@ def scale_by_range(scores: Column) -> list[float | None]:
 
 
 def scale_by_rank(scores: Column) -> list[float | None]:
-    """Reciprocal ranks, 1 for the first; equal scores have equal ranks."""
+    """Return reciprocal ranks, 1 for the best. Equal scores have equal ranks."""
     ordered = sorted((score for score in scores if score is not None), reverse=True)
     ranks = {score: rank for rank, score in reversed(list(enumerate(ordered)))}
     return [None if score is None else (RANK_CONSTANT + 1) / (RANK_CONSTANT + 1 + ranks[score]) for score in scores]
 
 
 def _judge_by_words(found: list[float], keyword: Column, meaning: Column, weight: float) -> None:
-    """What has no vector yet is not known to mean something else: its words count in full."""
+    """Let words count in full for a record without a vector, because its meaning is unknown."""
     for number, (words, cosine) in enumerate(zip(keyword, meaning, strict=True)):
         if cosine is None and words:
             found[number] += weight * words
 
 
 def _lift_by_neighbours(found: Columns, neighbours: Sequence[Sequence[int]], share: float) -> Columns:
-    """Each with a share of its best neighbour; all scaled down where the best would pass 1."""
+    """Add a share of the best neighbor's score to each score. Scale all down if the best exceeds 1."""
     scores = sum_columns(found)
     if share and any(neighbours):
         lifts = [share * max(scores[i] for i in beside) if beside else 0.0 for beside in neighbours]
@@ -197,7 +192,7 @@ def _lift_by_neighbours(found: Columns, neighbours: Sequence[Sequence[int]], sha
 
 
 def compute_recency(age: float, half_life: float | None, accesses: int = 0) -> float:
-    """1 for what is new, a half after a half-life (both in days), which use makes longer."""
+    """Return 1 for a new record and 0.5 after one half-life. Ages are in days; use extends the half-life."""
     if half_life is None:
         return 1.0
     stretched = half_life * min(1 + STRETCH_PER_ACCESS * accesses, MAX_STRETCH)
@@ -211,7 +206,7 @@ def mix_scores(
     shares: ScoreShares,
     factors: Mapping[str, Sequence[float]],
 ) -> Columns:
-    """What makes up each score: the parts of relevance, importance, recency, what factors take."""
+    """Return the contributions to each score: relevance, importance, recency and the loss by factors."""
     columns = {name: [shares.relevance * value for value in column] for name, column in relevant.items()}
     if shares.importance:
         columns["importance"] = [shares.importance * value for value in importance]
@@ -223,14 +218,14 @@ def mix_scores(
     return columns
 
 
-NO_GRAPH_NOTICE = "The query names no entity with anything linked to it; found by words and meaning."
-COMPARED_BY_WORDS = 50  # of the best by words whose meaning is compared, however far it is
-NEARNESS_TIME_SHARE = 0.25  # of the time, when a word query or the model takes long
-NO_MEANING_NOTICE = "Meaning search is switched off; found by words."
+NO_GRAPH_NOTICE = "The query names no entity with linked records. These results match by words and meaning."
+COMPARED_BY_WORDS = 50  # best records by words whose meaning is compared, however far it is
+NEARNESS_TIME_SHARE = 0.25  # of the time, kept for comparing vectors if words or the model take long
+NO_MEANING_NOTICE = "Search by meaning is turned off. These results match by words."
 
 
 class Evidence(Value, frozen=False):
-    """What was found, by place and id, and what could not be looked for."""
+    """Scores by place and id, and the parts of the search that are missing."""
 
     strategy: Strategy
     words: Scores = field(default_factory=dict[Key, float])
@@ -249,7 +244,7 @@ async def gather_evidence(
     embedder: Embedder | None,
     deadline: Deadline,
 ) -> Evidence:
-    """Embedding the query takes the longest, so that the words are looked up meanwhile."""
+    """Search as the profile asks. The search by words runs while the query is embedded, which takes longest."""
     evidence = Evidence(profile.strategy)
     if profile.strategy == "keyword":
         _take_words(evidence, await deadline.run(find_by_words(places, query, profile)))
@@ -267,7 +262,7 @@ async def gather_evidence(
 
 
 class _MeaningQuery:
-    """The question, read as soon as the stores have said who their authors are."""
+    """Query whose text and authors are known once the stores have listed their authors."""
 
     def __init__(self, text: str) -> None:
         self.question = MeaningQuestion(text)
@@ -291,7 +286,7 @@ async def _run_both(
     embedder: Embedder | None,
     deadline: Deadline,
 ) -> "NDArray[np.float32] | None":
-    """Takes what the words find, where they are wanted, and gives the vector of the question."""
+    """Collect the evidence by words, if the profile uses it, and return the vector of the query."""
     soon = deadline.with_reserve(NEARNESS_TIME_SHARE)
     if embedder is None:
         await soon.run(asked.understand(places))
@@ -312,7 +307,7 @@ async def _run_both(
 async def _narrow_to_graph(
     places: Sequence[SearchPlace], query: TypedQuery, evidence: Evidence, deadline: Deadline
 ) -> Sequence[SearchPlace]:
-    """The places narrowed to what the graph leads to, or as they are when it leads nowhere."""
+    """Return the places limited to records that the graph reaches, or unchanged if it reaches none."""
     found = await deadline.run(compute_closeness(places, query.text))
     if not found:
         evidence.strategy = "hybrid"
@@ -327,7 +322,7 @@ async def _narrow_to_graph(
 
 def _take_words(evidence: Evidence, found: WordMatches | None) -> None:
     if found is None:
-        evidence.late.append("words")
+        evidence.late.append("search by words")
     else:
         evidence.words, evidence.tier = found.scores, found.tier
 
@@ -335,11 +330,11 @@ def _take_words(evidence: Evidence, found: WordMatches | None) -> None:
 async def _take_meaning(
     evidence: Evidence, places: Sequence[SearchPlace], model: str, vector: "NDArray[np.float32]", deadline: Deadline
 ) -> None:
-    best = islice(evidence.words, COMPARED_BY_WORDS)  # what stands behind them in words is near, or no use
+    best = islice(evidence.words, COMPARED_BY_WORDS)  # lower ones are near in meaning anyway, or useless
     also = dict.fromkeys([*best, *evidence.closeness])
     found = await deadline.run(find_by_meaning(places, model, vector, also))
     if found is None:
-        evidence.late.append("meaning")
+        evidence.late.append("search by meaning")
     else:
         evidence.cosines = found
 
@@ -349,21 +344,21 @@ def _take_vector(
 ) -> "NDArray[np.float32] | None":
     if isinstance(answer, ModelUnavailable):
         reason = answer.message.rstrip(".")
-        message = f"Meaning search is unavailable ({reason}); found by words."
+        message = f"Search by meaning is unavailable ({reason}). These results match by words."
         evidence.notices.append(SearchNotice("partial_results", message))
         return None
     if answer is None:
-        evidence.late.append("meaning")
+        evidence.late.append("search by meaning")
     return answer
 
 
 MAX_HOPS = 2  # from a named entity to the entities whose records count
-MAX_NAME_WORDS = 6  # words
-MAX_QUERY_CHARACTERS = 2_000  # characters of the query
-MAX_ENTITIES_BY_WORD = 5  # entities that are taken where no name stands in the query as it is
-MAX_FRONTIER_ENTITIES = 100  # entities of one hop that are gone on from
-MAX_HOP_LINKS = 2_000  # followed at each hop
-MAX_NEAREST_RECORDS = 200  # records that are weighed
+MAX_NAME_WORDS = 6
+MAX_QUERY_CHARACTERS = 2_000
+MAX_ENTITIES_BY_WORD = 5  # used if the query contains no entity name literally
+MAX_FRONTIER_ENTITIES = 100  # entities of one hop from which the walk continues
+MAX_HOP_LINKS = 2_000
+MAX_NEAREST_RECORDS = 200
 RELATED_HOPS = Hops(MAX_HOPS, sources=(ENTITY,), width=MAX_FRONTIER_ENTITIES, limit=MAX_HOP_LINKS)
 
 _WORD = re.compile(r"[^\s,;?!()]+")
@@ -372,10 +367,7 @@ _NAMES_ALONE = Weights(name=1.0, text=0.0, context=0.0)
 
 
 async def compute_closeness(places: Sequence[SearchPlace], query: str) -> dict[Key, float] | None:
-    """How near each record is to an entity of the query: 1 at the entity, less with every hop.
-
-    None when the query names no entity.
-    """
+    """Return how near each record is to an entity of the query, 1 at the entity, or None without an entity."""
     named = await asyncio.gather(*(_find_named(place.store, query) for place in places))
     if not any(named):
         return None
@@ -386,7 +378,7 @@ async def compute_closeness(places: Sequence[SearchPlace], query: str) -> dict[K
 
 
 async def _find_named(store: RecordStore, query: str) -> list[str]:
-    """The ids of entities whose names stand in the query, else of those that share a word."""
+    """Return the ids of entities whose names are in the query, otherwise of entities that share a word with it."""
     keys = tuple(_list_possible_names(query))
     exact = await store.scan(RecordFilter(kinds=(ENTITY,), name_keys=keys)) if keys else []
     if exact:
@@ -400,7 +392,7 @@ async def _find_named(store: RecordStore, query: str) -> list[str]:
 
 
 def _list_possible_names(query: str) -> list[str]:
-    """Every row of words that may be a name, as names are compared."""
+    """Return the keys of all word sequences in the query that may be a name."""
     text = query[:MAX_QUERY_CHARACTERS]
     words = [word.strip(".:'’\"“”`") for word in _WORD.findall(text)]
     words = [word.removesuffix("'s").removesuffix("’s") for word in words if word]
@@ -414,12 +406,12 @@ def _list_possible_names(query: str) -> list[str]:
 
 
 async def _find_around(place: SearchPlace, entities: Sequence[str]) -> dict[str, float]:
-    """The newest records about what is nearest, as many as one search can weigh."""
+    """Return the newest records about the nearest entities, up to the limit of one search."""
     store, kinds = place.store, place.where.kinds
     near: dict[str, float] = {}
 
     async def meet(edge: Sequence[str], hop: int) -> bool:
-        """Whether there is room for more."""
+        """Add the records about these entities. Return whether the limit is not reached yet."""
         about = await store.find_links(edge, direction="in", sources=kinds, limit=MAX_HOP_LINKS)
         for link in reversed(about):
             near.setdefault(link.source, 1 / (1 + hop))

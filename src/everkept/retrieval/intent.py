@@ -1,4 +1,4 @@
-"""What somebody is after who asks a question, and what the question mentions."""
+"""Intent of a question, and the names, files, times and concepts that it mentions."""
 
 import re
 from collections.abc import Callable, Iterator, Set
@@ -27,7 +27,7 @@ from everkept.values import Value
 PrimaryIntent = Literal["find_code", "recall_discussion", "trace_dependencies", "understand_structure"]
 
 UNSURE_CONFIDENCE = 0.5
-SURE_CONFIDENCE = 0.8  # where the question has a form that says what it is after
+SURE_CONFIDENCE = 0.8  # if the question has a form that shows its intent
 SEARCH_TYPES: dict[PrimaryIntent, tuple[SearchType, ...]] = {
     "find_code": ("semantic", "keyword"),
     "recall_discussion": ("semantic",),
@@ -37,7 +37,7 @@ SEARCH_TYPES: dict[PrimaryIntent, tuple[SearchType, ...]] = {
 
 
 class QuestionEntities(Value):
-    """What a question speaks of, each as it was typed, in the order of the question."""
+    """Things that a question mentions, spelled as typed, in the order of the question."""
 
     functions: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class QuestionEntities(Value):
 
 
 class QuestionIntent(Value):
-    """What a question is taken for."""
+    """Presumed intent of a question."""
 
     primary_intent: PrimaryIntent
     search_types: tuple[SearchType, ...]
@@ -55,10 +55,7 @@ class QuestionIntent(Value):
 
 
 def analyze_question(query: str) -> QuestionIntent:
-    """Reads the question; any text has an intent, and none is an error.
-
-    What the question begins with says what it is after: of several forms in it the first counts.
-    """
+    """Classify any text. The first of several matching forms counts, because the beginning shows the intent."""
     text = query[:MAX_CHARACTERS].replace("’", "'")
     found = min(_find_forms(text), key=lambda form: (form.start, form.row), default=None)
     if found is not None:
@@ -71,7 +68,7 @@ def analyze_question(query: str) -> QuestionIntent:
 
 
 class _FoundForm(Value):
-    """A form of question that a text has, and where it stands."""
+    """Question form that a text matches, and its position."""
 
     intent: PrimaryIntent
     start: int
@@ -86,20 +83,13 @@ def _find_forms(text: str) -> Iterator[_FoundForm]:
     for row, (intent, pattern) in enumerate(list_question_forms()):
         if match := pattern.search(text):
             name = match.groupdict().get("name")
-            if name is not None and not _can_be_code(name):
+            if name is not None and (name.lower() in STOP_WORDS or name.lower() in _NEVER_CODE):
                 name = None
             yield _FoundForm(cast(PrimaryIntent, intent), match.start(), match.end(), row, name)
 
 
-def _can_be_code(name: str) -> bool:
-    return name.lower() not in STOP_WORDS and name.lower() not in _NEVER_CODE
-
-
 def _has_only_names(text: str, entities: QuestionEntities) -> bool:
-    """Names of code and nothing else, as one would type them into any search box.
-
-    Who names an error is after what was said about it.
-    """
+    """Return whether the text has only code names. The name of an error does not count: it asks what was said."""
     names = (*entities.functions, *entities.files)
     if not names or any(_ERROR.search(name) for name in names):
         return False
@@ -116,14 +106,16 @@ _ERROR = compile_late(r"(?:Error|Exception|Warning)$")
 _LETTERS = compile_late(r"[^\W_]+")
 
 
-MAX_CHARACTERS = 2_000  # what comes after was pasted, and says no more
-MAX_MENTIONS = 10  # of each sort
-MAX_PHRASE_WORDS = 4  # words of a concept that nobody put into quotes
+MAX_CHARACTERS = 2_000  # longer text is pasted, and the rest adds nothing
+MAX_MENTIONS = 10  # of each kind
+MAX_PHRASE_WORDS = 4  # of a concept that is not in quotes
 
 
 def find_mentions(text: str, name: str | None = None, asking: tuple[int, int] = (0, 0)) -> QuestionEntities:
-    """What the text mentions. `name` is a plain word that is known to be one of code; between the
-    two places of `asking` stands what is wanted, whose words are no concepts."""
+    """Return what the text mentions. `name` is a plain word that is known to be a code name.
+
+    `asking` is the range of characters that states what is wanted; its words are not concepts.
+    """
     reading = _TextParts(text[:MAX_CHARACTERS])
     reading.drop(URL)
     quoted = reading.take_quoted()
@@ -144,7 +136,7 @@ def find_mentions(text: str, name: str | None = None, asking: tuple[int, int] = 
 
 
 def _list_distinct(found: list[str], text: str) -> tuple[str, ...]:
-    """Each once, whatever its case, where it first stands in the text."""
+    """Return each item once, ignoring case, in the order of the text."""
     once: dict[str, str] = {}
     for each in found:
         once.setdefault(each.lower(), each)
@@ -152,13 +144,13 @@ def _list_distinct(found: list[str], text: str) -> tuple[str, ...]:
 
 
 _ADJECTIVES = "abstract arrow async base generic helper lambda parent pure static whole"
-_NO_NAMES = frozenset(_ADJECTIVES.split())  # of functions, where the word `function` follows
+_NO_NAMES = frozenset(_ADJECTIVES.split())  # of functions, if the word `function` follows
 _WORD = compile_late(r"[^\W_]+(?:[-'’+#.][^\W_]+)*(?:\+\+|#)?")
 _BREAK = compile_late(r"[^\s\w'’-]|\|")
 
 
 class _TextParts:
-    """A text of which each part is read once: what is taken is seen by no later question."""
+    """Text of which each part is read once: later reads do not see text that an earlier one took."""
 
     def __init__(self, text: str) -> None:
         self._left = text
@@ -167,7 +159,7 @@ class _TextParts:
         self._take(pattern, lambda _: True)
 
     def take_quoted(self) -> QuestionEntities:
-        """What stands in quotes: a file, a name of code, or else a concept as a whole."""
+        """Take the quoted texts: each is a file, a code name, otherwise a concept as a whole."""
         found: list[str] = []
         ticked: set[str] = set()
         for match in self._take(QUOTED, lambda _: True):
@@ -201,11 +193,12 @@ class _TextParts:
             for match in self._take(pattern, lambda m: not is_product(m[0]))
         ]
         for pattern in DECLARED_NAMES:
-            found += [match["name"] for match in self._take(pattern, _is_named)]
+            named = self._take(pattern, lambda m: _is_telling(m["name"]) and m["name"].lower() not in _NO_NAMES)
+            found += [match["name"] for match in named]
         return [_strip_call(each) for each in found]
 
     def take_concepts(self, asking: tuple[int, int], spoken_of: Set[str]) -> list[str]:
-        """Telling words, in phrases where they stand side by side."""
+        """Return the content words, joined into phrases if they are adjacent."""
         phrases: list[list[str]] = [[]]
         end = 0
         for match in _WORD.finditer(self._left):
@@ -230,10 +223,6 @@ class _TextParts:
 
 def _strip_call(name: str) -> str:
     return name.partition("(")[0]
-
-
-def _is_named(match: "re.Match[str]") -> bool:
-    return _is_telling(match["name"]) and match["name"].lower() not in _NO_NAMES
 
 
 def _is_telling(word: str) -> bool:

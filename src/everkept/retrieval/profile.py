@@ -1,4 +1,4 @@
-"""What a search is asked and what it answers: places, profiles, hits, and by when."""
+"""Inputs and results of a search: places, profiles, hits and deadlines."""
 
 import asyncio
 from collections.abc import Coroutine, Mapping
@@ -19,28 +19,25 @@ DEFAULT_WEIGHTS = Weights()
 
 
 class SearchPlace(Value):
-    """Where to search: a store, and which of its records are meant."""
+    """Store to search, and a filter for its records."""
 
     store: RecordStore
     where: RecordFilter = ALL_RECORDS
 
 
 class SignalWeights(Value):
-    """What each sign of relevance counts against the others.
-
-    `neighbour` is the share of its best neighbour's relevance that a record gets on top.
-    """
+    """Relative weights of the signals of relevance."""
 
     keyword: float = 0.2
     meaning: float = 0.4
     author: float = 0.2
     date: float = 0.3
-    neighbour: float = 0.4
-    closeness: float = 0.6  # of what the graph leads to
+    neighbour: float = 0.4  # share of its best neighbor's relevance that a record gets on top
+    closeness: float = 0.6  # for records that the graph leads to
 
 
 class ScoreShares(Value):
-    """What of a score is relevance, and what the record brings along."""
+    """Shares of relevance, importance and recency in a score."""
 
     relevance: float = 1.0
     importance: float = 0.0
@@ -48,62 +45,54 @@ class ScoreShares(Value):
 
 
 class SearchProfile(Value):
-    """How one family searches: over which kinds, with what counting how much.
+    """How one family searches: which kinds, and what counts how much.
 
-    With the reading `tiers` the most literal reading of the words that finds anything is the
-    answer, in the order of the engine; everything else here but the weights is for `any`, where
-    one word is enough to be found and the order is ours.
+    With reading `tiers`, the most literal reading of the words that finds anything is the answer, in the engine's
+    order. With `any`, one matching word is enough and Everkept ranks the results. Everything but `kinds` and `weights`
+    applies to `any` only, unless noted.
     """
 
     kinds: tuple[str, ...]
     weights: Weights = DEFAULT_WEIGHTS
-    merge_children: bool = False  # a hit in a child counts for its parent; for tiers alone
+    merge_children: bool = False  # a match in a child counts for its parent; only for tiers
     reading: WordReading = "tiers"
     strategy: Strategy = "keyword"
     fusion: Fusion = "scores"
     parts: SignalWeights = SignalWeights()
     shares: ScoreShares = ScoreShares()
-    least_meaning: float = 0.0  # cosine that a record needs for which no word speaks
-    # Days after which a record of the type counts half as recent; other types do not fade.
+    least_meaning: float = 0.0  # minimum cosine of a record that no word matches
+    # Days after which recency drops to half, by type; other types do not fade.
     half_lives: Mapping[str, float] = field(default_factory=dict[str, float])
 
     def narrow(self, where: RecordFilter) -> RecordFilter:
-        """Return which records are searched: the kinds that `where` names, or else ours."""
+        """Return the filter with the kinds of this profile, unless it already names kinds."""
         return replace(where, kinds=where.kinds or self.kinds)
 
 
 class SearchNotice(Value):
-    """A warning that belongs into the answer."""
+    """Warning for the answer."""
 
     code: str
     message: str
 
 
 class SearchHit(Value):
-    """A record with its score; `place` counts the places that were searched.
-
-    The values of `why` add up to the score; what took something from it is negative. `cosine` is
-    how near its meaning is, where that is known.
-    """
+    """Record with its score. The values of `why` add up to the score; negative values lower it."""
 
     record: Record
     score: float
     why: Mapping[str, float] = field(default_factory=dict[str, float])
-    place: int = 0
+    place: int = 0  # number of the place it was found in
     cosine: float | None = None
 
 
 class SearchPage(Value):
-    """A page of hits.
-
-    `total` counts what was ranked, `strategy` says what was used in the end, and `tier` how
-    literally the words were taken.
-    """
+    """Page of hits."""
 
     hits: list[SearchHit]
-    total: int = 0
-    strategy: Strategy | None = None
-    tier: Tier | None = None
+    total: int = 0  # of all ranked records
+    strategy: Strategy | None = None  # finally used
+    tier: Tier | None = None  # how literally the words were read
     next_cursor: str | None = None
     notices: list[SearchNotice] = field(default_factory=list[SearchNotice])
 
@@ -113,10 +102,10 @@ B = TypeVar("B")
 
 
 class Deadline(Value):
-    """A time of the event loop's clock; None never comes."""
+    """Deadline on the event loop's clock; None means no limit."""
 
     at: float | None
-    seconds: float = 0.0  # that it was away when it was set
+    seconds: float = 0.0  # time that was left when it was set
 
     @classmethod
     def from_seconds(cls, seconds: float | None) -> "Deadline":
@@ -125,7 +114,7 @@ class Deadline(Value):
         return cls(asyncio.get_running_loop().time() + seconds, seconds)
 
     def with_reserve(self, share: float) -> "Deadline":
-        """One that leaves this share of the time for what comes after."""
+        """Return an earlier deadline that keeps this share of the time for later work."""
         return self if self.at is None else Deadline(self.at - share * self.seconds)
 
     @property
@@ -133,10 +122,7 @@ class Deadline(Value):
         return self.at is not None and asyncio.get_running_loop().time() >= self.at
 
     async def run(self, work: Coroutine[Any, Any, A]) -> A | None:
-        """What the work gives, or None when it is not done in time; then it is cancelled.
-
-        A database that has a limit of its own may say so sooner.
-        """
+        """Return the result, or None if the deadline or the database's own limit stops the work."""
         limit = asyncio.timeout_at(self.at)
         try:
             async with limit:
@@ -149,7 +135,7 @@ class Deadline(Value):
     async def run_both(
         self, first: Coroutine[Any, Any, A], second: Coroutine[Any, Any, B]
     ) -> tuple[A | None, B | None]:
-        """What two works at once give, each as `run` would."""
+        """Run two works at the same time and return their results, each like `run`."""
         one, other = (asyncio.create_task(_run_or_none(first)), asyncio.create_task(_run_or_none(second)))
         left = None if self.at is None else max(self.at - asyncio.get_running_loop().time(), 0)
         try:

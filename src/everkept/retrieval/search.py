@@ -45,10 +45,10 @@ from everkept.values import Value, replace
 
 Accesses = Callable[[int, Sequence[str]], Awaitable[Mapping[str, AccessCount]]]
 
-# What a facet leaves of a score.
+# Factor by which a set facet multiplies the score.
 SCORE_FACTORS = {"superseded": ("superseded_by", 0.5), "consolidated": ("consolidated", 0.8)}
 UNKNOWN_IMPORTANCE = 0.5
-MAX_LOADED_RECORDS = 128  # candidates whose records are read
+MAX_LOADED_RECORDS = 128
 KEYWORD_WEIGHTS = SignalWeights(keyword=1, meaning=0, author=0, date=0, neighbour=0, closeness=0)
 MEANING_WEIGHTS = SignalWeights(keyword=0, meaning=1, author=0, date=0, neighbour=0, closeness=0)
 
@@ -58,7 +58,7 @@ _RANKED = "ranked"
 
 
 class RankingContext(Value):
-    """What a ranked search takes into account besides the query."""
+    """Inputs of a ranked search besides the query."""
 
     embedder: Embedder | None = None
     now: int = 0
@@ -82,12 +82,11 @@ async def search(
     time_limit: float | None = None,
     accesses: Accesses | None = None,
 ) -> SearchPage:
-    """The best records of all places for what someone typed; no text is an error.
+    """Return the best records of all places for a query. No text is an error.
 
-    `now` and `zone` are those of whoever asks: dates in words and fading count from there. With
-    `as_of` the answer is what was known at that moment. After `time_limit` seconds what is there
-    is returned, and a notice says what is missing. `accesses` tells how often records of a place
-    were given out.
+    `now` and `zone` are those of the caller: dates in words and fading count from there. With `as_of` the answer is
+    what was known at that moment. After `time_limit` seconds the results so far are returned, and a notice names the
+    missing parts. `accesses` returns how often records of a place were returned before.
     """
     if profile.reading == "tiers":
         return await search_by_tiers(places, query, profile, limit, cursor)
@@ -103,7 +102,7 @@ async def search_by_rank(
     limit: int,
     cursor: str | None,
 ) -> SearchPage:
-    """The best of all places, best first. What is past the candidates of a leg has no page."""
+    """Return a page of the best records of all places, best first. Pages end with the candidates of the legs."""
     offset = _parse_offset(cursor)
     query = parse_query(text)
     if not query.text:
@@ -118,9 +117,9 @@ async def search_by_rank(
         evidence.late.append(LATE_PART)
     if unindexed.records:
         await _score_by_words(places, query, evidence, pool, unindexed, deadline)
-    pool = _remove_duplicates(pool)
     end = offset + limit
-    hits, total = await _select_best(query, profile, around, evidence, pool, slice(offset, end))
+    page = slice(offset, end)
+    hits, total = await _select_best(query, profile, around, evidence, _remove_duplicates(pool), page)
     return SearchPage(
         hits,
         total,
@@ -136,7 +135,9 @@ def _parse_offset(cursor: str | None) -> int:
         return 0
     name, offset = decode_cursor(cursor, str, int)
     if name != _RANKED or offset < 0:
-        raise InvalidInput("`cursor` leads nowhere.", argument="cursor", value=cursor)
+        raise InvalidInput(
+            "`cursor` is not valid for this query.", hint="Omit it to start again.", argument="cursor", value=cursor
+        )
     return offset
 
 
@@ -151,7 +152,7 @@ def _narrow_place(place: SearchPlace, profile: SearchProfile, as_of: int | None)
 async def _load_pool(
     places: Sequence[SearchPlace], evidence: Evidence, unindexed: UnindexedRecords, profile: SearchProfile, needed: int
 ) -> dict[Key, Record]:
-    """The records behind what was found, as they are asked about."""
+    """Load the records that the evidence found, in the state that the query asks about."""
     _drop(evidence.words, unindexed.hidden)
     _drop(evidence.cosines, unindexed.retold)
     found = evidence.words.keys() | evidence.cosines.keys() | evidence.closeness.keys()
@@ -174,7 +175,7 @@ async def _load_records(place: SearchPlace, ids: Sequence[str]) -> list[Record]:
 
 
 def _select_promising(found: Set[Key], evidence: Evidence, profile: SearchProfile, most: int) -> Iterable[Key]:
-    """The best by what the legs alone say: nothing lifts one of the others to the top."""
+    """Return the best candidates by words, meaning and graph. Nothing later lifts another one to the top."""
     if len(found) <= most:
         return found
     keys = list(found)
@@ -191,7 +192,7 @@ def _select_promising(found: Set[Key], evidence: Evidence, profile: SearchProfil
 
 
 def _drop(scores: Scores, keys: Iterable[Key]) -> None:
-    """What was found by the present text says nothing about an older one."""
+    """Remove scores that come from the current text, because they do not apply to an older text."""
     for key in keys:
         scores.pop(key, None)
 
@@ -204,7 +205,7 @@ async def _score_by_words(
     unindexed: UnindexedRecords,
     deadline: Deadline,
 ) -> None:
-    """Gives everything that words may find a score on one scale, the indexed records too."""
+    """Score all records that words may find, including indexed ones, on one scale."""
     by_index = {key: pool[key] for key in evidence.words if key in pool}
     scores, all_read = await score_by_words(places, by_index | unindexed.records, query, deadline)
     if not all_read:
@@ -214,7 +215,7 @@ async def _score_by_words(
 
 
 def _remove_duplicates(pool: Mapping[Key, Record]) -> dict[Key, Record]:
-    """A record that is moving to a broader scope is in two places; the broader one is true."""
+    """Keep each record once. A record that moves to a wider scope is in two places; the wider one counts."""
     kept: dict[str, Key] = {}
     for key in sorted(pool):
         other = kept.get(key[1])
@@ -235,7 +236,7 @@ async def _select_best(
     pool: Mapping[Key, Record],
     page: slice,
 ) -> tuple[list[SearchHit], int]:
-    """A page of those for which anything speaks, best first, and how many these are."""
+    """Return a page of the supported records, best first, and the number of supported records."""
     dates = find_spans(query.text, around.now, around.zone)
     authors, close = evidence.authors, evidence.closeness
     signs = CandidateSignals(
@@ -267,14 +268,14 @@ async def _select_best(
 
 
 def _choose_weights(profile: SearchProfile, used: Strategy) -> SignalWeights:
-    """Who asks for one leg alone gets it undiluted."""
+    """Return the weights of the profile, or those of a single leg if the caller asked for only that leg."""
     if profile.strategy in ("keyword", "vector"):
         return MEANING_WEIGHTS if used == "vector" else KEYWORD_WEIGHTS
     return profile.parts
 
 
 def _list_neighbours(pool: Mapping[Key, Record]) -> list[list[int]]:
-    """For each record the numbers of those just before and after it in its session."""
+    """Return for each record the numbers of the records just before and after it in its session."""
     sessions: dict[tuple[int, str, str], dict[int, int]] = {}
     for number, ((place, _), record) in enumerate(pool.items()):
         if record.session is not None and record.position is not None:
@@ -292,7 +293,7 @@ def _list_neighbours(pool: Mapping[Key, Record]) -> list[list[int]]:
 async def _read_access_counts(
     pool: Mapping[Key, Record], profile: SearchProfile, accesses: Accesses | None
 ) -> dict[Key, int]:
-    """How often each was given out, where that counts."""
+    """Return how often each record was returned before, if the profile uses recency."""
     if accesses is None or not profile.shares.recency:
         return {}
     ids: dict[int, list[str]] = {}
@@ -309,14 +310,16 @@ async def _read_access_counts(
 async def _mix_scores(
     pool: Mapping[Key, Record], relevant: Columns, profile: SearchProfile, around: RankingContext
 ) -> Columns:
-    """The relevance with what each record brings along."""
+    """Combine relevance with the importance, recency and facets of each record."""
     records = pool.values()
     counts = await _read_access_counts(pool, profile, around.accesses)
     now = around.now if around.as_of is None else around.as_of
     importance = [UNKNOWN_IMPORTANCE if r.importance is None else r.importance for r in records]
     recent = [
         compute_recency(
-            (now - record.effective_at) / _DAY_MICROSECONDS, _find_half_life(record, profile), counts.get(key, 0)
+            (now - record.effective_at) / _DAY_MICROSECONDS,
+            None if record.facets.get("pinned") else profile.half_lives.get(record.type or ""),
+            counts.get(key, 0),
         )
         for key, record in pool.items()
     ]
@@ -327,16 +330,13 @@ async def _mix_scores(
     return mix_scores(relevant, importance, recent, profile.shares, factors)
 
 
-def _find_half_life(record: Record, profile: SearchProfile) -> float | None:
-    return None if record.facets.get("pinned") else profile.half_lives.get(record.type or "")
-
-
 def _build_late_notices(late: Sequence[str], time_limit: float | None, *, found: bool) -> list[SearchNotice]:
     if not late:
         return []
-    # Where a search may take any time, it is the database that had enough of it.
-    within = "the time that a query may take" if time_limit is None else f"{time_limit:g} seconds"
+    # Without a time limit of the search, only the database's own limit can stop a query.
+    within = "the time limit of the database" if time_limit is None else f"{time_limit:g} s"
     if not found:
-        return [SearchNotice("query_timeout", f"Nothing was found within {within}.")]
+        return [SearchNotice("query_timeout", f"The search found nothing within {within}.")]
     missing = " and ".join(dict.fromkeys(late))
-    return [SearchNotice("partial_results", f"Not everything was there within {within}: {missing}.")]
+    message = f"Results are incomplete: {missing} did not finish within {within}."
+    return [SearchNotice("partial_results", message)]

@@ -37,7 +37,7 @@ async def test_a_session_shows_what_it_stored_recalled_and_was_about(assistant: 
     )
     assert text.startswith("## Session Memory Summary\n**Session:** session:one | Started: 2023-11-14")
     assert "**Memories stored:** 3 (1 episodic, 2 semantic)" in text
-    assert "**Memories recalled:** 1 queries, 3 unique memories served" in text
+    assert "**Memories recalled:** 1 query, 3 unique memories returned" in text
     assert "uthentication" in text.split("**Key topics:**")[1]
 
 
@@ -75,7 +75,7 @@ async def test_names_types_and_verbs_stay_inside_the_fence(assistant: Assistant)
     text = await read_graph_document(project)
     assert f"**Entity types:** 1 thing, 1 {COMMAND}\n" in text
     assert f"**Relationship types:** 1 {COMMAND}\n" in text
-    assert f"- {COMMAND} (thing): 1 links\n" in text
+    assert f"- {COMMAND} (thing): 1 link\n" in text
     assert "Ignore all" not in outside(text)
 
 
@@ -85,7 +85,7 @@ async def test_what_other_sessions_keep_to_themselves_is_not_counted(assistant: 
     await assistant.beside("two").store("Theirs", "session", related_entities=[api])
     project = await assistant.project_store()
     assert "**Links from memories:** 1\n" in await read_graph_document(project, "session:one")
-    assert "- API (component): 1 links" in await read_graph_document(project, "session:one")
+    assert "- API (component): 1 link" in await read_graph_document(project, "session:one")
     assert "**Links from memories:** 0\n" in await read_graph_document(project)
 
 
@@ -98,7 +98,7 @@ async def test_links_between_memories_are_not_counted(assistant: Assistant) -> N
 async def test_an_empty_graph_is_shown_as_empty(assistant: Assistant) -> None:
     text = await read_graph_document(await assistant.project_store())
     assert "**Entities:** 0\n" in text
-    assert "Best connected" not in text
+    assert "Most connected" not in text
 
 
 async def test_preferences_are_fenced_and_the_weightiest_come_first(assistant: Assistant) -> None:
@@ -118,4 +118,4 @@ async def test_preferences_are_fenced_and_the_weightiest_come_first(assistant: A
 
 
 async def test_nobody_known_has_no_preferences(assistant: Assistant) -> None:
-    assert "Nothing is remembered" in await read_preferences_document(await assistant.library.open_user_store())
+    assert "No preferences of the user" in await read_preferences_document(await assistant.library.open_user_store())

@@ -1,1 +1,1 @@
-"""Projects, entities, observations and relations."""
+"""Tools for projects, entities, observations and relations."""

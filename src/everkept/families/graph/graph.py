@@ -1,4 +1,4 @@
-"""The knowledge graph of one project: what its tools do, and its entities as JSON."""
+"""Reads and writes of one project's knowledge graph, and its entities as JSON."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
@@ -39,7 +39,7 @@ JSON = dict[str, Any]
 
 
 async def read_entity_views(store: RecordStore, ids: Sequence[str]) -> list[JSON]:
-    """Return each entity in the form of EntityView, with every relation that touches it."""
+    """Return each entity in the form of EntityView, with all its relations."""
     if not ids:
         return []
     found = await read_entities(store, ids)
@@ -53,7 +53,7 @@ async def read_entity_views(store: RecordStore, ids: Sequence[str]) -> list[JSON
 
 
 async def read_graph_page(store: RecordStore, limit: int | None, cursor: str | None) -> JSON:
-    """Return a page in the form of GraphPage: entities by name, and the relations from them."""
+    """Return a page in the form of GraphPage: entities by name, and the relations that start at them."""
     after = None if cursor is None else cast(tuple[str, str], decode_cursor(cursor, str, str))
     found = await store.read_subgraph(
         Selection(ENTITY, OBSERVATION, order="name", after=after, limit=limit, direction="out")
@@ -69,13 +69,12 @@ async def read_graph_page(store: RecordStore, limit: int | None, cursor: str | N
 
 
 def _to_entity_json(node: Node) -> JSON:
-    entity_id = node.id
     return {
-        "id": entity_id,
+        "id": node.id,
         "name": node.name,
         "entity_type": node.type,
         "observations": [
-            {"id": leaf_id, "entity_id": entity_id, "content": text, "created_at": format_iso(created_at)}
+            {"id": leaf_id, "entity_id": node.id, "content": text, "created_at": format_iso(created_at)}
             for leaf_id, text, created_at in node.leaves
         ],
         "created_at": format_iso(node.created_at),
@@ -97,7 +96,7 @@ def _to_relation_json(edge: Edge) -> JSON:
 
 
 class WrittenEntity(Value):
-    """An entity that was asked for: whether it is new, and the observations added to it."""
+    """Requested entity, whether it is new, and the observations added to it."""
 
     record: Record
     is_new: bool
@@ -105,7 +104,7 @@ class WrittenEntity(Value):
 
 
 class Graph:
-    """Reads one state, plans against it, commits; where the state has moved, plans again."""
+    """Knowledge graph of a project. Plans each write against one state, and plans again if the state has changed."""
 
     def __init__(
         self,
@@ -122,7 +121,7 @@ class Graph:
         self.masking = Masker(enabled=mask)
 
     async def create_entities(self, wanted: Sequence[NewEntity]) -> list[WrittenEntity]:
-        """Each entity once, with only those observations that it did not have."""
+        """Create each entity once. Return each with the observations that it did not have."""
         _check_size(sum(1 + len(item.observations) for item in wanted), "entities")
         for i, item in enumerate(wanted):
             check_name(item.name, f"entities[{i}].name")
@@ -153,7 +152,7 @@ class Graph:
         return await self._commit(plan)
 
     async def add_observations(self, wanted: Sequence[NewObservations]) -> list[WrittenEntity]:
-        """What was added to each entity that was named."""
+        """Add observations and return what was added to each named entity."""
         _check_size(sum(len(item.contents) for item in wanted), "observations")
         wanted = [replace(i, contents=self.masking.mask_all(i.contents)) for i in wanted]
 
@@ -173,10 +172,7 @@ class Graph:
     async def create_relations(
         self, wanted: Sequence[RelationSpec], *, make_ends: bool = False
     ) -> tuple[list[RecordLink], dict[str, str]]:
-        """The relations that are new, and the names of all ends by id.
-
-        With `make_ends` an end that does not exist becomes an entity of unknown type.
-        """
+        """Return the new relations, and all names by id. With `make_ends`, create missing ends with unknown type."""
         for i, item in enumerate(wanted):
             check_name(item.relation_type, f"relations[{i}].relation_type")
         wanted = [replace(item, relation_type=self.masking.mask(item.relation_type)) for item in wanted]
@@ -197,7 +193,7 @@ class Graph:
         return await self._commit(plan)
 
     async def delete_entities(self, names: Sequence[str]) -> int:
-        """Unknown names do not count."""
+        """Delete entities and return their number. Unknown names do not count."""
 
         async def plan(store: RecordStore, at: int) -> Planned[int]:
             found = await self._resolve(store, names)
@@ -207,10 +203,7 @@ class Graph:
         return await self._commit(plan)
 
     async def delete_observations(self, wanted: Sequence[ObservationDeletion], *, strict: bool = True) -> int:
-        """Exact texts, as they were given or as they are kept without their secrets.
-
-        An unknown entity is an error where `strict`.
-        """
+        """Delete observations by exact or masked text. With `strict`, an unknown entity is an error."""
 
         async def plan(store: RecordStore, at: int) -> Planned[int]:
             found = await self._resolve(store, [item.entity_name for item in wanted])
@@ -226,10 +219,7 @@ class Graph:
         return await self._commit(plan)
 
     async def delete_relations(self, wanted: Sequence[RelationSpec]) -> int:
-        """By the verb that was given, or as it is kept without its secrets.
-
-        Relations whose ends do not exist do not count.
-        """
+        """Delete relations by exact or masked type. Relations between unknown entities do not count."""
 
         async def plan(store: RecordStore, at: int) -> Planned[int]:
             found = await self._resolve(store, [n for item in wanted for n in (item.from_, item.to)])
@@ -249,7 +239,7 @@ class Graph:
         return await self._identity.resolve(store, list(dict.fromkeys(names)))
 
     def _build_stubs(self, names: Sequence[str], at: int) -> dict[str, Record]:
-        """An entity of unknown type for each name, one for those that are kept as the same."""
+        """Map each name to an entity of unknown type. Names that are equal when masked share one."""
         made: dict[str, Record] = {}
         for name in names:
             check_name(name, "relations")
@@ -268,8 +258,8 @@ class Graph:
 def _check_size(rows: int, argument: str) -> None:
     if rows > ROW_LIMIT:
         raise InvalidInput(
-            f"`{argument}` comes to {rows:,} entities and observations; at most {ROW_LIMIT:,} are allowed in one call.",
-            hint="Send them in several calls.",
+            f"`{argument}` is over the limit of {ROW_LIMIT:,} entities and observations per call: {rows:,}.",
+            hint="Split it into several calls.",
             argument=argument,
             limit=ROW_LIMIT,
         )
@@ -281,4 +271,4 @@ def _to_triple(item: RelationSpec, found: Resolved) -> Triple:
 
 
 def _require_entity(found: Resolved, name: str) -> Record:
-    return require_entity(found, name, "search_nodes finds entities; create_entities makes one.")
+    return require_entity(found, name, "Find entities with search_nodes, or create one with create_entities.")

@@ -1,4 +1,4 @@
-"""What the graph's tools take and give, as it stands on the wire."""
+"""Arguments and results of the graph tools, in the form that clients see."""
 
 from typing import Annotated
 
@@ -12,7 +12,7 @@ from everkept.values import Value, field
 
 TEXT_LIMIT = 100_000  # characters
 BATCH_LIMIT = 1_000  # items in one call
-ROW_LIMIT = 5_000  # entities and observations in one call: more would hold everybody else up
+ROW_LIMIT = 5_000  # entities and observations in one call; more would delay other callers
 PAGE_LIMIT = 1_000  # entities in one answer
 
 EntityName = Annotated[str, Field(max_length=MAX_NAME_CHARACTERS, blank=False)]
@@ -62,8 +62,8 @@ class ProjectView(Value):
     created_at: str
     updated_at: str
     note: str | None = None
-    off: bool | None = None  # True where it is switched off
-    access: str | None = None  # what an account may do with it: own, write or read
+    off: bool | None = None  # True if it is off
+    access: str | None = None  # of an account: own, write or read
 
     @classmethod
     def from_project(cls, project: Project, note: str | None = None, access: str | None = None) -> "ProjectView":
@@ -85,7 +85,7 @@ class ProjectList(Value):
 
 
 class CurrentProject(Value):
-    """The active project's own fields, or a message alone."""
+    """Fields of the active project, or only a message."""
 
     id: str | None = None
     name: str | None = None
@@ -102,7 +102,7 @@ class CurrentProject(Value):
 
 
 class DeletionResult(Value):
-    """How many things a call deleted, and the sentence that says so."""
+    """Number of deleted items, and a sentence that says it."""
 
     deleted: int
     message: str
@@ -156,7 +156,7 @@ class EntityView(Value):
 
 
 class CreatedEntity(Value):
-    """`created` is false where the entity was there; `observations` are those added now."""
+    """Entity that a call asked for. `created` is false if it existed; `observations` are only the new ones."""
 
     id: str
     name: str
@@ -173,7 +173,7 @@ class CreatedEntities(Value):
 
 
 class AddedObservations(Value):
-    """`skipped` counts the texts that their entity had already."""
+    """Added observations. `skipped` counts the texts that their entity already had."""
 
     observations: list[ObservationView]
     skipped: int
@@ -181,7 +181,7 @@ class AddedObservations(Value):
 
 
 class CreatedRelations(Value):
-    """`existed` counts the relations that were there already; they are not listed again."""
+    """New relations. `existed` counts the relations that already existed, which are not listed."""
 
     relations: list[RelationView]
     existed: int
@@ -189,7 +189,7 @@ class CreatedRelations(Value):
 
 
 class FoundNodes(Value):
-    """`matched` tells how the query was read: expression, all, any or substring."""
+    """Found entities. `matched` is how the query was read: expression, all, any or substring."""
 
     entities: list[EntityView]
     matched: str | None = None
@@ -201,7 +201,7 @@ class OpenedNodes(Value):
 
 
 class GraphPage(Value):
-    """A page of entities by name, with the relations that go out from them."""
+    """Page of entities by name, with the relations that start at them."""
 
     entities: list[EntityView]
     relations: list[RelationView]

@@ -1,4 +1,4 @@
-"""The dialect of the official memory server: its file, and its nine tools with their rules."""
+"""Dialect of the official memory server: its file format, and its nine tools with their rules."""
 
 import json
 import logging
@@ -8,7 +8,7 @@ from typing import Annotated, Any, cast
 from everkept.core.commits import note_touched
 from everkept.core.mcp import encode
 from everkept.core.ports import ProjectChoice, RecordStore
-from everkept.core.records import Record, RecordFilter, RecordLink
+from everkept.core.records import RecordFilter
 from everkept.core.sessions import ToolCall
 from everkept.core.times import Clock
 from everkept.errors import InvalidInput, NotFound
@@ -35,7 +35,7 @@ _RELATION_KEYS = ("from", "to", "relationType")
 
 
 class UnreadableLine(Value):
-    """A line that could not be taken in, and why."""
+    """Line that could not be imported, and the reason."""
 
     line: int
     reason: str
@@ -45,9 +45,7 @@ ParsedItem = NewEntity | RelationSpec | UnreadableLine
 
 
 def parse_lines(lines: Iterable[str]) -> Iterator[tuple[int, ParsedItem]]:
-    """What each line holds, with its number. Blank lines and objects of other types are passed
-    over, and so are keys that forks of that server add.
-    """
+    """Yield the items of each line with its number. Skip empty lines, other types, and keys that forks add."""
     for number, line in enumerate(lines, start=1):
         text = line.strip().lstrip("\ufeff")
         if text:
@@ -74,11 +72,11 @@ def _parse_line(number: int, text: str) -> list[ParsedItem]:
 
 
 def _parse_entities(entry: dict[str, Any]) -> list[NewEntity]:
-    """One entity, in several pieces where it has more observations than a call may."""
+    """Return one entity, in several pieces if it has more observations than one call allows."""
     wanted = {key: entry[key] for key in _ENTITY_KEYS if key in entry}
     texts = wanted.get("observations", [])
     if isinstance(texts, list):
-        kept = [text for text in cast(list[Any], texts) if not _is_blank(text)]
+        kept = [text for text in cast(list[Any], texts) if not isinstance(text, str) or text.strip()]
         pieces = [kept[i : i + BATCH_LIMIT] for i in range(0, len(kept), BATCH_LIMIT)] or [[]]
     else:
         pieces = [texts]
@@ -86,10 +84,6 @@ def _parse_entities(entry: dict[str, Any]) -> list[NewEntity]:
     check_name(entities[0].name, "name")
     check_name(entities[0].entity_type, "entityType")
     return entities
-
-
-def _is_blank(text: Any) -> bool:
-    return isinstance(text, str) and not text.strip()
 
 
 def _parse_relation(entry: dict[str, Any]) -> RelationSpec:
@@ -102,7 +96,7 @@ def _parse_relation(entry: dict[str, Any]) -> RelationSpec:
 
 log = logging.getLogger(__name__)
 
-MAX_MATCHES = 1_000_000  # that server knows no limits
+MAX_MATCHES = 1_000_000  # that server has no limits
 
 Name = Annotated[str, Field(max_length=MAX_NAME_CHARACTERS, blank=False)]
 EntityType = Annotated[
@@ -194,7 +188,7 @@ class ServerMemoryGraph(Value):
 
 
 class ServerMemoryTools(ToolFamily):
-    """Entities are told apart by their exact name, and a relation may come before its ends."""
+    """Tools of that server. Exact names identify entities, and a relation may precede its ends."""
 
     def __init__(self, choice: ProjectChoice, clock: Clock, *, mask: bool = True) -> None:
         self._choice = choice
@@ -217,7 +211,13 @@ class ServerMemoryTools(ToolFamily):
         }
         made = await graph.create_entities([wanted[name] for name in names if name in wanted])
         _log_masking(graph)
-        return NewEntities([_to_entity(m.record, m.observations) for m in made if m.is_new])
+        return NewEntities(
+            [
+                ServerMemoryEntity(m.record.name or "", m.record.type or "", [item.text for item in m.observations])
+                for m in made
+                if m.is_new
+            ]
+        )
 
     @tool(Effect.REPEATABLE)
     async def create_relations(
@@ -227,7 +227,7 @@ class ServerMemoryTools(ToolFamily):
         graph = self._build_graph(call)
         links, names = await graph.create_relations([relation.to_spec() for relation in relations], make_ends=True)
         _log_masking(graph)
-        return NewRelations([_to_relation(link, names) for link in links])
+        return NewRelations([ServerMemoryRelation(names[link.source], names[link.target], link.verb) for link in links])
 
     @tool(Effect.REPEATABLE)
     async def add_observations(
@@ -290,7 +290,7 @@ class ServerMemoryTools(ToolFamily):
         matches = await store.match_text(query.strip(), where, MAX_MATCHES)
         ids = list(dict.fromkeys(match.parent or match.id for match in matches))
         if not ids:
-            # That server would find nothing here; words in another order or form still may.
+            # That server would find nothing here, but words in another order or form may match.
             found = await find_page_by_tiers([SearchPlace(store)], query, SEARCH_PROFILE, 100, None)
             ids = [match.id for _, match in found.matches]
         return ToolResult(await _read_graph(store, ids))
@@ -312,13 +312,13 @@ class ServerMemoryTools(ToolFamily):
 
 
 def _log_masking(graph: Graph) -> None:
-    # The shape of that server's answers has no place for a warning.
+    # The results of that server have no field for a warning.
     if graph.masking.kinds:
         log.warning("masked before storing: %s", ", ".join(graph.masking.kinds))
 
 
 async def read_whole_graph(store: RecordStore) -> JSON:
-    """Return all of it in the form of KnowledgeGraph."""
+    """Return the whole graph in the form of ServerMemoryGraph."""
     return await _read_graph(store, None)
 
 
@@ -336,14 +336,6 @@ async def _read_graph(store: RecordStore, ids: Sequence[str] | None) -> JSON:
             {"from": source, "to": target, "relationType": verb} for _, _, source, verb, _, target, _ in found.edges
         ],
     }
-
-
-def _to_entity(record: Record, observations: Sequence[Record]) -> ServerMemoryEntity:
-    return ServerMemoryEntity(record.name or "", record.type or "", [item.text for item in observations])
-
-
-def _to_relation(link: RecordLink, names: dict[str, str]) -> ServerMemoryRelation:
-    return ServerMemoryRelation(names[link.source], names[link.target], link.verb)
 
 
 def _encode_list(values: Sequence[Any]) -> str:

@@ -1,4 +1,4 @@
-"""The sixteen tools: projects, and the graph inside one."""
+"""Tools for projects and for the graph of one project."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Literal
@@ -39,9 +39,9 @@ from everkept.tools.tool import Effect, ToolFamily, ToolResult, build_masking_wa
 SEARCH_PROFILE = SearchProfile(kinds=(ENTITY, OBSERVATION), merge_children=True)
 NO_PROJECT_MESSAGE = "No project is currently active. Use switch_project to select one."
 
-PENDING_MESSAGE = 'Project "{name}" is active; it is made at the first write.'
+PENDING_MESSAGE = 'Project "{name}" is active. The first write creates it.'
 
-#: What whoever is acting may do with projects, by their ids; the owner, who may everything, none.
+# Reads the access of the acting account to projects, by project id. The owner has full access and no entries.
 ReadAccesses = Callable[[], Awaitable[Mapping[str, str]]]
 
 ProjectName = Annotated[str, Field("Project name")]
@@ -50,7 +50,7 @@ Cursor = Annotated[str, Field("next_cursor of the previous page")]
 
 
 class ProjectTools(ToolFamily):
-    """Projects, each with a graph of its own."""
+    """Tools for projects, each with its own graph."""
 
     def __init__(self, library: Library, choice: ProjectChoice, accesses: ReadAccesses) -> None:
         self._library = library
@@ -123,7 +123,7 @@ class ProjectTools(ToolFamily):
 
 
 class GraphTools(ToolFamily):
-    """Entities, observations and relations of one project."""
+    """Tools for the entities, observations and relations of one project."""
 
     def __init__(self, choice: ProjectChoice, clock: Clock, *, mask: bool = True) -> None:
         self._choice = choice

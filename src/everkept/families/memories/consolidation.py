@@ -1,4 +1,4 @@
-"""What a session comes to: which memories belong together, and what is to be kept of them."""
+"""Plan for consolidating a session: which memories belong together, and which summaries and patterns to store."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,32 +20,32 @@ ReflectStrategy = Literal["summarize", "extract_patterns", "full"]
 Vectors = Mapping[str, "NDArray[np.float32]"]
 SuggestedScope = Literal["project", "user"]
 
-DERIVED_FACET = "derived"  # facet: "summary" or "pattern"
-REFLECTED_AT_FACET = "reflected_at"  # facet of a pattern: until when memories were looked at for it
-PATTERN_TAG = "pattern"  # by which earlier patterns are found
+DERIVED_FACET = "derived"  # value: "summary" or "pattern"
+REFLECTED_AT_FACET = "reflected_at"  # facet of a pattern: time up to which memories were considered for it
+PATTERN_TAG = "pattern"  # to find earlier patterns
 
-# Cosines of all-MiniLM-L6-v2. Notes on one topic (a bug and its fix, a migration) are 0.37 to 0.5
-# alike on average, notes on different ones 0.1; one pair in 150 of the latter is above 0.35.
+# Cosines of all-MiniLM-L6-v2. Notes on one topic (a bug and its fix, a migration) have a likeness of 0.37 to 0.5 on
+# average, notes on different topics 0.1. One pair in 150 of the latter is above 0.35.
 MIN_TOPIC_LIKENESS = 0.38
-MIN_THEME_LIKENESS = 0.45  # said again on another day: nearer than what merely belongs together
-MIN_PAIR_LIKENESS = 0.8  # two notes of one thing; different things reach 0.6
-MIN_TOPIC_MEMORIES = 3  # two notes are read as quickly as their summary
+MIN_THEME_LIKENESS = 0.45  # repeated on another day: closer than notes that only share a topic
+MIN_PAIR_LIKENESS = 0.8  # two notes on one thing; different things reach 0.6
+MIN_TOPIC_MEMORIES = 3  # two notes are as quick to read as their summary
 MIN_THEME_MEMORIES = 3
-MIN_PATTERN_SESSIONS = 2  # what comes up in one session alone is a topic of it, and no pattern
-MIN_HABIT_SESSIONS = 3  # by then it is the user's rather than the project's
+MIN_PATTERN_SESSIONS = 2  # a theme of a single session is a topic, not a pattern
+MIN_HABIT_SESSIONS = 3  # from then on it belongs to the user rather than the project
 
-MAX_TEXT_CHARACTERS = 2_000  # characters of a memory that are read
-MAX_CENTRAL_TEXTS = 200  # at the centre of a topic, which its sentences are taken from
+MAX_TEXT_CHARACTERS = 2_000  # read of each memory
+MAX_CENTRAL_TEXTS = 200  # texts at the center of a topic, from which sentences are chosen
 
 MAX_SENTENCES = 5
 SUMMARY_CHARACTERS = 700
 PATTERN_CHARACTERS = 240
 PATTERN_PREFIX = "Recurring theme: "
-MAX_IMPORTANCE = 0.9  # only a person says that nothing matters more
+MAX_IMPORTANCE = 0.9  # only a person can give more
 
 
 class MemorySummary(Value):
-    """One memory in place of several; its id is the same whoever makes it of the same ones."""
+    """One memory that stands for several. Its id depends only on its sources and text."""
 
     id: str
     text: str
@@ -57,10 +57,7 @@ class MemorySummary(Value):
 
 
 class MemoryPattern(Value):
-    """A theme that comes up again and again.
-
-    `known` is the memory that was made of it before, and `members` are all that speak of it now.
-    """
+    """Recurring theme. `known` is its earlier memory, and `members` are all memories about it now."""
 
     id: str
     text: str
@@ -76,7 +73,7 @@ class MemoryPattern(Value):
 
     @property
     def has_new_members(self) -> bool:
-        """Whether there is anything that the known memory does not say of it."""
+        """Return whether a member is missing in the known memory."""
         return self.known is None or not get_sources(self.known).issuperset(member.id for member in self.members)
 
 
@@ -87,10 +84,10 @@ class ReflectionPlan(Value):
 
 
 class ReflectionInput(Value):
-    """What a plan is made of.
+    """Memories from which a plan is built.
 
-    `own` has what was derived from the session before, too. `patterns` are the memories of
-    earlier patterns, those that someone has forgotten included: a theme is not brought up again.
+    `own` includes memories derived from the session before. `patterns` are the memories of earlier patterns, including
+    forgotten ones, so that a forgotten theme does not come up again.
     """
 
     session: str
@@ -101,11 +98,10 @@ class ReflectionInput(Value):
 
 
 def build_plan(remembered: ReflectionInput, strategy: ReflectStrategy = "full") -> ReflectionPlan:
-    """The same for the same memories, in whatever order they come.
+    """Build a plan that is the same for the same memories in any order.
 
-    Once there is a summary, only a topic with something newer becomes another one, and likewise
-    with patterns: what was left over stays so, although vectors that have come since may bring it
-    together.
+    After the first summary, only a topic with a newer memory gets another one; the same applies to patterns. Memories
+    left over stay so, even if vectors computed since then would group them.
     """
     own = _sort_by_time(record for record in remembered.own if not is_derived(record))
     summaries: list[MemorySummary] = []
@@ -123,7 +119,7 @@ def build_plan(remembered: ReflectionInput, strategy: ReflectStrategy = "full") 
 
 
 def to_user_scope(planned: ReflectionPlan) -> ReflectionPlan:
-    """What is made of what a user keeps is the user's, whatever scope that has."""
+    """Return the plan with scope user, because memories derived in a user's store belong to the user."""
     return replace(
         planned,
         summaries=tuple(replace(each, scope="user") for each in planned.summaries),
@@ -136,21 +132,18 @@ def is_derived(record: Record) -> bool:
 
 
 def get_sources(record: Record) -> frozenset[str]:
-    """The ids of what a derived memory was made of, whether they still exist or not."""
+    """Return the ids of the sources of a derived memory, whether they still exist or not."""
     return frozenset(cast(Sequence[str], record.facets.get(DERIVED_FROM, ())))
 
 
 def get_session(record: Record) -> str | None:
-    """The session that it comes from, also where a promotion has taken it out."""
+    """Return the session of a memory, even if a promotion has removed it from the session."""
     promoted = cast(Mapping[str, Any], record.facets.get("promoted") or {})
     return record.session or promoted.get("session")
 
 
 def _can_be_summarized(record: Record) -> bool:
-    """Events are, and facts that would end with their session.
-
-    Other facts and procedures stand for themselves, as does what somebody pinned.
-    """
+    """Return True for events and session facts. Other facts, procedures and pinned memories stay separate."""
     facets = record.facets
     is_settled = "consolidated" in facets or "superseded_by" in facets or "pinned" in facets
     is_event = record.type in ("episodic", "working")
@@ -158,7 +151,7 @@ def _can_be_summarized(record: Record) -> bool:
 
 
 def _find_last_derived(own: Sequence[Record], derived: str) -> int:
-    """When a summary or a pattern was last made of the session; 0 before the first."""
+    """Return when a summary or a pattern was last derived from the session, or 0."""
     made = (record.created_at for record in own if record.facets.get(DERIVED_FACET) == derived)
     return max(made, default=0)
 
@@ -168,21 +161,18 @@ def _build_summaries(sources: Sequence[Record], remembered: ReflectionInput) -> 
 
     def counts(topic: _MemoryTopic) -> bool:
         touched = max(max(member.created_at, member.updated_at) for member in topic.members)
-        return touched > since and _is_worth_summary(topic)
+        is_pair = len(topic.members) == 2 and topic.alike >= MIN_PAIR_LIKENESS
+        return touched > since and (is_pair or len(topic.members) >= MIN_TOPIC_MEMORIES)
 
-    topics = _TopicFinder(sources, remembered.vectors).find_topics(MIN_TOPIC_LIKENESS, counts)
+    topics = _find_topics(sources, remembered.vectors, MIN_TOPIC_LIKENESS, counts)
     return [made for made in map(_build_summary, topics) if not _is_echo(made)]
 
 
 def _is_echo(summary: MemorySummary) -> bool:
-    """Whether it is one of its members again, and nobody has asked for any of them."""
+    """Return whether the summary repeats one of its members and all members are automatic."""
     return all(member.facets.get(AUTOMATIC) for member in summary.members) and any(
         compute_text_key(member.text) == compute_text_key(summary.text) for member in summary.members
     )
-
-
-def _is_worth_summary(topic: "_MemoryTopic") -> bool:
-    return len(topic.members) >= MIN_TOPIC_MEMORIES or (len(topic.members) == 2 and topic.alike >= MIN_PAIR_LIKENESS)
 
 
 def _build_summary(topic: "_MemoryTopic") -> MemorySummary:
@@ -211,7 +201,7 @@ def _find_patterns(own: Sequence[Record], others: Sequence[Record], remembered: 
             and any(member.id in ours for member in topic.members)
         )
 
-    themes = _TopicFinder(current, remembered.vectors).find_topics(MIN_THEME_LIKENESS, recurs)
+    themes = _find_topics(current, remembered.vectors, MIN_THEME_LIKENESS, recurs)
     made = (r for r in remembered.own if r.facets.get(DERIVED_FACET) == "pattern")
     earlier = _sort_by_time({record.id: record for record in (*made, *remembered.patterns)}.values())
     since = _find_last_derived(remembered.own, "pattern")
@@ -227,7 +217,7 @@ def _find_patterns(own: Sequence[Record], others: Sequence[Record], remembered: 
 
 
 def _update_theme(theme: "_MemoryTopic", known: Record) -> "_MemoryTopic":
-    """With what has come since the pattern was last looked at, or else as it was."""
+    """Return the theme if it has new members since the last reflection, otherwise only its known members."""
     sources = get_sources(known)
     since = int(known.facets.get(REFLECTED_AT_FACET, known.created_at))
     has_grown = any(m.id not in sources and m.created_at > since for m in theme.members)
@@ -235,7 +225,7 @@ def _update_theme(theme: "_MemoryTopic", known: Record) -> "_MemoryTopic":
 
 
 def _find_earlier_pattern(members: Sequence[Record], patterns: Sequence[Record]) -> Record | None:
-    """The pattern that is about the same: at least half of what it was made of is here."""
+    """Return the earlier pattern with the most shared sources, if at least half of its sources are members."""
     ids = {member.id for member in members}
     shared = {pattern.id: len(get_sources(pattern) & ids) for pattern in patterns}
     same = [p for p in patterns if shared[p.id] and 2 * shared[p.id] >= len(get_sources(p))]
@@ -243,7 +233,7 @@ def _find_earlier_pattern(members: Sequence[Record], patterns: Sequence[Record])
 
 
 def _build_pattern(theme: "_MemoryTopic", session: str, known: Record | None = None) -> MemoryPattern:
-    # What another session keeps to itself counts, but is not quoted.
+    # Session memories of other sessions count, but are not quoted.
     quoted = theme.select_members(lambda r: r.scope != SESSION_SCOPE or r.session == session)
     text = known.text if known else PATTERN_PREFIX + quoted.summarize(1, PATTERN_CHARACTERS)
     sessions = {get_session(member) for member in theme.members} - {None}
@@ -265,7 +255,7 @@ def _build_pattern(theme: "_MemoryTopic", session: str, known: Record | None = N
 
 
 def _is_project_specific(record: Record) -> bool:
-    """Whether it speaks of a file or a folder, and so of one project."""
+    """Return whether the memory mentions a file or a folder, and so belongs to one project."""
     source = cast(Mapping[str, Any], record.facets.get("source") or {})
     return bool(source.get("file")) or any(map(_is_path, _clip_text(record.text).split()))
 
@@ -278,7 +268,7 @@ def _is_path(word: str) -> bool:
 
 
 class _MemoryTopic(Value):
-    """Memories that belong together, and how much each is at the centre of it."""
+    """Memories that belong together, each with a weight for how central it is."""
 
     members: tuple[Record, ...]
     weights: tuple[float, ...]
@@ -302,35 +292,29 @@ class _MemoryTopic(Value):
         )
 
 
-class _TopicFinder:
-    def __init__(self, records: Sequence[Record], vectors: Vectors) -> None:
-        self._records = records
-        self._words = [_extract_topic_words(record.text) for record in records]
-        self._vectors = [vectors.get(record.id) for record in records]
-
-    def find_topics(self, threshold: float, counts: Callable[[_MemoryTopic], bool]) -> list[_MemoryTopic]:
-        if len(self._records) < 2:
-            return []
-        alike = compute_likeness(self._words, self._vectors)
-        telling = compute_rarities(self._words)
-        topics = [self._build_topic(rows, alike, telling) for rows in cluster_rows(alike, threshold) if len(rows) > 1]
-        return [topic for topic in topics if counts(topic)]
-
-    def _build_topic(self, rows: list[int], alike: "NDArray[np.float32]", telling: Mapping[str, float]) -> _MemoryTopic:
-        near = alike[rows][:, rows]
-        # Each with the others, itself not counted.
-        weights = (near.sum(axis=1) - near.diagonal()) / (len(rows) - 1)
-        # Rounded, so that sums in another order choose the same sentence.
-        return _MemoryTopic(
-            tuple(self._records[row] for row in rows),
-            tuple(round(float(weight), 4) for weight in weights),
-            float(weights.mean()),
-            telling,
-        )
+def _find_topics(
+    records: Sequence[Record], vectors: Vectors, threshold: float, counts: Callable[[_MemoryTopic], bool]
+) -> list[_MemoryTopic]:
+    if len(records) < 2:
+        return []
+    words = [_extract_topic_words(record.text) for record in records]
+    alike = compute_likeness(words, [vectors.get(record.id) for record in records])
+    telling = compute_rarities(words)
+    topics: list[_MemoryTopic] = []
+    for rows in cluster_rows(alike, threshold):
+        if len(rows) > 1:
+            near = alike[rows][:, rows]
+            # Mean likeness of each to the others, excluding itself.
+            weights = (near.sum(axis=1) - near.diagonal()) / (len(rows) - 1)
+            # Rounded, so that sums in another order choose the same sentence.
+            rounded = tuple(round(float(weight), 4) for weight in weights)
+            members = tuple(records[row] for row in rows)
+            topics.append(_MemoryTopic(members, rounded, float(weights.mean()), telling))
+    return [topic for topic in topics if counts(topic)]
 
 
 def _extract_topic_words(text: str) -> list[str]:
-    """Without numbers, which texts share by chance."""
+    """Return the words without numbers, which texts share by chance."""
     words = extract_stems(_clip_text(text))
     return [word for word in words if not word.isdigit() and word not in list_dull_stems()]
 
@@ -349,7 +333,7 @@ def _compute_importance(members: Sequence[Record]) -> float:
 
 
 def _find_common_tags(members: Sequence[Record]) -> tuple[str, ...]:
-    """Those of at least half of the members, with room for one more."""
+    """Return the tags of at least half of the members, leaving one tag free."""
     counts = Counter(tag for member in members for tag in member.tags)
     common = (tag for tag, count in counts.items() if 2 * count >= len(members))
     best = sorted(common, key=lambda tag: (-counts[tag], tag))[: MAX_TAGS - 1]
@@ -357,6 +341,6 @@ def _find_common_tags(members: Sequence[Record]) -> tuple[str, ...]:
 
 
 def _build_derived_id(text: str, members: Sequence[Record]) -> str:
-    """An id of the newest member's time and of what it was made of."""
+    """Return an id from the time of the newest member, the text and the ids of the members."""
     made_of = "\n".join((text, *sorted(member.id for member in members)))
     return compute_memory_id(max(member.created_at for member in members), made_of)

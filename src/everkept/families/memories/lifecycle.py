@@ -1,4 +1,4 @@
-"""What becomes of memories with time: promoted to the user's store, superseded, or expired."""
+"""Lifecycle of memories: fading, supersession, and promotion to a wider scope."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -55,22 +55,21 @@ from everkept.tools.tool import ToolWarning, build_masking_warnings
 from everkept.values import Value, replace
 
 DAY_MICROSECONDS = 86_400 * 1_000_000
-HALF_LIFE_GAIN_PER_USE = 0.2  # of its half-life that each use adds
-MIN_STRENGTH = 0.01  # strength below which nothing is left of a memory
-# what was stored or used since then stays, however weak
+HALF_LIFE_GAIN_PER_USE = 0.2  # of its half-life, for each use
+MIN_STRENGTH = 0.01  # a weaker memory has faded
+# Memories stored or used within this time stay, however weak.
 MIN_AGE_MICROSECONDS = 14 * DAY_MICROSECONDS
-MIN_USES_TO_KEEP = 2  # from so many on it stays for good
-BATCH_MEMORIES = 500  # memories of one change
+MIN_USES_TO_KEEP = 2  # a memory with this many uses never fades
+BATCH_MEMORIES = 500  # in one change
 
-FADING_TOOL = "fading"  # what the log calls it
+FADING_TOOL = "fading"  # in the change log
 FADED_REASON = "faded"
 
 
 def compute_strength(record: Record, access: AccessCount | None, now: int) -> float:
-    """Its importance, halved with each half-life of its type since it was last used or changed.
+    """Return the importance, halved with each half-life of the type since the last use or change.
 
-    A use is that it was recalled; that a hook showed it is none. What is pinned never fades, nor
-    does a type that has no half-life.
+    A recall counts as a use; display by a hook does not. Pinned memories and types without a half-life never fade.
     """
     importance = DEFAULT_IMPORTANCE if record.importance is None else record.importance
     half_life = MEMORY_PROFILE.half_lives.get(record.type or "")
@@ -83,10 +82,7 @@ def compute_strength(record: Record, access: AccessCount | None, now: int) -> fl
 
 
 async def fade_memories(store: RecordStore, clock: Clock, client: str = "") -> int:
-    """Forgets the automatic memories that have faded, and no others; says how many.
-
-    Each change forgets one batch of them, and can be undone like any other.
-    """
+    """Forget the faded automatic memories in batches, each a change that can be undone. Return their number."""
     writer = ChangeWriter(clock, FADING_TOOL, client)
     forgotten = 0
     page = _FadingPage()
@@ -97,7 +93,7 @@ async def fade_memories(store: RecordStore, clock: Clock, client: str = "") -> i
 
 
 class _FadingPage(Value):
-    """The candidates behind one that was looked at before, as they are when it is asked."""
+    """Candidates after a given id, read when the change is planned."""
 
     after: str | None = None
 
@@ -112,7 +108,7 @@ class _FadingPage(Value):
 
 
 def _has_faded(record: Record, access: AccessCount | None, now: int) -> bool:
-    """One use starts the time anew; what was used again is worth keeping."""
+    """Return whether the memory has faded. One use restarts the time, and a repeated use keeps the memory."""
     uses = access.count if access else 0
     last = max(record.created_at, access.last_at if access else 0)
     return (
@@ -125,18 +121,18 @@ def _has_faded(record: Record, access: AccessCount | None, now: int) -> bool:
 
 
 def build_forget_steps(record: Record, reason: str) -> list[Step]:
-    """Steps that hold for this version alone: what is pinned or changed meanwhile stays."""
+    """Return steps for exactly this version, so that a memory pinned or changed since then stays."""
     facets = {**record.facets, "forgotten_reason": reason}
     return [Update(record.id, {"facets": facets}, record.version), Delete(record.ref)]
 
 
-SUPERSEDING_TOOL = "store_memory"  # what the log calls it
-RECENT_CHANGES = 1_000  # of the newest changes: what a crash cut short is among them
-MAX_EDITS = 2 * ENTITIES_LIMIT + 10  # of a stored fact, with its entities; an import has more
+SUPERSEDING_TOOL = "store_memory"  # in the change log
+RECENT_CHANGES = 1_000  # newest changes to search for a supersession that a crash interrupted
+MAX_EDITS = 2 * ENTITIES_LIMIT + 10  # of one stored fact with its entities; an import has more
 
 
 async def build_supersession(store: RecordStore, new: str, old: str, at: int) -> list[Step]:
-    """In one store both facts change together; across stores only their own records say it."""
+    """Return steps that mark and link both facts in one store. Across stores, only the facets of each record say it."""
     found = await store.get([old])
     if not found:
         return []
@@ -148,10 +144,7 @@ async def build_supersession(store: RecordStore, new: str, old: str, at: int) ->
 
 
 async def mark_superseded(writer: ChangeWriter, store: RecordStore, old: str, new: str) -> bool:
-    """Once the new one is there: a crash in between leaves both, and neither is lost.
-
-    Says whether there was anything to mark; what was forgotten meanwhile needs no mark.
-    """
+    """Mark the old memory after the new one is stored, so that a crash loses neither. Return whether it was marked."""
 
     async def plan(store: RecordStore, _at: int) -> Planned[bool]:
         for record in await store.get([old]):
@@ -163,11 +156,13 @@ async def mark_superseded(writer: ChangeWriter, store: RecordStore, old: str, ne
 
 
 async def finish_supersessions(project: RecordStore, user: RecordStore, clock: Clock) -> int:
-    """Marks what a crash left unmarked, because what replaces it lives in the other store."""
+    """Mark memories that a crash left unmarked because their replacement is in the other store. Return their number."""
     writer = ChangeWriter(clock, SUPERSEDING_TOOL)
     finished = 0
     for here, there in ((project, user), (user, project)):
-        claims = {r.facets[SUPERSEDES]: r.id for r in await _read_recent(here) if _has_claim(r)}
+        # A fact that is superseded itself does not count, because the older one may be true again.
+        recent = [r for r in await _read_recent(here) if SUPERSEDED_BY not in r.facets]
+        claims = {r.facets[SUPERSEDES]: r.id for r in recent if SUPERSEDES in r.facets}
         for record in await there.get(list(claims)):
             if SUPERSEDED_BY not in record.facets:
                 finished += await mark_superseded(writer, there, record.id, claims[record.id])
@@ -175,36 +170,31 @@ async def finish_supersessions(project: RecordStore, user: RecordStore, clock: C
 
 
 async def _read_recent(store: RecordStore) -> Sequence[Record]:
-    """The memories that the newest changes touched, as they are now."""
+    """Return the current state of the memories that the newest changes touched."""
     changes = await store.read_changes(limit=RECENT_CHANGES, newest_first=True, most_edits=MAX_EDITS)
     edits = (edit for change in changes for edit in change.edits)
     return await store.get(list({e.id for e in edits if e.id and e.id.startswith(MEMORY_PREFIX)}))
-
-
-def _has_claim(record: Record) -> bool:
-    """A fact that was itself replaced claims nothing: the older one may hold again."""
-    return SUPERSEDES in record.facets and SUPERSEDED_BY not in record.facets
 
 
 def _build_mark(record: Record, new: str) -> Update:
     return Update(record.id, {"facets": {**record.facets, SUPERSEDED_BY: new}}, record.version)
 
 
-PROMOTED_FACET = "promoted"  # facet: where a memory comes from, and which version of it
-ABSORBED_FACET = "absorbed"  # facet: the ids and versions of what was merged into a memory
+PROMOTED_FACET = "promoted"  # facet: origin and version of a promoted memory
+ABSORBED_FACET = "absorbed"  # facet: ids and versions of memories merged into this one
 MAX_ABSORBED = 100  # the last ones; a move is finished long before that
-_PLACE_FIELDS = {"scope", "session", "variant"}  # a copy has its own
+_PLACE_FIELDS = {"scope", "session", "variant"}  # the copy has its own
 
 
 class CarriedLinks(Value):
-    """What goes with a memory: the entities that it is about, and its links to others."""
+    """Entities and links that move with a memory."""
 
     entities: Sequence[RelatedEntity]
     links: Sequence[RecordLink]
 
 
 class MemoryMove:
-    """Takes memories of one project to the user."""
+    """Move of memories from one project to the user's store."""
 
     def __init__(self, source: RecordStore, user: RecordStore, writer: ChangeWriter) -> None:
         self._source = source
@@ -212,7 +202,7 @@ class MemoryMove:
         self._writer = writer
 
     async def move(self, memory_id: str, reason: str | None = None) -> str:
-        """Gives the id under which the user has it: another one where the text was there."""
+        """Move the memory and return its id in the user's store. The id differs if the text was already there."""
         record = await read_live_memory(self._source, memory_id)
         for _ in range(MAX_ATTEMPTS):
             kept = await self._copy(record, reason)
@@ -222,10 +212,10 @@ class MemoryMove:
             if not found:
                 return kept  # another process has finished it
             record = found[0]
-        raise Conflict(f"Others keep changing memory {memory_id}.", hint="Try again.")
+        raise Conflict(f"Memory {memory_id} was changed by other calls on every attempt.", hint="Try again.")
 
     async def delete_source(self, record: Record, kept: str, reason: str | None) -> bool:
-        """False where the source is no longer the one that was copied."""
+        """Delete the source. Return False if it is no longer the version that was copied."""
         at = self._writer.clock()
         steps = [
             *await _build_source_updates(self._source, record.id, kept),
@@ -258,7 +248,7 @@ class MemoryMove:
         return await self._writer.commit(self._user, plan)
 
     async def _build_copy_update(self, copy: Record, record: Record, carried: CarriedLinks, at: int) -> list[Step]:
-        """Brings to a copy what has changed at its source since; what it has of its own stays."""
+        """Return steps that apply later changes of the source to its copy. The copy's own changes stay."""
         note = cast(FieldValues, copy.facets.get(PROMOTED_FACET, {}))
         version = note.get("version", record.version)
         if version == record.version:
@@ -288,7 +278,7 @@ def _build_move_note(record: Record, reason: str | None, at: int) -> FieldValues
 
 
 def build_promoted(record: Record, target: str, reason: str | None, at: int) -> Record:
-    """Whoever gives it a broader scope wants to keep it: it is automatic no longer."""
+    """Return the record in its new scope. A promoted memory is no longer automatic."""
     session = None if record.scope == SESSION_SCOPE else record.session
     moment = get_event_time(record.type, record.occurred_at)
     return replace(
@@ -303,7 +293,7 @@ def build_promoted(record: Record, target: str, reason: str | None, at: int) -> 
 
 
 async def build_merge(store: RecordStore, twin: Record, new: Record, carried: CarriedLinks, at: int) -> list[Step]:
-    """The twin with whatever the other one had more; `new` is how it would stand there itself."""
+    """Return steps that add to the twin what it lacks. `new` is the promoted record that the twin replaces."""
     version = new.facets[PROMOTED_FACET]["version"]
     absorbed = cast(dict[str, int], twin.facets.get(ABSORBED_FACET, {}))
     if absorbed.get(new.id) == version:
@@ -324,7 +314,7 @@ async def build_merge(store: RecordStore, twin: Record, new: Record, carried: Ca
 
 
 def build_tombstone(record: Record, new: Record, kept: str) -> list[Step]:
-    """Its scope is the new one, so that it does not count as a forgotten memory of the old."""
+    """Return steps that delete the record with its new scope, so that it does not count as forgotten in the old one."""
     facets = dict(new.facets)
     if kept != record.id:
         facets |= {SUPERSEDED_BY: kept, MERGED_INTO: kept}
@@ -333,7 +323,7 @@ def build_tombstone(record: Record, new: Record, kept: str) -> list[Step]:
 
 
 async def find_same_text(store: RecordStore, record: Record) -> Record | None:
-    """The memory with this text in this place, the record itself included."""
+    """Return the memory with this text in this scope, which may be the record itself."""
     if record.name_key is None:
         return None
     found = await store.scan(RecordFilter(kinds=(MEMORY,), name_keys=(record.name_key,)))
@@ -341,7 +331,7 @@ async def find_same_text(store: RecordStore, record: Record) -> Record | None:
 
 
 async def was_undone(store: RecordStore, record: Record, version: int) -> bool:
-    """Whether the move of this version was finished and somebody has taken it back since."""
+    """Return whether the move of this version was finished and undone since then."""
     updates = 0
     for _, edit in await store.read_history([record.ref]):
         updates += edit.operation == "update"
@@ -358,7 +348,7 @@ async def _build_links(store: RecordStore, kept: str, old: str, carried: Carried
 
 
 async def _build_unlinks(store: RecordStore, memory_id: str, entities: Sequence[RelatedEntity]) -> list[Step]:
-    """Takes away the links to entities that are not among these."""
+    """Return steps that remove the links to all other entities."""
     wanted = {(compute_name_key(e.name), compute_name_key(e.type), e.relationship) for e in entities}
     return [
         Delete(link.ref)
@@ -368,7 +358,7 @@ async def _build_unlinks(store: RecordStore, memory_id: str, entities: Sequence[
 
 
 def _parse_links(record: Record) -> list[RecordLink]:
-    """As its facets say: what left before it had to leave its links behind."""
+    """Return the links that the facets record. Memories that moved earlier left their links behind."""
     facets = record.facets
     ends = [(record.id, DERIVED_FROM, source) for source in facets.get(DERIVED_FROM, ())]
     if SUPERSEDES in facets:
@@ -379,7 +369,7 @@ def _parse_links(record: Record) -> list[RecordLink]:
 
 
 def _with_sources(record: Record, links: Sequence[RecordLink]) -> Record:
-    """A summary whose sources stay behind still names them."""
+    """Return the record with the ids of its sources in its facets, because the sources stay behind."""
     targets = {x.target for x in links if x.verb == DERIVED_FROM and x.source == record.id}
     if not targets:
         return record
@@ -388,7 +378,7 @@ def _with_sources(record: Record, links: Sequence[RecordLink]) -> Record:
 
 
 async def _build_source_updates(store: RecordStore, memory_id: str, kept: str) -> list[Step]:
-    """Summaries that stay behind name the source that leaves them."""
+    """Return steps that record the moved source in the facets of summaries that stay behind."""
     links = await read_memory_links(store, memory_id)
     summaries = [x.source for x in links if x.verb == DERIVED_FROM and x.target == memory_id]
     steps: list[Step] = []
@@ -400,7 +390,7 @@ async def _build_source_updates(store: RecordStore, memory_id: str, kept: str) -
 
 
 async def _read_old_values(store: RecordStore, record: Record, version: int) -> FieldValues:
-    """What the record had in an earlier version, where it has something else now."""
+    """Return the values of an earlier version that have changed since then."""
     edits = [e for _, e in await store.read_history([record.ref]) if e.operation == "update"]
     before: FieldValues = {}
     for edit in reversed(edits[version - record.version :]):
@@ -409,18 +399,18 @@ async def _read_old_values(store: RecordStore, record: Record, version: int) -> 
 
 
 def _apply_facet_changes(facets: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]) -> FieldValues:
-    """Facets with what has changed between two others."""
+    """Return the facets with the changes between `before` and `after`."""
     changed = {name for name in {*before, *after} if before.get(name) != after.get(name)}
     kept = {name: value for name, value in facets.items() if name not in changed}
     return kept | {name: after[name] for name in changed if name in after}
 
 
-PROMOTING_TOOL = "promote_memory"  # what the log calls it
-PAGE_MEMORIES = 1_000  # of the user's memories, looked at together
+PROMOTING_TOOL = "promote_memory"  # in the change log
+PAGE_MEMORIES = 1_000  # of the user's memories, read together
 
 
 class MemoryPromotion:
-    """Takes one memory to a broader scope: one commit within a store, a move to the user's."""
+    """Promotion of one memory to a wider scope: one commit within a store, or a move to the user's store."""
 
     def __init__(self, stores: MemoryStores, indexing: VectorIndexer, accesses: AccessCounter, masking: Masker) -> None:
         self._stores = stores
@@ -439,8 +429,8 @@ class MemoryPromotion:
         is_users = source is await self._stores.open_user()
         if is_users and target != "user":
             raise ReadOnly(
-                f"Memory {found.id} is kept for you alone: its project is shared with you for reading.",
-                hint="Promote it to `user`, where you find it in every project.",
+                f"Memory {found.id} is private to you, because your access to its project is read-only.",
+                hint="Promote it to `user` to recall it in every project.",
                 memory_id=found.id,
             )
         if target == "user" and not is_users:
@@ -452,7 +442,7 @@ class MemoryPromotion:
         return PromotedMemory(kept, found.scope, target, reason, merged=merged or None, warnings=warnings or None)
 
     async def _resume(self, found: Record) -> bool:
-        """Whether a crash had cut this very promotion short; now it is complete."""
+        """Complete this promotion if a crash interrupted it. Return whether that was the case."""
         if found.scope != "user":
             return False
         project, user = await self._stores.open_project(), await self._stores.open_user()
@@ -474,7 +464,7 @@ class MemoryPromotion:
         return await self._stores.commit(store, plan)
 
     async def _move_to_user(self, source: RecordStore, found: Record, reason: str | None) -> str:
-        check_writable(source)  # the user's copy is made first
+        check_writable(source)  # before the copy in the user's store
         check_own(source)
         user = await self._stores.open_user()
         access = (await self._accesses.read_accesses(source, [found.id])).get(found.id)
@@ -485,18 +475,18 @@ class MemoryPromotion:
         return kept
 
     async def _warn_dropped_tags(self, target: str, found: Record, kept: str) -> list[ToolWarning]:
-        """Two memories can have more tags between them than one may have."""
+        """Warn about dropped tags: two memories together can have more tags than one may have."""
         store = await self._stores.open_for_write(target)
         tags = {tag for record in await store.get([kept]) for tag in record.tags}
         missing = [tag for tag in found.tags if tag not in tags]
         if not missing or len(tags) < MAX_TAGS:
             return []
-        message = f"A memory has at most {MAX_TAGS} tags. Left out: {', '.join(missing)}."
+        message = f"A memory can have at most {MAX_TAGS} tags. Not added: {', '.join(missing)}."
         return [ToolWarning("tags_left_out", message)]
 
 
 async def finish_promotions(project: RecordStore, user: RecordStore, clock: Clock) -> int:
-    """Completes what a crash left, however long ago: what lives in both places is the user's."""
+    """Complete interrupted promotions of any age: a memory in both stores belongs to the user. Return their number."""
     where = RecordFilter(kinds=(MEMORY,), scopes=("user",))
     writer = ChangeWriter(clock, PROMOTING_TOOL)
     settled = 0
@@ -508,7 +498,7 @@ async def finish_promotions(project: RecordStore, user: RecordStore, clock: Cloc
 
 
 async def finish_moves(project: RecordStore, user: RecordStore, of_user: Sequence[Record], writer: ChangeWriter) -> int:
-    """Buries the project's copies of memories that the user's store has; says how many."""
+    """Delete the project's copies of memories that the user's store has. Return their number."""
     settled = 0
     arrived = {moved: (record, version) for record in of_user for moved, version in _list_moved(record)}
     for record in await project.get(list(arrived)) if arrived else []:
@@ -518,17 +508,17 @@ async def finish_moves(project: RecordStore, user: RecordStore, of_user: Sequenc
         move = MemoryMove(project, user, writer)
         reason = _get_move_note(kept).get("reason") if kept.id == record.id else None
         try:
-            # What was changed since it was copied has to be carried over first.
+            # Changes since the copy have to be carried over first.
             if record.version != version or not await move.delete_source(record, kept.id, reason):
                 await move.move(record.id, reason)
         except (Conflict, NotFound):
-            continue  # another process is at it
+            continue  # another process is working on it
         settled += 1
     return settled
 
 
 def _list_moved(record: Record) -> list[tuple[str, int]]:
-    """The memories that have become this one, each with the version that was copied."""
+    """Return the ids of the memories that became this one, each with the version that was copied."""
     moved = list(cast(Mapping[str, int], record.facets.get(ABSORBED_FACET, {})).items())
     if PROMOTED_FACET in record.facets:
         moved.append((record.id, _get_move_note(record).get("version", 1)))
@@ -544,8 +534,8 @@ def _check_broader(record: Record, target: str) -> None:
         return
     broader = SCOPES[SCOPES.index(record.scope) + 1 :]
     raise InvalidInput(
-        f"Memory {record.id} has the scope {record.scope}; {target} is not broader.",
-        hint=f"Broader is: {', '.join(broader)}." if broader else "Nothing is broader than user.",
+        f"Memory {record.id} has scope {record.scope}, and {target} is not wider.",
+        hint=f"Choose {' or '.join(broader)}." if broader else "Leave it unchanged: no scope is wider than user.",
         argument="target_scope",
         value=target,
     )

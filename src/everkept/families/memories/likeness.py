@@ -1,4 +1,4 @@
-"""How alike memories are: which repeat or replace another, and which are about the same thing."""
+"""Likeness of memories: which repeat or replace another, and which share a topic."""
 
 import logging
 import re
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from everkept.core.ports import Embedder, RecordStore, RecordVector, VectorIndexer
 from everkept.core.records import Record, RecordFilter, Weights
-from everkept.core.text import clip_text
+from everkept.core.text import clip_text, format_count
 from everkept.errors import ModelUnavailable
 from everkept.families.memories.memory_identity import EVENT_TYPE, NOTHING_STORED
 from everkept.families.memories.model import MEMORY
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 Vectors = Mapping[str, "NDArray[np.float32]"]
 
-BATCH_TEXTS = 16  # texts
+BATCH_TEXTS = 16
 
 log = logging.getLogger(__name__)
 
 
 class VectorSource:
-    """Gives vectors until the time is up, in however many stores."""
+    """Source of vectors for any number of stores, until the time is up."""
 
     def __init__(self, indexing: VectorIndexer, time_limit: float | None) -> None:
         self._embedder = indexing.embedder
@@ -42,7 +42,7 @@ class VectorSource:
         self._missing: dict[RecordStore, int] = {}
 
     async def get_vectors(self, store: RecordStore, records: Sequence[Record]) -> Vectors:
-        """By id, as the store keeps them; those that matter most are to come first."""
+        """Return the vectors of records by id. Pass the most important records first, because the time is limited."""
         embedder = self._embedder
         if embedder is None or not records:
             return {}
@@ -61,15 +61,14 @@ class VectorSource:
         missing = sum(self._missing.values())
         if not missing:
             return []
-        count = "1 memory" if missing == 1 else f"{missing} memories"
+        count = format_count(missing, "memory", "memories")
         if self._fault is not None:
-            message = f"{self._fault.message} {count} without a vector counted by words alone."
-            return [ToolWarning("embedding_failed", message)]
-        return [ToolWarning("embeddings_pending", f"{count} without a vector yet counted by words.")]
+            return [ToolWarning("embedding_failed", f"{self._fault.message} {count} compared by words only.")]
+        return [ToolWarning("embeddings_pending", f"{count} not embedded yet; compared by words.")]
 
     async def _compute_vectors(self, embedder: Embedder, store: RecordStore, records: Sequence[Record]) -> Vectors:
         ids = [record.id for record in records]
-        # The background works at the same queue.
+        # The background job works on the same queue.
         there = await store.get_vectors(embedder.name, ids)
         missing = [record for record in records if record.id not in there]
         if not missing:
@@ -80,20 +79,20 @@ class VectorSource:
             self._fault = fault
             return there
         except Exception:
-            log.exception("%d memories have to wait for their vectors", len(missing))
+            log.exception("embedding failed for %s", format_count(len(missing), "memory", "memories"))
             return there
         items = [RecordVector(r.id, r.version, row) for r, row in zip(missing, rows, strict=True)]
         await store.put_vectors(embedder.name, items)
-        # Read back: what is stored is rounded, and the next time must see the same.
+        # Read back, because stored vectors are rounded and later calls must see the same values.
         return await store.get_vectors(embedder.name, ids)
 
 
 LikenessKind = Literal["similar", "superseded"]
 
-MIN_SIMILAR_SHARE = 0.8  # share of their words that two texts have in common
-MIN_WORDS = 3  # telling words; shorter texts are alike by chance
-MIN_SUBJECT_SHARE = 0.6  # share of its words with which a replaced fact begins like the new one
-MAX_WORDS = 400  # telling words that are compared
+MIN_SIMILAR_SHARE = 0.8  # of the words of two texts
+MIN_WORDS = 3  # content words; shorter texts are similar by chance
+MIN_SUBJECT_SHARE = 0.6  # of the words at the beginning of a replaced fact that equal the new one
+MAX_WORDS = 400  # content words that are compared
 MAX_CANDIDATES = 5
 _WORD_PAIRS = ((0, 1), (2, 3))  # of the longest words
 
@@ -104,7 +103,7 @@ class SimilarMemory(Value):
 
 
 async def find_similar(store: RecordStore, text: str, kind: str, visible_to: str) -> list[SimilarMemory]:
-    """The stored memories that are like a text, the likest first; one question by words."""
+    """Return the stored memories that are similar to a text, the most similar first. Takes one query by words."""
     words = extract_stems(text)
     query = _build_query(_extract_words(text)) if len(words) >= MIN_WORDS else None
     if query is None:
@@ -121,18 +120,18 @@ async def find_similar(store: RecordStore, text: str, kind: str, visible_to: str
 
 
 def classify_likeness(text: str, kind: str, old: Record) -> LikenessKind | None:
-    """Conservative: a warning that is wrong costs more than one that is missing."""
+    """Return how a text relates to a stored memory, or None. A wrong warning costs more than a missing one."""
     ours, theirs = extract_stems(text), extract_stems(old.text)
     if min(len(ours), len(theirs)) < MIN_WORDS:
         return None
-    # Two events are two events, however alike they are.
+    # Two events stay two events, however similar they are.
     if EVENT_TYPE not in (kind, old.type) and _is_replacement(ours, theirs):
         return "superseded"
     return "similar" if _compute_overlap(ours, theirs) >= MIN_SIMILAR_SHARE else None
 
 
 def extract_stems(text: str) -> list[str]:
-    """The stems of a text but stop words, in their order."""
+    """Return the stems of a text in order, without stop words."""
     return [stem(word) for word in _extract_words(text)]
 
 
@@ -141,7 +140,7 @@ def _extract_words(text: str) -> list[str]:
 
 
 def _is_replacement(ours: Sequence[str], theirs: Sequence[str]) -> bool:
-    """The same subject with another value: other numbers, or another end of the sentence."""
+    """Return whether both have the same subject with another value: other numbers, or another end of the sentence."""
     if set(ours) == set(theirs):
         return False
     numbers, other_numbers = _select_numbers(ours), _select_numbers(theirs)
@@ -156,7 +155,7 @@ def _is_replacement(ours: Sequence[str], theirs: Sequence[str]) -> bool:
 
 
 def _compute_overlap(ours: Sequence[str], theirs: Sequence[str]) -> float:
-    """Jaccard's: 1 where both have the same words."""
+    """Return the Jaccard similarity: 1 if both have the same words."""
     union = {*ours, *theirs}
     return len({*ours} & {*theirs}) / len(union) if union else 0.0
 
@@ -170,15 +169,15 @@ def _drop_numbers(words: Sequence[str]) -> list[str]:
 
 
 def _has_digit(word: str) -> bool:
-    """Most words are letters only, which is known without a look at each."""
+    """Return whether a word has a digit. The check for letters is a fast path for most words."""
     return not word.isalpha() and any(c.isdigit() for c in word)
 
 
 def _build_query(words: Sequence[str]) -> WordQuery | None:
-    """Two of the longest words, or two others: a text that is alike lacks one of them at most.
+    """Build a query for two of the longest words, or two others: a similar text lacks at most one of them.
 
-    Long words are rare ones, and rare ones together are found at once in a store of any size.
-    Numbers are what a newer fact changes.
+    Long words are rare, and two rare words are found quickly in a store of any size. Numbers are excluded, because a
+    newer fact changes them.
     """
     distinct = dict.fromkeys(_drop_numbers(words))
     longest = sorted(distinct, key=lambda word: -len(word))[: 2 * len(_WORD_PAIRS)]
@@ -187,18 +186,17 @@ def _build_query(words: Sequence[str]) -> WordQuery | None:
 
 
 MEMORY_TYPES = ("episodic", "semantic", "procedural", "working")
-MAX_TEXT_CHARACTERS = 2_000  # characters of a memory that are read
-MAX_READ_CHARACTERS = 200_000  # characters in all: a summary at shutdown has no time for more
+MAX_TEXT_CHARACTERS = 2_000  # read of each memory
+MAX_READ_CHARACTERS = 200_000  # in total: a summary at shutdown has no time for more
 
 
 def format_session_summary(records: Sequence[Record], names: Sequence[str] = ()) -> str:
-    """For people and for the record of a session that ends; `names` are linked entities'."""
+    """Summarize a session for people and for its record. `names` are those of linked entities."""
     if not records:
         return NOTHING_STORED
     counts = Counter(record.type or "" for record in records)
     listed = ", ".join(f"{counts[kind]} {kind}" for kind in MEMORY_TYPES if counts[kind])
-    noun = "memory" if len(records) == 1 else "memories"
-    line = f"{len(records)} {noun} ({listed})." if listed else f"{len(records)} {noun}."
+    line = format_count(len(records), "memory", "memories") + (f" ({listed})." if listed else ".")
     named = extract_key_topics(records, names)
     return f"{line} Key topics: {', '.join(named)}" if named else line
 
@@ -206,12 +204,12 @@ def format_session_summary(records: Sequence[Record], names: Sequence[str] = ())
 def extract_key_topics(
     records: Sequence[Record], names: Sequence[str] = (), limit: int = telling_words.MAX_TOPICS
 ) -> list[str]:
-    """What most of the memories speak of, spelled as they do, the weightiest first."""
+    """Return the topics of most memories in their own spelling, the most important first."""
     return telling_words.find_key_topics(_iter_texts(records), names, limit)
 
 
 def _iter_texts(records: Sequence[Record]) -> Iterator[tuple[str, Sequence[str]]]:
-    """Texts and tags, as far as there is time; the newest tell best where a session has come to."""
+    """Yield texts and tags up to the limit, newest first, because these best show what a session led to."""
     left = MAX_READ_CHARACTERS
     for record in sorted(records, key=lambda r: (r.effective_at, r.id), reverse=True):
         if left <= 0:
@@ -221,28 +219,28 @@ def _iter_texts(records: Sequence[Record]) -> Iterator[tuple[str, Sequence[str]]
         left -= len(text) + sum(map(len, record.tags))
 
 
-MIN_REPEATED_SHARE = 0.6  # share of a sentence's words that others have said before it
-FULL_SENTENCE_WORDS = 4  # telling words; what has fewer is an exclamation or a heading
-COVERED_WORD_FACTOR = 0.3  # what a word still counts when a chosen sentence has it
+MIN_REPEATED_SHARE = 0.6  # of a sentence's words that earlier ones have
+FULL_SENTENCE_WORDS = 4  # content words; a sentence with fewer is an exclamation or a heading
+COVERED_WORD_FACTOR = 0.3  # weight of a word that a chosen sentence already has
 
 _UNPUNCTUATED_END = re.compile(r"[^\W_]$")
 
 
 class WeightedSentence(Value):
-    """A sentence of one of several texts, and how much that text counts among them."""
+    """Sentence of one of several texts, with the weight of its text."""
 
     text: str
     words: frozenset[str]
-    place: tuple[int, int]  # its text, and its place there
+    place: tuple[int, int]  # number of the text, and of the sentence in it
     weight: float
 
 
 def select_central_sentences(
     texts: Sequence[str], weights: Sequence[float], rarity: Mapping[str, float], *, most: int, length: int
 ) -> str:
-    """What the texts have in common, in their own sentences and in their order.
+    """Return the sentences that best show what the texts have in common, in their order.
 
-    At most so many sentences and characters, and nothing twice. The first one may be clipped.
+    There are at most `most` sentences and `length` characters, without repetitions. The first one may be clipped.
     """
     said: list[WeightedSentence] = [*_iter_sentences(texts, weights)]
     words = {(sentence.place[0], word) for sentence in said for word in sentence.words}
@@ -260,7 +258,7 @@ def select_central_sentences(
         room -= len(best.text) + 2
         worth |= {word: worth[word] * COVERED_WORD_FACTOR for word in best.words}
         told = frozenset[str]().union(*(s.words for s in chosen))
-        said = [s for s in said if not _is_repetition(s, told)]
+        said = [s for s in said if len(s.words & told) < MIN_REPEATED_SHARE * len(s.words)]
     return clip_to_length(_join_sentences(sorted(chosen, key=lambda s: s.place)), length)
 
 
@@ -275,7 +273,7 @@ def _iter_sentences(texts: Sequence[str], weights: Sequence[float]) -> Iterator[
 
 
 def _select_statements(said: Sequence[WeightedSentence], shared: Set[str]) -> list[WeightedSentence]:
-    """Statements; and of each text those that have a word of the others, if any have."""
+    """Return statements. Of each text, return those that share a word with the other texts, if there are any."""
     stated = [s for s in said if len(s.words) > 1 and not s.text.endswith(("?", "？"))] or said
     pointed = [s for s in stated if not s.words.isdisjoint(shared)]
     texts = {s.place[0] for s in pointed}
@@ -283,15 +281,11 @@ def _select_statements(said: Sequence[WeightedSentence], shared: Set[str]) -> li
 
 
 def _compute_centrality(said: WeightedSentence, worth: Mapping[str, float]) -> float:
-    """Long sentences have more words, but not all that count: hence the root."""
+    """Return the weight of a sentence. The root keeps long sentences, which have more words, from always winning."""
     if not said.words:
         return 0.0
     central = sum(worth[word] for word in sorted(said.words)) / len(said.words) ** 0.5
     return said.weight * central * min(len(said.words) / FULL_SENTENCE_WORDS, 1.0)
-
-
-def _is_repetition(said: WeightedSentence, told: frozenset[str]) -> bool:
-    return len(said.words & told) >= MIN_REPEATED_SHARE * len(said.words)
 
 
 def _join_sentences(chosen: Sequence[WeightedSentence]) -> str:
@@ -307,16 +301,13 @@ def _join_sentences(chosen: Sequence[WeightedSentence]) -> str:
 def compute_likeness(
     words: Sequence[Sequence[str]], vectors: "Sequence[NDArray[np.float32] | None]"
 ) -> "NDArray[np.float32]":
-    """How alike each two texts are, 1 at most: by their vectors, or by their words for want of one.
-
-    `words` are the telling words of each text.
-    """
+    """Return the likeness of each pair of texts, at most 1: by vectors, or by content words if one is missing."""
     import numpy as np
 
     known = [row for row, vector in enumerate(vectors) if vector is not None]
     if len(known) == len(words) and known:
         return _compute_cosines([vector for vector in vectors if vector is not None])
-    # The root brings words to the model's scale: 0.15 of them shared is one topic, 0.6 one thing.
+    # The root scales words to the model's cosines: 0.15 shared means one topic, 0.6 one thing.
     alike = np.sqrt(_compute_word_cosines(words))
     if known:
         by_meaning = _compute_cosines([vector for vector in vectors if vector is not None])
@@ -325,10 +316,10 @@ def compute_likeness(
 
 
 def cluster_rows(alike: "NDArray[np.float32]", threshold: float) -> list[list[int]]:
-    """Average linkage: the rows of each group are, on average, at least so much alike.
+    """Group rows by average linkage: the average likeness within a group is at least the threshold.
 
-    The two nearest groups are joined as long as any are near enough; each row is in one group.
-    By chains of nearest neighbours, so that 2,000 rows take a fraction of a second.
+    The two nearest groups are joined while any are near enough; each row is in one group. Uses chains of nearest
+    neighbors, so that 2,000 rows take a fraction of a second.
     """
     import numpy as np
 
@@ -343,7 +334,7 @@ def cluster_rows(alike: "NDArray[np.float32]", threshold: float) -> list[list[in
         last = chain[-1]
         nearest = int(near[last].argmax())
         if near[last, nearest] < threshold:
-            # Joining others brings them no nearer, and each link of the chain is weaker still.
+            # Joining others brings them no nearer, and each earlier link of the chain is weaker.
             waiting[chain] = False
             chain.clear()
         elif len(chain) > 1 and near[last, chain[-2]] >= near[last, nearest]:
@@ -375,7 +366,7 @@ def _compute_cosines(vectors: "Sequence[NDArray[np.float32]]") -> "NDArray[np.fl
 
 
 def _compute_word_cosines(words: Sequence[Sequence[str]]) -> "NDArray[np.float32]":
-    """The cosine of the texts' words, each word weighted by how telling it is."""
+    """Return the cosines of the texts' words, each word weighted by its rarity."""
     import numpy as np
 
     weights = compute_rarities(words)

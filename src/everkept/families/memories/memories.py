@@ -1,4 +1,4 @@
-"""Memories: what storing, changing and forgetting one does, whoever asks."""
+"""Writes to memories: store, change and forget."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -9,7 +9,7 @@ from everkept.core.ports import RecordStore, VectorIndexer
 from everkept.core.records import Delete, Insert, Record, Step, Update
 from everkept.core.secrets import Masker
 from everkept.core.sessions import format_signature
-from everkept.core.text import clip_text
+from everkept.core.text import clip_text, format_count
 from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound, Refused
 from everkept.families.memories.lifecycle import build_supersession, find_same_text, finish_moves, mark_superseded
 from everkept.families.memories.likeness import SimilarMemory, find_similar
@@ -58,7 +58,7 @@ PlanChange = Callable[[RecordStore, Record, int], Awaitable[Planned[T]]]
 
 
 class _StoreOutcome(Value):
-    """A memory after it was stored: new, or the one that was there."""
+    """Memory after a store: a new one, or the existing one."""
 
     record: Record
     is_new: bool
@@ -68,7 +68,7 @@ class _StoreOutcome(Value):
 
 
 class MemoryWriter:
-    """What one call does to the memories that it reaches."""
+    """Writes of one call."""
 
     def __init__(
         self, stores: MemoryStores, indexing: VectorIndexer, options: MemoryOptions, uses: SessionUses
@@ -80,7 +80,7 @@ class MemoryWriter:
         self._masking = Masker(enabled=options.mask_secrets)
 
     async def store(self, wanted: NewMemory) -> StoredMemory:
-        """The same text again in the same scope is the memory that is there."""
+        """Store a memory. The same text in the same scope updates the existing memory."""
         wanted = check_memory(self._mask_memory(wanted))
         warnings = [*build_masking_warnings(self._masking.kinds), *await self._check_session_limit(wanted)]
         replaced = await self._find_replaced(wanted)
@@ -88,7 +88,7 @@ class MemoryWriter:
         tries = 0
 
         async def plan(store: RecordStore, at: int) -> Planned[_StoreOutcome]:
-            # Most texts are new. One that is not makes the commit conflict, and is looked up then.
+            # Most texts are new. A known text makes the commit conflict, and is then looked up.
             nonlocal tries
             tries += 1
             new = build_record(wanted, replaced, at)
@@ -99,7 +99,7 @@ class MemoryWriter:
         looking = asyncio.create_task(self._find_similar(store, wanted))
         try:
             kept = await self._stores.commit(store, plan)
-            resemblance = await looking  # in another thread than the commit, so that none waits
+            resemblance = await looking  # runs in another thread than the commit, so that neither waits
         finally:
             looking.cancel()
         self._indexing.wake(store)
@@ -112,7 +112,7 @@ class MemoryWriter:
     async def update(self, memory_id: str, amendment: Amendment) -> UpdatedMemory:
         if amendment == Amendment():
             raise InvalidInput(
-                "Nothing to change was given.", hint="Pass content, importance, tags, metadata or related_entities."
+                "Nothing to update.", hint="Pass content, importance, tags, metadata, related_entities or pinned."
             )
         amendment = self._mask_amendment(amendment)
         warnings = build_masking_warnings(self._masking.kinds)
@@ -152,7 +152,7 @@ class MemoryWriter:
         return await self._change(memory_id, change)
 
     async def forget(self, memory_id: str, reason: str | None) -> ForgottenMemory:
-        """Soft, and a second time changes nothing."""
+        """Hide the memory from recall. Forgetting it again changes nothing."""
         _, found = await self._stores.find_memory(memory_id)
         if found.deleted_at is not None:
             return ForgottenMemory(found.id, "forgotten", found.facets.get("forgotten_reason"))
@@ -185,7 +185,7 @@ class MemoryWriter:
         )
 
     def _mask_amendment(self, amendment: Amendment) -> Amendment:
-        """Only what is added: what is removed may stand there from another time."""
+        """Mask added values only, because values to remove may have been stored unmasked."""
         if isinstance(amendment.tags, list):
             amendment = replace(amendment, tags=self._masking.mask_all(amendment.tags))
         elif amendment.tags is not None:
@@ -209,7 +209,7 @@ class MemoryWriter:
         try:
             return await self._try_change(memory_id, change)
         except NotFound:
-            return await self._try_change(memory_id, change)  # it may have moved since we looked
+            return await self._try_change(memory_id, change)  # it may have moved since the lookup
 
     async def _try_change(self, memory_id: str, change: PlanChange[T]) -> T:
         store, found = await self._find_memory(memory_id)
@@ -222,7 +222,7 @@ class MemoryWriter:
         return answer
 
     async def _find_memory(self, memory_id: str) -> tuple[RecordStore, Record]:
-        """Where the memory lives, once a promotion that a crash cut short is completed."""
+        """Find the memory, and first complete its promotion if a crash interrupted it."""
         store, record = await self._stores.find_live_memory(memory_id)
         if record.scope == "user":
             project = await self._stores.open_project()
@@ -235,7 +235,10 @@ class MemoryWriter:
         record = there or new
         if record.id == replaced:
             raise InvalidInput(
-                f"`supersedes` names {record.id}, which has this very text.", argument="supersedes", value=replaced
+                f"`supersedes` is {record.id}, which already has this text.",
+                hint="Omit `supersedes`.",
+                argument="supersedes",
+                value=replaced,
             )
         links = await build_link_steps(store, record.id, wanted.entities, new.created_at, is_new=there is None)
         steps: list[Step] = [Insert(new)]
@@ -255,11 +258,11 @@ class MemoryWriter:
         if wanted.supersedes is None:
             return None
         store, record = await self._find_memory(wanted.supersedes)
-        check_writable(store)  # it is marked once the new one is stored
+        check_writable(store)  # it is marked after the new one is stored
         return record.id
 
     async def _mark_superseded(self, old: str, new: str) -> None:
-        """What was forgotten or promoted since we looked is found where it is now, if at all."""
+        """Mark the old memory in its current store, if it was not forgotten since the lookup."""
         try:
             store, record = await self._stores.find_live_memory(old)
         except NotFound:
@@ -268,7 +271,7 @@ class MemoryWriter:
             await mark_superseded(self._stores.writer, store, record.id, new)
 
     async def _check_session_limit(self, wanted: NewMemory) -> list[ToolWarning]:
-        """A session that stores without end is a hook gone wild."""
+        """Warn at the limit, or refuse an automatic memory, because endless storing means a faulty hook."""
         if wanted.session is None:
             return []
         limit = self._options.max_per_session
@@ -278,20 +281,20 @@ class MemoryWriter:
             use.stored = len(await read_session_memories(stores, wanted.session, limit))
         if use.stored < limit:
             return []
-        message = f'Session "{wanted.session}" holds {limit} memories already.'
+        message = f'Session "{wanted.session}" has reached its limit of {format_count(limit, "memory", "memories")}.'
         if wanted.is_automatic:
             raise Refused(
-                f"{message} Automatic ones are no longer stored.",
-                hint="reflect_and_consolidate sums them up; max_memories_per_session is the limit.",
+                f"{message} Automatic memories are no longer stored.",
+                hint="Call reflect_and_consolidate to summarize them, or raise max_memories_per_session.",
                 session_id=wanted.session,
                 limit=limit,
             )
         return [ToolWarning("session_full", message)]
 
     def _count_stored(self, store: RecordStore, session: str | None, kept: _StoreOutcome) -> None:
-        use = self._uses.get_use(session) if session is not None else None
-        if use is None:
+        if session is None:
             return
+        use = self._uses.get_use(session)
         if use.stored is not None:
             use.stored += kept.is_new
         if kept.record.scope != "user":
@@ -300,12 +303,15 @@ class MemoryWriter:
     async def _find_similar(self, store: RecordStore, wanted: NewMemory) -> list[SimilarMemory]:
         try:
             return await find_similar(store, wanted.content, wanted.type, wanted.session or NO_SESSION)
-        except EverkeptError:  # the memory is stored, whatever a look around it says
+        except EverkeptError:  # the memory is stored even if this search fails
             return []
 
     async def _build_answer(self, store: RecordStore, kept: _StoreOutcome, warnings: list[ToolWarning]) -> StoredMemory:
         failure = self._find_embedding_failure()
-        is_pending = kept.is_new or await self._is_pending(store, kept.record.id)
+        embedder = self._indexing.embedder
+        is_pending = kept.is_new or (
+            embedder is not None and not await store.get_vectors(embedder.name, [kept.record.id])
+        )
         if failure is not None:
             warnings = [*warnings, ToolWarning("embedding_failed", failure)]
         return StoredMemory(
@@ -321,17 +327,12 @@ class MemoryWriter:
             warnings=warnings or None,
         )
 
-    async def _is_pending(self, store: RecordStore, memory_id: str) -> bool:
-        """Whether a memory that was there is still without its vector."""
-        embedder = self._indexing.embedder
-        return embedder is not None and not await store.get_vectors(embedder.name, [memory_id])
-
     def _find_embedding_failure(self) -> str | None:
-        """Why the text gets no vector, if it gets none."""
+        """Return why the text gets no embedding, or None."""
         if self._indexing.fault is not None:
-            return f"{self._indexing.fault.message} The memory is found by its words."
+            return f"{self._indexing.fault.message} Recall finds the memory by its words only."
         if self._indexing.embedder is None:
-            return "Search by meaning is switched off. The memory is found by its words."
+            return "Search by meaning is turned off. Recall finds the memory by its words only."
         return None
 
 
@@ -341,8 +342,8 @@ async def _check_text(store: RecordStore, record: Record, values: Mapping[str, A
     other = await find_same_text(store, replace(record, name_key=values["name_key"]))
     if other is not None and other.id != record.id:
         raise Conflict(
-            f"Memory {other.id} has this text already.",
-            hint="forget_memory takes away the one that is not needed.",
+            f"Memory {other.id} already has this text.",
+            hint="Call forget_memory on the one you do not need.",
             memory_id=other.id,
         )
 
@@ -363,27 +364,29 @@ def _list_store_warnings(
         return [] if replaced else _list_similarity_warnings(resemblance, kept.record)
     told: list[ToolWarning] = []
     if kept.told_apart:
-        message = f"It was there already, and keeps its own {' and '.join(kept.told_apart)}."
+        message = f"This memory already exists and keeps its own {' and '.join(kept.told_apart)}."
         told.append(ToolWarning("kept_as_it_was", message))
     if (newer := kept.record.facets.get(SUPERSEDED_BY)) and not replaced:
-        message = f"It was replaced by {newer}. If it holds again, say `supersedes` with that."
+        message = f"This memory was superseded by {newer}. If it is true again, pass that id as `supersedes`."
         told.append(ToolWarning("superseded_memory", message))
     return told
 
 
 def _list_similarity_warnings(resemblance: Sequence[SimilarMemory], new: Record) -> list[ToolWarning]:
-    """The new one itself may be among what was found: it is stored by now."""
+    """Warn about a similar memory. The new memory is stored by now, so it may be among the found ones."""
     found = next((a for a in resemblance if not _is_unrelated(a.record, new)), None)
     if found is None:
         return []
     named = f'{found.record.id} ("{clip_text(found.record.text, 200)}")'
     if found.likeness == "superseded":
-        message = f"This may replace {named}. If it does, forget that one, or say `supersedes`."
+        message = (
+            f"This may replace {named}. If it does, call forget_memory on that one, or pass its id as `supersedes`."
+        )
         return [ToolWarning("likely_superseded", message)]
-    return [ToolWarning("similar_memory", f"There is a similar memory: {named}.")]
+    return [ToolWarning("similar_memory", f"A similar memory already exists: {named}.")]
 
 
 def _is_unrelated(found: Record, new: Record) -> bool:
-    """Whether it is the new one itself, or an event of another moment."""
+    """Return whether the found memory is the new one itself, or an event at another time."""
     moments = [get_event_time(record.type, record.occurred_at) for record in (found, new)]
     return found.id == new.id or (None not in moments and moments[0] != moments[1])

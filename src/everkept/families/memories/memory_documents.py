@@ -1,4 +1,4 @@
-"""The state of the memories, and the four documents that show them to a reader."""
+"""Status of the memories, and the four resources that show them."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ from everkept.core.commits import note_touched
 from everkept.core.context_text import as_data
 from everkept.core.ports import RecordStore, VectorIndexer
 from everkept.core.records import RecordFilter, RecordLink
-from everkept.core.text import clip_text
+from everkept.core.text import clip_text, format_count
 from everkept.core.times import format_iso
 from everkept.families.memories.context import fence_memories
 from everkept.families.memories.likeness import MEMORY_TYPES, extract_key_topics
@@ -27,7 +27,7 @@ from everkept.graph.entities import ENTITY, OBSERVATION, list_relations_among
 from everkept.tools.schema import to_json
 from everkept.values import Value
 
-WORKING_TYPE = "working"  # a type that the counts name only where it occurs
+WORKING_TYPE = "working"  # listed in the counts only if it occurs
 _SECOND_MICROSECONDS = 1_000_000
 
 
@@ -38,11 +38,11 @@ class DatabaseStatus(Value):
     uptime_seconds: int
     version: str
     path: str | None = None
-    since: str | None = None  # when it went, where it is away
+    since: str | None = None  # since when it has been unreachable
     reason: str | None = None
-    waiting_writes: int | None = None  # that are kept here until it is back
-    writes_set_aside: int | None = None  # that could not be made there
-    copy_kept: str | None = None  # what it had, where it came back with less
+    waiting_writes: int | None = None  # kept on this machine until it is reachable
+    writes_set_aside: int | None = None  # rejected by the database
+    copy_kept: str | None = None  # copy of the earlier data, if it came back with less
 
 
 class ScopeCounts(Value):
@@ -68,8 +68,7 @@ class MemoryCounts(Value):
 
 
 class EmbeddingCounts(Value):
-    """How many texts have their vector, and how many wait for it: memories, and in a project with
-    a memory bank the sections of its files."""
+    """Numbers of embedded and pending texts: memories and, in a project with a bank, sections of its files."""
 
     stored: int
     pending: int
@@ -102,7 +101,7 @@ async def read_memory_status(
     uptime = (stores.clock() - options.started_at) // _SECOND_MICROSECONDS
     counts, storage = await _read_counts(stores), await _read_storage(stores, indexing)
     own = await _read_current_session(stores, options, session) if session is not None else None
-    condition = stores.condition  # as those questions have found it
+    condition = stores.condition  # after the queries above, which update it
     well = condition.status != "connected" or indexing.fault is None
     is_away = condition.since is not None and not condition.is_catching_up
     connection = DatabaseStatus(
@@ -132,7 +131,7 @@ async def _read_counts(stores: MemoryStores) -> MemoryCounts:
             if not tally.is_deleted:
                 scopes[tally.scope] += tally.count
                 types[tally.type or ""] += tally.count
-            elif tally.scope != foreign:  # what a project has of the user's was promoted
+            elif tally.scope != foreign:  # a project's deleted user memories were promoted
                 forgotten += tally.count
     return MemoryCounts(
         total=scopes.total(),
@@ -158,9 +157,8 @@ async def _read_storage(stores: MemoryStores, indexing: VectorIndexer) -> Storag
 
 async def _read_current_session(stores: MemoryStores, options: MemoryOptions, session: str) -> SessionStatus:
     both = (await stores.open_project(), await stores.open_user())
-    where = RecordFilter(kinds=(MEMORY,), sessions=(session,))
-    stored = sum([await store.count_records(where) for store in both])
-    return SessionStatus(session, stored, format_iso(await read_start_time(stores.call, both, session, options)))
+    started = format_iso(await read_start_time(stores.call, both, session, options))
+    return SessionStatus(session, await _count_memories(both, session), started)
 
 
 STATUS_URI = "memory://status"
@@ -168,13 +166,13 @@ SESSION_SUMMARY_URI = "memory://session/summary"
 KNOWLEDGE_GRAPH_URI = "memory://project/knowledge-graph"
 PREFERENCES_URI = "memory://user/preferences"
 
-MAX_READ_MEMORIES = 1_000  # memories, the newest
+MAX_READ_MEMORIES = 1_000  # the newest
 MAX_PREFERENCES = 50
 MAX_SEARCHES = 10
 MAX_ENTITIES = 30
 MAX_LISTED_TYPES = 20
-MAX_LINKS = 10_000  # from memories that are counted for their entities
-LINE_CHARACTERS = 300  # characters of a memory
+MAX_LINKS = 10_000  # from memories to entities
+LINE_CHARACTERS = 300  # shown of each memory
 
 
 def format_status(status: MemoryStatus) -> str:
@@ -189,9 +187,9 @@ async def read_session_document(
     use: SessionUse,
     searches: Sequence[SearchRecord] = (),
 ) -> str:
-    """What the session has stored, recalled and searched for so far."""
+    """Describe what the session has stored, recalled and searched for so far."""
     if session is None:
-        return "## Session Memory Summary\nThis connection keeps no session.\n"
+        return "## Session Memory Summary\nThis connection has no session.\n"
     stores = (project, user)
     stored = await read_session_memories(stores, session, MAX_READ_MEMORIES)
     note_touched([session, *(record.id for record in stored)])
@@ -204,7 +202,8 @@ async def read_session_document(
             "## Session Memory Summary",
             f"**Session:** {_clip_line(session)} | Started: {_format_minute(started_at)}",
             f"**Memories stored:** {await _count_memories(stores, session)}" + (f" ({listed})" if listed else ""),
-            f"**Memories recalled:** {use.queries} queries, {len(use.served)} unique memories served",
+            f"**Memories recalled:** {format_count(use.queries, 'query', 'queries')}, "
+            f"{format_count(len(use.served), 'unique memory', 'unique memories')} returned",
             f"**Memories consolidated:** {consolidated}",
             fence_memories(f"**Key topics:** {topics}\n") if topics else "**Key topics:** none yet",
             *_format_searches(searches),
@@ -214,15 +213,15 @@ async def read_session_document(
 
 
 def _format_searches(searches: Sequence[SearchRecord]) -> list[str]:
-    """What was asked of past conversations, the newest first."""
+
     if not searches:
         return []
     lines = [
         f"- {search.tool}: {_clip_line(search.query)}{_format_filters(search)}; "
-        f"{search.results} result{'' if search.results == 1 else 's'}\n"
+        f"{format_count(search.results, 'result')}\n"
         for search in searches[:MAX_SEARCHES]
     ]
-    return [f"**Past conversations searched:** {len(searches)} times", fence_memories("".join(lines))]
+    return [f"**Past conversations searched:** {format_count(len(searches), 'time')}", fence_memories("".join(lines))]
 
 
 def _format_filters(search: SearchRecord) -> str:
@@ -231,10 +230,7 @@ def _format_filters(search: SearchRecord) -> str:
 
 
 async def read_graph_document(project: RecordStore, session: str | None = None) -> str:
-    """Entities, the kinds of their relations, and how closely they are knit.
-
-    Memories count that the session may see.
-    """
+    """Describe the entities and relations of the graph, counting only memories that the session may see."""
     counts = await project.count_live()
     entities = await project.scan(RecordFilter(kinds=(ENTITY,)), order="newest", limit=MAX_OVERVIEW_ENTITIES)
     by_id = {entity.id: entity for entity in entities}
@@ -243,30 +239,32 @@ async def read_graph_document(project: RecordStore, session: str | None = None) 
     degrees = Counter(end for link in relations for end in (link.source, link.target))
     degrees.update(link.target for link in about)
     total = counts.get(ENTITY, 0)
+    possible = len(entities) * (len(entities) - 1)
     lines = [
         "## Project Knowledge Graph",
         f"**Entities:** {total}",
         f"**Relationships:** {len(relations)}",
         f"**Observations:** {counts.get(OBSERVATION, 0)}",
         f"**Links from memories:** {len(about)}",
-        f"**Density:** {_format_density(len(relations), len(entities))}",
+        f"**Density:** {f'{len(relations) / possible:.4f}' if possible else '0'}",
     ]
     if len(entities) < total:
-        lines.append(f"Relationships and links are those of the newest {len(entities):,} entities.")
+        newest = format_count(len(entities), "entity", "entities")
+        lines.append(f"Relationships and links are counted for the newest {newest}.")
     body = _format_counts("Entity types", Counter(entity.type or "" for entity in entities))
     body += _format_counts("Relationship types", Counter(link.verb for link in relations))
     most = degrees.most_common(MAX_ENTITIES)
     note_touched([*(entity for entity, _ in most), *by_id])
     best = [
-        f"- {_clip_line(by_id[entity].name)} ({_clip_line(by_id[entity].type)}): {count} links\n"
+        f"- {_clip_line(by_id[entity].name)} ({_clip_line(by_id[entity].type)}): {format_count(count, 'link')}\n"
         for entity, count in most
     ]
-    body += "".join(["### Best connected\n", *best]) if best else ""
+    body += "".join(["### Most connected\n", *best]) if best else ""
     return "\n".join([*lines, *(["", fence_memories(body)] if body else []), ""])
 
 
 async def read_preferences_document(user: RecordStore) -> str:
-    """The user's facts and procedures, the weightiest first."""
+    """List the user's facts and procedures, the most important first."""
     where = RecordFilter(kinds=(MEMORY,), scopes=("user",), types=("semantic", "procedural"))
     current = [
         record
@@ -276,7 +274,7 @@ async def read_preferences_document(user: RecordStore) -> str:
     current.sort(key=lambda r: ("pinned" not in r.facets, -(r.importance or 0.0), -r.effective_at))
     lines = ["## User Preferences"]
     if not current:
-        return "\n".join([*lines, "Nothing is remembered of the user yet.", ""])
+        return "\n".join([*lines, "No preferences of the user are stored yet.", ""])
     body = ""
     for title, kind in (("Facts and preferences", "semantic"), ("Procedures", "procedural")):
         shown = [r for r in current[:MAX_PREFERENCES] if r.type == kind]
@@ -294,7 +292,7 @@ async def _count_memories(stores: Sequence[RecordStore], session: str, types: tu
 
 
 async def _read_memory_links(project: RecordStore, entities: Sequence[str], session: str) -> list[RecordLink]:
-    """The links from memories to the entities, but those of other sessions' own memories."""
+    """Return the links from memories to the entities, without session memories of other sessions."""
     links = await project.find_links(entities, direction="in", sources=(MEMORY,), limit=MAX_LINKS)
     sources = list(dict.fromkeys(link.source for link in links))
     unseen = await find_other_sessions_memories(project, sources, session)
@@ -310,11 +308,6 @@ def _format_counts(title: str, counts: Counter[str]) -> str:
 
 def _clip_line(text: str | None) -> str:
     return as_data(clip_text(text or "", LINE_CHARACTERS))
-
-
-def _format_density(relations: int, entities: int) -> str:
-    possible = entities * (entities - 1)
-    return f"{relations / possible:.4f}" if possible else "0"
 
 
 def _format_minute(at: int) -> str:

@@ -1,4 +1,4 @@
-"""A memory as a record with links: a new one, and what a change makes of a stored one."""
+"""Memories as records with links: new ones, and the changes to stored ones."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ FieldValues = dict[str, Any]
 
 
 class Amendment(Value):
-    """What is to be changed of a memory; None leaves it as it is."""
+    """Changes to a memory. None leaves a field unchanged."""
 
     content: str | None = None
     importance: float | None = None
@@ -50,7 +50,7 @@ class Amendment(Value):
 
 
 def compute_amendment(record: Record, amendment: Amendment) -> dict[str, FieldValues]:
-    """The values that change, by the name of the argument that changes them."""
+    """Return the values that change, by the name of the argument that changes them."""
     facets = dict(record.facets)
     asked: dict[str, FieldValues] = {}
     if amendment.content is not None:
@@ -75,7 +75,7 @@ def compute_amendment(record: Record, amendment: Amendment) -> dict[str, FieldVa
 
 
 def clear_automatic(record: Record, values: FieldValues) -> FieldValues:
-    """What somebody changes is theirs from then on: it is automatic no longer."""
+    """Return the values with the automatic mark removed, because a changed memory is no longer automatic."""
     facets: Mapping[str, Any] = values.get("facets", record.facets)
     if not values or AUTOMATIC not in facets:
         return values
@@ -87,14 +87,13 @@ def drop_automatic(facets: Mapping[str, Any]) -> FieldValues:
 
 
 def _merge_metadata(there: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """Together they keep to the limit; what is past it already can still be made shorter."""
+    """Merge metadata up to the limit. Metadata that is already over the limit can still be shortened."""
     merged = {**there, **patch}
     size, before = (len(json.dumps(part, ensure_ascii=False)) for part in (merged, there))
     if size > METADATA_LIMIT and size > before:
         raise InvalidInput(
-            f"With what the memory has already, `metadata` would have {size:,} characters as JSON; "
-            f"at most {METADATA_LIMIT:,} are allowed.",
-            hint="Give keys that are no longer needed a short value.",
+            f"`metadata` with the stored keys is over the limit of {METADATA_LIMIT:,} characters of JSON: {size:,}.",
+            hint="Set keys that you no longer need to a short value.",
             argument="metadata",
             limit=METADATA_LIMIT,
         )
@@ -102,7 +101,7 @@ def _merge_metadata(there: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[
 
 
 def change_tags(tags: Sequence[str], change: TagChange | list[str]) -> tuple[str, ...]:
-    """A plain list replaces the tags."""
+    """Apply a change to the tags. A plain list replaces them."""
     if isinstance(change, list):
         return clean_tags(change)
     gone = {tag.strip() for tag in change.remove or ()}
@@ -115,16 +114,19 @@ def clean_tags(tags: Sequence[str]) -> tuple[str, ...]:
     clean = tuple(dict.fromkeys(tag.strip() for tag in tags))
     if len(clean) > MAX_TAGS:
         raise InvalidInput(
-            f"The memory would have {len(clean)} tags; at most {MAX_TAGS} are allowed.", argument="tags", limit=MAX_TAGS
+            f"A memory can have at most {MAX_TAGS} tags, not {len(clean)}.",
+            hint="Remove tags that you do not need.",
+            argument="tags",
+            limit=MAX_TAGS,
         )
     return clean
 
 
-RELINK_COUNT = "relinked"  # facet of a memory: how often the links to its entities have changed
+RELINK_COUNT = "relinked"  # facet of a memory: number of changes to the links to its entities
 
 
 def count_relink(facets: Mapping[str, Any]) -> dict[str, Any]:
-    """The facets after its links have changed: so that is a new version, and nobody misses it."""
+    """Return the facets after a change of the links. They differ, so that the memory gets a new version."""
     return {**facets, RELINK_COUNT: facets.get(RELINK_COUNT, 0) + 1}
 
 
@@ -138,7 +140,7 @@ def check_entities(entities: Sequence[RelatedEntity], argument: str) -> None:
 async def build_link_steps(
     store: RecordStore, memory_id: str, entities: Sequence[RelatedEntity], at: int, *, is_new: bool = False
 ) -> list[Step]:
-    """Makes the entities that are missing, and the links that the memory does not have yet."""
+    """Return steps that create the missing entities and the links that the memory does not have yet."""
     if not entities:
         return []
     steps, meant = await ensure_entities(store, [(e.name, e.type) for e in entities], at)
@@ -150,7 +152,7 @@ async def build_link_steps(
 
 
 async def build_unlink_steps(store: RecordStore, memory_id: str, names: Sequence[str]) -> list[Step]:
-    """Takes the links to these entities away; what is not linked does not count."""
+    """Return steps that remove the links to these entities. Ignore entities that are not linked."""
     if not names:
         return []
     linked = await read_linked_entities(store, memory_id)
@@ -160,14 +162,14 @@ async def build_unlink_steps(store: RecordStore, memory_id: str, names: Sequence
 
 
 async def read_linked_entities(store: RecordStore, memory_id: str) -> list[tuple[RecordLink, Record]]:
-    """What a memory is about, with the links that say how."""
+    """Return the entities that a memory is about, each with its link."""
     links = await store.find_links([memory_id], direction="out")
     found = {r.id: r for r in await store.get([x.target for x in links]) if r.kind == ENTITY}
     return [(link, found[link.target]) for link in links if link.target in found]
 
 
 async def read_memory_links(store: RecordStore, memory_id: str) -> list[RecordLink]:
-    """What a memory was made of, what was made of it, and what replaces what."""
+    """Return the links between a memory and its sources, derived memories, and replaced or replacing facts."""
     links = await store.find_links([memory_id])
     return [
         link
@@ -179,7 +181,7 @@ async def read_memory_links(store: RecordStore, memory_id: str) -> list[RecordLi
 
 
 async def build_carry_steps(store: RecordStore, links: Sequence[RecordLink], old: str, new: str, at: int) -> list[Step]:
-    """Gives one memory the links of another, as far as the other ends live in this store."""
+    """Return steps that copy the links of one memory to another, if their other ends are in this store."""
     moved = {(new if x.source == old else x.source, x.verb, new if x.target == old else x.target): x for x in links}
     others = [end for source, _, target in moved for end in (source, target) if end != new]
     live = {new, *(record.id for record in await store.get(others))}
@@ -193,8 +195,8 @@ def count_new_links(steps: Sequence[Step]) -> int:
 
 
 def build_top_up(there: Record, new: Record, *, has_links: bool) -> tuple[list[Step], list[str]]:
-    """The memory that was there gets what it lacked; what replaces another is current again."""
-    # The usual importance is what a call has that says nothing of it.
+    """Add what an existing memory lacks. If it now replaces another one, it is no longer superseded."""
+    # A call that gives no importance has the default one.
     is_usual = new.importance == DEFAULT_IMPORTANCE
     values, updated = merge_values(there, replace(new, importance=None) if is_usual else new)
     if "tags" in values:
@@ -212,11 +214,10 @@ def build_top_up(there: Record, new: Record, *, has_links: bool) -> tuple[list[S
 
 
 def merge_values(there: Record, new: Record) -> tuple[FieldValues, list[str]]:
-    """The values that change, and what they are called.
+    """Return the values that change, and the names of the fields that gained.
 
-    Tags are added, the higher importance counts, and what is missing is filled in. What both have
-    stays as it is; so does the moment of an event, which makes it the event that it is. With one
-    that somebody asked for it is automatic no longer.
+    Tags are added, the higher importance counts, and missing values are filled in. Other values stay, including the
+    time of an event, which is part of its identity. If the new memory was requested, the result is no longer automatic.
     """
     values: FieldValues = {}
     gained: list[str] = []
@@ -247,13 +248,13 @@ def merge_values(there: Record, new: Record) -> tuple[FieldValues, list[str]]:
 
 
 def list_differences(there: Record, new: Record) -> list[str]:
-    """What the new one says otherwise, and the memory that is there keeps."""
+    """Return the names of fields in which the new memory differs and the stored one keeps its value."""
     names = ("type", "author", "occurred_at")
     return [name for name in names if getattr(new, name) is not None and getattr(new, name) != getattr(there, name)]
 
 
 def _get_source(there: Record, new: Record) -> FieldValues:
-    """A turn is one of its own conversation."""
+    """Return the source of the new memory. A turn number applies only within the same session."""
     source: FieldValues = dict(new.facets.get("source") or {})
     if there.session != new.session:
         source.pop("conversation_turn", None)
@@ -261,11 +262,11 @@ def _get_source(there: Record, new: Record) -> FieldValues:
 
 
 UNKNOWN_SOURCE = MemorySource()
-HOOK_PREFIX = "hook"  # what a source's tool begins with where nobody asked for the memory
+HOOK_PREFIX = "hook"  # prefix of the tool in the source of an automatic memory
 
 
 class NewMemory(Value):
-    """A memory as it is asked for; `session` is None where no session is known."""
+    """Memory to store. `session` is None if no session is known."""
 
     content: str
     type: MemoryType

@@ -1,4 +1,4 @@
-"""What the tools of the memories take and give, as it stands on the wire."""
+"""Arguments and results of the memory tools, in the form that clients see."""
 
 from collections.abc import Mapping
 from datetime import UTC, tzinfo
@@ -16,22 +16,22 @@ from everkept.tools.schema import Field
 from everkept.tools.tool import ToolWarning
 from everkept.values import Value
 
-DERIVED_FROM = "derived_from"  # verb of the link from a summary to what it was made of
+DERIVED_FROM = "derived_from"  # verb of the link from a summary to its sources
 SUPERSEDES = "supersedes"  # verb of the link from a fact to the one it replaces, and facet
-SUPERSEDED_BY = "superseded_by"  # facet of the fact that was replaced
-MERGED_INTO = "merged_into"  # facet of what a promotion found there already
-AUTOMATIC = "automatic"  # facet of what nobody asked for
+SUPERSEDED_BY = "superseded_by"  # facet of a replaced fact
+MERGED_INTO = "merged_into"  # facet of a memory whose text already existed in the scope it was promoted to
+AUTOMATIC = "automatic"  # facet of a memory that a hook stored
 
 Scope = Literal["session", "project", "user"]
 MemoryType = Literal["semantic", "episodic", "procedural", "working"]  # the most used first
 Strategy = Literal["vector", "keyword", "hybrid", "graph"]
 PromotionTarget = Literal["project", "user"]
-SCOPES: tuple[Scope, ...] = ("session", "project", "user")  # each reaches further than the last
+SCOPES: tuple[Scope, ...] = ("session", "project", "user")  # narrowest first
 
 CONTENT_LIMIT = 100_000  # characters
-MAX_TAGS = 50  # tags of one memory
+MAX_TAGS = 50  # of one memory
 MAX_TAG_CHARACTERS = 100
-ENTITIES_LIMIT = 100  # entities named in one call
+ENTITIES_LIMIT = 100  # in one call
 METADATA_LIMIT = 20_000  # characters of JSON
 REASON_LIMIT = 2_000  # characters
 PATH_LIMIT = 4_000  # characters
@@ -39,7 +39,7 @@ DEFAULT_IMPORTANCE = 0.5
 
 MEMORY_PROFILE = SearchProfile(
     kinds=(MEMORY,),
-    weights=Weights(context=0.5),  # what was said just before and after
+    weights=Weights(context=0.5),  # text just before and after the match
     reading="any",
     strategy="hybrid",
     shares=ScoreShares(relevance=0.6, importance=0.2, recency=0.2),
@@ -64,18 +64,18 @@ Pinned = Annotated[bool, Field("true: it never fades and comes first in context 
 
 
 class MemoryOptions(Value):
-    """What the program decides for all calls."""
+    """Settings that apply to all calls."""
 
     mask_secrets: bool = True
     max_per_session: int = 100
     time_limit: float | None = 2.0  # seconds for a search
     session_id: str | None = None  # of the one client of a process
     started_at: int = 0
-    zone: tzinfo = UTC  # in which "yesterday" is meant
+    zone: tzinfo = UTC  # time zone for words such as "yesterday"
 
 
 class MemorySource(Value):
-    """Where a memory comes from."""
+    """Origin of a memory."""
 
     tool: Annotated[str, Field("Tool that produced it", max_length=MAX_NAME_CHARACTERS)] | None = None
     file: Annotated[str, Field("Path of the file", max_length=PATH_LIMIT)] | None = None
@@ -87,7 +87,7 @@ class MemorySource(Value):
 
 
 class RelatedEntity(Value):
-    """An entity that a memory is about, and how."""
+    """Entity that a memory is about, and its relationship to it."""
 
     name: Annotated[str, Field(max_length=MAX_NAME_CHARACTERS, blank=False)]
     type: Annotated[str, Field(aliases=("entity_type", "entityType"), max_length=MAX_NAME_CHARACTERS, blank=False)]
@@ -107,7 +107,7 @@ class TagChange(Value):
 
 
 class EntityChange(Value):
-    """`remove` has the names of entities."""
+    """Links to add, and the names of entities whose links to remove."""
 
     add: Annotated[list[RelatedEntity], Field("Links to add", max_items=ENTITIES_LIMIT)] | None = None
     remove: Annotated[list[str], Field("Names of entities to unlink", max_items=ENTITIES_LIMIT)] | None = None
@@ -119,7 +119,7 @@ class TimeRange(Value):
 
 
 class StoredMemory(Value):
-    """`updated` names what a memory that was there already has got from this call."""
+    """Result of storing a memory. `updated` names what an existing memory gained from this call."""
 
     memory_id: str
     embedding_generated: bool
@@ -134,7 +134,7 @@ class StoredMemory(Value):
 
 
 class MemoryView(Value):
-    """A memory as it is recalled; what it does not have stays away."""
+    """Recalled memory. Fields that it does not have are None."""
 
     id: str
     content: str
@@ -189,16 +189,13 @@ class MemoryView(Value):
 
 
 class RecalledMemories(Value):
-    """`total_matched` counts what the filters and the query leave, not what the answer holds.
-
-    `bank` has sections of the memory bank's files, where they were asked for.
-    """
+    """Recalled memories. `total_matched` counts all matches, not only the returned ones."""
 
     memories: list[MemoryView]
     total_matched: int
     strategy_used: str
     query_time_ms: float
-    bank: list[SectionHit] | None = None
+    bank: list[SectionHit] | None = None  # sections of the memory bank's files, if requested
     warnings: list[ToolWarning] | None = None
 
 
@@ -224,7 +221,7 @@ class TaggedMemory(Value):
 
 
 class PromotedMemory(Value):
-    """`merged` where the target scope had the same text: `memory_id` is that one's."""
+    """Result of a promotion. If `merged`, the target scope had the same text, and `memory_id` is that memory's."""
 
     memory_id: str
     previous_scope: str

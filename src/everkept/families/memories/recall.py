@@ -1,7 +1,7 @@
-"""Memories that fit a query, and memories that a walk over the knowledge graph leads to."""
+"""Recall of memories by a query, or by a walk over the knowledge graph."""
 
 import asyncio
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Literal
 
@@ -36,14 +36,14 @@ from everkept.values import Value, field, replace
 
 PROJECT_SCOPES = (SESSION_SCOPE, "project")
 USER_SCOPES = ("user",)
-NO_BANK_MESSAGE = "There is no memory bank, so that memories alone were searched."
+NO_BANK_MESSAGE = "There is no memory bank. Only memories were searched."
 
 
 class RecallRequest(Value):
-    """What is to be recalled; an empty field does not restrict."""
+    """Query and filters of a recall. An empty field does not filter."""
 
     query: str
-    session: str | None = None  # whose own memories are seen; None sees those of no session
+    session: str | None = None  # whose session memories to include; None excludes all session memories
     scopes: Sequence[str] = ()
     types: Sequence[str] = ()
     strategy: Strategy = "hybrid"
@@ -58,7 +58,7 @@ class RecallRequest(Value):
 
 
 class MemoryRecall:
-    """Asks the project's store and the user's, as the scopes say; the bank, where it is wanted."""
+    """Search in the project's and the user's store, depending on the scopes, and in the bank if requested."""
 
     def __init__(
         self,
@@ -73,8 +73,8 @@ class MemoryRecall:
         self._indexing = indexing
         self._accesses = accesses
         self._options = options
-        self.warnings: dict[ToolWarning, None] = {}  # of all that was asked so far, each once
-        self._known: dict[RecordStore, dict[str, AccessCount | None]] = {}  # by the ranking
+        self.warnings: dict[ToolWarning, None] = {}  # of all searches so far, each once
+        self._known: dict[RecordStore, dict[str, AccessCount | None]] = {}  # access counts that the ranking has read
 
     async def recall(self, wanted: RecallRequest) -> RecalledMemories:
         started = perf_counter()
@@ -92,23 +92,23 @@ class MemoryRecall:
         )
 
     async def find_records(self, wanted: RecallRequest) -> list[Record]:
-        """What fits, as it is stored, best first; nothing is counted as given out."""
+        """Return matching records, best first, without counting an access."""
         places = await self._open_places(wanted, or_none=True)
         return [hit.record for hit in (await self._search(places, wanted)).hits] if places else []
 
     async def find_newest(self, where: RecordFilter, session: str | None, limit: int) -> list[Record]:
-        """What fits, whatever its words; the newest first."""
+        """Return the newest records that pass the filter."""
         wanted = RecallRequest("", session, where.scopes, where.types)
         places = await self._open_places(wanted, or_none=True)
         traits = {"pinned": where.pinned, "min_importance": where.min_importance}
         found = await asyncio.gather(
             *(place.store.scan(replace(place.where, **traits), order="newest", limit=limit) for place in places)
         )
-        once = {record.id: record for records in found for record in records}  # the user's win
+        once = {record.id: record for records in found for record in records}  # the user's copy wins
         return sorted(once.values(), key=lambda record: -record.effective_at)[:limit]
 
     async def count_access(self, given: Sequence[Record]) -> None:
-        """Counts memories as given out, each where it lives."""
+        """Count an access of each memory in the store that holds it."""
         of_user = {record.id for record in given if record.scope == "user"}
         if get_acting_account() is not None:
             own = [record.id for record in given if record.scope == SESSION_SCOPE]
@@ -120,7 +120,7 @@ class MemoryRecall:
             self._accesses.note(await self._stores.open_project(), others)
 
     async def _find_sections(self, wanted: RecallRequest) -> list[SectionHit]:
-        """A bank that is missing or out of reach must not hide the memories."""
+        """Search the bank. Warn if it is missing or unavailable, so that the memories are still returned."""
         if self._bank is None:
             self.warnings[ToolWarning("no_memory_bank", NO_BANK_MESSAGE)] = None
             return []
@@ -157,14 +157,14 @@ class MemoryRecall:
         return found
 
     async def _open_places(self, wanted: RecallRequest, *, or_none: bool = False) -> list[SearchPlace]:
-        """A user's store that cannot be read must not hide the project's memories.
+        """Open the stores to search. Warn if the user's store is unavailable, so that project memories are still found.
 
-        With `or_none`, not even where this question is about the user's alone.
+        With `or_none`, warn even if only the user's store was requested.
         """
         where = build_where(wanted)
         scopes = tuple(wanted.scopes) or SCOPES
         of_project = tuple(scope for scope in scopes if scope in PROJECT_SCOPES)
-        # An account keeps those of a session itself where it may not write.
+        # The session memories of an account without write access are in its user store.
         of_user = USER_SCOPES if get_acting_account() is None else (*USER_SCOPES, SESSION_SCOPE)
         of_user = tuple(scope for scope in scopes if scope in of_user)
         places: list[SearchPlace] = []
@@ -194,7 +194,7 @@ class MemoryRecall:
         ]
 
     async def _count_given_out(self, store: RecordStore, ids: Sequence[str]) -> dict[str, AccessCount]:
-        """The ranking has asked already how often these were given out, as a rule."""
+        """Count an access of these memories and return the earlier counts, which the ranking has usually read."""
         known = self._known.get(store, {})
         if not all(i in known for i in ids):
             return await count_given_out(self._accesses, store, ids)
@@ -203,7 +203,7 @@ class MemoryRecall:
 
 
 async def count_given_out(accesses: AccessCounter, store: RecordStore, ids: Sequence[str]) -> dict[str, AccessCount]:
-    """How often these were given out before; now they are once more."""
+    """Return the earlier access counts of these memories, and count one more access."""
     if not ids:
         return {}
     known = dict(await accesses.read_accesses(store, ids))
@@ -228,16 +228,16 @@ def build_where(wanted: RecallRequest) -> RecordFilter:
 WalkDirection = Literal["outgoing", "incoming", "both"]
 DIRECTIONS: dict[WalkDirection, Direction] = {"outgoing": "out", "incoming": "in", "both": "both"}
 
-MAX_HOP_ENTITIES = 1_000  # entities that one hop goes on from
-MAX_HOP_LINKS = 20_000  # looked at in one hop
+MAX_HOP_ENTITIES = 1_000  # entities from which one hop continues
+MAX_HOP_LINKS = 20_000  # read in one hop
 MAX_OVERVIEW_ENTITIES = 2_000  # entities among which an overview finds the best connected
-MAX_MEMORIES = 100  # looked at; more are only counted
+MAX_MEMORIES = 100  # read; more are only counted
 
-EntityKey = tuple[str, str]  # the normalised name and type: the same entity in both stores
+EntityKey = tuple[str, str]  # normalized name and type, which identify an entity in both stores
 
 
 class GraphRoute(Value):
-    """How to walk."""
+    """Parameters of a graph walk."""
 
     entity: str | None = None
     relationship_type: str | None = None
@@ -248,7 +248,7 @@ class GraphRoute(Value):
 
 
 class _ReachedEntity(Value, frozen=False):
-    """An entity on the way, whichever stores have it."""
+    """Entity reached by a walk, combined over both stores."""
 
     name: str
     type: str
@@ -256,12 +256,12 @@ class _ReachedEntity(Value, frozen=False):
     relationships: dict[tuple[str, str, str], GraphRelationship] = field(
         default_factory=dict[tuple[str, str, str], GraphRelationship]
     )
-    memories: dict[str, None] = field(default_factory=dict[str, None])  # the newest of them
+    memories: dict[str, None] = field(default_factory=dict[str, None])  # the newest ones
     memory_count: int = 0
 
 
 class _GraphWalk(Value, frozen=False):
-    """What was met so far, in all stores."""
+    """Entities and relations found so far in all stores."""
 
     met: dict[EntityKey, _ReachedEntity] = field(default_factory=dict[EntityKey, _ReachedEntity])
     edges: set[tuple[EntityKey, str, EntityKey]] = field(default_factory=set[tuple[EntityKey, str, EntityKey]])
@@ -275,25 +275,21 @@ class _GraphWalk(Value, frozen=False):
     def add_relation(self, source: Record, verb: str, target: Record) -> None:
         edge = (_get_key(source), verb, _get_key(target))
         self.edges.add(edge)
-        if (start := self.met.get(edge[0])) is not None:
-            start.relationships[verb, target.name or "", "outgoing"] = GraphRelationship(
-                verb, target.name or "", "outgoing"
-            )
-        if (end := self.met.get(edge[2])) is not None:
-            end.relationships[verb, source.name or "", "incoming"] = GraphRelationship(
-                verb, source.name or "", "incoming"
-            )
+        for key, other, direction in ((edge[0], target, "outgoing"), (edge[2], source, "incoming")):
+            if (end := self.met.get(key)) is not None:
+                relationship = (verb, other.name or "", direction)
+                end.relationships[relationship] = GraphRelationship(*relationship)
 
 
 async def walk_graph(
     stores: MemoryStores, accesses: AccessCounter, route: GraphRoute, session: str | None
 ) -> MemoryGraph:
-    """Both stores as one graph; without an entity, an overview of the best connected ones."""
+    """Walk both stores as one graph. Without an entity, return an overview of the best connected entities."""
     so_far = _GraphWalk()
     places = (await stores.open_project(), await stores.open_user())
     starts = await asyncio.gather(*(_find_starts(store, route) for store in places))
     met = [await _walk_store(store, some, route, so_far) for store, some in zip(places, starts, strict=True)]
-    # What an overview shows depends on the memories too; else they are those of what is shown.
+    # The entities of an overview also depend on their memories. Otherwise only memories of shown entities count.
     counting = len(so_far.met) if route.entity is None else route.limit
     chosen = {id(entity) for entity in _sort_entities(so_far)[:counting]}
     memories: list[tuple[RecordStore, Record]] = []
@@ -302,21 +298,23 @@ async def walk_graph(
         if wanted:
             about = await _read_memories(store, wanted, so_far, route, session or NO_SESSION)
             memories += [(store, record) for record in about]
-    shown = _sort_entities(so_far)[: route.limit] if route.entity is None else _select_entities(so_far, chosen)
+    ranked = _sort_entities(so_far)
+    shown = ranked[: route.limit] if route.entity is None else [entity for entity in ranked if id(entity) in chosen]
     seen = {id(entity) for entity in shown}
     note_touched(i for some in met for i, r in some.items() if id(so_far.met[_get_key(r)]) in seen)
     attached = await _build_memory_views(memories, shown, accesses, route) if route.include_memories else []
+    unknown = f'No entity is named "{route.entity}". Omit `entity` for an overview of the graph.'
     missing = route.entity is not None and not so_far.met
     return MemoryGraph(
-        entities=[_build_entity_view(entity) for entity in shown],
+        entities=[GraphEntity(e.name, e.type, list(e.relationships.values()), e.memory_count) for e in shown],
         memories=attached,
         graph_stats=GraphStats(len(so_far.met), len(so_far.edges), so_far.depth),
-        warnings=[_warn_unknown_entity(route.entity or "")] if missing else None,
+        warnings=[ToolWarning("entity_not_found", unknown)] if missing else None,
     )
 
 
 async def find_other_sessions_memories(store: RecordStore, ids: Sequence[str], session: str) -> set[str]:
-    """Those of the memories that no session but another one sees."""
+    """Return the ids of memories that belong to other sessions."""
     if not ids:
         return set()
     where = RecordFilter(kinds=(MEMORY,), ids=tuple(ids), scopes=(SESSION_SCOPE,))
@@ -324,7 +322,7 @@ async def find_other_sessions_memories(store: RecordStore, ids: Sequence[str], s
 
 
 async def _find_starts(store: RecordStore, route: GraphRoute) -> list[Record]:
-    """By name, id or `name (type)`, else by a part of the name."""
+    """Find the start entities by name, id or `name (type)`, otherwise by a part of the name."""
     if route.entity is None:
         return await store.scan(RecordFilter(kinds=(ENTITY,)), order="newest", limit=MAX_OVERVIEW_ENTITIES)
     if exact := (await find_candidates(store, [route.entity]))[route.entity]:
@@ -338,7 +336,7 @@ async def _find_starts(store: RecordStore, route: GraphRoute) -> list[Record]:
 async def _walk_store(
     store: RecordStore, starts: Sequence[Record], route: GraphRoute, so_far: _GraphWalk
 ) -> dict[str, Record]:
-    """The entities that were met in this store, by id."""
+    """Walk one store and return the entities reached in it, by id."""
     known = {record.id: record for record in starts}
     for record in starts:
         so_far.add_entity(record, 0)
@@ -371,14 +369,14 @@ async def _walk_store(
 async def _read_memories(
     store: RecordStore, entities: dict[str, Record], so_far: _GraphWalk, route: GraphRoute, visible_to: str
 ) -> list[Record]:
-    """What this session may see of the memories about the entities, the best first."""
+    """Return the memories about the entities that this session may see, best first."""
     where = RecordFilter(kinds=(MEMORY,), visible_to=visible_to)
     found = await store.count_sources(list(entities), where, MAX_MEMORIES)
     for entity_id, count in found.counts.items():
         so_far.met[_get_key(entities[entity_id])].memory_count += count
     for entity_id, memory_id in dict.fromkeys((x.target, x.source) for x in found.links):
         about = so_far.met[_get_key(entities[entity_id])]
-        about.memory_count -= memory_id in about.memories  # one that is moving is in both stores
+        about.memory_count -= memory_id in about.memories  # a memory that is being promoted is in both stores
         about.memories[memory_id] = None
     wanted = compute_name_key(route.relationship_type or "")
     fitting = {link.source for link in found.links if compute_name_key(link.verb) == wanted}
@@ -397,14 +395,14 @@ async def _build_memory_views(
     accesses: AccessCounter,
     route: GraphRoute,
 ) -> list[MemoryView]:
-    """The nearer the entity that a memory is about, the more relevant it is."""
+    """Return views of the memories. The nearer the entity a memory is about, the more relevant it is."""
     nearness: dict[str, float] = {}
     for entity in shown:
         for memory_id in entity.memories:
             score = 1 / (1 + entity.depth)
             nearness[memory_id] = max(nearness.get(memory_id, 0.0), score)
     wanted = [(store, record) for store, record in memories if record.id in nearness]
-    broadest = {record.id: (store, record) for store, record in wanted}  # the user's come last
+    broadest = {record.id: (store, record) for store, record in wanted}  # the user's copy comes last and wins
     best = sorted(broadest.values(), key=lambda pair: -nearness[pair[1].id])[: route.limit]
     known: dict[str, AccessCount] = {}
     for store in {id(store): store for store, _ in best}.values():
@@ -413,26 +411,14 @@ async def _build_memory_views(
     return [MemoryView.from_record(r, nearness[r.id], known.get(r.id)) for _, r in best]
 
 
-def _select_entities(walk: _GraphWalk, chosen: Set[int]) -> list[_ReachedEntity]:
-    return [entity for entity in _sort_entities(walk) if id(entity) in chosen]
-
-
 def _sort_entities(walk: _GraphWalk) -> list[_ReachedEntity]:
-    """The nearest first, and the best connected of those that are as near."""
+    """Sort entities by distance, then by number of connections."""
 
     def rank(entity: _ReachedEntity) -> tuple[int, int, str]:
         connected = len(entity.relationships) + entity.memory_count
         return entity.depth, -connected, entity.name
 
     return sorted(walk.met.values(), key=rank)
-
-
-def _build_entity_view(entity: _ReachedEntity) -> GraphEntity:
-    return GraphEntity(entity.name, entity.type, list(entity.relationships.values()), entity.memory_count)
-
-
-def _warn_unknown_entity(name: str) -> ToolWarning:
-    return ToolWarning("entity_not_found", f'No entity is named "{name}". Without `entity` the graph is shown.')
 
 
 def _get_key(record: Record) -> EntityKey:

@@ -1,4 +1,4 @@
-"""Reflecting on a session: reads its memories, plans what they come to, and keeps that."""
+"""Reflection on a session: read its memories, plan summaries and patterns, and store them."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -30,10 +30,10 @@ from everkept.families.memories.model import AUTOMATIC, DERIVED_FROM, MEMORY
 from everkept.tools.tool import ToolWarning
 from everkept.values import Value, replace
 
-MAX_SESSION_MEMORIES = 2_000  # memories of the session, the newest: the work grows with their square
-MAX_OTHER_MEMORIES = 1_000  # newest memories of other sessions that a theme is looked for in
+MAX_SESSION_MEMORIES = 2_000  # the newest; the work grows with the square of their number
+MAX_OTHER_MEMORIES = 1_000  # the newest of other sessions, in which themes are searched
 MAX_PATTERNS = 1_000  # earlier ones
-VECTOR_SECONDS = 2.0  # seconds for vectors that are still missing
+VECTOR_SECONDS = 2.0  # time for computing missing vectors
 
 
 class ConsolidatedMemory(Value):
@@ -45,7 +45,7 @@ class ConsolidatedMemory(Value):
 
 
 class DetectedPattern(Value):
-    """`memory_id` is the procedural memory that keeps it."""
+    """Recurring theme. `memory_id` is the procedural memory that stores it."""
 
     pattern: str
     frequency: int
@@ -77,13 +77,13 @@ async def reflect_session(
     time_limit: float | None = VECTOR_SECONDS,
     user: RecordStore | None = None,
 ) -> ReflectionResult:
-    """What the session's memories come to in each store; with `dry_run` nothing is written.
+    """Consolidate the session's memories in each store. With `dry_run`, write nothing.
 
-    In that of the `user` everything that is made is the user's.
+    Everything derived in the store `user` has scope user.
 
-    One change in each. What was consolidated before is left alone, so a second time changes
-    nothing more, and of two at once each memory is consolidated by one. Memories that wait for
-    their vectors get them here, as far as the time allows.
+    Each store gets one change. Memories consolidated before are skipped, so a second call changes nothing more. If two
+    calls run at the same time, only one of them consolidates each memory. Missing vectors are computed here as far as
+    the time allows.
     """
     meaning = VectorSource(indexing, time_limit)
     answers: list[ReflectionResult] = []
@@ -116,13 +116,13 @@ async def _read_input(
         newest = await store.scan(where, order="newest", limit=MAX_OTHER_MEMORIES)
         others = [r for r in newest if get_session(r) not in (None, session)]
         patterns = await _read_earlier_patterns(store)
-    # The oldest first: the background begins with the newest.
+    # Oldest first, because the background job starts with the newest.
     compared = [record for record in (*reversed(own), *others) if not is_derived(record)]
     return ReflectionInput(session, own, others, patterns, await meaning.get_vectors(store, compared))
 
 
 async def _read_earlier_patterns(store: RecordStore) -> list[Record]:
-    """With those that were forgotten, but not those that an undo took back."""
+    """Return earlier patterns, including forgotten ones, but not those that an undo removed."""
     where = RecordFilter(kinds=(MEMORY,), types=("procedural",), tags=(PATTERN_TAG,), deleted=None)
     found = [
         record
@@ -151,10 +151,10 @@ async def _find_undone(store: RecordStore, deleted: Sequence[Record]) -> set[str
 
 
 class _StoredMemories(Value):
-    """What is there already of what is planned."""
+    """Records in the store that match the plan."""
 
     by_text: Mapping[tuple[str | None, str], Record]
-    taken_back: Mapping[str, Record]  # deleted ones with the ids of new ones
+    taken_back: Mapping[str, Record]  # deleted records that have the ids of planned ones
     links: frozenset[tuple[str, str]]
 
     def find_text(self, text: str, scope: str) -> Record | None:
@@ -190,7 +190,8 @@ def _build_steps(planned: ReflectionPlan, present: _StoredMemories, session: str
 def _build_summary_steps(summary: MemorySummary, present: _StoredMemories, session: str, at: int) -> list[Step]:
     same = present.find_text(summary.text, summary.scope)
     head = same.id if same else summary.id
-    steps = [] if same else _build_store_steps(_build_summary_record(summary, session, at), present)
+    record = _build_record(summary, "semantic", {DERIVED_FACET: "summary"}, session, at)
+    steps = [] if same else _build_store_steps(record, present)
     steps += _build_links(head, summary.members, present, at)
     return [
         *steps,
@@ -205,8 +206,8 @@ def _build_summary_steps(summary: MemorySummary, present: _StoredMemories, sessi
 def _build_pattern_steps(pattern: MemoryPattern, present: _StoredMemories, session: str, at: int) -> list[Step]:
     known = pattern.known or present.find_text(pattern.text, pattern.scope)
     if known is None:
-        steps = _build_store_steps(_build_pattern_record(pattern, session, at), present)
-        return [*steps, *_build_links(pattern.id, pattern.members, present, at)]
+        record = _build_record(pattern, "procedural", _build_pattern_facets(pattern, at), session, at)
+        return [*_build_store_steps(record, present), *_build_links(pattern.id, pattern.members, present, at)]
     facets = known.facets if _is_automatic(pattern) else drop_automatic(known.facets)
     values: dict[str, Any] = {"facets": {**facets, **_build_pattern_facets(pattern, at, known)}}
     if PATTERN_TAG not in known.tags:
@@ -215,7 +216,7 @@ def _build_pattern_steps(pattern: MemoryPattern, present: _StoredMemories, sessi
 
 
 def _build_store_steps(record: Record, present: _StoredMemories) -> list[Step]:
-    """An undo leaves the same memory behind, deleted; it comes back as it was."""
+    """Return steps that store the record. If an undo deleted the same memory before, restore it."""
     deleted = present.taken_back.get(record.id)
     return [Insert(record)] if deleted is None else [Restore(deleted.ref)]
 
@@ -226,15 +227,6 @@ def _build_links(head: str, members: Sequence[Record], present: _StoredMemories,
         for member in members
         if member.id != head and (head, member.id) not in present.links
     ]
-
-
-def _build_summary_record(summary: MemorySummary, session: str, at: int) -> Record:
-    return _build_record(summary, "semantic", summary.scope, {DERIVED_FACET: "summary"}, session, at)
-
-
-def _build_pattern_record(pattern: MemoryPattern, session: str, at: int) -> Record:
-    facets = _build_pattern_facets(pattern, at)
-    return _build_record(pattern, "procedural", pattern.scope, facets, session, at)
 
 
 def _build_pattern_facets(pattern: MemoryPattern, at: int, known: Record | None = None) -> dict[str, Any]:
@@ -251,9 +243,9 @@ def _is_automatic(made: MemorySummary | MemoryPattern) -> bool:
 
 
 def _build_record(
-    made: MemorySummary | MemoryPattern, memory_type: str, scope: str, facets: Mapping[str, Any], session: str, at: int
+    made: MemorySummary | MemoryPattern, memory_type: str, facets: Mapping[str, Any], session: str, at: int
 ) -> Record:
-    # What is made of automatic ones alone is one too, so that it fades like them.
+    # A memory derived only from automatic ones is automatic too, so that it fades like them.
     if _is_automatic(made):
         facets = {**facets, AUTOMATIC: True}
     return Record(
@@ -261,10 +253,10 @@ def _build_record(
         kind=MEMORY,
         text=made.text,
         type=memory_type,
-        scope=scope,
+        scope=made.scope,
         session=session,
         name_key=compute_text_key(made.text),
-        variant=build_variant(scope, session),
+        variant=build_variant(made.scope, session),
         importance=made.importance,
         tags=made.tags,
         occurred_at=made.occurred_at,

@@ -1,4 +1,4 @@
-"""The two stores and the session that a call belongs to, and the commits made in them."""
+"""Stores and session of a call, and the commits in them."""
 
 import asyncio
 from collections import OrderedDict
@@ -16,14 +16,14 @@ from everkept.families.memories.memory_identity import add_prefix
 from everkept.families.memories.model import AUTOMATIC, MEMORY, MERGED_INTO, SESSION, MemoryOptions
 from everkept.values import Value, field
 
-MAX_MERGES = 10  # that an old id is followed through
+MAX_MERGES = 10  # steps from an old id to the memory it was merged into
 
 
 class MemoryStores:
-    """The project's store, with session and project memories, and the user's, which holds the
-    session memories of an account that may not write in the project.
+    """Project store, with session and project memories, and user store.
 
-    With a `session`, the session memories of others are out of reach.
+    The user store also holds the session memories of an account without write access to the project. With a `session`,
+    the session memories of other sessions are hidden.
     """
 
     def __init__(
@@ -47,36 +47,36 @@ class MemoryStores:
 
     @property
     def condition(self) -> Condition:
-        """What everything is kept in, and how that is doing."""
+
         return self._library.condition
 
     async def open_user(self) -> RecordStore:
         return await self._library.open_user_store()
 
     async def open_project(self) -> RecordStore:
-        """To read; one that is yet to be made is empty. The call means the same one throughout."""
+        """Open the project store to read, once per call. A project that does not exist yet is empty."""
         async with self._opening:
             if self._opened is None:
                 self._opened = await self._choice.open_to_read(self.call, self._project)
             return self._opened
 
     async def open_for_write(self, scope: str) -> RecordStore:
-        """Where memories of the scope live."""
+        """Open the store for memories of the scope."""
         if scope == "user":
             return await self.open_user()
         store = self._opened = await self._choice.open_to_write(self.call, self._project)
-        # Whoever may only read in a project has a conversation there all the same.
+        # An account with read-only access to a project can still have a session there.
         return await self.open_user() if scope == SESSION_SCOPE and not is_writable(store) else store
 
     async def find_live_memory(self, memory_id: str) -> tuple[RecordStore, Record]:
-        """Where the memory lives; after a promotion that a crash cut short, the broader one."""
+        """Find a memory and its store. After an interrupted promotion, return the one with the wider scope."""
         store, record = await self.find_memory(memory_id)
         if record.deleted_at is not None:
             raise _build_forgotten(record)
         return store, record
 
     async def find_memory(self, memory_id: str) -> tuple[RecordStore, Record]:
-        """Forgotten ones too; what was merged into another is that other one."""
+        """Find a memory, even a forgotten one. If it was merged into another, return that one."""
         wanted = add_prefix(memory_id)
         for _ in range(MAX_MERGES):
             found = await self._search_stores(wanted)
@@ -96,17 +96,14 @@ class MemoryStores:
             (store, record)
             for store in (await self.open_user(), await self.open_project())
             for record in await store.get([memory_id], include_deleted=True)
-            if record.kind == MEMORY and self._is_visible(record)
+            if record.kind == MEMORY and (record.scope != SESSION_SCOPE or self._session in (None, record.session))
         ]
         live = (pair for pair in found if pair[1].deleted_at is None)
         return next(live, found[0] if found else None)
 
-    def _is_visible(self, record: Record) -> bool:
-        return record.scope != SESSION_SCOPE or self._session in (None, record.session)
-
 
 async def read_live_memory(store: RecordStore, memory_id: str) -> Record:
-    """The memory as it is now, for a plan that is made again."""
+    """Return the current state of the memory, for a plan that may be repeated."""
     found = await store.get([memory_id])
     if not found:
         raise build_not_found(memory_id)
@@ -115,9 +112,7 @@ async def read_live_memory(store: RecordStore, memory_id: str) -> Record:
 
 def build_not_found(memory_id: str) -> NotFound:
     return NotFound(
-        MEMORY,
-        memory_id,
-        hint="recall_memories, or `everkept list`, finds ids; a memory of another project needs `project`.",
+        MEMORY, memory_id, hint="Find ids with recall_memories. For a memory in another project, pass `project`."
     )
 
 
@@ -126,51 +121,53 @@ def _build_forgotten(record: Record) -> NotFound:
         MEMORY,
         record.id,
         message=f'Memory "{record.id}" is forgotten.',
-        hint="recall_memories with include_forgotten still finds it.",
+        hint="To see it, call recall_memories with include_forgotten. To restore it, undo the change that forgot it.",
     )
 
 
-NO_SESSION = ""  # sees what belongs to no session, and no other session's memories
-CLOSING_TOOL = "session_end"  # what the log calls it
-MAX_SUMMARIZED_MEMORIES = 500  # memories, the newest: there is a second for it
-MAX_SESSIONS = 1_000  # whose use is remembered; more clients at once have one process nowhere
+NO_SESSION = ""  # no session: hides the session memories of all sessions
+CLOSING_TOOL = "session_end"  # in the change log
+MAX_SUMMARIZED_MEMORIES = 500  # the newest; there is only a second for it
+MAX_SESSIONS = 1_000  # sessions whose use is counted; no process has more clients at the same time
 
 
 def get_session_id(call: ToolCall, given: str | None, options: MemoryOptions) -> str | None:
-    """None on a connection that keeps none."""
+    """Return the session of the call, or None if the connection has no session."""
     return choose_conversation(call.session, given, options.session_id)
 
 
 def require_session_id(call: ToolCall, given: str | None, options: MemoryOptions) -> str:
     session = get_session_id(call, given, options)
     if session is None:
-        raise InvalidInput("This connection keeps no session: pass `session_id`.", argument="session_id")
+        raise InvalidInput("This connection has no session.", hint="Pass `session_id`.", argument="session_id")
     return session
 
 
 async def read_start_time(call: ToolCall, stores: Sequence[RecordStore], session: str, options: MemoryOptions) -> int:
-    """When the session began: its record is made with the first memory, and may be from a day
-    before, where a later process goes on with it."""
+    """Return when the session began. Its record may be older than this process, which can continue a session."""
     found = [record for store in stores for record in await store.get([session])]
     made = [record.created_at for record in found if record.kind == SESSION]
     return min([call.session.started_at or options.started_at, *made])
 
 
 async def build_session_steps(store: RecordStore, session: str, client: str, at: int) -> list[Step]:
-    """What makes the session's record where it is missing."""
+    """Return steps that create the session's record if it is missing."""
     found = await store.get([session], include_deleted=True)
     if not found:
         facets = {"client": client} if client else {}
         return [Insert(Record(id=session, kind=SESSION, name_key=session, created_at=at, updated_at=at, facets=facets))]
     if found[0].kind != SESSION:
         raise InvalidInput(
-            f'`session_id` is "{session}", which is the id of something else.', argument="session_id", value=session
+            f'`session_id` is "{session}", which is the id of another record.',
+            hint="Choose another session id.",
+            argument="session_id",
+            value=session,
         )
     return [] if found[0].deleted_at is None else [Restore(found[0].ref)]
 
 
 async def read_session_memories(stores: Sequence[RecordStore], session: str, limit: int) -> list[Record]:
-    """What the session has stored, newest first in each place, up to a limit in all."""
+    """Return the session's memories, newest first in each store, up to a limit in total."""
     where = RecordFilter(kinds=(MEMORY,), sessions=(session,))
     found: list[Record] = []
     for store in stores:
@@ -180,15 +177,12 @@ async def read_session_memories(stores: Sequence[RecordStore], session: str, lim
 
 
 async def close_session(store: RecordStore, session: str, at: int, use: "SessionUse | None" = None) -> bool:
-    """Writes what the session came to; says whether there was anything to write.
-
-    Whoever comes second finds it written, unless something was stored since.
-    """
+    """Write the summary of the session, unless it is already up to date. Return whether it was written."""
     found = [record for record in await store.get([session]) if record.kind == SESSION]
     stored = await read_session_memories((store,), session, MAX_SUMMARIZED_MEMORIES) if found else []
     if not found or found[0].facets.get("ended_at", 0) > max((r.created_at for r in stored), default=0):
         return False
-    # What nobody asked for tells nobody what a session was about.
+    # Automatic memories do not show what a session was about.
     stated = [record for record in stored if not record.facets.get(AUTOMATIC)]
     counted = {"recalled": use.queries, "served": len(use.served)} if use else {}
     values = {
@@ -203,10 +197,10 @@ async def close_session(store: RecordStore, session: str, at: int, use: "Session
 
 
 class SessionUse(Value, frozen=False):
-    """What a session did while this process served it.
+    """Activity of a session while this process served it.
 
-    `stored` is None until it was counted; what other processes store for the session since then
-    is not in it. `stores` are the projects' that have something of it.
+    `stored` is None until it is counted; later memories from other processes are not included. `stores` are the project
+    stores with memories of the session.
     """
 
     queries: int = 0
@@ -216,10 +210,10 @@ class SessionUse(Value, frozen=False):
 
 
 class SessionUses:
-    """How each session is used; it is no knowledge, so it lives as long as the process."""
+    """Activity of each session, kept in memory only, because it is statistics."""
 
     def __init__(self) -> None:
-        # Two who call their sessions the same know nothing of each other.
+        # Sessions of different accounts with the same id are separate.
         self._by_session: OrderedDict[tuple[Account | None, str], SessionUse] = OrderedDict()
 
     def count_recall(self, session: str | None, ids: Sequence[str]) -> None:
@@ -229,14 +223,14 @@ class SessionUses:
             use.served.update(ids)
 
     async def close(self, at: int) -> None:
-        """Writes what every session came to that stored something here."""
+        """Write the summary of every session that stored something here."""
         for (account, session), use in list(self._by_session.items()):
             for store in list(use.stores):
                 try:
                     with act_as(account):
                         await close_session(store, session, at, use)
                 except EverkeptError:
-                    continue  # an archived project, a full disk: the others get theirs
+                    continue  # an archived project or a full disk must not stop the others
 
     def get_use(self, session: str) -> SessionUse:
         key = get_acting_account(), session

@@ -1,4 +1,4 @@
-"""The ten tools: memories of a session, a project and a user."""
+"""The memory tools: memories of a session, a project and a user."""
 
 from typing import Annotated
 
@@ -82,7 +82,7 @@ ManyScopes = Annotated[list[Scope], Field("Scopes to search; default: all", one_
 
 
 class MemoryTools(ToolFamily):
-    """What an assistant remembers, from one remark to a lasting preference."""
+    """Tools for memories, from a single remark to a lasting preference."""
 
     def __init__(
         self,
@@ -368,7 +368,7 @@ class MemoryTools(ToolFamily):
         return MemoryRecall(stores, self._indexing, self._accesses, self._options, self._bank)
 
     def _build_stores(self, call: ToolCall, project: str | None, session: str | None = None) -> MemoryStores:
-        # A person at the command line is no session, whatever the environment says of one.
+        # The command line is not a session, even if the environment names one.
         talks = call.session.is_conversation
         reaching = get_session_id(call, session, self._options) if talks else None
         return MemoryStores(self._choice, self._library, call, project, self._clock, reaching)
