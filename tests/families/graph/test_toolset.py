@@ -294,7 +294,7 @@ async def test_deleting_entities_takes_what_hangs_on_them(graph: Client) -> None
     await entity(graph, "Bob")
     await graph("create_relations", relations=[{"from": "Bob", "to": "Ada", "relation_type": "knows"}])
     text = await graph.text("delete_entities", names=["Ada", "Nobody", "ada"])
-    assert text == "Deleted 1 entities."
+    assert text == "Deleted 1 entity."
     assert await graph.names("maths") == []
     assert (await graph("read_graph"))["relations"] == []
     again = await entity(graph, "Ada", "person")
@@ -305,7 +305,7 @@ async def test_deleting_entities_takes_what_hangs_on_them(graph: Client) -> None
 async def test_observations_are_deleted_by_their_exact_text(graph: Client) -> None:
     await entity(graph, "Ada", "person", "Likes maths", "likes tea")
     deletion = {"entity_name": "Ada", "observations": ["likes maths", "likes tea"]}
-    assert await graph.text("delete_observations", deletions=[deletion]) == ("Deleted 1 observations.")
+    assert await graph.text("delete_observations", deletions=[deletion]) == "Deleted 1 observation."
     assert await texts(graph, "Ada") == ["Likes maths"]
     with pytest.raises(NotFound):
         await graph("delete_observations", deletions=[deletion | {"entity_name": "Nobody"}])
@@ -317,7 +317,7 @@ async def test_relations_are_deleted_and_unknown_ends_skipped(graph: Client) -> 
     knows = {"from": "Ada", "to": "Bob", "relation_type": "knows"}
     await graph("create_relations", relations=[knows])
     gone = [knows, knows | {"to": "Nobody"}, knows | {"relation_type": "likes"}]
-    assert await graph.text("delete_relations", relations=gone) == "Deleted 1 relations."
+    assert await graph.text("delete_relations", relations=gone) == "Deleted 1 relation."
     assert (await graph("read_graph"))["relations"] == []
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from everkept.core.ports import Library, ProjectChoice, RecordStore
 from everkept.core.sessions import ToolCall
+from everkept.core.text import format_count
 from everkept.core.times import Clock, format_iso
 from everkept.families.graph.graph import JSON, Graph, read_entity_views, read_graph_page
 from everkept.families.graph.model import (
@@ -241,7 +242,9 @@ class GraphTools(ToolFamily):
         project: OptionalProject | None = None,
     ) -> DeletionResult:
         """Delete entities with their observations and relations. The user can undo it."""
-        return _build_deletion_result(await self._build_graph(call, project).delete_entities(names), "entities")
+        return _build_deletion_result(
+            await self._build_graph(call, project).delete_entities(names), "entity", "entities"
+        )
 
     @tool(Effect.DESTROYS)
     async def delete_observations(
@@ -252,7 +255,7 @@ class GraphTools(ToolFamily):
     ) -> DeletionResult:
         """Delete observations from entities."""
         count = await self._build_graph(call, project).delete_observations(deletions)
-        return _build_deletion_result(count, "observations")
+        return _build_deletion_result(count, "observation")
 
     @tool(Effect.DESTROYS)
     async def delete_relations(
@@ -262,7 +265,7 @@ class GraphTools(ToolFamily):
         project: OptionalProject | None = None,
     ) -> DeletionResult:
         """Delete relations; the entities stay."""
-        return _build_deletion_result(await self._build_graph(call, project).delete_relations(relations), "relations")
+        return _build_deletion_result(await self._build_graph(call, project).delete_relations(relations), "relation")
 
     def _build_graph(self, call: ToolCall, project: str | None) -> Graph:
         async def open_store() -> RecordStore:
@@ -283,5 +286,5 @@ def _deselect_project(call: ToolCall, name: str) -> None:
         call.session.project = None
 
 
-def _build_deletion_result(count: int, things: str) -> DeletionResult:
-    return DeletionResult(count, f"Deleted {count} {things}.")
+def _build_deletion_result(count: int, one: str, many: str | None = None) -> DeletionResult:
+    return DeletionResult(count, f"Deleted {format_count(count, one, many)}.")
