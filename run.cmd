@@ -1,5 +1,5 @@
 @echo off
-rem `run ARGS` is `everkept ARGS`, in an environment of its own that the first start makes.
+rem Run `everkept ARGS` in a private virtual environment, created on first use.
 setlocal
 set "needs=run"
 call "%~dp0tools\environment.cmd" %1

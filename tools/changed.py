@@ -1,4 +1,4 @@
-"""The tests that run in full because of what has changed.
+"""Choose the tests that run in full because of what has changed.
 
 Without a commit to compare with there are none. A release runs everything in full.
 """
@@ -11,9 +11,9 @@ from pathlib import Path
 
 EVERYTHING = ["--all"]
 SOURCE = ("src", "everkept")
-# Whatever lies in these is used by all tests.
+# Changes in these folders affect all tests.
 SHARED = ("tests/support/", "tests/conftest.py", "pyproject.toml", "requirements/")
-# Folders of the tests that hold promises of a folder of the source, beside its own.
+# Folders of tests that check a folder of the source, besides its own.
 PROMISES = {
     "core": ("contracts",),
     "engines": ("contracts", "journeys"),
@@ -52,7 +52,7 @@ def _folders(parts: tuple[str, ...]) -> list[str]:
 
 
 def _last_on_record(checkout: Path) -> str | None:
-    """Return where this branch left the main one, or else the commit before."""
+    """Return the commit where this branch left the main one, otherwise the previous commit."""
     head = _git(checkout, "rev-parse", "HEAD")
     left = _git(checkout, "merge-base", "HEAD", "origin/main")
     if left is not None and left != head:
@@ -61,7 +61,7 @@ def _last_on_record(checkout: Path) -> str | None:
 
 
 def _git(checkout: Path, *arguments: str) -> str | None:
-    """Return what git says; None if it refuses or is missing."""
+    """Return the output of git, or None if it fails or is missing."""
     try:
         done = subprocess.run(["git", *arguments], cwd=checkout, check=True, capture_output=True, encoding="utf-8")
     except (OSError, subprocess.CalledProcessError):

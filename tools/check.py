@@ -27,10 +27,10 @@ from changed import options_since_record
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
-# One more than there are cores: many a test waits for a process or a disk.
+# One more than there are cores, because many tests wait for a process or a disk.
 WORKERS = str((os.cpu_count() or 1) + 1)
 
-# The tests come last, so that on success the summary of pytest closes the output.
+# The tests come last, so that pytest's summary ends the output.
 CHECKS = {
     "format": ["ruff", "format", "--check", "."],
     "lint": ["ruff", "check", "."],
@@ -44,7 +44,7 @@ A_FEW = 3  # tests; more of them do not fail by chance
 TESTS_FAILED = 1  # the exit code of pytest for just that
 
 MEMORY = Path("/dev/shm")
-ROOM = 4 * 1024**3  # bytes; the tests take a fifth of that
+ROOM = 4 * 1024**3  # bytes; the tests use a fifth of that
 
 
 def main() -> int:
@@ -56,7 +56,7 @@ def main() -> int:
     extent = ["--all"] if options.all else []
     if options.changed and not options.all:
         extent = options_since_record(CHECKOUT)
-    # What the tests wrote into memory goes also when somebody ends us.
+    # Delete what the tests wrote to memory even if this process is terminated.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
     if for_pytest and not options.only:
         return _run(["pytest", *extent, *for_pytest]).returncode
@@ -84,14 +84,14 @@ def _passes(name: str, for_pytest: list[str]) -> bool:
 def _tests_pass(command: list[str]) -> bool:
     place = MEMORY if _has_room(MEMORY) else None
     with TemporaryDirectory(prefix="checks-", dir=place, ignore_cleanup_errors=True) as folder:
-        # Bytecode is kept: hundreds of processes would compile the same again.
+        # Keep bytecode: otherwise hundreds of processes compile the same files.
         chosen = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         cache = Path(folder, "cache")  # of this run alone: its failures and no older ones
         options = ["-o", f"cache_dir={cache}"]
         if place is not None:
-            Path(folder).chmod(0o755)  # databases are run by somebody with fewer rights
+            Path(folder).chmod(0o755)  # databases run as a user with fewer permissions
             chosen["TMPDIR"] = folder
-            options.append(f"--basetemp={folder}/t")  # some outputs have no room for long paths
+            options.append(f"--basetemp={folder}/t")  # some outputs cannot show long paths
         code = _run([*command, *options], environment=chosen).returncode
         failed = _failed(cache) if code == TESTS_FAILED else []
         if not 0 < len(failed) <= A_FEW:
@@ -105,7 +105,7 @@ def _tests_pass(command: list[str]) -> bool:
 
 
 def _has_room(place: Path) -> bool:
-    """For all that the tests write, programs too: a disk would have them wait at each step."""
+    """Return whether memory can hold everything the tests write; a disk would slow down each step."""
     if sys.platform != "linux" or not os.access(place, os.W_OK):
         return False
     is_for_data_alone = os.statvfs(place).f_flag & os.ST_NOEXEC

@@ -168,7 +168,7 @@ def _be_told_what_helped(claude: Claude, model: StandIn) -> None:
     model.replies = [call("Bash", command=MIGRATE, description="Migrate")]
     told = claude.say(model, "/everkept:memory-status", "--allowedTools", "Bash")
     if "the same error was met before" not in told:
-        raise Failed(f"the model was not told what mended the error: {told[-3000:]}")
+        raise Failed(f"the model was not told what fixed the error: {told[-3000:]}")
     if "${CLAUDE_PLUGIN" in told or '/everkept\\" doctor' not in told:
         raise Failed(f"the command does not say where the program is: {told[-3000:]}")
 
@@ -208,12 +208,12 @@ def _ask_the_server_behind(claude: Claude, model: StandIn) -> None:
 
 
 def _expect_taken_in(claude: Claude) -> None:
-    """What was said is found, though nobody imported it, and no hook noted a fault."""
+    """Check that the conversation is found without an import, and that no hook failed."""
     hooks = claude.data / "hooks"
     until = time.monotonic() + LONGEST_IMPORT
     while any((hooks / "jobs").glob("*.json")):
         if time.monotonic() > until:
-            raise Failed(f"the sessions were not taken in within {LONGEST_IMPORT} s")
+            raise Failed(f"the sessions were not imported within {LONGEST_IMPORT} s")
         time.sleep(0.2)
     if (faults := hooks / "faults.log").exists():
         raise Failed(f"hooks noted faults:\n{faults.read_text('utf-8')}")
@@ -264,7 +264,7 @@ def _copy_of_tracked_files(target: Path) -> Path:
 
 
 def _commit(repository: Path) -> None:
-    # The user's settings may sign what is committed, or have hooks of their own.
+    # The user's settings may sign commits or run other hooks.
     nobody = {"PATH": os.environ["PATH"], "HOME": str(repository), "GIT_CONFIG_NOSYSTEM": "1"}
     author = ["-c", "user.name=Everkept", "-c", "user.email=everkept@everkept.invalid"]
     _git(repository, "init", "--quiet", env=nobody)

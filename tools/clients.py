@@ -1,8 +1,7 @@
-"""Runs other people's MCP clients against real servers of ours, and the plugin in Claude Code.
+"""Run other MCP clients against real Everkept servers, and the plugin in Claude Code.
 
-What they need is installed below `.tools` in the checkout, at fixed versions. Node comes
-with the type checker of the development environment. An argument picks the runs whose name
-contains it. Without a package registry the runs are left out, except in CI, where that fails.
+Their packages are installed into `.tools` at fixed versions. Node comes with the type checker. An argument selects the
+runs whose name contains it. Without a package registry the runs are skipped, except in CI, where that is an error.
 """
 
 from __future__ import annotations

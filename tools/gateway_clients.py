@@ -25,7 +25,7 @@ MOST_TRIES = 20  # the end of a server may be noticed by the very call that it s
 
 @dataclass(frozen=True)
 class Ready:
-    """The ready-made file in a folder of its own, and what the tools behind it are called there."""
+    """Write the ready-made file to a new folder, and return it with the names of its tools."""
 
     file: Path
     store: Path  # where server-memory keeps its graph
@@ -55,7 +55,7 @@ def server_memory_behind_the_gateway(node: Node, scratch: Path) -> str:
         _, left = psutil.wait_procs(started, timeout=ENDING)
         if left:
             raise Failed(f"what the server started outlives it: {left}")
-    return f"{len(ready.names)} tools, no drift; killed, started again, gone"
+    return f"tools: {len(ready.names)}, no drift; killed, started again, gone"
 
 
 def inspector_through_the_gateway_on_stdio(node: Node, scratch: Path) -> str:

@@ -97,4 +97,4 @@ def inspect(node: Node, inspections: Sequence[Inspection], target: Sequence[str]
                 f"{' '.join(arguments)}: exit status {done.returncode} instead of {status}, "
                 f"or no {text!r} in the output:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
             )
-    return f"{len(inspections)} commands"
+    return f"commands: {len(inspections)}"

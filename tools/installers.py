@@ -1,4 +1,4 @@
-"""The ways of making an environment and of putting packages into it, best first."""
+"""Ways to create an environment and to install packages, best first."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ for folder in (*sys.argv[1:], *{sysconfig.get_path("purelib"), sysconfig.get_pat
     compileall.compile_dir(folder, quiet=2)
 """
 
-REMEDY = """one of these mends it:
+REMEDY = """to fix this, run one of these:
   Debian, Ubuntu: sudo apt install python3-venv
   Fedora:         sudo dnf install python3-pip
   macOS:          brew install python
@@ -30,15 +30,15 @@ REMEDY = """one of these mends it:
 
 
 class StepFailed(Exception):
-    """The message is for the user, and ends with what the failed command said."""
+    """A failed step. The message is for the user and ends with the output of the command."""
 
 
 class Unable(Exception):
-    """A command failed or a way is not open on this machine; the message says why."""
+    """A command failed, or this machine does not have it. The message says why."""
 
 
 def make(root: Path, python: Path, checkout: Path) -> None:
-    """Makes an environment without pip in a directory that may exist already."""
+    """Create an environment without pip. The folder may already exist."""
     closed: list[str] = []
     for name, command in _makers(root):
         try:
@@ -49,11 +49,11 @@ def make(root: Path, python: Path, checkout: Path) -> None:
             if python.exists():
                 return
             closed.append(f"  {name}: left no {python}")
-    raise StepFailed("\n".join(["no environment could be made", *closed, REMEDY]))
+    raise StepFailed("\n".join(["cannot create an environment", *closed, REMEDY]))
 
 
 def install(python: Path, requirements: Path, checkout: Path) -> None:
-    """Installs the pinned packages, then the project itself in place of a copy of it."""
+    """Install the pinned packages, then the project itself as an editable install."""
     closed: list[str] = []
     for name, way in WAYS.items():
         try:
@@ -69,7 +69,7 @@ def install(python: Path, requirements: Path, checkout: Path) -> None:
         except Unable as error:
             if way is not _uv:
                 raise StepFailed(f"{name} could not install\n{error}") from None
-            # uv reads none of pip's settings, which may name the only index that can be reached.
+            # uv ignores pip's settings, which may name the only index that can be reached.
             closed.append(f"  {name}: {_last_line(error)}")
             say(f"uv could not install\n{error}")
         else:
@@ -78,17 +78,17 @@ def install(python: Path, requirements: Path, checkout: Path) -> None:
 
 
 def compile_bytecode(python: Path, checkout: Path) -> None:
-    """Write the bytecode of the project and its packages; some installers leave it to the starts.
+    """Compile the project and its packages, because some installers leave that to the first start.
 
-    A start without it takes twice as long, and a folder that is read-only by then stays without.
+    A start without bytecode takes twice as long, and a read-only folder never gets it.
     """
-    # Packages may carry files that do not compile, such as templates: the rest is written anyway.
+    # Packages may contain files that do not compile, such as templates. The others are compiled anyway.
     with suppress(Unable):
         _run([str(python), "-c", COMPILE, str(checkout / "src")], checkout)
 
 
 def version_of(python: Path) -> tuple[int, ...]:
-    """Empty when it does not run."""
+    """Return the version, or an empty tuple if it does not run."""
     try:
         said = subprocess.run(
             [str(python), "-c", "import sys; print(*sys.version_info[:2])"], capture_output=True, check=True, text=True
@@ -173,7 +173,7 @@ WAYS: dict[str, Callable[[Path, Path], Command]] = {
 
 
 def _pip_from(wheel: Path, python: Path, checkout: Path) -> Command:
-    # A wheel of pip can be run as it lies, and so can install itself.
+    # A wheel of pip can run and install itself.
     pip = [str(python), str(wheel / "pip"), "install", "--no-index", "--no-deps", str(wheel)]
     _run(pip, checkout)
     return _own_pip(python, checkout)
@@ -196,11 +196,11 @@ def _run(command: Command, checkout: Path) -> None:
         done = subprocess.run(
             command,
             check=False,
-            # A lock is passed on to the command: see `locked` in bootstrap.py.
+            # The command inherits the lock: see `locked` in bootstrap.py.
             close_fds=False,
-            # A folder named `pip` where the user stands would be taken for pip.
+            # Python would import a folder named `pip` in the working folder as pip.
             cwd=checkout,
-            # Settings that are meant for a Python the user shares, not for an environment.
+            # Drop settings for a shared Python; this is a private environment.
             env=os.environ | {"PIP_USER": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
             errors="replace",
             stdin=subprocess.DEVNULL,

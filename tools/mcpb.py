@@ -44,7 +44,7 @@ def bundled(node: Node, scratch: Path) -> str:
     offered = [tool["name"] for tool in _start(manifest, unpacked, scratch)]
     if offered != [tool["name"] for tool in manifest["tools"]]:
         raise Failed(f"the manifest names other tools than the server offers: {offered}")
-    return f"{bundle.stat().st_size / 1e6:.0f} MB, started, {len(offered)} tools"
+    return f"{bundle.stat().st_size / 1e6:.0f} MB, started, tools: {len(offered)}"
 
 
 def _mcpb(node: Node, *arguments: str) -> None:

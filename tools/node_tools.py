@@ -91,7 +91,7 @@ def install(node: Node, prefix: str) -> Path:
         return folder
     say(f"installing {PACKAGES[prefix]}\n")
     options = ["--ignore-scripts", "--no-audit", "--no-fund", "--no-package-lock"]
-    # By default a connection that has stalled is given up after five minutes.
+    # By default a stalled connection ends after five minutes.
     options += ["--loglevel=error", "--fetch-timeout=60000", "--fetch-retry-maxtimeout=10000"]
     # Beside its place and then moved: an installation that was interrupted must not pass for one.
     made = TOOLS / f"{prefix}.{os.getpid()}"

@@ -99,7 +99,7 @@ def _message(model: str, block: dict[str, Any]) -> dict[str, Any]:
 
 
 def _events(message: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
-    """A message as it is streamed: begun empty, then filled."""
+    """A streamed message: empty at first, then filled."""
     (block,) = message["content"]
     if block["type"] == "text":
         begun = block | {"text": ""}

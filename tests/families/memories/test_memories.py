@@ -42,6 +42,13 @@ async def test_what_is_stored_is_recalled_with_all_it_was_given(assistant: Assis
     assert found["session_id"] == "session:one"
 
 
+async def test_a_memory_needs_only_its_content(assistant: Assistant) -> None:
+    stored = await assistant("store_memory", content="Tests run with pytest")
+    assert (stored["type"], stored["scope"]) == ("semantic", "project")
+    (found,) = await assistant.recall("which test runner")
+    assert (found["id"], found["importance"]) == (stored["memory_id"], 0.5)
+
+
 async def test_a_memory_that_still_waits_for_its_vector_says_so_again(assistant: Assistant) -> None:
     await assistant.stored("Tests run with pytest")
     assistant.indexing.woken.clear()
