@@ -1,4 +1,4 @@
-"""`test` runs a few tests that fail once more, and `test --changed` chooses thorough ones."""
+"""`test` fails with any test, and `test --changed` chooses thorough ones."""
 
 from __future__ import annotations
 
@@ -13,17 +13,7 @@ import pytest
 
 from scratch_checkout import PROJECT
 
-# The first time fails; what it leaves behind lets the second one pass.
-UNSTEADY = """
-from pathlib import Path
-
-def test_unsteady_{number}():
-    seen = Path(__file__).with_name("seen {number}")
-    has_been, _ = seen.exists(), seen.touch()
-    assert has_been
-"""
-
-STEADY = "def test_broken(): assert False\n"
+BROKEN = "def test_broken(): assert False\n"
 
 KEEPS_BYTECODE = """
 import os
@@ -52,28 +42,17 @@ def checked(project: Path, *tests: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_what_fails_among_the_others_and_passes_alone_is_told_as_unsteady(tmp_path: Path) -> None:
-    done = checked(tmp_path, KEEPS_BYTECODE, UNSTEADY, UNSTEADY, UNSTEADY)
+def test_tests_that_pass_pass_the_checks(tmp_path: Path) -> None:
+    done = checked(tmp_path, KEEPS_BYTECODE)
     assert done.returncode == 0, done.stdout
-    told = [line for line in done.stderr.splitlines() if line.startswith("unsteady: ")]
-    names = [f"tests/test_{n}.py::test_unsteady_{n}" for n in (1, 2, 3)]
-    assert sorted(line.split()[1] for line in told) == names
 
 
-@pytest.mark.parametrize(
-    ("tests", "runs"),
-    [
-        pytest.param([KEEPS_BYTECODE, UNSTEADY, STEADY], 2, id="one fails alone too"),
-        pytest.param([UNSTEADY] * 4, 1, id="more than a few"),
-        pytest.param(["import nowhere\n"], 2, id="a file that cannot be read"),
-    ],
-)
-def test_everything_else_that_fails_fails_the_checks(tmp_path: Path, tests: list[str], runs: int) -> None:
-    done = checked(tmp_path, *tests)
+@pytest.mark.parametrize("broken", [BROKEN, "import nowhere\n"], ids=["a test", "a file that cannot be read"])
+def test_a_test_that_fails_fails_the_checks_and_is_run_once(tmp_path: Path, broken: str) -> None:
+    done = checked(tmp_path, KEEPS_BYTECODE, broken)
     assert done.returncode == 1
     assert done.stderr.endswith("failed: tests\n")
-    assert "unsteady" not in done.stderr
-    assert done.stdout.count("test session starts") == runs
+    assert done.stdout.count("test session starts") == 1
 
 
 CHANGED = runpy.run_path(str(PROJECT / "tools/changed.py"))

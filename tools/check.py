@@ -1,16 +1,11 @@
-"""Runs every check of the project, in the environment it is started from.
+"""Run every check of the project, in the environment it is started from.
 
-`--all` runs the thorough tests too, `--changed` those that belong to what has changed since the
-last commit on record. `--only NAME` runs the named check. Any other argument goes to pytest,
-which then runs alone.
-
-Where a few tests fail among all of them, these are run once more and alone: what passes then is
-told at the end as unsteady, and fails nothing.
+`--all` runs the thorough tests too. `--changed` runs those that belong to the changes since the last commit on record.
+`--only NAME` runs one check. Any other argument goes to pytest, which is then the only check.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -39,9 +34,6 @@ CHECKS = {
     "dependencies": ["deptry", "src"],
     "tests": ["pytest", "-n", WORKERS, "--dist", "worksteal"],
 }
-
-A_FEW = 3  # tests; more of them do not fail by chance
-TESTS_FAILED = 1  # the exit code of pytest for just that
 
 MEMORY = Path("/dev/shm")
 ROOM = 4 * 1024**3  # bytes; the tests use a fifth of that
@@ -86,22 +78,12 @@ def _tests_pass(command: list[str]) -> bool:
     with TemporaryDirectory(prefix="checks-", dir=place, ignore_cleanup_errors=True) as folder:
         # Keep bytecode: otherwise hundreds of processes compile the same files.
         chosen = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-        cache = Path(folder, "cache")  # of this run alone: its failures and no older ones
-        options = ["-o", f"cache_dir={cache}"]
+        options = ["-o", f"cache_dir={folder}/cache"]
         if place is not None:
             Path(folder).chmod(0o755)  # databases run as a user with fewer permissions
             chosen["TMPDIR"] = folder
             options.append(f"--basetemp={folder}/t")  # some outputs cannot show long paths
-        code = _run([*command, *options], environment=chosen).returncode
-        failed = _failed(cache) if code == TESTS_FAILED else []
-        if not 0 < len(failed) <= A_FEW:
-            return code == 0
-        sys.stderr.write(f"tests: the {len(failed)} that failed, once more and alone\n")
-        if _run(["pytest", "-n", "0", *options, *failed], environment=chosen).returncode != 0:
-            return False
-    told = [f"unsteady: {test} failed among the others and passed alone\n" for test in failed]
-    sys.stderr.write("".join(told))
-    return True
+        return _run([*command, *options], environment=chosen).returncode == 0
 
 
 def _has_room(place: Path) -> bool:
@@ -110,13 +92,6 @@ def _has_room(place: Path) -> bool:
         return False
     is_for_data_alone = os.statvfs(place).f_flag & os.ST_NOEXEC
     return not is_for_data_alone and shutil.disk_usage(place).free >= ROOM
-
-
-def _failed(cache: Path) -> list[str]:
-    try:
-        return list(json.loads(Path(cache, "v/cache/lastfailed").read_bytes()))
-    except OSError:
-        return []
 
 
 def _run(

@@ -1,7 +1,7 @@
 """Run other MCP clients against real Everkept servers, and the plugin in Claude Code.
 
 Their packages are installed into `.tools` at fixed versions. Node comes with the type checker. An argument selects the
-runs whose name contains it. Without a package registry the runs are skipped, except in CI, where that is an error.
+runs whose name contains it. Without a package registry, the runs are skipped; in CI that is an error.
 """
 
 from __future__ import annotations
