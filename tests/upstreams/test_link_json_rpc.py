@@ -36,8 +36,8 @@ def test_what_json_cannot_say_is_not_written(wrong: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (b"NaN", "NaN is no number of JSON"),
-        (b"[-Infinity]", "-Infinity is no number"),
+        (b"NaN", "NaN is not a JSON number of JSON"),
+        (b"[-Infinity]", "-Infinity is not a JSON number"),
         (b'{"a": 1e999}', "1e999 is too large"),
         (b"1" * 999 + b".0e9", "too large"),
         (b"1" * 5000, "more than 4,300 digits"),

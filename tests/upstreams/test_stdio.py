@@ -109,9 +109,9 @@ async def test_a_batch_is_taken_apart(talk: Talk) -> None:
         ({"error": {"code": -1, "message": "No."}}, "No."),
         ({"error": "No."}, "No."),
         ({"error": {"code": 7}}, "error {'code': 7}"),
-        ({}, "notes gave an answer without a result."),
-        ({"result": None}, "notes gave an answer without a result."),
-        ({"result": []}, "notes gave a result that is no object."),
+        ({}, "notes sent an answer without a result."),
+        ({"result": None}, "notes sent an answer without a result."),
+        ({"result": []}, "notes sent a result that is not an object."),
     ],
 )
 async def test_an_answer_without_a_good_result_fails_its_request_alone(talk: Talk, body: JSON, words: str) -> None:
@@ -365,7 +365,7 @@ async def test_a_server_that_prints_rubbish_is_understood_nevertheless(
         assert await said(upstream, "rubbish") == {"rubbish": 15}
         assert await said(upstream, "echo", a=1) == {"a": 1}
     assert [message for message in caplog.messages if "no message" in message] == [
-        "notes writes what is no message, and it is ignored: Welcome!"
+        "notes wrote a line that is not a message, ignored: Welcome!"
     ]
 
 

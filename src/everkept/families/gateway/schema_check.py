@@ -1,8 +1,8 @@
-"""Whether a value breaks a JSON Schema, as far as that is sure and soon said.
+"""Check of a value against a JSON Schema, limited to mistakes that are certain and quick to find.
 
-The server behind a tool has the last word, so what takes long or is told by a few schemas alone is
-left to it: patterns and formats, `not` and `if`, whether one alternative of several fits too many,
-what is in lists and objects that must be equal or unique. So is the rest of what is too intricate.
+The server behind a tool decides about everything else: patterns and formats, `not` and `if`, and whether too many
+alternatives match. It also decides about the content of lists and objects that must be equal or unique, and about
+schemas that are too complex.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,25 +20,24 @@ from everkept.families.gateway.schema_facts import (
     parse_types,
 )
 
-FALSE_SCHEMA = "false"  # in place of a keyword: the schema is `false`
+FALSE_SCHEMA = "false"  # stands for the keyword if the schema is `false`
 
 ALTERNATIVE_KEYWORDS = ("anyOf", "oneOf")
 
 
 class SchemaMistake(NamedTuple):
-    """A value that does not fit, and the keyword of the schema that says so."""
+    """A value that does not match, and the keyword that refuses it."""
 
     path: tuple[str | int, ...]
     keyword: str
     value: Any
-    # By the keyword; of objects the name that is missing or unknown, of alternatives the mistake
-    # in each of them.
+    # Value of the keyword. For objects it is the missing or unknown name, for alternatives the mistake in each of them.
     wanted: Any
     schema: Any
 
 
 def find_mistake(value: Any, schema: Any, root: SchemaRoot) -> SchemaMistake | None:
-    """None where nothing is surely wrong. TooIntricate where that takes too long to say."""
+    """Return the first certain mistake, or None. Raise SchemaTooComplex if the check takes too long."""
     return next(_find_mistakes(value, schema, _ValuePlace(root)), None)
 
 
@@ -92,7 +91,7 @@ def _find_unlisted(value: Any, part: JSON, place: _ValuePlace) -> Iterator[Schem
 
 
 def _can_equal(value: Any, other: Any) -> bool:
-    """Of lists and objects only that they are such."""
+    """Return whether the values may be equal. Lists and objects are compared only by type."""
     kind, other_kind = get_kind(value), get_kind(other)
     return kind == other_kind and (kind in ("object", "array") or value == other)
 
@@ -138,7 +137,7 @@ def _find_in_list(value: list[Any], part: JSON, place: _ValuePlace) -> Iterator[
 
 
 def _find_in_alternatives(value: Any, word: str, part: JSON, place: _ValuePlace) -> Iterator[SchemaMistake]:
-    """Where only one alternative is for such a kind of value, what is wrong with that."""
+    """Yield the mistake in the only alternative for this type of value, otherwise one for all alternatives."""
     found: list[SchemaMistake] = []
     for each in as_list(part.get(word)):
         mistake = next(_find_mistakes(value, each, place.descend()), None)
@@ -166,11 +165,11 @@ def _make_length_measure(kind: type) -> Callable[[Any], int | None]:
 
 
 def _is_no_multiple(value: Any, of: Any) -> bool:
-    """Decimals are not exact enough to tell."""
+    """Return whether a whole number is not a multiple. Fractions are too inexact to decide."""
     return isinstance(value, int) and isinstance(of, int) and of > 0 and value % of != 0
 
 
-# What is measured, and when that breaks the limit.
+# The measure of a value, and the check that its limit is broken.
 _LIMIT_CHECKS: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any, Any], bool]]] = {
     "minimum": (_as_number, lambda size, limit: size < limit),
     "maximum": (_as_number, lambda size, limit: size > limit),
@@ -184,5 +183,5 @@ _LIMIT_CHECKS: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any, Any], boo
     "minProperties": (_make_length_measure(dict), lambda size, limit: size < limit),
     "maxProperties": (_make_length_measure(dict), lambda size, limit: size > limit),
 }
-# With the end itself excluded by `true`, as in draft 4.
+# In draft 4, `true` excludes the limit itself.
 _EXCLUSIVE_KEYWORDS = {"minimum": "exclusiveMinimum", "maximum": "exclusiveMaximum"}
