@@ -81,8 +81,8 @@ def test_only_what_may_pass_is_worth_another_attempt(error: Exception, may_pass:
         (404, "text/plain", "Check its `url`"),
         (405, "", "Check its `url`"),
         (501, "text/html", "Check its `url`"),
-        (401, "text/html", "in the `headers`"),
-        (403, "", "in the `headers`"),
+        (401, "text/html", "Check the credentials in the `headers`"),
+        (403, "", "Check whether the credentials in the `headers`"),
     ],
 )
 async def test_an_address_that_is_none_of_mcp_is_to_be_corrected(status: int, content_type: str, hint: str) -> None:

@@ -36,7 +36,7 @@ def test_what_json_cannot_say_is_not_written(wrong: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (b"NaN", "NaN is not a JSON number of JSON"),
+        (b"NaN", "NaN is not a JSON number"),
         (b"[-Infinity]", "-Infinity is not a JSON number"),
         (b'{"a": 1e999}', "1e999 is too large"),
         (b"1" * 999 + b".0e9", "too large"),
@@ -128,5 +128,5 @@ def test_data_of_an_error_are_left_out_where_they_are_many_or_deep() -> None:
 def test_a_result_is_an_object() -> None:
     assert get_result({"result": {"a": 1}}, "notes") == {"a": 1}
     for wrong in (7, "text", None):
-        with pytest.raises(UpstreamError, match="notes gave"):
+        with pytest.raises(UpstreamError, match="notes sent"):
             get_result({"result": wrong}, "notes")

@@ -10,9 +10,21 @@ import asyncssh
 
 from everkept.core.files import FileInfo, FileWork, FolderSurvey, is_name
 from everkept.core.runtime import wait_finished
-from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound, ReadOnly, Refused, StorageFull
+from everkept.core.text import format_count
+from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound, StorageFull
 from everkept.files.lease_lock import FolderLocks, LockTerms
-from everkept.files.local_disk import ABANDONED_SECONDS, is_working_file, split_reachable
+from everkept.files.local_disk import (
+    ABANDONED_SECONDS,
+    OTHER_NAME_HINT,
+    build_exists_error,
+    build_folder_error,
+    build_irregular_error,
+    build_missing_error,
+    build_protected_error,
+    is_working_file,
+    split_entry_path,
+    split_reachable,
+)
 from everkept.files.ssh_connection import TAKEN_ERRORS, SftpSession, SshConnection
 from everkept.files.ssh_requests import (
     EntryRemover,
@@ -40,11 +52,14 @@ _WRITE_PERMISSIONS = 0o222
 
 
 class SshFiles:
-    """Implements FileStore over one shared connection; done or undone when a call returns.
+    """FileStore over one shared connection. Every call is complete when it returns.
 
-    What differs from a folder of this machine: times are known to the second; a file is on the
-    platter where the server offers fsync@openssh.com, its name in the folder when the server's
-    system puts it there; and a server whose disk does not tell `A` from `a` is not found out.
+    Differences from a folder of this machine:
+
+    - Times are known to the second.
+    - A file is flushed to disk only if the server supports fsync@openssh.com. The server's system decides when the
+      name of the file in its folder is flushed.
+    - A server whose disk ignores case is not detected.
     """
 
     def __init__(self, connection: SshConnection, path: str, terms: LockTerms) -> None:
@@ -64,19 +79,19 @@ class SshFiles:
         return True
 
     async def read(self, path: str, *, start: int = 0) -> bytes:
-        parts = _parse_path(path)
+        parts = split_entry_path(path)
 
         async def work(session: SftpSession, again: bool) -> bytes:
             spot = await locate(session, self._root, parts)
             if spot.attributes is None or spot.is_folder:
-                raise NotFound("file", path)
+                raise build_missing_error("file", path)
             _check_ordinary(spot)
             return await session.read(spot.path, start)
 
         return await self._run_read(path, work)
 
     async def write(self, path: str, data: bytes) -> None:
-        parts = _parse_path(path)
+        parts = split_entry_path(path)
         writing = FileWriter(data)
 
         async def work(session: SftpSession, again: bool) -> None:
@@ -92,7 +107,7 @@ class SshFiles:
             await self.write(path, data)
 
     async def append(self, path: str, data: bytes) -> None:
-        parts = _parse_path(path)
+        parts = split_entry_path(path)
         appending = FileAppender(data)
 
         async def work(session: SftpSession, again: bool) -> None:
@@ -116,7 +131,7 @@ class SshFiles:
         async def work(session: SftpSession, again: bool) -> list[FileInfo]:
             spot = await locate(session, self._root, parts)
             if not spot.is_folder:
-                raise NotFound("folder", folder or self._address)
+                raise build_missing_error("folder", folder or self._address)
             entries = await session.list_entries(spot.path)
             return list(await self._list_entries(session, spot, parts, entries))
 
@@ -128,7 +143,7 @@ class SshFiles:
         async def work(session: SftpSession, again: bool) -> FolderSurvey:
             spot = await locate(session, self._root, parts)
             if not spot.is_folder:
-                raise NotFound("folder", folder or self._address)
+                raise build_missing_error("folder", folder or self._address)
             entries = await session.list_entries(spot.path)
             infos = await self._list_entries(session, spot, parts, entries)
             times = [info.modified_at for info in infos if info.name[0] != "."]
@@ -144,7 +159,7 @@ class SshFiles:
         return await self._run_read(folder, work)
 
     async def remove(self, path: str) -> None:
-        parts = _parse_path(path)
+        parts = split_entry_path(path)
         removal = EntryRemover()
 
         async def work(session: SftpSession, again: bool) -> None:
@@ -154,15 +169,17 @@ class SshFiles:
             await self._run_change(path, work)
 
     async def rename(self, path: str, to: str) -> None:
-        parts, new_parts = _parse_path(path), _parse_path(to)
+        parts, new_parts = split_entry_path(path), split_entry_path(to)
         if new_parts[: len(parts)] == parts and new_parts != parts:
-            raise InvalidInput(f'"{path}" cannot be moved into itself.', argument="to")
+            raise InvalidInput(
+                f'"{path}" cannot be moved into itself.', hint="Choose a target outside of it.", argument="to"
+            )
         renaming = _Rename(path, to)
 
         async def work(session: SftpSession, again: bool) -> None:
             source = await self._find_entry(session, parts)
             if source.attributes is None and not again:
-                raise NotFound("file", path)
+                raise build_missing_error("file", path)
             await renaming.move(session, source, await self._find_entry(session, new_parts))
 
         await self._run_change(path, work)
@@ -173,7 +190,7 @@ class SshFiles:
         async def work(session: SftpSession, again: bool) -> None:
             spot = await locate(session, self._root, parts)
             if spot.attributes is not None and not spot.is_folder:
-                raise Conflict(f'"{path}" is a file, not a folder.')
+                raise Conflict(f'"{path}" is a file, not a folder.', hint=OTHER_NAME_HINT)
             await make_folders(session, spot.path)
 
         await self._run_change(path, work)
@@ -183,7 +200,7 @@ class SshFiles:
 
     async def run_all(self, works: Sequence[FileWork[Result]]) -> Sequence[Result]:
         done = await asyncio.gather(*(work() for work in works), return_exceptions=True)
-        for each in done:  # none is left under way when another has failed
+        for each in done:  # raised after all have finished
             if isinstance(each, BaseException):
                 raise each
         return cast(Sequence[Result], done)
@@ -201,10 +218,10 @@ class SshFiles:
         return await self._run(path, work, writing=False)
 
     async def _run_change(self, path: str, work: SessionWork[Result]) -> Result:
-        """To its end even for a caller that is cancelled, and lets go of its locks then."""
+        """Run a change to its end, even if the caller is canceled and then releases its locks."""
 
         async def assured(session: SftpSession, again: bool) -> Result:
-            if again:  # opening a connection may have taken longer than a lease
+            if again:  # connecting may have taken longer than a lease
                 await self._locks.ensure_held()
             return await work(session, again)
 
@@ -219,7 +236,7 @@ class SshFiles:
             raise translate_error(error, host, path, root=self._root, writing=writing) from error
 
     async def _find_entry(self, session: SftpSession, parts: PathParts) -> RemoteEntry:
-        """A link is itself what is meant, though it may not lead out either."""
+        """Return the entry itself, even if it is a link. The link must not lead outside either."""
         spot = await locate_entry(session, self._root, parts)
         if spot.attributes is not None and is_link(spot.attributes):
             await locate(session, self._root, parts)
@@ -253,7 +270,7 @@ class SshFiles:
         return sorted(found, key=lambda info: info.path)
 
     async def _read_link_info(self, session: SftpSession, here: RemoteEntry, parts: PathParts) -> FileInfo | None:
-        """What cannot be reached is no entry, nor is a folder inside itself."""
+        """Return None if the target cannot be reached, or is a folder that contains the link."""
         with suppress(EverkeptError, asyncssh.SFTPFailure, asyncssh.SFTPPermissionDenied):
             target = await locate(session, self._root, parts)
             if target.attributes and not f"{here.path}/".startswith(f"{target.path}/"):
@@ -263,27 +280,27 @@ class SshFiles:
     async def _sweep(self, session: SftpSession, spot: RemoteEntry) -> None:
         if spot.folder not in self._swept:
             self._swept.add(spot.folder)
-            with suppress(asyncssh.SFTPError):  # the folder is made with its first file
+            with suppress(asyncssh.SFTPError):  # the folder may not exist before its first file
                 await sweep(session, spot.folder, before=int(time.time() - ABANDONED_SECONDS))
 
     async def _run_with_space(self, session: SftpSession, spot: RemoteEntry, size: int, work: Awaitable[None]) -> None:
         try:
             await work
         except asyncssh.SFTPFailure as error:
-            # OpenSSH does not say why.
+            # OpenSSH does not report the reason.
             free = await session.read_free_bytes(spot.folder) if find_reason(error) is None else None
             if free is None or free > size:
                 raise
             host = self._connection.place.host
             raise StorageFull(
-                f'"{spot.name}" could not be written: {host} has {free} bytes of room.',
-                hint="Make room there, then try again.",
+                f'Cannot write "{spot.name}": {host} has only {format_count(free, "free byte")}.',
+                hint="Free disk space there, then try again.",
                 host=host,
             ) from None
 
 
 class _Rename:
-    """One rename. It may be begun again after the connection was lost."""
+    """One rename. It can be repeated after a lost connection."""
 
     def __init__(self, path: str, to: str) -> None:
         self._path, self._to = path, to
@@ -291,11 +308,11 @@ class _Rename:
 
     async def move(self, session: SftpSession, source: RemoteEntry, target: RemoteEntry) -> None:
         if self._is_under_way and source.attributes is None and target.attributes is not None:
-            return  # by the first try
+            return  # done by the first attempt
         if source.attributes is None:
-            raise NotFound("file", self._path)
+            raise build_missing_error("file", self._path)
         if target.attributes is not None:
-            raise self._build_taken_error()
+            raise build_exists_error(self._to)
         self._is_under_way = True
 
         async def rename() -> None:
@@ -305,37 +322,27 @@ class _Rename:
             await run_with_folder(session, target.folder, rename)
         except TAKEN_ERRORS:
             if await session.read_attributes(target.path, follow=False):
-                raise self._build_taken_error() from None
+                raise build_exists_error(self._to) from None
             raise
-
-    def _build_taken_error(self) -> Conflict:
-        return Conflict(f'"{self._to}" exists already.')
 
 
 def _to_server_path(path: str) -> str:
-    """What begins with `/~` is in the user's own folder, where a session begins."""
+    """Return the path for the server. `/~` is the user's home folder, where a session begins."""
     if path == "/~" or path.startswith("/~/"):
         return path[3:] or "."
     return path
 
 
-def _parse_path(path: str) -> PathParts:
-    parts = split_reachable(path)
-    if not parts:
-        raise Refused("A name is needed: the folder itself is neither a file nor to be removed.")
-    return parts
-
-
 def _check_ordinary(spot: RemoteEntry) -> None:
     if spot.attributes is not None and not is_file_or_folder(spot.attributes):
-        raise Refused(f'"{spot.name}" is no ordinary file.')
+        raise build_irregular_error(spot.name)
 
 
 def _check_writable(spot: RemoteEntry) -> None:
     if spot.is_folder:
-        raise Conflict(f'"{spot.name}" is a folder, not a file.')
+        raise build_folder_error(spot.name)
     _check_ordinary(spot)
     permissions = spot.attributes.permissions if spot.attributes else None
-    # Replacing it needs no right to the file itself, but whoever took that right away meant it.
+    # Replacing a file does not need write permission on it, but respect that it was taken away.
     if permissions is not None and not permissions & _WRITE_PERMISSIONS:
-        raise ReadOnly(f'"{spot.name}" may not be changed: it is write-protected.')
+        raise build_protected_error(spot.name)
