@@ -174,7 +174,8 @@ class LockLease:
         """Raise StoreBusy if the lock is lost. Read the folder only if a renewal is late."""
         if self._ended:
             return
-        if not self._lost and self._terms.now() >= self._until - self._compute_half():
+        half = int(self._terms.lease / 2 * _SECOND_MICROSECONDS)
+        if not self._lost and self._terms.now() >= self._until - half:
             await self._renew()
         if self._lost:
             raise StoreBusy(
@@ -213,9 +214,6 @@ class LockLease:
         except EverkeptError as error:
             # The work is done, so it must not be reported as failed.
             log.warning("lock %s was not removed and will expire: %s", self._name, error)
-
-    def _compute_half(self) -> int:
-        return int(self._terms.lease / 2 * _SECOND_MICROSECONDS)
 
     def _set_timer(self) -> LeaseTimer:
         # Most locks are released long before, and a timer is cheaper than a waiting task.

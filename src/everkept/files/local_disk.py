@@ -526,15 +526,10 @@ def _put_in_place(fresh: str, path: str, content: bytes) -> bool:
     except OSError as error:
         if error.errno not in _NO_LINK_ERRORS:
             raise
-        return _create_exclusively(path, content)
-    return True
-
-
-def _create_exclusively(path: str, content: bytes) -> bool:
-    try:
-        _create_file(path, content)
-    except FileExistsError:
-        return False
+        try:
+            _create_file(path, content)
+        except FileExistsError:
+            return False
     return True
 
 

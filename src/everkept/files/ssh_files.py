@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
 from typing import TypeVar, cast
 
 import asyncssh
@@ -88,7 +89,7 @@ class SshFiles:
             _check_ordinary(spot)
             return await session.read(spot.path, start)
 
-        return await self._run_read(path, work)
+        return await self._run(path, work)
 
     async def write(self, path: str, data: bytes) -> None:
         parts = split_entry_path(path)
@@ -120,10 +121,7 @@ class SshFiles:
     async def read_info(self, path: str = "") -> FileInfo | None:
         parts = split_reachable(path)
 
-        async def work(session: SftpSession, again: bool) -> FileInfo | None:
-            return await self._read_info(session, parts)
-
-        return await self._run_read(path, work)
+        return await self._run(path, lambda session, again: self._read_info(session, parts))
 
     async def list(self, folder: str = "") -> list[FileInfo]:
         parts = split_reachable(folder)
@@ -135,7 +133,7 @@ class SshFiles:
             entries = await session.list_entries(spot.path)
             return list(await self._list_entries(session, spot, parts, entries))
 
-        return await self._run_read(folder, work)
+        return await self._run(folder, work)
 
     async def survey(self, folder: str = "", *, with_newest: bool = False) -> FolderSurvey:
         parts = split_reachable(folder)
@@ -156,7 +154,7 @@ class SshFiles:
                 max(times, default=None) if with_newest else None,
             )
 
-        return await self._run_read(folder, work)
+        return await self._run(folder, work)
 
     async def remove(self, path: str) -> None:
         parts = split_entry_path(path)
@@ -214,9 +212,6 @@ class SshFiles:
                     await wait_finished(undo())
                 raise
 
-    async def _run_read(self, path: str, work: SessionWork[Result]) -> Result:
-        return await self._run(path, work, writing=False)
-
     async def _run_change(self, path: str, work: SessionWork[Result]) -> Result:
         """Run a change to its end, even if the caller is canceled and then releases its locks."""
 
@@ -228,7 +223,7 @@ class SshFiles:
         await self._locks.ensure_held()
         return await wait_finished(self._run(path, assured, writing=True))
 
-    async def _run(self, path: str, work: SessionWork[Result], *, writing: bool) -> Result:
+    async def _run(self, path: str, work: SessionWork[Result], *, writing: bool = False) -> Result:
         try:
             return await self._connection.run(work)
         except (asyncssh.SFTPError, FileExistsError) as error:
@@ -314,12 +309,8 @@ class _Rename:
         if target.attributes is not None:
             raise build_exists_error(self._to)
         self._is_under_way = True
-
-        async def rename() -> None:
-            await session.rename(source.path, target.path)
-
         try:
-            await run_with_folder(session, target.folder, rename)
+            await run_with_folder(session, target.folder, partial(session.rename, source.path, target.path))
         except TAKEN_ERRORS:
             if await session.read_attributes(target.path, follow=False):
                 raise build_exists_error(self._to) from None

@@ -24,10 +24,7 @@ _MAX_LINKS = 16  # in a row; a circle of links has no end
 
 
 class RemoteEntry(Value):
-    """A path on a server, with the attributes of its file or folder if there is one.
-
-    If links were followed, `target` is the path inside the folder that they lead to.
-    """
+    """A path on a server with its attributes, if it exists. `target` is the path inside that links lead to."""
 
     path: str
     attributes: SFTPAttrs | None = None
@@ -140,10 +137,7 @@ _PERMISSION_MASK = 0o7777  # in a file's mode
 
 
 class FileWriter:
-    """New content of one file. It can be repeated after a lost connection.
-
-    Each attempt has its own temporary file, because the server may still be writing to the last one.
-    """
+    """New content of one file. Each attempt has its own draft, because the server may still write to the last one."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -156,9 +150,7 @@ class FileWriter:
         draft = join_path(spot.folder, build_temporary_name(spot.name))
         self._left_behind.append(draft)
 
-        async def create() -> None:
-            await session.create(draft, self._data, is_lasting=True)
-
+        create = partial(session.create, draft, self._data, is_lasting=True)
         await run_with_folder(session, spot.folder, create)
         try:
             await _keep_rights(session, spot, draft)
@@ -183,12 +175,8 @@ class FileAppender:
             self._size_before = size
         elif size > self._size_before:
             rest = self._compute_rest(await session.read(spot.path, self._size_before))
-
-        async def append() -> None:
-            await session.append(spot.path, rest)
-
         if rest or spot.attributes is None:
-            await run_with_folder(session, spot.folder, append)
+            await run_with_folder(session, spot.folder, partial(session.append, spot.path, rest))
 
     def _compute_rest(self, added: bytes) -> bytes:
         if self._data in added:
@@ -301,16 +289,13 @@ class SshLockFiles:
             await self._tidy(name)
         claim = _ClaimFile(join_path(self._root, name), content)
         try:
-            return await self._run(name, claim.make)
+            return await self._run(claim.make)
         except Unavailable:
             self._left_behind[name] = content
             raise
 
     async def read(self, name: str) -> tuple[bytes, int] | None:
-        async def work(session: SftpSession, again: bool) -> tuple[bytes, int] | None:
-            return await session.peek(join_path(self._root, name))
-
-        return await self._run(name, work)
+        return await self._run(lambda session, again: session.peek(join_path(self._root, name)))
 
     async def rewrite(self, name: str, mark: bytes, content: bytes) -> bool:
         async def work(session: SftpSession, again: bool) -> bool:
@@ -319,7 +304,7 @@ class SshLockFiles:
             except MISSING_ERRORS:
                 return False
 
-        return await self._run(name, work)
+        return await self._run(work)
 
     async def remove(self, name: str, mark: bytes) -> bool:
         path = join_path(self._root, name)
@@ -335,7 +320,7 @@ class SshLockFiles:
             return True
 
         try:
-            return await self._run(name, work)
+            return await self._run(work)
         except Unavailable:
             self._left_behind[name] = mark
             raise
@@ -349,7 +334,7 @@ class SshLockFiles:
             await self.remove(name, mark)
         self._left_behind.pop(name, None)
 
-    async def _run(self, name: str, work: Callable[[SftpSession, bool], Awaitable[Result]]) -> Result:
+    async def _run(self, work: Callable[[SftpSession, bool], Awaitable[Result]]) -> Result:
         try:
             return await self._connection.run(work)
         except asyncssh.SFTPError as error:
@@ -376,7 +361,8 @@ class _ClaimFile:
             if await self._is_ours(session):
                 return True
         try:
-            await run_with_folder(session, self._folder, partial(self._create_draft, session))
+            create = partial(session.create, self._draft, self._content, is_lasting=False)
+            await run_with_folder(session, self._folder, create)
             try:
                 await self._publish(session)
             finally:
@@ -384,9 +370,6 @@ class _ClaimFile:
         except FileExistsError:
             return again and await self._is_ours(session)
         return True
-
-    async def _create_draft(self, session: SftpSession) -> None:
-        await session.create(self._draft, self._content, is_lasting=False)
 
     async def _publish(self, session: SftpSession) -> None:
         try:

@@ -13,29 +13,17 @@ from pathlib import Path
 
 from everkept.core.mcp import LineBuffer, OverlongLine, UpstreamProgram
 from everkept.core.text import format_count
-from everkept.errors import UpstreamUnavailable, escape_name
-from everkept.upstreams.link import Mask, fill_variables
+from everkept.errors import escape_name
+from everkept.upstreams.link import Mask, build_setup_error, fill_variables
 from everkept.upstreams.process_group import ChildProcess, ProcessGroup, open_process_group
 from everkept.values import Value
 
 # The variables that the official clients pass on: enough to run, and no secrets.
 INHERITED_VARIABLES = (
-    (
-        "APPDATA",
-        "HOMEDRIVE",
-        "HOMEPATH",
-        "LOCALAPPDATA",
-        "PATH",
-        "PATHEXT",
-        "PROCESSOR_ARCHITECTURE",
-        "SYSTEMDRIVE",
-        "SYSTEMROOT",
-        "TEMP",
-        "USERNAME",
-        "USERPROFILE",
-    )
+    {"APPDATA", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATH", "PATHEXT", "PROCESSOR_ARCHITECTURE"}
+    | {"SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "USERNAME", "USERPROFILE"}
     if sys.platform == "win32"
-    else ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
+    else {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"}
 )
 
 _ROOT_FOLDER = Path(sys.executable).anchor
@@ -56,12 +44,8 @@ def resolve_program(upstream: str, launch: UpstreamProgram, environment: Mapping
     given = _build_environment(upstream, launch, environment)
     folder = Path(launch.cwd or _find_home(environment))
     if not (folder.is_absolute() and folder.is_dir()):
-        raise UpstreamUnavailable(
-            upstream,
-            f"cannot be started: folder {folder} does not exist.",
-            hint="Create it, or correct `cwd`.",
-            retry_possible=False,
-        )
+        reason = f"cannot be started: folder {folder} does not exist."
+        raise build_setup_error(upstream, reason, "Create it, or correct `cwd`.")
     executable = _resolve_executable(upstream, launch.command, folder, given)
     return ProgramStart((executable, *launch.args), given, str(folder))
 
@@ -91,19 +75,12 @@ def _resolve_executable(upstream: str, wanted: str, folder: Path, environment: M
     if found := _find_runnable(places, wanted, environment):
         return found
     if has_folder and (folder / wanted).is_file():
-        raise UpstreamUnavailable(
-            upstream,
-            f"cannot be started: {wanted} is not executable.",
-            hint=f"Set `command` to the program that runs it, and pass {wanted} in `args`.",
-            retry_possible=False,
-        )
+        hint = f"Set `command` to the program that runs it, and pass {wanted} in `args`."
+        raise build_setup_error(upstream, f"cannot be started: {wanted} is not executable.", hint)
     looked = "" if has_folder else " in the folders of PATH"
-    raise UpstreamUnavailable(
-        upstream,
-        f"cannot be started: program {_format_program(wanted)} not found{looked}.",
-        hint=_COMMAND_LINE_HINT if " " in wanted else "Install it, or set `command` to its full path.",
-        retry_possible=False,
-    )
+    reason = f"cannot be started: program {_format_program(wanted)} not found{looked}."
+    hint = _COMMAND_LINE_HINT if " " in wanted else "Install it, or set `command` to its full path."
+    raise build_setup_error(upstream, reason, hint)
 
 
 def _format_program(wanted: str) -> str:
@@ -114,10 +91,7 @@ def _format_program(wanted: str) -> str:
 
 
 def _list_path_folders(environment: Mapping[str, str]) -> list[Path]:
-    """Return the absolute folders of PATH.
-
-    Windows searches the current folder too, and relative entries depend on it. That may be a stranger's folder.
-    """
+    """Return the absolute folders of PATH. Others depend on the current folder, which may be a stranger's."""
     entries = environment.get("PATH", os.defpath).split(os.pathsep)
     return [Path(entry) for entry in entries if Path(entry).is_absolute()]
 
@@ -323,10 +297,7 @@ class ChildProgram(ChildProcess):
 
 @asynccontextmanager
 async def run_program(child: ChildProgram, program: ProgramStart) -> AsyncGenerator[None, None]:
-    """Run the program while the block lasts. The processes that it started end with it.
-
-    The end takes a few seconds at most, whatever the program does.
-    """
+    """Run the program while the block lasts, then end it and all its processes within a few seconds."""
     async with open_process_group() as pack:
         try:
             await _start(child, program, pack)
@@ -352,13 +323,9 @@ async def _start(child: ChildProgram, program: ProgramStart, pack: ProcessGroup)
             **pack.options,
         )
     except (OSError, ValueError) as error:  # ValueError for a NUL character
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UpstreamUnavailable(
-            child.name,
-            f"cannot be started: {program.command[0]}: {reason}.",
-            hint="Check `command` and `args`.",
-            retry_possible=False,
-        ) from error
+        said = error.strerror if isinstance(error, OSError) else str(error)
+        reason = f"cannot be started: {program.command[0]}: {said}."
+        raise build_setup_error(child.name, reason, "Check `command` and `args`.") from error
     finally:
         if child.pid:
             pack.add(child.pid)

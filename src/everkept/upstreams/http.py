@@ -53,11 +53,7 @@ log = logging.getLogger(__name__)
 async def connect_http(
     reach: UpstreamSettings, environment: Mapping[str, str], on_tools_changed: Callable[[], None]
 ) -> AsyncGenerator[UpstreamLink, None]:
-    """Implement link.Connect for an HTTP endpoint.
-
-    It reads from `environment` the variables in headers, HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY and
-    SSL_CERT_FILE.
-    """
+    """Implement link.Connect for HTTP. `environment` has variables for headers, proxies and SSL_CERT_FILE."""
     target = build_target(cast(UpstreamEndpoint, reach.way), environment, reach.label)
     link = HttpLink(target, reach.connect_timeout, on_tools_changed)
     try:

@@ -12,8 +12,8 @@ from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 import httpx2
 
 from everkept.core.mcp import JSON, STATELESS_VERSION, UpstreamEndpoint
-from everkept.errors import InvalidInput, UpstreamUnavailable
-from everkept.upstreams.link import fill_variables
+from everkept.errors import InvalidInput
+from everkept.upstreams.link import build_setup_error, fill_variables
 from everkept.values import Value, field
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -40,12 +40,8 @@ def build_target(endpoint: UpstreamEndpoint, environment: Mapping[str, str], ups
         # A secret read from a file often ends with a line break.
         headers[name] = value.strip()
         if not (headers[name].isascii() and headers[name].isprintable()):
-            raise UpstreamUnavailable(
-                upstream,
-                f"cannot be sent the header {name}: its value contains characters that a header cannot have.",
-                hint="Use only printable ASCII characters.",
-                retry_possible=False,
-            )
+            reason = f"cannot be sent the header {name}: its value contains characters that a header cannot have."
+            raise build_setup_error(upstream, reason, "Use only printable ASCII characters.")
     if parts.username is not None and not any(name.lower() == "authorization" for name in headers):
         headers["Authorization"] = _format_basic_auth(parts.username, parts.password or "")
     place = parts.netloc.rpartition("@")[2]
@@ -68,9 +64,7 @@ def _split_url(url: str, upstream: str) -> SplitResult:
     except (ValueError, httpx2.InvalidURL):
         is_usable, parts = False, urlsplit("")
     if not is_usable:
-        raise UpstreamUnavailable(
-            upstream, "has an invalid `url`.", hint="Write it like https://example.org/mcp.", retry_possible=False
-        )
+        raise build_setup_error(upstream, "has an invalid `url`.", "Write it like https://example.org/mcp.")
     return parts
 
 
@@ -139,13 +133,9 @@ def _build_tls_context(target: HttpTarget) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=target.certificates)
     except OSError as error:
-        raise UpstreamUnavailable(
-            target.upstream,
-            f"cannot be reached: SSL_CERT_FILE is {target.certificates}, which is unusable "
-            f"({error.strerror or error}).",
-            hint="Set it to a file of certificates in PEM format.",
-            retry_possible=False,
-        ) from error
+        reason = f"SSL_CERT_FILE is {target.certificates}, which is unusable ({error.strerror or error})"
+        hint = "Set it to a file of certificates in PEM format."
+        raise build_setup_error(target.upstream, f"cannot be reached: {reason}.", hint) from error
 
 
 def _build_proxy(target: HttpTarget) -> httpx2.Proxy | None:
@@ -159,12 +149,8 @@ def _build_proxy(target: HttpTarget) -> httpx2.Proxy | None:
         wrong = f"uses {proxy.url.scheme}, which is not supported"
     except (ValueError, httpx2.InvalidURL):
         pass
-    raise UpstreamUnavailable(
-        target.upstream,
-        f"cannot be reached: the proxy in the environment {wrong}.",
-        hint="Correct HTTPS_PROXY, HTTP_PROXY or ALL_PROXY, or add the host to NO_PROXY.",
-        retry_possible=False,
-    )
+    hint = "Correct HTTPS_PROXY, HTTP_PROXY or ALL_PROXY, or add the host to NO_PROXY."
+    raise build_setup_error(target.upstream, f"cannot be reached: the proxy in the environment {wrong}.", hint)
 
 
 VERSION_HEADER = "mcp-protocol-version"
@@ -216,9 +202,7 @@ class StatelessHeaders:
         return headers
 
     def learn(self, listing: JSON) -> JSON:
-        """Read a page of tools/list. Return it without tools whose header names are invalid; the protocol forbids their
-        use.
-        """
+        """Read a page of tools/list. Return it without tools with invalid header names, which must not be used."""
         listed: Any = listing.get("tools")
         if not isinstance(listed, list):
             return listing

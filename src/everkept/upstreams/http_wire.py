@@ -402,10 +402,7 @@ class HttpWire:
         return _check_answer(message)
 
     async def _resume_stream(self, last: str, pause: float) -> httpx2.Response:
-        """Return the rest of a stream.
-
-        The server already had the call, so no failure here means that the call may be sent again.
-        """
+        """Return the rest of a stream. The server had the call, so no failure here permits sending it again."""
         fault = SESSION_EXPIRED
         for _ in range(MAX_RESUMES):
             await asyncio.sleep(pause)

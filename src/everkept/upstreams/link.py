@@ -122,12 +122,13 @@ def has_tool_notifications(answer: JSON) -> bool:
 
 def _build_version_error(upstream: str, versions: str) -> UpstreamUnavailable:
     known = ", ".join((*ACCEPTED_VERSIONS, STATELESS_VERSION))
-    return UpstreamUnavailable(
-        upstream,
-        f'speaks version "{versions}" of the protocol, but Everkept speaks {known}.',
-        hint="Update the server or Everkept.",
-        retry_possible=False,
-    )
+    reason = f'speaks version "{versions}" of the protocol, but Everkept speaks {known}.'
+    return build_setup_error(upstream, reason, "Update the server or Everkept.")
+
+
+def build_setup_error(upstream: str, reason: str, hint: str) -> UpstreamUnavailable:
+    """Build an error that stays until the settings of the upstream are changed."""
+    return UpstreamUnavailable(upstream, reason, hint=hint, retry_possible=False)
 
 
 MIN_SECRET_CHARACTERS = 6  # a shorter text is part of many words
@@ -137,20 +138,13 @@ Mask = Callable[[str], str]
 
 
 def fill_variables(values: Mapping[str, str], environment: Mapping[str, str], upstream: str) -> dict[str, str]:
-    """Replace each `${NAME}` in the values. Raise UpstreamUnavailable if a variable is not set.
-
-    A server would treat an empty secret as a wrong one.
-    """
+    """Replace each `${NAME}`. Raise UpstreamUnavailable if it is not set, because an empty secret looks wrong."""
 
     def value_of(found: re.Match[str]) -> str:
         name = found[1]
         if name not in environment:
-            raise UpstreamUnavailable(
-                upstream,
-                f"needs the variable {name}, which is not set.",
-                hint=f"Set {name} in the environment of Everkept, and restart it.",
-                retry_possible=False,
-            )
+            hint = f"Set {name} in the environment of Everkept, and restart it."
+            raise build_setup_error(upstream, f"needs the variable {name}, which is not set.", hint)
         return environment[name]
 
     return {key: VARIABLE.sub(value_of, value) for key, value in values.items()}
@@ -292,7 +286,9 @@ class Rpc:
             return False
         named = cast(JSON, params) if isinstance(params, dict) else {}
         if "id" in message:
-            self._reply({"id": message["id"], **_build_reply(method)})
+            refusal = {"code": METHOD_NOT_FOUND, "message": f"Method not found: {_quote(method)}"}
+            answer: JSON = {"result": {}} if method == "ping" else {"error": refusal}
+            self._reply({"id": message["id"], **answer})
         elif method == "notifications/progress":
             self._handle_progress(named)
         elif method == "notifications/tools/list_changed":
@@ -305,13 +301,6 @@ class Rpc:
         if call is not None and done is not None:
             text = message if isinstance(message, str) else None
             call.add_progress((done, _parse_amount(params.get("total")), text))
-
-
-def _build_reply(method: str) -> JSON:
-    if method == "ping":
-        return {"result": {}}
-    refusal = f"Method not found: {_quote(method)}"
-    return {"error": {"code": METHOD_NOT_FOUND, "message": refusal}}
 
 
 def parse_id(value: Any) -> int | None:

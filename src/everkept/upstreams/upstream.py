@@ -140,7 +140,9 @@ class ConnectionOwner:
 
     async def _run(self) -> None:
         while not self._is_closed:
-            await self._wait_until_due()
+            await asyncio.sleep(self._compute_pause_left())
+            if not self._reach.starts_at_once:
+                await self._wanted.wait()
             try:
                 await self._connect_once()
             except UpstreamUnavailable as error:
@@ -149,11 +151,6 @@ class ConnectionOwner:
                 self._note_failure(self._build_error(f"{ended}."))
             except TimeoutError as error:
                 self._note_failure(self._build_timeout_error(_get_notes(error.__cause__)))
-
-    async def _wait_until_due(self) -> None:
-        await asyncio.sleep(self._compute_pause_left())
-        if not self._reach.starts_at_once:
-            await self._wanted.wait()
 
     async def _connect_once(self) -> None:
         try:

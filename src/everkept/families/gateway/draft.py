@@ -69,8 +69,20 @@ def build_file_schema() -> JSON:
             "passThrough": _build_pass_through_schema(),
             "tool": _build_tool_entry_schema(),
             "target": _build_target_schema(),
-            "annotations": _build_annotations_schema(),
-            "toolSchema": _build_tool_schema(),
+            "annotations": {
+                "type": "object",
+                "description": "Hints for the client, such as that the tool only reads.",
+                "properties": {
+                    "title": {"type": "string", "pattern": _NOT_BLANK_PATTERN},
+                    **{hint: {"type": "boolean"} for hint in HINT_KEYS},
+                },
+            },
+            "toolSchema": {
+                "allOf": [{"$ref": "#/$defs/schema"}],
+                "type": "object",
+                "properties": {"type": {"const": "object"}},
+                "required": ["type"],
+            },
             "schema": _build_keyword_schema(),
         },
     }
@@ -220,24 +232,6 @@ def _build_target_schema() -> JSON:
         "defaults": {"type": "object", "description": "Values for parameters that a call omits."},
     }
     return {"description": "The server's tool.", **_build_object_schema(properties, required=["tool", "paramMapping"])}
-
-
-def _build_annotations_schema() -> JSON:
-    hints = {hint: {"type": "boolean"} for hint in HINT_KEYS}
-    return {
-        "type": "object",
-        "description": "Hints for the client, such as that the tool only reads.",
-        "properties": {"title": {"type": "string", "pattern": _NOT_BLANK_PATTERN}, **hints},
-    }
-
-
-def _build_tool_schema() -> JSON:
-    return {
-        "allOf": [{"$ref": "#/$defs/schema"}],
-        "type": "object",
-        "properties": {"type": {"const": "object"}},
-        "required": ["type"],
-    }
 
 
 def _build_keyword_schema() -> JSON:

@@ -276,10 +276,7 @@ def _list_sent(tool: ToolConfig, ours: SchemaRoot) -> list[_SentValue]:
 def _list_rest(
     tool: ToolConfig, rest: ArgumentPath, sent: Sequence[_SentValue], ours: SchemaRoot, theirs: SchemaRoot
 ) -> list[_SentValue]:
-    """List the values that `*` sends: our parameters without an entry, and those of the server that our schema allows.
-
-    The object around them is always sent.
-    """
+    """List the values that `*` sends: unmapped parameters that our schema allows, and the object around them."""
     here, there = (SchemaSide(ours.schema, ours), SchemaSide(resolve_path(theirs.schema, rest, theirs), theirs))
     if there.place is False:
         return [_SentValue(rest, REST, True)]

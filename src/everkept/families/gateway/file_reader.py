@@ -366,7 +366,9 @@ def _parse_config(root: FilePlace, folder: PurePath) -> GatewayConfig | None:
     places = _find_server_places(root)
     servers = {name: parse_server(name, place, folder) for name, place in places.items()}
     upstreams = {name: server for name, server in servers.items() if server}
-    tools = _parse_tools(root.get("tools"), places)
+    listed = root.get("tools")
+    items = listed.iterate_items() if listed is not None and is_list(listed) else ()
+    tools = [tool for item in items if (tool := parse_tool(item, places))]
     instructions = parse_text(root.get("instructions"))
     check_clashes(root, tools, places, upstreams)
     if not root.value.get("tools") and not any(server.pass_through for server in upstreams.values()):
@@ -420,9 +422,3 @@ def _find_server_places(root: FilePlace) -> dict[str, FilePlace]:
         if not is_name(name):
             place.refuse(f"The server name {format_value(name)} is invalid.", f"It must be {NAME_RULE}.")
     return places
-
-
-def _parse_tools(place: FilePlace | None, servers: Mapping[str, FilePlace]) -> list[ToolConfig]:
-    if place is None or not is_list(place):
-        return []
-    return [tool for item in place.iterate_items() if (tool := parse_tool(item, servers))]

@@ -151,7 +151,8 @@ def check_clashes(
                 if name is not None and tool is None:
                     offered.append((name, line))
                 elif tool is not None and theirs in config.pass_through.rename:
-                    root.notes.warnings.append(_build_unused_problem(theirs, line, tool))
+                    message = f"The new name of {format_value(theirs)} is unused: line {tool.line} maps the tool."
+                    root.notes.warnings.append(FileProblem(line, message, "Remove one of them."))
     root.notes.problems.extend(_find_clashes(offered))
 
 
@@ -184,14 +185,6 @@ def _find_clashes(offered: Sequence[tuple[str, int]]) -> Iterator[FileProblem]:
         first.setdefault(name, line)
 
 
-def _build_unused_problem(theirs: str, line: int, tool: ToolConfig) -> FileProblem:
-    return FileProblem(
-        line,
-        f"The new name of {format_value(theirs)} is never used: the tool has an entry in line {tool.line}.",
-        "Remove one of them.",
-    )
-
-
 MAX_WAIT_SECONDS = 86_400
 
 START_VALUES = {"first-use": False, "at-start": True}
@@ -213,19 +206,8 @@ _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
 # Set by the connection itself.
 _RESERVED_HEADERS = frozenset(
-    {
-        "accept",
-        "connection",
-        "content-length",
-        "content-type",
-        "host",
-        "last-event-id",
-        "mcp-method",
-        "mcp-name",
-        "mcp-protocol-version",
-        "mcp-session-id",
-        "transfer-encoding",
-    }
+    {"accept", "connection", "content-length", "content-type", "host", "last-event-id", "transfer-encoding"}
+    | {"mcp-method", "mcp-name", "mcp-protocol-version", "mcp-session-id"}
 )
 
 

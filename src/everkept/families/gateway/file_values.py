@@ -10,7 +10,7 @@ from everkept.core.json_text import MAX_DEPTH, JsonDocument, Key
 from everkept.core.text import clip_text, find_forbidden
 from everkept.errors import escape_name
 from everkept.families.gateway.model import JSON, FileProblem
-from everkept.families.gateway.schema_facts import SchemaRoot, SchemaTooComplex
+from everkept.families.gateway.schema_facts import SchemaRoot, SchemaTooComplex, is_number
 from everkept.tools.schema import find_nearest
 
 
@@ -200,17 +200,9 @@ class TakenPaths:
 
 SCHEMA_TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
 
-_ONE_SCHEMA_KEYWORDS = (
-    "additionalProperties",
-    "contains",
-    "else",
-    "if",
-    "items",
-    "not",
-    "propertyNames",
-    "then",
-    "unevaluatedItems",
-    "unevaluatedProperties",
+_ONE_SCHEMA_KEYWORDS = frozenset(
+    {"contains", "else", "if", "items", "not", "then"}
+    | {"additionalProperties", "propertyNames", "unevaluatedItems", "unevaluatedProperties"}
 )
 _NAMED_SCHEMA_KEYWORDS = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
 _SCHEMA_LIST_KEYWORDS = ("allOf", "anyOf", "oneOf", "prefixItems")
@@ -224,16 +216,15 @@ def check_root(place: FilePlace) -> bool:
     before = len(place.notes.problems)
     if is_object(place):
         if place.value.get("type") != "object":
-            _refuse_root(place)
+            given = place.get("type")
+            what = f"is {format_value(given.value)}" if given else "is missing"
+            (given or place).refuse(f"The `type` of {place.name} {what}.", 'It must be `"type": "object"`.')
         _check_schema(place, place.value)
     return len(place.notes.problems) == before
 
 
 def list_parameters(place: FilePlace) -> tuple[set[str] | None, list[str]]:
-    """Return the parameters of a checked schema, and the required ones.
-
-    The first is None if the schema may have more parameters.
-    """
+    """Return the parameters of a checked schema, or None if it may have more, and the required ones."""
     properties, required = place.value.get("properties", {}), place.value.get("required", [])
     is_open = any(keyword in place.value for keyword in _OPEN_KEYWORDS)
     is_open = is_open or place.value.get("additionalProperties", False) is not False
@@ -287,14 +278,6 @@ def _find_expected(keyword: str, value: Any) -> str | None:
     return None
 
 
-def _is_count(value: Any) -> bool:
-    return _is_number(value) and value >= 0 and value == int(value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _make_type_check(*kinds: type) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, kinds)
 
@@ -302,13 +285,13 @@ def _make_type_check(*kinds: type) -> Callable[[Any], bool]:
 _KEYWORD_RULES: Sequence[tuple[Collection[str], Callable[[Any], bool], str]] = (
     (("enum", *_SCHEMA_LIST_KEYWORDS), _make_type_check(list), "a list in [ ]"),
     (_NAMED_SCHEMA_KEYWORDS, _make_type_check(dict), "an object in { }"),
-    (("minimum", "maximum"), _is_number, "a number"),
-    (("multipleOf",), lambda value: _is_number(value) and value > 0, "a number above 0"),
+    (("minimum", "maximum"), is_number, "a number"),
+    (("multipleOf",), lambda value: is_number(value) and value > 0, "a number above 0"),
     # Draft 4 has true or false here.
     (("exclusiveMinimum", "exclusiveMaximum"), _make_type_check(int, float, bool), "a number"),
     (
         ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"),
-        _is_count,
+        lambda value: is_number(value) and value >= 0 and value == int(value),
         "a whole number, 0 or more",
     ),
     (("$ref", "$id", "description", "format", "pattern", "title"), _make_type_check(str), "a text in quotes"),
@@ -341,12 +324,6 @@ def _is_inside(reference: str) -> bool:
 
 def _as_list(value: Any) -> list[Any]:
     return cast(list[Any], value) if isinstance(value, list) else [value]
-
-
-def _refuse_root(place: FilePlace) -> None:
-    given = place.get("type")
-    what = f"is {format_value(given.value)}" if given else "is missing"
-    (given or place).refuse(f"The `type` of {place.name} {what}.", 'It must be `"type": "object"`.')
 
 
 def _check_schema(place: FilePlace, base: JSON) -> None:

@@ -130,10 +130,7 @@ def find_likeliest(wrong: str, known: Iterable[str]) -> str | None:
 
 
 def find_passed_name(theirs: str, through: PassThrough) -> str | None:
-    """Return our name of a tool that is passed through, or None if it is not offered.
-
-    A new name from `rename` gets no prefix.
-    """
+    """Return our name of a passed-through tool, or None if it is not offered. A new name gets no prefix."""
     if theirs in through.hide or (through.only is not None and theirs not in through.only):
         return None
     return through.rename.get(theirs, through.prefix + theirs)

@@ -17,6 +17,7 @@ from everkept.families.gateway.schema_facts import (
     as_object,
     as_texts,
     get_kind,
+    is_number,
     parse_types,
 )
 
@@ -99,10 +100,10 @@ def _can_equal(value: Any, other: Any) -> bool:
 def _find_beyond_limits(value: Any, part: JSON, place: _ValuePlace) -> Iterator[SchemaMistake]:
     for word, (measured, breaks) in _LIMIT_CHECKS.items():
         limit = part.get(word)
-        if _is_number(limit) and (size := measured(value)) is not None and breaks(size, limit):
+        if is_number(limit) and (size := measured(value)) is not None and breaks(size, limit):
             yield place.build_mistake(word, value, part, limit)
     for word, of_older_drafts in _EXCLUSIVE_KEYWORDS.items():
-        if part.get(of_older_drafts) is True and _is_number(value) and value == part.get(word):
+        if part.get(of_older_drafts) is True and is_number(value) and value == part.get(word):
             yield place.build_mistake(of_older_drafts, value, part, part[word])
 
 
@@ -152,12 +153,8 @@ def _find_in_alternatives(value: Any, word: str, part: JSON, place: _ValuePlace)
 _KIND_KEYWORDS = ("type", "enum", "const", FALSE_SCHEMA)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _as_number(value: Any) -> Any:
-    return value if _is_number(value) else None
+    return value if is_number(value) else None
 
 
 def _make_length_measure(kind: type) -> Callable[[Any], int | None]:

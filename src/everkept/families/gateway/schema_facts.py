@@ -69,6 +69,10 @@ def as_object(value: Any) -> JSON:
     return cast(JSON, value) if isinstance(value, dict) else {}
 
 
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def as_texts(value: Any) -> list[str]:
     return [item for item in as_list(value) if isinstance(item, str)]
 

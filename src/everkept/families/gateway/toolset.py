@@ -53,7 +53,7 @@ class UpstreamToolName:
         else:
             # The upstream may outlive the file with this name.
             doubt = WeakMethod(self.invalidate)
-            upstream.on_tools_changed(lambda: (doubt() or _do_nothing)())
+            upstream.on_tools_changed(lambda: (doubt() or (lambda: None))())
 
     async def resolve(self) -> str:
         """Return the server's name of the tool. Raise UpstreamError if there is none."""
@@ -82,10 +82,6 @@ class UpstreamToolName:
                 upstream=self._upstream.name,
             )
         return found
-
-
-def _do_nothing() -> None:
-    pass
 
 
 ArgumentPath = tuple[str, ...]
@@ -140,10 +136,7 @@ MAX_CALL_STEPS = 50_000  # in one call, because no other is answered in that tim
 
 
 def check_arguments(given: Mapping[str, Any], schema: JSON) -> None:
-    """Raise InvalidInput for a value that breaks the schema, naming our own parameters.
-
-    The server decides about everything that takes long to check.
-    """
+    """Raise InvalidInput for a value that breaks the schema. The server decides about anything slow to check."""
     root = SchemaRoot(schema, StepBudget(MAX_CALL_STEPS))
     try:
         mistake = find_mistake(dict(given), schema, root)
@@ -296,13 +289,11 @@ def _format_resource(resource: Any) -> str:
 
 def _format_data(kind: str, mime_type: Any, data: Any) -> str:
     about = f" {mime_type}" if isinstance(mime_type, str) else ""
-    size = f", {_format_size(len(data))}" if isinstance(data, str) else ""
-    return f"[{kind}{about}{size}]"
-
-
-def _format_size(characters: int) -> str:
-    count = int(characters * _BASE64_BYTES_PER_CHARACTER)
-    return format_count(count, "byte") if count < _KILOBYTE_BYTES else f"{round(count / _KILOBYTE_BYTES)} KB"
+    if not isinstance(data, str):
+        return f"[{kind}{about}]"
+    count = int(len(data) * _BASE64_BYTES_PER_CHARACTER)
+    size = format_count(count, "byte") if count < _KILOBYTE_BYTES else f"{round(count / _KILOBYTE_BYTES)} KB"
+    return f"[{kind}{about}, {size}]"
 
 
 log = logging.getLogger(__name__)

@@ -111,7 +111,7 @@ def _render_recent(state: GraphState) -> str:
     if state.is_empty:
         return ""
     lines = [
-        f"- {format_iso(entity.updated_at)} {_format_name(entity)}\n"
+        f"- {format_iso(entity.updated_at)} {_escape_line(entity.name)} ({_escape_line(entity.type)})\n"
         for entity in _sort_newest(state.entities.values())[:MAX_RECENT_ENTITIES]
     ]
     return "## Recent Activity\n\n" + "".join(lines)
@@ -159,10 +159,6 @@ def _render_relations(state: GraphState) -> str:
 
 def _sort_newest(entities: Iterable[EntityState]) -> list[EntityState]:
     return sorted(entities, key=lambda entity: (-entity.updated_at, entity.name))
-
-
-def _format_name(entity: EntityState) -> str:
-    return f"{_escape_line(entity.name)} ({_escape_line(entity.type)})"
 
 
 def _format_plain_name(entity: EntityState) -> str:

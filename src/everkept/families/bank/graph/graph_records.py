@@ -55,7 +55,13 @@ class GraphRecords(Value, frozen=False):
         entities = {key: e for key, e in self.entities.items() if e.deleted_at is None}
         observations = [record for record in self.observations if record.deleted_at is None]
         links = [link for link in self.links if link.deleted_at is None]
-        return build_state(entities.values(), observations, links, entities, _get_change_time)
+        return build_state(
+            entities.values(),
+            observations,
+            links,
+            entities,
+            lambda x: x.updated_at if isinstance(x, Record) else x.created_at,
+        )
 
     def build_deleted(self) -> GraphState:
         """Build the state of the deleted parts, with the times of their deletion."""
@@ -91,10 +97,7 @@ def build_state(
     among: Mapping[str, Record],
     when: Callable[[Record | RecordLink], int],
 ) -> GraphState:
-    """Build the public form of records and links. `among` has the entities that they belong to.
-
-    Entities that differ only in spelling become one entity.
-    """
+    """Build the public form; `among` has the owning entities. Entities that differ only in spelling become one."""
     state = GraphState()
     ids = {record_id: get_public_id(entity) for record_id, entity in among.items()}
 
@@ -148,10 +151,6 @@ def _build_observation_state(owner: Record, public: str, record: Record) -> Obse
     own = compute_own_id(owner) if LOG_IDS_FACET in record.facets else public
     key = resolve_observation_id(own, public, record)
     return ObservationState(key, public, record.text, record.facets.get(SOURCE_FACET), record.effective_at)
-
-
-def _get_change_time(thing: Record | RecordLink) -> int:
-    return thing.updated_at if isinstance(thing, Record) else thing.created_at
 
 
 MILLISECOND_MICROSECONDS = 1_000  # the log format rounds times to milliseconds
@@ -300,10 +299,7 @@ class StepBuilder:
         self._amended: dict[str, int] = {}  # record ids, with the index of the step that changes their facets
 
     def ensure_entity(self, entity: EntityState, key: str) -> str:
-        """Return the id of the live record of an entity; create or restore the record if needed.
-
-        `key` is the id that we compute for the entity.
-        """
+        """Return the record id of the entity with our id `key`. Create or restore the record if it is not live."""
         if key in self._placed:
             return self._placed[key]
         if live := self.index.live.get(key):

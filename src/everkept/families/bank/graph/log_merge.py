@@ -318,7 +318,8 @@ class LogMerge:
         living = set(self._keys.values())
         found: dict[str, list[Record | RecordLink]] = {}
         for key in self._log.dropped:
-            if self._base is not None and not _is_in_state(self._base, key):
+            base = self._base
+            if base is not None and not any(key in kind for kind in (base.entities, base.observations, base.relations)):
                 continue  # created here since then
             own = self._find_own_id(key) or named.entities.get(key, key)
             # The log may have the same part under another id.
@@ -416,7 +417,3 @@ def plan_restore(state: GraphState, index: GraphIndex, masking: Masker) -> StepB
     placing.remove([r for place, r in index.observed.items() if place not in wanted])
     placing.remove([x for key, links in index.linked.items() if key not in related for x in links])
     return placing
-
-
-def _is_in_state(state: GraphState, key: str) -> bool:
-    return key in state.entities or key in state.observations or key in state.relations

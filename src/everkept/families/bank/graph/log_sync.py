@@ -116,10 +116,7 @@ class LogSync:
         return cursor
 
     async def _try_append(self, store: RecordStore, ahead: SyncHint) -> LogSyncResult | None:
-        """Append the known events. Return None if they are not enough.
-
-        As long as the log is as the cursor says, no other process has appended any of them.
-        """
+        """Append the known events if no other process has changed the log. Return None if they are not enough."""
         cursor, news = ahead.cursor, ahead.news
         if cursor is None or news is None or not cursor.can_grow(news.events):
             return None
@@ -196,7 +193,8 @@ class LogSync:
         log = await self._run_apart(lambda: _parse_log(data or b""))
         result = LogSyncResult(skipped=log.skipped, lines=log.lines)
         if log.skipped:
-            result.warnings.append(_build_skipped_warning(log.skipped))
+            message = f"Skipped {format_count(log.skipped, 'invalid line')} of {LOG_PATH}."
+            result.warnings.append(ToolWarning("graph_lines_skipped", message))
         if await self._records.find_project_id(self._bank) is None and not log.events:
             return result
         store = await self._records.open_to_write(self._bank)
@@ -384,10 +382,6 @@ def _parse_log(data: bytes) -> GraphLog:
             f"Or restore its first line: {MARKER_LINE.decode().strip()}",
             path=LOG_PATH,
         ) from error
-
-
-def _build_skipped_warning(count: int) -> ToolWarning:
-    return ToolWarning("graph_lines_skipped", f"Skipped {format_count(count, 'invalid line')} of {LOG_PATH}.")
 
 
 async def has_graph(store: RecordStore) -> bool:

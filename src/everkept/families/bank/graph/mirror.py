@@ -33,7 +33,7 @@ from everkept.families.bank.graph.graph_folder import (
     read_mirrored_banks,
     summarize_graph,
 )
-from everkept.families.bank.graph.graph_records import GraphIndex, GraphRecords, MergeCounts, load_graph
+from everkept.families.bank.graph.graph_records import GraphIndex, MergeCounts, load_graph
 from everkept.families.bank.graph.log_merge import plan_restore
 from everkept.families.bank.graph.log_sync import LogSync, LogSyncResult, SyncHint, has_graph
 from everkept.families.bank.graph.model import GraphState, replay_events
@@ -112,10 +112,7 @@ class GraphMirror:
     async def append_changes(
         self, bank: Bank, store: RecordStore | None = None, own: OwnChange | None = None
     ) -> list[ToolWarning]:
-        """Append all changes of the records to the log, including those of other processes.
-
-        Pass the records as `store` and the caller's change as `own` if they are at hand.
-        """
+        """Append all changes of the records to the log. `store` and `own` save reads if the caller has them."""
         return await self._append_to_log(bank, store, own)
 
     def get_appended_seq(self, bank: Bank) -> int | None:
@@ -215,7 +212,9 @@ class GraphMirror:
         known = self._summaries.get(bank.address)
         if known is None or known[:2] != (project, revision):
             text = known[2] if known and await _is_graph_unchanged(store, project, known[:2]) else None
-            text = text or await asyncio.to_thread(_summarize_records, await load_graph(store))
+            if text is None:
+                graph = await load_graph(store)
+                text = await asyncio.to_thread(lambda: summarize_graph(graph.build_live()))
             self._summaries[bank.address] = known = (project, revision, text)
         return known[2]
 
@@ -340,10 +339,6 @@ class GraphMirror:
             raise ReadOnly(f"Everkept is read-only here, so {LOG_PATH} cannot be written.")
 
 
-def _summarize_records(graph: GraphRecords) -> str | None:
-    return summarize_graph(graph.build_live())
-
-
 async def _is_graph_unchanged(store: RecordStore, project: str, known: tuple[str, int]) -> bool:
     """Return whether no later change touched the graph."""
     if known[0] != project:
@@ -450,14 +445,7 @@ class MirrorMaintenanceTools(ToolFamily):
         bank = await self._banks.require_bank(call, store_id)
         if operation == "compact":
             short = await self._mirror.compact(bank, call.report)
-            return MaintainedGraph(
-                True,
-                operation,
-                before=short.before,
-                after=short.after,
-                copy=short.copy,
-                warnings=short.warnings or None,
-            )
+            return MaintainedGraph(True, operation, None, short.before, short.after, short.copy, short.warnings or None)
         if operation == "rebuild":
             done = await self._mirror.rebuild(bank, call.report)
             return MaintainedGraph(

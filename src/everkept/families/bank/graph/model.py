@@ -415,10 +415,7 @@ def _remove_dependent(state: GraphState, key: str, entity: str) -> None:
 
 
 def compute_difference(then: GraphState, now: GraphState, at: Callable[[str], int] = lambda _: 0) -> list[Event]:
-    """Return the events that lead from one state to another, in an order that can be replayed.
-
-    `at` returns the time of a part's last change for its id.
-    """
+    """Return the replayable events from one state to another. `at` returns the time of a part's last change."""
     gone = then.entities.keys() - now.entities.keys()
     # Entities come first, because a replay ignores observations without their entity. Deleted entities come last,
     # because their observations and relations go with them.

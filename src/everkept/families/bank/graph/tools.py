@@ -216,7 +216,9 @@ class GraphEditor(Value):
     ) -> tuple[Record, list[str]]:
         """Link an entity to a file. Return the entity and a list of the changes."""
         pointer = {"docPath": doc_path} | ({"heading": self.masking.mask(heading)} if heading else {})
-        text = _format_pointer(doc_path, pointer.get("heading"), self.masking.mask(note or ""))
+        text = f"DOC: {doc_path}"
+        text += f" # {pointer['heading']}" if heading else ""
+        text += f" - {self.masking.mask(note)}" if note else ""
 
         async def plan(store: RecordStore, at: int) -> Planned[tuple[Record, list[str]]]:
             owner = await self._require_entity(store, entity, CREATE_HINT)
@@ -261,11 +263,6 @@ def _plan_facets(record: Record, facets: Mapping[str, Any], at: int) -> Planned[
         return [], record
     step: Step = Update(record.id, {"facets": facets}, record.version)
     return [step], replace(record, facets=facets, updated_at=at)
-
-
-def _format_pointer(doc_path: str, heading: str | None, note: str) -> str:
-    parts = [f"DOC: {doc_path}", f" # {heading}" if heading else "", f" - {note}" if note else ""]
-    return "".join(parts)
 
 
 class CallWarnings(Value):
