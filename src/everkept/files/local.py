@@ -268,9 +268,7 @@ class LocalFiles:
     def _rename(self, parts: PathParts, to: PathParts) -> None:
         if to[: len(parts)] == parts and to != parts:
             shown = escape_name("/".join(parts))
-            raise InvalidInput(
-                f'"{shown}" cannot be moved into itself.', hint="Choose a target outside of it.", argument="to"
-            )
+            raise InvalidInput(f'"{shown}" cannot be moved into itself.', hint="Choose another target.", argument="to")
         with _open_existing(self._root, parts) as source:
             try:
                 with self._open_target(parts, to) as target:

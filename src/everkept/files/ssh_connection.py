@@ -34,9 +34,7 @@ async def log_in(place: SshTarget, options: SshOptions) -> asyncssh.SSHClientCon
         async with asyncio.timeout(options.connect_seconds):
             return await asyncssh.connect(**login.arguments)
     except TimeoutError:
-        raise Unavailable(
-            f"{place} did not answer within {options.connect_seconds:g} seconds.", host=place.host
-        ) from None
+        raise Unavailable(f"{place} did not answer within {options.connect_seconds:g} s.", host=place.host) from None
     except asyncssh.HostKeyNotVerifiable:
         raise login.host_keys.build_refusal(place) from None
     except asyncssh.KeyExchangeFailed as error:

@@ -169,9 +169,7 @@ class SshFiles:
     async def rename(self, path: str, to: str) -> None:
         parts, new_parts = split_entry_path(path), split_entry_path(to)
         if new_parts[: len(parts)] == parts and new_parts != parts:
-            raise InvalidInput(
-                f'"{path}" cannot be moved into itself.', hint="Choose a target outside of it.", argument="to"
-            )
+            raise InvalidInput(f'"{path}" cannot be moved into itself.', hint="Choose another target.", argument="to")
         renaming = _Rename(path, to)
 
         async def work(session: SftpSession, again: bool) -> None:

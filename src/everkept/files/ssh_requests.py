@@ -149,7 +149,6 @@ class FileWriter:
             await session.discard(path)
         draft = join_path(spot.folder, build_temporary_name(spot.name))
         self._left_behind.append(draft)
-
         create = partial(session.create, draft, self._data, is_lasting=True)
         await run_with_folder(session, spot.folder, create)
         try:

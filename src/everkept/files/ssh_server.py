@@ -53,9 +53,7 @@ class SshTarget(Value):
 def _check_name(kind: str, name: str) -> None:
     if reason := _find_problem(name):
         shown = ascii(clip_text(name))[1:-1]
-        raise InvalidInput(
-            f'The SSH {kind} "{shown}" {reason}.', hint="Write the address as ssh://user@host/path.", **{kind: shown}
-        )
+        raise InvalidInput(f'The SSH {kind} "{shown}" {reason}.', hint="Use ssh://user@host/path.", **{kind: shown})
 
 
 def _find_problem(name: str) -> str | None:

@@ -123,9 +123,7 @@ def _explain_connect_error(error: Exception, place: str) -> HttpFault:
                 )
             case ssl.SSLError():
                 reason = getattr(cause, "reason", None) or "no reason is given"
-                return _build_unreached(
-                    place, f"TLS failed ({reason})", "Check that the server speaks https at this address."
-                )
+                return _build_unreached(place, f"TLS failed ({reason})", "Check that the server speaks https there.")
             case socket.gaierror(errno=socket.EAI_AGAIN):
                 why, hint = "its name cannot be looked up now", "Check the network connection."
                 return _build_unreached(place, why, hint, may_pass=True)

@@ -309,12 +309,9 @@ else:
 
         def _send_signal(self, number: int) -> bool:
             """Return whether any process got the signal."""
-            heard = [_signal_group(group, number) for group in self._ids]
-            return any(heard)
-
-    def _signal_group(group: int, number: int) -> bool:
-        try:
-            os.killpg(group, number)
-        except (ProcessLookupError, PermissionError):  # no process, or only ended ones
-            return False
-        return True
+            is_heard = False
+            for group in self._ids:
+                with suppress(ProcessLookupError, PermissionError):  # no process, or only ended ones
+                    os.killpg(group, number)
+                    is_heard = True
+            return is_heard

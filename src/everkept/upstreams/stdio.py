@@ -170,9 +170,6 @@ class StdioLink:
         if self._end is None and not self._child.is_full:
             self._child.write(_encode_line(message))
 
-    def _build_error(self, text: str) -> UpstreamError:
-        return UpstreamError(text, upstream=self.upstream)
-
     def _handle_overlong(self, line: OverlongLine) -> None:
         owner = self._find_call(line.head, line.tail)
         if owner is None and len(self._calls) == 1:
@@ -180,11 +177,13 @@ class StdioLink:
         if owner is None:
             self._strayed(line.head)
         else:
-            _settle(owner, self._build_error(f"The answer has more than {MAX_MESSAGE_BYTES:,} bytes."))
+            text = f"The answer has more than {MAX_MESSAGE_BYTES:,} bytes."
+            _settle(owner, UpstreamError(text, upstream=self.upstream))
 
     def _handle_unreadable(self, line: bytes, reason: str) -> None:
         if owner := self._find_call(line, line):
-            _settle(owner, self._build_error(f"{self.upstream} sent an answer that is not JSON: {reason}"))
+            text = f"{self.upstream} sent an answer that is not JSON: {reason}"
+            _settle(owner, UpstreamError(text, upstream=self.upstream))
         else:
             self._strayed(line)
 

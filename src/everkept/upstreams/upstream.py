@@ -150,7 +150,8 @@ class ConnectionOwner:
             except LinkEnded as ended:
                 self._note_failure(self._build_error(f"{ended}."))
             except TimeoutError as error:
-                self._note_failure(self._build_timeout_error(_get_notes(error.__cause__)))
+                # The notes are the output of the server, see link.Connect.
+                self._note_failure(self._build_timeout_error(" / ".join(getattr(error.__cause__, "__notes__", []))))
 
     async def _connect_once(self) -> None:
         try:
@@ -239,11 +240,6 @@ class ConnectionOwner:
         return UpstreamUnavailable(self._reach.label, reason)
 
 
-def _get_notes(given_up: BaseException | None) -> str:
-    """Return the output of a server whose connection timed out, see link.Connect."""
-    return " / ".join(getattr(given_up, "__notes__", []))
-
-
 PROBE_SECONDS = 5.0  # for a server to answer anything
 MAX_PAGES = 1000  # of a list of tools
 
@@ -325,8 +321,10 @@ class OwnedUpstream:
             self._owner.note_activity(link)
             raise
         except TimeoutError as error:
-            if self._owner.is_silent(link, patience.began):
-                self._start_probe(link)
+            is_probing = self._prober is not None and not self._prober.done()
+            if self._owner.is_silent(link, patience.began) and not is_probing:
+                # Find out whether only some calls are slow, or whether the server hangs.
+                self._prober = asyncio.create_task(self._probe(link), name=f"probe of {self.name}")
             longer = "Increase `callTimeout` if it needs longer."
             raise self._build_unanswered_error(method, f"did not answer {patience.description}.", longer) from error
         self._owner.note_activity(link)
@@ -352,11 +350,6 @@ class OwnedUpstream:
 
         return hear
 
-    def _start_probe(self, link: UpstreamLink) -> None:
-        """Find out whether only some calls are slow, or whether the server hangs."""
-        if self._prober is None or self._prober.done():
-            self._prober = asyncio.create_task(self._probe(link), name=f"probe of {self.name}")
-
     async def _probe(self, link: UpstreamLink) -> None:
         began = asyncio.get_running_loop().time()
         try:
@@ -367,20 +360,14 @@ class OwnedUpstream:
         except TimeoutError:
             # It may have answered another call, or reported progress, in that time.
             if self._owner.is_silent(link, began):
-                self._owner.release(link, self._silence_reason)
-
-    @property
-    def _silence_reason(self) -> str:
-        seconds = self._reach.call_timeout + self._probe_seconds
-        ended = "it" if isinstance(self._reach.way, UpstreamProgram) else "the connection"
-        return f"sent nothing for {seconds:g} s, so Everkept ended {ended}"
+                seconds = self._reach.call_timeout + self._probe_seconds
+                ended = "it" if isinstance(self._reach.way, UpstreamProgram) else "the connection"
+                self._owner.release(link, f"sent nothing for {seconds:g} s, so Everkept ended {ended}")
 
     def _get_tools(self, page: JSON) -> list[JSON]:
         tools = page.get("tools")
-        if isinstance(tools, list):
-            listed = cast(list[Any], tools)
-            if all(isinstance(tool, dict) for tool in listed):
-                return listed
+        if isinstance(tools, list) and all(isinstance(tool, dict) for tool in cast(list[Any], tools)):
+            return cast(list[JSON], tools)
         raise self._build_error("its list of tools is invalid.")
 
     def _build_error(self, text: str) -> UpstreamError:

@@ -386,9 +386,7 @@ def _is_whole(place: FilePlace) -> bool:
     elif isinstance(place.value, list):
         below = list(place.iterate_items())
     if cut:
-        place.refuse(
-            f"{place.name} contains an unpaired surrogate (invalid Unicode).", "Write both halves of the pair."
-        )
+        place.refuse(f"{place.name} contains an unpaired surrogate (invalid Unicode).", "Write the whole pair.")
     return not cut and all(_is_whole(member) for member in below)
 
 

@@ -216,15 +216,13 @@ def parse_server(name: str, place: FilePlace, folder: PurePath) -> UpstreamConfi
     if not is_object(place):
         return None
     way = _parse_way(place, folder)
-    timeouts = {
-        "connect_timeout": _parse_seconds(place.get("connectTimeout"), CONNECT_SECONDS),
-        "call_timeout": _parse_seconds(place.get("callTimeout"), CALL_SECONDS),
-    }
+    connect_timeout = _parse_seconds(place.get("connectTimeout"), CONNECT_SECONDS)
+    call_timeout = _parse_seconds(place.get("callTimeout"), CALL_SECONDS)
     starts_at_once = _parse_start(place.get("start"))
     passed = parse_pass_through(place.get("passThrough"))
     if way is None:
         return None
-    reach = UpstreamSettings(name, way, **timeouts, starts_at_once=starts_at_once)
+    reach = UpstreamSettings(name, way, connect_timeout, call_timeout, starts_at_once)
     return UpstreamConfig(reach, passed, place.line)
 
 

@@ -239,9 +239,7 @@ def to_result(answer: Any, upstream: str, tool: str) -> ToolResult:
         raise _build_result_error(upstream, tool, "it is not an object")
     wire = cast(JSON, answer)
     if wire.get("resultType") == INPUT_REQUIRED:
-        raise UpstreamError(
-            f'"{tool}" of {upstream} needs input from the user, which the gateway cannot request.', upstream=upstream
-        )
+        raise UpstreamError(f'"{tool}" of {upstream} needs user input, which is not supported.', upstream=upstream)
     content = wire.get("content", [])
     if not isinstance(content, list):
         raise _build_result_error(upstream, tool, "its `content` is not a list")

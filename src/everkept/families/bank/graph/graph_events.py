@@ -93,9 +93,8 @@ def parse_log(data: bytes) -> GraphLog:
             ends.append(end)
         elif value is None or value.get("type") != SNAPSHOT_WRITTEN:
             skipped += 1
-    if lines == 0:
-        return GraphLog([], [], 0, 0, len(data), _get_line_break(data) + MARKER_LINE)
-    return GraphLog(events, ends, lines, skipped, len(data), _get_line_break(data))
+    beginning = b"" if data.endswith(b"\n") or not data else b"\n"
+    return GraphLog(events, ends, lines, skipped, len(data), beginning if lines else beginning + MARKER_LINE)
 
 
 def encode_events(events: Iterable[Event]) -> bytes:
@@ -153,10 +152,6 @@ def _encode_event(event: Event) -> dict[str, Any]:
                 "relationType": event.type,
                 "ts": ts,
             }
-
-
-def _get_line_break(data: bytes) -> bytes:
-    return b"" if data.endswith(b"\n") or not data else b"\n"
 
 
 def _check_marker(raw: bytes) -> None:

@@ -192,9 +192,7 @@ class GraphIndex:
         self.ids = {record.id: compute_own_id(record) for record in graph.entities.values()}
         self.entities = graph.entities
         self._former = former or {}
-        self._places = {
-            (record.name_key, record.variant) for record in graph.entities.values() if record.deleted_at is None
-        }
+        self._places = {(r.name_key, r.variant) for r in graph.entities.values() if r.deleted_at is None}
         self._add_entities(graph)
         self._add_observations(graph)
         self._add_links(graph)
