@@ -127,11 +127,7 @@ class SshFiles:
         parts = split_reachable(folder)
 
         async def work(session: SftpSession, again: bool) -> list[FileInfo]:
-            spot = await locate(session, self._root, parts)
-            if not spot.is_folder:
-                raise build_missing_error("folder", folder or self._address)
-            entries = await session.list_entries(spot.path)
-            return list(await self._list_entries(session, spot, parts, entries))
+            return list((await self._scan(session, folder, parts))[0])
 
         return await self._run(folder, work)
 
@@ -139,13 +135,8 @@ class SshFiles:
         parts = split_reachable(folder)
 
         async def work(session: SftpSession, again: bool) -> FolderSurvey:
-            spot = await locate(session, self._root, parts)
-            if not spot.is_folder:
-                raise build_missing_error("folder", folder or self._address)
-            entries = await session.list_entries(spot.path)
-            infos = await self._list_entries(session, spot, parts, entries)
+            infos, names = await self._scan(session, folder, parts)
             times = [info.modified_at for info in infos if info.name[0] != "."]
-            names = {name for name, _ in entries if not is_working_file(name)}
             return FolderSurvey(
                 [info.name for info in infos if not info.is_folder],
                 [info.name for info in infos if info.is_folder],
@@ -241,26 +232,21 @@ class SshFiles:
             return None
         return build_info("/".join(parts), spot.attributes, spot.target)
 
-    async def _list_entries(
-        self,
-        session: SftpSession,
-        folder: RemoteEntry,
-        parts: PathParts,
-        entries: Sequence[tuple[str, asyncssh.SFTPAttrs]],
-    ) -> Sequence[FileInfo]:
-        found: list[FileInfo] = []
-        for name, attributes in entries:
-            if is_working_file(name) or not is_name(name):
+    async def _scan(self, session: SftpSession, folder: str, parts: PathParts) -> tuple[Sequence[FileInfo], set[str]]:
+        """Return the reachable entries of a folder, and the names of all entries but internal files."""
+        spot = await locate(session, self._root, parts)
+        if not spot.is_folder:
+            raise build_missing_error("folder", folder or self._address)
+        entries = {n: found for n, found in await session.list_entries(spot.path) if not is_working_file(n)}
+        infos: list[FileInfo | None] = []
+        for name, attributes in entries.items():
+            if not is_name(name):
                 continue
             if is_link(attributes):
-                info = await self._read_link_info(session, folder, (*parts, name))
+                infos.append(await self._read_link_info(session, spot, (*parts, name)))
             elif is_file_or_folder(attributes):
-                info = build_info("/".join((*parts, name)), attributes)
-            else:
-                info = None
-            if info:
-                found.append(info)
-        return sorted(found, key=lambda info: info.path)
+                infos.append(build_info("/".join((*parts, name)), attributes))
+        return sorted(filter(None, infos), key=lambda info: info.path), set(entries)
 
     async def _read_link_info(self, session: SftpSession, here: RemoteEntry, parts: PathParts) -> FileInfo | None:
         """Return None if the target cannot be reached, or is a folder that contains the link."""

@@ -115,8 +115,7 @@ def find_misfits(ours: SchemaSide, theirs: SchemaSide, place: str = "", depth: i
     if ours.values is not None or theirs.values is not None:
         yield from _find_lost_values(ours, theirs, place)
         return
-    for misfit in _find_limit_misfits(ours, theirs):
-        yield misfit._replace(place=place)
+    yield from _find_limit_misfits(ours, theirs, place)
     if depth < _MAX_DEPTH:
         yield from _find_inner_misfits(ours, theirs, place, depth + 1)
 
@@ -130,8 +129,7 @@ def _find_lost_values(ours: SchemaSide, theirs: SchemaSide, place: str) -> Itera
         yield SchemaMisfit("warning", place, f"takes only {format_values(theirs.values or ())}")
         return
     offered = [value for value in ours.values if not ours.is_refused(value)]
-    lost = [value for value in offered if theirs.is_refused(value)]
-    if lost:
+    if lost := [value for value in offered if theirs.is_refused(value)]:
         yield SchemaMisfit("error", place, f"does not take {format_values(lost)}")
 
 
@@ -142,16 +140,16 @@ class _Limit(NamedTuple):
     said: str
 
 
-def _find_limit_misfits(ours: SchemaSide, theirs: SchemaSide) -> Iterator[SchemaMisfit]:
+def _find_limit_misfits(ours: SchemaSide, theirs: SchemaSide, place: str) -> Iterator[SchemaMisfit]:
     shared = ours.kinds & theirs.kinds
     for kind, keywords, said in _LIMIT_KEYWORDS:
         if kind not in shared:
             continue
         own, other = _find_limit(ours.parts, keywords), _find_limit(theirs.parts, keywords)
         if other is not None and own is None and said:
-            yield SchemaMisfit("note", "", f"takes {other.said}, but ours has no such limit")
+            yield SchemaMisfit("note", place, f"takes {other.said}, but ours has no such limit")
         elif other is not None and own is not None and own.rank < other.rank:
-            yield SchemaMisfit("warning", "", f"takes {other.said}, but ours {own.said}")
+            yield SchemaMisfit("warning", place, f"takes {other.said}, but ours {own.said}")
 
 
 def _find_limit(parts: Sequence[JSON], keywords: Mapping[str, tuple[str, int, bool]]) -> _Limit | None:
@@ -242,7 +240,10 @@ def _compare_schemas(tool: ToolConfig, ours: SchemaRoot, theirs: SchemaRoot) -> 
     for each in sent:
         yield from _check_place(each, ours, theirs)
     yield from _find_missing(sent, theirs)
-    yield from _find_unused(sent, theirs)
+    there = SchemaSide(theirs.schema, theirs)
+    used = {each.path[0] for each in sent} | set(there.needed_names)
+    if free := [name for name in there.names if name not in used]:
+        yield ToolDifference("note", f"the server's tool also takes {format_names(free)}.")
 
 
 def format_names(names: Sequence[str]) -> str:
@@ -367,14 +368,6 @@ def _find_unsent(needed: ArgumentPath, inside: Sequence[_SentValue]) -> Iterator
         )
 
 
-def _find_unused(sent: Sequence[_SentValue], theirs: SchemaRoot) -> Iterator[ToolDifference]:
-    there = SchemaSide(theirs.schema, theirs)
-    used = {each.path[0] for each in sent} | set(there.needed_names)
-    free = [name for name in there.names if name not in used]
-    if free:
-        yield ToolDifference("note", f"the server's tool also takes {format_names(free)}.")
-
-
 class Drift(Value):
     """A difference between the file and a server. An error fails all calls, a warning some of them."""
 
@@ -460,8 +453,7 @@ def _check_annotations(name: str, ours: JSON, theirs: JSON) -> Iterator[ToolDiff
 
 def _find_not_offered(config: GatewayConfig, upstream: str, known: Sequence[str]) -> Iterator[ToolDifference]:
     mapped = find_mapped(config, upstream, known)
-    free = [name for name in known if name not in mapped]
-    if free:
+    if free := [name for name in known if name not in mapped]:
         fix = "To offer one, add an entry to `tools`. To offer all, set `passThrough`."
         yield ToolDifference("note", f"the server also has {format_names(free)}.", fix)
 
