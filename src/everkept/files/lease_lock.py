@@ -47,7 +47,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 _SECOND_MICROSECONDS = 1_000_000
-_RENEWALS_PER_LEASE = 3  # per lease, so that one may fail
+_RENEWALS_PER_LEASE = 3  # so that one may fail
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS, _PAUSE_GROWTH = 0.001, 0.02, 1.5
 _CLOCK_SKEW_SECONDS = 300.0  # by which the clocks of two machines may differ
 _TOKEN = re.compile(r"[0-9a-f]{32}")

@@ -219,7 +219,7 @@ def test_a_described_tool_is_not_passed_through_and_so_clashes_with_nothing() ->
 def test_a_new_name_for_a_described_tool_is_warned_of() -> None:
     through = {"rename": {"search": "seek"}}
     (warning,) = warnings(file(upstream={"command": "notes", "passThrough": through}))
-    assert "never used" in warning
+    assert "is unused" in warning
 
 
 @pytest.mark.parametrize(
