@@ -41,7 +41,9 @@ async def test_an_error_about_the_folder_itself_names_it(tmp_path: Path, monkeyp
     assert str(caught.value).startswith(f'Cannot read "{tmp_path}": Permission denied.')
 
 
-@pytest.mark.parametrize(("number", "hint"), [(errno.EACCES, "Check its permissions."), (errno.EROFS, "Mount its file system")])
+@pytest.mark.parametrize(
+    ("number", "hint"), [(errno.EACCES, "Check its permissions."), (errno.EROFS, "Mount its file system")]
+)
 async def test_a_lock_that_cannot_be_made_is_an_error_about_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, hint: str
 ) -> None:

@@ -287,11 +287,7 @@ async def test_progress_gives_a_call_its_time_anew(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(
     ("steps", "words"),
-    [
-        (0, "within 2 s."),
-        (3, "within 2 s after its last progress."),
-        (100, "within 20 s, despite its progress."),
-    ],
+    [(0, "within 2 s."), (3, "within 2 s after its last progress."), (100, "within 20 s, despite its progress.")],
 )
 async def test_no_progress_gives_a_call_time_for_ever(monkeypatch: pytest.MonkeyPatch, steps: int, words: str) -> None:
     clock, told = Clock(monkeypatch), list[float]()

@@ -57,8 +57,8 @@ from everkept.values import Value, field, replace
 
 # How long a compacted log keeps deletions, for programs that still have the deleted parts and pull the log.
 DROP_RETENTION_MICROSECONDS = 90 * 24 * 3600 * 1_000_000
-LARGE_LOG_BYTES = 100_000  # from here on, a comparison runs in a thread to keep the event loop free
-LARGE_GRAPH_ENTITIES = 500  # same
+# From these sizes on, a comparison runs in a thread to keep the event loop free.
+LARGE_LOG_BYTES, LARGE_GRAPH_ENTITIES = 100_000, 500
 STEPS_PER_COMMIT = 1_000  # a larger commit would block other writers
 
 R = TypeVar("R")
@@ -72,8 +72,8 @@ class LogSyncResult(Value, frozen=False):
     skipped: int = 0
     warnings: list[ToolWarning] = field(default_factory=list[ToolWarning])
     state: GraphState = field(default_factory=GraphState)  # only after a whole comparison
-    lines: int = 0  # same
-    drops: list[Event] = field(default_factory=list[Event])  # same: recent deletions
+    lines: int = 0  # only after a whole comparison
+    drops: list[Event] = field(default_factory=list[Event])  # recent deletions, only after a whole comparison
 
 
 class SyncHint(Value):
