@@ -114,7 +114,7 @@ def test_a_strict_check_ends_with_one_where_there_is_a_warning(everkept: Run, wr
     write({"upstream": actor(), "tools": [named("memory__search", paramMapping={"query": "text"})]})
     loose, strict = everkept("gateway", "check"), everkept("gateway", "check", "--strict")
     assert (loose.status, strict.status) == (0, 1)
-    assert '"limit" goes nowhere' in strict.out
+    assert '"limit" is never sent' in strict.out
     assert everkept("gateway", "check", "--strict", "--json").json["ok"] is False
 
 

@@ -171,7 +171,7 @@ async def test_a_call_that_may_have_been_done_is_never_sent_again(era: Era, cut:
     async with server.reached() as upstream:
         with pytest.raises(UpstreamUnavailable) as caught:
             await upstream.call("add", {})
-        assert caught.value.hint == ("Whether the call took effect is not known, so it was not repeated.")
+        assert caught.value.hint == ("The outcome of the call is unknown, so it was not repeated.")
         assert not caught.value.retry_possible
         assert server.effects == 1
         if fate != "goes":

@@ -324,7 +324,7 @@ async def test_work_that_is_done_does_not_fail_because_its_lock_stays(
 ) -> None:
     async with FolderLocks(_Failing(tmp_path), "").lock("bank"):
         pass
-    assert "will run out" in caplog.text
+    assert "will expire" in caplog.text
 
 
 @given(st.binary(max_size=200), st.integers(0, 2**63))

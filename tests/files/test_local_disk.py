@@ -26,7 +26,7 @@ def test_a_folder_that_the_system_does_not_allow_is_refused_by_name(
     for path in (str(tmp_path / "x"), tmp_path.anchor):
         with pytest.raises(Refused) as caught:
             local_disk.make_folders(path)
-        assert f'"{path}" cannot be made' in str(caught.value)
+        assert f'Cannot create folder "{path}"' in str(caught.value)
 
 
 async def test_an_error_about_the_folder_itself_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,10 +38,12 @@ async def test_an_error_about_the_folder_itself_names_it(tmp_path: Path, monkeyp
     monkeypatch.setattr(os, "open", denied)
     with pytest.raises(Refused) as caught:
         await files.read_info()
-    assert str(caught.value).startswith(f'"{tmp_path}" may not be read: Permission denied.')
+    assert str(caught.value).startswith(f'Cannot read "{tmp_path}": Permission denied.')
 
 
-@pytest.mark.parametrize(("number", "hint"), [(errno.EACCES, "Look at its permissions."), (errno.EROFS, "mount it")])
+@pytest.mark.parametrize(
+    ("number", "hint"), [(errno.EACCES, "Check its permissions."), (errno.EROFS, "Mount its file system")]
+)
 async def test_a_lock_that_cannot_be_made_is_an_error_about_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, hint: str
 ) -> None:
@@ -55,6 +57,6 @@ async def test_a_lock_that_cannot_be_made_is_an_error_about_the_folder(
         async with files.lock("bank"):
             pass
     monkeypatch.undo()
-    assert str(caught.value).startswith(f'"{tmp_path}" may not be changed: ')
+    assert str(caught.value).startswith(f'Cannot write "{tmp_path}": ')
     assert hint in str(caught.value)
     assert ".lock" not in str(caught.value)

@@ -73,7 +73,7 @@ def test_a_program_with_a_folder_in_its_name_lies_beside_where_it_will_be(tmp_pa
 
 def test_a_program_that_is_not_there_is_named() -> None:
     error = refused(UpstreamProgram("no-such-program"))
-    assert error.message == ("notes cannot be started: there is no program no-such-program in the folders of PATH.")
+    assert error.message == ("notes cannot be started: program no-such-program not found in the folders of PATH.")
     assert error.hint
 
 
@@ -87,7 +87,7 @@ def test_a_whole_line_as_a_program_is_told_where_the_rest_belongs(line: str) -> 
 
 def test_a_file_that_is_no_program_is_named(tmp_path: Path) -> None:
     (tmp_path / "server.txt").touch()
-    assert "may be run" in refused(UpstreamProgram(str(tmp_path / "server.txt"))).message
+    assert "is not executable" in refused(UpstreamProgram(str(tmp_path / "server.txt"))).message
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_on_windows_a_program_is_known_by_its_ending(tmp_path: Path, monkeypatch
     env = {"PATH": str(tmp_path), "PATHEXT": ".exe;.cmd;"}
     for wanted in ("npx", "npx.cmd", str(tmp_path / "npx")):
         assert launched(UpstreamProgram(wanted, env=env)).command == (str(tmp_path / "npx.cmd"),)
-    assert "may be run" in refused(UpstreamProgram(str(tmp_path / "npx.txt"), env=env)).message
+    assert "is not executable" in refused(UpstreamProgram(str(tmp_path / "npx.txt"), env=env)).message
 
 
 def test_a_folder_that_is_not_absolute_is_refused() -> None:
@@ -170,7 +170,7 @@ async def test_a_flood_is_cut_and_counted(caplog: pytest.LogCaptureFixture, monk
     assert len(caplog.messages) == MAX_LOGGED_LINES
     await clock.goes_on(1.1)
     assert caplog.messages[MAX_LOGGED_LINES:] == [
-        f"notes: {1000 - MAX_LOGGED_LINES} more lines within a second are left out"
+        f"notes: omitted {1000 - MAX_LOGGED_LINES} more lines within a second"
     ]
     remarks.feed(b"calm again\n")
     remarks.finish()
@@ -191,7 +191,7 @@ async def test_what_strays_onto_its_output_is_logged_once_and_kept(caplog: pytes
     remarks.add_stray_line(b"Hello!")
     remarks.feed(b"ready\n")
     [warning, _] = caplog.messages
-    assert "no message" in warning
+    assert "not a message" in warning
     assert "hunt" not in caplog.text
     assert remarks.format_last_lines().endswith("Hello! / ready")
 

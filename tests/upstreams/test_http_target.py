@@ -81,14 +81,14 @@ def test_a_value_that_no_header_can_hold_is_refused_without_showing_it(value: st
     ],
 )
 def test_what_is_no_address_is_refused(url: str) -> None:
-    with pytest.raises(UpstreamUnavailable, match="no address"):
+    with pytest.raises(UpstreamUnavailable, match="invalid `url`"):
         build_target(UpstreamEndpoint(url), {}, "notes")
 
 
 def test_a_proxy_is_shown_without_its_password() -> None:
     environment = {"HTTPS_PROXY": "http://user:word@proxy.example.org:3128/"}
     target = build_target(UpstreamEndpoint("https://example.org/mcp"), environment, "notes")
-    assert target.shown == "example.org (by the proxy proxy.example.org:3128)"
+    assert target.shown == "example.org (through the proxy proxy.example.org:3128)"
     assert "word" not in repr(target)
 
 
@@ -120,9 +120,9 @@ async def test_a_name_that_no_host_can_have_is_told() -> None:
 @pytest.mark.parametrize(
     ("proxy", "why"),
     [
-        ("socks5://127.0.0.1:1", "speaks socks5, which is not supported"),
-        ("gopher://127.0.0.1:1", "is no address"),
-        ("http://127.0.0.1:port", "is no address"),
+        ("socks5://127.0.0.1:1", "uses socks5, which is not supported"),
+        ("gopher://127.0.0.1:1", "is not a valid URL"),
+        ("http://127.0.0.1:port", "is not a valid URL"),
     ],
 )
 async def test_a_proxy_that_cannot_be_used_is_told(proxy: str, why: str) -> None:

@@ -512,8 +512,8 @@ async def test_no_secret_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 EVENTS, PLAIN = "text/event-stream", "application/json"
 UNSAYABLE = {
-    "nan": ("NaN", "NaN is no number"),
-    "infinity": ("[-Infinity]", "-Infinity is no number"),
+    "nan": ("NaN", "NaN is not a JSON number"),
+    "infinity": ("[-Infinity]", "-Infinity is not a JSON number"),
     "large": ("1e999", "too large"),
     "long": ("9" * 5000, "more than 4,300 digits"),
     "deep": ("[" * 100_000 + "]" * 100_000, "too deep"),

@@ -8,7 +8,7 @@ from everkept.errors import UpstreamUnavailable
 from everkept.upstreams.http_wire import FaultKind, explain_exception, explain_status
 from http_upstreams import Era, Received, Writer, ask, by_era, by_tool, in_stateless_era, linked, raw_server, send
 
-NOT_KNOWN = "Whether the call took effect is not known, so it was not repeated."
+NOT_KNOWN = "The outcome of the call is unknown, so it was not repeated."
 PLACE = "example.org:444"
 
 
@@ -25,11 +25,11 @@ def caused(by: Exception) -> Exception:
     ("error", "kind", "words"),
     [
         (caused(ConnectionRefusedError()), FaultKind.UNREACHED, "the connection is refused"),
-        (caused(socket.gaierror(-99, "unknown")), FaultKind.UNREACHED, "there is no such host"),
+        (caused(socket.gaierror(-99, "unknown")), FaultKind.UNREACHED, "the host does not exist"),
         (caused(socket.gaierror(socket.EAI_AGAIN, "")), FaultKind.UNREACHED, "looked up now"),
         (caused(ssl.SSLCertVerificationError()), FaultKind.UNREACHED, "certificate is not trusted"),
         (caused(ssl.SSLError()), FaultKind.UNREACHED, "TLS failed"),
-        (caused(ValueError()), FaultKind.UNREACHED, "no connection comes about"),
+        (caused(ValueError()), FaultKind.UNREACHED, "the connection failed"),
         (httpx2.ConnectTimeout(""), FaultKind.UNREACHED, "accepts no connection"),
         (httpx2.ProxyError("407"), FaultKind.UNREACHED, "the proxy refuses it"),
         (httpx2.LocalProtocolError(""), FaultKind.UNREACHED, "cannot be sent"),
@@ -81,8 +81,8 @@ def test_only_what_may_pass_is_worth_another_attempt(error: Exception, may_pass:
         (404, "text/plain", "Check its `url`"),
         (405, "", "Check its `url`"),
         (501, "text/html", "Check its `url`"),
-        (401, "text/html", "Check the `headers`"),
-        (403, "", "Check the `headers`"),
+        (401, "text/html", "Check the credentials in the `headers`"),
+        (403, "", "Check whether the credentials in the `headers`"),
     ],
 )
 async def test_an_address_that_is_none_of_mcp_is_to_be_corrected(status: int, content_type: str, hint: str) -> None:

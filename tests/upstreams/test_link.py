@@ -59,7 +59,7 @@ async def test_one_without_a_handshake_is_asked_in_the_newer_way() -> None:
 
 
 async def test_one_that_knows_neither_is_refused_by_its_first_words() -> None:
-    assert await Server().refusal() == "notes refused to be greeted: no initialize"
+    assert await Server().refusal() == "notes refused the handshake: no initialize"
 
 
 @pytest.mark.parametrize("version", ["2099-01-01", None, 7, [], {"a": 1}])

@@ -36,8 +36,8 @@ def test_what_json_cannot_say_is_not_written(wrong: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (b"NaN", "NaN is no number of JSON"),
-        (b"[-Infinity]", "-Infinity is no number"),
+        (b"NaN", "NaN is not a JSON number"),
+        (b"[-Infinity]", "-Infinity is not a JSON number"),
         (b'{"a": 1e999}', "1e999 is too large"),
         (b"1" * 999 + b".0e9", "too large"),
         (b"1" * 5000, "more than 4,300 digits"),
@@ -128,5 +128,5 @@ def test_data_of_an_error_are_left_out_where_they_are_many_or_deep() -> None:
 def test_a_result_is_an_object() -> None:
     assert get_result({"result": {"a": 1}}, "notes") == {"a": 1}
     for wrong in (7, "text", None):
-        with pytest.raises(UpstreamError, match="notes gave"):
+        with pytest.raises(UpstreamError, match="notes sent"):
             get_result({"result": wrong}, "notes")

@@ -109,9 +109,9 @@ async def test_a_batch_is_taken_apart(talk: Talk) -> None:
         ({"error": {"code": -1, "message": "No."}}, "No."),
         ({"error": "No."}, "No."),
         ({"error": {"code": 7}}, "error {'code': 7}"),
-        ({}, "notes gave an answer without a result."),
-        ({"result": None}, "notes gave an answer without a result."),
-        ({"result": []}, "notes gave a result that is no object."),
+        ({}, "notes sent an answer without a result."),
+        ({"result": None}, "notes sent an answer without a result."),
+        ({"result": []}, "notes sent a result that is not an object."),
     ],
 )
 async def test_an_answer_without_a_good_result_fails_its_request_alone(talk: Talk, body: JSON, words: str) -> None:
@@ -140,7 +140,7 @@ async def test_an_answer_that_is_no_json_fails_its_request_alone(talk: Talk, lin
     bad, good = await talk.asked(2)
     talk.comes(line)
     talk.answer(2, result={})
-    assert "no JSON" in (await failure(bad)).args[0]
+    assert "is not JSON" in (await failure(bad)).args[0]
     assert await good == {}
 
 
@@ -364,8 +364,8 @@ async def test_a_server_that_prints_rubbish_is_understood_nevertheless(
     async with started("--era", era, "--prints", "Welcome!") as upstream:
         assert await said(upstream, "rubbish") == {"rubbish": 15}
         assert await said(upstream, "echo", a=1) == {"a": 1}
-    assert [message for message in caplog.messages if "no message" in message] == [
-        "notes writes what is no message, and it is ignored: Welcome!"
+    assert [message for message in caplog.messages if "not a message" in message] == [
+        "notes wrote a line that is not a message, ignored: Welcome!"
     ]
 
 

@@ -152,7 +152,7 @@ async def test_what_may_have_taken_effect_is_never_repeated() -> None:
         for number in (1, 2):
             with pytest.raises(UpstreamUnavailable) as error:
                 await upstream.call("a", {})
-            assert error.value.message == "notes gave no answer: it ended with status 1."
+            assert error.value.message == "notes did not answer: it ended with status 1."
             assert "not repeated" in (error.value.hint or "")
             assert not error.value.retry_possible
             assert (len(server.asked), server.connections) == (number, number)
@@ -210,8 +210,8 @@ async def test_calls_that_end_with_a_silent_server_are_told_that_it_hung(
         await clock.goes_on(0.1)
         with pytest.raises(UpstreamUnavailable) as error:
             await late
-        reason = f"it said nothing for 2.05 s, so Everkept ended {what}."
-        assert error.value.message == f"notes gave no answer: {reason}"
+        reason = f"it sent nothing for 2.05 s, so Everkept ended {what}."
+        assert error.value.message == f"notes did not answer: {reason}"
         assert not error.value.retry_possible
 
 
@@ -287,11 +287,7 @@ async def test_progress_gives_a_call_its_time_anew(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(
     ("steps", "words"),
-    [
-        (0, "within 2 s."),
-        (3, "within 2 s after its last word of progress."),
-        (100, "within 20 s, in spite of its progress."),
-    ],
+    [(0, "within 2 s."), (3, "within 2 s after its last progress."), (100, "within 20 s, despite its progress.")],
 )
 async def test_no_progress_gives_a_call_time_for_ever(monkeypatch: pytest.MonkeyPatch, steps: int, words: str) -> None:
     clock, told = Clock(monkeypatch), list[float]()

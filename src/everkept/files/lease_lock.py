@@ -1,24 +1,24 @@
-"""Locks between processes and machines: files made by exclusive create, with owner and lease.
+"""Locks between processes and machines: exclusively created files with owner and lease.
 
-A lock is a chain of claims. The first is `.everkept-<name>.lock`; whoever takes over from a
-holder that died does not touch that file, but makes the claim after it, whose file is named for
-the token of the claim before. The last claim of the chain holds the lock.
+A lock is a chain of claims. The file of the first claim is `.everkept-<name>.lock`. A process that takes over from a
+dead holder does not touch that file, but creates the next claim. Its file is named after the token of the claim before.
+The last claim of the chain holds the lock.
 
-Why that is safe, however slowly each contender goes from one step to the next:
+Why that is safe, however slowly each contender moves from one step to the next:
 
-1. Only an exclusive create makes a claim, so of all that take over from one holder one succeeds.
-2. Tokens are never used twice, so neither is the file after a claim, as long as it exists.
-3. A holder lets go by removing the first file before all others. A slow contender may still make
-   a claim after one that is long gone; it therefore reads the chain again from its first file,
-   and since that has vanished or has another token, it steps back.
-4. The first file is removed by nobody but the holder, so while anyone holds, no new chain begins.
+1. Only an exclusive create makes a claim, so only one of several successors of a holder succeeds.
+2. A token is never used twice, so the file that follows a claim is unique as long as it exists.
+3. A holder releases the lock by removing the first file before all others. A slow contender may still
+   create a claim after one that is gone. It therefore reads the chain again from its first file. That
+   file is missing or has another token, so the contender withdraws.
+4. Only the holder removes the first file, so no new chain begins while the lock is held.
 
-Removing or renaming a dead holder's file instead would fail at 3: between looking and removing,
-another may have taken over, and its living lock would be what is removed.
+Removing or renaming a dead holder's file instead would break rule 3. Another process may have taken over between the
+check and the removal, and its live lock would be removed.
 
-What no lock file can give: a holder that sleeps past its lease, as a closed laptop does, wakes up
-without the lock. So a lease is renewed in time, and each change under a lock is preceded by
-`ensure_held`, which refuses once the lease is lost.
+A lock file cannot protect a holder that sleeps past its lease, such as a closed laptop: it wakes up without the lock.
+So a lease is renewed in time, and `ensure_held` runs before each change under a lock. It refuses once the lease is
+lost.
 """
 
 import asyncio
@@ -47,41 +47,40 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 _SECOND_MICROSECONDS = 1_000_000
-_RENEWALS_PER_LEASE = 3  # in the time of a lease, so that one may fail
-# seconds, seconds, factor
+_RENEWALS_PER_LEASE = 3  # so that one may fail
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS, _PAUSE_GROWTH = 0.001, 0.02, 1.5
-_CLOCK_SKEW_SECONDS = 300.0  # seconds by which the clocks of two machines may differ
+_CLOCK_SKEW_SECONDS = 300.0  # by which the clocks of two machines may differ
 _TOKEN = re.compile(r"[0-9a-f]{32}")
 
 
 class LockFiles(Protocol):
-    """The steps that a lock is made of, each on one file of the folder; names have no slash."""
+    """The steps of a lock, each on one file of the folder. Names have no slash."""
 
     async def create(self, name: str, content: bytes) -> bool:
-        """False where it exists; makes the folder. It may be seen empty before it has its content.
+        """Create the file and its folder. Return False if the file exists. It may be empty for a moment.
 
-        When this raises, the file is not there; when it is cancelled, it has come to an end.
+        If this raises, the file does not exist. If it is canceled, it has finished.
         """
         ...
 
     async def read(self, name: str) -> tuple[bytes, int] | None:
-        """What it holds and when it was modified, in any unit; None where there is none."""
+        """Return content and modification time, in any unit, or None if the file does not exist."""
         ...
 
     async def rewrite(self, name: str, mark: bytes, content: bytes) -> bool:
-        """Overwrites it in place, with as many bytes, if `mark` is in it; False otherwise.
+        """Overwrite the file in place with as many bytes. Return False if `mark` is not in it.
 
-        Looking and writing are done through one handle, so that it is the same file.
+        One handle is used to check and to write, so that both see the same file.
         """
         ...
 
     async def remove(self, name: str, mark: bytes) -> bool:
-        """Removes it if `mark` is in it; False otherwise."""
+        """Remove the file. Return False if `mark` is not in it."""
         ...
 
 
 class LeaseTimer(Protocol):
-    """Something that will be called, unless it is cancelled before."""
+    """A scheduled call that can be canceled."""
 
     def cancel(self) -> None: ...
 
@@ -91,7 +90,7 @@ def _call_later(seconds: float, function: Callable[[], None]) -> LeaseTimer:
 
 
 class LockTerms(Value):
-    """How long a lock lasts and is waited for, in seconds, and what the world around it says."""
+    """Seconds that a lock lasts and is waited for, and the clock, timers and processes around it."""
 
     lease: float = 30.0
     patience: float = 20.0
@@ -104,7 +103,7 @@ class LockTerms(Value):
 
 
 class LockClaim(Value):
-    """A claim to a lock; what cannot be read has an owner and an end that nobody knows."""
+    """A claim to a lock. If its file is unreadable, owner and end are None."""
 
     file: str
     content: bytes
@@ -116,7 +115,7 @@ class LockClaim(Value):
     @property
     def owner(self) -> str:
         if self.machine is None:
-            return "a process that has not said who it is"
+            return "an unknown process"
         return f"process {self.pid} on {self.machine.partition('/')[0]}"
 
 
@@ -128,15 +127,15 @@ def parse_claim(file: str, content: bytes, modified_at: int) -> LockClaim:
             return LockClaim(file, content, token, str(machine), int(pid), int(until))
     except (ValueError, TypeError, KeyError):
         pass
-    # Its maker has not written yet, or died before: the time tells it from later such files.
+    # Its process has not written yet, or died before that. The time distinguishes it from later files of this kind.
     return LockClaim(file, content, f"{modified_at:x}")
 
 
 def compute_watch_seconds(until: int | None, now: int, lease: float) -> float:
-    """How many seconds a claim must stay as it is before its holder counts as dead.
+    """Return how many seconds a claim must stay unchanged before its holder counts as dead.
 
-    Clocks of two machines differ, so the end that a holder wrote is not enough: one that lives
-    would have renewed it before our eyes. An end that is long past is believed.
+    Clocks of two machines differ, so the end that a holder wrote is not enough: a live holder would renew it in that
+    time. An end that is long past is trusted.
     """
     if until is None or now < until:
         return lease
@@ -144,9 +143,9 @@ def compute_watch_seconds(until: int | None, now: int, lease: float) -> float:
 
 
 class LockLease:
-    """A lock that is held, from `hold` on. It is made on the event loop, which renews it.
+    """A held lock, after `hold`. It is created on the event loop, which renews it.
 
-    Its work may be done in a thread. That thread also ends the lease, unless a renewal has begun.
+    The work under the lock may run in a thread. That thread also ends the lease, unless a renewal has begun.
     """
 
     def __init__(self, files: LockFiles, name: str, terms: LockTerms) -> None:
@@ -158,7 +157,7 @@ class LockLease:
         self.taker = asyncio.current_task()
         self._timer = self._set_timer()
         self._renewal: asyncio.Task[None] | None = None
-        self._first = threading.Lock()  # for the first of a renewal and the end in a thread
+        self._first = threading.Lock()  # taken by a renewal or by the end in a thread, whichever is first
 
     @property
     def is_held(self) -> bool:
@@ -172,21 +171,22 @@ class LockLease:
         self._timer.cancel()
 
     async def ensure_held(self) -> None:
-        """Raises StoreBusy when the lock is lost; asks the folder only when a renewal is late."""
+        """Raise StoreBusy if the lock is lost. Read the folder only if a renewal is late."""
         if self._ended:
             return
-        if not self._lost and self._terms.now() >= self._until - self._compute_half():
+        half = int(self._terms.lease / 2 * _SECOND_MICROSECONDS)
+        if not self._lost and self._terms.now() >= self._until - half:
             await self._renew()
         if self._lost:
             raise StoreBusy(
-                f'The lock "{self._name}" was lost: its holder did not renew it for'
-                f" {self._terms.lease:g} seconds, and another may have written since.",
-                hint="Read again what is there, and repeat the change.",
+                f'The lock "{self._name}" was lost: it was not renewed for {self._terms.lease:g} seconds. '
+                "Another process may have written since then.",
+                hint="Read the files again, and repeat the change.",
                 lock=self._name,
             )
 
     async def end(self) -> None:
-        """Lets go. Raises StoreBusy when the lease was over before the work was."""
+        """Release the lock. Raise StoreBusy if the lease ended before the work did."""
         self.cancel_timer()
         if self._renewal is not None:
             await self._renewal
@@ -194,7 +194,7 @@ class LockLease:
         await self._release()
 
     async def end_in_thread(self) -> None:
-        """As `end`; a lease whose renewal has begun is left to the event loop."""
+        """Release the lock in a thread. If a renewal has begun, the event loop releases it instead."""
         if self._first.acquire(blocking=False):
             await self._release()
 
@@ -209,17 +209,14 @@ class LockLease:
 
     async def _remove(self) -> None:
         try:
-            for claim in self._chain:  # the first file first: see 3 above
+            for claim in self._chain:  # the first file first, see rule 3 above
                 await self._files.remove(claim.file, _get_mark(claim))
         except EverkeptError as error:
-            # The work is done, and it would be wrong to call it failed.
-            log.warning("a lock could not be removed and will run out: %s", error)
-
-    def _compute_half(self) -> int:
-        return int(self._terms.lease / 2 * _SECOND_MICROSECONDS)
+            # The work is done, so it must not be reported as failed.
+            log.warning("lock %s was not removed and will expire: %s", self._name, error)
 
     def _set_timer(self) -> LeaseTimer:
-        # Most locks are let go long before; a timer costs them less than a task that waits.
+        # Most locks are released long before, and a timer is cheaper than a waiting task.
         return self._terms.call_later(self._terms.lease / _RENEWALS_PER_LEASE, self._begin_renewal)
 
     def _begin_renewal(self) -> None:
@@ -229,7 +226,7 @@ class LockLease:
             self._renewal = asyncio.create_task(self._keep_renewing())
 
     async def _keep_renewing(self) -> None:
-        with suppress(EverkeptError):  # tried again; when it is too late, `ensure_held` says so
+        with suppress(EverkeptError):  # tried again later; `ensure_held` raises if it is too late
             await self._renew()
         if not self._lost:
             self._timer = self._set_timer()
@@ -248,11 +245,11 @@ _held_locks: ContextVar[tuple[tuple["FolderLocks", str, LockLease], ...]] = Cont
 
 
 class _LockTaken(Exception):
-    """Another process holds the lock."""
+    """Raised if another process holds the lock."""
 
 
 class FolderLocks:
-    """The locks of one folder. Tasks of this process wait for each other in the order they came."""
+    """The locks of one folder. Tasks of this process get a lock in the order they asked for it."""
 
     def __init__(self, files: LockFiles, address: str, terms: LockTerms = LockTerms()) -> None:  # noqa: B008 (frozen)
         self._files, self._address, self._terms = files, address, terms
@@ -264,7 +261,7 @@ class FolderLocks:
         return self._hold_lock(name)
 
     async def ensure_held(self) -> None:
-        """Raises StoreBusy when the caller has lost a lock of this folder that it still uses."""
+        """Raise StoreBusy if the caller has lost a lock of this folder that it still uses."""
         for locks, _, lease in _held_locks.get():
             if locks is self:
                 await lease.ensure_held()
@@ -272,8 +269,8 @@ class FolderLocks:
     async def run_in_thread(self, name: str, work: FileWork[T], undo: FileWork[None] | None) -> T:
         """Run `work` under a lock, and `undo` if the caller is canceled before its end.
 
-        One call into a thread takes the lock, works and lets go. Only if another process holds the
-        lock is it waited for on the event loop. The steps of LockFiles must not need that loop.
+        One call into a thread takes the lock, works and releases it. The event loop waits only if another process holds
+        the lock. The steps of LockFiles must not need that loop.
         """
         _check_name(name)
         canceled = threading.Event()
@@ -285,7 +282,7 @@ class FolderLocks:
             return done
 
         async with self._wait_turn(name) as lease:
-            context = copy_context()  # other locks that the caller holds are in it
+            context = copy_context()  # includes the caller's other locks
             free = self._run_if_free(name, lease, do)
             try:
                 return await run_in_thread(lambda: context.run(run_without_loop, free), on_cancel=canceled.set)
@@ -320,7 +317,7 @@ class FolderLocks:
 
     @asynccontextmanager
     async def _wait_turn(self, name: str) -> AsyncGenerator[LockLease, None]:
-        """A lease to be filled, once all tasks that came before have ended theirs."""
+        """Yield a lease that is not held yet, after all earlier tasks have ended theirs."""
         self._refuse_twice(name)
         gate = self._gates.setdefault(name, asyncio.Lock())
         await self._pass_gate(gate, name)
@@ -336,10 +333,10 @@ class FolderLocks:
             gate.release()
 
     def _refuse_twice(self, name: str) -> None:
-        # It would wait for itself until its patience is over.
+        # It would wait for itself until the timeout.
         for locks, held, lease in _held_locks.get():
             if locks is self and held == name and lease.taker is asyncio.current_task():
-                raise RuntimeError(f"the lock {name} is taken by this task already")
+                raise RuntimeError(f"this task already holds the lock {name}")
 
     async def _pass_gate(self, gate: asyncio.Lock, name: str) -> None:
         try:
@@ -361,7 +358,7 @@ class FolderLocks:
                     return chain
                 token = secrets.token_hex(16)
             elif self._terms.elapsed() >= deadline:
-                raise self._build_busy_error(name, found[-1].owner if found else "nobody for long")
+                raise self._build_busy_error(name, found[-1].owner if found else "several processes in turn")
             await self._terms.sleep(next(pauses))
 
     def _hold(self, lease: LockLease, chain: tuple[LockClaim, ...]) -> None:
@@ -395,7 +392,7 @@ class FolderLocks:
             raise
 
     async def _read_chain(self, name: str) -> tuple[LockClaim, ...]:
-        """From the first claim to the one that holds, or to the last of those that are over."""
+        """Return the claims from the first to the one that holds the lock, or to the last expired one."""
         chain: list[LockClaim] = []
         file = build_lock_name(name)
         while found := await self._files.read(file):
@@ -416,7 +413,7 @@ class FolderLocks:
         return self._has_died(claim) or elapsed - since >= needed
 
     def _has_died(self, claim: LockClaim) -> bool:
-        """Known at once on one machine; a pid that was given anew is found out by the lease."""
+        """Return whether the holder is a dead process of this machine. A reused process id is caught by the lease."""
         if claim.pid is None or claim.machine != get_machine_id():
             return False
         return not self._terms.is_running(claim.pid)
@@ -424,7 +421,7 @@ class FolderLocks:
     def _build_busy_error(self, name: str, holder: str) -> StoreBusy:
         return StoreBusy(
             f'The lock "{name}" of {self._address} is held by {holder}; waited {self._terms.patience:g} seconds.',
-            hint=f"Try again. A holder that died is found out by its lease of {self._terms.lease:g} seconds.",
+            hint=f"Try again. The lock of a dead process expires after {self._terms.lease:g} seconds.",
             lock=name,
             holder=holder,
         )
@@ -432,7 +429,7 @@ class FolderLocks:
 
 def _check_name(name: str) -> None:
     if not LOCK_NAME.fullmatch(name):
-        raise InvalidInput(f'"{name}" is no name of a lock: a-z, 0-9 and - make one.')
+        raise InvalidInput(f'Invalid lock name "{name}": it must be 1 to 40 of a-z, 0-9 and -.')
 
 
 def _build_claim(file: str, token: str, terms: LockTerms) -> LockClaim:
@@ -441,19 +438,19 @@ def _build_claim(file: str, token: str, terms: LockTerms) -> LockClaim:
 
 
 def _encode_claim(token: str, terms: LockTerms) -> tuple[bytes, int]:
-    """Always of one length for one token: a renewal is written over it in place."""
+    """Encode a claim. The length is constant for one token, because a renewal overwrites it in place."""
     until = terms.now() + int(terms.lease * _SECOND_MICROSECONDS)
     said = {"machine": get_machine_id(), "pid": terms.pid(), "token": token, "until": f"{until:020}"}
     return json.dumps(said).encode(), until
 
 
 def _get_mark(claim: LockClaim) -> bytes:
-    """What only this claim holds; nothing, where its maker died before writing."""
+    """Return bytes that only this claim has, or b"" if its process died before writing."""
     return claim.token.encode() if claim.machine is not None else b""
 
 
 def _iterate_pauses() -> Iterator[float]:
-    """Short at first, since most locks are held for a millisecond."""
+    """Yield pauses, short at first because most locks are held for a millisecond."""
     longest = _FIRST_PAUSE_SECONDS
     while True:
         yield longest * (0.5 + random.random() / 2)

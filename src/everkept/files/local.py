@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from everkept.core.disk import sync, sync_folder
 from everkept.core.files import FileInfo, FileWork, FolderSurvey, is_name
 from everkept.core.runtime import run_without_loop
-from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound, ReadOnly, Refused, escape_name
+from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound, escape_name
 from everkept.files import local_disk
 from everkept.files.lease_lock import FolderLocks, LockTerms
 from everkept.files.local_disk import (
@@ -22,26 +22,32 @@ from everkept.files.local_disk import (
     BINARY,
     NO_FOLLOW,
     NO_WAIT,
+    OTHER_NAME_HINT,
     DiskEntry,
     LocalLockFiles,
+    build_folder_error,
+    build_irregular_error,
+    build_missing_error,
+    build_protected_error,
     build_temporary_name,
     is_temporary,
     is_working_file,
     open_entry,
     run_in_thread,
+    split_entry_path,
     split_reachable,
 )
 
 T = TypeVar("T")
 PathParts = tuple[str, ...]
-FileInfos = list[FileInfo]  # inside the class `list` is the method
+FileInfos = list[FileInfo]  # inside the class, `list` is the method
 
 
 class LocalFiles:
-    """Implements FileStore. Every call is one call into a thread, and done or undone at its return.
+    """FileStore on this machine's disk. Every call is one call into a thread, and complete when it returns.
 
-    A symbolic link to something inside is followed, except by `remove` and `rename`, which mean
-    the link itself.
+    A symbolic link to a place inside the folder is followed, except by `remove` and `rename`, which act on the link
+    itself.
     """
 
     def __init__(self, folder: Path, *, terms: LockTerms = LockTerms()) -> None:  # noqa: B008 (frozen)
@@ -59,18 +65,18 @@ class LocalFiles:
         return False
 
     async def read(self, path: str, *, start: int = 0) -> bytes:
-        return await self._run_read(self._read, path, _parse_path(path), start)
+        return await self._run_read(self._read, path, split_entry_path(path), start)
 
     async def write(self, path: str, data: bytes) -> None:
         await self.write_all({path: data})
 
     async def write_all(self, contents: Mapping[str, bytes]) -> None:
-        files = [(path, _parse_path(path), data) for path, data in contents.items()]
+        files = [(path, split_entry_path(path), data) for path, data in contents.items()]
         await self._locks.ensure_held()
         await run_in_thread(self._write_files, files)
 
     async def append(self, path: str, data: bytes) -> None:
-        await self._run_change(self._append, path, _parse_path(path), data)
+        await self._run_change(self._append, path, split_entry_path(path), data)
 
     async def read_info(self, path: str = "") -> FileInfo | None:
         try:
@@ -82,20 +88,20 @@ class LocalFiles:
         try:
             return await self._run_read(self._list, folder, split_reachable(folder))
         except NotFound:
-            raise NotFound("folder", folder or self._root) from None
+            raise build_missing_error("folder", folder or self._root) from None
 
     async def survey(self, folder: str = "", *, with_newest: bool = False) -> FolderSurvey:
         try:
             return await self._run_read(self._survey, folder, split_reachable(folder), with_newest)
         except NotFound:
-            raise NotFound("folder", folder or self._root) from None
+            raise build_missing_error("folder", folder or self._root) from None
 
     async def remove(self, path: str) -> None:
         with suppress(NotFound):
-            await self._run_change(self._remove, path, _parse_path(path))
+            await self._run_change(self._remove, path, split_entry_path(path))
 
     async def rename(self, path: str, to: str) -> None:
-        await self._run_change(self._rename, path, _parse_path(path), _parse_path(to))
+        await self._run_change(self._rename, path, split_entry_path(path), split_entry_path(to))
 
     async def make_folder(self, path: str = "") -> None:
         await self._run_change(self._make_folder, path, split_reachable(path))
@@ -136,9 +142,9 @@ class LocalFiles:
             return reader.read()
 
     def _write_files(self, files: Sequence[tuple[str, PathParts, bytes]]) -> None:
-        """Flush all drafts before the first is put in place, then each folder once.
+        """Flush all drafts before the first is renamed into place, then sync each folder once.
 
-        The disk flushes them together, and a lack of disk space changes nothing.
+        The disk flushes them together, and if disk space runs out, nothing has changed.
         """
         drafts: dict[str, _Draft] = {}
         folders: dict[PathParts, int | None] = {}
@@ -178,7 +184,7 @@ class LocalFiles:
                 try:
                     _write_all(file, data)
                 except OSError:
-                    os.ftruncate(file, before)  # no room for all of it: none of it
+                    os.ftruncate(file, before)  # no space for all of it, so keep none of it
                     raise
 
     def _read_info(self, parts: PathParts) -> FileInfo | None:
@@ -199,7 +205,7 @@ class LocalFiles:
                         info = self._read_link_info((*parts, name))
                     else:
                         info = _build_info(prefix + name, entry.stat(follow_symlinks=False))
-                except FileNotFoundError:  # gone since it was listed
+                except FileNotFoundError:  # removed since it was listed
                     continue
                 if info:
                     found.append(info)
@@ -231,17 +237,17 @@ class LocalFiles:
                     place = folders if entry.is_dir(follow_symlinks=False) else unreachable
                 if with_newest and place is not unreachable and name[0] != ".":
                     try:
-                        changed_at = info.modified_at if info else _get_change_time(entry)
-                    except FileNotFoundError:  # gone since it was listed
+                        own = info.modified_at if info else entry.stat(follow_symlinks=False).st_mtime_ns // 1000
+                    except FileNotFoundError:  # removed since it was listed
                         continue
-                    newest = max(newest, changed_at)
+                    newest = max(newest, own)
                 place.append(name)
         for names in (files, folders, unreachable):
             names.sort()
         return FolderSurvey(files, folders, links, unreachable, newest or None)
 
     def _read_link_info(self, parts: PathParts) -> FileInfo | None:
-        """What cannot be reached is no entry, nor is a folder inside itself."""
+        """Return None if the target cannot be reached, or is a folder that contains the link."""
         with suppress(EverkeptError):
             target = local_disk.resolve_inside(self._root, parts)
             here = local_disk.resolve_inside(self._root, parts[:-1])
@@ -253,7 +259,7 @@ class LocalFiles:
             if not where.is_folder:
                 local_disk.retry_in_use(lambda: os.unlink(where.name, dir_fd=where.folder))
             else:
-                # Out of sight in one step, since what is in it goes one by one.
+                # Hidden in one step, because its content is removed one by one.
                 hidden = where.with_name(build_temporary_name("removed"))
                 local_disk.rename_over(where, hidden)
                 shutil.rmtree(hidden.name, dir_fd=hidden.folder)
@@ -262,7 +268,7 @@ class LocalFiles:
     def _rename(self, parts: PathParts, to: PathParts) -> None:
         if to[: len(parts)] == parts and to != parts:
             shown = escape_name("/".join(parts))
-            raise InvalidInput(f'"{shown}" cannot be moved into itself.', argument="to")
+            raise InvalidInput(f'"{shown}" cannot be moved into itself.', hint="Choose another target.", argument="to")
         with _open_existing(self._root, parts) as source:
             try:
                 with self._open_target(parts, to) as target:
@@ -270,12 +276,14 @@ class LocalFiles:
                     move(source, target)
                     sync_folder(target.folder)
             except (FileExistsError, NotADirectoryError, IsADirectoryError):
-                raise Conflict(f'"{escape_name("/".join(to))}", or a file on the way, exists.') from None
+                raise Conflict(
+                    f'"{escape_name("/".join(to))}", or a file in its path, already exists.', hint=OTHER_NAME_HINT
+                ) from None
             sync_folder(source.folder)
 
     @contextmanager
     def _open_target(self, parts: PathParts, to: PathParts) -> Generator[DiskEntry, None, None]:
-        """With its name as it is to be, though a folder may not tell it from what it was."""
+        """Open the target under its new name, even if the folder ignores case and the old name matches it."""
         if parts[:-1] == to[:-1] and parts[-1].casefold() == to[-1].casefold():
             with open_entry(self._root, parts, follow=False) as source:
                 target = source.with_name(to[-1])
@@ -293,10 +301,10 @@ class LocalFiles:
                 os.mkdir(where.name, dir_fd=where.folder)
                 sync_folder(where.folder)
             elif not where.is_folder:
-                raise Conflict(f'"{escape_name("/".join(parts))}" is a file, not a folder.')
+                raise Conflict(f'"{escape_name("/".join(parts))}" is a file, not a folder.', hint=OTHER_NAME_HINT)
 
     def _sweep(self, parts: PathParts, where: DiskEntry) -> None:
-        """Removes what writers left that died, once for each folder."""
+        """Remove temporary files of dead writers, once for each folder."""
         if parts in self._swept:
             return
         self._swept.add(parts)
@@ -307,16 +315,9 @@ class LocalFiles:
                     _sweep_entry(entry, where.with_name(entry.name))
 
 
-def _parse_path(path: str) -> PathParts:
-    parts = split_reachable(path)
-    if not parts:
-        raise Refused("A name is needed: the folder itself is neither a file nor to be removed.")
-    return parts
-
-
 @contextmanager
 def _open_existing(root: str, parts: PathParts) -> Generator[DiskEntry, None, None]:
-    """A file, a folder or a link itself; NotFound without it, whatever is on the way."""
+    """Open a file, a folder or a link itself. Raise NotFound if it, or a folder in its path, does not exist."""
     try:
         with open_entry(root, parts, follow=False) as where:
             if where.found is not None:
@@ -324,7 +325,7 @@ def _open_existing(root: str, parts: PathParts) -> Generator[DiskEntry, None, No
                 return
     except NotADirectoryError:
         pass
-    raise NotFound("file", "/".join(parts))
+    raise build_missing_error("file", "/".join(parts))
 
 
 @contextmanager
@@ -335,7 +336,7 @@ def _open_file(where: DiskEntry, flags: int) -> Generator[int, None, None]:
         if stat.S_ISDIR(mode):
             raise IsADirectoryError
         if not stat.S_ISREG(mode):
-            raise Refused(f'"{escape_name(Path(where.name).name)}" is no ordinary file.')
+            raise build_irregular_error(Path(where.name).name)
         yield file
     finally:
         os.close(file)
@@ -360,14 +361,14 @@ def _open_folder(root: str, parts: PathParts) -> Generator[int | str, None, None
 def _check_writable(where: DiskEntry) -> None:
     if where.found is None:
         return
-    name = escape_name(Path(where.name).name)
+    name = Path(where.name).name
     if where.is_folder:
-        raise Conflict(f'"{name}" is a folder, not a file.')
+        raise build_folder_error(name)
     if not stat.S_ISREG(where.found.st_mode):
-        raise Refused(f'"{name}" is no ordinary file.')
-    # Replacing it needs no right to the file itself, but whoever took that right away meant it.
+        raise build_irregular_error(name)
+    # Replacing a file does not need write permission on it, but respect that it was taken away.
     if not os.access(where.name, os.W_OK, dir_fd=where.folder):
-        raise ReadOnly(f'"{name}" may not be changed: it is write-protected.')
+        raise build_protected_error(name)
 
 
 def _find_unused(where: DiskEntry) -> DiskEntry:
@@ -378,7 +379,7 @@ def _find_unused(where: DiskEntry) -> DiskEntry:
 
 
 class _Draft:
-    """The new content of a file, in a temporary file beside it until it is put in place."""
+    """The new content of a file, in a temporary file beside it until it is renamed into place."""
 
     def __init__(self, where: DiskEntry) -> None:
         self.where = where
@@ -417,7 +418,7 @@ class _Draft:
 
 
 def _keep_rights(file: int, fresh: DiskEntry, old: os.stat_result) -> None:
-    """Of the file that is replaced; its owner only where we are allowed to."""
+    """Copy permissions and, if allowed, the owner from the file that is replaced."""
     if fresh.folder is None:
         return
     new = os.fstat(file)
@@ -444,12 +445,8 @@ def _build_info(path: str, found: os.stat_result | None, target: str | None = No
     return FileInfo(path, size, found.st_mtime_ns // 1000, is_folder, target)
 
 
-def _get_change_time(entry: os.DirEntry[str]) -> int:
-    return entry.stat(follow_symlinks=False).st_mtime_ns // 1000
-
-
 def _is_respelled(source: DiskEntry, target: DiskEntry) -> bool:
-    """Whether they are one entry, of which the new name differs in its case alone."""
+    """Return whether both are the same entry and the new name differs only in case."""
     if source.found is None or target.found is None or source.name == target.name:
         return False
     is_one = source.is_folder or source.found.st_nlink == 1  # two hard links are two entries

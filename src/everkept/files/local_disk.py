@@ -1,4 +1,4 @@
-"""The disk of this machine: its system calls, and a store's working files with their owners."""
+"""The disk of this machine: its system calls, and the internal files of a store."""
 
 import asyncio
 import errno
@@ -23,20 +23,20 @@ from everkept.values import Value, replace
 
 T = TypeVar("T")
 
-# Flags that a system lacks mean nothing there.
+# A flag that the system lacks has no effect.
 BINARY = getattr(os, "O_BINARY", 0)
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
-NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # a pipe would keep whoever opens it
+NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # opening a pipe would block
 _FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 _SUPPORTS_HANDLES = os.open in os.supports_dir_fd
 _IN_USE_ERROR = 32  # Windows: another program has the file open
-_MAX_TRIES, _PAUSE_SECONDS = 50, 0.002  # and how often, in seconds, we ask again
+_MAX_TRIES, _PAUSE_SECONDS = 50, 0.002
 
 
 class DiskEntry(Value):
-    """An entry of an open folder: `name` in `folder`, or a whole path where systems lack that.
+    """An entry of an open folder: `name` in `folder`, or a whole path on systems without folder handles.
 
-    `target` are the parts of the path that links led to, where there were any.
+    If links were followed, `target` has the parts of the path that they lead to.
     """
 
     name: str
@@ -59,17 +59,17 @@ class DiskEntry(Value):
 
 
 class _LinkFound(Exception):
-    """A part of a path is a symbolic link."""
+    """Raised if a part of a path is a symbolic link."""
 
 
 @contextmanager
 def open_entry(
     root: str, parts: tuple[str, ...], *, make: bool = False, follow: bool = True
 ) -> Generator[DiskEntry, None, None]:
-    """Where a path leads, with the folder kept open, so that nothing can be put in between.
+    """Yield the entry at a path, with its folder kept open so that no other program can replace it.
 
-    Refused where it leads out. `make` makes the folders on the way; without `follow` a link is
-    itself what is meant, though it may not lead out either. OSError where the way ends.
+    `make` creates missing folders. Without `follow`, a link at the end of the path is the entry itself. Raise Refused
+    if the path or a link leads outside, and OSError if a folder is missing.
     """
     try:
         found = _walk_path(root, parts, make, follow)
@@ -79,7 +79,8 @@ def open_entry(
             found = replace(_walk_path(root, parts, make, follow), target=parts)
         except _LinkFound:
             raise Refused(
-                f'"{escape_name("/".join(parts))}" is a symbolic link that was changed, or leads in a circle.'
+                f'"{escape_name("/".join(parts))}" is a symbolic link that was just changed, or leads in a circle.',
+                hint="Fix or remove the link.",
             ) from None
     try:
         if found.is_link:
@@ -91,13 +92,13 @@ def open_entry(
 
 
 def resolve_inside(root: str, parts: tuple[str, ...]) -> tuple[str, ...]:
-    """The parts of what a path leads to through its links; Refused outside the folder."""
+    """Return the parts of the path that the links lead to. Raise Refused if it is outside the folder."""
     real = Path(os.path.realpath(root))
     target = Path(os.path.realpath(real.joinpath(*parts)))
     if not target.is_relative_to(real):
         raise Refused(
-            f'"{escape_name("/".join(parts))}" leads out of this folder through a symbolic link.',
-            hint="Only what is inside can be reached.",
+            f'"{escape_name("/".join(parts))}" uses a symbolic link to a place outside this folder.',
+            hint="Use a file inside the folder.",
             name="/".join(parts),
         )
     return target.relative_to(real).parts
@@ -159,16 +160,15 @@ def _refuse_link(found: DiskEntry, follow: bool) -> DiskEntry:
 
 
 def make_folders(path: str) -> None:
-    """With those above; they survive a power cut as what is put into them does."""
+    """Create a folder and its parents. They survive a power cut like the files in them."""
     try:
         os.mkdir(path)  # noqa: PTH102
     except FileNotFoundError as error:
         above = Path(path).parent
-        # Some systems say so of a folder that nobody may make, as of one in /proc.
+        # Some systems report this for folders that no one may create, for example in /proc.
         if above.is_dir() or above == Path(path):
             raise Refused(
-                f'The folder "{path}" cannot be made: the system does not allow it there.',
-                hint="Choose another folder.",
+                f'Cannot create folder "{path}": the system does not allow it there.', hint="Choose another folder."
             ) from error
         make_folders(str(above))
         make_folders(path)
@@ -181,7 +181,7 @@ def make_folders(path: str) -> None:
 
 def _sync_above(path: str) -> None:
     if _SUPPORTS_HANDLES:
-        with suppress(OSError):  # a folder that we may not look into
+        with suppress(OSError):  # a folder that we may not open
             above = os.open(Path(path).parent, _FOLDER_FLAGS)
             sync_folder(above)
             os.close(above)
@@ -195,11 +195,10 @@ def read_status(where: DiskEntry) -> os.stat_result | None:
 
 
 def _check_spelling(where: DiskEntry, make: bool) -> DiskEntry:
-    """With what is there, which must have the very name that was asked for.
+    """Return the entry if it exists under exactly this name.
 
-    Where case or accents do not count, one file could be reached under two names, and what is kept
-    by name, as an ETag or an index is, would miss a change. So another spelling is as absent as it
-    is on systems where they count, and cannot be made beside the first.
+    If a folder ignores case or accents, one file has several names. Data kept by name, such as an ETag or an index,
+    would then miss a change. So another spelling counts as missing, and cannot be created beside the first.
     """
     found = read_status(where)
     name = os.path.basename(where.name)  # noqa: PTH119
@@ -209,12 +208,15 @@ def _check_spelling(where: DiskEntry, make: bool) -> DiskEntry:
     if true == name:
         return DiskEntry(where.name, where.folder, found)
     if make:
-        raise Conflict(f'"{name}" cannot be made: "{true}" is there, and this folder does not tell them apart.')
+        raise Conflict(
+            f'Cannot create "{name}": "{true}" exists, and this folder does not distinguish the two names.',
+            hint=OTHER_NAME_HINT,
+        )
     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
 
 
 def _has_other_spelling(where: DiskEntry, name: str, found: os.stat_result) -> bool:
-    """Whether another spelling leads to the same file."""
+    """Return whether another spelling leads to the same file."""
     others = {name.swapcase()}
     if not name.isascii():
         others |= {unicodedata.normalize(form, name) for form in ("NFC", "NFD")}
@@ -222,7 +224,7 @@ def _has_other_spelling(where: DiskEntry, name: str, found: os.stat_result) -> b
         same = read_status(where.with_name(other))
         if same is not None and os.path.samestat(same, found):
             return True
-    # A short name that Windows made up has no letters in another case, perhaps.
+    # A short name made by Windows may have no letters to change the case of.
     return sys.platform == "win32" and "~" in name
 
 
@@ -250,7 +252,7 @@ def scan_folder(folder: int | str) -> list[os.DirEntry[str]]:
 
 
 def retry_in_use(step: Callable[[], T]) -> T:
-    """Windows refuses to replace or remove a file while another program looks into it."""
+    """Run a step. On Windows, retry it while another program has the file open."""
     if sys.platform == "win32":
         for _ in range(_MAX_TRIES):
             with suppress(PermissionError):
@@ -260,7 +262,7 @@ def retry_in_use(step: Callable[[], T]) -> T:
 
 
 def rename_new(source: DiskEntry, target: DiskEntry) -> None:
-    """In one step; FileExistsError where the target is, even one that came this moment."""
+    """Rename in one step. Raise FileExistsError if the target exists, even if it was created just now."""
     if source.folder is not None and target.folder is not None and (rename := _load_exclusive_rename()):
         problem = rename(source.folder, source.name, target.folder, target.name)
         if problem == 0:
@@ -277,7 +279,7 @@ def rename_over(source: DiskEntry, target: DiskEntry) -> None:
 
 
 def _load_exclusive_rename() -> Callable[[int, str, int, str], int] | None:
-    """The system's own, which answers with an error number; None where it has none."""
+    """Return the system's function, which returns an error number, or None if there is none."""
     import ctypes
 
     library = ctypes.CDLL(None, use_errno=True)
@@ -294,42 +296,56 @@ def _load_exclusive_rename() -> Callable[[int, str, int, str], int] | None:
 
 
 def translate_error(error: OSError, path: str, *, root: str, writing: bool) -> EverkeptError:
-    """What a failed system call means to whoever asked for the path; without one, for the root."""
+    """Return our error for a failed system call on a path; "" means the root."""
     shown = escape_name(path or root)
     reason = error.strerror or type(error).__name__
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return StorageFull(f'"{shown}" could not be written: {reason}.', hint="Make room, then try again.")
+        return StorageFull(f'Cannot write "{shown}": {reason}.', hint="Free disk space, then try again.")
     if isinstance(error, FileExistsError) or error.errno == errno.ENOTEMPTY:
-        return Conflict(f'"{shown}" exists already.')
-    if isinstance(error, NotADirectoryError | IsADirectoryError):
-        if writing:
-            return Conflict(f'"{shown}" cannot be written: {reason}.')
-        return NotFound("file", shown)
-    if isinstance(error, FileNotFoundError):
-        return NotFound("file", shown)
+        return build_exists_error(shown)
+    if writing and isinstance(error, NotADirectoryError | IsADirectoryError):
+        return Conflict(f'Cannot write "{shown}": {reason}.', hint=OTHER_NAME_HINT)
+    if isinstance(error, NotADirectoryError | IsADirectoryError | FileNotFoundError):
+        return build_missing_error("file", shown)
     if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
-        return Refused(f'"{shown}" cannot be used: {reason}.')
-    if error.errno == errno.EROFS or isinstance(error, PermissionError):
-        return _build_denied_error(error, shown, reason, writing)
-    return Unavailable(f'"{shown}" could not be {"written" if writing else "read"}: {reason}.')
-
-
-def _build_denied_error(error: OSError, shown: str, reason: str, writing: bool) -> EverkeptError:
+        return Refused(f'Cannot use "{shown}": {reason}.', hint=OTHER_NAME_HINT)
     if getattr(error, "winerror", None) == _IN_USE_ERROR:
-        return Unavailable(f'"{shown}" is used by another program.', hint="Close it there.")
-    kind = ReadOnly if writing else Refused
-    verb = "changed" if writing else "read"
-    hint = "Look at its permissions."
-    if error.errno == errno.EROFS:
-        hint = "Its file system is mounted for reading only: mount it for writing."
-    return kind(f'"{shown}" may not be {verb}: {reason}.', hint=hint)
+        return Unavailable(f'"{shown}" is in use by another program.', hint="Close it in that program.")
+    sentence = f'Cannot {"write" if writing else "read"} "{shown}": {reason}.'
+    if error.errno == errno.EROFS or isinstance(error, PermissionError):
+        hint = "Mount its file system for writing." if error.errno == errno.EROFS else "Check its permissions."
+        return (ReadOnly if writing else Refused)(sentence, hint=hint)
+    return Unavailable(sentence)
+
+
+OTHER_NAME_HINT = "Choose another name."
+
+
+def build_missing_error(kind: str, name: str) -> NotFound:
+    return NotFound(kind, name, hint="Check the path.")
+
+
+def build_exists_error(name: str) -> Conflict:
+    return Conflict(f'"{name}" already exists.', hint=OTHER_NAME_HINT)
+
+
+def build_folder_error(name: str) -> Conflict:
+    return Conflict(f'"{escape_name(name)}" is a folder, not a file.', hint=OTHER_NAME_HINT)
+
+
+def build_irregular_error(name: str) -> Refused:
+    return Refused(f'"{escape_name(name)}" is not a regular file.', hint=OTHER_NAME_HINT)
+
+
+def build_protected_error(name: str) -> ReadOnly:
+    return ReadOnly(f'"{escape_name(name)}" is write-protected.', hint="Change its permissions to write to it.")
 
 
 async def run_in_thread(function: Callable[..., T], *arguments: Any, on_cancel: Callable[[], None] | None = None) -> T:
     """Return a blocking function's result; the function has returned when this does.
 
-    A coroutine that is driven in a thread already calls the function there. A canceled caller runs
-    `on_cancel`, then waits for the function to return.
+    If the coroutine is already driven in a thread, it calls the function there. A canceled caller runs `on_cancel`,
+    then waits for the function to return.
     """
     if not is_on_event_loop():
         return function(*arguments)
@@ -343,20 +359,20 @@ async def run_in_thread(function: Callable[..., T], *arguments: Any, on_cancel: 
         raise
 
 
-# 14 bytes more than the name itself: `core/files.py` leaves room for 15.
+# 14 bytes longer than the name itself; `core/files.py` reserves 15.
 _TEMPORARY_NAME = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
 _LOCK_FILE_NAME = re.compile(r"\.everkept-[a-z0-9-]+(\.[0-9a-f]+)?\.lock")
 LOCK_NAME = re.compile(r"[a-z0-9-]{1,40}")
-ABANDONED_SECONDS = 3600.0  # seconds after which nobody is still writing a temporary file
+ABANDONED_SECONDS = 3600.0  # an older temporary file has no writer
 
 
 def build_temporary_name(name: str) -> str:
-    """Beside the file it becomes, so that one rename puts it in place."""
+    """Return the name of a temporary file in the same folder, so that one rename puts it in place."""
     return f".{name}.{secrets.token_hex(4)}.tmp"
 
 
 def build_lock_name(name: str, after: str | None = None) -> str:
-    """Of a lock, or of the claim that follows the one with the token `after`."""
+    """Return the name of a lock file, or of the claim that follows the one with the token `after`."""
     return f".everkept-{name}.lock" if after is None else f".everkept-{name}.{after}.lock"
 
 
@@ -369,19 +385,27 @@ def is_working_file(name: str) -> bool:
 
 
 def split_reachable(path: str) -> tuple[str, ...]:
-    """The parts of a path that a caller may use; Refused for the store's own files."""
+    """Split a path. Raise Refused for internal files."""
     parts = parse_path(path)
     if own := next((part for part in parts if is_working_file(part)), None):
-        raise Refused(f'"{own}" is a working file of the folder itself.', name=path)
+        raise Refused(f'"{own}" is an internal file of Everkept.', hint=OTHER_NAME_HINT, name=path)
+    return parts
+
+
+def split_entry_path(path: str) -> tuple[str, ...]:
+    """Split a path as `split_reachable` does. Raise Refused for the folder itself."""
+    parts = split_reachable(path)
+    if not parts:
+        raise Refused("The path is empty.", hint="Specify a file or folder inside the folder.")
     return parts
 
 
 @lru_cache(1)
 def get_machine_id() -> str:
-    """Equal only where process numbers mean the same processes.
+    """Return an id that is equal only if process ids refer to the same processes.
 
-    Containers have numbers of their own and may share a host name, and numbers begin anew with
-    each start of a machine; both make another machine of it.
+    Containers have separate process ids and may share a host name. Process ids also start again with each boot. Both
+    therefore count as another machine.
     """
     import socket
 
@@ -392,7 +416,7 @@ def _read_process_namespace() -> str:
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot[:8]}-{Path('/proc/self/ns/pid').stat().st_ino:x}"
-    except OSError:  # no Linux
+    except OSError:  # not Linux
         import uuid
 
         return f"{uuid.getnode():x}"
@@ -401,7 +425,7 @@ def _read_process_namespace() -> str:
 if sys.platform == "win32":
 
     def is_running(pid: int) -> bool:
-        # os.kill would end the process here.
+        # On Windows, os.kill would end the process.
         import ctypes
 
         kernel = ctypes.WinDLL("kernel32", use_last_error=True)
@@ -423,17 +447,17 @@ else:
             os.kill(pid, 0)
         except ProcessLookupError:
             return False
-        except (PermissionError, OverflowError):  # another user's, or no number we can ask for
+        except (PermissionError, OverflowError):  # another user's process, or a number that cannot be asked for
             return True
         return True
 
 
-_MAX_LOCK_BYTES = 4096  # bytes of a lock file that are looked at
-_NO_LINK_ERRORS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)  # as FAT answers
+_MAX_LOCK_BYTES = 4096  # of a lock file, read at most
+_NO_LINK_ERRORS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)  # for example from FAT
 
 
 class LocalLockFiles:
-    """Implements LockFiles."""
+    """LockFiles on this machine's disk."""
 
     def __init__(self, folder: Path) -> None:
         self._root = str(folder)
@@ -458,12 +482,12 @@ class LocalLockFiles:
         try:
             return step(path, *arguments)
         except OSError as error:
-            # Nobody but us knows of the lock file: it is the folder that may not be changed.
+            # Only we know of the lock file: the folder is what cannot be changed.
             raise translate_error(error, "", root=self._root, writing=True) from error
 
 
 def _create(path: str, content: bytes) -> bool:
-    """With its content from the first moment: whoever dies does not leave an empty file."""
+    """Create the file together with its content, so that a process that dies leaves no empty file."""
     if os.path.lexists(path):
         return False
     folder, name = os.path.split(path)
@@ -493,7 +517,7 @@ def _create_file(path: str, content: bytes) -> None:
 
 def _put_in_place(fresh: str, path: str, content: bytes) -> bool:
     try:
-        if sys.platform == "win32":  # a rename replaces nothing there
+        if sys.platform == "win32":  # on Windows, a rename never replaces a file
             retry_in_use(lambda: os.rename(fresh, path))  # noqa: PTH104
         else:
             os.link(fresh, path)
@@ -502,15 +526,10 @@ def _put_in_place(fresh: str, path: str, content: bytes) -> bool:
     except OSError as error:
         if error.errno not in _NO_LINK_ERRORS:
             raise
-        return _create_exclusively(path, content)
-    return True
-
-
-def _create_exclusively(path: str, content: bytes) -> bool:
-    try:
-        _create_file(path, content)
-    except FileExistsError:
-        return False
+        try:
+            _create_file(path, content)
+        except FileExistsError:
+            return False
     return True
 
 
@@ -520,7 +539,7 @@ def _read(path: str) -> tuple[bytes, int] | None:
     except FileNotFoundError:
         return None
     except PermissionError:
-        if sys.platform == "win32":  # being removed at this moment
+        if sys.platform == "win32":  # it is just being removed
             return None
         raise
     try:

@@ -1,4 +1,4 @@
-"""The store that an address means: a path of this machine, or `ssh://user@host/path`."""
+"""The store of an address: a path of this machine, or `ssh://user@host/path`."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class SshConnections:
-    """Opens a connection when a folder is first used, and closes them all at the end."""
+    """Opens a connection when a folder is first used, and closes all of them at the end."""
 
     def __init__(self, options: SshOptions, *, terms: LockTerms = LockTerms()) -> None:  # noqa: B008 (frozen)
         self._options = options
@@ -32,7 +32,7 @@ class SshConnections:
         self._folders: dict[tuple[SshTarget, str], SshFiles] = {}
 
     async def open_folder(self, user: str, host: str, port: int | None, path: str) -> FileStore:
-        """The folder there, absolute, or below the user's own with `/~/`; nothing is asked yet."""
+        """Return the folder, absolute or below the user's home folder with `/~/`. Nothing is sent yet."""
         place = SshTarget(user, host, port)
         folder = _normalize_folder(path)
         await asyncio.to_thread(_load_library)
@@ -52,17 +52,17 @@ class SshConnections:
 
 
 def _load_library() -> None:
-    """Takes a third of a second, which only those pay who have a folder elsewhere."""
+    """Import asyncssh, which takes a third of a second, only if a folder is on another machine."""
     import everkept.files.ssh_files  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
 
 def _normalize_folder(path: str) -> str:
-    """With one slash before it and none at its end; what is relative begins at the user's own."""
+    """Return the path with a leading slash and no trailing one. A relative path starts in the user's home folder."""
     if not path or has_control_characters(path):
         shown = ascii(clip_text(path, 120))[1:-1]
         raise InvalidInput(
-            f'The SSH path "{shown}" names no folder.',
-            hint="An address reads ssh://user@host/path, or ssh://user@host/~/path.",
+            f'The SSH path "{shown}" is empty or contains a control character.',
+            hint="Write the address as ssh://user@host/path or ssh://user@host/~/path.",
             path=shown,
         )
     whole = path if path[0] in "/~" else f"~/{path}"
@@ -76,7 +76,7 @@ _BAD_PERCENT = re.compile(r"%(?![0-9a-f]{2})", re.IGNORECASE)
 
 
 class SshAddress(Value):
-    """`port` is None where the address has none; `path` is absolute."""
+    """Parts of an address. `port` is None if the address has none; `path` is absolute."""
 
     user: str
     host: str
@@ -85,12 +85,12 @@ class SshAddress(Value):
 
 
 class FileStoreResolver:
-    """Implements FileStores. One folder has one store, so that its users wait for each other."""
+    """FileStores for local and SSH addresses. Each folder has one store, so that its users wait for each other."""
 
     def __init__(self, ssh: "SshOptions | None" = None) -> None:
         self._options = ssh
         self._local: dict[str, LocalFiles] = {}
-        self._known: dict[str, LocalFiles] = {}  # by address: where it leads is looked up once
+        self._known: dict[str, LocalFiles] = {}  # by address, so that its real path is looked up only once
         self._connections: SshConnections | None = None
 
     async def open_folder(self, address: str) -> FileStore:
@@ -116,28 +116,29 @@ class FileStoreResolver:
                 from everkept.core.runtime import format_install_hint
 
                 raise Unavailable(
-                    "Folders on other machines need asyncssh, which is not installed.", hint=format_install_hint("ssh")
+                    "Folders on other machines require asyncssh, which is not installed.",
+                    hint=format_install_hint("ssh"),
                 )
             self._connections = SshConnections(self._options or SshOptions())
         return self._connections
 
 
 def _compute_identity(path: Path) -> str:
-    """Equal for two ways to one folder, as through a link."""
+    """Return a key that is equal for two paths to one folder, for example through a link."""
     return os.path.normcase(os.path.realpath(path))
 
 
 def parse_address(address: str) -> Path | SshAddress:
-    """InvalidInput for what is neither an absolute path nor an address of SSH."""
+    """Raise InvalidInput for anything but an absolute path or an SSH address."""
     if not address.strip():
         raise _build_address_error("is empty", address)
     if has_control_characters(address):
-        raise _build_address_error("holds a control character", address)
+        raise _build_address_error("contains a control character", address)
     scheme = _SCHEME.match(address)
     if scheme is None:
         return _parse_local_path(address)
     if scheme[1].lower() != "ssh" or not address[scheme.end() :].startswith("/"):
-        raise _build_address_error("is no address that is known here", _strip_secrets(address))
+        raise _build_address_error("is not a supported address", _strip_secrets(address))
     return _parse_ssh_address(address, address[scheme.end() + 1 :])
 
 
@@ -145,7 +146,7 @@ def _parse_local_path(address: str) -> Path:
     try:
         path = Path(address).expanduser()
     except RuntimeError:
-        raise _build_address_error("names a user whose home is not known", address) from None
+        raise _build_address_error("names a user whose home folder is unknown", address) from None
     if not path.is_absolute():
         raise _build_address_error("is relative", address)
     return Path(os.path.normpath(path))
@@ -156,11 +157,11 @@ def _parse_ssh_address(address: str, rest: str) -> SshAddress:
     user, at, place = authority.rpartition("@")
     shown = _strip_secrets(address)
     if ":" in user or "@" in user:
-        raise _build_address_error("holds a password, which belongs in no address; use a key", shown)
+        raise _build_address_error("contains a password; use an SSH key instead", shown)
     if not at or not user:
-        raise _build_address_error("names no user", shown)
+        raise _build_address_error("has no user", shown)
     if not slash:
-        raise _build_address_error("names no path", shown)
+        raise _build_address_error("has no path", shown)
     host, port = _split_host_port(place, shown)
     return SshAddress(_decode_path(user, shown), host, port, "/" + _decode_path(path, shown).strip("/"))
 
@@ -172,11 +173,11 @@ def _split_host_port(place: str, shown: str) -> tuple[str, int | None]:
         host, colon, port = place.partition(":")
         port = port if colon else None
         if not _HOST.fullmatch(host):
-            raise _build_address_error("names no valid host", shown)
+            raise _build_address_error("has no valid host", shown)
     if port is None:
         return host, None
     if not port.isascii() or not port.isdigit() or not 1 <= int(port[:6]) <= 65_535:
-        raise _build_address_error("has no port between 1 and 65535", shown)
+        raise _build_address_error("has an invalid port; it must be between 1 and 65535", shown)
     return host, int(port)
 
 
@@ -184,20 +185,20 @@ def _decode_path(text: str, shown: str) -> str:
     try:
         plain = unquote(text, errors="strict")
     except UnicodeDecodeError:
-        raise _build_address_error("holds a percent sign that stands for no text", shown) from None
+        raise _build_address_error("contains percent escapes that are not valid UTF-8", shown) from None
     if _BAD_PERCENT.search(text):
-        raise _build_address_error("holds a percent sign without two digits; write %25 for it", shown)
+        raise _build_address_error("contains a percent sign without two digits; write it as %25", shown)
     if has_control_characters(plain):
-        raise _build_address_error("holds a control character", shown)
+        raise _build_address_error("contains a control character", shown)
     return plain
 
 
 def _strip_secrets(address: str) -> str:
-    """Nothing between the scheme and the last @: what stands there may be a password."""
+    """Remove everything between the scheme and the last @, which may be a password."""
     scheme, slashes, rest = address.partition("//")
     authority, slash, path = rest.partition("/")
     if "@" not in authority:
-        # A password with a slash in it puts the @ into what looks like the path.
+        # A password with a slash in it moves the @ into what looks like the path.
         before, at, after = rest.rpartition("@")
         return f"{scheme}{slashes}…@{after}" if at and ":" in before else address
     return f"{scheme}{slashes}…@{authority.rpartition('@')[2]}{slash}{path}"

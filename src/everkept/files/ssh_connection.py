@@ -1,4 +1,4 @@
-"""A connection to an SSH server: login with known host keys, and SFTP requests in limited time."""
+"""A connection to an SSH server: login with known host keys, and SFTP requests with timeouts."""
 
 import asyncio
 import logging
@@ -19,28 +19,26 @@ from everkept.values import Value
 _SYSTEM_KNOWN_HOSTS = Path("/etc/ssh/ssh_known_hosts")
 _MAX_MISSED_KEEPALIVES = 3  # without an answer, before a connection counts as lost
 
-# Its sentences are for those who write SSH clients; ours are in the errors.
+# Its messages are for authors of SSH clients; our errors have our own.
 logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
 
 
 async def log_in(place: SshTarget, options: SshOptions) -> asyncssh.SSHClientConnection:
-    """A connection to a server whose key is known.
+    """Connect to a server whose key is known.
 
-    Raises Refused for a host key or a login that is not accepted, InvalidInput for a key file that
-    cannot be used, and Unavailable when the server cannot be reached.
+    Raise Refused if the host key or the login is not accepted. Raise InvalidInput for an unusable key file, and
+    Unavailable if the server cannot be reached.
     """
     login = await asyncio.to_thread(_prepare_login, place, options)
     try:
         async with asyncio.timeout(options.connect_seconds):
             return await asyncssh.connect(**login.arguments)
     except TimeoutError:
-        raise Unavailable(
-            f"{place} did not answer within {options.connect_seconds:g} seconds.", host=place.host
-        ) from None
+        raise Unavailable(f"{place} did not answer within {options.connect_seconds:g} s.", host=place.host) from None
     except asyncssh.HostKeyNotVerifiable:
         raise login.host_keys.build_refusal(place) from None
     except asyncssh.KeyExchangeFailed as error:
-        # A host is asked for keys of the kinds that are known of it, and may have others now.
+        # The server is asked for keys of the known types, but may have others now.
         if "host key" in error.reason and login.host_keys.is_known:
             raise login.host_keys.build_refusal(place) from None
         raise _build_unreachable_error(place, error.reason) from None
@@ -53,7 +51,7 @@ async def log_in(place: SshTarget, options: SshOptions) -> asyncssh.SSHClientCon
 
 
 class _HostKeys(asyncssh.SSHKnownHosts):
-    """The keys of a user's files, and what a server showed that they do not hold."""
+    """The keys in a user's files, and the fingerprint of an unknown key that a server showed."""
 
     def __init__(self, files: Sequence[Path], reached: asyncssh.SSHClientConnectionOptions) -> None:
         super().__init__()
@@ -80,21 +78,20 @@ class _HostKeys(asyncssh.SSHKnownHosts):
             facts["fingerprint"] = self.fingerprint
         if self.is_known:
             return Refused(
-                f"The key{shown} of the host {named} is not one that is known of it:"
-                " it was changed, or another machine answers in its place.",
-                hint="Ask whoever runs the host. Only where the new key is right, forget the old"
-                f' one with `ssh-keygen -R "{entry}" -f "{self._file}"` and accept the new one'
-                f" with `{accept}`.",
+                f"The key{shown} of host {named} does not match the known key. "
+                "The key was changed, or another machine answers.",
+                hint="Ask the administrator of the host. Only if the new key is right, remove the old one with "
+                f'`ssh-keygen -R "{entry}" -f "{self._file}"` and accept the new one with `{accept}`.',
                 **facts,
             )
         return Refused(
-            f"The host {named} is not known, so its key{shown} is not trusted.",
+            f"Host {named} is unknown, so its key{shown} is not trusted.",
             hint=f"Compare the fingerprint with the host's own, and accept the key with `{accept}`.",
             **facts,
         )
 
     def _format_entry(self) -> str:
-        """As `known_hosts` names the server, whatever the user's configuration calls it."""
+        """Return the name of the server in `known_hosts`, whatever the user's configuration calls it."""
         reached = self._reached
         if reached.host_key_alias:
             return reached.host_key_alias
@@ -103,7 +100,7 @@ class _HostKeys(asyncssh.SSHKnownHosts):
     def _describe_acceptance(self, place: SshTarget) -> str:
         reached = self._reached
         if reached.host_key_alias or reached.tunnel or reached.proxy_command:
-            # ssh-keyscan knows neither another name for the key nor a way through other hosts.
+            # ssh-keyscan supports neither an alias for the key nor a connection through other hosts.
             port = "" if place.port is None else f" -p {place.port}"
             return f'ssh -o UserKnownHostsFile="{self._file}"{port} {place.user}@{place.host}'
         port = "" if reached.port == DEFAULT_PORT else f" -p {reached.port}"
@@ -111,7 +108,7 @@ class _HostKeys(asyncssh.SSHKnownHosts):
 
 
 class _Client(asyncssh.SSHClient):
-    """Is asked about keys that are not known, and trusts none of them."""
+    """Client that trusts no unknown key."""
 
     def __init__(self, host_keys: _HostKeys) -> None:
         self._host_keys = host_keys
@@ -145,13 +142,17 @@ def _prepare_login(place: SshTarget, options: SshOptions) -> _Login:
         arguments["config"] = [str(options.config)]
     if options.key is not None:
         arguments |= {"client_keys": [str(options.key)], "ignore_encrypted": True}
-        # Servers hang up after a few keys, so those of the agent would use up the tries.
+        # Servers disconnect after a few keys, so the agent's keys would use up the attempts.
         if not key_is_encrypted:
             arguments["agent_path"] = None
     try:
         settings = asyncssh.SSHClientConnectionOptions(**arguments)
     except (ValueError, OSError) as error:
-        raise InvalidInput(f"The SSH configuration for {place} cannot be used: {error}.", host=place.host) from None
+        raise InvalidInput(
+            f"The SSH configuration for {place} is invalid: {error}.",
+            hint="Correct the SSH configuration file.",
+            host=place.host,
+        ) from None
     host_keys = _read_host_keys(options, settings)
     arguments |= {"known_hosts": host_keys, "client_factory": lambda: _Client(host_keys)}
     return _Login(arguments, host_keys, key_is_encrypted)
@@ -161,22 +162,24 @@ def _is_encrypted(key: Path) -> bool:
     try:
         asyncssh.read_private_key(str(key))
     except FileNotFoundError:
-        raise InvalidInput(f"There is no SSH key {key}.", key=str(key)) from None
+        raise InvalidInput(f"SSH key {key} not found.", hint="Check the path.", key=str(key)) from None
     except OSError as error:
-        raise InvalidInput(f"The SSH key {key} cannot be read: {error.strerror}.", key=str(key)) from None
+        raise InvalidInput(
+            f"Cannot read SSH key {key}: {error.strerror}.", hint="Check its permissions.", key=str(key)
+        ) from None
     except ValueError as error:
         if str(error).startswith("Passphrase"):
             return True
         raise InvalidInput(
-            f"{key} holds no private SSH key that can be read.",
-            hint="The file that ends in .pub is the public half; the private one is needed.",
+            f"{key} is not a valid private SSH key.",
+            hint="Use the private key file, not the public one that ends in .pub.",
             key=str(key),
         ) from None
     return False
 
 
 def _read_host_keys(options: SshOptions, settings: asyncssh.SSHClientConnectionOptions) -> _HostKeys:
-    """What the user's files say; a configuration that trusts every host is not followed."""
+    """Read the user's files. A configuration that trusts every host is ignored."""
     configured = cast("list[str] | None", settings.known_hosts)
     if options.known_hosts is not None:
         files = [options.known_hosts]
@@ -189,8 +192,8 @@ def _read_host_keys(options: SshOptions, settings: asyncssh.SSHClientConnectionO
     except (ValueError, OSError):
         shown = ", ".join(map(str, files))
         raise InvalidInput(
-            f"The known hosts in {shown} cannot be read.",
-            hint="`ssh-keygen -l -f FILE` shows what a file holds, and where it is broken.",
+            f"Cannot read the known hosts in {shown}.",
+            hint="To find the invalid line, run `ssh-keygen -l -f FILE`.",
             known_hosts=shown,
         ) from None
 
@@ -198,21 +201,20 @@ def _read_host_keys(options: SshOptions, settings: asyncssh.SSHClientConnectionO
 def _build_refused_error(place: SshTarget, options: SshOptions, key_is_encrypted: bool) -> Refused:
     if options.key is None:
         return Refused(
-            f"{place} accepted no SSH key of the agent or of ~/.ssh.",
-            hint="Name another one with --ssh-key, or put the public half of yours into"
-            " ~/.ssh/authorized_keys over there.",
+            f"{place} accepted no SSH key from the agent or from ~/.ssh.",
+            hint="Pass another key with --ssh-key, or add your public key to ~/.ssh/authorized_keys on that host.",
             host=place.host,
         )
     if key_is_encrypted:
         return Refused(
-            f"The SSH key {options.key} has a passphrase, and no agent has it open.",
-            hint=f'Give it to the agent with `ssh-add "{options.key}"`.',
+            f"SSH key {options.key} has a passphrase and is not in the agent.",
+            hint=f'Add it to the agent with `ssh-add "{options.key}"`.',
             host=place.host,
             key=str(options.key),
         )
     return Refused(
         f"{place} did not accept the SSH key {options.key}.",
-        hint=f"Put its public half into ~/.ssh/authorized_keys of {place.user} over there.",
+        hint=f"Add its public key to ~/.ssh/authorized_keys of {place.user} on that host.",
         host=place.host,
         key=str(options.key),
     )
@@ -231,18 +233,18 @@ LOST_ERRORS = (
     TimeoutError,
 )
 MISSING_ERRORS = (asyncssh.SFTPNoSuchFile, asyncssh.SFTPNoSuchPath)
-# Version 3 of the protocol has no better word for a name that is taken.
+# Version 3 of the protocol has no better code for a name that is taken.
 TAKEN_ERRORS = (asyncssh.SFTPFailure, asyncssh.SFTPFileAlreadyExists)
 
-_MAX_BLOCK_BYTES = 1 << 18  # bytes in one request; OpenSSH hangs up on more
+_MAX_BLOCK_BYTES = 1 << 18  # in one request; OpenSSH disconnects on more
 _SMALL_FILE_BYTES = 4096
-_CONCURRENT_BLOCKS = 8  # requests under way for one file: hides the way there and back
+_CONCURRENT_BLOCKS = 8  # concurrent requests for one file, to hide the latency
 
 T = TypeVar("T")
 
 
 class SftpSession:
-    """One SFTP session. Paths are the server's own; what fails raises what asyncssh raises."""
+    """One SFTP session. Paths are the server's, and errors are those of asyncssh."""
 
     def __init__(self, connection: asyncssh.SSHClientConnection, client: asyncssh.SFTPClient, seconds: float) -> None:
         self._connection = connection
@@ -272,7 +274,7 @@ class SftpSession:
             self._connection.abort()
 
     def abort(self) -> None:
-        """For a connection that is lost: there is nobody to say goodbye to."""
+        """Drop a lost connection without closing it properly."""
         self._connection.abort()
 
     async def resolve_path(self, path: str) -> str:
@@ -289,9 +291,10 @@ class SftpSession:
             return None
 
     async def list_entries(self, folder: str) -> list[tuple[str, SFTPAttrs]]:
-        """Links are not followed."""
+        """Return the entries of a folder, without following links."""
         found: list[tuple[str, SFTPAttrs]] = []
-        async with aclosing(self._iterate_names(folder)) as names:
+        scan = cast("AsyncGenerator[SFTPName, None]", self._client.scandir(folder))
+        async with aclosing(scan) as names:
             while entry := await self._run_limited(anext(names, None)):
                 name = str(entry.filename)
                 if name not in (".", ".."):
@@ -301,7 +304,7 @@ class SftpSession:
     async def read(self, path: str, start: int = 0) -> bytes:
         async with self._open_file(path, FXF_READ) as file:
             block = min(self._client.limits.max_read_len, _MAX_BLOCK_BYTES)
-            # Most files are small: the first block comes with the size.
+            # Most files are small, so the first block is requested together with the size.
             attributes, first = await self.run_together([file.stat(), file.read(block, start)])
             parts, size = [first], attributes.size or 0
             for offset in range(start + len(first), size, block * _CONCURRENT_BLOCKS):
@@ -310,7 +313,7 @@ class SftpSession:
             return b"".join(parts)
 
     async def peek(self, path: str) -> tuple[bytes, int] | None:
-        """The beginning of a small file, and when it was modified, in seconds."""
+        """Return the beginning of a small file and its modification time in seconds."""
         try:
             async with self._open_file(path, FXF_READ) as file:
                 attributes, content = await self.run_together([file.stat(), file.read(_SMALL_FILE_BYTES, 0)])
@@ -319,9 +322,9 @@ class SftpSession:
             return None
 
     async def create(self, path: str, data: bytes, *, is_lasting: bool) -> None:
-        """A new file, on the platter before it returns where that is asked for.
+        """Create a file; with `is_lasting`, flush it to disk if the server supports that.
 
-        FileExistsError where there is one; after any answer that is an error there is none.
+        Raise FileExistsError if the file exists. After any other error of the server, the file does not exist.
         """
         is_made = False
         try:
@@ -329,7 +332,7 @@ class SftpSession:
                 is_made = True
                 await self._fill(file, data)
                 if is_lasting:
-                    # Other servers have their own idea of when a file is safe.
+                    # Other servers decide themselves when a file is safe.
                     with suppress(asyncssh.SFTPOpUnsupported):
                         await self._run_limited(file.fsync())
         except asyncssh.SFTPError as error:
@@ -340,7 +343,7 @@ class SftpSession:
             raise
 
     async def link(self, path: str, to: str) -> None:
-        """A second name for a file; FileExistsError where it is taken."""
+        """Give a file a second name. Raise FileExistsError if that exists."""
         try:
             await self._run_limited(self._client.link(path, to))
         except TAKEN_ERRORS:
@@ -349,7 +352,7 @@ class SftpSession:
             raise
 
     async def rewrite(self, path: str, mark: bytes, data: bytes) -> bool:
-        """Writes over its beginning if `mark` is in it; looks and writes through one handle."""
+        """Overwrite the beginning of a file if `mark` is in it, checking and writing through one handle."""
         async with self._open_file(path, FXF_READ | FXF_WRITE) as file:
             found = await self._run_limited(_read_block(file, 0, len(data)))
             if mark not in found:
@@ -358,7 +361,7 @@ class SftpSession:
             return True
 
     async def append(self, path: str, data: bytes) -> None:
-        """All of it, or none when the server says that it cannot."""
+        """Append all of the data, or nothing if the server reports an error."""
         async with self._open_file(path, FXF_WRITE | FXF_CREAT | FXF_APPEND) as file:
             before = (await self._run_limited(file.stat())).size
             block = min(self._client.limits.max_write_len, _MAX_BLOCK_BYTES)
@@ -371,11 +374,11 @@ class SftpSession:
                 raise
 
     async def replace(self, path: str, to: str) -> None:
-        """In one step, whatever `to` was; SFTPOpUnsupported where a server cannot."""
+        """Rename in one step, replacing `to`. Raise SFTPOpUnsupported if the server cannot."""
         await self._run_limited(self._client.posix_rename(path, to))
 
     async def rename(self, path: str, to: str) -> None:
-        """One of TAKEN where `to` exists."""
+        """Rename. Raise one of TAKEN_ERRORS if `to` exists."""
         await self._run_limited(self._client.rename(path, to))
 
     async def set_owner(self, path: str, user: int, group: int) -> None:
@@ -391,7 +394,7 @@ class SftpSession:
         await self._run_limited(self._client.remove(path))
 
     async def discard(self, path: str) -> None:
-        """For what is of no use any more, so that it does not matter when it cannot be removed."""
+        """Remove a useless file, and ignore errors of the server."""
         try:
             await self.remove_file(path)
         except LOST_ERRORS:
@@ -400,11 +403,11 @@ class SftpSession:
             pass
 
     async def remove_folder(self, path: str) -> None:
-        """An empty one."""
+        """Remove an empty folder."""
         await self._run_limited(self._client.rmdir(path))
 
     async def read_free_bytes(self, path: str) -> int | None:
-        """None where the server does not tell."""
+        """Return None if the server does not report it."""
         try:
             disk = await self._run_limited(self._client.statvfs(path))
         except asyncssh.SFTPError:
@@ -412,16 +415,13 @@ class SftpSession:
         return (disk.bavail or 0) * (disk.frsize or 0)
 
     async def run_together(self, requests: list[Coroutine[Any, Any, Any]]) -> list[Any]:
-        """The answers to requests that are made at once, within the time of one."""
+        """Run requests concurrently, within the timeout of one, and return their results."""
         try:
             async with asyncio.timeout(self._seconds), asyncio.TaskGroup() as group:
                 tasks = [group.create_task(request) for request in requests]
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None
         return [task.result() for task in tasks]
-
-    def _iterate_names(self, folder: str) -> AsyncGenerator[SFTPName, None]:
-        return cast("AsyncGenerator[SFTPName, None]", self._client.scandir(folder))
 
     async def _fill(self, file: SFTPClientFile, data: bytes) -> None:
         block = min(self._client.limits.max_write_len, _MAX_BLOCK_BYTES)
@@ -431,7 +431,7 @@ class SftpSession:
 
     @asynccontextmanager
     async def _open_file(self, path: str, flags: int) -> AsyncGenerator[SFTPClientFile, None]:
-        # Blocks are ours to cut: asyncssh would leave its requests behind when one fails.
+        # We split the blocks, because asyncssh would leave requests running when one fails.
         opening = self._client.open(path, flags, encoding=None, block_size=None)
         file = await self._run_limited(opening)
         try:
@@ -448,7 +448,7 @@ class SftpSession:
 
 
 async def _read_block(file: SFTPClientFile, offset: int, size: int) -> bytes:
-    """A server may give less than was asked for, and nothing at the end."""
+    """Read a block. A server may return less than requested, and nothing at the end."""
     data = b""
     while len(data) < size:
         part = cast("bytes", await file.read(size - len(data), offset + len(data)))
@@ -459,7 +459,7 @@ async def _read_block(file: SFTPClientFile, offset: int, size: int) -> bytes:
 
 
 class SshConnection:
-    """All folders of one user on one server work through it."""
+    """The connection that all folders of one user on one server share."""
 
     def __init__(self, place: SshTarget, options: SshOptions) -> None:
         self.place = place
@@ -468,10 +468,9 @@ class SshConnection:
         self._opening = asyncio.Lock()
 
     async def run(self, work: Callable[[SftpSession, bool], Awaitable[T]]) -> T:
-        """What `work` gives; it is done again, once, when the connection is lost meanwhile.
+        """Return the result of `work`. If the connection is lost, run it once more.
 
-        Its second argument says that it was begun before: what the server did of it, and whether
-        it still does some of it, nobody knows.
+        Its second argument is then True: it is unknown what the server did, or still does, of the first attempt.
         """
         session = await self._get_session()
         try:
@@ -487,12 +486,12 @@ class SshConnection:
         except LOST_ERRORS as error:
             self._drop(session)
             reason = "it did not answer in time" if isinstance(error, TimeoutError) else str(error)
-            raise self._build_lost_error(f"a second try ended in the same way: {reason}.") from None
+            raise self._build_lost_error(f"the second attempt failed too: {reason}.") from None
 
     def _build_lost_error(self, then: str) -> Unavailable:
         return Unavailable(
             f"The connection to {self.place} was lost; {then}",
-            hint="If this was a change, look whether it was made, and repeat it if not.",
+            hint="If this was a change, check whether it took effect before you repeat it.",
             host=self.place.host,
         )
 
@@ -512,13 +511,13 @@ class SshConnection:
             return await SftpSession.open(self.place, self._options)
         except (asyncssh.Error, *LOST_ERRORS) as error:
             raise Unavailable(
-                f"{self.place} can be reached, and opens no SFTP session: {error or 'no answer'}.",
-                hint="Files are kept over SFTP; the server has to offer it.",
+                f"{self.place} is reachable, but opens no SFTP session: {error or 'no answer'}.",
+                hint="Enable SFTP on the server.",
                 host=self.place.host,
             ) from None
 
     def _drop(self, session: SftpSession) -> None:
-        """Another task may have opened the next one already."""
+        """Abort a session. Another task may already have opened the next one."""
         session.abort()
         if self._session is session:
             self._session = None

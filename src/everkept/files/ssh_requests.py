@@ -13,21 +13,18 @@ from asyncssh.constants import FILEXFER_TYPE_DIRECTORY, FILEXFER_TYPE_REGULAR, F
 
 from everkept.core.files import FileInfo
 from everkept.core.times import Clock
-from everkept.errors import Conflict, EverkeptError, NotFound, ReadOnly, Refused, StorageFull, Unavailable
+from everkept.errors import Conflict, EverkeptError, ReadOnly, Refused, StorageFull, Unavailable
 from everkept.files.lease_lock import parse_claim
-from everkept.files.local_disk import build_temporary_name, is_temporary
+from everkept.files.local_disk import OTHER_NAME_HINT, build_missing_error, build_temporary_name, is_temporary
 from everkept.files.ssh_connection import MISSING_ERRORS, TAKEN_ERRORS, SftpSession, SshConnection
 from everkept.values import Value
 
 _SECOND_MICROSECONDS = 1_000_000
-_MAX_LINKS = 16  # one after the other; those in a circle have no end
+_MAX_LINKS = 16  # in a row; a circle of links has no end
 
 
 class RemoteEntry(Value):
-    """A place on a server, and what is there, if anything.
-
-    `target` is its path inside the folder, where links led to it.
-    """
+    """A path on a server with its attributes, if it exists. `target` is the path inside that links lead to."""
 
     path: str
     attributes: SFTPAttrs | None = None
@@ -59,7 +56,7 @@ def is_file_or_folder(attributes: SFTPAttrs) -> bool:
 
 
 def build_info(path: str, attributes: SFTPAttrs, target: str | None = None) -> FileInfo:
-    """Version 3 of the protocol, which OpenSSH speaks, knows times to the second."""
+    """Build the info of a file. Version 3 of the protocol, which OpenSSH speaks, has times in seconds."""
     return FileInfo(
         path=path,
         size=0 if is_folder(attributes) else attributes.size or 0,
@@ -70,14 +67,14 @@ def build_info(path: str, attributes: SFTPAttrs, target: str | None = None) -> F
 
 
 def join_path(folder: str, *names: str) -> str:
-    """The last of them that is absolute begins it."""
+    """Join names to a path. The last absolute one begins it."""
     return posixpath.join(folder, *names)
 
 
 async def locate(session: SftpSession, root: str, parts: Sequence[str]) -> RemoteEntry:
-    """The place that the parts name, links followed; Refused where that is outside of `root`.
+    """Return the entry at a path, with links followed. Raise Refused if it is outside of `root`.
 
-    The server resolves links, so whoever may write there could change one after it was looked at.
+    The server resolves links, so another program on it could change one after this check.
     """
     path = join_path(root, *parts)
     folder, place, attributes = await asyncio.gather(
@@ -91,7 +88,7 @@ async def locate(session: SftpSession, root: str, parts: Sequence[str]) -> Remot
 
 
 async def locate_entry(session: SftpSession, root: str, parts: Sequence[str]) -> RemoteEntry:
-    """As `locate`, but a link that is the last part is itself meant, and not where it leads."""
+    """Like `locate`, but do not follow a link that is the last part."""
     above = await locate(session, root, parts[:-1])
     path = join_path(above.path, parts[-1])
     return RemoteEntry(path, await session.read_attributes(path, follow=False))
@@ -100,14 +97,14 @@ async def locate_entry(session: SftpSession, root: str, parts: Sequence[str]) ->
 def build_outside_error(parts: Sequence[str]) -> Refused:
     name = "/".join(parts)
     return Refused(
-        f'"{name}" leads out of this folder through a symbolic link.',
-        hint="Only what is inside the folder can be read and written.",
+        f'"{name}" uses a symbolic link to a place outside this folder.',
+        hint="Use a file inside the folder.",
         name=name,
     )
 
 
 async def _resolve_path(session: SftpSession, path: str, parts: Sequence[str]) -> str:
-    """What is not there yet is resolved as far as there is something."""
+    """Resolve the existing part of a path, and append the missing names."""
     missing: list[str] = []
     links = 0
     while links <= _MAX_LINKS:
@@ -122,13 +119,13 @@ async def _resolve_path(session: SftpSession, path: str, parts: Sequence[str]) -
         elif found is not None and is_link(found):
             path = join_path(above, await _resolve_target(session, path, parts))
             links += 1
-        else:  # out of what the server shows
+        else:  # outside of what the server shows
             break
     raise build_outside_error(parts)
 
 
 async def _resolve_target(session: SftpSession, link: str, parts: Sequence[str]) -> str:
-    """Of a link to what is not there."""
+    """Return the target of a link to a missing file."""
     try:
         return await session.read_link(link)
     except MISSING_ERRORS:
@@ -136,29 +133,23 @@ async def _resolve_target(session: SftpSession, link: str, parts: Sequence[str])
 
 
 _CONCURRENT_FILES = 32
-_PERMISSION_MASK = 0o7777  # of a file's mode
+_PERMISSION_MASK = 0o7777  # in a file's mode
 
 
 class FileWriter:
-    """One file's new content. It may be begun again after the connection was lost.
-
-    Each try has a temporary file of its own: the server may still be writing into the last one.
-    """
+    """New content of one file. Each attempt has its own draft, because the server may still write to the last one."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._left_behind: list[str] = []
 
     async def put(self, session: SftpSession, spot: RemoteEntry) -> None:
-        """All of it or nothing; SFTPOpUnsupported where the server cannot replace a file."""
+        """Write all of it or nothing. Raise SFTPOpUnsupported if the server cannot replace a file."""
         for path in self._left_behind:
             await session.discard(path)
         draft = join_path(spot.folder, build_temporary_name(spot.name))
         self._left_behind.append(draft)
-
-        async def create() -> None:
-            await session.create(draft, self._data, is_lasting=True)
-
+        create = partial(session.create, draft, self._data, is_lasting=True)
         await run_with_folder(session, spot.folder, create)
         try:
             await _keep_rights(session, spot, draft)
@@ -170,7 +161,7 @@ class FileWriter:
 
 
 class FileAppender:
-    """Bytes for the end of a file; what an earlier try brought there is not added twice."""
+    """Bytes for the end of a file. Bytes from an earlier attempt are not added twice."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -183,28 +174,24 @@ class FileAppender:
             self._size_before = size
         elif size > self._size_before:
             rest = self._compute_rest(await session.read(spot.path, self._size_before))
-
-        async def append() -> None:
-            await session.append(spot.path, rest)
-
         if rest or spot.attributes is None:
-            await run_with_folder(session, spot.folder, append)
+            await run_with_folder(session, spot.folder, partial(session.append, spot.path, rest))
 
     def _compute_rest(self, added: bytes) -> bytes:
         if self._data in added:
             return b""
-        # Others may have added theirs; then a part of ours stays, as after a crash.
+        # Other programs may have appended too; then a part of ours stays, as after a crash.
         return self._data[len(added) :] if self._data.startswith(added) else self._data
 
 
 class EntryRemover:
-    """One entry of a folder; what the last try put out of sight is removed by the next."""
+    """Removal of one entry. Each attempt also removes what an earlier one has hidden."""
 
     def __init__(self) -> None:
         self._hidden: list[RemoteEntry] = []
 
     async def remove(self, session: SftpSession, spot: RemoteEntry) -> None:
-        """A folder is gone in one step, since what is in it goes one by one."""
+        """Remove an entry. A folder is hidden in one step, because its content is removed one by one."""
         if spot.is_folder:
             hidden = RemoteEntry(join_path(spot.folder, build_temporary_name("removed")), spot.attributes)
             self._hidden.append(hidden)
@@ -217,7 +204,7 @@ class EntryRemover:
 
 
 async def run_with_folder(session: SftpSession, folder: str, work: Callable[[], Awaitable[None]]) -> None:
-    """Makes the folder only when the work finds it missing: mostly it is there."""
+    """Run the work, and create the folder only if it is missing."""
     try:
         await work()
     except MISSING_ERRORS:
@@ -226,7 +213,7 @@ async def run_with_folder(session: SftpSession, folder: str, work: Callable[[], 
 
 
 async def make_folders(session: SftpSession, path: str) -> None:
-    """With those above it; FileExistsError where something else has the name."""
+    """Create a folder and its parents. Raise FileExistsError if a file has the name."""
     try:
         await session.make_folder(path)
     except MISSING_ERRORS:
@@ -236,7 +223,7 @@ async def make_folders(session: SftpSession, path: str) -> None:
         await make_folders(session, above)
         await make_folders(session, path)
     except (*TAKEN_ERRORS, asyncssh.SFTPPermissionDenied):
-        # Some servers say that nothing may be made in a folder before that it is there.
+        # Some servers report a missing permission before they report that the folder exists.
         found = await session.read_attributes(path)
         if found is None:
             raise
@@ -245,7 +232,7 @@ async def make_folders(session: SftpSession, path: str) -> None:
 
 
 async def sweep(session: SftpSession, folder: str, before: int) -> None:
-    """Removes what writers left behind that died before a time, in seconds."""
+    """Remove temporary files of writers that died before a time, in seconds."""
     for name, attributes in await session.list_entries(folder):
         if is_temporary(name) and (attributes.mtime or 0) < before:
             with suppress(asyncssh.SFTPError):
@@ -253,7 +240,7 @@ async def sweep(session: SftpSession, folder: str, before: int) -> None:
 
 
 async def remove_all(session: SftpSession, spot: RemoteEntry) -> None:
-    """A file, a link, or a folder with all that is in it; nothing there is fine."""
+    """Remove a file, a link, or a folder with its content. A missing entry is fine."""
     with suppress(*MISSING_ERRORS):
         if not spot.is_folder:
             await session.remove_file(spot.path)
@@ -273,7 +260,7 @@ async def remove_all(session: SftpSession, spot: RemoteEntry) -> None:
 
 
 async def _keep_rights(session: SftpSession, spot: RemoteEntry, draft: str) -> None:
-    """Of the file that is replaced; its owner only where we are allowed to."""
+    """Copy permissions and, if allowed, the owner from the file that is replaced."""
     old = spot.attributes
     new = await session.read_attributes(draft) if old else None
     if old is None or new is None:
@@ -289,11 +276,11 @@ Result = TypeVar("Result")
 
 
 class SshLockFiles:
-    """Implements LockFiles. `now` tells whether a lease that was left behind still lasts."""
+    """LockFiles over SSH. `now` shows whether the lease of an abandoned claim still lasts."""
 
     def __init__(self, connection: SshConnection, root: str, now: Clock) -> None:
         self._connection, self._root, self._now = connection, root, now
-        #: The marks of claims of ours that nobody holds, and that a lost connection left.
+        # Marks of claims that a lost connection left and that no task of ours holds.
         self._left_behind: dict[str, bytes] = {}
 
     async def create(self, name: str, content: bytes) -> bool:
@@ -301,16 +288,13 @@ class SshLockFiles:
             await self._tidy(name)
         claim = _ClaimFile(join_path(self._root, name), content)
         try:
-            return await self._run(name, claim.make)
+            return await self._run(claim.make)
         except Unavailable:
             self._left_behind[name] = content
             raise
 
     async def read(self, name: str) -> tuple[bytes, int] | None:
-        async def work(session: SftpSession, again: bool) -> tuple[bytes, int] | None:
-            return await session.peek(join_path(self._root, name))
-
-        return await self._run(name, work)
+        return await self._run(lambda session, again: session.peek(join_path(self._root, name)))
 
     async def rewrite(self, name: str, mark: bytes, content: bytes) -> bool:
         async def work(session: SftpSession, again: bool) -> bool:
@@ -319,7 +303,7 @@ class SshLockFiles:
             except MISSING_ERRORS:
                 return False
 
-        return await self._run(name, work)
+        return await self._run(work)
 
     async def remove(self, name: str, mark: bytes) -> bool:
         path = join_path(self._root, name)
@@ -335,13 +319,13 @@ class SshLockFiles:
             return True
 
         try:
-            return await self._run(name, work)
+            return await self._run(work)
         except Unavailable:
             self._left_behind[name] = mark
             raise
 
     async def _tidy(self, name: str) -> None:
-        """Removes a claim as its holder would have, which is right until its lease is over."""
+        """Remove a claim as its holder would have, which is allowed only until its lease ends."""
         mark = self._left_behind[name]
         found = await self.read(name)
         claim = parse_claim(name, *found) if found and mark in found[0] else None
@@ -349,20 +333,20 @@ class SshLockFiles:
             await self.remove(name, mark)
         self._left_behind.pop(name, None)
 
-    async def _run(self, name: str, work: Callable[[SftpSession, bool], Awaitable[Result]]) -> Result:
+    async def _run(self, work: Callable[[SftpSession, bool], Awaitable[Result]]) -> Result:
         try:
             return await self._connection.run(work)
         except asyncssh.SFTPError as error:
             host = self._connection.place.host
-            # Nobody but us knows of the lock file: it is the folder that may not be changed.
+            # Only we know of the lock file: the folder is what cannot be changed.
             raise translate_error(error, host, "", root=self._root, writing=True) from error
 
 
 class _ClaimFile:
-    """A file that is made by one at a time. It may be begun again after the connection was lost.
+    """A file that only one process can create. It can be repeated after a lost connection.
 
-    It appears with its content, as a second name of a draft: the connection could be lost between
-    making a file and writing into it, and an empty one tells nobody that it is ours.
+    The file appears together with its content, as a second name of a draft. If the connection is lost between creating
+    and writing a file, an empty one does not show that it is ours.
     """
 
     def __init__(self, path: str, content: bytes) -> None:
@@ -376,7 +360,8 @@ class _ClaimFile:
             if await self._is_ours(session):
                 return True
         try:
-            await run_with_folder(session, self._folder, partial(self._create_draft, session))
+            create = partial(session.create, self._draft, self._content, is_lasting=False)
+            await run_with_folder(session, self._folder, create)
             try:
                 await self._publish(session)
             finally:
@@ -385,14 +370,11 @@ class _ClaimFile:
             return again and await self._is_ours(session)
         return True
 
-    async def _create_draft(self, session: SftpSession) -> None:
-        await session.create(self._draft, self._content, is_lasting=False)
-
     async def _publish(self, session: SftpSession) -> None:
         try:
             await session.link(self._draft, self._path)
         except (asyncssh.SFTPOpUnsupported, asyncssh.SFTPPermissionDenied, asyncssh.SFTPFailure):
-            # Neither every server nor every disk gives a file a second name.
+            # Not every server and not every disk supports hard links.
             await session.create(self._path, self._content, is_lasting=False)
 
     async def _is_ours(self, session: SftpSession) -> bool:
@@ -400,8 +382,8 @@ class _ClaimFile:
         return found is not None and found[0] == self._content
 
 
-# Version 3 of the protocol, which OpenSSH speaks, has one code for most failures. Some servers
-# add the reason in words; OpenSSH does not.
+# Version 3 of the protocol, which OpenSSH speaks, has one code for most failures. Some servers add the reason as text,
+# but not OpenSSH.
 _ERROR_REASONS: tuple[tuple[tuple[type[asyncssh.SFTPError], ...], tuple[str, ...], str], ...] = (
     ((asyncssh.SFTPNoSpaceOnFilesystem, asyncssh.SFTPQuotaExceeded), ("no space", "quota"), "full"),
     ((asyncssh.SFTPPermissionDenied, asyncssh.SFTPWriteProtect), ("read-only",), "denied"),
@@ -421,37 +403,33 @@ _ERROR_REASONS: tuple[tuple[tuple[type[asyncssh.SFTPError], ...], tuple[str, ...
 def translate_error(
     error: asyncssh.SFTPError | FileExistsError, host: str, path: str, *, root: str, writing: bool
 ) -> EverkeptError:
-    """The error to raise for an answer of the server; a lost connection is none.
-
-    Without a path the root is what was asked for.
-    """
+    """Return our error for an error of the server; "" as path means the root."""
     shown = path or root
     if isinstance(error, FileExistsError):
-        return Conflict(f'"{shown}" cannot be written: a part of it is a file, not a folder.')
+        return Conflict(f'Cannot write "{shown}": a part of its path is a file.', hint=OTHER_NAME_HINT)
     if isinstance(error, MISSING_ERRORS):
-        return NotFound("file", shown)
+        return build_missing_error("file", shown)
     if isinstance(error, asyncssh.SFTPOpUnsupported):
         return Refused(
-            f'The SFTP server on {host} has no way to do this with "{shown}": {error.reason}.',
-            hint="To replace a file in one step it has to offer posix-rename@openssh.com, as OpenSSH does.",
+            f'The SFTP server on {host} does not support this operation on "{shown}": {error.reason}.',
+            hint="Use a server that supports posix-rename@openssh.com, such as OpenSSH.",
             host=host,
         )
     return _build_error(error, host, shown, writing)
 
 
 def _build_error(error: asyncssh.SFTPError, host: str, shown: str, writing: bool) -> EverkeptError:
-    verb = "written" if writing else "read"
-    sentence = f'"{shown}" could not be {verb} on {host}: {error.reason}.'
+    sentence = f'Cannot {"write" if writing else "read"} "{shown}" on {host}: {error.reason}.'
     match find_reason(error):
         case "full":
-            return StorageFull(sentence, hint="Make room there, then try again.", host=host)
+            return StorageFull(sentence, hint="Free disk space there, then try again.", host=host)
         case "denied":
             kind = ReadOnly if writing else Refused
-            return kind(sentence, hint="Look at its permissions there.", host=host)
+            return kind(sentence, hint="Check its permissions there.", host=host)
         case "refused":
-            return Refused(sentence, host=host)
+            return Refused(sentence, hint=OTHER_NAME_HINT, host=host)
         case "taken":
-            return Conflict(sentence, host=host)
+            return Conflict(sentence, hint=OTHER_NAME_HINT, host=host)
         case _:
             return Unavailable(sentence, host=host)
 

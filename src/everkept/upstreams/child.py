@@ -1,4 +1,4 @@
-"""The program of a server: which it is, its pipes, what it logs, and its end."""
+"""The program of a server: how it is found, its pipes, its log and its end."""
 
 import asyncio
 import logging
@@ -12,38 +12,27 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from everkept.core.mcp import LineBuffer, OverlongLine, UpstreamProgram
-from everkept.errors import UpstreamUnavailable, escape_name
-from everkept.upstreams.link import Mask, fill_variables
+from everkept.core.text import format_count
+from everkept.errors import escape_name
+from everkept.upstreams.link import Mask, build_setup_error, fill_variables
 from everkept.upstreams.process_group import ChildProcess, ProcessGroup, open_process_group
 from everkept.values import Value
 
-# What the official clients let a server inherit: enough to run, and no secrets.
+# The variables that the official clients pass on: enough to run, and no secrets.
 INHERITED_VARIABLES = (
-    (
-        "APPDATA",
-        "HOMEDRIVE",
-        "HOMEPATH",
-        "LOCALAPPDATA",
-        "PATH",
-        "PATHEXT",
-        "PROCESSOR_ARCHITECTURE",
-        "SYSTEMDRIVE",
-        "SYSTEMROOT",
-        "TEMP",
-        "USERNAME",
-        "USERPROFILE",
-    )
+    {"APPDATA", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATH", "PATHEXT", "PROCESSOR_ARCHITECTURE"}
+    | {"SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "USERNAME", "USERPROFILE"}
     if sys.platform == "win32"
-    else ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
+    else {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"}
 )
 
 _ROOT_FOLDER = Path(sys.executable).anchor
-_COMMAND_LINE_HINT = "`command` is the program alone: what follows its name belongs into `args`, one by one."
+_COMMAND_LINE_HINT = "Set `command` to the program only, and write each of its arguments as an item of `args`."
 _PATHEXT = ".COM;.EXE;.BAT;.CMD"
 
 
 class ProgramStart(Value):
-    """Everything that the system wants to know of it."""
+    """Everything that the system needs to start a program."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
@@ -51,16 +40,12 @@ class ProgramStart(Value):
 
 
 def resolve_program(upstream: str, launch: UpstreamProgram, environment: Mapping[str, str]) -> ProgramStart:
-    """Raises UpstreamUnavailable where the program, its folder or a variable is not there."""
+    """Find the program. Raise UpstreamUnavailable if the program, its folder or a variable is missing."""
     given = _build_environment(upstream, launch, environment)
     folder = Path(launch.cwd or _find_home(environment))
     if not (folder.is_absolute() and folder.is_dir()):
-        raise UpstreamUnavailable(
-            upstream,
-            f"cannot be started: there is no folder {folder}.",
-            hint="Make it, or correct `cwd`.",
-            retry_possible=False,
-        )
+        reason = f"cannot be started: folder {folder} does not exist."
+        raise build_setup_error(upstream, reason, "Create it, or correct `cwd`.")
     executable = _resolve_executable(upstream, launch.command, folder, given)
     return ProgramStart((executable, *launch.args), given, str(folder))
 
@@ -74,47 +59,39 @@ def _build_environment(upstream: str, launch: UpstreamProgram, environment: Mapp
     inherited = {
         name: environment[name]
         for name in INHERITED_VARIABLES
-        # A function of a shell is code that the next shell would run.
+        # A shell function in a variable is code that the next shell would run.
         if name in environment and not environment[name].startswith("()")
     }
     named = fill_variables(launch.env, environment, upstream)
-    if sys.platform == "win32":  # `Path` and `PATH` are one
+    if sys.platform == "win32":  # `Path` and `PATH` are the same variable
         named = {name.upper(): value for name, value in named.items()}
     return inherited | named
 
 
 def _resolve_executable(upstream: str, wanted: str, folder: Path, environment: Mapping[str, str]) -> str:
     has_folder = Path(wanted).name != wanted
-    # With a folder in its name it lies where the program will be, not where we are.
+    # A relative path is relative to the program's folder, not to ours.
     places = [folder] if has_folder else _list_path_folders(environment)
     if found := _find_runnable(places, wanted, environment):
         return found
     if has_folder and (folder / wanted).is_file():
-        raise UpstreamUnavailable(
-            upstream,
-            f"cannot be started: {wanted} is no program that may be run.",
-            hint="Give the program that runs it as `command`, and it in `args`.",
-            retry_possible=False,
-        )
+        hint = f"Set `command` to the program that runs it, and pass {wanted} in `args`."
+        raise build_setup_error(upstream, f"cannot be started: {wanted} is not executable.", hint)
     looked = "" if has_folder else " in the folders of PATH"
-    raise UpstreamUnavailable(
-        upstream,
-        f"cannot be started: there is no program {_format_program(wanted)}{looked}.",
-        hint=_COMMAND_LINE_HINT if " " in wanted else "Install it, or give its whole path as `command`.",
-        retry_possible=False,
-    )
+    reason = f"cannot be started: program {_format_program(wanted)} not found{looked}."
+    hint = _COMMAND_LINE_HINT if " " in wanted else "Install it, or set `command` to its full path."
+    raise build_setup_error(upstream, reason, hint)
 
 
 def _format_program(wanted: str) -> str:
-    """What was given as a program; a whole line may hold a key."""
+    """Quote a whole command line, with secrets masked."""
     from everkept.core.secrets import mask_text
 
     return f'"{mask_text(wanted)[0]}"' if " " in wanted else wanted
 
 
 def _list_path_folders(environment: Mapping[str, str]) -> list[Path]:
-    """Those of PATH. Windows, and every relative entry, would have it looked for where we are,
-    and that may be a stranger's folder."""
+    """Return the absolute folders of PATH. Others depend on the current folder, which may be a stranger's."""
     entries = environment.get("PATH", os.defpath).split(os.pathsep)
     return [Path(entry) for entry in entries if Path(entry).is_absolute()]
 
@@ -129,25 +106,25 @@ def _find_runnable(places: list[Path], name: str, environment: Mapping[str, str]
 
 
 def _list_endings(name: str, environment: Mapping[str, str]) -> list[str]:
-    """What is put after a name: on Windows a program is known by how its file's name ends."""
+    """Return the endings to try after a name: on Windows, the ending marks a file as a program."""
     if sys.platform != "win32":
         return [""]
     known = [e for e in environment.get("PATHEXT", _PATHEXT).split(";") if e.startswith(".")]
     return [""] if name.lower().endswith(tuple(e.lower() for e in known)) else known
 
 
-LOGGED_CHARACTERS = 500  # characters of one line
-MAX_LOGGED_LINES = 50  # in the log, within PERIOD
+LOGGED_CHARACTERS = 500  # of one line
+MAX_LOGGED_LINES = 50  # per period
 LOG_PERIOD_SECONDS = 1.0
 
-_LINE_BYTES = LOGGED_CHARACTERS * 8  # bytes of one line
-_LAST_LINES = 3  # for the reason why it ended, or was not ready
+_LINE_BYTES = LOGGED_CHARACTERS * 8
+_LAST_LINES = 3  # shown as the reason why a program ended or was not ready
 
 log = logging.getLogger(__name__)
 
 
 class StderrLog:
-    """Takes the bytes that one program writes to its standard error, and lines of its output."""
+    """Logs the standard error of one program, and stray lines of its standard output."""
 
     def __init__(self, name: str, hide: Mask) -> None:
         self._name = name
@@ -155,7 +132,7 @@ class StderrLog:
         self._lines = LineBuffer(_LINE_BYTES)
         self._last: deque[bytes] = deque(maxlen=_LAST_LINES)
         self._has_strayed = False
-        self._logged = 0  # within the period that runs
+        self._logged = 0  # in the current period
         self._left_out = 0
         self._period: asyncio.TimerHandle | None = None
 
@@ -164,22 +141,22 @@ class StderrLog:
             self._add(line.head if isinstance(line, OverlongLine) else line)
 
     def finish(self) -> None:
-        """There is no more to come."""
+        """Log the last line and the number of omitted ones."""
         self.feed(b"\n")
         if self._period is not None:
             self._period.cancel()
             self._start_period()
 
     def add_stray_line(self, line: bytes) -> None:
-        """A line of its output, where nothing but messages belongs."""
+        """Handle a line of its standard output that is not a message."""
         self._last.append(line)
-        if not self._has_strayed:  # once: a server that logs to its output would fill our log
+        if not self._has_strayed:  # only once, because a server that logs to its output would fill our log
             self._has_strayed = True
             shown = self._mask_line(line)
-            log.warning("%s writes what is no message, and it is ignored: %s", self._name, shown)
+            log.warning("%s wrote a line that is not a message, ignored: %s", self._name, shown)
 
     def format_last_lines(self, output: bytes = b"") -> str:
-        """What it wrote at last, lines without an end too: that of its output is given."""
+        """Return the last lines, including unfinished ones; `output` is the unfinished line of standard output."""
         begun = (line for line in (self._lines.get_rest(), output) if line.strip())
         return " / ".join(map(self._mask_line, [*self._last, *begun][-_LAST_LINES:]))
 
@@ -197,35 +174,35 @@ class StderrLog:
 
     def _start_period(self) -> None:
         if self._left_out:
-            log.info("%s: %d more lines within a second are left out", self._name, self._left_out)
+            log.info("%s: omitted %s within a second", self._name, format_count(self._left_out, "more line"))
         self._logged = self._left_out = 0
         self._period = None
 
     def _mask_line(self, line: bytes) -> str:
-        # Masked before it is cut: half a secret looks like none.
+        # Masked before it is cut, because half a secret would not be recognized.
         return escape_name(self._hide(line[:_LINE_BYTES].decode("utf-8", "replace").rstrip())[:LOGGED_CHARACTERS])
 
 
-# Seconds for a program to end: once its input has ended, once it was asked to, once it was killed.
+# How long a program may take to end after its input was closed, after SIGTERM, and after SIGKILL.
 INPUT_END_SECONDS, TERMINATE_SECONDS, KILL_SECONDS = 1.0, 0.5, 1.0
-LAST_OUTPUT_SECONDS = 0.5  # seconds for what a program has written before it ended
+LAST_OUTPUT_SECONDS = 0.5  # for output written before the end
 
 _OUTPUT, _ERRORS = 1, 2
-_MAX_UNREAD_BYTES = 1024 * 1024  # bytes that a program has not read yet
+_MAX_UNREAD_BYTES = 1024 * 1024  # sent, but not read by the program yet
 _POLL_SECONDS = 0.02
 
 OnLine = Callable[[bytes | OverlongLine], None]
 
 
 class ChildProgram(ChildProcess):
-    """One program. `ended` tells why it is of no use any more, as the end of a sentence."""
+    """One program. `ended` resolves to the reason why it is unusable, as the end of a sentence."""
 
     def __init__(self, name: str, limit: int, remarks: StderrLog) -> None:
         super().__init__()
         self.name = name
         self.on_line: OnLine = lambda line: None
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self.stirred = asyncio.Event()  # by anything that it writes
+        self.stirred = asyncio.Event()  # set by any output
         self._output = LineBuffer(limit)
         self._remarks = remarks
         self._open_pipes = {_OUTPUT, _ERRORS}
@@ -233,26 +210,25 @@ class ChildProgram(ChildProcess):
         self._may_write.set()
 
     def write(self, line: bytes) -> None:
-        """Sends a line, without waiting for the program to read it."""
+        """Send a line without waiting for the program to read it."""
         if self._input_pipe is not None and not self._input_pipe.is_closing():
             self._input_pipe.write(line)
 
     async def wait_drained(self) -> None:
-        """Waits until the program has read most of what it was sent, or is of no use."""
+        """Wait until the program has read most of its input, or is unusable."""
         while not self._may_write.is_set():
             await self._may_write.wait()
 
     @property
     def closed_reason(self) -> str | None:
-        """Why what is sent now will have no answer; None where it may. Its end takes longer to be
-        known: it may have left a last word."""
+        """Why a message sent now will get no answer, or None. `ended` comes later, after the last output."""
         can_hear = self._input_pipe is not None and not self._input_pipe.is_closing()
         is_there = can_hear and _OUTPUT in self._open_pipes and not self.exited.is_set()
         return None if is_there else self._format_reason()
 
     @property
     def is_full(self) -> bool:
-        """Whether so much waits for it that it had better get nothing it can do without."""
+        """Whether so much input is pending that optional messages should be dropped."""
         return self._input_pipe is not None and self._input_pipe.get_write_buffer_size() > _MAX_UNREAD_BYTES
 
     def close_input(self) -> None:
@@ -261,10 +237,9 @@ class ChildProgram(ChildProcess):
 
     @property
     def last_output(self) -> str:
-        """What it wrote last that is no message, also where the line has no end: a question that
-        nobody will answer."""
+        """Last output that is not a message, including an unfinished line such as a prompt for input."""
         begun = self._output.get_rest().lstrip()
-        is_message = begun.startswith((b"{", b"["))  # half of one is nobody's to read
+        is_message = begun.startswith((b"{", b"["))  # half a message helps no one
         return self._remarks.format_last_lines(b"" if is_message else begun)
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
@@ -294,7 +269,7 @@ class ChildProgram(ChildProcess):
         self._may_write.set()
 
     def _finish_soon(self) -> None:
-        # What it has started itself may hold its pipes for ever.
+        # Processes that the program started may keep its pipes open forever.
         if not self._finish_if_complete():
             asyncio.get_running_loop().call_later(LAST_OUTPUT_SECONDS, self._finish)
 
@@ -322,10 +297,7 @@ class ChildProgram(ChildProcess):
 
 @asynccontextmanager
 async def run_program(child: ChildProgram, program: ProgramStart) -> AsyncGenerator[None, None]:
-    """The program runs for as long as the block lasts, and what it starts itself ends with it.
-
-    Its end takes a few seconds at most, whatever it does.
-    """
+    """Run the program while the block lasts, then end it and all its processes within a few seconds."""
     async with open_process_group() as pack:
         try:
             await _start(child, program, pack)
@@ -334,7 +306,7 @@ async def run_program(child: ChildProgram, program: ProgramStart) -> AsyncGenera
             if child.pid:
                 try:
                     await _end(child, pack)
-                finally:  # also where its end was cut short
+                finally:  # even if the end was canceled
                     pack.kill()
                     child.release()
 
@@ -350,14 +322,10 @@ async def _start(child: ChildProgram, program: ProgramStart, pack: ProcessGroup)
             env=dict(program.environment),
             **pack.options,
         )
-    except (OSError, ValueError) as error:  # ValueError: a NUL somewhere
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UpstreamUnavailable(
-            child.name,
-            f"cannot be started: {program.command[0]}: {reason}.",
-            hint="Check `command` and `args`.",
-            retry_possible=False,
-        ) from error
+    except (OSError, ValueError) as error:  # ValueError for a NUL character
+        said = error.strerror if isinstance(error, OSError) else str(error)
+        reason = f"cannot be started: {program.command[0]}: {said}."
+        raise build_setup_error(child.name, reason, "Check `command` and `args`.") from error
     finally:
         if child.pid:
             pack.add(child.pid)
@@ -365,7 +333,7 @@ async def _start(child: ChildProgram, program: ProgramStart, pack: ProcessGroup)
 
 async def _end(child: ChildProgram, pack: ProcessGroup) -> None:
     child.close_input()
-    # Whoever outlived the program itself does not read its input.
+    # Processes that outlived the program do not read its input.
     if not await _wait_gone(child, pack, 0.0 if child.exited.is_set() else INPUT_END_SECONDS):
         pack.terminate()
         if not await _wait_gone(child, pack, TERMINATE_SECONDS):
@@ -379,7 +347,7 @@ async def _wait_gone(child: ChildProgram, pack: ProcessGroup, seconds: float) ->
     try:
         async with asyncio.timeout(seconds):
             await child.exited.wait()
-            while not pack.is_empty():  # noqa: ASYNC110 - the system tells of our own child alone
+            while not pack.is_empty():  # noqa: ASYNC110 - the system tells of our own child alone  # the system reports only the end of our own child
                 await asyncio.sleep(_POLL_SECONDS)
     except TimeoutError:
         return False

@@ -36,14 +36,14 @@ from everkept.upstreams.link import (
     strip_stateless_fields,
 )
 
-DISCOVERY_SECONDS = 10.0  # seconds; a server of the older era may leave the question without an answer
-CONFIRMATION_SECONDS = 5.0  # seconds to find out whether a server is still there
-OTHER_CALLS_SECONDS = 1.0  # seconds for other calls to find out the same
-LISTEN_PAUSE_SECONDS = (1.0, 5.0, 30.0)  # seconds before listening again; the last one repeats
+DISCOVERY_SECONDS = 10.0  # a server of the older era may never answer
+CONFIRMATION_SECONDS = 5.0  # to find out whether the server still exists
+OTHER_CALLS_SECONDS = 1.0  # for other calls to find out the same
+LISTEN_PAUSE_SECONDS = (1.0, 5.0, 30.0)  # before listening again; the last one repeats
 CALL_METHOD, LISTEN_METHOD = "tools/call", "subscriptions/listen"
 ANSWERED_KINDS = (FaultKind.REFUSED, FaultKind.UNCLEAR, FaultKind.UNREADABLE)
 HEADER_MISMATCH = -32020
-MAX_TASKS = 1000  # beside the calls
+MAX_TASKS = 1000  # besides the calls
 MAX_PAGES = 100  # of tools/list, when it is read for its headers
 
 log = logging.getLogger(__name__)
@@ -53,8 +53,7 @@ log = logging.getLogger(__name__)
 async def connect_http(
     reach: UpstreamSettings, environment: Mapping[str, str], on_tools_changed: Callable[[], None]
 ) -> AsyncGenerator[UpstreamLink, None]:
-    """A link.Connect for an Endpoint. It reads these of `environment`: variables that headers
-    name, HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY, and SSL_CERT_FILE."""
+    """Implement link.Connect for HTTP. `environment` has variables for headers, proxies and SSL_CERT_FILE."""
     target = build_target(cast(UpstreamEndpoint, reach.way), environment, reach.label)
     link = HttpLink(target, reach.connect_timeout, on_tools_changed)
     try:
@@ -65,7 +64,7 @@ async def connect_http(
 
 
 class HttpLink:
-    """A link.Link."""
+    """Link to a server over HTTP."""
 
     def __init__(self, target: HttpTarget, connect_seconds: float, on_tools_changed: Callable[[], None]) -> None:
         self._rpc = Rpc(on_tools_changed, self._reply)
@@ -74,17 +73,17 @@ class HttpLink:
         self._tell = on_tools_changed
         self._tasks: set[asyncio.Task[None]] = set()
         self._ids = count(1)
-        self._is_stateless = False  # until the greeting says so
+        self._is_stateless = False  # until the greeting
         self._stateless = StatelessHeaders(target.upstream)
         self._open: set[PostCall] = set()
-        self._waiting: set[PostCall] = set()  # calls, and nothing that we ask for ourselves
+        self._waiting: set[PostCall] = set()  # calls of clients, without our own requests
         self._confirming = asyncio.Lock()
-        self._absent: HttpFault | None = None  # why the server cannot say anything by itself
+        self._absent: HttpFault | None = None  # why the server cannot send messages by itself
         self._reason = ""
         self._has_ended = asyncio.Event()
 
     async def open(self) -> None:
-        """Greet the server; raise UpstreamUnavailable if it does not answer in kind."""
+        """Greet the server. Raise UpstreamUnavailable if it does not answer properly."""
         greeting = await self._greet()
         self._is_stateless = greeting.is_stateless
         if not self._is_stateless:
@@ -118,7 +117,7 @@ class HttpLink:
         try:
             return await self._request(post)
         except UpstreamError as error:
-            # With this status the server refused it unread.
+            # With this status the server refused the request without reading it.
             if post.status != BAD_REQUEST or not await self._learn_headers(method, error):
                 raise
         return await self._request(self._build_post(method, params, report))
@@ -127,7 +126,7 @@ class HttpLink:
         try:
             await self._send(self._build_post("server/discover" if self._is_stateless else "ping", {}))
         except UpstreamError:
-            return  # that is an answer too
+            return  # an error is an answer too
         except NoAnswer as failed:
             fault = failed.fault
             is_answer = fault.kind in ANSWERED_KINDS and (fault.status or 0) < SERVER_ERROR
@@ -151,7 +150,7 @@ class HttpLink:
         return strip_stateless_fields(self._stateless.learn(result) if listing else result, self._upstream)
 
     def _build_post(self, method: str, params: Mapping[str, Any], report: Report | None = None) -> PostCall:
-        """Raise InvalidInput for what cannot be sent."""
+        """Build a call. Raise InvalidInput for values that cannot be sent."""
         headers: dict[str, str] = {}
         if self._is_stateless:
             params = {**params, "_meta": {**(params.get("_meta") or {}), **build_stateless_meta()}}
@@ -160,7 +159,7 @@ class HttpLink:
         return PostCall(next(self._ids), method, params, headers, report)
 
     async def _send(self, post: PostCall) -> JSON:
-        """Return the result; raise NoAnswer if none came, of whatever kind."""
+        """Return the result. Raise NoAnswer if there is none."""
         if self._has_ended.is_set():
             raise NotSent(self._reason)
         self._open.add(post)
@@ -190,18 +189,18 @@ class HttpLink:
             post.answer.cancel()
 
     def _abandon(self, post: PostCall) -> None:
-        """Cancel the call at the server. In the stateless era the closed exchange says it."""
+        """Cancel the call at the server. In the stateless era, closing the exchange is enough."""
         if post.is_sent and self._wire.version:
             said = {"requestId": post.id, "reason": "not needed"}
             self._start(self._wire.notify({"method": "notifications/cancelled", "params": said}))
 
     def _reply(self, message: JSON) -> None:
-        # A server that asks and asks, and is slow to read, gets no more answers.
+        # A server that keeps asking but reads slowly gets no more answers.
         if len(self._tasks) < MAX_TASKS:
             self._start(self._wire.notify(message))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do it beside the calls, for as long as the connection is open."""
+        """Run work besides the calls while the connection is open."""
         if self._has_ended.is_set():
             work.close()
             return
@@ -210,8 +209,10 @@ class HttpLink:
         task.add_done_callback(self._tasks.discard)
 
     async def _to_failure(self, post: PostCall, fault: HttpFault) -> Exception:
-        """Return what the caller gets. If the server is gone, the call ends the connection, but
-        not while another waits for an answer: that may be on its way."""
+        """Return the error for the caller.
+
+        If the server is gone, end the connection, but not while another call waits: its answer may be on the way.
+        """
         if fault.kind in ANSWERED_KINDS:
             return self._to_upstream_error(fault, post.method)
         is_alone = await self._is_left_alone(post)
@@ -228,7 +229,7 @@ class HttpLink:
                 return self._to_upstream_error(fault, post.method)
 
     async def _is_left_alone(self, post: PostCall) -> bool:
-        """Return whether no other call waits, or all of them end within a moment."""
+        """Return whether no other call waits, or all others end within a moment."""
         try:
             async with asyncio.timeout(OTHER_CALLS_SECONDS):
                 while others := [other for other in self._waiting - {post} if not other.settled.is_set()]:
@@ -238,14 +239,14 @@ class HttpLink:
         return True
 
     async def _is_gone(self) -> bool:
-        """Return whether it was the server that broke, and not just this exchange."""
+        """Return whether the server is gone, and not just this exchange."""
         try:
             async with asyncio.timeout(CONFIRMATION_SECONDS), self._confirming:
                 await self.probe()
         except LinkEnded:
             return True
         except TimeoutError:
-            return False  # the next call will see
+            return False  # the next call finds out
         return False
 
     def _watch(self, absent: HttpFault | None) -> None:
@@ -253,8 +254,7 @@ class HttpLink:
         self._leave_if_absent()
 
     def _leave_if_absent(self) -> None:
-        """End a connection on which the server could not say that its tools have changed, but
-        not before the calls on it have their answers."""
+        """End a connection on which the server cannot report changed tools, after its pending calls."""
         if self._absent is not None and not self._waiting:
             self.end(self._absent.reason)
 
@@ -272,7 +272,7 @@ class HttpLink:
         )
 
     async def _learn_headers(self, method: str, error: UpstreamError) -> bool:
-        """List the tools if a call lacked headers that only a listing names."""
+        """List the tools if a call lacked headers that only the list names. Return whether that was done."""
         is_headers = error.facts.get("upstream_code") == HEADER_MISMATCH
         if not (is_headers and method == CALL_METHOD and self._is_stateless):
             return False
@@ -285,7 +285,7 @@ class HttpLink:
         return False
 
     async def _greet(self) -> ServerGreeting:
-        """Ask in the way that needs no session first."""
+        """Greet the server, first in the way that needs no session."""
         try:
             async with asyncio.timeout(DISCOVERY_SECONDS):
                 found = await self._ask("server/discover", {"_meta": build_stateless_meta()})
@@ -293,16 +293,16 @@ class HttpLink:
             if error.facts.get("status") in (None, UNAUTHORIZED, FORBIDDEN):
                 raise
         except (UpstreamError, TimeoutError):
-            pass  # a server of the older era does not know the question
+            pass  # a server of the older era does not know the method
         else:
             offered = found.get("supportedVersions")
             if isinstance(offered, list) and STATELESS_VERSION in cast(list[Any], offered):
                 return ServerGreeting(is_stateless=True, tells_of_changes=has_tool_notifications(found))
-        # The word that ends a handshake is sent in `open`: what follows must not overtake it.
+        # `open` sends the end of the handshake, because later messages must not overtake it.
         return await greet(self._upstream, self._ask, lambda _method, _params: None)
 
     async def _ask(self, method: str, params: JSON) -> JSON:
-        """Send a request of the greeting, whose failure does not end a connection yet."""
+        """Send a request of the greeting. Its failure does not end the connection."""
         try:
             result = await self._send(self._build_post(method, params))
         except LinkEnded as gone:
@@ -314,7 +314,7 @@ class HttpLink:
         return result
 
     async def _listen(self) -> None:
-        """Subscribe to changes of the tools in the stateless era, as long as the server lets us."""
+        """Subscribe to changes of the tools in the stateless era, as long as the server allows it."""
         wanted: JSON = {"notifications": {"toolsListChanged": True}}
         for pause in chain(LISTEN_PAUSE_SECONDS, repeat(LISTEN_PAUSE_SECONDS[-1])):
             try:
@@ -324,4 +324,4 @@ class HttpLink:
             except (UpstreamError, LinkEnded):
                 return
             await asyncio.sleep(pause)
-            self._tell()  # a change during the pause was not heard
+            self._tell()  # changes during the pause were missed

@@ -1,4 +1,4 @@
-"""A server over HTTP: its address, the way there, and the headers that its requests need."""
+"""A server over HTTP: its address, its proxy, and the headers of its requests."""
 
 import logging
 import re
@@ -12,41 +12,36 @@ from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 import httpx2
 
 from everkept.core.mcp import JSON, STATELESS_VERSION, UpstreamEndpoint
-from everkept.errors import InvalidInput, UpstreamUnavailable
-from everkept.upstreams.link import fill_variables
+from everkept.errors import InvalidInput
+from everkept.upstreams.link import build_setup_error, fill_variables
 from everkept.values import Value, field
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 PROXY_SCHEMES = ("http", "https")
-IDLE_SECONDS = 3.0  # servers close a connection after 5, and it must not be used just then
+IDLE_SECONDS = 3.0  # servers close a connection after 5 s, and it must not be used at that moment
 
 
 class HttpTarget(Value):
-    """A server, ready to be spoken to. `shown` is for messages; address, headers and proxy may
-    hold secrets."""
+    """A server that is ready to use. `shown` is for messages; URL, headers and proxy may hold secrets."""
 
-    upstream: str  # its name
+    upstream: str
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(repr=False)
     shown: str
     proxy: str | None = field(repr=False)
-    certificates: str | None  # a file to trust in place of the system's
+    certificates: str | None  # a file to trust instead of the system's certificates
 
 
 def build_target(endpoint: UpstreamEndpoint, environment: Mapping[str, str], upstream: str) -> HttpTarget:
-    """Raises UpstreamUnavailable where the address or a header cannot be used."""
+    """Build the target. Raise UpstreamUnavailable if the URL or a header is unusable."""
     parts = _split_url(endpoint.url, upstream)
     headers = fill_variables(endpoint.headers, environment, upstream)
     for name, value in headers.items():
-        # A secret read from a file often brings a line break along.
+        # A secret read from a file often ends with a line break.
         headers[name] = value.strip()
         if not (headers[name].isascii() and headers[name].isprintable()):
-            raise UpstreamUnavailable(
-                upstream,
-                f"cannot be sent the header {name}: its value holds what no header can.",
-                hint="Only ASCII characters that can be seen are allowed.",
-                retry_possible=False,
-            )
+            reason = f"cannot be sent the header {name}: its value contains characters that a header cannot have."
+            raise build_setup_error(upstream, reason, "Use only printable ASCII characters.")
     if parts.username is not None and not any(name.lower() == "authorization" for name in headers):
         headers["Authorization"] = _format_basic_auth(parts.username, parts.password or "")
     place = parts.netloc.rpartition("@")[2]
@@ -55,7 +50,7 @@ def build_target(endpoint: UpstreamEndpoint, environment: Mapping[str, str], ups
         upstream=upstream,
         url=urlunsplit(parts._replace(netloc=place, fragment="")),
         headers=headers,
-        shown=place if proxy is None else f"{place} (by the proxy {_get_proxy_host(proxy)})",
+        shown=place if proxy is None else f"{place} (through the proxy {_get_proxy_host(proxy)})",
         proxy=proxy,
         certificates=environment.get("SSL_CERT_FILE") or None,
     )
@@ -65,16 +60,11 @@ def _split_url(url: str, upstream: str) -> SplitResult:
     try:
         parts = urlsplit(url.strip())
         is_usable = parts.scheme in DEFAULT_PORTS and bool(parts.hostname) and parts.port != 0
-        httpx2.URL(url.strip())  # it is more exact
+        httpx2.URL(url.strip())  # stricter than urlsplit
     except (ValueError, httpx2.InvalidURL):
         is_usable, parts = False, urlsplit("")
     if not is_usable:
-        raise UpstreamUnavailable(
-            upstream,
-            "has a `url` that is no address.",
-            hint="Write it like https://example.org/mcp.",
-            retry_possible=False,
-        )
+        raise build_setup_error(upstream, "has an invalid `url`.", "Write it like https://example.org/mcp.")
     return parts
 
 
@@ -83,13 +73,13 @@ def _get_proxy_host(proxy: str) -> str:
 
 
 def _format_basic_auth(user: str, password: str) -> str:
-    # In a header of its own it stays out of what libraries log about addresses.
+    # In a header it stays out of the addresses that libraries log.
     pair = f"{unquote(user)}:{unquote(password)}"
     return f"Basic {b64encode(pair.encode()).decode()}"
 
 
 def find_proxy(scheme: str, host: str, port: int | None, environment: Mapping[str, str]) -> str | None:
-    """The proxy that the usual variables name, or None. This machine is never reached by one."""
+    """Return the proxy named in the usual variables, or None. This machine is never reached through a proxy."""
     if _is_local(host) or _is_excepted(host, port or DEFAULT_PORTS[scheme], _find_variable("no_proxy", environment)):
         return None
     proxy = _find_variable(f"{scheme}_proxy", environment) or _find_variable("all_proxy", environment)
@@ -127,11 +117,11 @@ def _is_match(entry: str, host: str, port: int) -> bool:
 
 
 def build_transport(target: HttpTarget) -> httpx2.AsyncHTTPTransport:
-    """Raise UpstreamUnavailable for certificates or a proxy that cannot be used."""
+    """Build the transport. Raise UpstreamUnavailable for unusable certificates or an unusable proxy."""
     return httpx2.AsyncHTTPTransport(
         verify=_build_tls_context(target),
         proxy=_build_proxy(target),
-        # No most: a call must not wait until another one ends.
+        # Unlimited, because a call must not wait for another one to end.
         limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=IDLE_SECONDS),
         trust_env=False,
     )
@@ -143,45 +133,41 @@ def _build_tls_context(target: HttpTarget) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=target.certificates)
     except OSError as error:
-        raise UpstreamUnavailable(
-            target.upstream,
-            f"cannot be reached: SSL_CERT_FILE is {target.certificates}, which cannot be used "
-            f"({error.strerror or error}).",
-            hint="It must be a file of certificates in PEM.",
-            retry_possible=False,
-        ) from error
+        reason = f"SSL_CERT_FILE is {target.certificates}, which is unusable ({error.strerror or error})"
+        hint = "Set it to a file of certificates in PEM format."
+        raise build_setup_error(target.upstream, f"cannot be reached: {reason}.", hint) from error
 
 
 def _build_proxy(target: HttpTarget) -> httpx2.Proxy | None:
     if target.proxy is None:
         return None
-    wrong = "is no address"
+    wrong = "is not a valid URL"
     try:
         proxy = httpx2.Proxy(target.proxy)
         if proxy.url.scheme in PROXY_SCHEMES:
             return proxy
-        wrong = f"speaks {proxy.url.scheme}, which is not supported"
+        wrong = f"uses {proxy.url.scheme}, which is not supported"
     except (ValueError, httpx2.InvalidURL):
         pass
-    raise UpstreamUnavailable(
-        target.upstream,
-        f"cannot be reached: the proxy that the environment names {wrong}.",
-        hint="HTTPS_PROXY, HTTP_PROXY and ALL_PROXY name it, NO_PROXY the exceptions.",
-        retry_possible=False,
-    )
+    hint = "Correct HTTPS_PROXY, HTTP_PROXY or ALL_PROXY, or add the host to NO_PROXY."
+    raise build_setup_error(target.upstream, f"cannot be reached: the proxy in the environment {wrong}.", hint)
 
 
 VERSION_HEADER = "mcp-protocol-version"
 
-_NAME_PARAMETERS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}  # by method
+_NAME_PARAMETERS = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+}  # parameter with the name, by method
 _HEADER_ANNOTATION = "x-mcp-header"  # in the schema of an argument: the name of its header
-# no number: not everyone writes a float in the same way
+# Without "number", because floats can be written in different ways.
 _HEADER_TYPES = "string", "integer", "boolean"
 _PLAIN = re.compile(r"[\x20-\x7E]*")
 _ENCODED = re.compile(r"=\?base64\?.*\?=")
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110, 5.6.2
 
-# keywords of a schema whose values are none
+# Keywords of a schema whose values are not schemas.
 _DATA_KEYWORDS = "const", "default", "enum", "examples"
 
 ArgumentPath = tuple[str, ...]
@@ -190,14 +176,14 @@ log = logging.getLogger(__name__)
 
 
 class StatelessHeaders:
-    """Knows which arguments of which tools a server wants in headers, once it has listed them."""
+    """The arguments of tools that a server wants in headers, known after it has listed its tools."""
 
     def __init__(self, upstream: str) -> None:
         self._upstream = upstream
-        self._wanted: dict[str, dict[ArgumentPath, str]] = {}  # by tool: the header of each argument
+        self._wanted: dict[str, dict[ArgumentPath, str]] = {}  # header of each argument, by tool
 
     def build_headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
-        """Raise InvalidInput for values that JSON has, and no header."""
+        """Build the headers of a request. Raise InvalidInput for values that no header can hold."""
         headers = {VERSION_HEADER: STATELESS_VERSION, "mcp-method": method}
         named = params.get(_NAME_PARAMETERS.get(method, ""))
         if not isinstance(named, str):
@@ -209,14 +195,14 @@ class StatelessHeaders:
                     headers[f"mcp-param-{token}"] = _encode_value(value)
         except UnicodeEncodeError as error:
             raise InvalidInput(
-                f"The arguments cannot be sent: {self._upstream} wants one of them in a header, "
-                "and it holds half a character."
+                f"Cannot send the arguments: {self._upstream} requires one of them in a header, "
+                "but it contains an unpaired surrogate (invalid Unicode).",
+                hint="Remove that character.",
             ) from error
         return headers
 
     def learn(self, listing: JSON) -> JSON:
-        """Read a page of tools/list; return it without tools whose headers cannot be written,
-        which the protocol forbids to use."""
+        """Read a page of tools/list. Return it without tools with invalid header names, which must not be used."""
         listed: Any = listing.get("tools")
         if not isinstance(listed, list):
             return listing
@@ -232,7 +218,7 @@ class StatelessHeaders:
         try:
             self._wanted[name] = _find_headers(described.get("inputSchema"))
         except ValueError as error:
-            log.warning("%s: the tool %s is left out: %s", self._upstream, name, error)
+            log.warning("%s: skipped tool %s: %s", self._upstream, name, error)
             return False
         return True
 
@@ -243,7 +229,7 @@ def _encode_value(value: str) -> str:
 
 
 def _format_argument(arguments: Any, path: ArgumentPath) -> str | None:
-    """Return the argument as text; None if there is none, or no text for it."""
+    """Return the argument as text, or None if it is missing or cannot be text."""
     value = arguments
     for key in path:
         value = cast(JSON, value).get(key) if isinstance(value, dict) else None
@@ -256,7 +242,7 @@ def _format_argument(arguments: Any, path: ArgumentPath) -> str | None:
 
 
 def _find_headers(schema: Any) -> dict[ArgumentPath, str]:
-    """Return the header of each argument that has one; raise ValueError for what is forbidden."""
+    """Return the header of each argument that has one. Raise ValueError for an invalid annotation."""
     found: dict[ArgumentPath, str] = {}
     for path, described in _walk_schemas(schema):
         if _HEADER_ANNOTATION not in described:
@@ -266,9 +252,9 @@ def _find_headers(schema: Any) -> dict[ArgumentPath, str]:
         if not path:
             raise ValueError(f"{_HEADER_ANNOTATION} is not on an argument")
         if not (isinstance(token, str) and _TOKEN.fullmatch(token)):
-            raise ValueError(f"{_HEADER_ANNOTATION} of {where!r} is not the name of a header")
+            raise ValueError(f"{_HEADER_ANNOTATION} of {where!r} is not a valid header name")
         if kind not in _HEADER_TYPES:
-            raise ValueError(f"{where!r} has {_HEADER_ANNOTATION}, and is not a {', '.join(_HEADER_TYPES)}")
+            raise ValueError(f"{where!r} has {_HEADER_ANNOTATION}, but is not one of {', '.join(_HEADER_TYPES)}")
         if token.lower() in (other.lower() for other in found.values()):
             raise ValueError(f"two arguments have the {_HEADER_ANNOTATION} {token!r}")
         found[path] = token
@@ -276,7 +262,7 @@ def _find_headers(schema: Any) -> dict[ArgumentPath, str]:
 
 
 def _walk_schemas(root: Any) -> Iterator[tuple[ArgumentPath | None, JSON]]:
-    """Each schema inside a schema, with the path of the argument it describes, if any."""
+    """Yield each schema inside a schema, with the path of the argument that it describes, if any."""
     waiting: list[tuple[ArgumentPath | None, Any]] = [((), root)]
     while waiting:
         path, node = waiting.pop()

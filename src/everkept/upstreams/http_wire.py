@@ -1,4 +1,4 @@
-"""HTTP with one server: each request is an exchange by itself, and its failure is told in words."""
+"""HTTP with one server: each request is a separate exchange, and each failure is explained."""
 
 import asyncio
 import logging
@@ -16,6 +16,7 @@ import httpx2
 from everkept import __version__
 from everkept.core.mcp import GATEWAY_CLIENT, JSON, MAX_MESSAGE_BYTES
 from everkept.core.sessions import Report
+from everkept.core.text import format_count
 from everkept.upstreams.http_target import VERSION_HEADER, HttpTarget, build_transport
 from everkept.upstreams.link import METHOD_NOT_FOUND, UnreadableJson, UpstreamCall, encode_message, parse_message
 from everkept.values import Value, replace
@@ -24,39 +25,41 @@ BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, NOT_ALLOWED, TOO_MANY_REQUESTS 
 SEE_OTHER, SERVER_ERROR, NOT_IMPLEMENTED = 303, 500, 501
 HTML_TYPE = "text/html"
 
-# UnicodeError: a host whose name cannot be looked up.
+# UnicodeError for a host name that cannot be looked up.
 NETWORK_ERRORS = (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError, UnicodeError)
-CHECK_URL_HINT = "Check its `url`: it must be the address of the MCP endpoint, path included."
-IS_RUNNING_HINT = "Is it running, and the way to it open?"
+CHECK_URL_HINT = "Check its `url`: it must be the address of the MCP endpoint, including the path."
+IS_RUNNING_HINT = "Check that the server is running and that the network allows the connection."
 
 
 class FaultKind(Enum):
     UNREACHED = auto()  # nothing was sent
-    EXPIRED = auto()  # it was refused unread: the session is over
-    BROKEN = auto()  # it was sent, and the connection ended before the answer did
-    REFUSED = auto()  # answered: it was not done
-    UNCLEAR = auto()  # answered, with what does not tell whether it was done
-    UNREADABLE = auto()  # answered, with what cannot be passed on
+    EXPIRED = auto()  # refused without being read: the session is over
+    BROKEN = auto()  # sent, but the connection ended before the answer was complete
+    REFUSED = auto()  # answered: not executed
+    UNCLEAR = auto()  # answered, but it is unclear whether it was executed
+    UNREADABLE = auto()  # answered, but the answer cannot be passed on
 
 
 class HttpFault(Value):
-    """`reason` is the end of a sentence about the server, without a full stop. `hint` and
-    `may_pass` hold where the request itself changes nothing there."""
+    """A failed request. `reason` is the end of a sentence about the server, without a period.
+
+    `hint` and `may_pass` apply if the request itself changes nothing at the server.
+    """
 
     kind: FaultKind
     reason: str
     hint: str | None = None
     status: int | None = None
-    may_pass: bool = False  # of itself: the same may work later
+    may_pass: bool = False  # the same request may work later
 
     @property
     def is_open(self) -> bool:
-        """Whether the request may have had its effect."""
+        """Whether the request may have taken effect."""
         return self.kind in (FaultKind.BROKEN, FaultKind.UNCLEAR)
 
 
 class NoAnswer(Exception):
-    """No answer came to a request, or one that cannot be passed on."""
+    """Raised if a request got no answer, or one that cannot be passed on."""
 
     def __init__(self, fault: HttpFault) -> None:
         super().__init__(fault.reason)
@@ -64,14 +67,14 @@ class NoAnswer(Exception):
 
 
 SESSION_EXPIRED = HttpFault(
-    FaultKind.EXPIRED, "no longer knows our session", "It answers other calls: try this one again.", may_pass=True
+    FaultKind.EXPIRED, "no longer knows our session", "Try again; the server still answers other calls.", may_pass=True
 )
 
 
 def explain_exception(error: Exception, place: str) -> HttpFault:
-    """What a failure of the network means; `place` is where the server should be."""
+    """Explain a network failure. `place` is the address of the server."""
     if isinstance(error, httpx2.ProxyError):
-        return _build_unreached(place, "the proxy refuses it", "HTTPS_PROXY and NO_PROXY say which.")
+        return _build_unreached(place, "the proxy refuses it", "Check HTTPS_PROXY and NO_PROXY.")
     if isinstance(error, httpx2.ConnectTimeout | httpx2.PoolTimeout):
         return _build_unreached(place, "it accepts no connection", IS_RUNNING_HINT, may_pass=True)
     if isinstance(error, httpx2.ConnectError):
@@ -86,13 +89,13 @@ def explain_exception(error: Exception, place: str) -> HttpFault:
 
 
 def explain_end(place: str) -> HttpFault:
-    """A stream that has no answer in it."""
+    """Explain a stream that ended without an answer."""
     return _build_broken(f"ended its answer at {place} before it was complete")
 
 
 def explain_unresumed(why: HttpFault) -> HttpFault:
-    """A stream that broke off, and whose rest cannot be had."""
-    said = f"ended its answer before it was complete; asked for the rest, it {why.reason}"
+    """Explain a stream that broke off and could not be resumed."""
+    said = f"ended its answer before it was complete; when asked for the rest, it {why.reason}"
     return replace(_build_broken(said), status=why.status)
 
 
@@ -101,11 +104,11 @@ def _build_broken(reason: str) -> HttpFault:
 
 
 def explain_unreadable(why: str) -> HttpFault:
-    return HttpFault(FaultKind.UNREADABLE, f"gave an answer that cannot be read: {why}")
+    return HttpFault(FaultKind.UNREADABLE, f"sent an unreadable answer: {why}")
 
 
 def explain_overlong(limit: int) -> HttpFault:
-    return HttpFault(FaultKind.UNREADABLE, f"gave an answer of more than {limit:,} bytes")
+    return HttpFault(FaultKind.UNREADABLE, f"sent an answer of more than {format_count(limit, 'byte')}")
 
 
 def _explain_connect_error(error: Exception, place: str) -> HttpFault:
@@ -116,22 +119,22 @@ def _explain_connect_error(error: Exception, place: str) -> HttpFault:
                 return _build_unreached(
                     place,
                     f"its certificate is not trusted ({why})",
-                    "SSL_CERT_FILE may name a file with the certificates that you trust.",
+                    "Set SSL_CERT_FILE to a file with the certificates that you trust.",
                 )
             case ssl.SSLError():
                 reason = getattr(cause, "reason", None) or "no reason is given"
-                return _build_unreached(place, f"TLS failed ({reason})", "Does it speak https there?")
+                return _build_unreached(place, f"TLS failed ({reason})", "Check that the server speaks https there.")
             case socket.gaierror(errno=socket.EAI_AGAIN):
-                why, hint = "its name cannot be looked up now", "Is there a network?"
+                why, hint = "its name cannot be looked up now", "Check the network connection."
                 return _build_unreached(place, why, hint, may_pass=True)
             case socket.gaierror():
-                return _build_unreached(place, "there is no such host", "Check its `url`.")
+                return _build_unreached(place, "the host does not exist", "Check its `url`.")
             case ConnectionRefusedError():
                 why = "the connection is refused"
-                return _build_unreached(place, why, "Is it running?", may_pass=True)
+                return _build_unreached(place, why, "Check that the server is running.", may_pass=True)
             case _:
                 continue
-    return _build_unreached(place, "no connection comes about", IS_RUNNING_HINT, may_pass=True)
+    return _build_unreached(place, "the connection failed", IS_RUNNING_HINT, may_pass=True)
 
 
 def _build_unreached(place: str, why: str, hint: str | None, *, may_pass: bool = False) -> HttpFault:
@@ -140,7 +143,7 @@ def _build_unreached(place: str, why: str, hint: str | None, *, may_pass: bool =
 
 
 def _walk_causes(error: BaseException) -> Iterator[BaseException]:
-    """All that led to it: causes, contexts and the members of groups."""
+    """Yield the error, its causes and contexts, and the members of groups."""
     waiting, seen = [error], set[int]()
     while waiting:
         current = waiting.pop()
@@ -154,19 +157,18 @@ def _walk_causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def explain_status(status: int, place: str, content_type: str = "") -> HttpFault:
-    """An answer that is an HTTP status alone, or a page for people."""
+    """Explain an answer that is only an HTTP status, or a page for people."""
     hints = {
-        UNAUTHORIZED: "Check the `headers` of this server: it wants other credentials.",
-        FORBIDDEN: "Check the `headers` of this server: these may not do that.",
+        UNAUTHORIZED: "Check the credentials in the `headers` of this server.",
+        FORBIDDEN: "Check whether the credentials in the `headers` of this server allow this.",
         NOT_FOUND: CHECK_URL_HINT,
         NOT_ALLOWED: f"{CHECK_URL_HINT} The older HTTP+SSE is not supported.",
         NOT_IMPLEMENTED: CHECK_URL_HINT,
-        TOO_MANY_REQUESTS: "It wants fewer calls: wait a while.",
+        TOO_MANY_REQUESTS: "Wait a while before the next call.",
     }
     reason = f"answered with {_format_status(status)} at {place}"
     if status >= SERVER_ERROR and status not in hints:
-        later = "It is in trouble itself: try again later."
-        return HttpFault(FaultKind.UNCLEAR, reason, later, status, may_pass=True)
+        return HttpFault(FaultKind.UNCLEAR, reason, "Try again later.", status, may_pass=True)
     hint = hints.get(status, CHECK_URL_HINT if content_type.startswith(HTML_TYPE) else None)
     return HttpFault(FaultKind.REFUSED, reason, hint, status, may_pass=status == TOO_MANY_REQUESTS)
 
@@ -174,16 +176,16 @@ def explain_status(status: int, place: str, content_type: str = "") -> HttpFault
 def explain_redirect(status: int, location: str, place: str) -> HttpFault:
     return HttpFault(
         FaultKind.UNCLEAR if status == SEE_OTHER else FaultKind.REFUSED,
-        f"sends us from {place} to {location} ({status}), which is not followed",
-        "Give that address as its `url` if it is the right one.",
+        f"redirects from {place} to {location} ({status}), which is not followed",
+        "Set its `url` to that address if it is the right one.",
         status,
     )
 
 
 def explain_content(content_type: str, place: str) -> HttpFault:
-    """An answer of a kind that no MCP server gives."""
+    """Explain an answer with a content type that no MCP server sends."""
     kind = content_type.partition(";")[0].strip() or "nothing"
-    reason = f"answered with {kind} at {place}, which is no MCP"
+    reason = f"answered with {kind} at {place}, which is not MCP"
     return HttpFault(FaultKind.UNCLEAR, reason, CHECK_URL_HINT)
 
 
@@ -194,27 +196,27 @@ def _format_status(status: int) -> str:
         return str(status)
 
 
-MAX_REFUSAL_BYTES = 64 * 1024  # bytes of an answer that is an error
-NOTE_SECONDS = 2.0  # for what no call waits for, such as a farewell
-RESUME_BOUNDS_SECONDS = (0.1, 60.0)  # before a stream is resumed, whatever the server wishes
-RESUME_PAUSE_SECONDS = 1.0  # if the server has no wish
-MAX_RESUMES = 2  # in vain, one after the other
+MAX_REFUSAL_BYTES = 64 * 1024  # of an error answer
+NOTE_SECONDS = 2.0  # for messages that no call waits for, such as the end of a session
+RESUME_BOUNDS_SECONDS = (0.1, 60.0)  # before a stream is resumed, whatever the server asks for
+RESUME_PAUSE_SECONDS = 1.0  # if the server does not ask for one
+MAX_RESUMES = 2  # failed attempts in a row
 MAX_REDIRECTS = 20
 
 ACCEPTED = 202
 METHOD_KEEPING_REDIRECTS = (307, 308)
-# about who asks, not about the question
+# About the caller, not about the request.
 CALLER_STATUSES = UNAUTHORIZED, FORBIDDEN, TOO_MANY_REQUESTS
-UNKNOWN_SESSION_CODES = (-32000, -32600)  # codes of servers that refuse a session they do not know
+UNKNOWN_SESSION_CODES = (-32000, -32600)  # sent by servers that do not know the session
 SESSION_HEADER = "mcp-session-id"
 EVENT_STREAM_TYPE, JSON_TYPE = "text/event-stream", "application/json"
 
-# It logs headers and addresses; our own errors have what matters of them.
+# It logs headers and addresses; our own errors have the relevant parts.
 logging.getLogger("httpcore2").setLevel(logging.CRITICAL)
 
 
 class PostCall(UpstreamCall, httpx2.AsyncByteStream):
-    """One call over HTTP, which notes when its body is sent: headers alone have no effect."""
+    """One call over HTTP. It notes when its body is sent, because headers alone have no effect."""
 
     def __init__(
         self,
@@ -227,8 +229,8 @@ class PostCall(UpstreamCall, httpx2.AsyncByteStream):
         super().__init__(call_id, method, params, report)
         self.headers = headers
         self.status: int | None = None
-        self.is_sent = False  # the server may have begun with it
-        self.settled = asyncio.Event()  # set once it is known what became of it
+        self.is_sent = False  # the server may have started on it
+        self.settled = asyncio.Event()  # set once the outcome is known
         self.scope = asyncio.timeout(None)  # ends with the connection
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -236,15 +238,17 @@ class PostCall(UpstreamCall, httpx2.AsyncByteStream):
         yield self.body
 
     def correct_fault(self, fault: HttpFault) -> HttpFault:
-        """Never take what has been sent as unsent, whatever an exception is called."""
+        """Return the fault, but never treat a sent call as unsent, whatever the exception is."""
         is_sent = self.is_sent and fault.kind is FaultKind.UNREACHED
         return replace(fault, kind=FaultKind.BROKEN) if is_sent else fault
 
 
 class HttpWire:
-    """The way to one server. `handle` gets messages, and returns False for an answer; `watch` gets
-    why the server cannot say anything by itself, or None if it can; `start` does what no call
-    waits for."""
+    """HTTP connection to one server.
+
+    `handle` gets messages, and returns False for an answer. `watch` gets the reason why the server cannot send messages
+    by itself, or None if it can. `start` runs work that no call waits for.
+    """
 
     def __init__(
         self,
@@ -255,7 +259,7 @@ class HttpWire:
         start: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         self.session = ""
-        self.version = ""  # of the handshake era
+        self.version = ""  # in the handshake era
         self._shown = target.shown
         self._handle = handle
         self._watch = watch
@@ -269,12 +273,12 @@ class HttpWire:
             "accept": f"{JSON_TYPE}, {EVENT_STREAM_TYPE}",
             "content-type": JSON_TYPE,
         }
-        # The caller knows how long to wait for an answer.
+        # The caller decides how long to wait for an answer.
         self._extensions = {"timeout": {"connect": connect_seconds}}
         self._transport = build_transport(target)
 
     async def exchange(self, post: PostCall) -> JSON:
-        """Send a call, and return the message that answers it; raise NoAnswer if none does."""
+        """Send a call and return its answer. Raise NoAnswer if there is none."""
         request = self._build_request("POST", post.headers, post.body)
         request.stream = post
         try:
@@ -294,7 +298,7 @@ class HttpWire:
             raise NoAnswer(explain_unreadable(str(error))) from None
 
     async def listen(self) -> None:
-        """Read what the server says by itself in a session, as long as the server lets us."""
+        """Read messages that the server sends by itself in a session, as long as the server allows it."""
         last, pause, failures = "", RESUME_PAUSE_SECONDS, 0
         while self.session and failures < MAX_RESUMES:
             try:
@@ -313,7 +317,7 @@ class HttpWire:
                         with suppress(NoAnswer, UnreadableJson):
                             self._find_answer(event)
                 except httpx2.SSEError:
-                    return  # an event is too long, and would come again
+                    return  # an event is too long, and would be sent again
                 except NETWORK_ERRORS:
                     pass
                 finally:
@@ -321,11 +325,11 @@ class HttpWire:
             await asyncio.sleep(pause)
 
     async def notify(self, message: JSON) -> None:
-        """Send what has no answer."""
+        """Send a message that has no answer."""
         await self._send_briefly(self._build_request("POST", {}, encode_message(message)))
 
     async def close(self) -> None:
-        """Take leave of the server."""
+        """End the session and close all connections."""
         try:
             if self.session:
                 await self._send_briefly(self._build_request("DELETE", {}))
@@ -338,11 +342,11 @@ class HttpWire:
         kind = _get_content_type(response)
         if not kind.startswith(JSON_TYPE):
             raise NoAnswer(explain_content(kind, self._shown))
-        # Whatever id the server wrote: there is no other request that it could answer.
+        # The id does not matter, because there is no other request that it could answer.
         return _check_answer(await _read_json(response, MAX_MESSAGE_BYTES))
 
     async def _read_refusal(self, response: httpx2.Response, post: PostCall) -> JSON:
-        """Return what the server says in JSON-RPC with a status that is an error."""
+        """Return the JSON-RPC message of an answer with an error status."""
         status, has_session = response.status_code, SESSION_HEADER in response.request.headers
         try:
             message = await _read_json(response, MAX_REFUSAL_BYTES)
@@ -358,14 +362,14 @@ class HttpWire:
         is_unknown = status == NOT_FOUND and code != METHOD_NOT_FOUND
         is_unread = status == BAD_REQUEST and answer.get("id") is None and code in UNKNOWN_SESSION_CODES
         if has_session and is_unknown and answer.get("id") == post.id:
-            # It may have read the call: the session is opened again, and the call not sent again.
+            # The server may have read the call, so the session is opened again without repeating the call.
             self._watch(SESSION_EXPIRED)
         elif has_session and (is_unknown or is_unread):
             raise NoAnswer(SESSION_EXPIRED)
         return answer
 
     async def _read_streamed_answer(self, response: httpx2.Response, post: PostCall) -> JSON:
-        """Return the answer in a stream, which is resumed if it breaks off and says from where."""
+        """Return the answer in a stream. Resume the stream if it breaks off and has event ids."""
         last, pause, answer = "", RESUME_PAUSE_SECONDS, None
         while True:
             events = _read_events(response)
@@ -396,8 +400,7 @@ class HttpWire:
         return _check_answer(message)
 
     async def _resume_stream(self, last: str, pause: float) -> httpx2.Response:
-        """Return the rest of a stream. The server had the call, so nothing that it answers here
-        is about that, and nothing means that the call may be sent again."""
+        """Return the rest of a stream. The server had the call, so no failure here permits sending it again."""
         fault = SESSION_EXPIRED
         for _ in range(MAX_RESUMES):
             await asyncio.sleep(pause)
@@ -408,7 +411,7 @@ class HttpWire:
         raise NoAnswer(explain_unresumed(fault))
 
     async def _open_stream(self, last: str) -> httpx2.Response:
-        """Return a stream of events, those after the one with the id `last`."""
+        """Open a stream of the events after the one with the id `last`."""
         request = self._build_request("GET", {"last-event-id": last} if last else {})
         try:
             response = await self._send_following(request)
@@ -422,26 +425,26 @@ class HttpWire:
         raise NoAnswer(explain_status(status, self._shown) if is_status else explain_content(kind, self._shown))
 
     async def _send_briefly(self, request: httpx2.Request) -> None:
-        with suppress(NoAnswer, *NETWORK_ERRORS):  # TimeoutError among them
+        with suppress(NoAnswer, *NETWORK_ERRORS):  # includes TimeoutError
             async with asyncio.timeout(NOTE_SECONDS):
                 await (await self._send_following(request)).aclose()
 
     async def _send_following(self, request: httpx2.Request) -> httpx2.Response:
-        """Send it, and again if the server moves it to another place of its own."""
+        """Send a request, and follow redirects to the same server."""
         for moves in count():
             response = await self._transport.handle_async_request(request)
             response.request = request
             status = response.status_code
             if not 300 <= status < 400:
                 return response
-            await response.aclose()  # unread: its body may never come
+            await response.aclose()  # unread, because its body may never come
             moved = _find_redirect(request.url, response.headers.get("location"))
             keeps_method = request.method == "GET" or status in METHOD_KEEPING_REDIRECTS
             is_followed = keeps_method and moves < MAX_REDIRECTS
             if moved is None or not (is_followed and _is_same_server(request.url, moved)):
                 raise NoAnswer(explain_redirect(status, _strip_secrets(moved), self._shown))
             if isinstance(request.stream, PostCall):
-                request.stream.is_sent = False  # a server that moves a call has not done it
+                request.stream.is_sent = False  # a server that redirects a call has not executed it
             request.url = moved
         raise AssertionError
 
@@ -473,7 +476,7 @@ async def _read_json(response: httpx2.Response, limit: int) -> Any:
 def _check_answer(message: Any) -> JSON:
     if isinstance(message, dict) and ("result" in message or "error" in message):
         return cast(JSON, message)
-    raise NoAnswer(explain_unreadable("it is no message of JSON-RPC"))
+    raise NoAnswer(explain_unreadable("it is not a JSON-RPC message"))
 
 
 def _read_events(response: httpx2.Response) -> AsyncIterator[httpx2.ServerSentEvent]:
@@ -481,9 +484,9 @@ def _read_events(response: httpx2.Response) -> AsyncIterator[httpx2.ServerSentEv
 
 
 async def _read_to_end(response: httpx2.Response, events: AsyncIterator[httpx2.ServerSentEvent]) -> None:
-    """Let the server end a stream after its answer: the next call can use the connection."""
+    """Wait for the server to end a stream after its answer, so that the next call can reuse the connection."""
     try:
-        with suppress(*NETWORK_ERRORS):  # TimeoutError among them
+        with suppress(*NETWORK_ERRORS):  # includes TimeoutError
             async with asyncio.timeout(NOTE_SECONDS):
                 async for _ in events:
                     pass
@@ -496,13 +499,13 @@ def _has_events(response: httpx2.Response) -> bool:
 
 
 def _get_content_type(response: httpx2.Response) -> str:
-    """Return what the body is; nothing if the server only accepted the request."""
+    """Return the content type, or "" if the server only accepted the request."""
     is_empty = response.status_code == ACCEPTED
     return "" if is_empty else response.headers.get("content-type", "").lower()
 
 
 def _get_pause(event: httpx2.ServerSentEvent, pause: float) -> float:
-    """Return the seconds that the server wishes for, within bounds."""
+    """Return the seconds that the server asks for, within bounds."""
     if event.retry is None:
         return pause
     least, most = RESUME_BOUNDS_SECONDS
@@ -517,7 +520,7 @@ def _find_redirect(here: httpx2.URL, location: str | None) -> httpx2.URL | None:
 
 
 def _is_same_server(here: httpx2.URL, there: httpx2.URL) -> bool:
-    """Also if it is the same host with TLS."""
+    """Return whether both URLs have the same host and port, or differ only by an upgrade to TLS."""
     if there.userinfo or there.host != here.host:
         return False
     is_upgrade = (here.scheme, there.scheme, here.port, there.port) == ("http", "https", None, None)
@@ -526,5 +529,5 @@ def _is_same_server(here: httpx2.URL, there: httpx2.URL) -> bool:
 
 def _strip_secrets(url: httpx2.URL | None) -> str:
     if url is None:
-        return "an address that is none"
+        return "an invalid address"
     return str(url.copy_with(userinfo=b"", query=None, fragment=None))

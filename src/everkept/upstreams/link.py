@@ -1,4 +1,4 @@
-"""What every way to another server has in common: the link, its greeting, and JSON-RPC over it."""
+"""Parts shared by all connections to servers: the link, its greeting, and JSON-RPC."""
 
 import asyncio
 import json
@@ -25,40 +25,42 @@ from everkept.core.sessions import Report
 from everkept.errors import InvalidInput, UpstreamError, UpstreamUnavailable, escape_name
 from everkept.values import Value
 
-EFFECT_UNKNOWN_HINT = "Whether the call took effect is not known, so it was not repeated."
+EFFECT_UNKNOWN_HINT = "The outcome of the call is unknown, so it was not repeated."
 
 
 class LinkEnded(Exception):
-    """The connection is gone: the message says why, as the end of a sentence about the server."""
+    """Raised if the connection is gone. The message is the end of a sentence about the server."""
 
 
 class NotSent(LinkEnded):
-    """It was gone before the server took the request: on a new connection it may be sent again."""
+    """Raised if the connection was gone before the server got the request, which may be sent again."""
 
 
 class UpstreamLink(Protocol):
     """An open connection to a server that has been greeted, in the era that it speaks.
 
-    Requests may run side by side, from any task. One that is cancelled is cancelled there too.
+    Requests may run concurrently, from any task. Canceling a request also cancels it at the server.
     """
 
     async def request(self, method: str, params: Mapping[str, Any], report: Report | None = None) -> JSON:
-        """The result as it came. UpstreamError for an answer that is an error, LinkEnded where no
-        answer will come. Waits as long as it takes: the caller knows how patient it is."""
+        """Return the result unchanged. Wait without a limit: the caller sets the timeout.
+
+        Raise UpstreamError for an error of the server, and LinkEnded if no answer will come.
+        """
         ...
 
     async def probe(self) -> None:
-        """Returns once the server has answered anything at all; LinkEnded like above."""
+        """Wait until the server has answered anything. Raise LinkEnded if no answer will come."""
         ...
 
     async def wait_ended(self) -> str:
-        """Waits until the connection is gone, and says why."""
+        """Wait until the connection is gone, and return the reason."""
         ...
 
 
-# Opened and closed by one task: Link for a server, our environment, and whom to tell when the
-# server says that its tools have changed. Raises UpstreamUnavailable where it cannot be reached;
-# the caller bounds the time: a note on its CancelledError is what the server has written so far.
+# Opens a link; one task enters and leaves it. Takes the settings, our environment, and a callback for changed tools.
+# Raises UpstreamUnavailable if the server cannot be reached. The caller limits the time: a note on its CancelledError
+# is the server's output so far.
 Connect = Callable[[UpstreamSettings, Mapping[str, str], Callable[[], None]], AbstractAsyncContextManager[UpstreamLink]]
 
 _CLIENT_INFO = {"name": GATEWAY_CLIENT, "version": __version__}
@@ -70,14 +72,14 @@ ACCEPTED_VERSIONS = ("2024-10-07", *HANDSHAKE_VERSIONS)  # old servers answer wi
 
 
 class ServerGreeting(Value):
-    """What a server said of itself."""
+    """The answer of a server to the greeting."""
 
     is_stateless: bool
     tells_of_changes: bool  # of its tools
 
 
 def build_stateless_meta() -> JSON:
-    """What every request of the stateless era says in `_meta`."""
+    """Build the `_meta` of every request in the stateless era."""
     return {
         META_PREFIX + "protocolVersion": STATELESS_VERSION,
         META_PREFIX + "clientCapabilities": {},
@@ -86,7 +88,7 @@ def build_stateless_meta() -> JSON:
 
 
 async def greet(upstream: str, ask: AskServer, notify: NotifyServer) -> ServerGreeting:
-    """Shakes hands, and where the server refuses asks it in the way that needs none."""
+    """Do the handshake. If the server refuses it, try the stateless way."""
     hello = {"protocolVersion": HANDSHAKE_VERSIONS[-1], "capabilities": {}, "clientInfo": _CLIENT_INFO}
     try:
         answer = await ask("initialize", hello)
@@ -103,8 +105,8 @@ async def _discover(upstream: str, ask: AskServer, refused: UpstreamError) -> Se
     try:
         answer = await ask("server/discover", {"_meta": build_stateless_meta()})
     except UpstreamError:
-        # It speaks the older way: what it said to the handshake is what is wrong.
-        raise UpstreamUnavailable(upstream, f"refused to be greeted: {refused.message}") from refused
+        # It speaks the older protocol, so its answer to the handshake is the real error.
+        raise UpstreamUnavailable(upstream, f"refused the handshake: {refused.message}") from refused
     offered = answer.get("supportedVersions")
     versions = cast(list[Any], offered) if isinstance(offered, list) else []
     if STATELESS_VERSION not in versions:
@@ -120,45 +122,43 @@ def has_tool_notifications(answer: JSON) -> bool:
 
 def _build_version_error(upstream: str, versions: str) -> UpstreamUnavailable:
     known = ", ".join((*ACCEPTED_VERSIONS, STATELESS_VERSION))
-    return UpstreamUnavailable(
-        upstream,
-        f'speaks version "{versions}" of the protocol, and Everkept speaks {known}.',
-        hint="Another version of the one or the other will do.",
-        retry_possible=False,
-    )
+    reason = f'speaks version "{versions}" of the protocol, but Everkept speaks {known}.'
+    return build_setup_error(upstream, reason, "Update the server or Everkept.")
 
 
-MIN_SECRET_CHARACTERS = 6  # what is shorter is part of many a word
+def build_setup_error(upstream: str, reason: str, hint: str) -> UpstreamUnavailable:
+    """Build an error that stays until the settings of the upstream are changed."""
+    return UpstreamUnavailable(upstream, reason, hint=hint, retry_possible=False)
+
+
+MIN_SECRET_CHARACTERS = 6  # a shorter text is part of many words
 _MASK = "[masked: variable]"
 
 Mask = Callable[[str], str]
 
 
 def fill_variables(values: Mapping[str, str], environment: Mapping[str, str], upstream: str) -> dict[str, str]:
-    """The values with each `${NAME}` replaced. One that is not set is an UpstreamUnavailable: a
-    server would take an empty secret for a wrong one."""
+    """Replace each `${NAME}`. Raise UpstreamUnavailable if it is not set, because an empty secret looks wrong."""
 
     def value_of(found: re.Match[str]) -> str:
         name = found[1]
         if name not in environment:
-            raise UpstreamUnavailable(
-                upstream,
-                f"needs the variable {name}, which is not set.",
-                hint=f"Set {name} in the environment of Everkept, and start it again.",
-                retry_possible=False,
-            )
+            hint = f"Set {name} in the environment of Everkept, and restart it."
+            raise build_setup_error(upstream, f"needs the variable {name}, which is not set.", hint)
         return environment[name]
 
     return {key: VARIABLE.sub(value_of, value) for key, value in values.items()}
 
 
 def build_mask(reach: UpstreamSettings, environment: Mapping[str, str]) -> Mask:
-    """What masks in a server's words the values that were filled in for it, and whatever else
-    looks like a secret. A variable that tells of a place is none."""
+    """Return a function that masks filled-in values, and everything that looks like a secret, in a server's output.
+
+    Variables that hold a path or a user name are not secrets.
+    """
     values = reach.way.env if isinstance(reach.way, UpstreamProgram) else reach.way.headers
     named = {name for value in values.values() for name in VARIABLE.findall(value)}
     known = {environment[name] for name in named - _PATH_VARIABLES if name in environment}
-    # The longest first: another may be part of it.
+    # The longest first, because one secret may be part of another.
     secrets = sorted((s for s in known if len(s) >= MIN_SECRET_CHARACTERS), key=len, reverse=True)
 
     def hidden(text: str) -> str:
@@ -177,26 +177,27 @@ _PATH_VARIABLES = frozenset(
 )
 
 
-_MAX_QUOTED_DIGITS = 50  # characters
+_MAX_QUOTED_DIGITS = 50
 
 
 class UnreadableJson(ValueError):
-    """What came is no JSON that could be passed on; the message says why, without a full stop."""
+    """Raised for JSON that cannot be passed on. The message has no period."""
 
 
 def encode_message(message: JSON) -> bytes:
-    """In ASCII: half a character is no UTF-8, and can be said all the same."""
+    """Encode a message in ASCII, so that an unpaired surrogate can be sent as an escape."""
     try:
         text = json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":"), allow_nan=False)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(
-            "The arguments cannot be sent: they hold NaN or Infinity, which are no JSON, or are nested too deep."
+            "Cannot send the arguments: they contain NaN or Infinity, or are nested too deeply.",
+            hint="Use only values that JSON has.",
         ) from error
     return text.encode("ascii")
 
 
 def parse_message(text: bytes | str) -> Any:
-    """Raises Unreadable, also for numbers that Python knows and JSON does not."""
+    """Parse a message. Raise UnreadableJson, also for numbers that Python accepts and JSON does not have."""
     try:
         return json.loads(text, parse_constant=_refuse_constant, parse_float=_parse_finite)
     except UnreadableJson:
@@ -206,27 +207,27 @@ def parse_message(text: bytes | str) -> Any:
     except UnicodeDecodeError as error:
         raise UnreadableJson("it is not encoded in UTF-8") from error
     except RecursionError as error:
-        raise UnreadableJson("it is nested too deep") from error
+        raise UnreadableJson("it is nested too deeply") from error
     except ValueError as error:
         digits = f"{sys.get_int_max_str_digits():,}"
-        raise UnreadableJson(f"it holds a number of more than {digits} digits") from error
+        raise UnreadableJson(f"it contains a number of more than {digits} digits") from error
 
 
 def _refuse_constant(name: str) -> float:
-    raise UnreadableJson(f"{name} is no number of JSON")
+    raise UnreadableJson(f"{name} is not a JSON number")
 
 
 def _parse_finite(digits: str) -> float:
     number = float(digits)
-    if math.isinf(number):  # we could not write it again
+    if math.isinf(number):  # it could not be written again
         short = digits if len(digits) <= _MAX_QUOTED_DIGITS else digits[:_MAX_QUOTED_DIGITS] + "…"
         raise UnreadableJson(f"{escape_name(short)} is too large for a number")
     return number
 
 
 METHOD_NOT_FOUND = -32601
-_MAX_PROGRESS_REPORTS = 100  # of one call, while its client does not listen
-_MAX_PROGRESS_AMOUNT = 1e300  # of progress; not every reader knows larger numbers
+_MAX_PROGRESS_REPORTS = 100  # of one call, while its client does not read them
+_MAX_PROGRESS_AMOUNT = 1e300  # not every program can read larger numbers
 
 Progress = tuple[float, float | None, str | None]
 
@@ -252,13 +253,13 @@ class UpstreamCall:
         self._news.set()
 
     def wake(self, answer: asyncio.Future[JSON]) -> None:
-        """Wake the caller. It may be cancelled before it looks, so the failure is read here."""
+        """Wake the caller. The exception is read here, because the caller may be canceled first."""
         if not answer.cancelled():
             answer.exception()
         self._news.set()
 
     async def wait_answer(self) -> JSON:
-        """Report progress in its order, then return the answer."""
+        """Report progress in order, then return the answer."""
         assert self.answer is not None
         while self.report is not None:
             await self._news.wait()
@@ -271,7 +272,7 @@ class UpstreamCall:
 
 
 class Rpc:
-    """Calls that wait for an answer, by id. `reply` sends our answers to what the server asks."""
+    """Pending calls by id. `reply` sends our answers to requests of the server."""
 
     def __init__(self, tools_changed: Callable[[], None], reply: Callable[[JSON], None]) -> None:
         self.calls: dict[int, UpstreamCall] = {}
@@ -279,13 +280,15 @@ class Rpc:
         self._reply = reply
 
     def handle(self, message: JSON) -> bool:
-        """Handle a request or a notification of the server; return False for any other message."""
+        """Handle a request or notification of the server. Return False for any other message."""
         method, params = message.get("method"), message.get("params")
         if not isinstance(method, str):
             return False
         named = cast(JSON, params) if isinstance(params, dict) else {}
         if "id" in message:
-            self._reply({"id": message["id"], **_build_reply(method)})
+            refusal = {"code": METHOD_NOT_FOUND, "message": f"Method not found: {_quote(method)}"}
+            answer: JSON = {"result": {}} if method == "ping" else {"error": refusal}
+            self._reply({"id": message["id"], **answer})
         elif method == "notifications/progress":
             self._handle_progress(named)
         elif method == "notifications/tools/list_changed":
@@ -300,15 +303,8 @@ class Rpc:
             call.add_progress((done, _parse_amount(params.get("total")), text))
 
 
-def _build_reply(method: str) -> JSON:
-    if method == "ping":
-        return {"result": {}}
-    refusal = f"Method not found: {_quote(method)}"
-    return {"error": {"code": METHOD_NOT_FOUND, "message": refusal}}
-
-
 def parse_id(value: Any) -> int | None:
-    """Return an id, also if the server wrote it as text; True is not 1."""
+    """Return an id, also if the server wrote it as text. True is not 1."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
@@ -321,10 +317,10 @@ def _parse_amount(value: Any) -> float | None:
 
 COMPLETE = "complete"
 
-_MAX_QUOTED_CHARACTERS = 200  # characters of what a server wrote
-_MAX_DATA_BYTES = 4096  # bytes of JSON that an error may bring along
+_MAX_QUOTED_CHARACTERS = 200  # of a server's text in a message
+_MAX_DATA_BYTES = 4096  # of the data in an error
 
-# Others of the protocol's keys are about the result: that of a task that it belongs to, say.
+# The protocol's other keys belong to the result, for example that of its task.
 _STATELESS_META_KEYS = frozenset(
     META_PREFIX + key
     for key in ("clientCapabilities", "clientInfo", "logLevel", "protocolVersion", "serverInfo", "subscriptionId")
@@ -332,14 +328,14 @@ _STATELESS_META_KEYS = frozenset(
 
 
 def get_result(message: JSON, upstream: str) -> JSON:
-    """The result of an answer; UpstreamError in the server's own words where it is an error."""
+    """Return the result of an answer. Raise UpstreamError with the server's message if it is an error."""
     error, result = message.get("error"), message.get("result")
     if error is not None:
         raise _to_upstream_error(error, upstream)
     if isinstance(result, dict):
         return cast(JSON, result)
-    wrong = "an answer without a result" if result is None else "a result that is no object"
-    raise UpstreamError(f"{upstream} gave {wrong}.", upstream=upstream)
+    wrong = "an answer without a result" if result is None else "a result that is not an object"
+    raise UpstreamError(f"{upstream} sent {wrong}.", upstream=upstream)
 
 
 def _to_upstream_error(error: Any, upstream: str) -> UpstreamError:
@@ -366,12 +362,12 @@ def _quote(text: str) -> str:
 
 
 def strip_stateless_fields(result: JSON, upstream: str) -> JSON:
-    """The result without what the stateless era adds to it; all else as it came."""
+    """Return the result without the fields that the stateless era adds."""
     kind = result.get("resultType", COMPLETE)
     if kind != COMPLETE:
-        wanted = _quote(repr(kind))
         raise UpstreamError(
-            f"It wants more before it answers ({wanted}), and a gateway has nothing to give.", upstream=upstream
+            f"The server requires more input ({_quote(repr(kind))}), which the gateway cannot provide.",
+            upstream=upstream,
         )
     kept = {key: value for key, value in result.items() if key != "resultType"}
     meta = kept.get("_meta")

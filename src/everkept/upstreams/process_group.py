@@ -1,4 +1,4 @@
-"""A program and all that it starts, as one: they end together, and at the latest with us."""
+"""A program and all processes that it starts: they end together, and at the latest with us."""
 
 import asyncio
 import logging
@@ -21,14 +21,16 @@ class ChildProcess(asyncio.SubprocessProtocol):
     """One process, started once."""
 
     def __init__(self) -> None:
-        self.pid = 0  # before it has begun
+        self.pid = 0  # 0 until it is started
         self.exited = asyncio.Event()
         self._transport: SubprocessTransport | None = None
         self._is_let_go = False
 
     async def start(self, *command: str, **options: Any) -> None:
-        """OSError or ValueError where it cannot be. Whoever is cancelled meanwhile may find that
-        it has begun: asyncio itself would let it go in its own way, see `release`."""
+        """Start the process. Raise OSError or ValueError if that fails.
+
+        If the caller is canceled, the process may still have started; `release` must then close it, not asyncio.
+        """
         loop = asyncio.get_running_loop()
         starting = asyncio.create_task(loop.subprocess_exec(lambda: self, *command, **options))
         try:
@@ -38,10 +40,9 @@ class ChildProcess(asyncio.SubprocessProtocol):
             raise
 
     def release(self) -> None:
-        """Closes its pipes now, and the rest once its end is known.
+        """Close its pipes now, and the transport once the process has ended.
 
-        A transport that is closed earlier asks the system for the status of the process, and takes
-        it away from the watcher that waits for it.
+        Closing the transport earlier would fetch the exit status, which the watcher waits for.
         """
         self._is_let_go = True
         if self._transport is None:
@@ -73,24 +74,22 @@ class ChildProcess(asyncio.SubprocessProtocol):
 
 
 class ProcessGroup(Protocol):
-    """Programs that end together."""
+    """Processes that end together."""
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """What the start of its first program needs."""
+        """Options to start its first program with."""
         ...
 
     def add(self, pid: int) -> None:
-        """Takes in the first program, as soon as it is started."""
+        """Add the first program, right after its start."""
         ...
 
     def terminate(self) -> None:
-        """Asks all of them to end."""
+        """Ask all processes to end."""
         ...
 
-    def kill(self) -> None:
-        """Ends all of them."""
-        ...
+    def kill(self) -> None: ...
 
     def is_empty(self) -> bool: ...
 
@@ -131,14 +130,13 @@ if sys.platform == "win32":
             ("terminated", ctypes.c_uint32),
         )
 
-    _ACCOUNTING, _EXTENDED_LIMITS = 1, 9  # classes of information about a job
+    _ACCOUNTING, _EXTENDED_LIMITS = 1, 9  # information classes of a job
     _KILL_ON_CLOSE = 0x2000
     _SUSPENDED = 0x4
-    _RIGHTS = 0x0100 | 0x0001 | 0x0800  # to put it into a job, to end it, to let it run
+    _RIGHTS = 0x0100 | 0x0001 | 0x0800  # to assign it to a job, to end it, to resume it
 
     class _Job:
-        """A job object: the system ends all that is in it once nobody holds it, and so at our own
-        end, whatever that was."""
+        """A job object: the system ends its processes once no handle is open, so at the latest when we end."""
 
         def __init__(self) -> None:
             self._kernel = ctypes.WinDLL("kernel32", use_last_error=True)
@@ -155,7 +153,7 @@ if sys.platform == "win32":
 
         @property
         def options(self) -> Mapping[str, Any]:
-            # It waits for us to put it into the job: what it starts before would escape.
+            # It starts suspended, because a process that it starts before it is in the job would escape.
             flags = subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW
             return {"creationflags": flags | _SUSPENDED}
 
@@ -168,7 +166,7 @@ if sys.platform == "win32":
                 self._kernel.CloseHandle(process)
 
         def terminate(self) -> None:
-            """There is no such request here: the end of its input was one."""
+            """Do nothing: Windows has no such request, and its input has already ended."""
 
         def kill(self) -> None:
             self._kernel.TerminateJobObject(self._job, 1)
@@ -193,9 +191,9 @@ if sys.platform == "win32":
 else:
     import signal
 
-    # Knows the group of the program, and hears who the program is: it may make a group of its own.
-    # A second word says that all is over. Where its input ends instead we are gone: then the
-    # program has lost its own input too, and gets a moment.
+    # Gets the group of the program as an argument and reads the program's id, because a program may create its own
+    # group. A second word means that the program has ended. If the input ends instead, we are gone. Then the program
+    # has lost its input too, and gets a moment to end.
     _WATCH_SCRIPT = """
     read -r program
     read -r gone && exit 0
@@ -204,28 +202,28 @@ else:
         for group in "$1" $program; do kill -s $signal -- "-$group"; done
     done
     """
-    # The first of the group leaves as soon as it is told to, or nobody is left to tell it.
+    # The first process of the group ends when it is told to, or when we are gone.
     _HOLD_SCRIPT = "read -r gone"
     _SHELL_PATH = "/bin/sh"
-    _MAX_WORDS, _EMPTY_WORD = 2, "-"  # how many the watchdog hears at most
-    _DISMISS_SECONDS = 1.0  # seconds for a shell to read one word
+    _MAX_WORDS, _EMPTY_WORD = 2, "-"  # words that the watchdog reads at most
+    _DISMISS_SECONDS = 1.0  # for a shell to read one word
 
     @asynccontextmanager
     async def open_process_group() -> AsyncGenerator[ProcessGroup, None]:
-        # The group is there and watched before the program is: were the program to be named once
-        # it runs, we could be killed before that.
+        # Group and watchdog exist before the program: otherwise we could be killed before the watchdog knows the
+        # program.
         async with _open_shell(_HOLD_SCRIPT, process_group=0) as holder:
             if holder is None:
                 yield _PosixGroup(None, [])
                 return
-            # What ends our own group must not end the watchdog.
+            # A signal to our own group must not end the watchdog.
             async with _open_shell(_WATCH_SCRIPT, str(holder.pid), start_new_session=True) as watchdog:
                 yield _PosixGroup(holder.pid, [holder, *([watchdog] if watchdog else [])])
 
     @asynccontextmanager
     async def _open_shell(script: str, *arguments: str, **options: Any) -> "AsyncGenerator[_WatchShell | None, None]":
-        """A small program that lives until it is dismissed or we are gone; None without a shell."""
-        heard, told = os.pipe()  # the second is ours alone: no program inherits it
+        """Run a shell script until it is dismissed or we are gone. Yield None without a shell."""
+        heard, told = os.pipe()  # only we hold `told`: no program inherits it
         shell = _WatchShell(told)
         try:
             try:
@@ -252,8 +250,7 @@ else:
             )
         except OSError as error:
             log.warning(
-                "%s cannot be run (%s): should we be killed, a server that we have started and "
-                "that ignores the end of its input lives on",
+                "%s cannot be run (%s): if Everkept is killed, servers that ignore the end of their input keep running",
                 _SHELL_PATH,
                 error,
             )
@@ -266,7 +263,7 @@ else:
             self._told = told
 
         def send_word(self, word: str) -> None:
-            with suppress(BrokenPipeError):  # it has ended
+            with suppress(BrokenPipeError):  # it has already ended
                 os.write(self._told, f"{word}\n".encode("ascii"))
 
         async def dismiss(self) -> None:
@@ -278,12 +275,12 @@ else:
                 async with asyncio.timeout(_DISMISS_SECONDS):
                     await self.exited.wait()
             except TimeoutError:
-                log.warning("a watchdog did not end when it was told to")
+                log.warning("the watchdog of a server did not end in time")
             finally:
                 self.release()
 
     class _PosixGroup:
-        """The process group that the program is started in, and the one that it may make."""
+        """The process group that the program is started in, and the one that it may create."""
 
         def __init__(self, group: int | None, shells: "list[_WatchShell]") -> None:
             self._group = group
@@ -311,13 +308,10 @@ else:
             return not self._send_signal(0)
 
         def _send_signal(self, number: int) -> bool:
-            """Whether there was anybody to hear it."""
-            heard = [_signal_group(group, number) for group in self._ids]
-            return any(heard)
-
-    def _signal_group(group: int, number: int) -> bool:
-        try:
-            os.killpg(group, number)
-        except (ProcessLookupError, PermissionError):  # nobody, or none that still lives
-            return False
-        return True
+            """Return whether any process got the signal."""
+            is_heard = False
+            for group in self._ids:
+                with suppress(ProcessLookupError, PermissionError):  # no process, or only ended ones
+                    os.killpg(group, number)
+                    is_heard = True
+            return is_heard

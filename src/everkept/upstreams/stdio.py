@@ -1,4 +1,4 @@
-"""A server that we start, and speak to in lines on its standard input and output."""
+"""A server that Everkept starts and speaks to in lines on its standard input and output."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -32,7 +32,7 @@ from everkept.upstreams.link import (
 async def connect_stdio(
     reach: UpstreamSettings, environment: Mapping[str, str], tools_changed: Callable[[], None]
 ) -> AsyncGenerator[UpstreamLink, None]:
-    """A link.Connect for a Launch."""
+    """Implement link.Connect for a program."""
     label = reach.label
     remarks = StderrLog(label, build_mask(reach, environment))
     child = ChildProgram(label, MAX_MESSAGE_BYTES, remarks)
@@ -44,11 +44,11 @@ async def connect_stdio(
             await link.open()
             yield link
         finally:
-            await link.close()  # first: the end of the program takes its time
+            await link.close()  # first, because the end of the program takes a while
 
 
 class StdioLink:
-    """A link.Link. `strayed` gets the lines that are no messages."""
+    """Link to a program. `strayed` gets the lines that are not messages."""
 
     def __init__(
         self, upstream: str, child: ChildProgram, tools_changed: Callable[[], None], strayed: Callable[[bytes], None]
@@ -59,21 +59,20 @@ class StdioLink:
         self._ids = count(1)
         self._rpc = Rpc(tools_changed, self._reply)
         self._calls = self._rpc.calls
-        self._is_stateless = False  # until the greeting says so
+        self._is_stateless = False  # until the greeting
         self._listening: asyncio.Task[None] | None = None
         self._end: str | None = None
 
     async def open(self) -> None:
-        """Greet the server. If it says nothing unasked, ask it to tell when its tools change."""
+        """Greet the server. In the stateless era, subscribe to changes of its tools."""
         try:
             greeting = await greet(self.upstream, self.request, self.notify)
         except LinkEnded as ended:
-            raise UpstreamUnavailable(
-                self.upstream, f"{ended}.", hint="It must speak MCP on its standard output."
-            ) from ended
-        except asyncio.CancelledError as given_up:
+            hint = "The program must speak MCP on its standard output."
+            raise UpstreamUnavailable(self.upstream, f"{ended}.", hint=hint) from ended
+        except asyncio.CancelledError as canceled:
             if said := self._child.last_output:
-                given_up.add_note(said)
+                canceled.add_note(said)
             raise
         self._is_stateless = greeting.is_stateless
         if greeting.is_stateless and greeting.tells_of_changes:
@@ -98,18 +97,18 @@ class StdioLink:
         self._calls[call.id] = call
         self._child.write(call.body + b"\n")
         try:
-            self._check_open()  # the program may have gone unnoticed
+            self._check_open()  # the program may have ended unnoticed
             result = await call.wait_answer()
             return strip_stateless_fields(result, self.upstream) if is_stateless else result
         finally:
             del self._calls[call.id]
             if not call.answer.done() or call.answer.cancelled():
-                given_up = {"requestId": call.id, "reason": "The client does not wait."}
-                self.notify("notifications/cancelled", given_up)
+                canceled = {"requestId": call.id, "reason": "The client no longer waits."}
+                self.notify("notifications/cancelled", canceled)
             call.answer.cancel()
 
     async def probe(self) -> None:
-        """A busy server may not come to answer; whatever it writes meanwhile is a sign of life."""
+        """Wait for an answer or any other output: a busy server may be slow to answer."""
         self._child.stirred.clear()
         stirring = asyncio.create_task(self._child.stirred.wait())
         asking = asyncio.create_task(self._ping())
@@ -130,7 +129,7 @@ class StdioLink:
             self._child.write(_encode_line({"method": method, "params": params}))
 
     def end(self, reason: str) -> None:
-        """Every request that waits, and every later one, is told that no answer will come."""
+        """Fail every pending request, and every later one."""
         if self._end is None:
             self._end = reason
             for call in self._calls.values():
@@ -145,20 +144,20 @@ class StdioLink:
             except UnreadableJson as error:
                 self._handle_unreadable(stripped, str(error))
                 return
-            # Batches existed in one revision of the protocol.
+            # One revision of the protocol had batches.
             members = cast(list[Any], message) if isinstance(message, list) else [message]
             for member in members:
                 if not isinstance(member, dict) or not self._handle_message(cast(JSON, member)):
                     self._strayed(stripped)
 
     def _handle_message(self, message: JSON) -> bool:
-        """Whether it was a message at all."""
+        """Return whether it was a message."""
         if self._rpc.handle(message):
             return True
         call_id = parse_id(message.get("id"))
         if message.get("method") is not None or call_id is None:
             return False
-        # An answer that no call waits for came too late.
+        # An answer without a pending call came too late.
         if call := self._calls.get(call_id):
             try:
                 _settle(call, get_result(message, self.upstream))
@@ -167,12 +166,9 @@ class StdioLink:
         return True
 
     def _reply(self, message: JSON) -> None:
-        # A server that asks and asks, and never reads, gets no more answers.
+        # A server that keeps asking but never reads gets no more answers.
         if self._end is None and not self._child.is_full:
             self._child.write(_encode_line(message))
-
-    def _build_error(self, text: str) -> UpstreamError:
-        return UpstreamError(text, upstream=self.upstream)
 
     def _handle_overlong(self, line: OverlongLine) -> None:
         owner = self._find_call(line.head, line.tail)
@@ -181,12 +177,13 @@ class StdioLink:
         if owner is None:
             self._strayed(line.head)
         else:
-            limit = f"{MAX_MESSAGE_BYTES:,}"
-            _settle(owner, self._build_error(f"The answer has more than {limit} bytes."))
+            text = f"The answer has more than {MAX_MESSAGE_BYTES:,} bytes."
+            _settle(owner, UpstreamError(text, upstream=self.upstream))
 
     def _handle_unreadable(self, line: bytes, reason: str) -> None:
         if owner := self._find_call(line, line):
-            _settle(owner, self._build_error(f"{self.upstream} gave an answer that is no JSON: {reason}"))
+            text = f"{self.upstream} sent an answer that is not JSON: {reason}"
+            _settle(owner, UpstreamError(text, upstream=self.upstream))
         else:
             self._strayed(line)
 
@@ -199,11 +196,11 @@ class StdioLink:
             raise NotSent(reason)
 
     async def _ping(self) -> None:
-        with suppress(UpstreamError):  # that is an answer too
+        with suppress(UpstreamError):  # an error is an answer too
             await self.request("server/discover" if self._is_stateless else "ping", {})
 
     async def _listen(self) -> None:
-        with suppress(UpstreamError, LinkEnded):  # it works without
+        with suppress(UpstreamError, LinkEnded):  # optional
             wanted = {"notifications": {"toolsListChanged": True}}
             await self.request("subscriptions/listen", wanted)
 

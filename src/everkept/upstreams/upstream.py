@@ -1,4 +1,4 @@
-"""An upstream of the gateway: opened as its entry says, connected and reconnected by one task."""
+"""An upstream of the gateway: one task connects and reconnects it."""
 
 import asyncio
 import contextvars
@@ -12,11 +12,11 @@ from everkept.core.sessions import Report
 from everkept.errors import UpstreamError, UpstreamUnavailable, escape_name
 from everkept.upstreams.link import EFFECT_UNKNOWN_HINT, Connect, LinkEnded, NotSent, UpstreamLink, build_mask
 
-# seconds between attempts; the last again and again
+# Pauses between attempts; the last one repeats.
 RETRY_PAUSE_SECONDS = 1.0, 2.0, 4.0, 8.0, 15.0, 30.0
-MAX_WAIT_SECONDS = 3.0  # seconds that a call waits for the next attempt
-SETTLED_SECONDS = 30.0  # a connection that ends earlier, or of no use, is a setback
-CLOSE_SECONDS = 8.0  # the end of a program takes less
+MAX_WAIT_SECONDS = 3.0  # how long a call waits for the next attempt
+SETTLED_SECONDS = 30.0  # a connection that ends earlier, or that never answered, counts as a setback
+CLOSE_SECONDS = 8.0  # longer than a program takes to end
 
 log = logging.getLogger(__name__)
 
@@ -24,11 +24,10 @@ ConnectOutcome = UpstreamLink | UpstreamUnavailable
 
 
 class ConnectionOwner:
-    """Enters and leaves the connection; those who ask the server send on the link themselves.
+    """Opens and closes the connection. Callers send their requests on the link themselves.
 
-    It connects when somebody wants the link, and by itself where the server is to be there all
-    the time. A failed attempt is followed by a pause, the longer the more there were; so is a
-    connection that ended soon, but for the first of them.
+    It connects when a caller needs the link, or by itself if the server should always be connected. Each failed attempt
+    makes the pause before the next one longer. So does each connection that ended soon, except the first one.
     """
 
     def __init__(
@@ -47,16 +46,16 @@ class ConnectionOwner:
         self._task: asyncio.Task[None] | None = None
         self._wanted = asyncio.Event()
         self._link: UpstreamLink | None = None
-        # Why the link is let go; there until it has been left.
+        # Why the link ends; set until the connection is closed.
         self._over: asyncio.Future[str] | None = None
         self._last_end: tuple[UpstreamLink, str] | None = None
-        self._outcome: asyncio.Future[ConnectOutcome] | None = None  # of the attempt that is waited for
+        self._outcome: asyncio.Future[ConnectOutcome] | None = None  # of the attempt that callers wait for
         self._has_tried = False
-        self._began = 0.0  # when the link was there, by the loop's clock
+        self._began = 0.0  # when the link was opened, by the loop's clock
         self._heard = 0.0  # when the server last answered on it; 0 for never
-        self._failure: UpstreamUnavailable | None = None  # of the last attempt, or connection
+        self._failure: UpstreamUnavailable | None = None  # of the last attempt or connection
         self._failures = 0  # in a row
-        self._short_lives = 0  # in a row, failures between them or not
+        self._short_lives = 0  # connections in a row that ended soon, even with failures between them
         self._next_attempt = 0.0  # by the loop's clock
         self._is_closed = False
 
@@ -65,7 +64,7 @@ class ConnectionOwner:
             return
         self._wanted.set()
         if self._task is None:
-            # Not in the context of whoever came first: nothing of a client is to be known there.
+            # In an empty context, so that no data of the first client gets there.
             self._task = asyncio.create_task(
                 self._run(), name=f"owner of {self._reach.name}", context=contextvars.Context()
             )
@@ -75,7 +74,7 @@ class ConnectionOwner:
         self._tellers.append(tell)
 
     async def wait_link(self) -> UpstreamLink:
-        """The open link; UpstreamUnavailable where there will be none in good time."""
+        """Return the open link. Raise UpstreamUnavailable if there is none in time."""
         if self._is_closed:
             raise self._build_error("was closed by Everkept.")
         if self._link is not None:
@@ -87,27 +86,26 @@ class ConnectionOwner:
         if self._outcome is None:
             self._outcome = asyncio.get_running_loop().create_future()
         try:
-            # The owner gives up in time, and then ends what it has begun.
+            # The owner times out first, and then needs time to close the connection.
             async with asyncio.timeout(self._reach.connect_timeout + pause + CLOSE_SECONDS):
                 outcome = await asyncio.shield(self._outcome)
         except TimeoutError as error:
             raise self._build_timeout_error("") from error
         if isinstance(outcome, UpstreamUnavailable):
-            raise outcome.with_traceback(None)  # it is shared by all who waited
+            raise outcome.with_traceback(None)  # all waiting callers share it
         return outcome
 
     def note_activity(self, link: UpstreamLink) -> None:
-        """The server has answered, or told of progress."""
+        """Note that the server has answered or reported progress."""
         if link is self._link:
             self._heard = asyncio.get_running_loop().time()
 
     def is_silent(self, link: UpstreamLink, since: float) -> bool:
-        """Whether it has said nothing since then, and is still the link."""
+        """Return whether the server has sent nothing on the current link since then."""
         return link is self._link and self._heard < since
 
     def release(self, link: UpstreamLink, reason: str) -> str:
-        """Ends the connection, unless it is another by now; gives the reason why it has ended,
-        which may have been another."""
+        """End the connection if it is still the current one. Return why it really ended."""
         if self._detach_link(link, reason):
             now = asyncio.get_running_loop().time()
             is_settled = self._heard > 0.0 and now - self._began >= SETTLED_SECONDS
@@ -118,7 +116,7 @@ class ConnectionOwner:
         return ended[1] if ended is not None and ended[0] is link else reason
 
     def _detach_link(self, link: UpstreamLink | None, reason: str) -> bool:
-        """Whether it was the link, and has to be left now."""
+        """Return whether it was the current link, which now ends."""
         if link is None or link is not self._link or self._over is None or self._over.done():
             return False
         self._over.set_result(reason)
@@ -131,7 +129,7 @@ class ConnectionOwner:
         if self._task is None:
             return
         if self._over is None:
-            self._task.cancel()  # it connects, or waits
+            self._task.cancel()  # it connects or waits
         else:
             self._detach_link(self._link, "was closed by Everkept")
         _, unfinished = await asyncio.wait({self._task}, timeout=CLOSE_SECONDS)
@@ -142,7 +140,9 @@ class ConnectionOwner:
 
     async def _run(self) -> None:
         while not self._is_closed:
-            await self._wait_until_due()
+            await asyncio.sleep(self._compute_pause_left())
+            if not self._reach.starts_at_once:
+                await self._wanted.wait()
             try:
                 await self._connect_once()
             except UpstreamUnavailable as error:
@@ -150,12 +150,8 @@ class ConnectionOwner:
             except LinkEnded as ended:
                 self._note_failure(self._build_error(f"{ended}."))
             except TimeoutError as error:
-                self._note_failure(self._build_timeout_error(_get_notes(error.__cause__)))
-
-    async def _wait_until_due(self) -> None:
-        await asyncio.sleep(self._compute_pause_left())
-        if not self._reach.starts_at_once:
-            await self._wanted.wait()
+                # The notes are the output of the server, see link.Connect.
+                self._note_failure(self._build_timeout_error(" / ".join(getattr(error.__cause__, "__notes__", []))))
 
     async def _connect_once(self) -> None:
         try:
@@ -169,7 +165,7 @@ class ConnectionOwner:
             self._over = None
 
     async def _hold_link(self, link: UpstreamLink) -> None:
-        """Until the server ends it, or we do."""
+        """Keep the link until the server or we end it."""
         loop = asyncio.get_running_loop()
         over: asyncio.Future[str] = loop.create_future()
         self._link, self._over = link, over
@@ -198,14 +194,14 @@ class ConnectionOwner:
         self._set_outcome(error)
 
     def _handle_task_end(self, task: asyncio.Task[None]) -> None:
-        """The next one who asks starts it anew, should it ever have ended by a bug."""
+        """Let the next caller start the task again if a bug has ended it."""
         self._task = None if not self._is_closed else task
         if not task.cancelled() and (bug := task.exception()) is not None:
-            log.error("the owner of %s has ended", self._reach.label, exc_info=bug)
-            self._set_outcome(self._build_error("cannot be asked: an internal error is in the log."))
+            log.error("the connection task of %s has ended", self._reach.label, exc_info=bug)
+            self._set_outcome(self._build_error("cannot be reached because of an internal error; see the log."))
 
     def _set_outcome(self, outcome: ConnectOutcome) -> None:
-        self._wanted.clear()  # all who came during the attempt have what they wanted
+        self._wanted.clear()  # callers that came during the attempt have their outcome
         if self._outcome is not None and not self._outcome.done():
             self._outcome.set_result(outcome)
         self._outcome = None
@@ -226,7 +222,7 @@ class ConnectionOwner:
         assert self._failure is not None
         return UpstreamUnavailable(
             self._reach.label,
-            f"cannot be reached, and is tried again in {pause:.0f} s: {self._failure.message}",
+            f"cannot be reached; next attempt in {pause:.0f} s: {self._failure.message}",
             hint=self._failure.hint,
             retry_possible=self._failure.retry_possible,
             retry_in_seconds=round(pause, 1),
@@ -237,24 +233,19 @@ class ConnectionOwner:
         return UpstreamUnavailable(
             self._reach.label,
             f"was not ready within {self._reach.connect_timeout:g} s.{words}",
-            hint="`connectTimeout` gives it longer.",
+            hint="Increase `connectTimeout` if it needs longer.",
         )
 
     def _build_error(self, reason: str) -> UpstreamUnavailable:
         return UpstreamUnavailable(self._reach.label, reason)
 
 
-def _get_notes(given_up: BaseException | None) -> str:
-    """What a server had written when its connection was given up: see link.Connect."""
-    return " / ".join(getattr(given_up, "__notes__", []))
-
-
-PROBE_SECONDS = 5.0  # seconds for a server to answer anything at all
+PROBE_SECONDS = 5.0  # for a server to answer anything
 MAX_PAGES = 1000  # of a list of tools
 
 
 class OwnedUpstream:
-    """A server whose connection has an owner. Times are given by tests alone."""
+    """A server whose connection has an owner. Only tests pass other times."""
 
     def __init__(
         self,
@@ -309,7 +300,7 @@ class OwnedUpstream:
         try:
             return await self._ask_once(method, params, report)
         except NotSent:
-            pass  # the server was gone already: nothing can happen twice
+            pass  # the server was already gone, so nothing can happen twice
         try:
             return await self._ask_once(method, params, report)
         except NotSent as ended:
@@ -325,20 +316,22 @@ class OwnedUpstream:
             raise NotSent(self._owner.release(link, str(ended))) from ended
         except LinkEnded as ended:
             why = self._owner.release(link, str(ended))
-            raise self._build_unanswered_error(method, f"gave no answer: it {why}.") from ended
+            raise self._build_unanswered_error(method, f"did not answer: it {why}.") from ended
         except UpstreamError:
             self._owner.note_activity(link)
             raise
         except TimeoutError as error:
-            if self._owner.is_silent(link, patience.began):
-                self._start_probe(link)
-            longer = "`callTimeout` gives it longer."
+            is_probing = self._prober is not None and not self._prober.done()
+            if self._owner.is_silent(link, patience.began) and not is_probing:
+                # Find out whether only some calls are slow, or whether the server hangs.
+                self._prober = asyncio.create_task(self._probe(link), name=f"probe of {self.name}")
+            longer = "Increase `callTimeout` if it needs longer."
             raise self._build_unanswered_error(method, f"did not answer {patience.description}.", longer) from error
         self._owner.note_activity(link)
         return answer
 
     def _build_unanswered_error(self, method: str, reason: str, hint: str = "") -> UpstreamUnavailable:
-        """For what was sent: to list the tools once more does no harm, a call may."""
+        """Build the error for a sent request. Listing the tools can be repeated, a call cannot."""
         is_call = method == "tools/call"
         hints = [EFFECT_UNKNOWN_HINT, hint] if is_call else [hint]
         return UpstreamUnavailable(
@@ -346,7 +339,7 @@ class OwnedUpstream:
         )
 
     def _wrap_report(self, link: UpstreamLink, patience: "_CallTimeout", report: Report | None) -> Report | None:
-        """The report, told after we have heard of the progress ourselves."""
+        """Return a report that first notes the progress for the timeout."""
         if report is None:
             return None
 
@@ -357,11 +350,6 @@ class OwnedUpstream:
 
         return hear
 
-    def _start_probe(self, link: UpstreamLink) -> None:
-        """Finds out whether only some calls are slow, or the server hangs."""
-        if self._prober is None or self._prober.done():
-            self._prober = asyncio.create_task(self._probe(link), name=f"probe of {self.name}")
-
     async def _probe(self, link: UpstreamLink) -> None:
         began = asyncio.get_running_loop().time()
         try:
@@ -370,30 +358,24 @@ class OwnedUpstream:
         except LinkEnded as ended:
             self._owner.release(link, str(ended))
         except TimeoutError:
-            # It may have answered another call meanwhile, or told of progress.
+            # It may have answered another call, or reported progress, in that time.
             if self._owner.is_silent(link, began):
-                self._owner.release(link, self._silence_reason)
-
-    @property
-    def _silence_reason(self) -> str:
-        seconds = self._reach.call_timeout + self._probe_seconds
-        ended = "it" if isinstance(self._reach.way, UpstreamProgram) else "the connection"
-        return f"said nothing for {seconds:g} s, so Everkept ended {ended}"
+                seconds = self._reach.call_timeout + self._probe_seconds
+                ended = "it" if isinstance(self._reach.way, UpstreamProgram) else "the connection"
+                self._owner.release(link, f"sent nothing for {seconds:g} s, so Everkept ended {ended}")
 
     def _get_tools(self, page: JSON) -> list[JSON]:
         tools = page.get("tools")
-        if isinstance(tools, list):
-            listed = cast(list[Any], tools)
-            if all(isinstance(tool, dict) for tool in listed):
-                return listed
-        raise self._build_error("its list of tools is none.")
+        if isinstance(tools, list) and all(isinstance(tool, dict) for tool in cast(list[Any], tools)):
+            return cast(list[JSON], tools)
+        raise self._build_error("its list of tools is invalid.")
 
     def _build_error(self, text: str) -> UpstreamError:
         return UpstreamError(f"{self._reach.label}: {text}", upstream=self._reach.label)
 
 
 class _CallTimeout:
-    """How long one call is waited for: progress renews it, but not for ever."""
+    """Timeout of one call. Progress renews it, but not forever."""
 
     def __init__(self, seconds: float) -> None:
         self.began = asyncio.get_running_loop().time()
@@ -404,22 +386,22 @@ class _CallTimeout:
 
     def renew(self) -> None:
         now = asyncio.get_running_loop().time()
-        with suppress(RuntimeError):  # it is over, and this word came late
+        with suppress(RuntimeError):  # the call is over, and this report came late
             self.scope.reschedule(min(now + self._seconds, self._last))
             self._is_renewed = True
 
     @property
     def description(self) -> str:
-        """What it was, once it is over."""
+        """Text for the error after the timeout."""
         if not self._is_renewed:
             return f"within {self._seconds:g} s"
         if self.scope.when() == self._last:
-            return f"within {self._seconds * MAX_RENEWALS:g} s, in spite of its progress"
-        return f"within {self._seconds:g} s after its last word of progress"
+            return f"within {self._seconds * MAX_RENEWALS:g} s, despite its progress"
+        return f"within {self._seconds:g} s after its last progress"
 
 
 def open_upstream(reach: UpstreamSettings, environment: Mapping[str, str]) -> Upstream:
-    """An upstream that has not been started yet: nothing is loaded for it before its first use."""
+    """Return an upstream that is not started. Nothing is loaded for it before its first use."""
     return OwnedUpstream(reach, environment, _connect)
 
 
@@ -430,7 +412,7 @@ async def _connect(
     if isinstance(reach.way, UpstreamProgram):
         from everkept.upstreams.stdio import connect_stdio as connect
     else:
-        connect = await asyncio.to_thread(_import_http)  # it takes a while to import
+        connect = await asyncio.to_thread(_import_http)  # slow to import
     async with connect(reach, environment, tools_changed) as link:
         yield link
 

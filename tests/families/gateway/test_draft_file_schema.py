@@ -20,7 +20,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 SIMPLE = Path(__file__).parent / "simple.json"
 
 # What the reader says of keys that are missing, or do not belong there.
-OF_THE_SHAPE = ("means nothing here", "has no `", "says neither", "goes with", "has both")
+OF_THE_SHAPE = ("means nothing here", "has no `", "has neither", "goes with", "has both")
 
 JSON = dict[str, Any]
 

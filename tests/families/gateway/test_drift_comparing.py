@@ -21,7 +21,7 @@ def test_what_has_no_entry_is_looked_for_under_its_own_name() -> None:
     (gone,) = serious(tool, listing("search", {"query": TEXT}))
     assert (gone.level, "no `limit`" in gone.message) == ("error", True)
     (changed,) = serious(tool, listing("search", {"query": TEXT, "limit": {"type": "number"}}))
-    assert (changed.level, "`limit` there takes a number" in changed.message) == ("error", True)
+    assert (changed.level, "`limit` at the server takes a number" in changed.message) == ("error", True)
 
 
 def test_what_the_server_needs_may_come_without_an_entry() -> None:
@@ -30,7 +30,7 @@ def test_what_the_server_needs_may_come_without_an_entry() -> None:
     assert serious(named, there) == []
     unnamed = tool_config(mapping={}, properties={}, rest=())
     (found,) = serious(unnamed, there)
-    assert (found.level, "may leave `query` out" in found.message) == ("warning", True)
+    assert (found.level, "may omit `query`" in found.message) == ("warning", True)
     closed = tool_config(
         mapping={}, rest=(), input_schema={"type": "object", "properties": {"x": TEXT}, "additionalProperties": False}
     )

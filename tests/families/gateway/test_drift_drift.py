@@ -44,8 +44,8 @@ def test_a_tool_that_is_gone_is_an_error_with_the_nearest_name() -> None:
 
 
 def test_a_tool_that_is_gone_without_a_like_one_names_what_there_is() -> None:
-    assert only(drifted(tool_config(), listing("xyz"))).fix == "There are: `xyz`."
-    assert only(drifted(tool_config())).fix == "There is none at all."
+    assert only(drifted(tool_config(), listing("xyz"))).fix == "Known: `xyz`."
+    assert only(drifted(tool_config())).fix == "There are none."
 
 
 def test_a_bare_name_behind_a_prefix_is_a_note() -> None:
@@ -103,7 +103,7 @@ def test_a_nested_place_is_followed() -> None:
     tool = tool_config(mapping={"query": "search.text"}, required=["query"])
     inside = {"type": "object", "properties": {"words": TEXT}}
     found = only(drifted(tool, listing("search", {"search": inside})))
-    assert "`search` there has no `text`" in found.message
+    assert "`search` at the server has no `text`" in found.message
     router = {"anyOf": [TEXT, inside]}
     assert only(drifted(tool, listing("search", {"search": router}))).level == "error"
     fits = {"type": "object", "properties": {"text": TEXT}}
@@ -113,26 +113,26 @@ def test_a_nested_place_is_followed() -> None:
 def test_a_place_inside_what_is_no_object_any_more_is_an_error() -> None:
     tool = tool_config(mapping={"query": "search.text"})
     found = only(drifted(tool, listing("search", {"search": TEXT})))
-    assert "`search` there takes text" in found.message
+    assert "`search` at the server takes text" in found.message
 
 
 def test_a_parameter_that_became_an_object_is_an_error() -> None:
     theirs = {"type": "object", "properties": {"text": TEXT}}
     found = only(drifted(tool_config(), listing("search", {"query": theirs})))
-    assert (found.level, "takes an object, and ours is text" in found.message) == ("error", True)
+    assert (found.level, "takes an object, but ours is text" in found.message) == ("error", True)
 
 
 @pytest.mark.parametrize(
     ("ours", "theirs", "level", "words"),
     [
-        (TEXT, NUMBER, "error", "takes a number, and ours is text"),
+        (TEXT, NUMBER, "error", "takes a number, but ours is text"),
         (TEXT, {"type": "array"}, "error", "takes a list"),
         (NUMBER, WHOLE, "warning", "ours may be a number that is not whole"),
         ({"type": ["string", "null"]}, TEXT, "warning", "ours may be null"),
         ({"enum": ["a", "b", "c"]}, {"enum": ["a", "b"]}, "error", 'does not take "c"'),
         (TEXT, {"enum": ["a", "b"]}, "warning", 'takes only "a", "b"'),
         ({"const": "a"}, {"type": "string", "minLength": 2}, "error", 'does not take "a"'),
-        (WHOLE | {"maximum": 100}, WHOLE | {"maximum": 50}, "warning", "at most 50, and ours at"),
+        (WHOLE | {"maximum": 100}, WHOLE | {"maximum": 50}, "warning", "at most 50, but ours at"),
         (WHOLE | {"minimum": 0}, WHOLE | {"exclusiveMinimum": 0}, "warning", "more than 0"),
         (TEXT | {"maxLength": 9}, TEXT | {"maxLength": 5}, "warning", "at most 5 characters"),
         (TEXT | {"minLength": 1}, TEXT | {"minLength": 2}, "warning", "at least 2 characters"),
@@ -196,7 +196,7 @@ def test_a_needed_parameter_that_is_never_sent_is_an_error() -> None:
 def test_a_needed_parameter_that_a_call_may_leave_out_is_a_warning() -> None:
     there = listing("search", {"query": TEXT}, required=["query"])
     found = only(drifted(tool_config(), there))
-    assert (found.level, "a call may leave `query` out" in found.message) == ("warning", True)
+    assert (found.level, "a call may omit `query`" in found.message) == ("warning", True)
     assert drifted(tool_config(required=["query"]), there) == []
     assert drifted(tool_config(defaults={"query": "*"}), there) == []
 
@@ -245,7 +245,7 @@ def test_constants_and_defaults_that_do_not_fit_are_errors() -> None:
 
 def test_a_constant_without_a_place_is_an_error() -> None:
     found = only(drifted(tool_config(constants={("filter",): {}}), listing("search", {"query": TEXT})))
-    assert (found.level, "where a constant goes" in found.message) == ("error", True)
+    assert (found.level, "no `filter` for a constant" in found.message) == ("error", True)
 
 
 def test_a_tool_that_writes_by_now_is_a_warning_where_the_file_says_it_reads() -> None:
@@ -303,7 +303,7 @@ def test_a_chosen_or_renamed_tool_that_is_gone_is_an_error() -> None:
 def test_a_passed_name_that_another_tool_has_is_an_error() -> None:
     config = passing(PassThrough(), tool_config("read", mapping={}))
     found = only(find_drift(config, SINGLE_UPSTREAM, [listing("search"), listing("read")]))
-    assert (found.level, "there is a tool `read` already" in found.message) == ("error", True)
+    assert (found.level, "a tool `read` already exists" in found.message) == ("error", True)
     twice = passing(PassThrough(rename={"a": "b"}))
     assert only(find_drift(twice, SINGLE_UPSTREAM, [listing("a"), listing("b")])).level == "error"
 
@@ -331,4 +331,4 @@ def test_what_is_too_intricate_is_said_to_be_and_stops_at_once() -> None:
     there = [{"name": tool.tool, "inputSchema": tangle} for tool in tools]
     found = find_drift(gateway_config(*ours), SINGLE_UPSTREAM, there)
     assert {(each.level, each.tool) for each in found} == {("warning", "t1"), ("warning", "t2")}
-    assert "too intricate" in found[0].message
+    assert "too complex" in found[0].message

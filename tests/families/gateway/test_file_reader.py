@@ -169,10 +169,10 @@ SERVER = '"upstream": {"command": "x"},\n'
         (f'{{\n{SERVER}"tools": {{}} {HERE}\n}}', "a list"),
         (f'{{\n{SERVER}"tools": [\n"find" {HERE}\n]}}', "`tools[0]`"),
         (f'{{\n{SERVER}"instructions": [] {HERE}\n}}', "a text"),
-        (f'{{\n{SERVER}"instructions": "\\ud83d" {HERE}\n}}', "inside a character"),
+        (f'{{\n{SERVER}"instructions": "\\ud83d" {HERE}\n}}', "unpaired surrogate"),
         (f'{{\n{SERVER}"$schema": 1 {HERE}\n}}', "a text"),
         (f'{{\n{SERVER}"tools": [],, {HERE}\n}}', "column 13"),
-        (f'{{\n{SERVER}# a comment {HERE}\n"tools": []}}', "begins with `//`"),
+        (f'{{\n{SERVER}# a comment {HERE}\n"tools": []}}', "Begin a comment with `//`"),
         (f'{{\n{SERVER}"tools": [] /* a comment {HERE}\n}}', "`*/`"),
     ],
 )
@@ -219,7 +219,7 @@ def test_a_described_tool_is_not_passed_through_and_so_clashes_with_nothing() ->
 def test_a_new_name_for_a_described_tool_is_warned_of() -> None:
     through = {"rename": {"search": "seek"}}
     (warning,) = warnings(file(upstream={"command": "notes", "passThrough": through}))
-    assert "never used" in warning
+    assert "is unused" in warning
 
 
 @pytest.mark.parametrize(
@@ -227,9 +227,9 @@ def test_a_new_name_for_a_described_tool_is_warned_of() -> None:
     [
         (file(tool(upstream={"paramMapping": BOTH | {"qery": "z"}})), '"qery"'),
         (file(tool(inputSchema=SCHEMA | {"required": ["limit"]}, upstream=ONE)), '`inputSchema` requires "limit"'),
-        (file(tool(upstream=ONE)), '"limit" goes nowhere'),
+        (file(tool(upstream=ONE)), '"limit" is never sent'),
         (file(tool(inputSchema=SCHEMA | {"additionalProperties": True})), '`"*": "*"`'),
-        (file(tool(inputSchema=SCHEMA | {"additionalProperties": {}})), "no name"),
+        (file(tool(inputSchema=SCHEMA | {"additionalProperties": {}})), "without a name"),
         ({"upstream": {"command": "notes"}}, "offers no tool"),
         (file(tools=[]), "offers no tool"),
         (file(upstream={"command": "${HOME}/notes"}), "`${HOME}`"),
@@ -271,9 +271,9 @@ def test_without_a_star_what_has_no_entry_goes_nowhere() -> None:
 @pytest.mark.parametrize(
     ("upstream", "word"),
     [
-        ({"paramMapping": {"query": "filters", "*": "filters"}}, "meets"),
-        ({"paramMapping": {"*": "filters.more", "query": "filters"}}, "meets"),
-        ({"paramMapping": BOTH | {"*": "f"}, "constants": {"f": {}}}, "meets"),
+        ({"paramMapping": {"query": "filters", "*": "filters"}}, "conflicts with"),
+        ({"paramMapping": {"*": "filters.more", "query": "filters"}}, "conflicts with"),
+        ({"paramMapping": BOTH | {"*": "f"}, "constants": {"f": {}}}, "conflicts with"),
         ({"paramMapping": {"query": "limit", "*": "*"}}, '"limit" has no entry'),
         ({"paramMapping": {"query": "q", "*": "*"}, "constants": {"limit.x": 1}}, "no entry"),
         ({"paramMapping": BOTH | {"*": "a..b"}}, "empty part"),

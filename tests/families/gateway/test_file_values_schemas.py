@@ -22,7 +22,7 @@ from gateway_files import HERE, in_tool, refused
         ('"properties": {"a": {"anyOf": {"type": "string"}}}', "a list"),
         ('"properties": {"a": {"anyOf": [{"type": "x"}]}}', '"x"'),
         ('"required": "a"', "a list"),
-        ('"required": [1]', "the name of a parameter"),
+        ('"required": [1]', "parameter names"),
         ('"additionalProperties": "no"', "a schema"),
         ('"$defs": {"a": 1}', "a schema"),
         ('"properties": {"a": {"type": []}}', "one of array"),

@@ -73,5 +73,5 @@ def test_what_is_no_result_is_an_error_of_the_server(answer: Any) -> None:
 
 
 def test_a_server_cannot_ask_the_user_through_the_gateway() -> None:
-    with pytest.raises(UpstreamError, match="cannot ask on its behalf"):
+    with pytest.raises(UpstreamError, match="not supported"):
         result({"resultType": "input_required", "inputRequests": {}})

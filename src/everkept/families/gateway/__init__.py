@@ -1,14 +1,15 @@
-"""Stable tool names in front of other MCP servers, as a file says.
+"""The gateway: stable tool names in front of other MCP servers, defined in a JSON file.
 
-The one family whose tools are not methods: `families/gateway` makes them from a JSON file
-(`file_reader.py`, which knows the line of everything and says how to mend it) and hands each call
-on to a server behind it. Such a tool has the effect `OUTSIDE`: nothing is known of what it does, so
-it takes no turn among the calls of a client (a server that hangs holds up nothing of ours), is
-offered to readers only where the file says that it reads, and its listing and its results go out as
-they are (`Tool.listing`, `Result.wire`).
+Its tools are not methods. `file_reader.py` reads them from the file; it knows the line of every value and says how to
+fix a fault. Each call is passed on to an upstream server.
 
-`app/gateway.py` joins them: it looks at the file once a second, replaces the tools when it has
-changed and makes sense, keeps the connections of servers that are reached as before, lets the calls
-of the others come to their end, and tells the transports. Tools that are passed through whole are
-asked for whenever a client asks; no answer is kept.
+Such a tool has the effect `OUTSIDE`, because its effects are unknown:
+
+- It takes no turn among the calls of a client, so a server that hangs does not block our tools.
+- Readers see it only if the file says that it only reads.
+- Its listing and its results are sent unchanged (`Tool.listing`, `ToolResult.wire`).
+
+`app/gateway.py` checks the file once a second. When the file has changed and is valid, it replaces the tools and
+notifies the transports. It keeps the connections of servers whose settings are unchanged, and lets running calls of the
+others finish. Passed-through tools are listed again for each request of a client; nothing is cached.
 """

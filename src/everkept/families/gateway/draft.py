@@ -1,4 +1,4 @@
-"""The start of a gateway's file: a ready-made or drafted one, and the JSON Schema for editors."""
+"""A new gateway file: a ready-made or drafted one, and the JSON Schema for editors."""
 
 import json
 from collections.abc import Sequence
@@ -24,8 +24,8 @@ from everkept.families.gateway.schema_facts import (
 )
 
 _NAME_PATTERN = rf"^[A-Za-z0-9_.-]{{1,{MAX_NAME_CHARACTERS}}}$"
-_NOT_BLANK_PATTERN = r"\S"  # a text that is not blank
-# On one line, and each `${` the beginning of a variable.
+_NOT_BLANK_PATTERN = r"\S"  # a text that is not empty
+# A single line in which every `${` begins a variable.
 _VALUE_PATTERN = r"^(?:[^\r\n$]|\$(?!\{)|\$\{[A-Za-z_][A-Za-z0-9_]*\})*$"
 _PART_PATTERN = r"(?:[^.\\]|\\[.\\])+"
 _PATH_PATTERN = rf"^{_PART_PATTERN}(?:\.{_PART_PATTERN})*$"
@@ -33,15 +33,15 @@ _URL_PATTERN = r"^https?://[^\s/?#@]+([/?#]\S*)?$"
 
 
 def build_file_schema() -> JSON:
-    """Whatever it refuses is refused when the file is read, which knows a few more rules."""
+    """Build the JSON Schema of the file. The reader also refuses everything that the schema refuses."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Everkept gateway",
         "description": "Stable tool names in front of other MCP servers.",
         **_build_object_schema(
             {
-                "$schema": {"type": "string", "description": "Where this schema is, for editors."},
-                "upstream": {"$ref": "#/$defs/server", "description": "The one server behind the tools."},
+                "$schema": {"type": "string", "description": "Location of this schema, for editors."},
+                "upstream": {"$ref": "#/$defs/server", "description": "The only server behind the tools."},
                 "upstreams": {
                     "type": "object",
                     "description": "Several servers behind the tools, by names of your choice.",
@@ -56,7 +56,7 @@ def build_file_schema() -> JSON:
                 },
                 "tools": {
                     "type": "array",
-                    "description": "The tools that are offered, beside those passed through.",
+                    "description": "Tools to offer, in addition to those passed through.",
                     "items": {"$ref": "#/$defs/tool"},
                 },
             }
@@ -69,8 +69,20 @@ def build_file_schema() -> JSON:
             "passThrough": _build_pass_through_schema(),
             "tool": _build_tool_entry_schema(),
             "target": _build_target_schema(),
-            "annotations": _build_annotations_schema(),
-            "toolSchema": _build_tool_schema(),
+            "annotations": {
+                "type": "object",
+                "description": "Hints for the client, such as that the tool only reads.",
+                "properties": {
+                    "title": {"type": "string", "pattern": _NOT_BLANK_PATTERN},
+                    **{hint: {"type": "boolean"} for hint in HINT_KEYS},
+                },
+            },
+            "toolSchema": {
+                "allOf": [{"$ref": "#/$defs/schema"}],
+                "type": "object",
+                "properties": {"type": {"const": "object"}},
+                "required": ["type"],
+            },
             "schema": _build_keyword_schema(),
         },
     }
@@ -80,26 +92,26 @@ def _build_program_schema() -> JSON:
     properties: JSON = {
         "command": {
             "type": "string",
-            "description": "Program to start; it speaks MCP on its input and output.",
+            "description": "Program to start. It must speak MCP on standard input and output.",
             "pattern": _NOT_BLANK_PATTERN,
         },
-        "args": {"type": "array", "description": "Its arguments.", "items": {"type": "string"}},
+        "args": {"type": "array", "description": "Arguments of the program.", "items": {"type": "string"}},
         "env": {
             "type": "object",
-            "description": "Variables for it, beside the few that every program needs. "
-            "${NAME} in a value is filled in from your environment.",
+            "description": "Environment variables, in addition to the few that every program needs. "
+            "${NAME} in a value is replaced with the variable of your environment.",
             "propertyNames": {"pattern": "^[^=]+$"},
             "additionalProperties": {"type": "string", "pattern": _VALUE_PATTERN},
         },
         "cwd": {
             "type": "string",
-            "description": "Folder to start it in, from the folder of this file on; ~ is yours. "
-            "Without it, the folder of this file.",
+            "description": "Folder to start it in, relative to the folder of this file; ~ is your home folder. "
+            "Default: the folder of this file.",
             "pattern": _NOT_BLANK_PATTERN,
         },
     }
     return {
-        "description": "A server that is started here.",
+        "description": "A server that the gateway starts.",
         **_build_object_schema(properties | _build_shared_properties(), required=["command"]),
     }
 
@@ -113,27 +125,28 @@ def _build_address_schema() -> JSON:
         },
         "headers": {
             "type": "object",
-            "description": "Sent with every request. ${NAME} in a value is filled in from your environment.",
+            "description": "Headers of every request. "
+            "${NAME} in a value is replaced with the variable of your environment.",
             "additionalProperties": {"type": "string", "pattern": _VALUE_PATTERN},
         },
     }
     return {
-        "description": "A server that runs already.",
+        "description": "A server that is already running.",
         **_build_object_schema(properties | _build_shared_properties(), required=["url"]),
     }
 
 
 def _build_shared_properties() -> JSON:
     return {
-        "connectTimeout": _build_seconds_schema("to start it or to reach it", CONNECT_SECONDS),
+        "connectTimeout": _build_seconds_schema("for starting or reaching the server", CONNECT_SECONDS),
         "callTimeout": _build_seconds_schema("for one call", CALL_SECONDS),
         "start": {
             "enum": list(START_VALUES),
-            "description": "When it is started or reached.",
+            "description": "When to start or reach the server.",
             "default": next(iter(START_VALUES)),
         },
         "passThrough": {
-            "description": "Offer its tools as they are: all of them, or a choice.",
+            "description": "Offer its tools unchanged: all of them, or a selection.",
             "oneOf": [{"type": "boolean"}, {"$ref": "#/$defs/passThrough"}],
         },
     }
@@ -142,7 +155,7 @@ def _build_shared_properties() -> JSON:
 def _build_seconds_schema(what_for: str, default: float) -> JSON:
     return {
         "type": "number",
-        "description": f"Seconds {what_for}.",
+        "description": f"Timeout {what_for}, in seconds.",
         "exclusiveMinimum": 0,
         "maximum": MAX_WAIT_SECONDS,
         "default": default,
@@ -155,19 +168,19 @@ def _build_pass_through_schema() -> JSON:
         {
             "prefix": {
                 "type": "string",
-                "description": "Put before the names of its tools.",
+                "description": "Prefix for the names of its tools.",
                 "pattern": rf"^[A-Za-z0-9_.-]{{0,{MAX_NAME_CHARACTERS}}}$",
             },
-            "only": {"description": "The tools to offer, by its own names; all if left out."} | names,
-            "hide": {"description": "Tools not to offer, by its own names."} | names,
+            "only": {"description": "Tools to offer, by their names at the server. Default: all."} | names,
+            "hide": {"description": "Tools not to offer, by their names at the server."} | names,
             "rename": {
                 "type": "object",
-                "description": "New names for its tools, without the prefix: theirs, then ours.",
+                "description": "New name for each name at the server. The prefix is not added.",
                 "additionalProperties": {"type": "string", "pattern": _NAME_PATTERN},
             },
             "trustReadOnlyHint": {
                 "type": "boolean",
-                "description": "Whether its tools that say so count as only reading.",
+                "description": "Whether to trust the readOnlyHint of its tools.",
                 "default": False,
             },
         }
@@ -177,8 +190,8 @@ def _build_pass_through_schema() -> JSON:
 def _build_tool_entry_schema() -> JSON:
     return _build_object_schema(
         {
-            "name": {"type": "string", "description": "What the assistant calls the tool.", "pattern": _NAME_PATTERN},
-            "title": {"type": "string", "description": "What people see as its name.", "pattern": _NOT_BLANK_PATTERN},
+            "name": {"type": "string", "description": "Name of the tool for the assistant.", "pattern": _NAME_PATTERN},
+            "title": {"type": "string", "description": "Name of the tool for people.", "pattern": _NOT_BLANK_PATTERN},
             "description": {"type": "string", "description": "What the tool does."},
             "inputSchema": {"$ref": "#/$defs/toolSchema", "description": "JSON Schema of its parameters."},
             "outputSchema": {"$ref": "#/$defs/toolSchema", "description": "JSON Schema of its structured result."},
@@ -193,19 +206,19 @@ def _build_target_schema() -> JSON:
     properties: JSON = {
         "server": {
             "type": "string",
-            "description": "The server it is at; needed where there are several.",
+            "description": "Server that has the tool; required if there are several.",
             "pattern": _NOT_BLANK_PATTERN,
         },
-        "tool": {"type": "string", "description": "What the tool is called there.", "pattern": _NOT_BLANK_PATTERN},
+        "tool": {"type": "string", "description": "Name of the tool at the server.", "pattern": _NOT_BLANK_PATTERN},
         "paramMapping": {
             "type": "object",
-            "description": "For each parameter of ours the place of its value there; a dot goes "
-            "one level down. What is not in here is not sent.",
+            "description": "Maps each parameter to its place in the server's arguments; a dot goes one level down. "
+            "Other parameters are not sent.",
             "properties": {
                 REST: {
                     "type": "string",
-                    "description": f"Where everything goes that has no entry, under its own name: "
-                    f'"{REST}" for the arguments themselves, or the place of an object.',
+                    "description": "Place of all parameters without an entry, under their own names: "
+                    f'"{REST}" for the top level, or the place of an object.',
                     "pattern": _PATH_PATTERN,
                 }
             },
@@ -213,34 +226,16 @@ def _build_target_schema() -> JSON:
         },
         "constants": {
             "type": "object",
-            "description": "Values that are always sent, by their places there.",
+            "description": "Values that are always sent, by their place in the server's arguments.",
             "propertyNames": {"pattern": _PATH_PATTERN},
         },
-        "defaults": {"type": "object", "description": "Values for parameters of ours that a call leaves out."},
+        "defaults": {"type": "object", "description": "Values for parameters that a call omits."},
     }
-    return {"description": "The tool behind it.", **_build_object_schema(properties, required=["tool", "paramMapping"])}
-
-
-def _build_annotations_schema() -> JSON:
-    hints = {hint: {"type": "boolean"} for hint in HINT_KEYS}
-    return {
-        "type": "object",
-        "description": "Hints for the client, such as that the tool only reads.",
-        "properties": {"title": {"type": "string", "pattern": _NOT_BLANK_PATTERN}, **hints},
-    }
-
-
-def _build_tool_schema() -> JSON:
-    return {
-        "allOf": [{"$ref": "#/$defs/schema"}],
-        "type": "object",
-        "properties": {"type": {"const": "object"}},
-        "required": ["type"],
-    }
+    return {"description": "The server's tool.", **_build_object_schema(properties, required=["tool", "paramMapping"])}
 
 
 def _build_keyword_schema() -> JSON:
-    """Of the keywords that people get wrong."""
+    """Build a schema for the keywords that people often get wrong."""
     one: JSON = {"$ref": "#/$defs/schema"}
     some: JSON = {"type": "array", "items": one}
     named: JSON = {"type": "object", "additionalProperties": one}
@@ -261,7 +256,7 @@ def _build_keyword_schema() -> JSON:
 
 
 def _build_object_schema(properties: JSON, *, required: list[str] | None = None) -> JSON:
-    """An object with these keys and no others."""
+    """Build the schema of an object with only these keys."""
     return {
         "type": "object",
         "properties": properties,
@@ -274,15 +269,15 @@ _FILE_ENDING = ".json"
 
 
 def list_ready_names() -> list[str]:
-    """What they are called, in order."""
+    """Return the names of the ready-made files, sorted."""
     found = (file.name for file in _get_ready_folder().iterdir())
     return sorted(name.removesuffix(_FILE_ENDING) for name in found if name.endswith(_FILE_ENDING))
 
 
 def read_ready_file(name: str) -> str:
-    """The file of that name, comments and all. NotFound where there is none."""
+    """Return a ready-made file with its comments. Raise NotFound."""
     if name not in (known := list_ready_names()):
-        raise NotFound("ready-made file", name, hint=f"There are {', '.join(known)}.")
+        raise NotFound("ready-made file", name, hint=f"Use one of {', '.join(known)}.")
     return (_get_ready_folder() / f"{name}{_FILE_ENDING}").read_text(encoding="utf-8")
 
 
@@ -291,9 +286,9 @@ def _get_ready_folder() -> Traversable:
 
 
 def draft_file(server: JSON, tools: Sequence[Any], *, prefix: str = "", name: str | None = None) -> str:
-    """Every tool under its own name behind the prefix, with all its parameters as they are.
+    """Draft a file that offers every tool under its own name with the prefix, and with all its parameters.
 
-    A server with a name leaves room for others.
+    With a `name`, the file uses `upstreams`, so that other servers can be added.
     """
     entries: dict[str, JSON] = {}
     theirs: set[str] = set()
@@ -325,7 +320,7 @@ def _can_be_written(name: str) -> bool:
 
 
 def _clean_text(given: Any) -> str:
-    """A text without what no text may hold."""
+    """Return the text without forbidden characters, or "" for anything but text."""
     kept = given if isinstance(given, str) else ""
     while (forbidden := find_forbidden(kept)) is not None:
         kept = kept.replace(forbidden, "")
@@ -333,7 +328,7 @@ def _clean_text(given: Any) -> str:
 
 
 def _draft_annotations(given: Any) -> JSON:
-    """What clients know of them."""
+    """Return the annotations that clients know."""
     known = as_object(given)
     hints = {key: known[key] for key in HINT_KEYS if isinstance(known.get(key), bool)}
     title = _clean_text(known.get("title"))
@@ -341,7 +336,7 @@ def _draft_annotations(given: Any) -> JSON:
 
 
 def _draft_schema(given: Any, steps: StepBudget) -> JSON:
-    """The schema as it is, or what can be used of one that is none."""
+    """Return the schema, or a simplified one if the file's reader would refuse it."""
     if not isinstance(given, dict):
         return {"type": "object"}
     schema = cast(JSON, given) | {"type": "object"}
@@ -360,7 +355,7 @@ def _draft_schema(given: Any, steps: StepBudget) -> JSON:
 
 
 def _draft_mapping(schema: JSON, steps: StepBudget) -> dict[str, str]:
-    """Whatever has no name, or is too intricate to be told, goes as it comes."""
+    """Map each parameter to itself. With `*`, parameters without a name are sent unchanged."""
     root = SchemaRoot(schema, steps)
     try:
         known = [name for name in list_names(schema, root) if _can_be_written(name)]
@@ -375,6 +370,6 @@ def _encode_json(value: JSON) -> str:
     text = json.dumps(value, indent=2, ensure_ascii=False)
     try:
         text.encode("utf-8")
-    except UnicodeEncodeError:  # half a character, which only an escape can say
+    except UnicodeEncodeError:  # an unpaired surrogate can only be written as an escape
         return json.dumps(value, indent=2)
     return text

@@ -1,4 +1,4 @@
-"""What has changed behind a gateway's file, found by asking the servers."""
+"""Differences between a gateway's file and its servers, found by asking the servers."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,11 +41,11 @@ from everkept.values import Value
 
 Level = Literal["error", "warning", "note"]
 
-_MAX_DEPTH = 5  # objects and lists inside each other; further down nobody looks
+_MAX_DEPTH = 5  # objects and lists inside each other; deeper ones are not compared
 
 
 class SchemaMisfit(NamedTuple):
-    """Something that ours allows and the other refuses; `place` is inside the value."""
+    """Something that our schema allows and the other refuses. `place` is inside the value."""
 
     level: Level
     place: str
@@ -82,7 +82,7 @@ class SchemaSide(NamedTuple):
         return find_mistake(value, self.place, self.root) is not None
 
     def has_property(self, name: str) -> bool:
-        """Whether there may be such a property."""
+        """Return whether an object may have this property."""
         return find_property_schemas(self.place, name, self.root) != []
 
     def get_property(self, name: str) -> "SchemaSide":
@@ -94,29 +94,28 @@ class SchemaSide(NamedTuple):
 
     @property
     def needed_names(self) -> list[str]:
-        """The properties that must be given: one with a default need not, whatever is said."""
+        """Required properties without a default."""
         return [
             name for name in self.required_names if not any("default" in part for part in self.get_property(name).parts)
         ]
 
 
 def find_misfits(ours: SchemaSide, theirs: SchemaSide, place: str = "", depth: int = 0) -> Iterator[SchemaMisfit]:
-    """What is not clear on either side is none."""
+    """Yield the misfits between two schemas. Anything that is unclear on either side is not a misfit."""
     allowed, taken = ours.kinds, theirs.kinds
     if allowed in (ALL_KINDS, frozenset()):
         return
     if not allowed & taken:
-        message = f"takes {format_kinds(taken)}, and ours is {format_kinds(allowed)}"
+        message = f"takes {format_kinds(taken)}, but ours is {format_kinds(allowed)}"
         yield SchemaMisfit("error", place, message)
         return
     if allowed - taken:
-        message = f"takes {format_kinds(taken)} alone, and ours may be {format_kinds(allowed - taken)}"
+        message = f"takes only {format_kinds(taken)}, but ours may be {format_kinds(allowed - taken)}"
         yield SchemaMisfit("warning", place, message)
     if ours.values is not None or theirs.values is not None:
         yield from _find_lost_values(ours, theirs, place)
         return
-    for misfit in _find_limit_misfits(ours, theirs):
-        yield misfit._replace(place=place)
+    yield from _find_limit_misfits(ours, theirs, place)
     if depth < _MAX_DEPTH:
         yield from _find_inner_misfits(ours, theirs, place, depth + 1)
 
@@ -130,32 +129,31 @@ def _find_lost_values(ours: SchemaSide, theirs: SchemaSide, place: str) -> Itera
         yield SchemaMisfit("warning", place, f"takes only {format_values(theirs.values or ())}")
         return
     offered = [value for value in ours.values if not ours.is_refused(value)]
-    lost = [value for value in offered if theirs.is_refused(value)]
-    if lost:
+    if lost := [value for value in offered if theirs.is_refused(value)]:
         yield SchemaMisfit("error", place, f"does not take {format_values(lost)}")
 
 
 class _Limit(NamedTuple):
-    """One end of what is allowed: the higher its rank, the less is."""
+    """A lower or upper limit; a higher rank is stricter."""
 
     rank: tuple[float, bool]
     said: str
 
 
-def _find_limit_misfits(ours: SchemaSide, theirs: SchemaSide) -> Iterator[SchemaMisfit]:
+def _find_limit_misfits(ours: SchemaSide, theirs: SchemaSide, place: str) -> Iterator[SchemaMisfit]:
     shared = ours.kinds & theirs.kinds
     for kind, keywords, said in _LIMIT_KEYWORDS:
         if kind not in shared:
             continue
         own, other = _find_limit(ours.parts, keywords), _find_limit(theirs.parts, keywords)
         if other is not None and own is None and said:
-            yield SchemaMisfit("note", "", f"takes {other.said}, and ours does not say so")
+            yield SchemaMisfit("note", place, f"takes {other.said}, but ours has no such limit")
         elif other is not None and own is not None and own.rank < other.rank:
-            yield SchemaMisfit("warning", "", f"takes {other.said}, and ours {own.said}")
+            yield SchemaMisfit("warning", place, f"takes {other.said}, but ours {own.said}")
 
 
 def _find_limit(parts: Sequence[JSON], keywords: Mapping[str, tuple[str, int, bool]]) -> _Limit | None:
-    """The strictest that is said."""
+    """Return the strictest limit."""
     found = [
         _Limit((sign * cast(float, part[word]), excludes), words.format(f"{part[word]:,}"))
         for part in parts
@@ -165,8 +163,8 @@ def _find_limit(parts: Sequence[JSON], keywords: Mapping[str, tuple[str, int, bo
     return max(found, default=None, key=lambda limit: limit.rank)
 
 
-# Of which kind of value, the keywords, and whether a limit that only they have is worth a note:
-# that an empty text is refused goes without saying.
+# Type of the value, keywords, and whether a limit that only the server has is worth a note. That an empty text is
+# refused needs no note.
 _LIMIT_KEYWORDS: Sequence[tuple[str, Mapping[str, tuple[str, int, bool]], bool]] = (
     ("integer", {"minimum": ("at least {}", 1, False), "exclusiveMinimum": ("more than {}", 1, True)}, True),
     ("integer", {"maximum": ("at most {}", -1, False), "exclusiveMaximum": ("less than {}", -1, True)}, True),
@@ -192,29 +190,29 @@ def _find_inner_misfits(ours: SchemaSide, theirs: SchemaSide, place: str, depth:
     given = set(ours.required_names)
     for name in theirs.needed_names:
         if name not in given:
-            yield SchemaMisfit("warning", place, f"needs `{name}`, which ours may leave out")
+            yield SchemaMisfit("warning", place, f"needs `{name}`, which ours may omit")
 
 
 ArgumentPath = tuple[str, ...]
 
-_GUESS_STEPS = 1_000  # what was meant instead
+_GUESS_STEPS = 1_000  # cost of the search for a similar name
 
 
 class ToolDifference(NamedTuple):
     level: Level
     message: str
     fix: str = ""
-    where: tuple[str, ...] = ()  # in the entry that it is about
+    where: tuple[str, ...] = ()  # keys of the part of the entry
 
 
 class _SentValue(NamedTuple):
-    """A value that goes into the arguments of the server's tool."""
+    """A value that is sent in the arguments of the server's tool."""
 
     path: ArgumentPath
-    parameter: str | None  # of ours; None for a constant, REST for all that has no entry
-    is_always: bool  # in every call
-    fixed: tuple[Any, ...] = ()  # the constant, or the default
-    has_entry: bool = True  # of its own
+    parameter: str | None  # ours; None for a constant, REST for all parameters without an entry
+    is_always: bool  # whether every call sends it
+    fixed: tuple[Any, ...] = ()  # the constant or the default
+    has_entry: bool = True  # in `paramMapping`
 
     @property
     def source(self) -> str:
@@ -228,11 +226,11 @@ class _SentValue(NamedTuple):
 
 
 def find_differences(tool: ToolConfig, schema: JSON, steps: StepBudget) -> Iterator[ToolDifference]:
-    """What calls of the tool would meet, given the inputSchema of the one behind it."""
+    """Yield the differences that calls of the tool would meet, given the server's inputSchema."""
     try:
         yield from _compare_schemas(tool, SchemaRoot(tool.input_schema, steps), SchemaRoot(schema, steps))
     except (SchemaTooComplex, RecursionError):
-        yield ToolDifference("warning", "the rest of it is too intricate to be compared.")
+        yield ToolDifference("warning", "the rest is too complex to compare.")
 
 
 def _compare_schemas(tool: ToolConfig, ours: SchemaRoot, theirs: SchemaRoot) -> Iterator[ToolDifference]:
@@ -242,11 +240,14 @@ def _compare_schemas(tool: ToolConfig, ours: SchemaRoot, theirs: SchemaRoot) -> 
     for each in sent:
         yield from _check_place(each, ours, theirs)
     yield from _find_missing(sent, theirs)
-    yield from _find_unused(sent, theirs)
+    there = SchemaSide(theirs.schema, theirs)
+    used = {each.path[0] for each in sent} | set(there.needed_names)
+    if free := [name for name in there.names if name not in used]:
+        yield ToolDifference("note", f"the server's tool also takes {format_names(free)}.")
 
 
 def format_names(names: Sequence[str]) -> str:
-    """As many as a sentence bears."""
+    """List the names, at most MAX_LISTED."""
     more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
     return ", ".join(f"`{clip_text(name)}`" for name in names[:MAX_LISTED]) + more
 
@@ -255,7 +256,7 @@ def format_suggestion(name: str, known: Sequence[str]) -> str:
     close = find_likeliest(name, known)
     if close is not None:
         return f"Did you mean `{close}`?"
-    return f"There are: {format_names(known)}." if known else "There is none at all."
+    return f"Known: {format_names(known)}." if known else "There are none."
 
 
 def _list_sent(tool: ToolConfig, ours: SchemaRoot) -> list[_SentValue]:
@@ -276,8 +277,7 @@ def _list_sent(tool: ToolConfig, ours: SchemaRoot) -> list[_SentValue]:
 def _list_rest(
     tool: ToolConfig, rest: ArgumentPath, sent: Sequence[_SentValue], ours: SchemaRoot, theirs: SchemaRoot
 ) -> list[_SentValue]:
-    """What goes without an entry: the parameters that we name, those that the server names and we
-    allow, and the object around them, which is always sent."""
+    """List the values that `*` sends: unmapped parameters that our schema allows, and the object around them."""
     here, there = (SchemaSide(ours.schema, ours), SchemaSide(resolve_path(theirs.schema, rest, theirs), theirs))
     if there.place is False:
         return [_SentValue(rest, REST, True)]
@@ -298,7 +298,7 @@ def _check_place(sent: _SentValue, ours: SchemaRoot, theirs: SchemaRoot) -> Iter
         if not above.has_property(key):
             yield _build_gone(sent, sent.path[: depth + 1], above)
             return
-    target = f"`{join_path(sent.path)}` there"
+    target = f"`{join_path(sent.path)}` at the server"
     there = SchemaSide(resolve_path(theirs.schema, sent.path, theirs), theirs)
     for value in sent.fixed:
         if there.is_refused(value):
@@ -308,7 +308,7 @@ def _check_place(sent: _SentValue, ours: SchemaRoot, theirs: SchemaRoot) -> Iter
             yield ToolDifference("error", message, f"It takes {format_kinds(there.kinds)}.", where)
     if sent.parameter == REST:
         if "object" not in there.kinds:
-            message = f"{target} takes {format_kinds(there.kinds)}, and `{REST}` makes it an object."
+            message = f"{target} takes {format_kinds(there.kinds)}, but `{REST}` sends an object."
             yield ToolDifference("error", message, "", sent.entry_keys)
     elif sent.parameter is not None:
         here = SchemaSide(resolve_path(ours.schema, [sent.parameter], ours), ours)
@@ -325,16 +325,16 @@ def _check_place(sent: _SentValue, ours: SchemaRoot, theirs: SchemaRoot) -> Iter
 def _build_gone(sent: _SentValue, path: ArgumentPath, above: SchemaSide) -> ToolDifference:
     above.root.steps.take(_GUESS_STEPS)
     *parents, key = path
-    place = f"`{join_path(parents)}` there" if parents else "the tool there"
+    place = f"`{join_path(parents)}` at the server" if parents else "the server's tool"
     if "object" not in above.kinds:
-        message = f"{place} takes {format_kinds(above.kinds)}, and nothing is inside that"
-        return ToolDifference("error", f"{message}: {sent.source} has no place.", "", sent.entry_keys)
-    message = f"{place} has no `{key}`, where {sent.source} goes."
+        message = f"{place} takes {format_kinds(above.kinds)}, so {sent.source} cannot be inside it."
+        return ToolDifference("error", message, "", sent.entry_keys)
+    message = f"{place} has no `{key}` for {sent.source}."
     return ToolDifference("error", message, format_suggestion(key, above.names), sent.entry_keys)
 
 
 def _find_missing(sent: Sequence[_SentValue], theirs: SchemaRoot) -> Iterator[ToolDifference]:
-    """What the server needs in each object that is made for it."""
+    """Yield what the server needs in each object that is sent."""
     made = dict.fromkeys(
         each.path[:depth] for each in sent for depth in range(len(each.path) + (each.parameter == REST))
     )
@@ -354,7 +354,7 @@ def _find_unsent(needed: ArgumentPath, inside: Sequence[_SentValue]) -> Iterator
         is_always = len(needed) == 1 or any(each.is_always for each in others)
         yield ToolDifference(
             "error" if is_always else "warning",
-            f"the tool there needs `{target}`, which is never sent.",
+            f"the server's tool needs `{target}`, which is never sent.",
             f"Map a parameter to `{target}`, or give it a value in `constants`.",
             ("paramMapping",),
         )
@@ -362,25 +362,17 @@ def _find_unsent(needed: ArgumentPath, inside: Sequence[_SentValue]) -> Iterator
         source = sources[0].source
         yield ToolDifference(
             "warning",
-            f"the tool there needs `{target}`, and a call may leave {source} out.",
+            f"the server's tool needs `{target}`, but a call may omit {source}.",
             f"Require {source} in inputSchema, or give it a value in `defaults`.",
             sources[0].entry_keys,
         )
 
 
-def _find_unused(sent: Sequence[_SentValue], theirs: SchemaRoot) -> Iterator[ToolDifference]:
-    there = SchemaSide(theirs.schema, theirs)
-    used = {each.path[0] for each in sent} | set(there.needed_names)
-    free = [name for name in there.names if name not in used]
-    if free:
-        yield ToolDifference("note", f"the tool there also takes {format_names(free)}.")
-
-
 class Drift(Value):
-    """A difference between the file and a server: an error fails calls, a warning some of them."""
+    """A difference between the file and a server. An error fails all calls, a warning some of them."""
 
     level: Level
-    tool: str | None  # of ours, where it is about one
+    tool: str | None  # our tool, if the difference is about one
     message: str
     fix: str = ""
     line: int = 0
@@ -391,7 +383,7 @@ class Drift(Value):
 
 
 def find_drift(config: GatewayConfig, upstream: str, tools: Sequence[Any]) -> list[Drift]:
-    """Of one upstream, given its tools as it lists them; in the order of the file."""
+    """Compare one upstream's listed tools with the file; return differences in the order of the file."""
     known = {tool["name"]: tool for tool in reversed(select_named(tools))}
     steps = StepBudget()
     found = [
@@ -409,7 +401,7 @@ def find_drift(config: GatewayConfig, upstream: str, tools: Sequence[Any]) -> li
 
 
 def find_clashes(config: GatewayConfig, listings: Mapping[str, Sequence[Any]]) -> list[Drift]:
-    """Names that tools of two upstreams have here, both passed through."""
+    """Find names that two upstreams both pass through."""
     owners: dict[str, str] = {}
     found: list[Drift] = []
     for upstream, tools in listings.items():
@@ -422,7 +414,7 @@ def find_clashes(config: GatewayConfig, listings: Mapping[str, Sequence[Any]]) -
     return found
 
 
-_RENAME_FIX = "A `prefix`, or a new name in `rename`, tells them apart."
+_RENAME_FIX = "Distinguish them with a `prefix`, or with a new name in `rename`."
 
 
 def _compare_tool(tool: ToolConfig, known: Mapping[str, JSON], steps: StepBudget) -> Iterator[ToolDifference]:
@@ -434,8 +426,8 @@ def _compare_tool(tool: ToolConfig, known: Mapping[str, JSON], steps: StepBudget
     if name != tool.tool:
         yield ToolDifference(
             "note",
-            f"`{tool.tool}` is called `{name}` there.",
-            f"Write `{name}`, which spares a question at the first call.",
+            f"`{tool.tool}` is called `{name}` at the server.",
+            f"Write `{name}` to save a request at the first call.",
             ("tool",),
         )
     listing = known[name]
@@ -446,37 +438,35 @@ def _compare_tool(tool: ToolConfig, known: Mapping[str, JSON], steps: StepBudget
 
 
 def _check_annotations(name: str, ours: JSON, theirs: JSON) -> Iterator[ToolDifference]:
-    """Where the file says that a tool is milder than it says itself."""
+    """Yield differences if the file calls a tool milder than the server does."""
     destroys = theirs.get("destructiveHint") is True and theirs.get("readOnlyHint") is not True
     writes = theirs.get("readOnlyHint") is False or destroys
     if ours.get("readOnlyHint") is True and writes:
-        message = f"`{name}` says that it writes, and the file that it only reads."
-        fix = "Take `readOnlyHint` out of its annotations."
+        message = f"the server says that `{name}` writes, but the file says that it only reads."
+        fix = "Remove `readOnlyHint` from its annotations."
         yield ToolDifference("warning", message, fix, ("annotations",))
     elif ours.get("destructiveHint") is False and destroys:
-        message = f"`{name}` says that it may destroy something, and the file that it does not."
-        fix = "Take `destructiveHint` out of its annotations."
+        message = f"the server says that `{name}` may destroy data, but the file says that it does not."
+        fix = "Remove `destructiveHint` from its annotations."
         yield ToolDifference("warning", message, fix, ("annotations",))
 
 
 def _find_not_offered(config: GatewayConfig, upstream: str, known: Sequence[str]) -> Iterator[ToolDifference]:
     mapped = find_mapped(config, upstream, known)
-    free = [name for name in known if name not in mapped]
-    if free:
-        yield ToolDifference(
-            "note", f"the server also has {format_names(free)}.", "An entry in `tools` offers one, `passThrough` all."
-        )
+    if free := [name for name in known if name not in mapped]:
+        fix = "To offer one, add an entry to `tools`. To offer all, set `passThrough`."
+        yield ToolDifference("note", f"the server also has {format_names(free)}.", fix)
 
 
 def _find_unknown_choices(through: PassThrough, known: Sequence[str]) -> Iterator[ToolDifference]:
-    """The names that the file chooses of what is passed through."""
+    """Yield the names in `only`, `rename` and `hide` that the server does not have."""
     for name in dict.fromkeys((*(through.only or ()), *through.rename)):
         if name not in known:
-            message = f"the server has no tool `{name}`, which is to be passed through."
+            message = f"the server has no tool `{name}` to pass through."
             yield ToolDifference("error", message, format_suggestion(name, known), (name,))
     for name in through.hide:
         if name not in known:
-            message = f"the server has no tool `{name}`, which is hidden."
+            message = f"the server has no tool `{name}` to hide."
             yield ToolDifference("note", message, where=(name,))
 
 
@@ -485,10 +475,10 @@ def _check_passed(config: GatewayConfig, upstream: str, tools: Sequence[Any]) ->
     for each in find_passed(config, upstream, tools):
         fault = find_fault(each.listing)
         if fault is not None:
-            fix = "A new name in `rename` may help, or `hide` it."
+            fix = "Give it a new name in `rename`, or `hide` it."
             message = f"`{each.theirs}` is not offered: {fault}."
             yield ToolDifference("warning", message, fix, (each.theirs,))
         elif each.ours in taken:
-            message = f"`{each.theirs}` is not offered: there is a tool `{each.ours}` already."
+            message = f"`{each.theirs}` is not offered: a tool `{each.ours}` already exists."
             yield ToolDifference("error", message, _RENAME_FIX, (each.theirs,))
         taken.add(each.ours)

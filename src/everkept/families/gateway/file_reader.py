@@ -1,4 +1,4 @@
-"""The reader of a gateway's file: its servers and tools, or everything that is wrong with it."""
+"""The reader of a gateway's file: returns its servers and tools, or everything that is wrong with it."""
 
 from collections.abc import Collection, Mapping
 from pathlib import PurePath
@@ -38,7 +38,7 @@ TARGET_KEYS = ("server", "tool", "paramMapping", "constants", "defaults")
 
 
 class TargetEntry(NamedTuple):
-    """The tool behind one of ours; `place` is where the file says so."""
+    """The tool behind one of ours. `place` is its entry in the file."""
 
     place: FilePlace
     server: str
@@ -51,13 +51,13 @@ class TargetEntry(NamedTuple):
 
 
 def parse_target(place: FilePlace | None, servers: Collection[str]) -> TargetEntry | None:
-    """None where so much is wrong that there is nothing to make; every fault is noted."""
+    """Parse the server's tool of an entry, and note every fault. Return None if too much is missing."""
     if place is None or not is_object(place):
         return None
     check_keys(place, TARGET_KEYS)
     server = _parse_server(place, servers)
-    tool = parse_text(place.require("tool", "the name that the tool has at the server"))
-    mapping_at = place.require("paramMapping", "our parameters and the server's, or {} for none")
+    tool = parse_text(place.require("tool", "the name of the tool at the server"))
+    mapping_at = place.require("paramMapping", "a map from our parameters to the server's, or {} for none")
     taken = TakenPaths()
     mapping = _parse_mapping(mapping_at, taken)
     constants = _parse_constants(place.get("constants"), taken)
@@ -72,18 +72,14 @@ def _parse_server(place: FilePlace, servers: Collection[str]) -> str | None:
     named = place.get("server")
     if named is None:
         if len(servers) > 1:
-            place.refuse(
-                f"{place.name} does not say which server it means.", f"Add `server`: one of {', '.join(servers)}."
-            )
+            place.refuse(f"{place.name} does not name a server.", f"Add `server`: one of {', '.join(servers)}.")
         return next(iter(servers)) if len(servers) == 1 else None
     server = parse_text(named)
     if server is None or server in servers:
         return server
     close = find_nearest(server, list(servers))
-    known = f"It can be {', '.join(servers) or 'none: the file names no server'}."
-    named.refuse(
-        f"There is no server {format_value(server)} in the file.", f"Did you mean `{close}`?" if close else known
-    )
+    known = f"Known: {', '.join(servers)}." if servers else "Add a server to the file."
+    named.refuse(f"The file has no server {format_value(server)}.", f"Did you mean `{close}`?" if close else known)
     return None
 
 
@@ -99,7 +95,7 @@ def _parse_mapping(place: FilePlace | None, taken: TakenPaths) -> dict[str, Argu
 
 
 def _parse_rest(mapping: FilePlace | None, taken: TakenPaths) -> ArgumentPath | None:
-    """Where everything goes that has no entry; beside the others, never inside one of them."""
+    """Return the path for parameters without an entry. It must not be inside the path of another one."""
     place = mapping.get(REST) if mapping is not None and isinstance(mapping.value, dict) else None
     text = parse_text(place)
     if place is None or text is None or text == REST:
@@ -122,7 +118,7 @@ def _parse_constants(place: FilePlace | None, taken: TakenPaths) -> dict[Argumen
 
 
 def _claim_path(text: str, place: FilePlace, taken: TakenPaths) -> ArgumentPath | None:
-    """The keys of a path that no other meets; they are taken from then on."""
+    """Return the keys of a path and mark it as taken, unless it conflicts with another."""
     path = _parse_path(text, place)
     if path is None:
         return None
@@ -137,17 +133,17 @@ def _parse_path(text: str, place: FilePlace) -> ArgumentPath | None:
     path = split_path(text)
     if path is None:
         place.refuse(
-            f"The path {format_value(text)} has an empty part, or a backslash before another sign.",
-            "Write it like `search.text`; a dot in a name is written `\\\\.`.",
+            f"The path {format_value(text)} has an empty part, or a backslash before another character.",
+            "Write a path like `search.text`, and a dot in a name as `\\\\.`.",
         )
     return path
 
 
 def _refuse_conflict(text: str, other: ArgumentPath, place: FilePlace, taken: TakenPaths) -> None:
     place.refuse(
-        f"The path {format_value(text)} meets {format_value(join_path(other))} of line "
-        f"{taken.lines[other]}: both would fill the same place.",
-        "Send one of them elsewhere, or take it out.",
+        f"The path {format_value(text)} conflicts with {format_value(join_path(other))} in line "
+        f"{taken.lines[other]}: both fill the same place.",
+        "Change or remove one of them.",
     )
 
 
@@ -157,17 +153,16 @@ def _parse_defaults(place: FilePlace | None, mapping: Mapping[str, ArgumentPath]
     for parameter, member in place.iterate_members():
         if parameter not in mapping:
             close = find_nearest(parameter, list(mapping))
+            fix = "Add the parameter to `paramMapping`, or move a fixed value to `constants`."
             member.refuse(
                 f"{member.name} is for a parameter that `paramMapping` does not have.",
-                f"Did you mean `{close}`?"
-                if close
-                else "Map it there; a value that is always the same belongs into `constants`.",
+                f"Did you mean `{close}`?" if close else fix,
             )
     return place.value
 
 
 def check_parameters(schema: FilePlace, target: TargetEntry) -> None:
-    """Notes what nobody will send, and what is sent nowhere."""
+    """Warn about parameters that no call has, and about parameters that are never sent."""
     mapping = cast(FilePlace, target.place.get("paramMapping"))
     known, required = list_parameters(schema)
     listed = schema.value.get("properties", {})
@@ -183,13 +178,13 @@ def check_parameters(schema: FilePlace, target: TargetEntry) -> None:
         if parameter in needed:
             if not unknown:
                 mapping.warn(
-                    f"`inputSchema` requires {format_value(parameter)}, which is never passed on.",
-                    "Map it to a parameter of the server, or take it out of `required`.",
+                    f"`inputSchema` requires {format_value(parameter)}, which is never sent.",
+                    "Map it to a parameter of the server, or remove it from `required`.",
                 )
         elif listed[parameter] is not False:
             _get_property(schema, parameter).warn(
-                f"{format_value(parameter)} goes nowhere: `paramMapping` has no entry for it.",
-                "Map it to a parameter of the server, or take it out here.",
+                f"{format_value(parameter)} is never sent: `paramMapping` has no entry for it.",
+                "Map it to a parameter of the server, or remove it here.",
             )
     _warn_unnamed(schema)
 
@@ -200,22 +195,22 @@ def _warn_unknown(place: FilePlace, parameter: str, needed: list[str], free: lis
     if needed:
         lacking = ", ".join(format_value(name) for name in needed)
         place.warn(
-            f"{unknown}, and requires {lacking}, which goes nowhere.",
+            f"{unknown}, but requires {lacking}, which is never sent.",
             f"Did you mean `{close}`?" if close else f"Write {lacking} here.",
             fails_calls=True,
         )
     else:
-        fix = "Add it to `properties`, or take it out here."
-        place.warn(f"{unknown}: nobody will send it.", f"Did you mean `{close}`?" if close else fix)
+        fix = "Add it to `properties`, or remove it here."
+        place.warn(f"{unknown}, so no call has it.", f"Did you mean `{close}`?" if close else fix)
 
 
 def _refuse_filled(schema: FilePlace, target: TargetEntry, rest: tuple[str, ...], free: list[str]) -> None:
     for parameter in free:
         if target.taken.find_conflict((*rest, parameter)) and parameter in schema.value.get("properties", {}):
             _get_property(schema, parameter).refuse(
-                f"{format_value(parameter)} has no entry in `paramMapping`, and something else "
+                f"{format_value(parameter)} has no entry in `paramMapping`, but another value "
                 f"fills the place where `{REST}` sends it.",
-                "Give it an entry of its own.",
+                "Add an entry for it.",
             )
 
 
@@ -223,8 +218,8 @@ def _warn_unnamed(schema: FilePlace) -> None:
     more = schema.get("additionalProperties")
     if more is not None and more.value is not False:
         more.warn(
-            "Parameters that have no name here are allowed, and go nowhere.",
-            f'Add `"{REST}": "{REST}"` to `paramMapping`, which sends them as they come, or write `false` here.',
+            "Parameters without a name here are allowed, but never sent.",
+            f'Add `"{REST}": "{REST}"` to `paramMapping` to send them unchanged, or write `false` here.',
         )
 
 
@@ -239,20 +234,16 @@ _TOOL_KEY_FIXES = {
     "parameters": "Did you mean `inputSchema`?",
     "input_schema": "Did you mean `inputSchema`?",
     "output_schema": "Did you mean `outputSchema`?",
-    "tool": "It belongs into `upstream`.",
-    "server": "It belongs into `upstream`.",
-    "paramMapping": "It belongs into `upstream`.",
-    "constants": "It belongs into `upstream`.",
-    "defaults": "It belongs into `upstream`.",
+    **dict.fromkeys(TARGET_KEYS, "Move it into `upstream`."),
 }
 
 
 def parse_tool(place: FilePlace, servers: Collection[str]) -> ToolConfig | None:
-    """None where something is wrong with it; every fault is noted."""
+    """Parse one tool, and note every fault. Return None if there is one."""
     if not is_object(place):
         return None
     check_keys(place, TOOL_KEYS, _TOOL_KEY_FIXES)
-    name = _parse_name(place.require("name", "what the assistant calls the tool"))
+    name = _parse_name(place.require("name", "the name of the tool for the assistant"))
     title = parse_text(place.get("title"))
     description = parse_text(place.require("description", "a sentence that says what the tool does"), can_be_empty=True)
     schema = place.require("inputSchema", "the JSON Schema of its parameters")
@@ -260,7 +251,7 @@ def parse_tool(place: FilePlace, servers: Collection[str]) -> ToolConfig | None:
     annotations = _parse_annotations(place.get("annotations"))
     output = place.get("outputSchema")
     is_output = output is None or check_root(output)
-    target = parse_target(place.require("upstream", "the tool behind it"), servers)
+    target = parse_target(place.require("upstream", "the server's tool"), servers)
     if schema is not None and is_schema and target is not None:
         check_parameters(schema, target)
     if name is None or description is None or target is None or not (is_schema and is_output):
@@ -284,7 +275,7 @@ def parse_tool(place: FilePlace, servers: Collection[str]) -> ToolConfig | None:
 
 
 def _collect_lines(place: FilePlace) -> LinesByKeys:
-    """Of what a server may not fit any more."""
+    """Collect the lines of the parts that may differ from the server's tool."""
     schema, target = (cast(FilePlace, place.get("inputSchema")), cast(FilePlace, place.get("upstream")))
     lines = {("tool",): cast(FilePlace, target.get("tool")).line}
     if annotations := place.get("annotations"):
@@ -327,13 +318,13 @@ def _parse_annotations(place: FilePlace | None) -> JSON | None:
 
 FILE_KEYS = ("$schema", "upstream", "upstreams", "instructions", "tools")
 
-_JSON_FIX = "The file must be JSON; comments, and a comma at the end of a list, are allowed."
-_COMMENT_FIX = "A comment begins with `//`, or stands between `/*` and `*/`."
+_JSON_FIX = "The file must be JSON. Comments and trailing commas are allowed."
+_COMMENT_FIX = "Begin a comment with `//`, or write it between `/*` and `*/`."
 _KEY_FIXES = {"mcpServers": "Write the servers under `upstreams`.", "servers": "Write the servers under `upstreams`."}
 
 
 class ParsedFile(NamedTuple):
-    """Problems and warnings are in the order of their lines; without problems there is a config."""
+    """Problems and warnings in the order of their lines, and the config if there are no problems."""
 
     config: GatewayConfig | None
     problems: list[FileProblem]
@@ -341,7 +332,7 @@ class ParsedFile(NamedTuple):
 
 
 def parse_file(text: str, folder: PurePath) -> ParsedFile:
-    """What a file says that lies in that folder."""
+    """Parse the text of a file in this folder."""
     try:
         document = JsonDocument(text)
     except NotJson as error:
@@ -350,18 +341,18 @@ def parse_file(text: str, folder: PurePath) -> ParsedFile:
     config = _parse_config(FilePlace(notes, (), document.value), folder)
     for again in document.repeated:
         place = FilePlace(notes, again.path, None)
-        problem = f"{place.name} stands in line {again.first_line} already."
+        problem = f"{place.name} is already in line {again.first_line}."
         notes.problems.append(FileProblem(again.line, problem, "Keep one of them."))
     problems, warnings = (sorted(n, key=lambda n: n.line) for n in (notes.problems, notes.warnings))
     return ParsedFile(None if problems else config, problems, warnings)
 
 
 def _build_json_problem(text: str, error: NotJson) -> FileProblem:
-    """With a word about comments that are none here."""
+    """Build the problem of a file that is not JSON, with a hint about comments."""
     lines = text.removeprefix("\ufeff").split("\n")
     rest = lines[error.line - 1][error.column - 1 :]
     if rest.startswith("/*"):
-        return FileProblem(error.line, "The comment that begins here has no end.", "Close it: `*/`.")
+        return FileProblem(error.line, "The comment that begins here has no end.", "Close it with `*/`.")
     reason = f"column {error.column}: {error.reason}."
     return FileProblem(error.line, reason, _COMMENT_FIX if rest.startswith("#") else _JSON_FIX)
 
@@ -375,16 +366,18 @@ def _parse_config(root: FilePlace, folder: PurePath) -> GatewayConfig | None:
     places = _find_server_places(root)
     servers = {name: parse_server(name, place, folder) for name, place in places.items()}
     upstreams = {name: server for name, server in servers.items() if server}
-    tools = _parse_tools(root.get("tools"), places)
+    listed = root.get("tools")
+    items = listed.iterate_items() if listed is not None and is_list(listed) else ()
+    tools = [tool for item in items if (tool := parse_tool(item, places))]
     instructions = parse_text(root.get("instructions"))
     check_clashes(root, tools, places, upstreams)
     if not root.value.get("tools") and not any(server.pass_through for server in upstreams.values()):
-        root.warn("The file offers no tool.", 'Describe some in `tools`, or give a server `"passThrough": true`.')
+        root.warn("The file offers no tool.", 'Add entries to `tools`, or set `"passThrough": true` for a server.')
     return GatewayConfig(upstreams, tuple(tools), instructions)
 
 
 def _is_whole(place: FilePlace) -> bool:
-    """Whether no text is cut inside a character, which could not be sent to anybody."""
+    """Return whether no text contains an unpaired surrogate, which cannot be sent."""
     below: list[FilePlace] = []
     cut = isinstance(place.value, str) and _is_cut(place.value)
     if isinstance(place.value, dict):
@@ -393,7 +386,7 @@ def _is_whole(place: FilePlace) -> bool:
     elif isinstance(place.value, list):
         below = list(place.iterate_items())
     if cut:
-        place.refuse(f"{place.name} has a text that is cut inside a character.", "Write both of its halves.")
+        place.refuse(f"{place.name} contains an unpaired surrogate (invalid Unicode).", "Write the whole pair.")
     return not cut and all(_is_whole(member) for member in below)
 
 
@@ -402,13 +395,13 @@ def _is_cut(text: str) -> bool:
 
 
 def _find_server_places(root: FilePlace) -> dict[str, FilePlace]:
-    """Where each server is described; one that stands alone has a name too."""
+    """Map the name of each server to its place. The server in `upstream` has a fixed name."""
     alone, several = root.get("upstream"), root.get("upstreams")
     if alone is not None and several is not None:
         first, second = sorted((alone, several), key=lambda place: place.line)
         second.refuse(
-            f"The file has {first.name} in line {first.line}, and {second.name} too.",
-            "Put every server into `upstreams`, or keep `upstream` for a single one.",
+            f"The file has both {first.name} (line {first.line}) and {second.name}.",
+            "Move every server into `upstreams`, or keep `upstream` for a single one.",
         )
     if alone is not None:
         return {SINGLE_UPSTREAM: alone}
@@ -425,11 +418,5 @@ def _find_server_places(root: FilePlace) -> dict[str, FilePlace]:
         several.refuse("`upstreams` is empty.", "Name at least one server.")
     for name, place in places.items():
         if not is_name(name):
-            place.refuse(f"A server is called {format_value(name)}.", f"Its name must be {NAME_RULE}.")
+            place.refuse(f"The server name {format_value(name)} is invalid.", f"It must be {NAME_RULE}.")
     return places
-
-
-def _parse_tools(place: FilePlace | None, servers: Mapping[str, FilePlace]) -> list[ToolConfig]:
-    if place is None or not is_list(place):
-        return []
-    return [tool for item in place.iterate_items() if (tool := parse_tool(item, servers))]

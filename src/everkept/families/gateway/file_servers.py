@@ -1,4 +1,4 @@
-"""The servers that a gateway's file names: how they are reached, and what they pass through."""
+"""The servers in a gateway's file: how to reach them, and which tools they pass through."""
 
 import math
 import re
@@ -42,7 +42,7 @@ NAME_RULE = f"1 to {MAX_NAME_CHARACTERS} of the characters A-Z, a-z, 0-9, `_`, `
 
 
 def parse_pass_through(place: FilePlace | None) -> PassThrough | None:
-    """None where none are; every fault is noted."""
+    """Parse which tools are passed through, and note every fault. Return None for no tools."""
     if place is None or place.value is False:
         return None
     if place.value is True:
@@ -99,7 +99,7 @@ def _parse_rename(place: FilePlace | None) -> dict[str, str]:
 
 
 def _collect_lines(place: FilePlace) -> dict[str, int]:
-    """A new name says more of a tool than that it is among the others."""
+    """Map each mentioned tool to its line; the line of a new name wins."""
     lines = {"": place.line}
     for key in ("only", "hide"):
         listed = place.get(key)
@@ -112,7 +112,7 @@ def _collect_lines(place: FilePlace) -> dict[str, int]:
 
 
 def _check_choices(place: FilePlace, passed: PassThrough) -> None:
-    """Whether what is said of one tool fits together."""
+    """Refuse contradictions between `only`, `hide` and `rename`."""
     rename, hide = place.get("rename"), place.get("hide")
     for name in passed.hide:
         if hide is not None and passed.only is not None and name in passed.only:
@@ -122,11 +122,11 @@ def _check_choices(place: FilePlace, passed: PassThrough) -> None:
         if member is None:
             continue
         if theirs in passed.hide:
-            member.refuse(f"{format_value(theirs)} has a new name, and is in `hide`.", "Keep one of them.")
+            member.refuse(f"{format_value(theirs)} is in `rename` and in `hide`.", "Keep one of them.")
         elif passed.only is not None and theirs not in passed.only:
             member.refuse(
-                f"{format_value(theirs)} has a new name, and is not in `only`.",
-                "Add it there, or take the new name out.",
+                f"{format_value(theirs)} is in `rename`, but not in `only`.",
+                "Add it to `only`, or remove the new name.",
             )
 
 
@@ -136,9 +136,9 @@ def check_clashes(
     places: Mapping[str, FilePlace],
     upstreams: Mapping[str, UpstreamConfig],
 ) -> None:
-    """Notes names that are there twice, and new names for tools that are described as well.
+    """Refuse duplicate names, and warn about new names for tools that also have an entry.
 
-    What else a server passes through is known only when it has been asked.
+    All other tools that a server passes through are known only after it is asked.
     """
     described = {(tool.upstream, tool.tool): tool for tool in tools}
     offered = list(_list_named(root))
@@ -151,12 +151,13 @@ def check_clashes(
                 if name is not None and tool is None:
                     offered.append((name, line))
                 elif tool is not None and theirs in config.pass_through.rename:
-                    root.notes.warnings.append(_build_unused_problem(theirs, line, tool))
+                    message = f"The new name of {format_value(theirs)} is unused: line {tool.line} maps the tool."
+                    root.notes.warnings.append(FileProblem(line, message, "Remove one of them."))
     root.notes.problems.extend(_find_clashes(offered))
 
 
 def _list_named(root: FilePlace) -> Iterator[tuple[str, int]]:
-    """The names in `tools` with their lines, also of those that have other faults."""
+    """Yield the names in `tools` with their lines, including entries with other faults."""
     tools = root.get("tools")
     for item in tools.iterate_items() if tools and isinstance(tools.value, list) else ():
         name = item.get("name") if isinstance(item.value, dict) else None
@@ -165,7 +166,7 @@ def _list_named(root: FilePlace) -> Iterator[tuple[str, int]]:
 
 
 def _collect_passed_lines(server: FilePlace, through: PassThrough) -> dict[str, int]:
-    """The tools of a server that the file itself says are passed through, with their lines."""
+    """Map each tool of a server that the file passes through by name to its line."""
     path: tuple[Key, ...] = (*server.path, "passThrough")
     line = server.notes.document.find_line
     only = {name: line((*path, "only", i)) for i, name in enumerate(through.only or ())}
@@ -184,15 +185,7 @@ def _find_clashes(offered: Sequence[tuple[str, int]]) -> Iterator[FileProblem]:
         first.setdefault(name, line)
 
 
-def _build_unused_problem(theirs: str, line: int, tool: ToolConfig) -> FileProblem:
-    return FileProblem(
-        line,
-        f"The new name of {format_value(theirs)} is never used: line {tool.line} describes it.",
-        "Take one of them out.",
-    )
-
-
-MAX_WAIT_SECONDS = 86_400  # a day
+MAX_WAIT_SECONDS = 86_400
 
 START_VALUES = {"first-use": False, "at-start": True}
 LAUNCH_KEYS = ("command", "args", "env", "cwd")
@@ -200,11 +193,10 @@ ENDPOINT_KEYS = ("url", "headers")
 SHARED_KEYS = ("connectTimeout", "callTimeout", "start", "passThrough")
 
 _KEY_FIXES = {
-    "type": "Leave it out: `command` or `url` says how the server is reached.",
-    "transport": "Leave it out: `command` or `url` says how the server is reached.",
+    **dict.fromkeys(("type", "transport"), "Remove it: `command` or `url` says how to reach the server."),
     "cmd": "Did you mean `command`?",
     "timeout": "Write `connectTimeout` or `callTimeout`.",
-    "disabled": "Leave it out, or put the server into a comment.",
+    "disabled": "Remove it, or comment out the server.",
 }
 _SHELL_VARIABLE = re.compile(r"\$[A-Za-z_]\w*")
 _ANY_VARIABLE = re.compile(f"{VARIABLE.pattern}|{_SHELL_VARIABLE.pattern}")
@@ -212,38 +204,25 @@ _DEFAULTED_VARIABLE = re.compile(r"\$\{[A-Za-z_]\w*(:?[-=?+])")
 _LINE_BREAK = re.compile("[\r\n]")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
-# The connection itself says these.
+# Set by the connection itself.
 _RESERVED_HEADERS = frozenset(
-    {
-        "accept",
-        "connection",
-        "content-length",
-        "content-type",
-        "host",
-        "last-event-id",
-        "mcp-method",
-        "mcp-name",
-        "mcp-protocol-version",
-        "mcp-session-id",
-        "transfer-encoding",
-    }
+    {"accept", "connection", "content-length", "content-type", "host", "last-event-id", "transfer-encoding"}
+    | {"mcp-method", "mcp-name", "mcp-protocol-version", "mcp-session-id"}
 )
 
 
 def parse_server(name: str, place: FilePlace, folder: PurePath) -> UpstreamConfig | None:
-    """None where so much is wrong that there is nothing to make; every fault is noted."""
+    """Parse one server, and note every fault. Return None if it cannot be reached."""
     if not is_object(place):
         return None
     way = _parse_way(place, folder)
-    timeouts = {
-        "connect_timeout": _parse_seconds(place.get("connectTimeout"), CONNECT_SECONDS),
-        "call_timeout": _parse_seconds(place.get("callTimeout"), CALL_SECONDS),
-    }
+    connect_timeout = _parse_seconds(place.get("connectTimeout"), CONNECT_SECONDS)
+    call_timeout = _parse_seconds(place.get("callTimeout"), CALL_SECONDS)
     starts_at_once = _parse_start(place.get("start"))
     passed = parse_pass_through(place.get("passThrough"))
     if way is None:
         return None
-    reach = UpstreamSettings(name, way, **timeouts, starts_at_once=starts_at_once)
+    reach = UpstreamSettings(name, way, connect_timeout, call_timeout, starts_at_once)
     return UpstreamConfig(reach, passed, place.line)
 
 
@@ -252,7 +231,7 @@ def _parse_way(place: FilePlace, folder: PurePath) -> UpstreamProgram | Upstream
     if url is not None and command is not None:
         url.refuse(
             f"{place.name} has both `command` and `url`.",
-            "Keep `command` for a program to start, or `url` for a server that runs.",
+            "Keep `command` for a program to start, or `url` for a running server.",
         )
         return None
     _check_own_keys(place, has_command=command is not None, has_url=url is not None)
@@ -261,14 +240,14 @@ def _parse_way(place: FilePlace, folder: PurePath) -> UpstreamProgram | Upstream
     if url is not None:
         return _parse_endpoint(place, url)
     place.refuse(
-        f"{place.name} says neither `command` nor `url`.",
-        "Add `command` for a program to start, or `url` for a server that runs.",
+        f"{place.name} has neither `command` nor `url`.",
+        "Add `command` for a program to start, or `url` for a running server.",
     )
     return None
 
 
 def _check_own_keys(place: FilePlace, *, has_command: bool, has_url: bool) -> None:
-    """Refuses what belongs to the other kind of server too."""
+    """Refuse unknown keys, and keys that belong to the other kind of server."""
     check_keys(place, LAUNCH_KEYS + ENDPOINT_KEYS + SHARED_KEYS, _KEY_FIXES)
     foreign = {
         **(dict.fromkeys(ENDPOINT_KEYS, "url") if has_command else {}),
@@ -276,7 +255,7 @@ def _check_own_keys(place: FilePlace, *, has_command: bool, has_url: bool) -> No
     }
     for key, member in place.iterate_members():
         if key in foreign:
-            member.refuse(f"`{key}` goes with `{foreign[key]}`, which {place.name} does not have.", "Take it out.")
+            member.refuse(f"`{key}` requires `{foreign[key]}`, which {place.name} does not have.", "Remove it.")
 
 
 def _parse_launch(place: FilePlace, command: FilePlace, folder: PurePath) -> UpstreamProgram | None:
@@ -300,8 +279,10 @@ def _parse_args(place: FilePlace | None) -> list[str]:
 
 
 def _parse_cwd(place: FilePlace | None, folder: PurePath) -> str:
-    """The folder of the file where none is named: in whichever we are, a stranger may have put a
-    program or a module of the name that is looked for."""
+    """Return the folder to start the program in; by default the folder of the file.
+
+    The current folder may hold a stranger's program or module of the same name.
+    """
     text = parse_text(place)
     if place is None or text is None:
         return str(folder)
@@ -309,9 +290,7 @@ def _parse_cwd(place: FilePlace | None, folder: PurePath) -> str:
     try:
         return str(Path(folder) / Path(text).expanduser())
     except RuntimeError:
-        place.refuse(
-            f"{place.name} is {format_value(text)}, and nobody knows that home folder.", "Write the whole path."
-        )
+        place.refuse(f"{place.name} is {format_value(text)}, but that home folder is unknown.", "Write the full path.")
         return str(folder)
 
 
@@ -322,7 +301,8 @@ def _parse_env(place: FilePlace | None) -> dict[str, str]:
     for name, member in place.iterate_members():
         if not name or "=" in name or not name.isprintable():
             member.refuse(
-                f"{place.name} names the variable {format_value(name)}.", "A name is not empty, and has no `=` in it."
+                f"{place.name} has the invalid variable name {format_value(name)}.",
+                "It must not be empty, or contain `=` or control characters.",
             )
         elif (value := _parse_template(name, member)) is not None:
             values[name] = value
@@ -336,26 +316,26 @@ def _parse_endpoint(place: FilePlace, url: FilePlace) -> UpstreamEndpoint | None
         return None
     _warn_variables(url)
     if problem := _find_url_problem(address):
-        url.refuse(f"{url.name} {problem}.", "Write it like `http://127.0.0.1:8081/mcp`, without a login.")
+        url.refuse(f"{url.name} {problem}.", "Write it like `http://127.0.0.1:8081/mcp`, without credentials.")
         return None
     warn_secrets(url, "url", address, _URL_SECRET_FIX)
     return UpstreamEndpoint(address, headers)
 
 
 def _find_url_problem(address: str) -> str | None:
-    """Never says the address where that may hold a password."""
+    """Return what is wrong with the address, without the address if it may hold a password."""
     if any(c.isspace() or not c.isprintable() for c in address):
-        return f"is {format_value(address)}, with blanks in it"
+        return f"is {format_value(address)}, which contains whitespace or control characters"
     try:
         parts = urlsplit(address)
         host, _ = parts.hostname, parts.port
     except ValueError:
-        return "is no address: its host or its port cannot be read"
+        return "is not a URL: its host or port is invalid"
     if "@" in parts.netloc:
-        return "has a login before its host; `headers` is the place for that"
+        return "has credentials before its host, which belong in `headers`"
     if parts.scheme not in {"http", "https"}:
-        return f"is {format_value(address)}, which begins neither with http:// nor with https://"
-    return None if host else f"is {format_value(address)}, which names no host"
+        return f"is {format_value(address)}, which does not begin with http:// or https://"
+    return None if host else f"is {format_value(address)}, which has no host"
 
 
 def _parse_headers(place: FilePlace | None) -> dict[str, str]:
@@ -370,7 +350,8 @@ def _parse_headers(place: FilePlace | None) -> dict[str, str]:
         value = _parse_template(name, member)
         if value is not None and not _HEADER_VALUE.fullmatch(value):
             member.refuse(
-                f"{member.name} has characters that no header can carry.", "Use plain letters, digits and signs."
+                f"{member.name} contains characters that a header cannot have.",
+                "Use only ASCII letters, digits and punctuation.",
             )
         elif value is not None:
             values[name] = value
@@ -379,37 +360,37 @@ def _parse_headers(place: FilePlace | None) -> dict[str, str]:
 
 def _is_header(name: str, member: FilePlace, seen: dict[str, int]) -> bool:
     if not _HEADER_NAME.fullmatch(name):
-        member.refuse(f"{format_value(name)} is no name of a header.", "Write it like `X-Team`.")
+        member.refuse(f"{format_value(name)} is not a valid header name.", "Write it like `X-Team`.")
     elif name.lower() in _RESERVED_HEADERS:
-        member.refuse(f"`{name}` is a header that the connection itself sets.", "Take it out.")
+        member.refuse(f"`{name}` is a header that the connection itself sets.", "Remove it.")
     elif name.lower() in seen:
         first = seen[name.lower()]
-        member.refuse(f"`{name}` is in line {first} too; case does not count.", "Keep one of them.")
+        member.refuse(f"`{name}` is also in line {first}; case does not matter.", "Keep one of them.")
     else:
         return True
     return False
 
 
 def _parse_template(name: str, member: FilePlace) -> str | None:
-    """A value of `env` or `headers`: variables in it are filled in when the server is reached."""
+    """Parse a value of `env` or `headers`. Its variables are replaced when the server is reached."""
     if not is_text(member, can_be_empty=True, is_hidden=True):
         return None
     value = cast(str, member.value)
     if _LINE_BREAK.search(value):
-        member.refuse(f"{member.name} has a line break in it.", "Write it on one line.")
+        member.refuse(f"{member.name} contains a line break.", "Write it on one line.")
         return None
     rest = VARIABLE.sub("", value)
     if "${" in rest:
         member.refuse(
-            f"{member.name} has a `${{` that no variable follows.",
+            f"{member.name} has a `${{` without a valid variable name.",
             _DEFAULTS_FIX if _DEFAULTED_VARIABLE.search(rest) else _VARIABLE_FIX,
         )
         return None
     if _SHELL_VARIABLE.search(rest):
-        # Not which: it may be part of a secret.
+        # The name is not shown, because it may be part of a secret.
         member.warn(
-            f"{member.name} has a `$` before a name, which stays as it is.",
-            "Write `${NAME}` where the variable of that name is meant.",
+            f"{member.name} has a `$` before a name, which is not replaced.",
+            "Write `${NAME}` to insert the variable of that name.",
         )
     if rest == value:
         warn_secrets(member, name, value, _REFERENCE_FIX)
@@ -417,17 +398,17 @@ def _parse_template(name: str, member: FilePlace) -> str | None:
 
 
 _VARIABLE_FIX = "Write variables like `${MY_TOKEN}`: letters, digits and `_`, then `}`."
-_DEFAULTS_FIX = "Default values are not known here: write `${MY_TOKEN}` alone, and set it."
-_REFERENCE_FIX = "Keep it in a variable of your environment, and write `${NAME_OF_IT}` here."
-_ARGS_SECRET_FIX = "Many programs read it from a variable: name that in `env`, with `${NAME_OF_IT}`."
-_URL_SECRET_FIX = "Many servers take it in a header: name that in `headers`, with `${NAME_OF_IT}`."
+_DEFAULTS_FIX = "Default values are not supported: write only `${MY_TOKEN}`, and set the variable."
+_REFERENCE_FIX = "Keep it in an environment variable, and write `${NAME_OF_IT}` here."
+_ARGS_SECRET_FIX = "If the program reads it from a variable, set that in `env` to `${NAME_OF_IT}`."
+_URL_SECRET_FIX = "If the server accepts it in a header, set that in `headers` to `${NAME_OF_IT}`."
 
 
 def _warn_variables(place: FilePlace) -> None:
     if isinstance(place.value, str) and (found := _ANY_VARIABLE.search(place.value)):
         place.warn(
-            f"{place.name} has `{found.group()}` in it, which stays as it is.",
-            "Variables are filled in inside `env` and `headers` alone.",
+            f"{place.name} contains `{found.group()}`, which is not replaced.",
+            "Use variables only in `env` and `headers`.",
         )
 
 

@@ -1,4 +1,4 @@
-"""Values and schemas in a gateway's file: what they should be, where they are, what is wrong."""
+"""Values and schemas in a gateway's file: their expected types, their lines and their faults."""
 
 import json
 import math
@@ -10,12 +10,12 @@ from everkept.core.json_text import MAX_DEPTH, JsonDocument, Key
 from everkept.core.text import clip_text, find_forbidden
 from everkept.errors import escape_name
 from everkept.families.gateway.model import JSON, FileProblem
-from everkept.families.gateway.schema_facts import SchemaRoot, SchemaTooComplex
+from everkept.families.gateway.schema_facts import SchemaRoot, SchemaTooComplex, is_number
 from everkept.tools.schema import find_nearest
 
 
 class FileNotes(NamedTuple):
-    """What was found out about a file so far."""
+    """Faults found in a file so far."""
 
     document: JsonDocument
     problems: list[FileProblem]
@@ -33,7 +33,7 @@ class FilePlace(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As messages show it: `tools[0].upstream.tool`."""
+        """Name in messages, such as `tools[0].upstream.tool`."""
         shown = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in self.path)
         return f"`{clip_text(escape_name(shown.removeprefix('.')))}`" if shown else "The file"
 
@@ -44,28 +44,28 @@ class FilePlace(NamedTuple):
         self.notes.warnings.append(FileProblem(self.line, warning, fix, fails_calls))
 
     def refuse_kind(self, kind: str, *, is_hidden: bool = False) -> None:
-        """Refuses the value; hidden ones may be secrets."""
+        """Refuse the value. Show only the type of a hidden value, which may be a secret."""
         value = _describe_kind(self.value) if is_hidden else format_value(self.value)
         self.refuse(f"{self.name} is {value}.", f"It must be {kind}.")
 
     def get(self, key: str) -> "FilePlace | None":
-        """What stands under a key of this object."""
+        """Return the member of this object under a key, or None."""
         values = cast(Mapping[str, Any], self.value)
         return self._build_child(key, values[key]) if key in values else None
 
     def require(self, key: str, kind: str) -> "FilePlace | None":
-        """Like `get`, but its absence is a problem."""
+        """Return the member under a key. Note a problem if it is missing."""
         if (found := self.get(key)) is None:
             self.refuse(f"{self.name} has no `{key}`.", f"Add it: {kind}.")
         return found
 
     def iterate_members(self) -> "Iterator[tuple[str, FilePlace]]":
-        """Of an object."""
+        """Yield the members of this object."""
         for key, value in cast(Mapping[str, Any], self.value).items():
             yield key, self._build_child(key, value)
 
     def iterate_items(self) -> "Iterator[FilePlace]":
-        """Of a list."""
+        """Yield the items of this list."""
         for index, value in enumerate(cast(list[Any], self.value)):
             yield self._build_child(index, value)
 
@@ -74,7 +74,7 @@ class FilePlace(NamedTuple):
 
 
 def is_object(place: FilePlace) -> bool:
-    """Refuses anything else; so do the others here."""
+    """Return whether the value is an object. Like `is_list` and `is_text`, refuse any other value."""
     if isinstance(place.value, dict):
         return True
     place.refuse_kind("an object in { }")
@@ -92,47 +92,46 @@ def is_text(place: FilePlace, *, can_be_empty: bool = False, is_hidden: bool = F
     if not isinstance(place.value, str):
         place.refuse_kind("a text in quotes", is_hidden=is_hidden)
     elif not can_be_empty and not place.value.strip():
-        place.refuse(f"{place.name} is empty.", "Say something there, or leave it out.")
+        place.refuse(f"{place.name} is empty.", "Write a text, or remove it.")
     elif found := find_forbidden(place.value):
-        place.refuse(f"{place.name} holds the character {found!a}, which no text may have.", "Take it out.")
+        place.refuse(f"{place.name} contains the character {found!a}, which is not allowed.", "Remove it.")
     else:
         return True
     return False
 
 
 def parse_text(place: FilePlace | None, *, can_be_empty: bool = False) -> str | None:
-    """The text there; None, and a problem, where it is something else."""
+    """Return the text. Note a problem and return None for any other value."""
     if place is None or not is_text(place, can_be_empty=can_be_empty):
         return None
     return cast(str, place.value)
 
 
 def parse_texts(place: FilePlace | None) -> list[str]:
-    """The texts of a list, without those that are none."""
+    """Return the texts of a list, and refuse its other items."""
     if place is None or not is_list(place):
         return []
     return [cast(str, item.value) for item in place.iterate_items() if is_text(item)]
 
 
 def check_keys(place: FilePlace, known: Collection[str], elsewhere: Mapping[str, str] | None = None) -> None:
-    """Refuses other keys in an object; `elsewhere` has the fix for some that people expect."""
+    """Refuse unknown keys of an object. `elsewhere` has the fix for some that people expect."""
     for key, member in place.iterate_members():
         if key not in known:
             close = find_nearest(key, list(known))
             fix = f"Did you mean `{close}`?" if close else f"Known: {', '.join(sorted(known))}."
             member.refuse(
-                f"{place.name} has the key `{clip_text(escape_name(key))}`, which means nothing here.",
-                (elsewhere or {}).get(key, fix),
+                f"{place.name} has the unknown key `{clip_text(escape_name(key))}`.", (elsewhere or {}).get(key, fix)
             )
 
 
 def warn_secrets(place: FilePlace, name: str, value: str, fix: str) -> None:
-    """Where a value of that name seems to be one."""
-    # Imported here, as below: its patterns take longer to make than a file takes to read.
+    """Warn if a value of that name looks like a secret."""
+    # Imported here and below because compiling its patterns takes longer than reading a file.
     from everkept.core.secrets import mask_json, mask_text
 
     if kinds := mask_json({name: value})[1] or mask_text(value)[1]:
-        place.warn(f"{place.name} looks like a secret ({', '.join(kinds)}) written in the file.", fix)
+        place.warn(f"{place.name} looks like a secret ({', '.join(kinds)}) in plain text.", fix)
 
 
 def _describe_kind(value: Any) -> str:
@@ -142,7 +141,7 @@ def _describe_kind(value: Any) -> str:
 
 
 def format_value(value: Any) -> str:
-    """A value in a message: short, and without secrets."""
+    """Format a value for a message: short, and with secrets masked."""
     from everkept.core.secrets import mask_text
 
     text = json.dumps(value, ensure_ascii=False)
@@ -156,9 +155,9 @@ _PART_PATTERN = re.compile(r"((?:[^\\.]|\\[\\.])*)(\.|\Z)", re.DOTALL)
 
 
 def split_path(text: str) -> ArgumentPath | None:
-    """The keys of `search.text`; `\\.` is a dot in a key, and `\\\\` a backslash.
+    r"""Split `search.text` into keys; `\.` is a dot in a key, and `\\` a backslash.
 
-    None where a key is empty, or a backslash stands before anything else.
+    Return None if a key is empty, or if a backslash is before any other character.
     """
     keys: list[str] = []
     at = 0
@@ -173,16 +172,16 @@ def split_path(text: str) -> ArgumentPath | None:
 
 
 def join_path(keys: Sequence[str]) -> str:
-    """The text that is split into these keys."""
+    """Return the text that `split_path` splits into these keys."""
     return ".".join(_ESCAPED_PATTERN.sub(r"\\\g<0>", key) for key in keys)
 
 
 class TakenPaths:
-    """Paths with the lines that they stand in."""
+    """Paths that are in use, with their lines."""
 
     def __init__(self) -> None:
         self.lines: dict[ArgumentPath, int] = {}
-        self._ways: dict[ArgumentPath, ArgumentPath] = {}  # what leads to one of them
+        self._ways: dict[ArgumentPath, ArgumentPath] = {}  # beginnings of these paths
 
     def add(self, path: ArgumentPath, line: int) -> None:
         self.lines[path] = line
@@ -190,51 +189,42 @@ class TakenPaths:
             self._ways.setdefault(path[:length], path)
 
     def find_conflict(self, path: ArgumentPath) -> ArgumentPath | None:
-        """One of them that is the same path, leads to it, or goes on from it."""
+        """Return a taken path that equals this one, is a beginning of it, or begins with it."""
         return self.find_filled(path) or self._ways.get(path)
 
     def find_filled(self, path: ArgumentPath) -> ArgumentPath | None:
-        """One of them that is the same path, or leads to it."""
+        """Return a taken path that equals this one or is a beginning of it."""
         starts = (path[:length] for length in range(1, len(path) + 1))
         return next((start for start in starts if start in self.lines), None)
 
 
 SCHEMA_TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
 
-_ONE_SCHEMA_KEYWORDS = (
-    "additionalProperties",
-    "contains",
-    "else",
-    "if",
-    "items",
-    "not",
-    "propertyNames",
-    "then",
-    "unevaluatedItems",
-    "unevaluatedProperties",
+_ONE_SCHEMA_KEYWORDS = frozenset(
+    {"contains", "else", "if", "items", "not", "then"}
+    | {"additionalProperties", "propertyNames", "unevaluatedItems", "unevaluatedProperties"}
 )
 _NAMED_SCHEMA_KEYWORDS = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
 _SCHEMA_LIST_KEYWORDS = ("allOf", "anyOf", "oneOf", "prefixItems")
-_MAX_SCHEMA_DEPTH = MAX_DEPTH - 10  # a schema lies a few brackets deep in its file
-# Such a keyword may say more about the parameters than `properties` does.
+_MAX_SCHEMA_DEPTH = MAX_DEPTH - 10  # a schema is itself nested in its file
+# Keywords that may define more parameters than `properties` does.
 _OPEN_KEYWORDS = ("$ref", "allOf", "anyOf", "oneOf", "patternProperties", "if", "dependentSchemas")
 
 
 def check_root(place: FilePlace) -> bool:
-    """Whether it is a schema whose root is of type object, as a tool's must be."""
+    """Return whether it is a valid schema with the type object, as a tool's must be."""
     before = len(place.notes.problems)
     if is_object(place):
         if place.value.get("type") != "object":
-            _refuse_root(place)
+            given = place.get("type")
+            what = f"is {format_value(given.value)}" if given else "is missing"
+            (given or place).refuse(f"The `type` of {place.name} {what}.", 'It must be `"type": "object"`.')
         _check_schema(place, place.value)
     return len(place.notes.problems) == before
 
 
 def list_parameters(place: FilePlace) -> tuple[set[str] | None, list[str]]:
-    """The parameters of a schema that was checked, and those that a call must have.
-
-    None for the first where the schema may have more of them.
-    """
+    """Return the parameters of a checked schema, or None if it may have more, and the required ones."""
     properties, required = place.value.get("properties", {}), place.value.get("required", [])
     is_open = any(keyword in place.value for keyword in _OPEN_KEYWORDS)
     is_open = is_open or place.value.get("additionalProperties", False) is not False
@@ -242,7 +232,7 @@ def list_parameters(place: FilePlace) -> tuple[set[str] | None, list[str]]:
 
 
 def can_be_written(schema: Any) -> bool:
-    """Whether nothing would be refused in a schema that is to become part of a file."""
+    """Return whether the reader would accept a schema in a file."""
     if not _is_plain(schema):
         return False
     waiting: list[tuple[Any, Any]] = [(schema, schema)]
@@ -260,7 +250,7 @@ def can_be_written(schema: Any) -> bool:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a document can hold it."""
+    """Return whether a JSON document can hold the value."""
     waiting: list[tuple[Any, int]] = [(value, 1)]
     while waiting:
         each, depth = waiting.pop()
@@ -275,25 +265,17 @@ def _is_plain(value: Any) -> bool:
 
 
 def _find_expected(keyword: str, value: Any) -> str | None:
-    """What the value of a keyword must be, where it is something else."""
+    """Return what the value of a keyword must be, or None if it is valid."""
     if keyword == "type":
         is_right = value != [] and all(name in SCHEMA_TYPES for name in _as_list(value))
         return None if is_right else f"one of {', '.join(SCHEMA_TYPES)}, or a list of them"
     if keyword == "required":
         is_right = isinstance(value, list) and all(isinstance(name, str) for name in _as_list(value))
-        return None if is_right else "a list: each item the name of a parameter, in quotes"
+        return None if is_right else "a list of parameter names in quotes"
     for keywords, is_right, kind in _KEYWORD_RULES:
         if keyword in keywords:
             return None if is_right(value) else kind
     return None
-
-
-def _is_count(value: Any) -> bool:
-    return _is_number(value) and value >= 0 and value == int(value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _make_type_check(*kinds: type) -> Callable[[Any], bool]:
@@ -303,14 +285,14 @@ def _make_type_check(*kinds: type) -> Callable[[Any], bool]:
 _KEYWORD_RULES: Sequence[tuple[Collection[str], Callable[[Any], bool], str]] = (
     (("enum", *_SCHEMA_LIST_KEYWORDS), _make_type_check(list), "a list in [ ]"),
     (_NAMED_SCHEMA_KEYWORDS, _make_type_check(dict), "an object in { }"),
-    (("minimum", "maximum"), _is_number, "a number"),
-    (("multipleOf",), lambda value: _is_number(value) and value > 0, "a number above 0"),
-    # True and false are what draft 4 has there.
+    (("minimum", "maximum"), is_number, "a number"),
+    (("multipleOf",), lambda value: is_number(value) and value > 0, "a number above 0"),
+    # Draft 4 has true or false here.
     (("exclusiveMinimum", "exclusiveMaximum"), _make_type_check(int, float, bool), "a number"),
     (
         ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"),
-        _is_count,
-        "a whole number from 0 on",
+        lambda value: is_number(value) and value >= 0 and value == int(value),
+        "a whole number, 0 or more",
     ),
     (("$ref", "$id", "description", "format", "pattern", "title"), _make_type_check(str), "a text in quotes"),
     (("uniqueItems",), _make_type_check(bool), "true or false"),
@@ -318,7 +300,7 @@ _KEYWORD_RULES: Sequence[tuple[Collection[str], Callable[[Any], bool], str]] = (
 
 
 def _list_schemas(keyword: str, value: Any) -> list[Any]:
-    """Of a keyword whose value is as it must be."""
+    """Return the schemas in the valid value of a keyword."""
     if keyword in _NAMED_SCHEMA_KEYWORDS:
         return list(cast(JSON, value).values())
     if keyword in _SCHEMA_LIST_KEYWORDS or (keyword == "items" and isinstance(value, list)):
@@ -327,7 +309,7 @@ def _list_schemas(keyword: str, value: Any) -> list[Any]:
 
 
 def _is_broken(keyword: str, value: Any, base: Any) -> bool:
-    """Whether it is a reference into the schema that leads to none."""
+    """Return whether it is a reference inside the schema without a target."""
     if keyword != "$ref" or not _is_inside(value):
         return False
     try:
@@ -344,14 +326,8 @@ def _as_list(value: Any) -> list[Any]:
     return cast(list[Any], value) if isinstance(value, list) else [value]
 
 
-def _refuse_root(place: FilePlace) -> None:
-    given = place.get("type")
-    what = f"is {format_value(given.value)}" if given else "is missing"
-    (given or place).refuse(f"The `type` of {place.name} {what}.", 'It must be `"type": "object"`, as for every tool.')
-
-
 def _check_schema(place: FilePlace, base: JSON) -> None:
-    """References are relative to the base: the whole, or the part with an `$id` around them."""
+    """Check a schema. References are relative to `base`: the root, or the nearest part with an `$id`."""
     if isinstance(place.value, dict):
         base = cast(JSON, place.value) if place.get("$id") else base
         for keyword, member in place.iterate_members():
@@ -378,12 +354,12 @@ def _check_keyword(keyword: str, place: FilePlace, base: JSON) -> None:
 def _check_reference(place: FilePlace, base: JSON) -> None:
     if _is_broken("$ref", place.value, base):
         place.refuse(
-            f"{place.name} is {format_value(place.value)}, and there is no schema in that place.",
+            f"{place.name} is {format_value(place.value)}, but there is no schema at that place.",
             "Write it like `#/$defs/name`, and put the schema there.",
         )
     elif not _is_inside(place.value):
         place.warn(
-            f"{place.name} is {format_value(place.value)}, which is not looked up: nothing that is "
-            "given there is checked, and a client may refuse the tool.",
-            "Write what it says into `$defs`, and refer to that: `#/$defs/name`.",
+            f"{place.name} is {format_value(place.value)}, which is not loaded: its values are not checked, "
+            "and a client may refuse the tool.",
+            "Copy that schema into `$defs`, and refer to it with `#/$defs/name`.",
         )

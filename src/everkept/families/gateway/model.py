@@ -1,4 +1,4 @@
-"""What a gateway's file says: the servers behind it, and the tools in front of them."""
+"""The content of a gateway's file: the servers behind it, and the tools in front of them."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -12,20 +12,20 @@ from everkept.values import Value, field
 
 JSON = dict[str, Any]
 
-REST = "*"  # in a mapping: every parameter that has no entry of its own
+REST = "*"  # in a mapping: every parameter without an entry
 
-LinesByKeys = Mapping[tuple[str, ...], int]  # where things stand in an entry, by the keys to them
+LinesByKeys = Mapping[tuple[str, ...], int]  # lines of the parts of an entry, by their keys
 
 
 class PassThrough(Value):
-    """Tools of an upstream that are offered as they are, under its names with a prefix."""
+    """Tools of an upstream that are offered unchanged, under its names with a prefix."""
 
     prefix: str = ""
     only: tuple[str, ...] | None = None  # None: all
     hide: tuple[str, ...] = ()
-    rename: Mapping[str, str] = field(default_factory=dict[str, str])  # theirs -> ours
-    trusts_read_only_hint: bool = False  # what the upstream says of its own tools
-    # Of each tool that is spoken of, by its name there; under "" of the whole.
+    rename: Mapping[str, str] = field(default_factory=dict[str, str])  # name at the upstream to ours
+    trusts_read_only_hint: bool = False  # whether to trust the upstream about its tools
+    # Line of each tool that the file mentions, by its name at the upstream; "" is the whole entry.
     lines: Mapping[str, int] = field(default_factory=dict[str, int], compare=False)
 
 
@@ -39,7 +39,7 @@ class UpstreamConfig(Value):
         return self.reach.name
 
     def get_line(self, tool: str = "") -> int:
-        """Where it is said that a tool of its is passed through."""
+        """Return the line that says whether a tool is passed through."""
         if self.pass_through is None:
             return self.line
         return self.pass_through.lines.get(tool, self.pass_through.lines.get("", self.line))
@@ -48,10 +48,11 @@ class UpstreamConfig(Value):
 class ToolConfig(Value):
     """A tool of ours, and the tool behind it.
 
-    `mapping` goes from our parameters to paths in the upstream's arguments, `constants` from
-    such paths to values; `defaults` are for parameters of ours that a call leaves out. A path
-    is a tuple of keys. Parameters without an entry go, under their own names, into the object at
-    the path `rest`, which is empty for the arguments themselves; without `rest` they go nowhere.
+    `mapping` maps our parameters to paths in the upstream's arguments, `constants` maps such paths to values.
+    `defaults` are for parameters that a call omits. A path is a tuple of keys.
+
+    Parameters without an entry go, under their own names, into the object at the path `rest`. An empty `rest` means the
+    arguments themselves; without `rest` these parameters are not sent.
     """
 
     name: str
@@ -70,7 +71,7 @@ class ToolConfig(Value):
     lines: LinesByKeys = field(default_factory=dict[tuple[str, ...], int], compare=False)
 
     def get_line(self, *keys: str) -> int:
-        """Of something in the entry, as `"paramMapping", "query"`; else of the entry."""
+        """Return the line of a part such as `"paramMapping", "query"`, or the line of the entry."""
         return self.lines.get(keys, self.line)
 
 
@@ -81,35 +82,35 @@ class GatewayConfig(Value):
 
 
 class FileProblem(Value):
-    """Something wrong in a gateway's file: where, what, and how to mend it."""
+    """A fault in a gateway's file: its line, a message, and a fix."""
 
     line: int
     message: str
     fix: str = ""
-    fails_calls: bool = False  # of a warning: the file can be used, and this in it cannot
+    fails_calls: bool = False  # of a warning: the file is usable, but calls fail
 
     def __str__(self) -> str:
         return f"line {self.line}: {self.message}" + (f" {self.fix}" if self.fix else "")
 
 
 MAX_NAME_CHARACTERS = 128  # the protocol's limit
-PREFIX_SEPARATOR = "__"  # between a server and its tool, as some clients show them
+PREFIX_SEPARATOR = "__"  # some clients put it between server and tool
 
-_MAX_COMPARED_NAMES = 100  # names; another server may have any number of them, and of any length
+_MAX_COMPARED_NAMES = 100  # an upstream may have any number of names, of any length
 
 _NAME_PATTERN = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_NAME_CHARACTERS}}}")
 _FORBIDDEN_PATTERN = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 def is_name(text: object) -> bool:
-    """Whether a tool may be called so."""
+    """Return whether a tool may have this name."""
     return isinstance(text, str) and _NAME_PATTERN.fullmatch(text) is not None
 
 
 def resolve_name(wanted: str, known: Collection[str]) -> str | None:
-    """The tool that is meant: of that name, else of what follows a `__` in it, the longest first.
+    """Return the tool with this name, or with the part of it after a `__`; the longest part wins.
 
-    A client shows `search` of the server `notes` as `notes__search`; a file may have it so too.
+    A client shows `search` of the server `notes` as `notes__search`, and a file may use that name too.
     """
     if wanted in known:
         return wanted
@@ -123,34 +124,31 @@ def resolve_name(wanted: str, known: Collection[str]) -> str | None:
 
 
 def find_likeliest(wrong: str, known: Iterable[str]) -> str | None:
-    """The name that was meant, if it is among the first and they are no longer than names are."""
+    """Return the most similar name, compared with only the first names and none that is too long."""
     first = islice(known, _MAX_COMPARED_NAMES)
     return find_nearest(wrong[:MAX_NAME_CHARACTERS], [name for name in first if len(name) <= MAX_NAME_CHARACTERS])
 
 
 def find_passed_name(theirs: str, through: PassThrough) -> str | None:
-    """What a tool that is passed through is called here; None where it is not offered.
-
-    A new name from `rename` stands as it is, without the prefix.
-    """
+    """Return our name of a passed-through tool, or None if it is not offered. A new name gets no prefix."""
     if theirs in through.hide or (through.only is not None and theirs not in through.only):
         return None
     return through.rename.get(theirs, through.prefix + theirs)
 
 
 def fix_name(name: str, taken: Collection[str] = ()) -> str:
-    """The nearest name that a tool may have, and that none has yet."""
+    """Return the most similar valid name that is not taken."""
     name = (_FORBIDDEN_PATTERN.sub("_", name) or "tool")[:MAX_NAME_CHARACTERS]
-    mended, number = name, 2
-    while mended in taken:
+    fixed, number = name, 2
+    while fixed in taken:
         ending = f"_{number}"
-        mended = name[: MAX_NAME_CHARACTERS - len(ending)] + ending
+        fixed = name[: MAX_NAME_CHARACTERS - len(ending)] + ending
         number += 1
-    return mended
+    return fixed
 
 
 class PassedTool(NamedTuple):
-    """A tool that is passed through: what it is called here, and there."""
+    """A tool that is passed through, with its name here and at the upstream."""
 
     ours: str
     theirs: str
@@ -158,21 +156,21 @@ class PassedTool(NamedTuple):
 
 
 def select_named(tools: Sequence[Any]) -> list[JSON]:
-    """Those that have a name: nothing else can be called."""
+    """Return the tools that have a name; the others cannot be called."""
     return [
         cast(JSON, tool) for tool in tools if isinstance(tool, dict) and isinstance(cast(JSON, tool).get("name"), str)
     ]
 
 
 def find_mapped(config: GatewayConfig, upstream: str, known: Collection[str]) -> set[str]:
-    """The tools of an upstream that have an entry in the file, by their names there."""
+    """Return the tools of an upstream that have an entry in the file, by their names there."""
     known = set(known)
     found = (resolve_name(tool.tool, known) for tool in config.tools if tool.upstream == upstream)
     return {name for name in found if name is not None}
 
 
 def find_passed(config: GatewayConfig, upstream: str, tools: Sequence[Any]) -> Iterator[PassedTool]:
-    """The tools of an upstream that are passed through, fit to be offered or not."""
+    """Yield the tools of an upstream that are passed through, including those with a fault."""
     through = config.upstreams[upstream].pass_through
     if through is None:
         return
@@ -186,15 +184,15 @@ def find_passed(config: GatewayConfig, upstream: str, tools: Sequence[Any]) -> I
 
 
 def find_fault(listing: JSON) -> str | None:
-    """Why a tool cannot be offered as it is listed; None where it can."""
+    """Return why a listed tool cannot be offered, or None."""
     if not is_name(listing.get("name")):
-        return "its name is not 1 to 128 of A-Z, a-z, 0-9, `_`, `.` and `-`"
+        return "its name must be 1 to 128 of A-Z, a-z, 0-9, `_`, `.` and `-`"
     schema = listing.get("inputSchema")
     if not isinstance(schema, dict) or cast(JSON, schema).get("type") != "object":
-        return "its inputSchema is not that of an object"
+        return "its inputSchema is not the schema of an object"
     if not isinstance(listing.get("description", ""), str):
-        return "its description is no text"
+        return "its description is not text"
     for key in ("annotations", "outputSchema", "_meta"):
         if key in listing and not isinstance(listing[key], dict):
-            return f"its {key} is no object"
+            return f"its {key} is not an object"
     return None

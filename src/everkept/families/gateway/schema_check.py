@@ -1,8 +1,8 @@
-"""Whether a value breaks a JSON Schema, as far as that is sure and soon said.
+"""Check of a value against a JSON Schema, limited to mistakes that are certain and quick to find.
 
-The server behind a tool has the last word, so what takes long or is told by a few schemas alone is
-left to it: patterns and formats, `not` and `if`, whether one alternative of several fits too many,
-what is in lists and objects that must be equal or unique. So is the rest of what is too intricate.
+The server behind a tool decides about everything else: patterns and formats, `not` and `if`, and whether too many
+alternatives match. It also decides about the content of lists and objects that must be equal or unique, and about
+schemas that are too complex.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -17,28 +17,28 @@ from everkept.families.gateway.schema_facts import (
     as_object,
     as_texts,
     get_kind,
+    is_number,
     parse_types,
 )
 
-FALSE_SCHEMA = "false"  # in place of a keyword: the schema is `false`
+FALSE_SCHEMA = "false"  # stands for the keyword if the schema is `false`
 
 ALTERNATIVE_KEYWORDS = ("anyOf", "oneOf")
 
 
 class SchemaMistake(NamedTuple):
-    """A value that does not fit, and the keyword of the schema that says so."""
+    """A value that does not match, and the keyword that refuses it."""
 
     path: tuple[str | int, ...]
     keyword: str
     value: Any
-    # By the keyword; of objects the name that is missing or unknown, of alternatives the mistake
-    # in each of them.
+    # Value of the keyword. For objects it is the missing or unknown name, for alternatives the mistake in each of them.
     wanted: Any
     schema: Any
 
 
 def find_mistake(value: Any, schema: Any, root: SchemaRoot) -> SchemaMistake | None:
-    """None where nothing is surely wrong. TooIntricate where that takes too long to say."""
+    """Return the first certain mistake, or None. Raise SchemaTooComplex if the check takes too long."""
     return next(_find_mistakes(value, schema, _ValuePlace(root)), None)
 
 
@@ -92,7 +92,7 @@ def _find_unlisted(value: Any, part: JSON, place: _ValuePlace) -> Iterator[Schem
 
 
 def _can_equal(value: Any, other: Any) -> bool:
-    """Of lists and objects only that they are such."""
+    """Return whether the values may be equal. Lists and objects are compared only by type."""
     kind, other_kind = get_kind(value), get_kind(other)
     return kind == other_kind and (kind in ("object", "array") or value == other)
 
@@ -100,10 +100,10 @@ def _can_equal(value: Any, other: Any) -> bool:
 def _find_beyond_limits(value: Any, part: JSON, place: _ValuePlace) -> Iterator[SchemaMistake]:
     for word, (measured, breaks) in _LIMIT_CHECKS.items():
         limit = part.get(word)
-        if _is_number(limit) and (size := measured(value)) is not None and breaks(size, limit):
+        if is_number(limit) and (size := measured(value)) is not None and breaks(size, limit):
             yield place.build_mistake(word, value, part, limit)
     for word, of_older_drafts in _EXCLUSIVE_KEYWORDS.items():
-        if part.get(of_older_drafts) is True and _is_number(value) and value == part.get(word):
+        if part.get(of_older_drafts) is True and is_number(value) and value == part.get(word):
             yield place.build_mistake(of_older_drafts, value, part, part[word])
 
 
@@ -138,7 +138,7 @@ def _find_in_list(value: list[Any], part: JSON, place: _ValuePlace) -> Iterator[
 
 
 def _find_in_alternatives(value: Any, word: str, part: JSON, place: _ValuePlace) -> Iterator[SchemaMistake]:
-    """Where only one alternative is for such a kind of value, what is wrong with that."""
+    """Yield the mistake in the only alternative for this type of value, otherwise one for all alternatives."""
     found: list[SchemaMistake] = []
     for each in as_list(part.get(word)):
         mistake = next(_find_mistakes(value, each, place.descend()), None)
@@ -153,12 +153,8 @@ def _find_in_alternatives(value: Any, word: str, part: JSON, place: _ValuePlace)
 _KIND_KEYWORDS = ("type", "enum", "const", FALSE_SCHEMA)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _as_number(value: Any) -> Any:
-    return value if _is_number(value) else None
+    return value if is_number(value) else None
 
 
 def _make_length_measure(kind: type) -> Callable[[Any], int | None]:
@@ -166,11 +162,11 @@ def _make_length_measure(kind: type) -> Callable[[Any], int | None]:
 
 
 def _is_no_multiple(value: Any, of: Any) -> bool:
-    """Decimals are not exact enough to tell."""
+    """Return whether a whole number is not a multiple. Fractions are too inexact to decide."""
     return isinstance(value, int) and isinstance(of, int) and of > 0 and value % of != 0
 
 
-# What is measured, and when that breaks the limit.
+# The measure of a value, and the check that its limit is broken.
 _LIMIT_CHECKS: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any, Any], bool]]] = {
     "minimum": (_as_number, lambda size, limit: size < limit),
     "maximum": (_as_number, lambda size, limit: size > limit),
@@ -184,5 +180,5 @@ _LIMIT_CHECKS: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any, Any], boo
     "minProperties": (_make_length_measure(dict), lambda size, limit: size < limit),
     "maxProperties": (_make_length_measure(dict), lambda size, limit: size > limit),
 }
-# With the end itself excluded by `true`, as in draft 4.
+# In draft 4, `true` excludes the limit itself.
 _EXCLUSIVE_KEYWORDS = {"minimum": "exclusiveMinimum", "maximum": "exclusiveMaximum"}

@@ -1,4 +1,4 @@
-"""Facts from JSON Schemas that others wrote; what a schema does not say for sure stays open."""
+"""Facts from JSON Schemas of other servers. Anything that a schema leaves uncertain counts as open."""
 
 import re
 from collections import deque
@@ -9,16 +9,16 @@ from typing import Any, ParamSpec, TypeVar, cast
 from everkept.families.gateway.model import JSON
 from everkept.values import Value, field
 
-MAX_STEPS = 300_000  # about a second; a schema of a few lines can ask for years
-MAX_DEPTH = 50  # schemas inside each other, references included
+MAX_STEPS = 300_000  # about a second; a schema of a few lines can take years
+MAX_DEPTH = 50  # nested schemas, including references
 
 
 class SchemaTooComplex(Exception):
-    """It would take more work than it is worth: nothing is said about the rest."""
+    """Raised if a schema takes too much work; the rest of it stays unknown."""
 
 
 class StepBudget:
-    """The work that is left. It may be shared by all schemas of a server."""
+    """The remaining work, optionally shared by all schemas of a server."""
 
     def __init__(self, left: int = MAX_STEPS) -> None:
         self.left = left
@@ -30,14 +30,14 @@ class StepBudget:
 
 
 class SchemaRoot:
-    """A whole schema: what references inside it are relative to."""
+    """A whole schema, which references inside it are relative to."""
 
     def __init__(self, schema: JSON, steps: StepBudget | None = None) -> None:
         self.schema = schema
         self.steps = steps or StepBudget()
 
     def resolve_reference(self, reference: Any) -> Any:
-        """What a reference inside the schema leads to; None where it leads elsewhere."""
+        """Return the target of a reference inside the schema, or None for any other reference."""
         if not isinstance(reference, str) or not re.match(r"#(/|$)", reference):
             return None
         self.steps.take(len(reference) // _CHARACTERS_PER_STEP)
@@ -56,17 +56,21 @@ class SchemaRoot:
 
 
 _CHARACTERS_PER_STEP = 16
-_MAX_INDEX_DIGITS = 10  # digits
+_MAX_INDEX_DIGITS = 10
 
 
 def as_list(value: Any) -> list[Any]:
-    """The value where it is a list, as it should be."""
+    """Return the value if it is a list, otherwise an empty list."""
     return cast(list[Any], value) if isinstance(value, list) else []
 
 
 def as_object(value: Any) -> JSON:
-    """The value where it is an object, as it should be."""
+    """Return the value if it is an object, otherwise an empty one."""
     return cast(JSON, value) if isinstance(value, dict) else {}
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def as_texts(value: Any) -> list[str]:
@@ -74,13 +78,13 @@ def as_texts(value: Any) -> list[str]:
 
 
 def _unescape(step: str) -> str:
-    # Imported here: few schemas refer to themselves.
+    # Imported here because few schemas refer to themselves.
     from urllib.parse import unquote
 
     return unquote(step).replace("~1", "/").replace("~0", "~")
 
 
-# The kinds of JSON values. `number` is both of its kinds, so that an integer is a number.
+# The types of JSON values. `number` means integer and fraction, so that an integer is a number.
 ALL_KINDS = frozenset({"string", "integer", "fraction", "boolean", "object", "array", "null"})
 _NULL_KINDS = frozenset({"null"})
 _ALTERNATIVE_KEYWORDS = ("anyOf", "oneOf")
@@ -92,7 +96,7 @@ T = TypeVar("T")
 
 
 def _bound_recursion(look: Callable[P, T]) -> Callable[P, T]:
-    """Raises TooIntricate, also for what lies inside each other deeper than a program can look."""
+    """Wrap a function so that a RecursionError becomes SchemaTooComplex."""
 
     @wraps(look)
     def looked(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -105,11 +109,11 @@ def _bound_recursion(look: Callable[P, T]) -> Callable[P, T]:
 
 
 class SchemaParts(Value, frozen=False):
-    """What holds of a value at once: a schema, what it refers to, and the parts of its `allOf`."""
+    """All schemas that a value must match: a schema, its references, and the parts of its `allOf`."""
 
     parts: list[JSON] = field(default_factory=list[JSON])
-    is_clear: bool = True  # else it refers to what we do not have
-    is_never: bool = False  # nothing fits
+    is_clear: bool = True  # false if it refers to a schema that we do not have
+    is_never: bool = False  # no value matches
 
 
 def collect_parts(schema: Any, root: SchemaRoot) -> SchemaParts:
@@ -139,11 +143,10 @@ def collect_parts(schema: Any, root: SchemaRoot) -> SchemaParts:
 
 @_bound_recursion
 def find_property_schemas(schema: Any, key: str, root: SchemaRoot) -> list[Any] | None:
-    """The schemas that may hold for a property; none where there is surely no such property,
-    None where nothing is said about it."""
+    """Return the schemas of a property; [] if the property cannot exist, None if nothing is said about it."""
     fitting = find_kinds(schema, root)
     if "object" not in fitting:
-        return [] if fitting or schema is False else None  # what contradicts itself says nothing
+        return [] if fitting or schema is False else None  # a contradiction says nothing
     declared = list(_find_declarations(schema, key, root, set()))
     if declared:
         return declared
@@ -154,7 +157,7 @@ def find_property_schemas(schema: Any, key: str, root: SchemaRoot) -> list[Any] 
 
 @_bound_recursion
 def resolve_path(schema: Any, path: Sequence[str], root: SchemaRoot) -> Any:
-    """The schema at the end of a path; True where it is open, False where there is no place."""
+    """Return the schema at the end of a path; True if it is open, False if the place cannot exist."""
     for key in path:
         found = find_property_schemas(schema, key, root)
         if found is None:
@@ -167,43 +170,43 @@ def resolve_path(schema: Any, path: Sequence[str], root: SchemaRoot) -> Any:
 
 @_bound_recursion
 def list_names(schema: Any, root: SchemaRoot) -> list[str]:
-    """Every property that is spoken of, in order."""
+    """Return every property that the schema mentions, in order."""
     return list(dict.fromkeys(_find_names(schema, root, set())))
 
 
 @_bound_recursion
 def can_take_others(schema: Any, root: SchemaRoot) -> bool:
-    """Whether an object may have properties that are not spoken of: that is said, or none are."""
+    """Return whether an object may have other properties: the schema says so, or mentions none."""
     return _is_open(schema, root, set()) or not _is_complete(schema, root, set())
 
 
 @_bound_recursion
 def list_required(schema: Any, root: SchemaRoot) -> list[str]:
-    """The properties that an object must have, whichever alternative it takes."""
+    """Return the properties that an object needs in every alternative."""
     return list(dict.fromkeys(_find_required(schema, root, {})))
 
 
 @_bound_recursion
 def find_kinds(schema: Any, root: SchemaRoot) -> frozenset[str]:
-    """The kinds of values that may fit."""
+    """Return the types of values that may match."""
     return _find_kinds(schema, root, {})
 
 
 @_bound_recursion
 def find_values(schema: Any, root: SchemaRoot) -> list[Any] | None:
-    """The only values that may fit, where they are listed."""
+    """Return the only values that may match if the schema lists them, otherwise None."""
     return _find_values(schema, root, set())
 
 
 @_bound_recursion
 def find_items(schema: Any, root: SchemaRoot) -> Any:
-    """The schema of what a list may hold; True where it is open."""
+    """Return the schema of list items, or True if it is open."""
     return _find_items(schema, root, set())
 
 
 @_bound_recursion
 def list_parts(schema: Any, root: SchemaRoot) -> list[JSON]:
-    """The parts of a schema, and of the only alternative in it that is more than null."""
+    """Return the parts of a schema, and of its only alternative besides null."""
     parts = collect_parts(schema, root).parts
     for part in list(parts):
         real = _list_non_null(part, root)
@@ -225,13 +228,13 @@ def get_kind(value: Any) -> str:
 
 
 def parse_types(said: Any) -> frozenset[str]:
-    """By the value of the keyword `type`; one that we do not know may be anything."""
+    """Parse the value of the keyword `type`. An unknown type may be anything."""
     words = [said] if isinstance(said, str) else as_texts(said)
     return frozenset(kind for word in words for kind in _get_type_kinds(word)) or ALL_KINDS
 
 
 def format_kinds(found: frozenset[str]) -> str:
-    """Kinds as a person says them."""
+    """Format types as text for people."""
     said = {"string": "text", "boolean": "true or false", "object": "an object", "array": "a list", "null": "null"}
     numbers = {
         (True, True): ["a number"],
@@ -244,7 +247,7 @@ def format_kinds(found: frozenset[str]) -> str:
 
 
 def _find_declarations(schema: Any, key: str, root: SchemaRoot, seen: set[int]) -> Iterator[Any]:
-    """What is said of a property, here or in any case that is told apart."""
+    """Yield everything that is said about a property, here or in any alternative or condition."""
     for part in collect_parts(schema, root).parts:
         if id(part) in seen:
             continue
@@ -265,7 +268,7 @@ def _find_declared(part: JSON, key: str) -> Iterator[Any]:
 
 
 def _is_open(schema: Any, root: SchemaRoot, seen: set[int]) -> bool:
-    """Whether it says that there may be properties which it does not name."""
+    """Return whether the schema allows properties that it does not name."""
     found = collect_parts(schema, root)
     if not found.is_clear:
         return True
@@ -273,7 +276,7 @@ def _is_open(schema: Any, root: SchemaRoot, seen: set[int]) -> bool:
         if id(part) in seen:
             continue
         seen.add(id(part))
-        # A pattern may take any time to fit a name, so none is ever tried.
+        # Matching a pattern may take forever, so patterns are never tried.
         if as_object(part.get("patternProperties")):
             return True
         if any(word in part and part[word] is not False for word in _CLOSING_KEYWORDS):
@@ -284,9 +287,9 @@ def _is_open(schema: Any, root: SchemaRoot, seen: set[int]) -> bool:
 
 
 def _is_complete(schema: Any, root: SchemaRoot, seen: set[int]) -> bool:
-    """Whether the properties that it names are to be all, although it need not say so."""
+    """Return whether the schema seems to name all properties, even if it does not say so."""
     if "object" not in find_kinds(schema, root):
-        return True  # no property is left to name
+        return True  # a value that is not an object has no properties
     found = [part for part in collect_parts(schema, root).parts if id(part) not in seen]
     seen.update(id(part) for part in found)
     if any(part.get(word) is False for part in found for word in _CLOSING_KEYWORDS):
@@ -313,7 +316,7 @@ def _find_required(schema: Any, root: SchemaRoot, known: dict[int, list[str]]) -
     found: list[str] = []
     for part in collect_parts(schema, root).parts:
         if id(part) not in known:
-            known[id(part)] = []  # for a schema inside itself
+            known[id(part)] = []  # ends the recursion of a schema inside itself
             own = as_texts(part.get("required"))
             for word in _ALTERNATIVE_KEYWORDS:
                 each = [_find_required(branch, root, known) for branch in as_list(part.get(word))]
@@ -357,7 +360,7 @@ def _find_kinds(schema: Any, root: SchemaRoot, known: dict[int, frozenset[str]])
     fitting = frozenset[str]() if found.is_never else ALL_KINDS
     for part in found.parts:
         if id(part) not in known:
-            known[id(part)] = ALL_KINDS  # for a schema inside itself
+            known[id(part)] = ALL_KINDS  # ends the recursion of a schema inside itself
             root.steps.take(len(as_list(part.get("type"))) + len(as_list(part.get("enum"))))
             own = _get_stated_kinds(part)
             for word in _ALTERNATIVE_KEYWORDS:
@@ -388,11 +391,11 @@ def _list_branches(part: JSON) -> list[Any]:
 
 
 def _list_non_null(part: JSON, root: SchemaRoot) -> list[Any]:
-    """The alternatives that are more than null."""
+    """Return the alternatives besides null."""
     return [each for each in _list_branches(part) if find_kinds(each, root) != _NULL_KINDS]
 
 
 def _list_conditional(part: JSON) -> list[Any]:
-    """What holds in some cases alone."""
+    """Return the schemas that apply only under a condition."""
     held = [part[word] for word in _CONDITIONAL_KEYWORDS if word in part]
     return [*held, *as_object(part.get("dependentSchemas")).values()]

@@ -1,4 +1,4 @@
-"""The tools of a gateway, mapped or passed through, and one call to the server behind each."""
+"""The tools of a gateway, mapped or passed through, and the call to the server behind each."""
 
 import json
 import logging
@@ -37,10 +37,10 @@ from everkept.tools.tool import Effect, Run, Tool, ToolResult
 
 
 class UpstreamToolName:
-    """Only a name that may have a prefix is worth the question what there is.
+    """Name of a tool at the server. Only a name that may have a prefix is looked up in the server's list.
 
-    It is asked once, and again when the answer may be another: after the server said that its
-    tools have changed, was connected anew, or failed a call.
+    The answer is kept until it may have changed: the server reported changed tools, was connected again, or failed a
+    call.
     """
 
     def __init__(self, wanted: str, upstream: Upstream) -> None:
@@ -51,17 +51,17 @@ class UpstreamToolName:
         if PREFIX_SEPARATOR not in wanted:
             self._found = wanted
         else:
-            # The upstream may live longer than the file that this name stands in.
+            # The upstream may outlive the file with this name.
             doubt = WeakMethod(self.invalidate)
-            upstream.on_tools_changed(lambda: (doubt() or _do_nothing)())
+            upstream.on_tools_changed(lambda: (doubt() or (lambda: None))())
 
     async def resolve(self) -> str:
-        """UpstreamError where there is no such tool."""
+        """Return the server's name of the tool. Raise UpstreamError if there is none."""
         if self._found is not None:
             return self._found
         doubts = self._doubts
         found = await self._look_up()
-        if doubts == self._doubts:  # else what was listed may be outdated already
+        if doubts == self._doubts:  # otherwise the list may already be outdated
             self._found = found
         return found
 
@@ -78,24 +78,20 @@ class UpstreamToolName:
             more = f" and {len(known) - MAX_LISTED} more" if len(known) > MAX_LISTED else ""
             raise UpstreamError(
                 f'{self._upstream.name} has no tool "{self._wanted}"; it has: {listed}{more}. '
-                "`everkept gateway check` tells what has changed.",
+                "To see what has changed, run `everkept gateway check`.",
                 upstream=self._upstream.name,
             )
         return found
-
-
-def _do_nothing() -> None:
-    pass
 
 
 ArgumentPath = tuple[str, ...]
 
 
 def map_arguments(tool: ToolConfig, arguments: Mapping[str, Any]) -> JSON:
-    """What is mapped, the defaults of what was left out, and the constants; the rest where the
-    file has a place for it, and nothing else.
+    """Build the server's arguments: mapped parameters, defaults of omitted ones, constants, and the rest if the file
+    maps it.
 
-    The paths of a file that was read do not meet, so none takes the place of another.
+    The reader refuses paths that conflict, so no value replaces another.
     """
     sent: JSON = {}
     for parameter, path in tool.mapping.items():
@@ -115,40 +111,37 @@ def _set_value(sent: JSON, path: ArgumentPath, value: Any) -> None:
 
 
 def _ensure_object(sent: JSON, path: ArgumentPath) -> JSON:
-    """The object there, which is made where it is missing."""
+    """Return the object at this path; create it if it is missing."""
     for key in path:
         sent = cast(JSON, sent.setdefault(key, {}))
     return sent
 
 
 def _select_others(tool: ToolConfig, rest: ArgumentPath, arguments: Mapping[str, Any]) -> JSON:
-    """What has no entry in the mapping. InvalidInput for what would take another's place."""
+    """Return the arguments without an entry. Raise InvalidInput if one would replace another value."""
     others = {name: value for name, value in arguments.items() if name not in tool.mapping}
     constant = dict.fromkeys(tool.constants)
     sources = {path: parameter for parameter, path in tool.mapping.items()} | constant
     for path, source in sources.items():
         if path[: len(rest)] == rest and (name := path[len(rest)]) in others:
             raise InvalidInput(
-                f"`{clip_text(name)}` cannot be given: the gateway's file fills that place itself.",
-                hint=None if source is None else f"Give `{source}`.",
+                f"`{clip_text(name)}` is not allowed: the gateway's file sets that value itself.",
+                hint="Remove it." if source is None else f"Pass `{source}` instead.",
                 argument=name,
             )
     return others
 
 
-MAX_CALL_STEPS = 50_000  # in one call: no other is answered meanwhile
+MAX_CALL_STEPS = 50_000  # in one call, because no other is answered in that time
 
 
 def check_arguments(given: Mapping[str, Any], schema: JSON) -> None:
-    """InvalidInput for what does not fit, in the words of our own parameters.
-
-    What cannot be said in a moment is for the server to say.
-    """
+    """Raise InvalidInput for a value that breaks the schema. The server decides about anything slow to check."""
     root = SchemaRoot(schema, StepBudget(MAX_CALL_STEPS))
     try:
         mistake = find_mistake(dict(given), schema, root)
         refusal = None if mistake is None else _build_refusal(mistake, root)
-    except (SchemaTooComplex, RecursionError):  # the latter where the value cannot even be shown
+    except (SchemaTooComplex, RecursionError):  # RecursionError if the value cannot even be shown
         return
     if refusal is not None:
         raise refusal
@@ -159,26 +152,26 @@ def _build_refusal(mistake: SchemaMistake, root: SchemaRoot) -> InvalidInput:
     value, wanted = mistake.value, mistake.wanted
     if keyword == "required":
         name = _format_path([path, wanted])
-        return InvalidInput(f"Argument `{name}` is required.", argument=name)
+        return InvalidInput(f"Argument `{name}` is required.", hint="Pass a value for it.", argument=name)
     if keyword == "additionalProperties":
         return _build_unknown_error(_format_path([path, wanted]), wanted, mistake.schema)
-    subject, shown = f"`{path}`" if path else "The call", _format_value(value)
+    subject, shown, hint = f"`{path}`" if path else "The call", _format_value(value), None
     if keyword in ("enum", "const"):
         allowed: list[Any] = wanted if keyword == "enum" else [wanted]
         sentence = f"{subject} is {shown}; it must be one of {_format_values(allowed)}."
     elif keyword == FALSE_SCHEMA:
-        sentence = f"{subject} cannot be given."
+        sentence, hint = f"{subject} is not allowed.", "Remove it."
     elif keyword in _LIMIT_MESSAGES:
         sentence = f"{subject} {_LIMIT_MESSAGES[keyword](value, wanted)}"
     elif keyword in ALTERNATIVE_KEYWORDS and get_kind(value) in find_kinds(mistake.schema, root):
-        sentence = f"{subject} fits none of its alternatives{_format_reasons(wanted, root)}."
+        sentence = f"{subject} must match one of its alternatives{_format_reasons(wanted, root)}."
     else:
         sentence = f"{subject} must be {format_kinds(find_kinds(mistake.schema, root))}, not {shown}."
-    return InvalidInput(sentence, argument=path, value=shown)
+    return InvalidInput(sentence, hint=hint, argument=path, value=shown)
 
 
 def _format_reasons(mistakes: list[SchemaMistake], root: SchemaRoot) -> str:
-    """What is wrong with each, as far as a sentence bears it."""
+    """Format the mistakes in each alternative, at most MAX_LISTED."""
     told = [each for each in mistakes if each.keyword not in ALTERNATIVE_KEYWORDS][:MAX_LISTED]
     found = dict.fromkeys(_build_refusal(each, root).message.rstrip(".") for each in told)
     return f": {'; or '.join(found)}" if found else ""
@@ -217,7 +210,7 @@ _LIMIT_MESSAGES: Mapping[str, Callable[[Any, Any], str]] = {
     "maxItems": _make_size_message("at most", "item"),
     "minProperties": _make_size_message("at least", "key"),
     "maxProperties": _make_size_message("at most", "key"),
-    "uniqueItems": lambda _value, _wanted: "has an item twice; each may be there once.",
+    "uniqueItems": lambda _value, _wanted: "has a duplicate item; its items must be unique.",
 }
 
 
@@ -235,27 +228,23 @@ def _format_value(value: Any) -> str:
     return clip_text(json.dumps(value, ensure_ascii=False, default=str))
 
 
-INPUT_REQUIRED = "input_required"  # the server wants to ask the user before it goes on
-_BASE64_BYTES_PER_CHARACTER = 3 / 4  # bytes a character
+INPUT_REQUIRED = "input_required"  # the server needs input from the user
+_BASE64_BYTES_PER_CHARACTER = 3 / 4
 _KILOBYTE_BYTES = 1000
 
 
 def to_result(answer: Any, upstream: str, tool: str) -> ToolResult:
-    """It goes on as it came; text and structured content are for the command line."""
+    """Build the result. The answer is passed on unchanged; text and structured content are for the command line."""
     if not isinstance(answer, dict):
-        raise _build_result_error(upstream, tool, "it is no object")
+        raise _build_result_error(upstream, tool, "it is not an object")
     wire = cast(JSON, answer)
     if wire.get("resultType") == INPUT_REQUIRED:
-        raise UpstreamError(
-            f'"{tool}" of {upstream} wants to ask the user something before it goes on, and the '
-            "gateway cannot ask on its behalf.",
-            upstream=upstream,
-        )
+        raise UpstreamError(f'"{tool}" of {upstream} needs user input, which is not supported.', upstream=upstream)
     content = wire.get("content", [])
     if not isinstance(content, list):
-        raise _build_result_error(upstream, tool, "its `content` is no list")
+        raise _build_result_error(upstream, tool, "its `content` is not a list")
     if not isinstance(wire.get("_meta", {}), dict):
-        raise _build_result_error(upstream, tool, "its `_meta` is no object")
+        raise _build_result_error(upstream, tool, "its `_meta` is not an object")
     blocks = cast(list[Any], content)
     structured = wire.get("structuredContent")
     return ToolResult(
@@ -266,11 +255,11 @@ def to_result(answer: Any, upstream: str, tool: str) -> ToolResult:
 
 
 def _build_result_error(upstream: str, tool: str, reason: str) -> UpstreamError:
-    return UpstreamError(f'{upstream} answered "{tool}" with what is no result of a tool: {reason}.', upstream=upstream)
+    return UpstreamError(f'{upstream} returned an invalid result for "{tool}": {reason}.', upstream=upstream)
 
 
 def _format_block(block: Any) -> str:
-    """A block as a person reads it."""
+    """Format a content block as text for people."""
     if not isinstance(block, dict):
         return clip_text(str(block))
     fields = cast(JSON, block)
@@ -298,31 +287,29 @@ def _format_resource(resource: Any) -> str:
 
 def _format_data(kind: str, mime_type: Any, data: Any) -> str:
     about = f" {mime_type}" if isinstance(mime_type, str) else ""
-    size = f", {_format_size(len(data))}" if isinstance(data, str) else ""
-    return f"[{kind}{about}{size}]"
-
-
-def _format_size(characters: int) -> str:
-    count = int(characters * _BASE64_BYTES_PER_CHARACTER)
-    return f"{count} bytes" if count < _KILOBYTE_BYTES else f"{round(count / _KILOBYTE_BYTES)} KB"
+    if not isinstance(data, str):
+        return f"[{kind}{about}]"
+    count = int(len(data) * _BASE64_BYTES_PER_CHARACTER)
+    size = format_count(count, "byte") if count < _KILOBYTE_BYTES else f"{round(count / _KILOBYTE_BYTES)} KB"
+    return f"[{kind}{about}, {size}]"
 
 
 log = logging.getLogger(__name__)
 
 
 class GatewayTools:
-    """Tools in front of other servers. Nothing is kept of what these answer."""
+    """Tools in front of other servers. Answers are never cached."""
 
     def __init__(self, config: GatewayConfig, upstreams: Mapping[str, Upstream]) -> None:
         self._config = config
         self._upstreams = upstreams
 
     def list_mapped_tools(self) -> list[Tool]:
-        """Those with an entry in the file; no server is asked."""
+        """Return the tools with an entry in the file, without asking a server."""
         return [self._build_mapped_tool(tool) for tool in self._config.tools]
 
     async def list_passed_tools(self, upstream: str) -> list[Tool]:
-        """Those that an upstream lists now, as far as they are passed through."""
+        """Return the tools that an upstream lists now and that are passed through."""
         listed = await self._upstreams[upstream].list_tools()
         tools: list[Tool] = []
         for each in find_passed(self._config, upstream, listed):
@@ -363,7 +350,7 @@ class GatewayTools:
 
 
 def _build_tool(listing: JSON, run: Run, *, is_trusted: bool) -> Tool:
-    """What a server says of its own tools is believed where the file says so."""
+    """Build a tool. The server's readOnlyHint counts only if the file trusts it."""
     hints = as_object(listing.get("annotations"))
     return Tool(
         name=listing["name"],

@@ -78,11 +78,11 @@ async def test_the_summary_names_what_is_recent_and_what_is_connected(here: Mirr
     text = await here.mirror.read_summary(here.bank)
     assert text is not None
     lines = text.splitlines()
-    assert lines[0] == "3 entities, 1 observations, 2 relations."
+    assert lines[0] == "3 entities, 1 observation, 2 relations."
     assert lines[1].startswith("- Most recent: Bob (thing), ")
     assert lines[2].startswith("- Most connected: Ada (thing) 2, ")
     await here.delete("Ada")
-    assert "2 entities, 1 observations, 0 relations." in (await here.mirror.read_summary(here.bank) or "")
+    assert "2 entities, 1 observation, 0 relations." in (await here.mirror.read_summary(here.bank) or "")
 
 
 async def test_the_first_summary_tells_what_a_log_brought(here: Mirroring) -> None:

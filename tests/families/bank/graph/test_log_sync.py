@@ -197,7 +197,7 @@ async def test_another_first_line_is_told_with_the_ways_out(here: Mirroring) -> 
     here.path.parent.mkdir()
     here.path.write_text('{"type": "something_else"}\n', encoding="utf-8")
     [warning] = await here.mirror.merge_log(here.bank)
-    for part in ("left as it is", "safe in the store", "Move the file away", "first line"):
+    for part in ("was not changed", "safe in the store", "Move the file", "first line"):
         assert part in warning.message
     here.path.rename(here.path.with_name("moved.jsonl"))
     assert await here.follow() == []

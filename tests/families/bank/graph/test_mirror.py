@@ -258,7 +258,7 @@ async def test_bad_lines_are_skipped_and_counted(here: Mirroring) -> None:
         file.write(b"\n=======\n[1]\n>>>>>>> theirs\n" + b'{"type": "entity_upsert", "ent')
     [warning] = await here.mirror.merge_log(here.bank)
     assert warning.code == "graph_lines_skipped"
-    assert warning.message.startswith("6 lines")
+    assert warning.message.startswith("Skipped 6 invalid lines")
     assert (await here.stored())[0].keys() == {("Ada", "thing"), ("Bob", "thing")}
     await here.upsert("Cleo")
     assert await here.follow() == []

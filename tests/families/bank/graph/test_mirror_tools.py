@@ -44,7 +44,7 @@ async def test_a_rebuild_takes_the_log_in_and_writes_what_is_derived(here: Mirro
     stats |= {"entityTypes": ["thing"], "relationTypes": ["reads_from"]}
     assert answer == {
         "success": True,
-        "message": "Graph rebuilt; 4 parts were taken in.",
+        "message": "Rebuilt the graph with 4 updates from graph/graph.jsonl.",
         "stats": stats,
         "takenIn": 4,
         "skippedLines": 0,
@@ -65,7 +65,7 @@ async def test_a_second_rebuild_takes_in_nothing(here: Mirroring) -> None:
     await here.banking("graph_rebuild")
     before = here.path.read_bytes()
     answer = await here.banking("graph_rebuild")
-    assert (answer["takenIn"], answer["message"]) == (0, "Graph rebuilt.")
+    assert (answer["takenIn"], answer["message"]) == (0, "Rebuilt the graph.")
     assert here.path.read_bytes() == before
 
 

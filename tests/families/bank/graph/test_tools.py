@@ -193,7 +193,7 @@ async def test_an_observation_of_another_entity_is_not_deleted(graph: Graphing) 
 
 
 async def test_deleting_needs_to_know_what(graph: Graphing) -> None:
-    with pytest.raises(InvalidInput, match="Either `entity` or `observationId`"):
+    with pytest.raises(InvalidInput, match="Specify `entity` or `observationId`"):
         await graph("delete_entity")
 
 

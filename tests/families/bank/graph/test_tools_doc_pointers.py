@@ -50,7 +50,7 @@ async def test_the_same_pointer_again_changes_nothing(graph: Graphing) -> None:
     store = await graph.store()
     before = await store.get_revision()
     again = await graph("add_doc_pointer", entityNameOrId="Shop", docPath="progress.md")
-    assert again["actions"] == ["The pointer was there already"]
+    assert again["actions"] == ["The pointer already exists"]
     assert await store.get_revision() == before
 
 

@@ -1,1 +1,1 @@
-"""The knowledge graph of a bank: its tools, and `graph/graph.jsonl` in step with the records."""
+"""The knowledge graph of a bank: its tools, and `graph/graph.jsonl` in sync with the records."""

@@ -1,6 +1,6 @@
-"""Events of a graph: the lines of `graph/graph.jsonl`, and what the records' change log says.
+"""Events of a graph: the lines of `graph/graph.jsonl`, and the events that a store's change log implies.
 
-Lines are read with forgiveness, and written as the public server writes them.
+Invalid lines are skipped when the log is read. Lines are written as the public server writes them.
 """
 
 import json
@@ -48,14 +48,14 @@ _PUT_EVENTS: dict[type[Thing], tuple[str, str]] = {
 
 
 class GraphLog(Value):
-    """A log as it was read; `ends` are the offsets behind each event's line."""
+    """Parsed log. `ends` has the offset after the line of each event."""
 
     events: list[Event]
     ends: list[int]
-    lines: int  # that hold something, the first one included
+    lines: int  # all that are not empty, including the marker line
     skipped: int
     size: int
-    beginning: bytes  # what must be appended before the next line
+    beginning: bytes  # bytes to append before the next line
 
     def list_events_until(self, size: int) -> list[Event]:
         return [event for event, end in zip(self.events, self.ends, strict=True) if end <= size]
@@ -69,10 +69,10 @@ MARKER_LINE = encode_line(LOG_MARKER)
 
 
 def parse_log(data: bytes) -> GraphLog:
-    """What is no event is skipped and counted. Raises MarkerMismatch."""
+    """Parse a log; count and skip lines that are not valid events. Raise MarkerMismatch."""
     start = len(_BOM) if data.startswith(_BOM) else 0
     if len(data) < len(MARKER_LINE) and MARKER_LINE.startswith(data):
-        # Nothing, or the part of the first line that a crash left.
+        # The log is empty, or a crash cut off its first line.
         return GraphLog([], [], 0, 0, len(data), MARKER_LINE[len(data) :])
     events: list[Event] = []
     ends: list[int] = []
@@ -93,9 +93,8 @@ def parse_log(data: bytes) -> GraphLog:
             ends.append(end)
         elif value is None or value.get("type") != SNAPSHOT_WRITTEN:
             skipped += 1
-    if lines == 0:
-        return GraphLog([], [], 0, 0, len(data), _get_line_break(data) + MARKER_LINE)
-    return GraphLog(events, ends, lines, skipped, len(data), _get_line_break(data))
+    beginning = b"" if data.endswith(b"\n") or not data else b"\n"
+    return GraphLog(events, ends, lines, skipped, len(data), beginning if lines else beginning + MARKER_LINE)
 
 
 def encode_events(events: Iterable[Event]) -> bytes:
@@ -155,15 +154,11 @@ def _encode_event(event: Event) -> dict[str, Any]:
             }
 
 
-def _get_line_break(data: bytes) -> bytes:
-    return b"" if data.endswith(b"\n") or not data else b"\n"
-
-
 def _check_marker(raw: bytes) -> None:
     value = _parse_object(raw)
     if value is None or any(value.get(name) != wanted for name, wanted in LOG_MARKER.items()):
         raise MarkerMismatch(
-            f"{LOG_PATH} does not begin with the line of a memory bank's graph.",
+            f"{LOG_PATH} does not begin with the marker line of a memory bank graph.",
             hint=f"Its first line must be {MARKER_LINE.decode().strip()}",
             path=LOG_PATH,
         )
@@ -178,11 +173,11 @@ def _parse_object(raw: bytes) -> dict[str, Any] | None:
 
 
 def _refuse_constant(constant: str) -> Any:
-    raise ValueError(constant)  # NaN and its like are no JSON, and no store keeps them
+    raise ValueError(constant)  # NaN and Infinity are not JSON, and no store keeps them
 
 
 def _parse_event(value: Mapping[str, Any]) -> Event | None:
-    """None for what is no event, or none that could be kept."""
+    """Return None if the object is not an event, or has values that cannot be stored."""
     ts = _parse_time(value.get("ts"))
     match value.get("type"):
         case "entity_upsert":
@@ -295,7 +290,7 @@ def _parse_time(value: Any) -> int | None:
 
 
 def _parse_source(value: Any) -> dict[str, Any] | None:
-    """A kind that nobody knows is kept as what it says."""
+    """Parse a source. An unknown kind becomes the `ref` of a manual source."""
     if not isinstance(value, dict):
         return None
     given = cast(Mapping[str, Any], value)
@@ -308,36 +303,36 @@ def _parse_source(value: Any) -> dict[str, Any] | None:
     return {"kind": kind} if ref is None else {"kind": kind, "ref": ref}
 
 
-MAX_FOLLOWED_CHANGES = 500  # changes behind which it is quicker to compare everything
-PAGE_CHANGES = 500  # changes that are read at once
+MAX_FOLLOWED_CHANGES = 500  # from here on, comparing everything is faster
+PAGE_CHANGES = 500
 
 T = TypeVar("T", Record, RecordLink)
 
 
 class EventsSince(Value):
-    """The events that lead from an earlier moment to the newest change, `seq`."""
+    """The events from an earlier change up to the newest change, `seq`."""
 
     events: list[Event]
     seq: int
-    mark: str  # by which that change is known again
+    mark: str  # identifies that change, see compute_mark()
 
 
 class OwnChange(Value):
-    """What a call did itself, where it was the one change after that with the number `after`."""
+    """The change that a call committed itself, if it directly follows change number `after`."""
 
     news: EventsSince
     after: int
 
 
-BeforeAfter = tuple[T | None, T | None]  # of a thing: as it was before a change, and after it
+BeforeAfter = tuple[T | None, T | None]  # a record or link before and after a change
 
 
 def build_events(
     records: Sequence[BeforeAfter[Record]], links: Sequence[RecordLink], around: Sequence[Record], at: int
 ) -> list[Event]:
-    """The events of one change that touched these records, made these links and did nothing else.
+    """Build the events of one change that touched only these records and created only these links.
 
-    `around` are the entities that they hang on, and those of the same name.
+    `around` are the entities that the records and links belong to, and entities of the same name.
     """
     now = [(then, record) for then, record in records if record is not None]
     steps = _TouchedThings(
@@ -352,12 +347,12 @@ def build_events(
 
 
 def compute_mark(change: Change) -> str:
-    """Another store, or the same after an older file was put back, has another at that number."""
+    """Return a mark that differs in another store, and in the same store after an older file was restored."""
     return f"{change.at} {change.tool}"
 
 
 async def read_mark(store: RecordStore, seq: int) -> str | None:
-    """The mark of a change; None where there is none with this number."""
+    """Return the mark of a change, or None if no change has this number."""
     if seq == 0:
         return ""
     found = await store.read_changes(after=seq - 1, limit=1)
@@ -365,9 +360,9 @@ async def read_mark(store: RecordStore, seq: int) -> str | None:
 
 
 async def read_events_since(store: RecordStore, after: int, mark: str | None = None) -> EventsSince | None:
-    """None where the log does not say what happened, or says too much.
+    """Return the events after a change, retried while other processes change the store.
 
-    Likewise where the change with the number `after` has another mark than the one given.
+    Return None if the change log does not have them, has too many, or if change `after` has another mark.
     """
     result: EventsSince | None = None
     for _ in range(MAX_READ_ATTEMPTS):
@@ -378,9 +373,9 @@ async def read_events_since(store: RecordStore, after: int, mark: str | None = N
 
 
 async def peek_events_since(store: RecordStore, after: int, mark: str | None = None) -> EventsSince | None:
-    """The same, exact only if `seq` is still the newest change when this returns.
+    """Like `read_events_since`, but exact only if `seq` is still the newest change when this returns.
 
-    Otherwise the events may tell some of what came later, which would be told again.
+    Otherwise the events may include parts of later changes, which a later call returns again.
     """
     known, changes = await _read_changes(store, after)
     if known is None or mark not in (None, known):
@@ -394,7 +389,7 @@ async def peek_events_since(store: RecordStore, after: int, mark: str | None = N
 
 
 async def _read_changes(store: RecordStore, seq: int) -> tuple[str | None, list[Change]]:
-    """The mark of a change, and what came after it, in one question."""
+    """Return the mark of a change and the changes after it, with one query."""
     if seq == 0:
         return "", await store.read_changes(limit=MAX_FOLLOWED_CHANGES)
     changes = await store.read_changes(after=seq - 1, limit=MAX_FOLLOWED_CHANGES + 1)
@@ -404,12 +399,12 @@ async def _read_changes(store: RecordStore, seq: int) -> tuple[str | None, list[
 
 
 async def has_erased_since(store: RecordStore, after: int) -> bool:
-    """Whether something was purged or rewritten for good, of which the log keeps nothing."""
+    """Return whether data was purged or permanently rewritten, so that the change log has no trace of it."""
     return any([_is_erasing(change) async for change in _iterate_changes(store, after)])
 
 
 async def read_former_ids(store: RecordStore, entities: Iterable[Record], after: int) -> dict[str, list[FormerHolder]]:
-    """The public ids that entities had since, and gave up."""
+    """Map each public id that an entity lost since a change to its former holders."""
     found: dict[str, list[FormerHolder]] = {}
     then = {entity.id: entity for entity in entities}
     for seq, edit in reversed(await store.read_history([e.ref for e in then.values()], after=after)):
@@ -439,14 +434,14 @@ def _is_erasing(change: Change) -> bool:
 
 
 class _TouchedThings(Value, frozen=False):
-    """Touched things as they were and as they are; None where they were not there or are gone."""
+    """Touched records and links before and after; None if they did not exist or are deleted."""
 
     entities: dict[str, tuple[Record | None, Record | None]]
     observations: list[tuple[Record | None, Record | None]]
     links: list[tuple[RecordLink | None, RecordLink | None]]
     times: Mapping[str, int]  # by the ids of touched things
     newest: int
-    others: list[Record] = field(default_factory=list[Record])  # entities that nobody touched
+    others: list[Record] = field(default_factory=list[Record])  # untouched entities
 
     def build_events(self) -> list[Event]:
         then, now = (self._build_state(side) for side in (0, 1))
@@ -475,7 +470,8 @@ async def _read_touched(store: RecordStore, changes: Sequence[Change]) -> _Touch
                 edits.setdefault(Ref(edit.subject, edit.id), []).append(edit)
                 times[edit.id] = change.at
     records = await _read_records(store, [ref.id for ref in edits if ref.subject == "record"])
-    links = await _read_links(store, [ref.id for ref in edits if ref.subject == "link"])
+    link_ids = [ref.id for ref in edits if ref.subject == "link"]
+    links = await store.get_links(link_ids, include_deleted=True) if link_ids else []
     steps = _TouchedThings(
         {r.id: _compute_sides(r, edits[r.ref]) for r in records if r.kind == ENTITY},
         [_compute_sides(r, edits[r.ref]) for r in records if r.kind == OBSERVATION],
@@ -490,7 +486,7 @@ async def _read_touched(store: RecordStore, changes: Sequence[Change]) -> _Touch
 async def _add_surroundings(
     store: RecordStore, steps: _TouchedThings, records: Sequence[Record], links: Sequence[RecordLink]
 ) -> None:
-    """Adds what hangs on an entity that has another id now, and the entities around all of it."""
+    """Add the observations and links of renamed entities, and the entities around all of them."""
     renamed = [
         record_id
         for record_id, (then, now) in steps.entities.items()
@@ -525,10 +521,6 @@ async def _add_surroundings(
 
 async def _read_records(store: RecordStore, ids: Sequence[str]) -> list[Record]:
     return await store.get(ids, include_deleted=True) if ids else []
-
-
-async def _read_links(store: RecordStore, ids: Sequence[str]) -> list[RecordLink]:
-    return await store.get_links(ids, include_deleted=True) if ids else []
 
 
 def _compute_sides(thing: T, edits: Sequence[Edit]) -> tuple[T | None, T | None]:

@@ -1,4 +1,4 @@
-"""The files below `graph/` of a bank: the log, the Markdown view, and the log's position."""
+"""The files below `graph/` of a bank: the log, the Markdown view, and the position up to which the log is written."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from zlib import crc32
 
 from everkept.core.files import FileInfo
 from everkept.core.ports import Library, RecordStore
-from everkept.core.text import clip_text, compute_name_key
+from everkept.core.text import clip_text, compute_name_key, format_count
 from everkept.core.times import format_iso
 from everkept.errors import NotFound
 from everkept.families.bank.banks import Bank, get_last_part
@@ -40,12 +40,12 @@ from everkept.values import Value, as_dict, replace
 VIEW_PATH = "graph/graph.md"
 MAX_RECENT_ENTITIES = 10  # entities under Recent Activity
 MAX_OBSERVATIONS_SHOWN = 3  # of each entity
-MAX_OBSERVATION_CHARACTERS = 300  # characters of an observation
+MAX_OBSERVATION_CHARACTERS = 300
 MAX_LISTED = 1_000  # entities or relations of one type
 TIME_LINE_PREFIX = "- **Generated:** "
 
-# What markdown would take for its own: anywhere, as an underscore at the edge of a word, as an
-# entity of HTML, and at the beginning of a line.
+# Text with a meaning in Markdown: some characters anywhere, an underscore at the edge of a word, an HTML entity, and
+# some characters at the beginning of a line.
 _MARKDOWN_SPECIAL = re.compile(
     r"[\\`|*<]|\](?=[(\[:])|(?<![^\W_])_|_(?![^\W_])|~(?=~)|&(?=#?\w+;)"
     r"|^[>\[]|^#(?=#*(?:\s|$))|^[+-](?=[\s-]|$)|^[0-9]+(?=[.)](?:\s|$))"
@@ -53,7 +53,7 @@ _MARKDOWN_SPECIAL = re.compile(
 
 
 def render_view(state: GraphState, store: str, at: int) -> str:
-    """Everything but the line of its time says the same for the same graph."""
+    """Render the Markdown view. For the same graph, only the line with the time differs."""
     observations = _group_by_entity(state)
     parts = [
         "# Knowledge Graph\n",
@@ -71,16 +71,18 @@ def strip_time(text: str) -> list[str]:
 
 
 def summarize_graph(state: GraphState, most: int = 5) -> str | None:
-    """A few lines for whoever begins to work; None without a graph."""
+    """Return a short overview of the graph, or None if it is empty."""
     if state.is_empty:
         return None
     counts = (
-        f"{len(state.entities)} entities, {len(state.observations)} observations, {len(state.relations)} relations."
+        format_count(len(state.entities), "entity", "entities"),
+        format_count(len(state.observations), "observation"),
+        format_count(len(state.relations), "relation"),
     )
     ends = Counter(end for relation in state.relations.values() for end in {relation.from_id, relation.to_id})
     connected = [f"{_format_plain_name(state.entities[key])} {count}" for key, count in ends.most_common(most)]
     recent = [_format_plain_name(entity) for entity in _sort_newest(state.entities.values())[:most]]
-    lines = [counts, f"- Most recent: {', '.join(recent)}"]
+    lines = [f"{', '.join(counts)}.", f"- Most recent: {', '.join(recent)}"]
     if connected:
         lines.append(f"- Most connected: {', '.join(connected)}")
     return "\n".join(lines)
@@ -109,7 +111,7 @@ def _render_recent(state: GraphState) -> str:
     if state.is_empty:
         return ""
     lines = [
-        f"- {format_iso(entity.updated_at)} {_format_name(entity)}\n"
+        f"- {format_iso(entity.updated_at)} {_escape_line(entity.name)} ({_escape_line(entity.type)})\n"
         for entity in _sort_newest(state.entities.values())[:MAX_RECENT_ENTITIES]
     ]
     return "## Recent Activity\n\n" + "".join(lines)
@@ -159,12 +161,8 @@ def _sort_newest(entities: Iterable[EntityState]) -> list[EntityState]:
     return sorted(entities, key=lambda entity: (-entity.updated_at, entity.name))
 
 
-def _format_name(entity: EntityState) -> str:
-    return f"{_escape_line(entity.name)} ({_escape_line(entity.type)})"
-
-
 def _format_plain_name(entity: EntityState) -> str:
-    """Without markdown, for a text in an answer."""
+    """Format name and type without Markdown, for the text of a result."""
     return (
         f"{clip_text(entity.name, MAX_OBSERVATION_CHARACTERS)} ({clip_text(entity.type, MAX_OBSERVATION_CHARACTERS)})"
     )
@@ -175,12 +173,12 @@ def _format_value(value: Any) -> str:
 
 
 def _escape_line(text: str) -> str:
-    """On one line, and with nothing in it that markdown would take for its own."""
+    """Clip the text to one line, and escape everything that Markdown would interpret."""
     return _MARKDOWN_SPECIAL.sub(_escape_match, clip_text(text, MAX_OBSERVATION_CHARACTERS))
 
 
 def _escape_match(found: re.Match[str]) -> str:
-    # Of a number that would begin a list, the sign behind it is what counts.
+    # In "1." it is the period after the number that begins a list, so the backslash goes before it.
     mark = found.group()
     return f"{mark}\\" if mark.isdigit() else f"\\{mark}"
 
@@ -197,22 +195,22 @@ _NOTE_PREFIX = "bank graph "
 
 
 class LogCursor(Value):
-    """Up to which change of which project the log was written, and how we left it."""
+    """The change up to which the log was written for a project, and the file as we left it."""
 
     project: str
     seq: int
-    size: int  # -1 where there was no file
+    size: int  # -1 if there was no file
     modified_at: int
-    checksum: int  # of all of it; it goes on with each append without a reading of the rest
+    checksum: int  # of the whole file; an append continues it without reading the rest
     ends_line: bool
-    owes: bool = False  # it was taken in, but lacks what the records have
-    has_doubles: bool = False  # it tells some of it under ids that the records do not show
-    newest: int = 0  # the time of the newest event
-    mark: str = ""  # of the change: an older file of the project that was put back lacks it
+    owes: bool = False  # the log was merged, but lacks parts that the records have
+    has_doubles: bool = False  # the log has some parts under ids that the records do not show
+    newest: int = 0
+    mark: str = ""  # of change `seq`; an older, restored file of the project lacks it
 
     @classmethod
     def from_change(cls, project: str, seq: int, mark: str) -> "LogCursor":
-        """Of a log that is not there."""
+        """Return the cursor of a log that does not exist."""
         return cls(project, seq, -1, 0, 0, True, mark=mark)
 
     def with_data(self, data: bytes, modified_at: int = 0) -> "LogCursor":
@@ -231,15 +229,15 @@ class LogCursor(Value):
         return replace(self, newest=max([self.newest, *(event.at for event in events)]))
 
     def is_newer_than(self, events: Sequence[Event]) -> bool:
-        """Whether some of them are older than what the log has: some clock was wrong."""
+        """Return whether the log has events newer than some of these, because of a wrong clock."""
         return any(is_newer(self.newest, event.at) for event in events)
 
     async def is_known_to(self, store: RecordStore) -> bool:
-        """Whether the store is the one that the log was written for, and no older one."""
+        """Return whether the log was written for this store, and the store was not replaced by an older copy."""
         return await read_mark(store, self.seq) == self.mark
 
     def is_unchanged(self, info: FileInfo | None) -> bool:
-        """Whether the log is as we left it, as far as can be said without reading it."""
+        """Return whether size and time of the log are those that we left; the content is not read."""
         if info is None:
             return self.size == -1
         return (info.size, info.modified_at) == (self.size, self.modified_at)
@@ -248,16 +246,16 @@ class LogCursor(Value):
         return self.project == project and self.is_unchanged(info)
 
     def can_grow(self, events: Sequence[Event]) -> bool:
-        """Whether the log says all that was before these events, so that they can follow it."""
+        """Return whether the log is complete up to these events, so that they can be appended."""
         if self.has_doubles and not all(isinstance(event, Put) for event in events):
-            return False  # what goes must go under all of its ids
+            return False  # a deleted part must be deleted under all of its ids
         return not self.owes and (self.size >= 0 or not events)
 
     def has_content(self, data: bytes) -> bool:
         return len(data) == max(self.size, 0) and crc32(data) == self.checksum
 
     def find_base(self, data: bytes, log: GraphLog) -> MergeBase | None:
-        """What we left, where the log still begins with it."""
+        """Return the state that we left if the log still begins with it, otherwise None."""
         ours = data[: max(self.size, 0)]
         if self.size > len(data) or crc32(ours) != self.checksum:
             return None
@@ -265,7 +263,7 @@ class LogCursor(Value):
 
 
 class GraphFiles:
-    """Whoever writes holds the lock."""
+    """The files of one graph. Callers that write must hold the lock."""
 
     def __init__(self, bank: Bank, library: Library) -> None:
         self._files = bank.files
@@ -287,13 +285,13 @@ class GraphFiles:
             return None
 
     async def append(self, cursor: LogCursor, data: bytes) -> LogCursor | None:
-        """None where somebody without the lock wrote at the same time: then nothing is noted."""
+        """Append to the log. If a program without the lock wrote at the same time, save no cursor and return None."""
         await self._files.append(LOG_PATH, data)
         checksum = crc32(data, cursor.checksum)
         return await self._write_cursor_if_whole(replace(cursor, size=cursor.size + len(data), checksum=checksum))
 
     async def write(self, cursor: LogCursor, data: bytes) -> LogCursor | None:
-        """Like `append`, in place of all that was there."""
+        """Replace the whole log. Return None in the same case as `append`."""
         await self._files.write(LOG_PATH, data)
         return await self._write_cursor_if_whole(replace(cursor.with_data(data), has_doubles=False))
 
@@ -304,24 +302,24 @@ class GraphFiles:
         return await self.write_cursor(replace(cursor, modified_at=info.modified_at, ends_line=True))
 
     async def write_cursor(self, cursor: LogCursor) -> LogCursor:
-        """Notes that the log, as it is, tells all up to a change."""
+        """Save that the log contains every change up to the cursor's."""
         await self._library.set_note(self._key, json.dumps(as_dict(cursor)))
         return cursor
 
     async def write_copy(self, data: bytes) -> str:
-        """In place of the one before: a folder that travels with git is no place for many."""
+        """Save a copy of the log, replacing the previous one: a folder in git should not collect copies."""
         await self._files.write(_COPY_PATH, data)
         return _COPY_PATH
 
     async def rename_foreign_log(self, at: int) -> str:
-        """Gives what is no log of ours a name of its own, under which it stays."""
+        """Rename a file that is not one of our logs, and return its new name."""
         time = format_iso(at).replace(":", "-").replace(".", "-")
         name = f"{GRAPH_FOLDER}/{_COPY_PREFIX}{time}{_COPY_SUFFIX}"
         await self._files.rename(LOG_PATH, name)
         return name
 
     async def erase_history(self, state: GraphState, lines: int, at: int) -> None:
-        """Leaves nothing but this state in what was made of the log: copies go."""
+        """Remove all copies of the log, and rewrite the files derived from it with only this state."""
         there = await self._list_names()
         for name in there:
             if name.startswith(_COPY_PREFIX) and name.endswith(_COPY_SUFFIX):
@@ -332,7 +330,7 @@ class GraphFiles:
             await self.write_view(state, at)
 
     async def write_derived(self, state: GraphState, lines: int, at: int) -> None:
-        """Snapshot, index and view, by which the public server need not read the log."""
+        """Write snapshot, index and view, so that the public server need not read the log."""
         info = await self.read_info()
         snapshot = {
             "meta": {**LOG_MARKER, "storeId": self._store, "createdAt": format_iso(at)},
@@ -355,7 +353,7 @@ class GraphFiles:
         await self._files.write(VIEW_PATH, render_view(state, self._store, at).encode("utf-8"))
 
     async def refresh_view(self, state: GraphState, there: str | None, at: int) -> None:
-        """A view that differs in its time alone is left as it is."""
+        """Write the view unless only its time would change."""
         if there is None or strip_time(there) != strip_time(render_view(state, self._store, at)):
             await self.write_view(state, at)
 
@@ -373,7 +371,7 @@ class GraphFiles:
 
 
 async def read_mirrored_banks(library: Library) -> dict[str, str]:
-    """The project that the log of each bank was last written for, by the bank's address."""
+    """Map the address of each bank to the project that its log was last written for."""
     return {
         key.removeprefix(_NOTE_PREFIX): cast(dict[str, str], json.loads(note))["project"]
         for key, note in (await library.list_notes(_NOTE_PREFIX)).items()
@@ -381,7 +379,7 @@ async def read_mirrored_banks(library: Library) -> dict[str, str]:
 
 
 def encode_whole_log(state: GraphState, drops: Sequence[Event] = ()) -> bytes:
-    """The shortest log that tells this state, and of what was dropped lately."""
+    """Encode the shortest log for this state, preceded by recent deletions."""
     puts = compute_difference(GraphState(), state, lambda key: state.times[key])
     return MARKER_LINE + encode_events(drops) + encode_events(puts)
 

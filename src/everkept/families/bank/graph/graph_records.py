@@ -1,4 +1,4 @@
-"""The graph as a project's records hold it, and the steps by which its parts come in or go."""
+"""The graph in the records of a project, and the steps that add, change and delete its parts."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import cached_property
@@ -40,11 +40,11 @@ from everkept.graph.entities import (
 from everkept.graph.lookup import BY_NAME_AND_TYPE
 from everkept.values import Value, field, replace
 
-MAX_READ_ATTEMPTS = 5  # at a store that others keep changing; what is missed then comes with the next change
+MAX_READ_ATTEMPTS = 5  # while other processes change the store; the next change brings missed data
 
 
 class GraphRecords(Value, frozen=False):
-    """All records and links of a graph, deleted ones too, as they were at one revision."""
+    """All records and links of a graph at one revision, including deleted ones."""
 
     revision: int = 0
     entities: dict[str, Record] = field(default_factory=dict[str, Record])
@@ -55,10 +55,16 @@ class GraphRecords(Value, frozen=False):
         entities = {key: e for key, e in self.entities.items() if e.deleted_at is None}
         observations = [record for record in self.observations if record.deleted_at is None]
         links = [link for link in self.links if link.deleted_at is None]
-        return build_state(entities.values(), observations, links, entities, _get_change_time)
+        return build_state(
+            entities.values(),
+            observations,
+            links,
+            entities,
+            lambda x: x.updated_at if isinstance(x, Record) else x.created_at,
+        )
 
     def build_deleted(self) -> GraphState:
-        """What is not live any more, with the times of its deletion."""
+        """Build the state of the deleted parts, with the times of their deletion."""
         entities = [record for record in self.entities.values() if record.deleted_at is not None]
         observations = [record for record in self.observations if record.deleted_at is not None]
         links = [link for link in self.links if link.deleted_at is not None]
@@ -91,10 +97,7 @@ def build_state(
     among: Mapping[str, Record],
     when: Callable[[Record | RecordLink], int],
 ) -> GraphState:
-    """The public form of things; `among` has the entities that they belong to.
-
-    Entities that differ in nothing but their spelling are one there.
-    """
+    """Build the public form; `among` has the owning entities. Entities that differ only in spelling become one."""
     state = GraphState()
     ids = {record_id: get_public_id(entity) for record_id, entity in among.items()}
 
@@ -106,7 +109,7 @@ def build_state(
         groups.setdefault(ids[entity.id], []).append(entity)
         note(ids[entity.id], entity)
     state.entities = {key: _build_entity_state(key, records) for key, records in groups.items()}
-    # Of two with one id it is the one of the log that gives way.
+    # If two observations have one id, the one with an id from the log gets its own id.
     for record in sorted(observations, key=lambda record: LOG_IDS_FACET in record.facets):
         if (owner := among.get(record.parent or "")) is not None:
             observation = _build_observation_state(owner, ids[owner.id], record)
@@ -126,7 +129,7 @@ def build_state(
 
 
 def _build_entity_state(key: str, records: Sequence[Record]) -> EntityState:
-    """Of several spellings the oldest is shown, with the attributes of the first that has some."""
+    """Merge spellings of one entity: the oldest name, and the attributes of the first record that has any."""
     ordered = sorted(records, key=lambda record: (record.created_at, record.id))
     return EntityState(
         key,
@@ -144,21 +147,17 @@ def find_attrs(records: Iterable[Record]) -> dict[str, Any]:
 
 
 def _build_observation_state(owner: Record, public: str, record: Record) -> ObservationState:
-    # Our own id of the owner matters only where a log has others.
+    # Our own id of the owner matters only if the log uses another one.
     own = compute_own_id(owner) if LOG_IDS_FACET in record.facets else public
     key = resolve_observation_id(own, public, record)
     return ObservationState(key, public, record.text, record.facets.get(SOURCE_FACET), record.effective_at)
 
 
-def _get_change_time(thing: Record | RecordLink) -> int:
-    return thing.updated_at if isinstance(thing, Record) else thing.created_at
-
-
-MILLISECOND_MICROSECONDS = 1_000  # the format knows times no closer
+MILLISECOND_MICROSECONDS = 1_000  # the log format rounds times to milliseconds
 
 
 class MergeCounts(Value, frozen=False):
-    """How many parts came in or changed, and how many were removed."""
+    """Numbers of added or changed parts, and of removed ones."""
 
     entities: int = 0
     observations: int = 0
@@ -171,14 +170,14 @@ class MergeCounts(Value, frozen=False):
 
 
 class FormerHolder(Value):
-    """The record that had a public id, and until when."""
+    """A record that had a public id until a time."""
 
     record: str
     until: int
 
 
 class GraphIndex:
-    """The records of a graph by what makes them the same as parts of another."""
+    """Records of a graph by the keys that identify the same part in another graph."""
 
     def __init__(self, graph: GraphRecords, former: Mapping[str, Sequence[FormerHolder]] | None = None) -> None:
         self.live: dict[str, list[Record]] = {}
@@ -193,18 +192,16 @@ class GraphIndex:
         self.ids = {record.id: compute_own_id(record) for record in graph.entities.values()}
         self.entities = graph.entities
         self._former = former or {}
-        self._places = {
-            (record.name_key, record.variant) for record in graph.entities.values() if record.deleted_at is None
-        }
+        self._places = {(r.name_key, r.variant) for r in graph.entities.values() if r.deleted_at is None}
         self._add_entities(graph)
         self._add_observations(graph)
         self._add_links(graph)
 
     def find_current_id(self, key: str, at: int, known: int) -> str:
-        """The public id that an entity has now which a log called by this one, at this time.
+        """Return the current public id of the entity that a log called `key` at a time.
 
-        `known` is when the log heard of it last: who added to an entity that had been renamed
-        here meant the one they knew.
+        `known` is the time of the log's last event about the entity. If another program added to an entity after it was
+        renamed here, it meant the entity under its former name.
         """
         holder = self._find_holder(key, at)
         if holder is None and key not in self.live and key not in self.dead:
@@ -212,7 +209,7 @@ class GraphIndex:
         return key if holder is None else self.ids.get(holder, key)
 
     def _find_holder(self, key: str, at: int) -> str | None:
-        """The record that had the id at a time and gave it up; None where it had died with it."""
+        """Return the record that lost the id after this time. Return None if the holder was deleted with the id."""
         dead = self.dead.get(key)
         if dead is not None and at <= (dead.deleted_at or 0):
             return None
@@ -221,7 +218,7 @@ class GraphIndex:
 
     @cached_property
     def records_by_public_id(self) -> dict[str, str]:
-        """The ids that live entities and observations have for others, and the records."""
+        """The record of each public id of live entities and observations."""
         live = [record for records in self.live.values() for record in records]
         below = self.observed.values()
         return {get_public_id(record): record.id for record in live} | {
@@ -229,7 +226,7 @@ class GraphIndex:
         }
 
     def is_place_taken(self, dead: Record) -> bool:
-        """Whether a live entity has the place of a deleted one, as where types do not count."""
+        """Return whether a live entity has the name key and variant of a deleted one."""
         return (dead.name_key, dead.variant) in self._places
 
     def _add_entities(self, graph: GraphRecords) -> None:
@@ -255,7 +252,7 @@ class GraphIndex:
                 self.children.setdefault(owner.id, []).append(record)
 
     def collect_family(self, records: Sequence[Record]) -> list[Record | RecordLink]:
-        """Live entities with all that would go with them."""
+        """Return live entities with their observations and relations."""
         found: list[Record | RecordLink] = list(records)
         for record in records:
             found += self.children.get(record.id, [])
@@ -282,28 +279,25 @@ def _pick_later(known: Record | None, record: Record) -> Record:
 
 
 def compute_key(entity: EntityState, masking: Masker) -> str:
-    """Return the id that an entity has here, which a log may compute in another way."""
+    """Return our id of an entity; a log may compute another one."""
     return compute_entity_id(masking.mask(entity.name), masking.mask(entity.type))
 
 
 class StepBuilder:
-    """Makes the steps by which parts come into the records, each once."""
+    """Builds the steps that add parts to the records, each part once."""
 
     def __init__(self, index: GraphIndex, masking: Masker, kept: Set[str]) -> None:
         self.index = index
         self.steps: list[Step] = []
         self.taken = MergeCounts()
         self._masking = masking
-        self._kept = kept  # the public ids of entities that must stay what they are
+        self._kept = kept  # public ids of entities that must not change
         self._placed: dict[str, str] = {}
         self._removed: set[str] = set()
-        self._amended: dict[str, int] = {}  # records, and the steps that change their facets
+        self._amended: dict[str, int] = {}  # record ids, with the index of the step that changes their facets
 
     def ensure_entity(self, entity: EntityState, key: str) -> str:
-        """The id of the live record of an entity, which is made or restored where it is not.
-
-        `key` is the id that we compute for it.
-        """
+        """Return the record id of the entity with our id `key`. Create or restore the record if it is not live."""
         if key in self._placed:
             return self._placed[key]
         if live := self.index.live.get(key):
@@ -312,7 +306,7 @@ class StepBuilder:
             self._placed[key] = dead.id
             self.steps.append(Restore(dead.ref))
             facets = with_attrs(dead.facets, self._masking.mask_json(entity.attrs))
-            # One that was renamed here has an id of ours.
+            # An entity that was renamed here has an id of ours.
             given = entity.id if compute_key(entity, self._masking) == key else key
             self._amend(dead, self._with_id(facets, key, given))
             self.taken.entities += 1
@@ -322,7 +316,7 @@ class StepBuilder:
         return self._placed[key]
 
     def set_attrs(self, entity: EntityState, key: str) -> None:
-        """Gives a live entity these attributes."""
+        """Replace the attributes of a live entity."""
         records = self.index.live[key]
         holder = next((record for record in records if get_attrs(record)), records[0])
         facets = self._get_facets(holder)
@@ -330,7 +324,7 @@ class StepBuilder:
             self.taken.entities += 1
 
     def set_public_id(self, record: Record, own: str, given: str) -> None:
-        """Gives a live entity the id that it has in the log."""
+        """Give a live entity the id that it has in the log."""
         self._amend(record, self._with_id(self._get_facets(record), own, given))
 
     def add_observation(self, entity: EntityState, key: str, observation: ObservationState, at: int) -> Record:
@@ -353,7 +347,7 @@ class StepBuilder:
         return replace(record, id="")
 
     def set_time(self, record: Record, key: str, observation: ObservationState) -> None:
-        """Gives an observation of the entity with this id the time that the log has."""
+        """Give an observation of entity `key` the time that it has in the log."""
         own = compute_observation_id(key, record.text, format_iso(observation.at))
         facets = self._with_id(record.facets, own, observation.id, record)
         values = {"occurred_at": observation.at, "facets": facets}
@@ -374,7 +368,7 @@ class StepBuilder:
             self.steps.append(Insert(new))
 
     def remove(self, things: Sequence[Record | RecordLink]) -> None:
-        """With all that hangs on one of them, which must be among them."""
+        """Delete these parts. Observations and relations of a deleted entity must be among them."""
         fresh = [thing for thing in things if thing.id not in self._removed]
         records = {thing.id for thing in fresh if isinstance(thing, Record)}
         for thing in fresh:
@@ -405,13 +399,13 @@ class StepBuilder:
         return made.id
 
     def _with_id(self, facets: Mapping[str, Any], own: str, given: str, record: Record | None = None) -> dict[str, Any]:
-        """With the id that the log has, unless something else has it here."""
+        """Add the log's id to the facets, unless another record has that id here."""
         if own != given and self.index.records_by_public_id.get(given) not in (None, record and record.id):
             given = own
         return with_log_id(facets, own, given)
 
     def _get_facets(self, record: Record) -> Mapping[str, Any]:
-        """As they are after the steps so far."""
+        """Return the facets after the steps so far."""
         step = self.steps[self._amended[record.id]] if record.id in self._amended else None
         return step.values["facets"] if isinstance(step, Update) else record.facets
 

@@ -1,6 +1,6 @@
-"""The merge of a log into the records: what it has and they lack comes in, and nothing is lost."""
+"""The merge of a log into the records: parts that only the log has are added, and nothing is lost."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from everkept.core.ports import RecordStore
 from everkept.core.records import Edit, Record, RecordLink, Ref
@@ -15,12 +15,10 @@ from everkept.families.bank.graph.graph_records import (
 )
 from everkept.families.bank.graph.model import (
     EntityState,
-    Event,
     GraphState,
     LatestEvents,
     ObservationState,
     RelationState,
-    compute_difference,
     compute_entity_id,
     compute_observation_id,
     compute_relation_id,
@@ -32,17 +30,13 @@ from everkept.values import Value, field, replace
 
 
 class AlignedLog(Value, frozen=False):
-    """What a log tells, with the ids of the records for all that says the same there.
+    """State of a log, with the records' ids for parts that are the same in both.
 
-    Ids, times and secrets do not count: whoever wrote the log has reasons for what stands in it.
+    Differences in ids, times and masked secrets are ignored: the program that wrote the log may have its reasons.
     """
 
     state: GraphState = field(default_factory=GraphState)
-    has_doubles: bool = False  # something stands there under an id that the records do not show
-
-    def find_missing_events(self, now: GraphState, at: Callable[[str], int]) -> list[Event]:
-        """The events by which the log tells the graph of the records."""
-        return compute_difference(self.state, now, at)
+    has_doubles: bool = False  # the log has a part under an id that the records do not show
 
 
 def align_log(then: GraphState, now: GraphState, masking: Masker) -> AlignedLog:
@@ -73,7 +67,7 @@ def align_log(then: GraphState, now: GraphState, masking: Masker) -> AlignedLog:
 
 
 def _align_entities(result: AlignedLog, then: GraphState, now: GraphState, masking: Masker) -> dict[str, str]:
-    """The ids of the log's entities, each with the one that it has in the records."""
+    """Map the id of each entity in the log to its id in the records."""
     named = {compute_entity_id(entity.name, entity.type): key for key, entity in now.entities.items()}
     ids: dict[str, str] = {}
     entities = result.state.entities
@@ -82,7 +76,7 @@ def _align_entities(result: AlignedLog, then: GraphState, now: GraphState, maski
         target = key if key in now.entities else named.get(own) or named.get(compute_key(entity, masking))
         ids[key] = target or key
         _note_double(result, key, target)
-        # Of several that are one in the records, the one with the same id is compared.
+        # If several entities of the log are one in the records, compare the one with the same id.
         if target is None:
             entities.setdefault(key, entity)
         elif key == target or target not in entities:
@@ -113,14 +107,14 @@ def is_newer(at: int, than: int) -> bool:
 
 
 class MergeBase(Value):
-    """The state in which file and records agreed last, and the number of the change of then."""
+    """The state in which log and records last agreed, and the number of the newest change then."""
 
     state: GraphState
     seq: int
 
 
 class LocalEdits(Value, frozen=False):
-    """When things were changed here, by anything but a file."""
+    """Edits of records and links on this machine, except merges of a log."""
 
     edits: dict[Ref, list[tuple[int, Edit]]] = field(default_factory=dict[Ref, list[tuple[int, Edit]]])
 
@@ -128,7 +122,7 @@ class LocalEdits(Value, frozen=False):
         return max((at for at, _ in self.edits.get(ref, ())), default=None)
 
     def find_attrs_time(self, ref: Ref) -> int | None:
-        """The making counts, and what changed facets."""
+        """Return the time of the last insert or change of facets."""
         found = (
             at for at, edit in self.edits.get(ref, ()) if edit.operation == "insert" or "facets" in (edit.before or {})
         )
@@ -151,10 +145,10 @@ async def read_local_edits(store: RecordStore, refs: Sequence[Ref], after: int) 
 
 
 class LogMerge:
-    """One comparison of a log with the records.
+    """One merge of a log into the records.
 
-    With a `base`, what the log has as it was then is left to the records: whatever they have
-    otherwise was done here. Without one, the times decide.
+    With a `base`, parts that the log has not changed since then are skipped: the records differ because of local
+    changes. Without a base, the times decide.
     """
 
     def __init__(self, log: LatestEvents, base: MergeBase | None, index: GraphIndex, masking: Masker) -> None:
@@ -177,7 +171,7 @@ class LogMerge:
         self._condemned = self._find_dropped()
 
     def list_disputed(self) -> list[Ref]:
-        """The things of which must be known when they were changed here."""
+        """List the parts whose local edits `plan` needs."""
         refs = [record.ref for _, records in self._contradicted for record in records]
         refs += [thing.ref for things in self._condemned.values() for thing in things]
         return list(dict.fromkeys(refs))
@@ -200,7 +194,7 @@ class LogMerge:
         return self._placing
 
     def _assign_ids(self) -> None:
-        """What stands in the log under an id that was made in another way has it here, too."""
+        """Give entities the id that they have in the log, if the log computes ids differently."""
         given: dict[str, list[str]] = {}
         for key, own in self._own_keys.items():
             if self._keys[key] == own:
@@ -212,7 +206,7 @@ class LogMerge:
                     self._placing.set_public_id(record, own, first)
 
     def _compute_own_key(self, entity: EntityState) -> str:
-        # What stands in the records as it is needs no looking for secrets.
+        # Masking is slow, and a key that the records have needs none.
         key = compute_entity_id(entity.name, entity.type)
         return key if key in self._index.live else compute_key(entity, self._masking)
 
@@ -223,16 +217,16 @@ class LogMerge:
         return place[0], self._masking.mask(observation.text)
 
     def _find_key(self, entity: str, at: int) -> str:
-        """Our id of the entity that the log meant at this time."""
-        # An entity is no younger than what is said of it, whatever the times say.
+        """Return our id of the entity that the log referred to at this time."""
+        # An entity is at least as old as everything that refers to it, whatever the times say.
         first = min(put.at for put in self._log.told[entity])
         known = self._log.entities[entity].at
         return self._index.find_current_id(self._own_keys[entity], max(first, at), known)
 
     def _find_contradicted(self) -> list[tuple[EntityState, list[Record]]]:
-        """Live entities with other attributes than the log gives them."""
+        """Return live entities whose attributes differ from the log's."""
         found: list[tuple[EntityState, list[Record]]] = []
-        # One that was renamed may stand in the log under each of its names.
+        # A renamed entity may be in the log under each of its names.
         ordered = sorted(self._entities, key=lambda key: self._log.entities[key].at)
         newest = {self._keys[key]: key for key in ordered}
         for key in newest.values():
@@ -255,17 +249,17 @@ class LogMerge:
             return True
         if here:
             return is_newer(at, max(here))
-        # What came from a file has its time in the file, as long as it still stands there.
+        # Attributes that came from a log have their time there, as long as the log still has them.
         told = any(isinstance(put.thing, EntityState) and put.thing.attrs == attrs for put in self._log.told[entity.id])
         return told or is_newer(at, max(record.updated_at for record in records))
 
     def _should_add(self, key: str, entity: EntityState) -> bool:
         before = self._base.entities.get(key) if self._base else None
         if before is not None and self._compute_own_key(before) != self._own_keys[key]:
-            before = None  # that was another one
+            before = None  # that was another entity
         dead = self._index.dead.get(self._keys[key])
         if before is not None and (dead is None or before.is_same_as(entity)):
-            return False  # purged here since, renamed or deleted
+            return False  # purged, renamed or deleted here since then
         return dead is None or is_newer(self._log.entities[key].at, dead.deleted_at or 0)
 
     def _add_observation(self, observation: ObservationState, at: int) -> None:
@@ -273,10 +267,10 @@ class LogMerge:
         place = self._compute_place(observation, at)
         known_before = self._base is not None and observation.id in self._base.observations
         if place[0] != self._own_keys[observation.entity_id]:
-            # What goes to an entity that was renamed here is told anew.
+            # An observation that moves to an entity renamed here gets a new id.
             observation = replace(observation, id=compute_observation_id(*place, format_iso(observation.at)))
         if there := self._index.observed.get(place):
-            # Two who noted the same agree on the earlier time.
+            # If two programs noted the same observation, the earlier time wins.
             if is_newer(there.effective_at, observation.at) and not known_before and there.id:
                 self._placing.set_time(there, place[0], observation)
                 self._index.observed[place] = replace(there, id="", occurred_at=observation.at)
@@ -306,7 +300,7 @@ class LogMerge:
         return compute_relation_id(ends[0], self._masking.mask(relation.type), ends[1])
 
     def _can_return(self, owners: Sequence[str], at: int) -> bool:
-        """Whether a part is newer than the deletion of what it belongs to."""
+        """Return whether a part is newer than the deletion of the entities it belongs to."""
         gone = [
             dead.deleted_at or 0
             for owner in owners
@@ -315,7 +309,7 @@ class LogMerge:
         return all(is_newer(at, deleted_at) for deleted_at in gone)
 
     def _find_dropped(self) -> dict[str, list[Record | RecordLink]]:
-        """Live things that the log drops, with all that would go with them."""
+        """Map each id that the log drops to the live records and links that a deletion would remove."""
         if not self._log.dropped:
             return {}
         named = _PartsByPublicId(self._index)
@@ -324,10 +318,11 @@ class LogMerge:
         living = set(self._keys.values())
         found: dict[str, list[Record | RecordLink]] = {}
         for key in self._log.dropped:
-            if self._base is not None and not _is_in_state(self._base, key):
-                continue  # it was made here since
+            base = self._base
+            if base is not None and not any(key in kind for kind in (base.entities, base.observations, base.relations)):
+                continue  # created here since then
             own = self._find_own_id(key) or named.entities.get(key, key)
-            # The same may live on in the log under another id.
+            # The log may have the same part under another id.
             if own in self._index.live:
                 if own not in living:
                     found[key] = self._index.collect_family(self._index.live[own])
@@ -341,7 +336,7 @@ class LogMerge:
         return found
 
     def _find_own_id(self, key: str) -> str | None:
-        """Our id of an entity that the log tells of, dead or not."""
+        """Return our id of an entity that the log has or had."""
         thing = self._log.last[key].thing if key in self._log.last else None
         return self._compute_own_key(thing) if isinstance(thing, EntityState) else None
 
@@ -367,7 +362,7 @@ class LogMerge:
 
 
 class _PartsByPublicId:
-    """Live parts of the records by the ids that they have for others."""
+    """Live parts of the records by public id."""
 
     def __init__(self, index: GraphIndex) -> None:
         live = [record for records in index.live.values() for record in records]
@@ -386,8 +381,8 @@ class _PartsByPublicId:
 
 
 def plan_restore(state: GraphState, index: GraphIndex, masking: Masker) -> StepBuilder:
-    """The steps that make the records tell exactly this state."""
-    # A stub that the state lacks goes; it does not become another entity.
+    """Return the steps after which the records hold exactly this state."""
+    # A stub that the state lacks is removed; it does not become another entity.
     placing = StepBuilder(index, masking, {index.ids[stub.id] for stub in index.stubs.values()})
     keys = {key: compute_key(entity, masking) for key, entity in state.entities.items()}
     for key, entity in state.entities.items():
@@ -422,7 +417,3 @@ def plan_restore(state: GraphState, index: GraphIndex, masking: Masker) -> StepB
     placing.remove([r for place, r in index.observed.items() if place not in wanted])
     placing.remove([x for key, links in index.linked.items() if key not in related for x in links])
     return placing
-
-
-def _is_in_state(state: GraphState, key: str) -> bool:
-    return key in state.entities or key in state.observations or key in state.relations

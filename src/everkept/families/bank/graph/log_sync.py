@@ -1,7 +1,7 @@
 """The synchronization of a graph's log with the project's records, under the log's lock."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from everkept.core.commits import commit, retry
@@ -9,6 +9,7 @@ from everkept.core.ports import Library, RecordStore
 from everkept.core.records import Batch, Step
 from everkept.core.secrets import Masker
 from everkept.core.sessions import Report
+from everkept.core.text import format_count
 from everkept.core.times import Clock
 from everkept.errors import MarkerMismatch
 from everkept.families.bank.banks import Bank, BankRecords
@@ -27,21 +28,12 @@ from everkept.families.bank.graph.graph_events import (
 from everkept.families.bank.graph.graph_folder import GraphFiles, LogCursor, encode_whole_log
 from everkept.families.bank.graph.graph_records import (
     MILLISECOND_MICROSECONDS,
-    FormerHolder,
     GraphIndex,
     GraphRecords,
     MergeCounts,
-    StepBuilder,
     load_graph,
 )
-from everkept.families.bank.graph.log_merge import (
-    LocalEdits,
-    LogMerge,
-    MergeBase,
-    align_log,
-    is_newer,
-    read_local_edits,
-)
+from everkept.families.bank.graph.log_merge import LogMerge, MergeBase, align_log, is_newer, read_local_edits
 from everkept.families.bank.graph.model import (
     DropEntity,
     DropObservation,
@@ -54,6 +46,7 @@ from everkept.families.bank.graph.model import (
     Put,
     RelationState,
     collect_latest,
+    compute_difference,
     list_owners,
     replay_events,
 )
@@ -62,37 +55,37 @@ from everkept.graph.entities import ENTITY
 from everkept.tools.tool import ToolWarning, build_masking_warnings
 from everkept.values import Value, field, replace
 
-# Microseconds for which a short log remembers what was deleted: who pulls it may have it still.
+# How long a compacted log keeps deletions, for programs that still have the deleted parts and pull the log.
 DROP_RETENTION_MICROSECONDS = 90 * 24 * 3600 * 1_000_000
-LARGE_LOG_BYTES = 100_000  # bytes of a log, of which a comparison would hold everybody else up
-LARGE_GRAPH_ENTITIES = 500  # entities, likewise
-STEPS_PER_COMMIT = 1_000  # more in one commit would hold everybody else up
+# From these sizes on, a comparison runs in a thread to keep the event loop free.
+LARGE_LOG_BYTES, LARGE_GRAPH_ENTITIES = 100_000, 500
+STEPS_PER_COMMIT = 1_000  # a larger commit would block other writers
 
 R = TypeVar("R")
 
 
 class LogSyncResult(Value, frozen=False):
-    """How log and records stand after they were brought together."""
+    """State of log and records after a synchronization."""
 
     cursor: LogCursor | None = None
     taken: MergeCounts = field(default_factory=MergeCounts)
     skipped: int = 0
     warnings: list[ToolWarning] = field(default_factory=list[ToolWarning])
-    state: GraphState = field(default_factory=GraphState)  # of a whole comparison alone
-    lines: int = 0  # likewise
-    drops: list[Event] = field(default_factory=list[Event])  # likewise: the recent ones
+    state: GraphState = field(default_factory=GraphState)  # only after a whole comparison
+    lines: int = 0  # only after a whole comparison
+    drops: list[Event] = field(default_factory=list[Event])  # recent deletions, only after a whole comparison
 
 
 class SyncHint(Value):
-    """From where the log goes on and with what, as far as that is known before its lock is ours."""
+    """The position of the log and the events to append, as known before taking the log's lock."""
 
     cursor: LogCursor | None = None
     news: EventsSince | None = None
-    is_exact: bool = False  # else they were glimpsed
+    is_exact: bool = False  # otherwise from peek_events_since()
 
 
 class LogSync:
-    """Follows where nobody else touched the log, else compares all of it with the records."""
+    """Appends events if no other program changed the log, otherwise compares the whole log with the records."""
 
     def __init__(self, bank: Bank, records: BankRecords, library: Library, clock: Clock, *, mask: bool) -> None:
         self._bank = bank
@@ -103,7 +96,7 @@ class LogSync:
         self.files = GraphFiles(bank, library)
 
     async def run(self, project: str | None, store: RecordStore, ahead: SyncHint | None = None) -> LogSyncResult:
-        """`store` is the project's, to read; `ahead` is what is known already."""
+        """Synchronize both. `store` is the project's store for reading; `ahead` is what the caller already knows."""
         if ahead is not None and (done := await self._try_append(store, ahead)) is not None:
             return done
         cursor = await self.find_cursor(project, store)
@@ -111,22 +104,19 @@ class LogSync:
             return await self.compare()
         news = await read_events_since(store, cursor.seq, cursor.mark)
         if news is None or not cursor.can_grow(news.events):
-            # The log is as we left it: what it has and the records lack was erased from them.
+            # The log is as we left it, so parts that only it has were erased from the records.
             return await self.compare(merging=False)
         return LogSyncResult(await self._append(cursor, news))
 
     async def find_cursor(self, project: str | None, store: RecordStore) -> LogCursor | None:
-        """None where the log was last written for another project, or for one that is gone."""
+        """Return None if the log was last written for another project, or for one that was replaced."""
         cursor = await self.files.read_cursor()
         if cursor is None or cursor.project != project or not await cursor.is_known_to(store):
             return None
         return cursor
 
     async def _try_append(self, store: RecordStore, ahead: SyncHint) -> LogSyncResult | None:
-        """None where what was known before the lock was ours is not enough.
-
-        As long as the log is as the cursor says, nobody has told any of it.
-        """
+        """Append the known events if no other process has changed the log. Return None if they are not enough."""
         cursor, news = ahead.cursor, ahead.news
         if cursor is None or news is None or not cursor.can_grow(news.events):
             return None
@@ -137,7 +127,7 @@ class LogSync:
         return LogSyncResult(await self._append(cursor, news))
 
     async def merge_log(self, project: str | None, store: RecordStore) -> LogSyncResult:
-        """Takes in what the log has, and leaves it as it is. Raises MarkerMismatch."""
+        """Merge the log into the records without changing the log. Raise MarkerMismatch."""
         cursor = await self.find_cursor(project, store)
         if cursor is not None and cursor.is_unchanged(await self.files.read_info()):
             return LogSyncResult(cursor)
@@ -147,8 +137,8 @@ class LogSync:
             return both
         left = both.left
         if both.erased or both.events:
-            # What only corrects the log goes along with the next change. What changed is still
-            # to be told, as the number says up to which it was.
+            # The next change also writes corrections of the log. The cursor stays at its change if later ones are not
+            # in the log yet.
             left = replace(left, owes=True)
             if cursor is not None and (news is None or news.events):
                 left = left.with_change(cursor.seq, cursor.mark)
@@ -156,10 +146,7 @@ class LogSync:
         return both.result
 
     async def compare(self, *, merging: bool = True, report: Report | None = None) -> LogSyncResult:
-        """Reads all of the log and all of the graph, and adds what the log lacks.
-
-        Raises MarkerMismatch.
-        """
+        """Compare the whole log with the whole graph, and add what the log lacks. Raise MarkerMismatch."""
         both = await self._read_both(merging=merging, report=report)
         if isinstance(both, LogSyncResult):
             return both
@@ -181,9 +168,9 @@ class LogSync:
         return result
 
     async def start_over(self, project: str | None, store: RecordStore) -> LogSyncResult:
-        """As after a comparison with a log that says nothing. Raises MarkerMismatch if all would.
+        """Return the result of a comparison with an empty log, for a file that is not a log.
 
-        For a file that is no log; the only thing that tells of a graph must not go.
+        Raise MarkerMismatch if the records have no graph: then the file may be its only copy.
         """
         data = await self.files.read() or b""
         graph = await load_graph(store)
@@ -199,14 +186,15 @@ class LogSync:
     async def _read_both(
         self, *, merging: bool = True, report: Report | None = None
     ) -> "_LogAndRecords | LogSyncResult":
-        """All is said and done where there is neither a log nor a project."""
+        """Read log and records, and merge them. Return only a result if there is neither a log nor a project."""
         info = await self.files.read_info()
         data = await self.files.read()
         self._is_large = len(data or b"") > LARGE_LOG_BYTES
         log = await self._run_apart(lambda: _parse_log(data or b""))
         result = LogSyncResult(skipped=log.skipped, lines=log.lines)
         if log.skipped:
-            result.warnings.append(_build_skipped_warning(log.skipped))
+            message = f"Skipped {format_count(log.skipped, 'invalid line')} of {LOG_PATH}."
+            result.warnings.append(ToolWarning("graph_lines_skipped", message))
         if await self._records.find_project_id(self._bank) is None and not log.events:
             return result
         store = await self._records.open_to_write(self._bank)
@@ -230,7 +218,7 @@ class LogSync:
         return graph
 
     async def _run_apart(self, work: Callable[[], R]) -> R:
-        """What takes long and touches nothing else leaves the others their turns."""
+        """Run long work in a thread, so that other tasks can proceed."""
         return await asyncio.to_thread(work) if self._is_large else work()
 
     async def _append(self, cursor: LogCursor, news: EventsSince) -> LogCursor | None:
@@ -253,16 +241,16 @@ class LogSync:
         result: LogSyncResult,
         report: Report | None,
     ) -> GraphRecords | None:
-        """Gives the records where they are as they were read."""
+        """Merge the log into the records. Return the records if the merge changed nothing."""
         masking = Masker(enabled=self._mask)
 
         async def attempt() -> GraphRecords | None:
             graph = await self._load_graph(store)
             seq = base.seq if base else 0
             former = await read_former_ids(store, graph.entities.values(), seq)
-            merge = await self._run_apart(_prepare_merge(word, base, graph, former, masking))
+            merge = await self._run_apart(lambda: LogMerge(word, base, GraphIndex(graph, former), masking))
             known = await read_local_edits(store, merge.list_disputed(), seq)
-            placing = await self._run_apart(_prepare_plan(merge, known))
+            placing = await self._run_apart(lambda: merge.plan(known))
             if not placing.steps:
                 return graph
             await self._commit(store, placing.steps, graph.revision, report)
@@ -280,54 +268,51 @@ class LogSync:
             change = await commit(store, batch)
             revision = change.seq or revision
             if report is not None:
-                await report(start + len(part), len(steps), "Taking in the graph")
+                await report(start + len(part), len(steps), "Importing the graph")
 
     async def _erase_purged(self, both: "_LogAndRecords") -> bool:
-        """What is purged must not stay in the log's past, nor in what was made of it.
-
-        Says whether the log had to be written anew.
-        """
+        """Erase purged data from the log and from the files derived from it. Return whether the log was rewritten."""
         state, left, result = both.result.state, both.left, both.result
         is_known = await self._run_apart(both.is_log_known)
         if not is_known:
             data = encode_whole_log(state, both.list_recent_drops())
             result.cursor = await self.files.write(left, data)
             result.lines = data.count(b"\n")
-            message = f"{LOG_PATH} was written anew, without what was purged; its past is gone."
+            message = f"{LOG_PATH} was rewritten without the purged data, and its history is gone."
             result.warnings.append(ToolWarning("graph_file_rewritten", message))
         await self.files.erase_history(state, result.lines, both.now)
         return not is_known
 
 
 class _LogAndRecords(Value, frozen=False):
-    """A log beside the records, which have taken it in."""
+    """A log and the records that it was merged into."""
 
     log: GraphLog
     data: bytes | None
-    left: LogCursor  # says that the log is complete as it is
+    left: LogCursor  # states that the log is complete
     graph: GraphRecords
     word: LatestEvents
-    erased: bool  # something was, since both agreed last
+    erased: bool  # data was erased since both last agreed
     result: LogSyncResult
     now: int
-    events: list[Event] = field(default_factory=list[Event])  # that the log lacks
+    events: list[Event] = field(default_factory=list[Event])  # events that the log lacks
 
     def compare(self, masking: Masker) -> None:
         self.result.state = state = self.graph.build_live()
         told = align_log(replay_events(self.log.events), state, masking)
         left = replace(self.left, has_doubles=told.has_doubles)
         self.left = left.with_times(self.log.events)
-        self.events = told.find_missing_events(state, self.build_time_lookup(state))
+        self.events = compute_difference(told.state, state, self.build_time_lookup(state))
 
     def is_log_known(self) -> bool:
-        """Whether the records hold every word of the log, if only as deleted."""
+        """Return whether the records have every event of the log, including deleted parts."""
         states = (self.graph.build_live(), self.graph.build_deleted())
         return not self.log.skipped and all(
             any(_has_event(state, event) for state in states) for event in self.log.events
         )
 
     def list_recent_drops(self, *, told: bool = False) -> list[Event]:
-        """What was deleted lately; with what only the log tells of where it is `told`."""
+        """List recent deletions. With `told`, include those that only the log has."""
         live, deleted, at = (self.result.state, self.graph.build_deleted(), self.build_time_lookup(self.result.state))
         found: dict[str, Event] = {}
         if told:
@@ -358,21 +343,21 @@ class _LogAndRecords(Value, frozen=False):
 
 
 def _compute_later_time(own: int, word: LatestEvents, key: str, owners: Sequence[str]) -> int:
-    """Later than what it contradicts, so that others take it for the last word."""
+    """Return a time later than the events it contradicts, so that other programs treat it as the newest."""
     said = max(word.get_time(key), word.added.get(key, 0), *(word.drops.get(part, 0) for part in (key, *owners)))
     return own if is_newer(own, said) or not said else said + MILLISECOND_MICROSECONDS
 
 
 def _restamp_events(events: Sequence[Event], word: LatestEvents) -> list[Event]:
-    return [replace(event, at=_compute_later_time(event.at, word, event.id, _list_owners(event))) for event in events]
+    def restamp(event: Event) -> Event:
+        owners = list_owners(event.thing) if isinstance(event, Put) else []
+        return replace(event, at=_compute_later_time(event.at, word, event.id, owners))
 
-
-def _list_owners(event: Event) -> list[str]:
-    return list_owners(event.thing) if isinstance(event, Put) else []
+    return [restamp(event) for event in events]
 
 
 def _has_event(state: GraphState, event: Event) -> bool:
-    """Whether what the event tells stands there in the same words."""
+    """Return whether the state has the part of the event with the same content."""
     if not isinstance(event, Put):
         return any(event.id in kind for kind in (state.entities, state.observations, state.relations))
     match event.thing:
@@ -387,35 +372,16 @@ def _has_event(state: GraphState, event: Event) -> bool:
             return relation is not None and relation.type == told.type
 
 
-def _prepare_merge(
-    word: LatestEvents,
-    base: MergeBase | None,
-    graph: GraphRecords,
-    former: Mapping[str, Sequence[FormerHolder]],
-    masking: Masker,
-) -> Callable[[], LogMerge]:
-    return lambda: LogMerge(word, base, GraphIndex(graph, former), masking)
-
-
-def _prepare_plan(merge: LogMerge, known: LocalEdits) -> Callable[[], StepBuilder]:
-    return lambda: merge.plan(known)
-
-
 def _parse_log(data: bytes) -> GraphLog:
     try:
         return parse_log(data)
     except MarkerMismatch as error:
         raise MarkerMismatch(
-            f"{error.message} It is left as it is; the graph is safe in the store.",
-            hint="Move the file away or call graph_compact, and it is written anew; or restore "
-            "its first line: " + MARKER_LINE.decode().strip(),
+            f"{error.message} The file was not changed; the graph is safe in the store.",
+            hint="Move the file to another folder or call graph_compact to write a new one. "
+            f"Or restore its first line: {MARKER_LINE.decode().strip()}",
             path=LOG_PATH,
         ) from error
-
-
-def _build_skipped_warning(count: int) -> ToolWarning:
-    what = "1 line was" if count == 1 else f"{count} lines were"
-    return ToolWarning("graph_lines_skipped", f"{what} skipped in {LOG_PATH}: no event, or a broken one.")
 
 
 async def has_graph(store: RecordStore) -> bool:

@@ -1,12 +1,12 @@
-"""The bank's `graph/graph.jsonl` as a mirror of the records, and the tools that care for it.
+"""The bank's `graph/graph.jsonl` as a mirror of the records, and the tools that maintain it.
 
-The log follows the records, which take in what other programs put there.
+Changes of the records are appended to the log. Changes that other programs made to the log are merged into the records.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from everkept.core.commits import commit, retry
 from everkept.core.files import FileInfo
@@ -14,6 +14,7 @@ from everkept.core.ports import Library, RecordStore
 from everkept.core.records import Batch
 from everkept.core.secrets import Masker
 from everkept.core.sessions import Report, ToolCall
+from everkept.core.text import format_count
 from everkept.core.times import Clock
 from everkept.errors import Conflict, EverkeptError, InvalidInput, MarkerMismatch, ReadOnly
 from everkept.families.bank.banks import Bank, BankRecords, Banks
@@ -32,7 +33,7 @@ from everkept.families.bank.graph.graph_folder import (
     read_mirrored_banks,
     summarize_graph,
 )
-from everkept.families.bank.graph.graph_records import GraphIndex, GraphRecords, MergeCounts, load_graph
+from everkept.families.bank.graph.graph_records import GraphIndex, MergeCounts, load_graph
 from everkept.families.bank.graph.log_merge import plan_restore
 from everkept.families.bank.graph.log_sync import LogSync, LogSyncResult, SyncHint, has_graph
 from everkept.families.bank.graph.model import GraphState, replay_events
@@ -44,8 +45,8 @@ from everkept.values import Value
 log = logging.getLogger(__name__)
 
 NOT_MERGED_NOTICE = (
-    f"{LOG_PATH} was changed outside, as by git, and this answer is without what it brought: only "
-    "reading is allowed here. A server or command that may write takes it in."
+    f"Another program, for example git, changed {LOG_PATH}. This answer lacks these changes, because Everkept is "
+    "read-only here. A server or command that can write imports them."
 )
 
 
@@ -57,7 +58,7 @@ class RebuildResult(Value):
 
 
 class CompactResult(Value):
-    """Lines before and after, and where the log of before is kept."""
+    """Number of lines before and after, and the path of the copy of the old log."""
 
     before: int
     after: int
@@ -66,16 +67,16 @@ class CompactResult(Value):
 
 
 class _SeenLog(Value):
-    """A log as it was when there was nothing more to do about it, and what is to be said of it."""
+    """A log that needs no further work, with the warnings about it."""
 
     info: FileInfo | None
     warnings: tuple[ToolWarning, ...] = ()
 
 
 class GraphMirror:
-    """Keeps log and records together. What fails is made up for by the next call.
+    """Keeps log and records in sync. The next call makes up for a failed one.
 
-    The records are the truth of this machine; the log is how they travel.
+    The records are authoritative on this machine; the log carries them to other machines.
     """
 
     def __init__(self, records: BankRecords, library: Library, clock: Clock, *, mask: bool, read_only: bool) -> None:
@@ -90,7 +91,7 @@ class GraphMirror:
         self._viewed: dict[str, tuple[str, int]] = {}
 
     async def merge_log(self, bank: Bank) -> list[ToolWarning]:
-        """Takes in what others put into the log, which stays as it is; one look where none did."""
+        """Merge other programs' changes of the log into the records. An unchanged log costs one look at the file."""
         try:
             info = await bank.files.read_info(LOG_PATH)
             if info is None:
@@ -111,22 +112,18 @@ class GraphMirror:
     async def append_changes(
         self, bank: Bank, store: RecordStore | None = None, own: OwnChange | None = None
     ) -> list[ToolWarning]:
-        """Appends to the log what changed in the records, whoever changed it.
-
-        `store` are the records, where the caller has them at hand, and `own` what it changed.
-        """
+        """Append all changes of the records to the log. `store` and `own` save reads if the caller has them."""
         return await self._append_to_log(bank, store, own)
 
     def get_appended_seq(self, bank: Bank) -> int | None:
-        """The number of the change up to which the log says all, where this process knows it."""
+        """Return the number of the last change in the log, if this process knows it."""
         cursor = self._cursors.get(bank.address)
         return None if cursor is None else cursor.seq
 
     async def sync(self, bank: Bank) -> bool:
-        """Meets and follows when nobody wrote here; says whether anything came of it.
+        """Merge the log and append changes when no tool writes. Return whether anything changed.
 
-        What would only correct the log waits for a change: whoever just reads wants to find the
-        file as it was.
+        Mere corrections of the log wait for a change: people who only read expect an unchanged file.
         """
         before = self._cursors.get(bank.address) or await self._build_sync(bank).files.read_cursor()
         await self.merge_log(bank)
@@ -137,11 +134,11 @@ class GraphMirror:
         return await self._records.find_project_id(bank)
 
     async def read_mirrored_banks(self) -> dict[str, str]:
-        """The addresses of all banks that ever had a log, each with the id of its project."""
+        """Map the address of each bank that ever had a log to the id of its project."""
         return await read_mirrored_banks(self._library)
 
     async def rebuild(self, bank: Bank, report: Report | None = None) -> RebuildResult:
-        """Compares the whole log with the records, and writes what is derived from it anew."""
+        """Compare the whole log with the records, and rewrite the files derived from it."""
         self._check_writable()
         async with bank.files.lock(LOCK):
             sync = self._build_sync(bank)
@@ -151,7 +148,7 @@ class GraphMirror:
         return RebuildResult(done.state, done.taken, done.skipped, done.warnings)
 
     async def compact(self, bank: Bank, report: Report | None = None) -> CompactResult:
-        """Writes the log anew as the shortest one; a copy of the old one is kept."""
+        """Rewrite the log in its shortest form, and keep a copy of the old one."""
         self._check_writable()
         async with bank.files.lock(LOCK):
             sync = self._build_sync(bank)
@@ -175,23 +172,26 @@ class GraphMirror:
         return CompactResult(done.lines, after, copy, done.warnings)
 
     async def read_state(self, bank: Bank) -> GraphState:
-        """The graph as the records have it."""
+        """Read the graph from the records."""
         return (await load_graph(await self._records.open_to_read(bank))).build_live()
 
     def parse_state(self, data: bytes) -> GraphState:
-        """The graph that a log tells. Raises MarkerMismatch, and InvalidInput for broken lines."""
+        """Return the graph in a log. Raise MarkerMismatch, or InvalidInput for invalid lines."""
         found = parse_log(data)
         if found.skipped:
-            raise InvalidInput(f"{LOG_PATH} has {found.skipped} lines that are no event, or broken.")
+            raise InvalidInput(
+                f"{LOG_PATH} has {format_count(found.skipped, 'invalid line')}.",
+                hint="Fix or remove them, then try again.",
+            )
         return replay_events(found.events)
 
     async def set_state(self, bank: Bank, state: GraphState, call: ToolCall) -> MergeCounts:
-        """Makes the records tell this graph and nothing else, in one change; then the log."""
+        """Replace the graph in the records with this state in one change, then update the log."""
         self._check_writable()
         async with bank.files.lock(LOCK):
             sync = self._build_sync(bank)
             try:
-                # What others put into the log is in the past before it goes.
+                # Merge other programs' changes of the log first, so that the change log has them.
                 await sync.run(*await self._open_project(bank))
             except MarkerMismatch:
                 await sync.files.rename_foreign_log(self._clock())
@@ -201,7 +201,7 @@ class GraphMirror:
         return taken
 
     async def read_summary(self, bank: Bank) -> str | None:
-        """A short overview; None without a graph."""
+        """Return a short overview, or None if there is no graph."""
         if not self._read_only:
             await self.merge_log(bank)
         project = await self._records.find_project_id(bank)
@@ -212,12 +212,14 @@ class GraphMirror:
         known = self._summaries.get(bank.address)
         if known is None or known[:2] != (project, revision):
             text = known[2] if known and await _is_graph_unchanged(store, project, known[:2]) else None
-            text = text or await asyncio.to_thread(_summarize_records, await load_graph(store))
+            if text is None:
+                graph = await load_graph(store)
+                text = await asyncio.to_thread(lambda: summarize_graph(graph.build_live()))
             self._summaries[bank.address] = known = (project, revision, text)
         return known[2]
 
     async def refresh_view(self, bank: Bank) -> None:
-        """Writes the view for people anew where the graph is another one than it shows."""
+        """Write the Markdown view if the graph has changed since it was written."""
         project = None if self._read_only else await self._records.find_project_id(bank)
         if project is None:
             return
@@ -269,7 +271,7 @@ class GraphMirror:
         return SyncHint(cursor, await peek_events_since(store, cursor.seq, cursor.mark))
 
     async def _is_up_to_date(self, bank: Bank, store: RecordStore, ahead: SyncHint, *, corrects: bool) -> bool:
-        """Whether there is nothing to follow; found out without a lock, and so without a trace."""
+        """Return whether there is nothing to append. Takes no lock, so it leaves no files behind."""
         cursor, news = ahead.cursor, ahead.news
         if cursor is None:
             return not await has_graph(store) and await bank.files.read_info(LOG_PATH) is None
@@ -278,7 +280,7 @@ class GraphMirror:
         return cursor.is_unchanged(await bank.files.read_info(LOG_PATH))
 
     async def _is_merged(self, bank: Bank, project: str | None, info: FileInfo) -> bool:
-        """Whether the log is as we left it, or as another process did and noted."""
+        """Return whether the log is as this process, or another one that saved its cursor, left it."""
         cursor = self._cursors.get(bank.address)
         if cursor is None or not cursor.is_current(project, info):
             store = await self._records.open_to_read(bank)
@@ -289,7 +291,7 @@ class GraphMirror:
         return True
 
     async def _find_unmerged_warnings(self, bank: Bank, info: FileInfo) -> list[ToolWarning]:
-        """For who may not write; a log that was only touched has nothing new."""
+        """Warn a read-only caller about an unmerged log, unless only its file time changed."""
         sync = self._build_sync(bank)
         cursor, data = (await sync.find_cursor(*await self._open_project(bank)), await sync.files.read())
         same = cursor is not None and cursor.has_content(data or b"")
@@ -334,15 +336,11 @@ class GraphMirror:
 
     def _check_writable(self) -> None:
         if self._read_only:
-            raise ReadOnly(f"Nothing may be written here, {LOG_PATH} included.")
-
-
-def _summarize_records(graph: GraphRecords) -> str | None:
-    return summarize_graph(graph.build_live())
+            raise ReadOnly(f"Everkept is read-only here, so {LOG_PATH} cannot be written.")
 
 
 async def _is_graph_unchanged(store: RecordStore, project: str, known: tuple[str, int]) -> bool:
-    """Whether no change since was one of the graph's."""
+    """Return whether no later change touched the graph."""
     if known[0] != project:
         return False
     steps = await read_events_since(store, known[1])
@@ -351,8 +349,7 @@ async def _is_graph_unchanged(store: RecordStore, project: str, known: tuple[str
 
 def _build_behind_warning(error: EverkeptError) -> ToolWarning:
     log.warning("%s is behind: %s", LOG_PATH, error)
-    message = f"{LOG_PATH} could not be brought up to date and follows later: {error}"
-    return ToolWarning("graph_file_behind", message)
+    return ToolWarning("graph_file_behind", f"{LOG_PATH} could not be updated; the next call tries again. {error}")
 
 
 class BankGraphStats(Value):
@@ -364,8 +361,7 @@ class BankGraphStats(Value):
 
     @classmethod
     def from_state(cls, state: GraphState) -> "BankGraphStats":
-        stats: dict[str, Any] = state.compute_stats()
-        return cls(*stats.values())
+        return cls(*state.compute_stats().values())
 
 
 class RebuiltGraph(Value):
@@ -379,7 +375,9 @@ class RebuiltGraph(Value):
     @classmethod
     def from_result(cls, done: RebuildResult) -> "RebuiltGraph":
         taken = done.taken.total
-        message = "Graph rebuilt." if not taken else f"Graph rebuilt; {taken} parts were taken in."
+        message = "Rebuilt the graph."
+        if taken:
+            message = f"Rebuilt the graph with {format_count(taken, 'update')} from {LOG_PATH}."
         return cls(True, message, BankGraphStats.from_state(done.state), taken, done.skipped, done.warnings or None)
 
 
@@ -393,9 +391,9 @@ class CompactedGraph(Value):
 
     @classmethod
     def from_result(cls, done: CompactResult) -> "CompactedGraph":
-        message = (
-            f"Graph compacted; the old log is kept as {done.copy}." if done.copy else "There is no graph to compact."
-        )
+        message = "There is no graph to compact."
+        if done.copy:
+            message = f"Compacted the graph. The old log is kept as {done.copy}."
         return cls(True, message, done.before, done.after, done.copy, done.warnings or None)
 
 
@@ -410,7 +408,7 @@ class MaintainedGraph(Value):
 
 
 class MirrorTools(ToolFamily):
-    """Taking in what came with git, and making the log short."""
+    """Tools that merge and compact the log."""
 
     def __init__(self, banks: Banks, mirror: GraphMirror) -> None:
         self._banks = banks
@@ -430,7 +428,7 @@ class MirrorTools(ToolFamily):
 
 
 class MirrorMaintenanceTools(ToolFamily):
-    """The same behind one name."""
+    """The tools of MirrorTools behind one name."""
 
     def __init__(self, banks: Banks, mirror: GraphMirror) -> None:
         self._banks = banks
@@ -450,14 +448,7 @@ class MirrorMaintenanceTools(ToolFamily):
         bank = await self._banks.require_bank(call, store_id)
         if operation == "compact":
             short = await self._mirror.compact(bank, call.report)
-            return MaintainedGraph(
-                True,
-                operation,
-                before=short.before,
-                after=short.after,
-                copy=short.copy,
-                warnings=short.warnings or None,
-            )
+            return MaintainedGraph(True, operation, None, short.before, short.after, short.copy, short.warnings or None)
         if operation == "rebuild":
             done = await self._mirror.rebuild(bank, call.report)
             return MaintainedGraph(

@@ -1,6 +1,6 @@
-"""A graph in the public format: ids, what its tools take and give, and the events that make it.
+"""A graph in the public format: ids, arguments and results of its tools, and its events.
 
-Public ids are computed from what a part says, and stored nowhere.
+Public ids are computed from the content of a part, not stored.
 """
 
 import base64
@@ -19,11 +19,11 @@ from everkept.values import Value, field
 ENTITY_PREFIX = "ent_"
 OBSERVATION_PREFIX = "obs_"
 RELATION_PREFIX = "rel_"
-ID_CHARACTERS = 12  # characters behind the prefix
+ID_CHARACTERS = 12  # after the prefix
 
 
 def compute_entity_id(name: str, entity_type: str) -> str:
-    """One id for all spellings that are one entity: case, blanks and composition do not count."""
+    """Compute an id from name and type. Case, whitespace and Unicode composition do not matter."""
     return _compute_id(ENTITY_PREFIX, compute_name_key(name), compute_name_key(entity_type))
 
 
@@ -36,21 +36,21 @@ def compute_relation_id(from_id: str, relation_type: str, to_id: str) -> str:
 
 
 def _compute_id(prefix: str, *parts: str) -> str:
-    # A text may hold what is no UTF-8, where it was taken from a file.
+    # Text read from a file may hold unpaired surrogates, which are not valid UTF-8.
     data = ":".join(parts).encode("utf-8", "surrogatepass")
     code = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode("ascii")
     return prefix + code[:ID_CHARACTERS]
 
 
 MAX_TEXT_CHARACTERS = 100_000
-MAX_NODES = 1_000  # entities in one answer
-MAX_SEARCH_RESULTS = 100  # results of a search
+MAX_NODES = 1_000  # entities in one result
+MAX_SEARCH_RESULTS = 100
 
-ATTRS_FACET = "attrs"  # the facet of an entity that holds its free attributes
-SOURCE_FACET = "source"  # the facet of an observation that says where it comes from
-# The facet of what a log has under an id that is computed otherwise: our id, and the log's.
+ATTRS_FACET = "attrs"  # free attributes of an entity
+SOURCE_FACET = "source"  # origin of an observation
+# For parts whose id in the log is computed differently: maps our id to the log's id.
 LOG_IDS_FACET = "log_ids"
-SOURCE_KINDS = ("manual", "tool", "import", "agent")  # of sources
+SOURCE_KINDS = ("manual", "tool", "import", "agent")
 
 EntityRef = Annotated[str, Field("Name, `name (type)` or id", max_length=MAX_NAME_CHARACTERS * 2, blank=False)]
 FromEntity = Annotated[
@@ -137,7 +137,7 @@ class AddedObservation(Value):
 
 
 class LinkedEntities(Value):
-    """The relation where it was made or found; what was asked for where it was removed."""
+    """The relation that was created or found, or the arguments of a removed one."""
 
     success: bool
     relation: BankRelationView | None = None
@@ -167,7 +167,7 @@ class BankOpenedNodes(Value):
 
 
 class NestedObservation(Value):
-    """An observation as it stands below the entity it belongs to."""
+    """An observation listed under its entity."""
 
     text: str
     timestamp: str
@@ -210,12 +210,12 @@ class DocPointer(Value):
 
 
 def compute_own_id(entity: Record) -> str:
-    """The id that is computed from name and type, by which entities are the same."""
+    """Return the id computed from name and type, which identifies an entity."""
     return compute_entity_id(entity.name or "", entity.type or "")
 
 
 def get_public_id(entity: Record) -> str:
-    """The id it has for others: our own, unless it came with another one."""
+    """Return the id that other programs see: the log's if it has one, otherwise our own."""
     own = compute_own_id(entity)
     return _find_log_id(entity, own) or own
 
@@ -226,7 +226,7 @@ def get_observation_id(observation: Record, owner: Record) -> str:
 
 
 def resolve_observation_id(own: str, public: str, observation: Record) -> str:
-    """Likewise, by both ids of the entity it belongs to."""
+    """Return the public id of an observation, given both ids of its entity."""
     at = format_iso(observation.effective_at)
     if observation.facets.get(LOG_IDS_FACET):
         given = _find_log_id(observation, compute_observation_id(own, observation.text, at))
@@ -236,7 +236,7 @@ def resolve_observation_id(own: str, public: str, observation: Record) -> str:
 
 
 def with_log_id(facets: Mapping[str, Any], own: str, given: str) -> dict[str, Any]:
-    """The facets with the id that a log has in place of our own, for as long as that is so."""
+    """Return the facets with the log's id for our own id; without it if both are equal."""
     others = {name: value for name, value in facets.items() if name != LOG_IDS_FACET}
     return others | ({LOG_IDS_FACET: {own: given}} if own != given else {})
 
@@ -252,7 +252,7 @@ def get_attrs(record: Record) -> dict[str, Any]:
 
 
 def with_attrs(facets: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """The facets with these attributes in place of the old ones; other families' stay."""
+    """Return the facets with these attributes instead of the old ones; all other facets stay."""
     others = {name: value for name, value in facets.items() if name != ATTRS_FACET}
     return others | ({ATTRS_FACET: dict(attrs)} if attrs else {})
 
@@ -266,7 +266,7 @@ def get_source(record: Record) -> ObservationSource | None:
 
 
 def parse_source(word: str) -> ObservationSource:
-    """A word that is no kind of source says which one it was; nothing means by hand."""
+    """Parse a source. A word that is not a kind becomes the `ref` of a manual source; no word means manual."""
     word = word.strip()
     if not word or word.lower() in SOURCE_KINDS:
         return ObservationSource(word.lower() or SOURCE_KINDS[0])
@@ -287,7 +287,7 @@ class EntityState(Value):
     updated_at: int
 
     def is_same_as(self, other: "EntityState") -> bool:
-        """Times do not count: an entity is as new as its newest observation, which has its own."""
+        """Return whether both are equal apart from times. Observations have their own times."""
         mine, theirs = ((e.id, e.name, e.type, e.attrs) for e in (self, other))
         return mine == theirs
 
@@ -327,7 +327,7 @@ class Put(Value):
 
 
 class DropEntity(Value):
-    """Takes its observations and relations with it."""
+    """The deletion of an entity with its observations and relations."""
 
     id: str
     at: int
@@ -354,12 +354,12 @@ Event = Put | DropEntity | DropObservation | DropRelation
 
 
 class GraphState(Value, frozen=False):
-    """The parts by their public ids."""
+    """The parts of a graph by public id."""
 
     entities: dict[str, EntityState] = field(default_factory=dict[str, EntityState])
     observations: dict[str, ObservationState] = field(default_factory=dict[str, ObservationState])
     relations: dict[str, RelationState] = field(default_factory=dict[str, RelationState])
-    times: dict[str, int] = field(default_factory=dict[str, int])  # when each became what it is
+    times: dict[str, int] = field(default_factory=dict[str, int])  # time of each part's last change
 
     @property
     def is_empty(self) -> bool:
@@ -376,9 +376,9 @@ class GraphState(Value, frozen=False):
 
 
 def replay_events(events: Iterable[Event]) -> GraphState:
-    """What the events leave in the order they stand in, whatever their times say."""
+    """Apply the events in the order of the log, whatever their times are."""
     state = GraphState()
-    hanging: dict[str, set[str]] = {}  # entity to what goes with it
+    hanging: dict[str, set[str]] = {}  # entity id to the ids of its observations and relations
     for event in events:
         match event:
             case Put():
@@ -395,7 +395,7 @@ def replay_events(events: Iterable[Event]) -> GraphState:
 
 
 def _put_thing(state: GraphState, thing: Thing, hanging: dict[str, set[str]]) -> None:
-    """What belongs to an entity that is not there is nothing."""
+    """Add a part. Parts of a missing entity are ignored."""
     owners = list_owners(thing)
     if not all(owner in state.entities for owner in owners):
         return
@@ -412,20 +412,17 @@ def _put_thing(state: GraphState, thing: Thing, hanging: dict[str, set[str]]) ->
 
 
 def _remove_dependent(state: GraphState, key: str, entity: str) -> None:
-    """With its entity, if that is still the one it hangs on."""
+    """Remove an observation or relation with its entity. An observation may have moved to another entity."""
     if (observation := state.observations.get(key)) and observation.entity_id == entity:
         del state.observations[key]
     state.relations.pop(key, None)
 
 
 def compute_difference(then: GraphState, now: GraphState, at: Callable[[str], int] = lambda _: 0) -> list[Event]:
-    """The events that lead from one state to another, in an order that can be replayed.
-
-    `at` says for the id of a part when it became what it is now.
-    """
+    """Return the replayable events from one state to another. `at` returns the time of a part's last change."""
     gone = then.entities.keys() - now.entities.keys()
-    # An observation that a replay finds without its entity is lost, so entities come first; what
-    # is dropped comes last, because an entity takes all of its own with it.
+    # Entities come first, because a replay ignores observations without their entity. Deleted entities come last,
+    # because their observations and relations go with them.
     puts = [
         entity
         for key, entity in now.entities.items()
@@ -458,31 +455,31 @@ def _find_added(then: Mapping[str, Thing], now: Mapping[str, Thing], at: Callabl
 
 
 def _get_statement(thing: Thing) -> tuple[str, str] | None:
-    """What an observation says of whom: a log may have something else under its id."""
+    """Return entity and text of an observation: a log may use its id for something different."""
     return (thing.entity_id, thing.text) if isinstance(thing, ObservationState) else None
 
 
-EventStamp = tuple[int, int]  # the time of an event, and its place in the log where times are equal
+EventStamp = tuple[int, int]  # time of an event, and its position in the log for equal times
 
 
 class LatestEvents(Value, frozen=False):
-    """What a log says by the times of its events, whatever their order.
+    """The state of a log by the times of its events, whatever their order.
 
-    Two logs that were joined tell things out of order. Whatever came to an entity after it was
-    dropped keeps it alive: nobody who added to it knew that it was gone.
+    Two logs that git merged have events out of order. A part that was added to an entity after its deletion keeps the
+    entity alive: its author did not know of the deletion.
     """
 
     entities: dict[str, Put] = field(default_factory=dict[str, Put])
     observations: dict[str, Put] = field(default_factory=dict[str, Put])
     relations: dict[str, Put] = field(default_factory=dict[str, Put])
-    dropped: dict[str, int] = field(default_factory=dict[str, int])  # what is dead, and since when
-    told: dict[str, list[Put]] = field(default_factory=dict[str, list[Put]])  # of entities, all
-    drops: dict[str, int] = field(default_factory=dict[str, int])  # the last of each, dead or not
-    added: dict[str, int] = field(default_factory=dict[str, int])  # to entities, the last of all
-    last: dict[str, Put] = field(default_factory=dict[str, Put])  # of each thing, dead or not
+    dropped: dict[str, int] = field(default_factory=dict[str, int])  # deleted parts with the time
+    told: dict[str, list[Put]] = field(default_factory=dict[str, list[Put]])  # all events of each entity
+    drops: dict[str, int] = field(default_factory=dict[str, int])  # last deletion of each part, live or not
+    added: dict[str, int] = field(default_factory=dict[str, int])  # last addition to each entity
+    last: dict[str, Put] = field(default_factory=dict[str, Put])  # last event of each part, live or not
 
     def get_time(self, key: str) -> int:
-        """The time of the newest word about a part; 0 where there is none."""
+        """Return the time of the newest event of a part, or 0 if there is none."""
         for living in (self.entities, self.observations, self.relations):
             if key in living:
                 return living[key].at
@@ -542,13 +539,13 @@ def _sort_out(
         if not any(key in kind for kind in (result.entities, result.observations, result.relations))
     }
     for key, ends in cascaded:
-        # Where the entity itself is dead, what hangs on it goes or stays with it.
+        # If the entity itself is deleted, its observations and relations follow it.
         if all(end in living for end in ends):
             result.dropped[key] = max(drops.get(end, never)[0] for end in ends)
 
 
 def list_owners(thing: Thing) -> list[str]:
-    """The entities that a part belongs to."""
+    """Return the ids of the entities that a part belongs to."""
     match thing:
         case ObservationState():
             return [thing.entity_id]

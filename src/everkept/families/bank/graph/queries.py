@@ -1,6 +1,6 @@
-"""What the graph's tools read: who is meant by a name or an id, and what lies around entities.
+"""Queries of the graph's tools: entities by name or id, searches, and neighborhoods.
 
-Public ids are computed, so a directory remembers them.
+Public ids are computed, so a directory caches them.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from everkept.core.answers import Hops
 from everkept.core.fallback_answers import is_match, split_fields
 from everkept.core.ports import RecordStore
 from everkept.core.records import Record, RecordFilter, RecordLink
-from everkept.core.text import compute_name_key
+from everkept.core.text import compute_name_key, format_count
 from everkept.core.times import format_iso
 from everkept.errors import AmbiguousName, NotFound
 from everkept.families.bank.banks import Bank, BankRecords
@@ -44,22 +44,22 @@ from everkept.language.words import parse_query
 from everkept.retrieval.profile import SearchPage, SearchPlace, SearchProfile, Tier
 from everkept.retrieval.search import search
 from everkept.tools.tool import ToolWarning
-from everkept.values import Value, replace
+from everkept.values import Value
 
-PAGE_RECORDS = 2_000  # records that are read at once to build a directory
-MAX_FOLLOWED_CHANGES = 1_000  # changes behind which it is quicker to build it anew than to follow them
-MAX_DIRECTORIES = 8  # directories, of the projects used last
+PAGE_RECORDS = 2_000
+MAX_FOLLOWED_CHANGES = 1_000  # from here on, building the directory again is faster
+MAX_DIRECTORIES = 8  # of the most recently used projects
 
 _ENTITY_ID = re.compile(rf"{ENTITY_PREFIX}[\w-]{{{ID_CHARACTERS}}}", re.ASCII)
 
 
 class EntityCard(NamedTuple):
-    """What a directory knows of an entity: its public id, and what it is found by."""
+    """The searchable fields of an entity, with its public id."""
 
     public_id: str
-    name: str  # normalised, as the type is
+    name: str  # normalized, like the type
     type: str
-    attrs: str  # lower-case JSON; empty where there are none
+    attrs: str  # lower-case JSON, or empty
     own_id: str
 
     @classmethod
@@ -75,7 +75,7 @@ class EntityCard(NamedTuple):
 
 
 class PublicIdIndex:
-    """Public ids and the records they stand for: several where their spellings differ."""
+    """Public ids and their records: several if an entity has several spellings."""
 
     def __init__(self) -> None:
         self._records: dict[str, tuple[str, ...]] = {}
@@ -101,9 +101,9 @@ class PublicIdIndex:
 
 
 class EntityDirectory:
-    """The entities of one store, and their observations once somebody asks for one by its id.
+    """The entities of one store, and their observations after the first lookup of one by id.
 
-    Built by reading all of them once; afterwards only what the change log names is read.
+    The first call reads all of them. Later calls read only the records that the change log names.
     """
 
     def __init__(self) -> None:
@@ -120,18 +120,18 @@ class EntityDirectory:
                 self._revision, self.observations = None, PublicIdIndex()
             if revision == self._revision:
                 return
-            # Whoever is cut off in the middle leaves a directory that is built anew.
+            # A canceled call leaves no revision, so the next one builds the directory again.
             known, self._revision = self._revision, None
             if known is None or not await self._follow(store, known, revision):
                 await self._build(store)
             self._revision = revision
 
     async def _follow(self, store: RecordStore, known: int, revision: int) -> bool:
-        """False where the log does not say what changed, or says too much."""
+        """Return False if the change log does not name the changed records, or names too many."""
         if not known <= revision <= known + MAX_FOLLOWED_CHANGES:
             return False
         changes = await store.read_changes(after=known, limit=revision - known)
-        # Whatever was purged or rewritten for good is not named in the log.
+        # The log does not name purged or permanently rewritten records.
         if not all(change.edits for change in changes):
             return False
         edits = [edit for change in changes for edit in change.edits]
@@ -163,7 +163,7 @@ class EntityDirectory:
             await _read_pages(store, OBSERVATION, self._put_observations)
 
     def _put_entities(self, records: Iterable[Record]) -> list[str]:
-        """Gives those whose public id was another one."""
+        """Return the records whose public id has changed."""
         renamed: list[str] = []
         for record in records:
             card, old = EntityCard.from_record(record), self.cards.get(record.id)
@@ -182,14 +182,14 @@ class EntityDirectory:
 
 
 class EntityLookup:
-    """Names and ids of the graphs of all banks."""
+    """Lookup of names and ids in the graphs of all banks."""
 
     def __init__(self, records: BankRecords) -> None:
         self._records = records
         self._directories: OrderedDict[str, EntityDirectory] = OrderedDict()
 
     async def open_directory(self, bank: Bank, store: RecordStore, *, observations: bool = False) -> EntityDirectory:
-        """As it is now."""
+        """Return the directory of a bank, up to date."""
         project = await self._records.find_project_id(bank)
         directory = self._directories.pop(project or "", None) or EntityDirectory()
         if project is not None:
@@ -200,20 +200,17 @@ class EntityLookup:
         return directory
 
     async def find_entities(self, bank: Bank, store: RecordStore, names: Sequence[str]) -> dict[str, Record | None]:
-        """The one entity that each name or id means, exactly; None where there is none.
-
-        A name that fits two is an error that lists them.
-        """
+        """Map each name or id to its one entity, or to None. Raise AmbiguousName if a name matches several."""
         names = list(dict.fromkeys(names))
         found = await self._find_by_id(bank, store, [x for x in names if _ENTITY_ID.fullmatch(x.strip())])
         others = [name for name in names if name not in found]
         found |= await find_candidates(store, others) if others else {}
-        # Other programs make ids in their own ways.
+        # Other programs compute ids differently.
         found |= await self._find_by_id(bank, store, [name for name in others if not found[name]])
         return require_unique({name: found[name] for name in names}, build_ambiguous_error)
 
     async def find_observations(self, bank: Bank, store: RecordStore, public: str) -> list[tuple[Record, Record]]:
-        """The observations with this id, each with the entity it belongs to."""
+        """Return the observations with this id, each with its entity."""
         directory = await self.open_directory(bank, store, observations=True)
         ids = directory.observations.get_records(public) if directory.observations else ()
         records = await store.get(ids)
@@ -232,7 +229,7 @@ class EntityLookup:
 
 
 def build_ambiguous_error(name: str, meant: Sequence[Record]) -> AmbiguousName:
-    """List public ids, but the records' own ids if only these tell them apart."""
+    """Build the error that lists the matches: with public ids, or with record ids if the public ids are equal."""
     public = {record.id: get_public_id(record) for record in meant}
     unique = {i: known for i, known in public.items() if [*public.values()].count(known) == 1}
     return build_ambiguity_error(name, meant, unique)
@@ -252,20 +249,20 @@ ENTITY_PROFILE = SearchProfile(kinds=(ENTITY,))
 OBSERVATION_PROFILE = SearchProfile(kinds=(OBSERVATION,))
 TIERS_BY_STRICTNESS: tuple[Tier, ...] = ("expression", "all", "any", "substring")
 MATCH_ALL = "*"
-MAX_NEWEST_OBSERVATIONS = 5  # observations of an entity of which none was matched
-MAX_LITERAL_OBSERVATIONS = 200  # observations with the very text that are compared
-TYPE_WEIGHT, ATTRS_WEIGHT = 0.8, 0.6  # of what a hit in the name counts
+MAX_NEWEST_OBSERVATIONS = 5  # observations shown for an entity if none matched
+MAX_LITERAL_OBSERVATIONS = 200  # observations compared if they contain the whole query
+TYPE_WEIGHT, ATTRS_WEIGHT = 0.8, 0.6  # relative to a match in the name
 
 
 class GraphReader(Value):
-    """One bank's graph, as one call sees it."""
+    """Read access of one call to one bank's graph."""
 
     bank: Bank
     store: RecordStore
     lookup: EntityLookup
 
     async def open(self, nodes: Sequence[str], depth: int) -> BankOpenedNodes:
-        """Every node must be there."""
+        """Return these nodes and their neighborhood. Raise NotFound if one does not exist."""
         found = await self.lookup.find_entities(self.bank, self.store, nodes)
         missing = [name for name, record in found.items() if record is None]
         if missing:
@@ -274,7 +271,7 @@ class GraphReader(Value):
                 ENTITY,
                 names,
                 message=f"Some entities not found: {names}.",
-                hint="Nothing was opened. graph_search finds entities.",
+                hint="Nothing was opened. Find entities with graph_search.",
             )
         roots = [record for record in found.values() if record is not None]
         shown = await _read_neighborhood(self.store, roots, depth)
@@ -288,7 +285,7 @@ class GraphReader(Value):
         )
 
     async def find(self, query: str, limit: int, depth: int) -> BankFoundNodes:
-        """What the query finds and, with a depth, what is connected to these entities."""
+        """Search entities and observations; with a depth, add connected entities."""
         is_listing = query.strip() in ("", MATCH_ALL)
         found = await (self._list_all(limit) if is_listing else self._find_matching(query.strip(), limit))
         shown = await _read_neighborhood(self.store, found.entities, depth)
@@ -310,7 +307,7 @@ class GraphReader(Value):
         return _QueryHits(*newest, matched=[])
 
     async def _find_matching(self, query: str, limit: int) -> "_QueryHits":
-        """Literal finds by their score, then what the words find besides."""
+        """Return literal matches by score, then other matches of the words."""
         words = await self._find_by_words(query, limit)
         directory = await self.lookup.open_directory(self.bank, self.store)
         literal = _rank_cards(directory.cards.items(), query, limit)
@@ -322,10 +319,9 @@ class GraphReader(Value):
         return _QueryHits(entities, observations, matched=observations)
 
     async def _find_by_words(self, query: str, limit: int) -> "_QueryHits":
-        """Of the two kinds only what the stricter reading of the words finds.
+        """Search both kinds by words, and keep only the hits of the stricter match.
 
-        An entity whose name has a part of the words is meant too where its observation has the
-        rest.
+        The entity of a matching observation is also a hit if its name has one of the words.
         """
         place = SearchPlace(self.store)
         entities = await search([place], query, ENTITY_PROFILE, limit=limit)
@@ -349,7 +345,7 @@ class GraphReader(Value):
         return records
 
     async def _select_notes(self, matched: Sequence[Record], entities: Sequence[Record]) -> dict[str, list[Record]]:
-        """For each entity its observations that were matched, else its newest."""
+        """Map each entity to its matched observations, or to its newest if none matched."""
         notes = _group_by_parent(matched)
         others = [record.id for record in entities if record.id not in notes]
         found = _group_by_parent(await list_observations(self.store, others))
@@ -368,7 +364,7 @@ class GraphReader(Value):
 
 
 class _QueryHits(Value):
-    """What a query finds; `matched` are all observations that it does, however many are shown."""
+    """The hits of a query. `matched` has all matching observations, including those not shown."""
 
     entities: list[Record]
     observations: list[Record]
@@ -382,7 +378,7 @@ class _Neighborhood(Value):
 
 
 async def _read_neighborhood(store: RecordStore, roots: Sequence[Record], depth: int) -> _Neighborhood:
-    """The entities with those that lie up to so many relations away, and the relations of all."""
+    """Return the roots, the entities up to `depth` relations away, and all relations between them."""
     shown = {record.id: record for record in roots}
     left_out = 0
     hops = Hops(depth, sources=(ENTITY,), width=MAX_NODES)
@@ -390,11 +386,9 @@ async def _read_neighborhood(store: RecordStore, roots: Sequence[Record], depth:
         shown |= {record.id: record for record in hop.entities}
         left_out += hop.left_out
     relations = await list_relations_among(store, shown.keys())
-    found = _Neighborhood(list(shown.values()), relations)
-    if not left_out:
-        return found
-    message = f"{left_out} connected entities are left out; at most {MAX_NODES} are shown."
-    return replace(found, warnings=[ToolWarning("too_many_entities", message)])
+    omitted = format_count(left_out, "connected entity", "connected entities")
+    warning = ToolWarning("too_many_entities", f"Omitted {omitted}; at most {MAX_NODES:,} are shown.")
+    return _Neighborhood(list(shown.values()), relations, [warning] if left_out else None)
 
 
 def _group_by_parent(observations: Iterable[Record]) -> dict[str, list[Record]]:
@@ -415,7 +409,7 @@ def _build_found_entity(record: Record, notes: Sequence[Record]) -> FoundEntity:
 
 
 class _PhraseScorer:
-    """How literally a text has the phrase: as a whole, at its beginning, as words, anywhere."""
+    """Score of a text by where it has the phrase: equal, at the beginning, as words, anywhere."""
 
     def __init__(self, phrase: str) -> None:
         self._phrase = phrase
@@ -433,12 +427,12 @@ class _PhraseScorer:
 
 
 def _rank_cards(cards: Iterable[tuple[str, EntityCard]], query: str, limit: int) -> list[str]:
-    """The records with the query in name, type or attributes, best first, then by name."""
+    """Return the records with the query in name, type or attributes, best first, then by name."""
     scoring = _PhraseScorer(compute_name_key(query))
     scored = ((-score, card.name, record_id) for record_id, card in cards if (score := scoring.score(card)) > 0)
     return [record_id for _, _, record_id in heapq.nsmallest(limit, scored)]
 
 
 def _get_strictness(found: SearchPage) -> int:
-    """How literally the words were taken; where nothing was found, as loosely as can be."""
+    """Return the rank of the tier that matched; without hits, one past the loosest tier."""
     return len(TIERS_BY_STRICTNESS) if found.tier is None else TIERS_BY_STRICTNESS.index(found.tier)

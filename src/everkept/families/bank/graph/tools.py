@@ -1,4 +1,4 @@
-"""The tools of the bank's knowledge graph, and the changes they make, each in one commit."""
+"""The tools of the bank's knowledge graph, and their changes, each in one commit."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
@@ -64,12 +64,12 @@ from everkept.tools.tool import Effect, ToolFamily, ToolWarning, build_masking_w
 from everkept.values import Value, field, replace
 
 CREATE_HINT = "Create it first with graph_upsert_entity."
-SEARCH_HINT = "graph_search finds entities."
+SEARCH_HINT = "Find entities with graph_search."
 DOC_POINTER_SOURCE = ObservationSource("tool", "graph_add_doc_pointer")
 
 
 class RecordingWriter(ChangeWriter):
-    """Remembers what it committed."""
+    """Writer that remembers what it committed."""
 
     done: list[tuple[Sequence[Step], Change]] = field(default_factory=list[tuple[Sequence[Step], Change]])
 
@@ -80,24 +80,24 @@ class RecordingWriter(ChangeWriter):
 
 
 class GraphEditor(Value):
-    """The edits of one call; secrets in them are masked."""
+    """The edits of one call, with secrets masked."""
 
     bank: Bank
     store: RecordStore
     lookup: EntityLookup
     writer: RecordingWriter
     masking: Masker
-    told: int | None = None  # the change up to which the mirror had followed before the call
-    _around: list[Record] = field(default_factory=list[Record])  # as the last plan saw them
+    told: int | None = None  # the last change in the log before the call
+    _around: list[Record] = field(default_factory=list[Record])  # entities that the last plan read
 
     def get_own_change(self) -> OwnChange | None:
-        """What the call did, so that nobody need read it again; None where that is not enough."""
+        """Return the call's change, so that the mirror need not read it. Return None if it is incomplete."""
         if self.told is None or len(self.writer.done) != 1:
             return None
         [(steps, change)] = self.writer.done
         if change.seq != self.told + 1:
             return None
-        # Nobody else committed since, so all that was planned with was still so.
+        # No other process committed in between, so the records that the plan read were current.
         known = {record.id: record for record in self._around}
         records: list[tuple[Record | None, Record | None]] = []
         links: list[RecordLink] = []
@@ -116,7 +116,7 @@ class GraphEditor(Value):
         return OwnChange(EventsSince(events, change.seq, compute_mark(change)), self.told)
 
     async def upsert(self, name: str, entity_type: str, attrs: Mapping[str, Any]) -> Record:
-        """The entity of that name and type, with these attributes and no others."""
+        """Create or update the entity of this name and type, replacing all its attributes."""
         check_name(name, "name")
         check_name(entity_type, "entityType")
         name, entity_type = self.masking.mask(name).strip(), self.masking.mask(entity_type).strip()
@@ -142,7 +142,7 @@ class GraphEditor(Value):
     async def add_observation(
         self, entity: str, text: str, source: str, occurred_at: int | None
     ) -> tuple[Record, Record]:
-        """The observation and its entity; a text that the entity has already stays as it was."""
+        """Return the observation and its entity. A text that the entity already has is not changed."""
         text = self.masking.mask(text)
         facets = build_source_facets(parse_source(self.masking.mask(source)))
 
@@ -157,7 +157,7 @@ class GraphEditor(Value):
         return await self.writer.commit(self.store, plan)
 
     async def link(self, source: str, verb: str, target: str) -> tuple[RecordLink, Record, Record]:
-        """The relation, new or as it was, and its two ends."""
+        """Return the new or existing relation, and its two entities."""
         check_name(verb, "relationType")
         verb = self.masking.mask(verb).strip()
 
@@ -174,7 +174,7 @@ class GraphEditor(Value):
         return await self.writer.commit(self.store, plan)
 
     async def unlink(self, source: str, verb: str, target: str) -> None:
-        """One that is not there is fine; its ends must be."""
+        """Delete a relation. The relation may be missing, its entities must exist."""
         verbs = dict.fromkeys(compute_name_key(form) for form in list_stored_forms(verb))
 
         async def plan(store: RecordStore, at: int) -> Planned[None]:
@@ -186,15 +186,13 @@ class GraphEditor(Value):
         await self.writer.commit(self.store, plan)
 
     async def delete_entity(self, entity: str) -> None:
-        """With its observations and relations."""
-
         async def plan(store: RecordStore, at: int) -> Planned[None]:
             return [Delete((await self._require_entity(store, entity, SEARCH_HINT)).ref)], None
 
         await self.writer.commit(self.store, plan)
 
     async def delete_observation(self, public_id: str, entity: str | None = None) -> None:
-        """Where an entity is named, only one of its own."""
+        """Delete an observation. With `entity`, it must belong to that entity."""
 
         async def plan(store: RecordStore, at: int) -> Planned[None]:
             found = await self.lookup.find_observations(self.bank, store, public_id.strip())
@@ -207,7 +205,7 @@ class GraphEditor(Value):
                     OBSERVATION,
                     public_id,
                     message=f'Observation not found{where}: "{public_id}".',
-                    hint="graph_open_nodes lists observations with their ids.",
+                    hint="List observations and their ids with graph_open_nodes.",
                 )
             return [Delete(observation.ref) for observation, _ in found], None
 
@@ -216,9 +214,11 @@ class GraphEditor(Value):
     async def add_pointer(
         self, entity: str, doc_path: str, heading: str | None, note: str | None
     ) -> tuple[Record, list[str]]:
-        """Ties an entity to a file; says what that changed."""
+        """Link an entity to a file. Return the entity and a list of the changes."""
         pointer = {"docPath": doc_path} | ({"heading": self.masking.mask(heading)} if heading else {})
-        text = _format_pointer(doc_path, pointer.get("heading"), self.masking.mask(note or ""))
+        text = f"DOC: {doc_path}"
+        text += f" # {pointer['heading']}" if heading else ""
+        text += f" - {self.masking.mask(note)}" if note else ""
 
         async def plan(store: RecordStore, at: int) -> Planned[tuple[Record, list[str]]]:
             owner = await self._require_entity(store, entity, CREATE_HINT)
@@ -230,7 +230,7 @@ class GraphEditor(Value):
                 facets = build_source_facets(DOC_POINTER_SOURCE)
                 steps.append(Insert(build_observation(owner.id, text, at, facets=facets)))
                 actions.append(f"Added observation: {text}")
-            return steps, (owner, actions or ["The pointer was there already"])
+            return steps, (owner, actions or ["The pointer already exists"])
 
         return await self.writer.commit(self.store, plan)
 
@@ -247,7 +247,7 @@ class GraphEditor(Value):
 
 
 def _find_same(namesakes: Sequence[Record], name: str, entity_type: str) -> Record | None:
-    """The entity of that name and type; case and blanks count only where they must."""
+    """Return the entity of this name and type. Case and whitespace matter only if several entities match."""
     variant = compute_name_key(entity_type)
     same = [r for r in namesakes if not is_stub(r) and compute_name_key(r.type or "") == variant]
     ordinary = next((record for record in same if record.variant == variant), None)
@@ -258,20 +258,15 @@ def _find_same(namesakes: Sequence[Record], name: str, entity_type: str) -> Reco
 
 
 def _plan_facets(record: Record, facets: Mapping[str, Any], at: int) -> Planned[Record]:
-    """No step where they are as they were."""
+    """Return no step if the facets are unchanged."""
     if facets == record.facets:
         return [], record
     step: Step = Update(record.id, {"facets": facets}, record.version)
     return [step], replace(record, facets=facets, updated_at=at)
 
 
-def _format_pointer(doc_path: str, heading: str | None, note: str) -> str:
-    parts = [f"DOC: {doc_path}", f" # {heading}" if heading else "", f" - {note}" if note else ""]
-    return "".join(parts)
-
-
 class CallWarnings(Value):
-    """What comes up during a call that succeeds; None where nothing does."""
+    """Warnings of a call that succeeds."""
 
     found: list[ToolWarning]
 
@@ -280,7 +275,7 @@ class CallWarnings(Value):
 
 
 class GraphAccess:
-    """Opens the graph that a call means."""
+    """Opens the graph of a call's bank."""
 
     def __init__(self, banks: Banks, records: BankRecords, mirror: GraphMirror, clock: Clock, *, mask: bool) -> None:
         self._banks = banks
@@ -302,9 +297,9 @@ class GraphAccess:
         return GraphEditor(bank, store, self._lookup, writer, Masker(enabled=self._mask), told), warnings
 
     async def finish_write(self, edits: GraphEditor, warnings: CallWarnings) -> list[ToolWarning] | None:
-        """Ends a call that wrote; gives all that is to be said besides the answer."""
+        """Update the log after a write, and return all warnings of the call."""
         followed = await self._mirror.append_changes(edits.bank, edits.store, edits.get_own_change())
-        # What stood in the way before the write may stand there still.
+        # The reason for a warning before the write may still apply; report it once.
         codes = {warning.code for warning in followed}
         met = CallWarnings([warning for warning in warnings.found if warning.code not in codes])
         return met.combine([*build_masking_warnings(edits.masking.kinds), *followed])
@@ -315,7 +310,7 @@ class GraphAccess:
 
 
 class BankGraphTools(ToolFamily):
-    """Entities, observations and relations of the project that a bank belongs to."""
+    """Tools for the entities, observations and relations of a bank's project."""
 
     def __init__(self, banks: Banks, records: BankRecords, mirror: GraphMirror, clock: Clock, *, mask: bool) -> None:
         self._graphs = GraphAccess(banks, records, mirror, clock, mask=mask)
@@ -379,7 +374,8 @@ class BankGraphTools(ToolFamily):
         edits, warnings = await self._graphs.open_to_write(call, store_id)
         observation = BankObservationView.from_record(*await edits.add_observation(entity, text, source, timestamp))
         if timestamp is not None and observation.timestamp != format_iso(timestamp):
-            warnings.found.append(_build_known_warning(observation))
+            message = f"The entity already has this observation, dated {observation.timestamp}; the date was kept."
+            warnings.found.append(ToolWarning("observation_exists", message))
         return AddedObservation(True, observation, await self._graphs.finish_write(edits, warnings))
 
     @tool(Effect.REPEATABLE)
@@ -425,7 +421,7 @@ class BankGraphTools(ToolFamily):
     ) -> BankOpenedNodes:
         """Get entities with their observations and connected entities."""
         if not nodes:
-            raise InvalidInput("`nodes` is empty.", argument="nodes", value="[]")
+            raise InvalidInput("`nodes` is empty.", hint="Pass at least one name or id.", argument="nodes", value="[]")
         graph, warnings = await self._graphs.open_to_read(call, store_id)
         opened = await graph.open(nodes, depth)
         return replace(opened, warnings=warnings.combine(opened.warnings))
@@ -440,7 +436,7 @@ class BankGraphTools(ToolFamily):
     ) -> BankDeletion:
         """Delete an entity with its observations and relations, or only one observation."""
         if entity is None and observation_id is None:
-            raise InvalidInput("Either `entity` or `observationId` is required.", argument="entity")
+            raise InvalidInput("Specify `entity` or `observationId`.", argument="entity")
         edits, warnings = await self._graphs.open_to_write(call, store_id)
         if observation_id is not None:
             await edits.delete_observation(observation_id, entity)
@@ -461,13 +457,8 @@ class BankGraphTools(ToolFamily):
         return BankDeletion(True, message, await self._graphs.finish_write(edits, warnings))
 
 
-def _build_known_warning(observation: BankObservationView) -> ToolWarning:
-    message = f"The entity has this observation already, of {observation.timestamp}; it was kept."
-    return ToolWarning("observation_exists", message)
-
-
 class DocPointerTools(ToolFamily):
-    """Pointers from entities to files, which get_targeted_context quotes from."""
+    """Tool for pointers from entities to files, which get_targeted_context quotes."""
 
     def __init__(self, banks: Banks, records: BankRecords, mirror: GraphMirror, clock: Clock, *, mask: bool) -> None:
         self._graphs = GraphAccess(banks, records, mirror, clock, mask=mask)
