@@ -27,7 +27,7 @@ from file_stores import outcome
 
 # The system calls of these modules are where a change can be cut in two.
 _CUT = {module.__file__ for module in (core_disk, local_disk, local, lease_lock)}
-_CALL = re.compile(r"\b(os|disk|shutil)\.\w+\(|self\._files\.")
+_CALL = re.compile(r"\b(os|disk|local_disk|shutil)\.\w+\(|self\._files\.")
 Change = Callable[[FileStore], Awaitable[None]]
 OLD, NEW, LATER = b"old " * 1_000, b"new " * 2_000, b"later"
 
