@@ -540,7 +540,7 @@ def _build_exists_error(name: str) -> Conflict:
 
 
 def _build_unreachable_error() -> Refused:
-    """Build the error without the reason, which only the owner may see. Every server must know an account's projects."""
+    """Build the error without its reason, which only the owner may see. All servers must know an account's projects."""
     error = Refused(
         "Cannot create a project while the database is unreachable.",
         hint="Try again later. Until then use the scope `user` or an existing project.",

@@ -99,7 +99,7 @@ class Accounts:
         return None if note is None else await self._read_account(note)
 
     async def create_token(self, user: str, label: str, *, peer: bool = False) -> tuple[Token, str]:
-        """Create a token of that user, and the user if missing. Return the token and its secret, which is not stored."""
+        """Create a token of that user, and the user if missing. Return it with its secret, which is not stored."""
         token, secret, secret_hash = build_token(label, self._clock, "peer" if peer else "account")
         account = await self._ensure_user(user, is_peer=peer)
         # The note comes first, so that no caller sees the token without it.
@@ -145,7 +145,7 @@ class Accounts:
         return found
 
     async def grant(self, user: str, project: Project, access: AccessLevel) -> Grant:
-        """Give a user access to a project, or change the access. The name that the user sees is chosen once and stays."""
+        """Give a user access to a project, or change the access. The name that the user sees never changes."""
         if is_private_name(project.name):  # private to a user
             raise build_project_error(project.name)
         owner = await self.get_user(user)

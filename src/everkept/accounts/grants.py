@@ -126,7 +126,7 @@ def encode_grant(grant: Grant) -> str:
 
 
 def encode_ended_grant(grant: Grant) -> str:
-    """Encode a revoked grant. It reserves the name, so that a caller who still uses it does not reach another project."""
+    """Encode a revoked grant. Its name stays reserved, so that an old name never reaches another project."""
     return json.dumps({"access": _ENDED_ACCESS, "name": grant.name, "at": grant.at})
 
 

@@ -461,7 +461,7 @@ class MemoryAccess:
         return list((await self._map_stores(session)).values())
 
     async def _map_stores(self, session: Session, *, everywhere: bool = False) -> dict[str, RecordStore]:
-        """Return the stores by name, the project's first, or those of all projects that are neither off nor archived."""
+        """Return the stores by name, the project's first, or those of all projects that are not off or archived."""
         if everywhere:
             active = await self._library.list_projects("active")
             names = [project.name for project in active if not project.is_off]
