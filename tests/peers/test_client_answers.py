@@ -107,7 +107,9 @@ def test_an_answer_that_is_too_long_in_all_is_taken_in_part_and_says_so() -> Non
     answer = read(found(*many))
     taken = MAX_ANSWER_CHARACTERS // MAX_CONTENT_CHARACTERS
     assert [each.id for each in answer.findings] == [f"anna:turn_{n}" for n in range(taken)]
-    assert answer.notices == (f"Skipped {MAX_RESULTS - taken} of {MAX_RESULTS} results because the answer is too long.",)
+    assert answer.notices == (
+        f"Skipped {MAX_RESULTS - taken} of {MAX_RESULTS} results because the answer is too long.",
+    )
 
 
 VALUES = st.recursive(

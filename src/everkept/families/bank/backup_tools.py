@@ -491,8 +491,11 @@ def _build_unlocked_warning(bank: Bank, error: ReadOnly) -> ToolWarning:
 
 
 def _build_omitted_warning(paths: Sequence[str]) -> ToolWarning:
-    message = f"Not in the backup, because they lead outside the bank or are not files: {_format_names(paths)}."
-    return ToolWarning("not_backed_up", message)
+    return ToolWarning(
+        "not_backed_up",
+        f"Omitted {format_count(len(paths), 'entry', 'entries')} that cannot be read inside the bank, such as "
+        f"symbolic links that lead outside: {_format_names(paths)}.",
+    )
 
 
 def _is_inside(backup_folder: FileStore, bank: Bank) -> bool:
