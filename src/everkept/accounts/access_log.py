@@ -165,8 +165,6 @@ class AccessLog:
 
 
 class LoggedCalls(NamedTuple):
-    """Matching calls of the access log."""
-
     calls: list[LoggedCall]  # each once, oldest first
     broken: int  # unreadable lines
     unsure: int  # calls that may have touched the record: their lines do not name all ids

@@ -203,7 +203,7 @@ class OwnerPeers:
         return await HttpPeers(PeerFile(self._folder)).ask(question)
 
 
-_WORKSPACE_PREFIX = "account:"
+_WORKSPACE_PREFIX = "account:"  # no path of a folder begins with it
 _ShownProjects = dict[str, tuple[Grant, Project]]
 
 
@@ -414,7 +414,8 @@ class GuardedLibrary(Library):
         """
         number = 1
         while True:
-            key = _build_workspace_key(account, path, number)
+            whose = account.name if number == 1 else f"{account.name}:{number}"
+            key = f"{_WORKSPACE_PREFIX}{whose}:{path}"
             found = await self._library.find_workspace_project(key)
             seen = None if found is None else await self._find_shown(account, found)
             if found is None or seen is not None:
@@ -463,7 +464,8 @@ class GuardedLibrary(Library):
         """Create the project under a stored name that includes the account, so other projects' names do not matter."""
         number = 1
         while True:
-            stored = _build_stored_name(granted.name, account, number)
+            suffix = f" ({account.name})" if number == 1 else f" ({account.name} {number})"
+            stored = granted.name[: MAX_PROJECT_NAME_CHARACTERS - len(suffix)] + suffix
             try:
                 return await self._library.create(stored, description, project_id=granted.project_id)
             except Conflict:
@@ -512,17 +514,6 @@ def _translate_errors(stored: str, shown: str) -> Generator[None, None, None]:
     except Conflict as error:
         message = error.message.replace(stored, shown)
         raise Conflict(message, hint=error.hint, project=shown) from None
-
-
-def _build_stored_name(name: str, account: Account, number: int) -> str:
-    suffix = f" ({account.name})" if number == 1 else f" ({account.name} {number})"
-    return name[: MAX_PROJECT_NAME_CHARACTERS - len(suffix)] + suffix
-
-
-def _build_workspace_key(account: Account, path: str, number: int) -> str:
-    """Build a workspace key that is never the path of a folder."""
-    whose = account.name if number == 1 else f"{account.name}:{number}"
-    return f"{_WORKSPACE_PREFIX}{whose}:{path}"
 
 
 def _has_equal_names(grants: Sequence[Grant]) -> bool:

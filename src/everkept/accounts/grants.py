@@ -131,13 +131,14 @@ def encode_ended_grant(grant: Grant) -> str:
 
 
 def list_ended_keys(notes: Mapping[str, str], name: str) -> list[str]:
-    """Return the keys of revoked grants with this name."""
-    return [key for key, value in notes.items() if _find_ended_name(value) == name]
+    parsed = {key: parse_note(value) or {} for key, value in notes.items()}
+    return [key for key, of in parsed.items() if (of.get("access"), of.get("name")) == (_ENDED_ACCESS, name)]
 
 
 def choose_shown_name(wished: str, project_id: str, notes: Mapping[str, str]) -> str:
     """Return the name that an account sees for a project: its earlier name, otherwise one that no other project had."""
-    named = {key.rpartition("/")[2]: str(fields.get("name")) for key, fields in _parse_notes(notes)}
+    parsed = {key: parse_note(value) for key, value in notes.items()}
+    named = {key.rpartition("/")[2]: str(fields.get("name")) for key, fields in parsed.items() if fields}
     if project_id in named:
         return named[project_id]
     return _find_free_name(wished, dict.fromkeys(named.values()))
@@ -169,15 +170,6 @@ def _find_free_name(wished: str, taken: Mapping[str, object]) -> str:
         suffix = f" ({number})"
         name = wished[: MAX_PROJECT_NAME_CHARACTERS - len(suffix)] + suffix
     return name
-
-
-def _parse_notes(notes: Mapping[str, str]) -> list[tuple[str, Mapping[str, Any]]]:
-    return [(key, fields) for key, value in notes.items() if (fields := parse_note(value))]
-
-
-def _find_ended_name(value: str) -> str | None:
-    fields = parse_note(value) or {}
-    return str(fields.get("name")) if fields.get("access") == _ENDED_ACCESS else None
 
 
 def _parse_grant(key: str, value: str) -> Grant | None:

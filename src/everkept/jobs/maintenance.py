@@ -272,8 +272,6 @@ IndexBank = Callable[[ToolCall], Awaitable[RecordStore | None]]
 
 
 class MemoryPair(Value):
-    """Two memories that are near duplicates."""
-
     score: float
     first: Record
     second: Record

@@ -98,7 +98,8 @@ class BatchedSearches:
         else:
             every = await self._read_newest(None, MAX_SEARCHES)
             found = [s for s in every if (s.session or "").startswith(_build_session_id(account, None))]
-        return [_restore_session_id(search, account) for search in found[:limit]]
+        prefix = _build_session_id(account, None)
+        return [replace(s, session=(s.session or "").removeprefix(prefix) or None) for s in found[:limit]]
 
     async def _read_newest(self, session: str | None, limit: int) -> list[SearchRecord]:
         waiting = [search for search in reversed(self._waiting) if session is None or search.session == session]
@@ -135,11 +136,6 @@ class BatchedSearches:
 
 def _build_session_id(account: Account, session: str | None) -> str:
     return format_session_prefix(account.name) + (session or "")
-
-
-def _restore_session_id(search: SearchRecord, account: Account) -> SearchRecord:
-    own = (search.session or "").removeprefix(_build_session_id(account, None))
-    return replace(search, session=own or None)
 
 
 USAGE_SECONDS = 2.0  # delay of a batch

@@ -69,7 +69,9 @@ def parse_answer(peer: Peer, body: bytes, limit: int) -> PeerAnswer:
         raise InvalidAnswer("none of its results can be read")
     findings.sort(key=lambda finding: -finding.score)
     unreadable, unread = looked_at - len(findings), len(given) - looked_at
-    notices = [*_parse_notices(told.get("warnings"))]
+    warnings = told.get("warnings")
+    listed = cast("list[object]", warnings)[:MAX_NOTICES] if isinstance(warnings, list) else []
+    notices = [label for each in listed if (label := _parse_label(each))]
     if unreadable:
         notices.append(f"Skipped {unreadable} of {format_count(len(given), 'result')} because they cannot be read.")
     if unread:
@@ -78,7 +80,6 @@ def parse_answer(peer: Peer, body: bytes, limit: int) -> PeerAnswer:
 
 
 def parse_program(body: bytes) -> tuple[str, str]:
-    """Return the name and version of the peer's program."""
     told = _parse_object(body)
     name, version = _parse_label(told.get("name")), _parse_label(told.get("version"))
     if not name or not version:
@@ -164,12 +165,6 @@ def _parse_moment(given: object) -> int | None:
     except (ValueError, OverflowError):
         return None
     return at
-
-
-def _parse_notices(given: object) -> list[str]:
-    listed = cast("list[object]", given) if isinstance(given, list) else []
-    labels = [_parse_label(each) for each in listed[:MAX_NOTICES]]
-    return [label for label in labels if label]
 
 
 MAX_HEAD_BYTES = 16 * 1024
@@ -322,8 +317,6 @@ MAX_RETRY_SECONDS = 86_400  # longest wait that a warning repeats from a peer
 
 
 class ReachedPeer(Value):
-    """A peer that answered: its program, and the time it took."""
-
     peer: str
     program: str
     version: str

@@ -30,8 +30,6 @@ _OTHERS_MODE = stat.S_IRWXG | stat.S_IRWXO
 
 
 class PeerListing(Value):
-    """Peers of the file, and warnings about the file."""
-
     peers: tuple[Peer, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -52,8 +50,15 @@ class PeerFile:
             return PeerListing()
         except OSError as error:
             raise self._build_file_error(error.strerror or type(error).__name__) from None
-        warnings = (self._format_mode_warning(),) if _is_open_to_others(mode) else ()
-        return PeerListing(self._parse_peers(content), warnings)
+        peers = self._parse_peers(content)
+        # On Windows the mode does not show the file's permissions.
+        if sys.platform == "win32" or not mode & _OTHERS_MODE:
+            return PeerListing(peers)
+        warning = (
+            f"Other users of this machine can read the tokens in {self.path}. "
+            "Run `chmod 600` on it, and ask the peers for new tokens."
+        )
+        return PeerListing(peers, (warning,))
 
     def add(self, peer: Peer) -> None:
         """Add a peer. Raise Conflict if the name is taken."""
@@ -112,17 +117,6 @@ class PeerFile:
             hint="Fix the file, or delete it and add the peers again.",
             file=str(self.path),
         )
-
-    def _format_mode_warning(self) -> str:
-        return (
-            f"Other users of this machine can read the tokens in {self.path}. "
-            "Run `chmod 600` on it, and ask the peers for new tokens."
-        )
-
-
-def _is_open_to_others(mode: int) -> bool:
-    """Return whether other users can read the file. On Windows the mode does not show the file's permissions."""
-    return sys.platform != "win32" and bool(mode & _OTHERS_MODE)
 
 
 def _to_row(peer: Peer) -> dict[str, object]:

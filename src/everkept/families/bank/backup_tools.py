@@ -10,16 +10,7 @@ from everkept.core.files import FileInfo, FileStore, FileStores
 from everkept.core.sessions import ToolCall
 from everkept.core.text import format_count
 from everkept.core.times import Clock, format_iso
-from everkept.errors import (
-    MAX_LISTED,
-    BankNotFound,
-    EverkeptError,
-    InvalidInput,
-    NotFound,
-    ReadOnly,
-    Refused,
-    Unavailable,
-)
+from everkept.errors import BankNotFound, EverkeptError, InvalidInput, NotFound, ReadOnly, Refused, Unavailable
 from everkept.families.bank import bank_files
 from everkept.families.bank.bank_backups import (
     BankBackup,
@@ -121,7 +112,7 @@ class BackupRestorer:
         problems = await find_problems(backup, progress)
         if problems:
             raise Refused(
-                f"{backup.id} is damaged: {_format_names(problems)}. Nothing was restored.",
+                f"{backup.id} is damaged: {bank_files.format_names(problems)}. Nothing was restored.",
                 hint="Find an intact backup with list_backups and verify=true.",
                 damagedFiles=problems,
             )
@@ -226,15 +217,10 @@ def _build_stopped_error(left: Sequence[str], error: EverkeptError, restored: Re
         facts["preRestoreBackupPath"] = restored.safety.address
     return Unavailable(
         f"The restore stopped after {format_count(len(restored.files), 'file')}. "
-        f"Not restored: {_format_names(left)}. {error.message}",
+        f"Not restored: {bank_files.format_names(left)}. {error.message}",
         hint="Call restore_backup again to finish it.",
         **facts,
     )
-
-
-def _format_names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
-    return ", ".join(names[:MAX_LISTED]) + more
 
 
 MAX_FILES_NAMED = 1_000  # in one result
@@ -299,8 +285,6 @@ class RestoredBackup(Value):
 
 
 class BackupTools(ToolFamily):
-    """Tools for backups of a whole bank, including its graph."""
-
     def __init__(self, banks: Banks, files: FileStores, mirror: GraphMirror, clock: Clock) -> None:
         self._banks = banks
         self._files = files
@@ -494,7 +478,7 @@ def _build_omitted_warning(paths: Sequence[str]) -> ToolWarning:
     return ToolWarning(
         "not_backed_up",
         f"Omitted {format_count(len(paths), 'entry', 'entries')} that cannot be read inside the bank, such as "
-        f"symbolic links that lead outside: {_format_names(paths)}.",
+        f"symbolic links that lead outside: {bank_files.format_names(paths)}.",
     )
 
 

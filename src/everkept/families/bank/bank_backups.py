@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import json
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import PurePath
 from typing import Any, Protocol, cast
@@ -13,6 +13,7 @@ from everkept.core.files import FileInfo, FileStore, parse_path
 from everkept.core.sessions import Report
 from everkept.core.times import Clock, format_iso, parse_time
 from everkept.errors import EverkeptError, InvalidInput, NotFound, ReadOnly, Refused, Unavailable
+from everkept.families.bank.bank_files import group_by_size
 from everkept.families.bank.banks import Bank
 from everkept.families.bank.graph.graph_events import LOG_PATH
 from everkept.families.bank.graph.graph_folder import LOCK as GRAPH_LOCK
@@ -28,8 +29,6 @@ _BACKUP_ID = re.compile(rf"{BACKUP_PREFIX}(\d{{4}}-\d{{2}}-\d{{2}})T([\d-]+)Z?",
 
 
 class FileChecksum(Value):
-    """Size and hash of a copied file."""
-
     size: int
     sha256: str
 
@@ -311,23 +310,11 @@ async def run_for_each(files: Mapping[str, SizedFile], step: Callable[[str], Awa
 
     If a step fails, the steps that had started end before its error is raised.
     """
-    for group in _group_files(files):
+    for group in group_by_size(files, lambda path: files[path].size, _LARGE_FILE_BYTES, _CONCURRENT_FILES):
         outcomes = await asyncio.gather(*(step(path) for path in group), return_exceptions=True)
         for outcome in outcomes:
             if outcome is not None:
                 raise outcome
-
-
-def _group_files(files: Mapping[str, SizedFile]) -> Iterator[list[str]]:
-    group: list[str] = []
-    size = 0
-    for path, file in files.items():
-        if group and (len(group) == _CONCURRENT_FILES or size + file.size > _LARGE_FILE_BYTES):
-            yield group
-            group, size = [], 0
-        group.append(path)
-        size += file.size
-    yield group
 
 
 async def _copy_files(

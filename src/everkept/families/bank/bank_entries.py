@@ -62,8 +62,6 @@ EntryText = Annotated[str, Field(max_length=MAX_TEXT_CHARACTERS, blank=False)]
 
 
 class WorkItem(Value):
-    """A completed action, in one or a few lines."""
-
     action: str
     description: str
     filename: str | None = None
@@ -79,8 +77,6 @@ class WorkItem(Value):
 
 
 class ProgressEntry(Value):
-    """One entry of the progress history."""
-
     type: Annotated[EntryType, Field("Kind of change.")]
     summary: Annotated[str, Field("One line.", max_length=1_000, blank=False)]
     details: Annotated[str, Field("Free text.", max_length=MAX_TEXT_CHARACTERS)] | None = None
@@ -91,8 +87,6 @@ class ProgressEntry(Value):
 
 
 class Decision(Value):
-    """A decision and its reasons."""
-
     title: Annotated[str, Field("Title.", max_length=1_000, blank=False)]
     context: Annotated[str, Field("Why it came up.", max_length=MAX_TEXT_CHARACTERS, blank=False)]
     decision: Annotated[str, Field("What was decided.", max_length=MAX_TEXT_CHARACTERS, blank=False)]
@@ -253,8 +247,6 @@ class TaskEdit(Value):
 
 
 class TaskOutcome(Value):
-    """The new task list, and the changes."""
-
     text: str
     tasks: list[str]
     added: int

@@ -4,7 +4,7 @@ import asyncio
 import codecs
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import TypeVar
@@ -12,7 +12,16 @@ from typing import TypeVar
 from everkept.core.files import FileInfo
 from everkept.core.runtime import is_on_event_loop, wait_finished
 from everkept.core.secrets import mask_text
-from everkept.errors import EtagMismatch, EverkeptError, FileNotFound, InvalidInput, NotFound, Refused, escape_name
+from everkept.errors import (
+    MAX_LISTED,
+    EtagMismatch,
+    EverkeptError,
+    FileNotFound,
+    InvalidInput,
+    NotFound,
+    Refused,
+    escape_name,
+)
 from everkept.families.bank.banks import (
     Bank,
     check_name,
@@ -223,8 +232,10 @@ async def read_bytes(bank: Bank, name: str) -> tuple[str, bytes]:
 async def _read_bytes(bank: Bank, name: str) -> tuple[str, bytes]:
     found = await find_name(bank, name)
     if found is None:
-        info = await bank.files.read_info(name)
-        raise (_build_folder_error(name) if info is not None and info.is_folder else FileNotFound(name))
+        error, info = FileNotFound(name), await bank.files.read_info(name)
+        if info is not None and info.is_folder:
+            error.message = f'"{escape_name(name)}" is a folder, not a file.'
+        raise error
     try:
         return found, await bank.files.read(found)
     except NotFound:
@@ -349,12 +360,6 @@ def _check_link(info: FileInfo) -> None:
         )
 
 
-def _build_folder_error(name: str) -> FileNotFound:
-    error = FileNotFound(name)
-    error.message = f'"{escape_name(name)}" is a folder, not a file.'
-    return error
-
-
 async def _read_bytes_if_present(bank: Bank, name: str) -> bytes | None:
     try:
         return await bank.files.read(name)
@@ -445,6 +450,29 @@ async def _restore_file(bank: Bank, plan: _PlannedEdit, target: str) -> bool:
 LARGE_TEXT_SIZE = 1_000_000  # characters or bytes; for smaller texts a thread is not worth it
 
 T = TypeVar("T")
+
+
+def format_names(names: Sequence[str], most: int = MAX_LISTED) -> str:
+    """List the first names, and the number of the others."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def group_by_size(
+    items: Iterable[T], get_size: Callable[[T], int], limit: int, most: int | None = None
+) -> Iterator[list[T]]:
+    """Yield groups of at most `most` items whose sizes add up to the limit. A larger item is a group by itself."""
+    group: list[T] = []
+    total = 0
+    for item in items:
+        size = get_size(item)
+        if group and (len(group) == most or total + size > limit):
+            yield group
+            group, total = [], 0
+        group.append(item)
+        total += size
+    if group:
+        yield group
 
 
 async def run_in_thread_if_large(size: int, work: Callable[[], T]) -> T:

@@ -92,7 +92,9 @@ def find_matching(names: Iterable[str], name: str) -> str | None:
     there = set(names)
     if found := next((form for form in list_candidates(name) if form in there), None):
         return found
-    alike = _find_alike(there, name)
+    folded, written = _fold_name(name), normalize_name(name)
+    alike = [other for other in there if _fold_name(other) == folded]
+    alike = sorted(alike or (other for other in there if normalize_name(other) == written))
     if len(alike) > 1:
         shown = " or ".join(map(escape_name, alike))
         message = f'"{escape_name(name)}" matches several files: {shown}.'
@@ -122,13 +124,6 @@ def find_repeated(names: Iterable[str]) -> tuple[str, str] | None:
     return None
 
 
-def _find_alike(names: Iterable[str], name: str) -> list[str]:
-    """Return the names that differ only in case, otherwise those with the same normalized form."""
-    folded, written = _fold_name(name), normalize_name(name)
-    found = [other for other in names if _fold_name(other) == folded]
-    return sorted(found or (other for other in names if normalize_name(other) == written))
-
-
 def _fold_name(name: str) -> str:
     if name.isascii():
         return name.lower()
@@ -142,13 +137,11 @@ def _find_deception(name: str) -> str | None:
             return f"it contains the invisible character U+{ord(character):04X}"
     if unicodedata.normalize("NFKC", name) != name:
         return "it contains characters that look like plain ones"
-    if any(len(_list_scripts(word.group())) > 1 for word in _WORD.finditer(name)):
-        return "one word mixes alphabets that look alike"
+    for word in _WORD.findall(name):
+        scripts = {unicodedata.name(letter, "?").split()[0] for letter in word}
+        if len(scripts & _CONFUSABLE_SCRIPTS) > 1:
+            return "one word mixes alphabets that look alike"
     return None
-
-
-def _list_scripts(word: str) -> set[str]:
-    return {unicodedata.name(letter, "?").split()[0] for letter in word} & _CONFUSABLE_SCRIPTS
 
 
 URI_SCHEME = "memory-bank://"

@@ -3,7 +3,7 @@
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -134,7 +134,6 @@ def _split_pieces(lines: Sequence[str], *, is_log: bool) -> list[_Piece]:
 
 
 def _mark_lines_inside(lines: Sequence[str], parts: Sequence[MarkdownSection]) -> bytearray:
-    """Mark the lines that are inside one of the sections."""
     inside = bytearray(len(lines))
     until = 0
     for part in parts:
@@ -164,17 +163,17 @@ def _rank_pieces(name: str, pieces: Sequence[_Piece], lines: Sequence[str]) -> l
     for at in places:
         if at not in newest:
             groups.setdefault(pieces[at].above, []).append(at)
-    return _order_by_turns([dated, *groups.values()])
+    turns = [
+        (compute_turn(place), group, at)
+        for group, members in enumerate([dated, *groups.values()])
+        for place, at in enumerate(members)
+    ]
+    return [at for _, _, at in sorted(turns, key=lambda turn: turn[:2])]
 
 
 def compute_turn(place: int) -> int:
     """Return the turn of an item by its place in a list. The first items of all lists have the first turns."""
     return (place + PIECES_PER_TURN - 1) // PIECES_PER_TURN
-
-
-def _order_by_turns(groups: Iterable[Sequence[int]]) -> list[int]:
-    turns = [(compute_turn(place), group, at) for group, places in enumerate(groups) for place, at in enumerate(places)]
-    return [at for _, _, at in sorted(turns, key=lambda turn: turn[:2])]
 
 
 # The most useful first, with their shares of the budget.

@@ -7,9 +7,9 @@ from typing import Annotated
 
 from everkept.core.files import FolderSurvey
 from everkept.core.text import clip_text, compute_name_key
-from everkept.errors import MAX_LISTED, EverkeptError, escape_name
+from everkept.errors import EverkeptError, escape_name
 from everkept.families.bank.bank_entries import CATEGORY_SIGNS, MONTHS
-from everkept.families.bank.bank_files import BANK_LOCK, TextChange, edit_locked, list_file_names
+from everkept.families.bank.bank_files import BANK_LOCK, TextChange, edit_locked, format_names, list_file_names
 from everkept.families.bank.banks import Bank, is_outside_bank, normalize_name
 from everkept.families.bank.markdown_blocks import split_lines
 from everkept.families.bank.markdown_sections import (
@@ -59,7 +59,6 @@ async def prepare_core_files(bank: Bank) -> CoreFilesResult:
 
 
 async def migrate_names(bank: Bank) -> NameMigration:
-    """Rename core files with older names to the current ones."""
     return await bank.files.run_locked(BANK_LOCK, lambda: _migrate_locked(bank))
 
 
@@ -105,17 +104,14 @@ def find_folder_warnings(seen: FolderSurvey) -> list[ToolWarning] | None:
     said = find_name_warnings(set(seen.files)) or []
     lost = [name for name, target in seen.links.items() if is_outside_bank(target)]
     lost = sorted(name for name in (*lost, *seen.unreachable) if name[0] != ".")
-    return [*said, *([_build_unreachable_warning(lost)] if lost else [])] or None
-
-
-def _build_unreachable_warning(names: Sequence[str]) -> ToolWarning:
-    shown = ", ".join(f'"{escape_name(clip_text(name, 120))}"' for name in names[:MAX_LISTED])
-    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
-    return ToolWarning(
-        "out_of_reach",
-        f"No tool can read {shown}{more}. Rename files whose names are not portable, and replace links that lead"
-        " outside the bank with files.",
-    )
+    if lost:
+        shown = [f'"{escape_name(clip_text(name, 120))}"' for name in lost]
+        message = (
+            f"No tool can read {format_names(shown)}. "
+            "Rename files whose names are not portable, and replace links that lead outside the bank with files."
+        )
+        said.append(ToolWarning("out_of_reach", message))
+    return said or None
 
 
 _PRODUCT_TEMPLATE = """\

@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Annotated, Literal
 
 from everkept.core.sessions import ToolCall
@@ -190,7 +190,8 @@ class ModeTools(ToolFamily):
         return await read_rules(bank, mode), "ACTIVE" if is_there else "INACTIVE"
 
     def _build_mode_view(self, kind: type[ModeView], call: ToolCall, found: FoundRules, status: str) -> ModeView:
-        rules, offered = found.rules, self._list_tool_names()
+        rules = found.rules
+        offered = TOOL_NAMES if self._offered is None else {item.name for item in self._offered()}
         general = rules.general if rules.source else _select_possible(rules.general, offered)
         return kind(
             message="",
@@ -205,22 +206,16 @@ class ModeTools(ToolFamily):
             warnings=found.warnings or None,
         )
 
-    def _list_tool_names(self) -> frozenset[str]:
-        if self._offered is None:
-            return TOOL_NAMES
-        return frozenset(item.name for item in self._offered())
-
     def _get_mode(self, call: ToolCall) -> Mode:
         return get_mode(call.session.mode, self._banks.options)
 
 
-def _select_possible(lines: Iterable[str], offered: frozenset[str]) -> list[str]:
+def _select_possible(lines: Iterable[str], offered: Set[str]) -> list[str]:
     """Return the lines that name no bank tool, or only offered ones."""
     return [line for line in lines if not TOOL_NAMES.intersection(_TOOL_NAME.findall(line)) - offered]
 
 
 def _describe_trigger(found: FoundRules) -> str:
-    """Describe the command that starts an update."""
     own = find_own_words(found.rules.trigger)
     return COMMAND_HINT if own is None else f"Use a command that matches {own}, the trigger in {found.rules.source}."
 

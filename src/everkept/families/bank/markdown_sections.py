@@ -136,7 +136,6 @@ def insert_at_top(text: str, titles: Sequence[str], block: str, level: int = 2) 
 
 
 def add_section(text: str, title: str, body: str, level: int = 2) -> str:
-    """Append a section."""
     heading = f"{'#' * level} {title}"
     return append_block(text, f"{heading}\n\n{body}" if body.strip() else heading)
 

@@ -259,8 +259,6 @@ _MAX_LINE_CHARACTERS = 5_000
 
 
 class FoundRules(Value):
-    """The rules of a mode, and warnings about ignored files."""
-
     rules: ModeRules
     warnings: list[ToolWarning]
 

@@ -57,8 +57,6 @@ StoreId = Annotated[str, Field("Registered store; default the active one.", name
 
 
 class BankOptions(Value):
-    """Start options of the memory bank."""
-
     place: str | None  # address of the initial folder, if any
     folder: str = "memory-bank"
     username: str = "Unknown User"
@@ -140,7 +138,6 @@ TOOL_NAMES = ALWAYS_OFFERED.union(*MODE_TOOLS.values())
 
 
 def get_tool_names(mode: Mode) -> frozenset[str]:
-    """Return the names of the tools that a mode offers."""
     return ALWAYS_OFFERED | frozenset(MODE_TOOLS[mode])
 
 

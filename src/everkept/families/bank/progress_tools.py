@@ -131,8 +131,6 @@ MAX_TASKS_PER_END = 100  # tasks shown at each end of a long list
 
 
 class ProgressTools(ToolFamily):
-    """Tools that record progress, tasks, notes and decisions."""
-
     def __init__(self, banks: Banks, clock: Clock) -> None:
         self._banks = banks
         self._clock = clock

@@ -185,8 +185,6 @@ class _ScanState(Value, frozen=False):
 
 
 class SearchTools(ToolFamily):
-    """Tool that searches the files of a bank."""
-
     def __init__(self, banks: Banks, sections: BankSectionSearch, clock: Clock) -> None:
         self._banks = banks
         self._sections = sections
@@ -226,6 +224,9 @@ class SearchTools(ToolFamily):
             )
         looked.warnings |= dict.fromkeys(ranked.notices)
         sections = _select_unseen(ranked.sections, looked.results)[: min(MAX_SECTIONS, max_results)]
+        warnings = list(looked.warnings)[:MAX_WARNINGS]
+        if (more := len(looked.warnings) - MAX_WARNINGS) > 0:
+            warnings.append(f"And {format_count(more, 'more warning')}.")
         return SearchAnswer(
             query=query,
             results=looked.results,
@@ -236,7 +237,7 @@ class SearchTools(ToolFamily):
                 files_searched=looked.names[:MAX_FILES_LISTED],
                 file_count=len(looked.names),
                 truncated=len(looked.results) >= max_results,
-                warnings=_limit_warnings(list(looked.warnings)) or None,
+                warnings=warnings or None,
             ),
         )
 
@@ -318,8 +319,3 @@ def _build_section(section: LocatedSection, query: str) -> ResultSection:
     return ResultSection(
         file=section.file, line=line, text=text, score=round(section.score, 4), heading=section.heading
     )
-
-
-def _limit_warnings(warnings: Sequence[str]) -> list[str]:
-    more = len(warnings) - MAX_WARNINGS
-    return [*warnings[:MAX_WARNINGS], *([f"And {format_count(more, 'more warning')}."] if more > 0 else [])]

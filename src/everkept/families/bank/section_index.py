@@ -18,6 +18,7 @@ from everkept.core.sessions import Report
 from everkept.core.text import compute_digest
 from everkept.core.times import Clock
 from everkept.errors import Conflict, EverkeptError, NotFound
+from everkept.families.bank.bank_files import group_by_size
 from everkept.families.bank.banks import SSH_SCHEME, Bank, BankRecords, Banks, exists
 from everkept.families.bank.model import INDEX_BANK, INDEXED_FILE_KIND, SECTION_KIND
 from everkept.families.bank.section_records import (
@@ -69,8 +70,6 @@ class _FilePlan(Value):
 
 
 class IndexWriter:
-    """Writer that adds and removes the records of files."""
-
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
@@ -81,7 +80,7 @@ class IndexWriter:
         async def attempt() -> None:
             plans = await self._plan_files(store, bank, late)
             late.clear()
-            for group in _group_plans(plans):
+            for group in group_by_size(plans, lambda plan: 1 + len(plan.steps), ROWS_PER_COMMIT):
                 try:
                     for batch in _split_batches(group):
                         await self._commit(store, batch)
@@ -170,7 +169,6 @@ def _is_whole(file: Record) -> bool:
 
 
 async def read_file_records(store: RecordStore, scope: str, names: Sequence[str]) -> dict[str, Record]:
-    """Return the records of indexed files by name."""
     keys = tuple(_build_key(scope, name) for name in names)
     found = await store.scan(RecordFilter(kinds=(INDEXED_FILE_KIND,), name_keys=keys))
     return {record.name or "": record for record in found}
@@ -184,21 +182,6 @@ async def _read_sections(store: RecordStore, files: Sequence[Record]) -> default
     for some in sections.values():
         some.sort(key=lambda record: record.position or 0)
     return sections
-
-
-def _group_plans(plans: Sequence[_FilePlan]) -> Iterator[list[_FilePlan]]:
-    """Group small files up to the size of one commit. A large file is a group by itself."""
-    group: list[_FilePlan] = []
-    rows = 0
-    for each in plans:
-        size = 1 + len(each.steps)
-        if group and rows + size > ROWS_PER_COMMIT:
-            yield group
-            group, rows = [], 0
-        group.append(each)
-        rows += size
-    if group:
-        yield group
 
 
 def _split_batches(group: Sequence[_FilePlan]) -> Iterator[list[Step]]:
@@ -387,7 +370,7 @@ class SectionIndex:
     ) -> None:
         started = time.monotonic()
         done = 0
-        for some in _split_portions(changed):
+        for some in group_by_size(changed, lambda info: info.size, MAX_BATCH_BYTES, MAX_FILES_WRITTEN):
             if done and limit and time.monotonic() - started > limit:
                 synced.waiting += [info.path for info in changed[done:]]
                 return
@@ -412,17 +395,3 @@ class SectionIndex:
         mask = self._banks.options.mask_secrets
         text = await asyncio.to_thread(build_indexed_text, info.path, data, mask=mask)
         return FileReading(info.path, text, get_stamp(info) if is_final else None)
-
-
-def _split_portions(files: Sequence[FileInfo]) -> Iterator[list[FileInfo]]:
-    """Yield groups of files. Large files make a group smaller."""
-    portion: list[FileInfo] = []
-    size = 0
-    for info in files:
-        if portion and (len(portion) == MAX_FILES_WRITTEN or size + info.size > MAX_BATCH_BYTES):
-            yield portion
-            portion, size = [], 0
-        portion.append(info)
-        size += info.size
-    if portion:
-        yield portion

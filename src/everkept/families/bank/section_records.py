@@ -46,8 +46,6 @@ _CORE_NAMES = frozenset(name.lower() for name in (*CORE_FILES, *LEGACY_NAMES.val
 
 
 class _BankCache(Value, frozen=False):
-    """Cached files of one bank."""
-
     files: dict[str, tuple[FileStamp, bytes]] = field(default_factory=dict[str, tuple[FileStamp, bytes]])
     size: int = 0
 
@@ -82,12 +80,11 @@ class TextCache:
         return data
 
     def get_cached(self, bank: Bank, files: Sequence[FileInfo]) -> dict[str, bytes]:
-        """Return the cached contents of unchanged files."""
         kept = self._get_bank_cache(bank).files
         found: dict[str, bytes] = {}
         for info in files:
             stamp, data = kept.get(info.path, (None, b""))
-            if stamp == (info.size, info.modified_at):
+            if stamp == get_stamp(info):
                 found[info.path] = data
         return found
 
@@ -222,7 +219,6 @@ def split_parts(text: str, *, is_markdown: bool) -> list[FilePart]:
 
 
 def find_part(parts: Sequence[FilePart], line: int) -> FilePart | None:
-    """Return the part that contains the line."""
     at = bisect_right(parts, line, key=lambda part: part.line) - 1
     return parts[at] if at >= 0 and parts[at].last >= line else None
 

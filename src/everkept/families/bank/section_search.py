@@ -14,7 +14,7 @@ from everkept.core.sessions import Session, ToolCall
 from everkept.core.text import format_count
 from everkept.core.times import Clock
 from everkept.errors import BankNotFound, EverkeptError
-from everkept.families.bank.bank_files import compute_etag, run_in_thread_if_large
+from everkept.families.bank.bank_files import compute_etag, format_names, run_in_thread_if_large
 from everkept.families.bank.banks import Bank, BankRecords, Banks, build_uri
 from everkept.families.bank.model import SECTION_KIND
 from everkept.families.bank.section_index import IndexSyncResult, SectionIndex, compute_scope, is_indexed
@@ -48,7 +48,8 @@ class SectionEmbeddings:
             return 0
         if count := await _count_pending(store, embedder):
             self._indexing.wake(store)
-            if patience := _compute_wait(session, count):
+            if count <= MAX_AWAITED_SECTIONS or not session.is_conversation:
+                patience = WAIT_SECONDS if session.is_conversation else COMMAND_WAIT_SECONDS
                 await self._indexing.wait_until_settled(patience)
                 count = await _count_pending(store, embedder)
         if not count:
@@ -59,12 +60,6 @@ class SectionEmbeddings:
 async def _count_pending(store: RecordStore, embedder: Embedder) -> int:
     _, waiting = await store.count_vectors(embedder.name, (SECTION_KIND,))
     return waiting
-
-
-def _compute_wait(session: Session, count: int) -> float:
-    if not session.is_conversation:
-        return COMMAND_WAIT_SECONDS
-    return WAIT_SECONDS if count <= MAX_AWAITED_SECTIONS else 0.0
 
 
 # Minimum similarity for sections without a common word. Of 36 questions that a bank answers, 29 had a best cosine of at
@@ -81,8 +76,6 @@ log = logging.getLogger(__name__)
 
 
 class LocatedSection(Value):
-    """A section with its line numbers in the file."""
-
     file: str
     heading: str | None
     line: int
@@ -255,13 +248,8 @@ def _build_notices(synced: IndexSyncResult) -> list[str]:
     """Describe the files and sections that the search does not cover."""
     notices = [f"Cannot read {name}: {fault}" for name, fault in synced.faults.items()]
     if synced.waiting:
-        waiting = _format_names(synced.waiting)
+        waiting = format_names(synced.waiting, MAX_FILES_NAMED)
         notices.append(f"Results have no sections of {waiting}, which the next search will index.")
     if synced.partly:
-        notices.append(f"Only the beginning is indexed of {_format_names(synced.partly)}.")
+        notices.append(f"Only the beginning is indexed of {format_names(synced.partly, MAX_FILES_NAMED)}.")
     return notices
-
-
-def _format_names(names: Sequence[str]) -> str:
-    more = len(names) - MAX_FILES_NAMED
-    return ", ".join(names[:MAX_FILES_NAMED]) + (f" and {more:,} more" if more > 0 else "")

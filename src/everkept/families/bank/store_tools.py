@@ -99,8 +99,6 @@ class StoreAction(Value):
 
 
 class _StoreLook(Value):
-    """Summary of a store."""
-
     bank: Bank | None = None
     available: bool = False
     has_graph: bool = False

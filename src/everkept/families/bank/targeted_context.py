@@ -8,8 +8,8 @@ from typing import Annotated, Any, TypeVar
 from everkept.core.sessions import ToolCall
 from everkept.core.text import clip_text, compute_name_key
 from everkept.core.times import Clock
-from everkept.errors import EverkeptError, InvalidInput, Refused
-from everkept.families.bank.banks import Bank, BankRecords, Banks, check_name, normalize_name
+from everkept.errors import EverkeptError, InvalidInput
+from everkept.families.bank.banks import Bank, BankRecords, Banks, is_outside_bank, normalize_name
 from everkept.families.bank.core_files import Digest, build_digest
 from everkept.families.bank.graph.mirror import GraphMirror
 from everkept.families.bank.graph.model import BankEntityView, BankOpenedNodes, FoundEntity
@@ -79,7 +79,7 @@ def find_pointers(opened: BankOpenedNodes, scores: Mapping[str, float], *, core_
     """Return the files that attributes and observations refer to, best entities first, then those with a heading."""
     found: dict[tuple[str, str | None], FilePointer] = {}
     for pointer in [*_find_in_attributes(opened.entities), *_find_in_observations(opened)]:
-        if _is_file_name(pointer.path):
+        if not is_outside_bank(pointer.path):
             found.setdefault((pointer.path, pointer.heading_hint), pointer)
 
     def place(pointer: FilePointer) -> tuple[float, bool, bool, str]:
@@ -110,13 +110,6 @@ def _find_in_observations(opened: BankOpenedNodes) -> Iterable[FilePointer]:
 
 def _find_first(attrs: Mapping[str, Any], keys: Sequence[str]) -> str | None:
     return next((v for key in keys if isinstance(v := attrs.get(key), str) and v.strip()), None)
-
-
-def _is_file_name(path: str) -> bool:
-    try:
-        return bool(check_name(path))
-    except Refused:
-        return False
 
 
 def select_passage(text: str, heading: str | None, query: str) -> tuple[str, str]:
@@ -250,8 +243,6 @@ class _CharacterBudget:
 
 
 class TargetedTools(ToolFamily):
-    """Tool that collects context for one question."""
-
     def __init__(
         self,
         banks: Banks,
