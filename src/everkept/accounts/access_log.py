@@ -179,9 +179,7 @@ def find_calls(
     since: int | None = None,
     most: int,
 ) -> LoggedCalls:
-    """Return the newest matching calls. `user` is the caller or the account concerned, `record` the id of a touched
-    record.
-    """
+    """Return the newest matching calls. `user` is the caller or account concerned, `record` a touched record's id."""
     found: dict[str, LoggedCall] = {}
     unsure: set[str] = set()
     broken = 0

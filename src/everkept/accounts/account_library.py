@@ -258,7 +258,11 @@ class GuardedLibrary(Library):
             found, store = await self._library.open(project.name)
         writes = grant is not None and grant.can_write and account is not None and not account.is_peer
         is_own = grant is not None and grant.access == "own"
-        shared = self._get_shared_store(found, store, name, writes=writes, is_own=is_own)
+        # The same object each time, because caches use the store as a key.
+        key = found.id, name, writes, is_own
+        shared = self._shared.get(key)
+        if shared is None or shared.store is not store:
+            shared = self._shared[key] = SharedStore(store, name, writes=writes, is_own=is_own)
         return replace(found, name=name), shared
 
     async def _add_project(self, change: catalog.AddProject) -> Project:
@@ -385,9 +389,7 @@ class GuardedLibrary(Library):
         return map_shown_names(grants, await self._library.list_projects()) if grants else {}
 
     async def _find_granted(self, account: Account, name: str) -> tuple[Grant, Project] | None:
-        """Find a granted project by the name that the account sees. Read all projects only if two grants have the same
-        name.
-        """
+        """Find a granted project by its shown name. Read all projects only if two grants have the same name."""
         grants = parse_grants(await self._library.list_notes(build_grants_prefix(account.name)))
         if _has_equal_names(grants):
             return map_shown_names(grants, await self._library.list_projects()).get(name)
@@ -472,16 +474,6 @@ class GuardedLibrary(Library):
                 if granted.name in await self._map_shown(account):
                     raise _build_exists_error(granted.name) from None
                 number += 1
-
-    def _get_shared_store(
-        self, project: Project, store: RecordStore, name: str, *, writes: bool, is_own: bool
-    ) -> RecordStore:
-        """Return the same object each time, because caches use the store as a key."""
-        key = project.id, name, writes, is_own
-        shared = self._shared.get(key)
-        if shared is None or shared.store is not store:
-            shared = self._shared[key] = SharedStore(store, name, writes=writes, is_own=is_own)
-        return shared
 
     _answers: ClassVar[CatalogAnswers] = {
         catalog.ListProjects: _list_projects,

@@ -67,9 +67,7 @@ class User(Value):
 
 
 class Accounts:
-    """Users, tokens and grants. Changes apply from the next call, also in running servers: all data is in library
-    notes.
-    """
+    """Users, tokens and grants, in library notes. Changes apply from the next call, also in running servers."""
 
     def __init__(self, library: Library, clock: Clock) -> None:
         self._library = library

@@ -374,7 +374,7 @@ class MemoryAccess:
         return await self._choice.ensure_project(ToolCall(session, "command"))
 
     async def find_memory(self, session: Session, memory_id: str) -> Record | None:
-        for store in await self._list_stores(session):
+        for store in (await self._map_stores(session)).values():
             for record in await store.get([memory_id, f"{MEMORY}:{memory_id}"]):
                 return record
         return None
@@ -417,7 +417,7 @@ class MemoryAccess:
         if embedder is None:
             return []
         pairs: dict[frozenset[str], MemoryPair] = {}
-        for store in await self._list_stores(session):
+        for store in (await self._map_stores(session)).values():
             for pair in await _find_pairs(store, embedder.name):
                 pairs.setdefault(frozenset((pair.first.id, pair.second.id)), pair)
         best = sorted(pairs.values(), key=lambda pair: -pair.score)
@@ -451,12 +451,9 @@ class MemoryAccess:
 
     async def catch_up(self, session: Session, within: float) -> None:
         """Wait for pending embeddings, for a command that runs without a server."""
-        for store in await self._list_stores(session):
+        for store in (await self._map_stores(session)).values():
             self._maintenance.indexer.register_store(store)
         await self._maintenance.indexer.wait_until_settled(within)
-
-    async def _list_stores(self, session: Session) -> Sequence[RecordStore]:
-        return list((await self._map_stores(session)).values())
 
     async def _map_stores(self, session: Session, *, everywhere: bool = False) -> dict[str, RecordStore]:
         """Return the stores by name, the project's first, or those of all projects that are not off or archived."""

@@ -142,10 +142,7 @@ USAGE_SECONDS = 2.0  # delay of a batch
 
 
 class BatchedUsage:
-    """Counts of gateway calls, stored in batches. A crash loses at most the counts of two seconds.
-
-    Counts that cannot be stored are kept for the next call.
-    """
+    """Counts of gateway calls. A crash loses at most those of two seconds. A failed batch is stored later."""
 
     def __init__(self, stored: Callable[[], UsageLog]) -> None:
         """Keep `stored`, which is called only when there is something to store."""

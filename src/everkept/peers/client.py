@@ -395,7 +395,11 @@ async def _request_in_time(peer: Peer, method: str, path: str, read: Callable[[b
             # In a thread: a large answer takes a moment to parse.
             return await asyncio.to_thread(read, reply.body)
     except UnknownCertificate as stranger:
-        raise _PeerFailure(peer, "wrong_certificate", _describe_certificate(peer, stranger.seen)) from None
+        reason = (
+            f"{peer.address} has another certificate, {format_fingerprint(stranger.seen)}. Nothing was sent. "
+            "Ask the peer's owner. If they confirm this fingerprint, remove the peer and add it again."
+        )
+        raise _PeerFailure(peer, "wrong_certificate", reason) from None
     except (InvalidReply, InvalidAnswer) as error:
         raise _PeerFailure(peer, "wrong_answer", f"its answer is invalid: {error}.") from None
     except ssl.SSLError as error:
@@ -417,13 +421,6 @@ def _describe_error(error: OSError | UnicodeError) -> str:
             return os.strerror(error.errno)
         return error.strerror or str(error) or type(error).__name__
     return str(error)
-
-
-def _describe_certificate(peer: Peer, seen: str) -> str:
-    return (
-        f"{peer.address} has another certificate, {format_fingerprint(seen)}. Nothing was sent. "
-        "Ask the peer's owner. If they confirm this fingerprint, remove the peer and add it again."
-    )
 
 
 def _build_refusal(peer: Peer, reply: PeerReply) -> _PeerFailure:

@@ -269,10 +269,7 @@ async def find_problem(backup: BankBackup, path: str, kept: FileChecksum) -> str
 
 
 async def scan_files(files: FileStore, folder: str = "", *, left_out: list[str] | None = None) -> dict[str, FileInfo]:
-    """Return all files below a folder by relative path, none if the folder does not exist.
-
-    Unreachable entries are added to `left_out`.
-    """
+    """Return all files below a folder by relative path, if it exists. Add unreachable entries to `left_out`."""
     found: dict[str, FileInfo] = {}
     start = f"{folder}/" if folder else ""
     waiting = [folder]

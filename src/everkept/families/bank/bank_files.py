@@ -121,10 +121,7 @@ def decode_for_display(data: bytes) -> str:
 
 
 def select_lines(name: str, data: bytes, start: int | None, end: int | None) -> LineRange:
-    """Return the lines `start` to `end`, both included. An `end` beyond the last line is allowed.
-
-    Line feeds and carriage returns end a line.
-    """
+    """Return the lines `start` to `end`, both included. An `end` beyond the last line is allowed."""
     ends = data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n")
     total = ends + (not data.endswith((b"\n", b"\r")) and bool(data))
     first, last = start or 1, total if end is None else min(end, total)
@@ -392,10 +389,7 @@ async def _put_file(bank: Bank, name: str, found: str | None, data: bytes) -> st
 
 
 class _FileEdits:
-    """Changes of several files: all of them, or none.
-
-    The edits of a canceled caller are undone, because a retry would apply them twice.
-    """
+    """Changes of several files: all or none. A canceled caller's edits are undone, so that a retry repeats none."""
 
     def __init__(self, bank: Bank, changes: Mapping[str, TextChange]) -> None:
         self._bank = bank

@@ -84,9 +84,7 @@ def select_best_part(name: str, text: str, room: int) -> str | None:
 
 
 def cut_beginning(text: str, room: int) -> str | None:
-    """Return the beginning of a text, cut after a line or sentence, otherwise after a word. None if it would be
-    useless.
-    """
+    """Cut the text after a line or sentence, otherwise after a word. Return None if that leaves too little."""
     if room < _MIN_CUT_TOKENS:
         return None
     reachable = text[: room * _MAX_CHARACTERS_PER_TOKEN]

@@ -97,10 +97,7 @@ async def _read_in_turn(
 
 
 async def write_batch(bank: Bank, files: Sequence[FileWrite], *, stop_on_error: bool) -> dict[str, WriteResult]:
-    """Write files in order under one lock. Written files stay if a later one fails.
-
-    If a name is invalid or occurs twice, nothing is written.
-    """
+    """Write files in order under one lock. Earlier files stay if one fails. Invalid or repeated names write nothing."""
     results: dict[str, WriteResult] = {}
     try:
         async with bank.files.lock(BANK_LOCK):

@@ -109,7 +109,11 @@ class ModeTools(ToolFamily):
             return replace(view, note=" ".join(filter(None, [ignored, view.note])))
         if mode is None:
             return await self.get_current_mode(call, store_id)
-        return await self._switch_mode(call, mode, store_id)
+        view = await self._build_view(call, store_id, mode)
+        if not call.session.stateful:
+            return replace(view, message=STATELESS_MODE_NOTICE.format(mode=mode))
+        call.session.mode = mode
+        return replace(view, message=f"Successfully switched to mode {mode}.")
 
     @tool()
     async def get_current_mode(self, call: ToolCall, store_id: StoreId | None = None) -> ModeView:
@@ -134,13 +138,6 @@ class ModeTools(ToolFamily):
     async def complete_umb(self, call: ToolCall, store_id: StoreId | None = None) -> ModeView:
         """End the update of the memory bank."""
         return await self._end_update(call, store_id)
-
-    async def _switch_mode(self, call: ToolCall, mode: Mode, store_id: str | None) -> ModeView:
-        view = await self._build_view(call, store_id, mode)
-        if not call.session.stateful:
-            return replace(view, message=STATELESS_MODE_NOTICE.format(mode=mode))
-        call.session.mode = mode
-        return replace(view, message=f"Successfully switched to mode {mode}.")
 
     async def _start_update(self, call: ToolCall, command: str | None, store_id: str | None) -> ModeView:
         """Start an update. Without a command nothing is checked, because the call itself is the request."""

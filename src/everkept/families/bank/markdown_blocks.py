@@ -83,10 +83,7 @@ class _OpenItem(Value, frozen=False):
 
 
 class _BlockReader:
-    """Line-by-line parser that tracks the current block.
-
-    With `mending`, a heading below the title of the file ends a fence or comment.
-    """
+    """Line-by-line parser. With `mending`, a heading below the file's title ends a fence or comment."""
 
     def __init__(self, mending: bool) -> None:
         self._mending = mending
@@ -218,10 +215,7 @@ def can_be_mark(line: str) -> bool:
 
 
 def _parse_heading(line: str) -> tuple[str, int] | None:
-    """Return the title and level of a `#` heading, without closing marks.
-
-    A regular expression would be slow on long lines with many spaces.
-    """
+    """Return a `#` heading's title and level. A regular expression would be slow on long lines of spaces."""
     bare = line.lstrip(" ")
     text = bare.lstrip("#")
     level = len(bare) - len(text)

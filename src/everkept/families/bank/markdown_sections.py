@@ -30,10 +30,7 @@ _BLOCK_OPENING = re.compile(r"```|~~~|<!--")
 
 
 class MarkdownSection(Value):
-    """A heading and the text below it, as line indices.
-
-    The body is from `first` to before `end`, the next heading of this level or above.
-    """
+    """Line index of a heading, and its body from `first` to before `end`, the next heading of its level or above."""
 
     title: str
     level: int
@@ -117,10 +114,7 @@ def strip_box(item: str) -> str:
 
 
 def insert_at_top(text: str, titles: Sequence[str], block: str, level: int = 2) -> str:
-    """Insert the block below the heading. If the heading is missing, append it to the text.
-
-    Empty lines after the heading stay before the block.
-    """
+    """Insert the block below the heading and its empty lines. Append a missing heading to the text."""
     found = find_section(text, *titles)
     if found is None:
         return add_section(text, titles[0], block, level)

@@ -285,10 +285,7 @@ async def read_rules(bank: Bank | None, mode: Mode) -> FoundRules:
 
 
 async def write_rules(bank: Bank) -> list[str]:
-    """Write the built-in rules next to the bank, for people to edit. Return the names of the new files.
-
-    A mode with a rule file keeps it.
-    """
+    """Write editable built-in rules next to the bank for modes without a rule file. Return the new file names."""
     written: list[str] = []
     for mode in MODES:
         name, legacy = build_file_names(mode)
@@ -359,7 +356,12 @@ def _parse_data(data: bytes) -> Any:
 
 
 def _build_rules(value: Any, mode: Mode, name: str) -> ModeRules:
-    whole = _require_mapping(value)
+    if value is None:
+        raise _UnusableRules("it is empty")
+    if not isinstance(value, dict):
+        kind = "a list" if isinstance(value, list) else "one value"
+        raise _UnusableRules(f"it is {kind} instead of a mapping with `mode` and `instructions`")
+    whole = cast(dict[str, Any], value)
     named = whole.get("mode")
     if not isinstance(named, str):
         raise _UnusableRules(f"it has no mode; add `mode: {mode}`")
@@ -394,15 +396,6 @@ def _with_usable_trigger(rules: ModeRules, warnings: list[ToolWarning]) -> tuple
         message = f"{rules.source}: {error}. The built-in trigger is used."
         return replace(rules, trigger=None), [*warnings, ToolWarning("trigger_ignored", message)]
     return rules, warnings
-
-
-def _require_mapping(value: Any) -> dict[str, Any]:
-    if value is None:
-        raise _UnusableRules("it is empty")
-    if not isinstance(value, dict):
-        kind = "a list" if isinstance(value, list) else "one value"
-        raise _UnusableRules(f"it is {kind} instead of a mapping with `mode` and `instructions`")
-    return cast(dict[str, Any], value)
 
 
 def _require_object(value: Any, what: str) -> dict[str, Any]:

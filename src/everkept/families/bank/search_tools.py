@@ -110,11 +110,10 @@ def _normalize_line_ends(text: str) -> str:
 
 
 def _build_line(number: int, line: str, at: int, length: int, above: str | None, below: str | None) -> FoundLine:
-    content = _clip_around(line, at, length).strip()
+    shown = _clip_around(line, at, length)
     before = [_clip_line(above)] if number > 1 and above is not None else []
     after = [_clip_line(below)] if below is not None else []
-    middle = _clip_around(line, at, length).rstrip()
-    return FoundLine(number, content, "\n".join([*before, middle, *after]))
+    return FoundLine(number, shown.strip(), "\n".join([*before, shown.rstrip(), *after]))
 
 
 def _clip_around(line: str, at: int, length: int) -> str:
@@ -214,7 +213,11 @@ class SearchTools(ToolFamily):
             raise InvalidInput("Search query cannot be empty.", hint=hint, argument="query", value=query)
         bank = await self._banks.require_bank(call, store_id)
         looked = _ScanState()
-        meant = await _find_files(bank, files, looked) if files else await list_searched_files(bank)
+        if files:
+            meant, missing = await find_named_files(bank, files)
+            looked.warnings |= dict.fromkeys(f"File not found: {name}." for name in missing)
+        else:
+            meant = await list_searched_files(bank)
         needle = Needle(query.strip(), case_sensitive=case_sensitive)
         await self._scan_files(bank, meant, needle, max_results, looked)
         ranked = RankedSections([], [])
@@ -268,12 +271,6 @@ class SearchTools(ToolFamily):
         except EverkeptError as error:
             looked.warnings[f"Cannot read {info.path}: {error.message}"] = None
             return None
-
-
-async def _find_files(bank: Bank, names: Sequence[str], looked: _ScanState) -> list[FileInfo]:
-    found, missing = await find_named_files(bank, names)
-    looked.warnings |= dict.fromkeys(f"File not found: {name}." for name in missing)
-    return found
 
 
 def _split_portions(files: Sequence[FileInfo]) -> Iterator[list[FileInfo]]:

@@ -309,10 +309,7 @@ def _divide_section(
 
 
 def _find_unit_starts(lines: Sequence[str], starts: Sequence[int], first: int, end: int) -> Iterator[int]:
-    """Yield the first lines of units that stay together if possible: entries and paragraphs.
-
-    A unit that is too long for one part is split into lines.
-    """
+    """Yield the first lines of entries and paragraphs, which stay together if possible, and lines of long ones."""
     begun = first
     for at in range(first, end):
         after_blank = at > first and not lines[at - 1].strip() and lines[at].strip()

@@ -264,7 +264,12 @@ class StoreTools(ToolFamily):
                 bank = await self._banks.find_bank(call)
             else:
                 bank = await self._banks.open_in_folder(path)
-            return await _look_at_bank(bank) if bank and await exists(bank) else _StoreLook(bank)
+            if bank is None or not await exists(bank):
+                return _StoreLook(bank)
+            seen = await bank.files.survey()
+            count = sum(name.lower().endswith(FILE_SUFFIXES) for name in seen.files)
+            has_graph = await bank.files.read_info(LOG_PATH) is not None
+            return _StoreLook(bank, available=True, has_graph=has_graph, file_count=count)
         except EverkeptError:
             return _StoreLook(bank)
 
@@ -281,13 +286,6 @@ class StoreTools(ToolFamily):
         now = self._clock()
         unnamed = StoreRegistration(path if name in taken else name, path, _get_kind(path), now, now)
         return _build_view(unnamed, look, is_active=True)
-
-
-async def _look_at_bank(bank: Bank) -> _StoreLook:
-    seen = await bank.files.survey()
-    count = sum(name.lower().endswith(FILE_SUFFIXES) for name in seen.files)
-    has_graph = await bank.files.read_info(LOG_PATH) is not None
-    return _StoreLook(bank, available=True, has_graph=has_graph, file_count=count)
 
 
 def _build_view(store: StoreRegistration, look: _StoreLook, *, is_active: bool) -> BankStoreView:
