@@ -277,7 +277,7 @@ async def test_what_is_the_owners_is_refused_to_accounts(library: Library, guard
             lambda: guarded.get_store(project),
             lambda: guarded.list_workspaces(project),
         ):
-            with pytest.raises(Refused, match="the server.s owner"):
+            with pytest.raises(Refused, match="Only the server's owner"):
                 await ask()
         assert await guarded.list_off_periods() == []
     assert len(await guarded.list_tokens()) == 3

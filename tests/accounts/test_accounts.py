@@ -140,7 +140,7 @@ async def test_a_grant_can_be_changed_and_revoked(library: MemoryLibrary, accoun
     assert (first.at, first.name) == (second.at, second.name)
     assert await accounts.revoke("anna", shop) == "anna"
     assert await accounts.list_grants() == []
-    with pytest.raises(NotFound, match="anna has no access"):
+    with pytest.raises(NotFound, match='"anna" has no access'):
         await accounts.revoke("anna", shop)
 
 

@@ -33,7 +33,7 @@ def test_what_is_revoked_is_seen_no_longer(everkept: Run, anna: str) -> None:
     assert seen(everkept) == []
     outcome = everkept("revoke", "shop", "--user", "anna")
     assert outcome.status == 2
-    assert "anna has no access" in outcome.err
+    assert '"anna" has no access' in outcome.err
 
 
 def test_who_was_let_see_what_is_in_the_access_log(everkept: Run, anna: str) -> None:

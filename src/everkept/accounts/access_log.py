@@ -92,10 +92,7 @@ class AccessLog:
         self._here = threading.Lock()
 
     def write(self, access: LoggedCall) -> None:
-        """Append a line, or raise an error: a call that cannot be logged is refused.
-
-        The error does not show the path of the file. Only the server's own log does.
-        """
+        """Append a line, or raise an error that hides the file's path: a call that cannot be logged is refused."""
         # An address may contain unpaired surrogates, so the line is escaped ASCII.
         line = json.dumps(access.as_json(), separators=(",", ":")).encode("ascii") + b"\n"
         try:
@@ -213,7 +210,7 @@ def log_owner_command(
     project: Project | None = None,
     ids: Iterable[str] = (),
 ) -> Generator[list[str], None, None]:
-    """Log a command of the owner that changes access, before and after it runs. Yield the list of touched ids.
+    """Log a command of the owner that changes access, before and after it runs. Yield the touched ids, to be extended.
 
     If the log cannot be written, the command runs anyway, and the server's own log has a warning.
     """

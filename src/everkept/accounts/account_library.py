@@ -73,10 +73,7 @@ A = TypeVar("A")
 
 
 class GuardedStore(RecordStore):
-    """Store that checks the account's access before a write.
-
-    Embeddings and access counts are derived data: an account with read access may add them.
-    """
+    """Store that checks access before a write. Readers may add derived data: embeddings and access counts."""
 
     async def _open_to_read(self) -> RecordStore:
         raise NotImplementedError
@@ -184,11 +181,7 @@ class OwnerFinder:
 
 
 class OwnerPeers:
-    """Peers that only the owner's calls can ask.
-
-    Calls of accounts get the same result as without peers. So do calls of peers: a search is never forwarded from
-    server to server.
-    """
+    """Peers, only for the owner's calls. Accounts and peers find none, so no search is forwarded."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

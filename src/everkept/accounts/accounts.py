@@ -151,7 +151,7 @@ class Accounts:
             raise _build_leaving_error(owner.name)
         if owner.is_peer and access != "read":
             raise Refused(
-                f"{owner.name} is a peer server, and peers cannot write.",
+                f'Account "{owner.name}" is a peer server, and peers cannot write.',
                 hint="Grant it `read` instead.",
                 user=owner.name,
             )
@@ -202,9 +202,8 @@ class Accounts:
                 await revoke_token(self._library, token_id)
         await self._clear(user.name)
         await self._forget_searches(user.name)
-        await self._library.set_note(
-            USER_NOTE_PREFIX + user.name, None
-        )  # last, so that an interrupted removal can be repeated
+        # Last, so that an interrupted removal can be repeated.
+        await self._library.set_note(USER_NOTE_PREFIX + user.name, None)
 
     async def look_up(self, asked: Awaitable[T]) -> T:
         """Await a lookup. Raise StoreUnreachable if it fails and only the local replica answered."""
@@ -293,7 +292,7 @@ class Accounts:
             raise NotFound(
                 "grant",
                 project.name,
-                message=f'Account {user} has no access to project "{project.name}".',
+                message=f'Account "{user}" has no access to project "{project.name}".',
                 hint="List grants with `everkept account list`.",
             )
         return grant

@@ -151,10 +151,7 @@ def get_moment(fields: Mapping[str, Any], name: str) -> int:
 
 
 def map_shown_names(grants: Iterable[Grant], projects: Iterable[Project]) -> dict[str, tuple[Grant, Project]]:
-    """Map the names that an account sees to its projects.
-
-    Two grants have the same name only if they were created at the same moment. The later one gets a number.
-    """
+    """Map shown names to projects. Equal names, which only grants of the same moment have, get a number."""
     by_id = {project.id: project for project in projects}
     shown: dict[str, tuple[Grant, Project]] = {}
     for grant in grants:

@@ -119,10 +119,7 @@ class MirrorResult(Value):
 
 
 class GraphMirrors:
-    """All banks with files of a project's graph, and the session's bank.
-
-    The session's bank is skipped if the project was named, because it may belong to another project.
-    """
+    """Banks of a project's graph, and the session's bank unless a project was named, which may be another."""
 
     def __init__(self, library: Library, banks: Banks, mirror: GraphMirror, *, is_project_named: bool) -> None:
         self._library = library

@@ -155,10 +155,7 @@ class Indexer:
         return bool(done)
 
     async def drain(self, store: RecordStore, report: Progress) -> int:
-        """Embed all pending texts of a store at full speed, with progress reports.
-
-        Return how many were pending, including those that the background task embedded.
-        """
+        """Embed all pending texts at full speed. Return their number, including those done in the background."""
         if self._embedder is None:
             return 0
         done = 0
@@ -297,20 +294,14 @@ class Maintenance:
         self.accesses = accesses
 
     def register_store(self, store: RecordStore, home: RecordStore | None = None) -> None:
-        """Note at the first use of a store that it may need repairs after a crash.
-
-        `home` is the user store of an account, or None for the owner's.
-        """
+        """Note once that a store may need repairs after a crash. `home` is an account's user store, if any."""
         met = self._met.setdefault(home, WeakSet())
         if store not in met:
             met.add(store)
             self._untended.append((store, home))
 
     def start_repairs(self) -> None:
-        """Start to repair the registered stores in the background, and return immediately.
-
-        Call it after a call is answered: the first call must not wait for repairs.
-        """
+        """Start repairs in the background. Call it after an answer, so that the first call does not wait."""
         while self._untended:
             with act_as(None):
                 task = asyncio.create_task(self._fix_store(*self._untended.pop()), name="repair")
@@ -394,10 +385,7 @@ class MemoryAccess:
     async def forget_automatic(
         self, session: Session, found: Mapping[str, Sequence[Record]], *, everywhere: bool = False
     ) -> dict[str, int]:
-        """Forget automatic memories, one change per project. Return the count for each project that had any.
-
-        Memories that were pinned or claimed since they were listed stay.
-        """
+        """Forget memories that are still automatic and not pinned, in one change per project. Return the counts."""
         writer = ChangeWriter(self._maintenance.clock, FORGET_TOOL, session.client)
 
         async def plan(ids: Sequence[str], store: RecordStore, _at: int) -> Planned[int]:

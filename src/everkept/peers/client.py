@@ -243,10 +243,7 @@ def _get_resolvers() -> ThreadPoolExecutor:
 
 @cache
 def _get_ssl_context() -> ssl.SSLContext:
-    """Return a context that accepts every certificate: `_check_certificate` compares the fingerprint instead.
-
-    Names, dates and signers of the certificate do not matter.
-    """
+    """Return a context that accepts every certificate: `_check_certificate` compares the fingerprint instead."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -243,10 +243,7 @@ class CreatedBackup(Value):
 
 
 class BackupView(Value):
-    """One listed backup. `verified` is unknown if another server created it, because it has no manifest.
-
-    `otherBank` is set if it is a backup of another bank.
-    """
+    """One listed backup. `verified` is unknown without a manifest. `otherBank` marks a backup of another bank."""
 
     id: str
     timestamp: str

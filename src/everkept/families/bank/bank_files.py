@@ -288,11 +288,7 @@ async def read_if_present(bank: Bank, name: str) -> str | None:
 
 
 async def find_name(bank: Bank, name: str, among: Collection[str] | None = None) -> str | None:
-    """Return the file's actual name: the given one, its current form or its older form. Return None if it does not
-    exist.
-
-    `among` are the folder's file names, if known.
-    """
+    """Return the actual name of the file, in any of its forms, or None. `among` are the folder's names, if known."""
     check_name(name)
     if among is not None:
         return find_matching(among, name)

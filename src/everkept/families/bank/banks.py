@@ -76,10 +76,7 @@ def normalize_name(name: str) -> str:
 
 
 def list_candidates(name: str) -> tuple[str, ...]:
-    """Return the names under which a file may exist, in order of precedence.
-
-    Of a core file's two names the current one comes first. Other files keep their own name.
-    """
+    """Return the possible names of a file in order of precedence. A core file's current name comes first."""
     today = normalize_name(name)
     if today in LEGACY_NAMES:
         return tuple(dict.fromkeys((today, LEGACY_NAMES[today])))

@@ -41,10 +41,7 @@ class BadTrigger(ValueError):
 
 
 def compile_trigger(pattern: str) -> re.Pattern[str]:
-    r"""Compile the pattern. Raise BadTrigger if it cannot be used.
-
-    In YAML double quotes, \b is a backspace, so a backspace is read as \b.
-    """
+    r"""Compile the pattern, or raise BadTrigger. A backspace, which is \b in YAML double quotes, is read as \b."""
     if len(pattern) > MAX_PATTERN_CHARACTERS:
         raise BadTrigger(f"the trigger is longer than {MAX_PATTERN_CHARACTERS} characters")
     pattern = pattern.replace("\b", r"\b").removeprefix("(?i)")
@@ -207,10 +204,7 @@ class BadYaml(ValueError):
 
 
 def parse_yaml(text: str) -> Any:
-    """Parse YAML. Every scalar is a string or None. Raise BadYaml.
-
-    References are refused: they can expand a few lines to gigabytes, and merging them is slow.
-    """
+    """Parse YAML with only strings and None. Raise BadYaml, also for references, which can expand to gigabytes."""
     # The parser looks far ahead for a closing bracket before it reports the opening one.
     if _compute_depth(text) > MAX_YAML_DEPTH:
         raise BadYaml(f"its brackets are nested more than {MAX_YAML_DEPTH} levels deep")

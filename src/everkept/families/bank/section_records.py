@@ -188,10 +188,7 @@ _DAY = re.compile(
 
 
 class FilePart(Value):
-    """Lines of a file. `line` is the number of the first, from 1, and `start` its offset in the text.
-
-    A line that is too long for one part is split.
-    """
+    """Lines of a file from `line`, counted from 1, at offset `start`. A line too long for one part is split."""
 
     heading: str
     line: int
@@ -337,10 +334,9 @@ MAX_PARTS = 10_000  # of a file, because a search waits while they are written
 
 
 class IndexedText(Value):
-    """The indexed parts of a file, unmasked and masked. `is_partial` if they cover only its beginning."""
+    """The indexed parts of a file, with secrets masked. `is_partial` if they cover only its beginning."""
 
     etag: str
-    parts: list[FilePart]
     masked: list[FilePart]
     is_partial: bool
 
@@ -351,8 +347,8 @@ def build_indexed_text(name: str, data: bytes, *, mask: bool) -> IndexedText:
     parts = _divide_file(name, text)
     is_partial = len(as_utf8(data)) > MAX_INDEXED_BYTES or len(parts) > MAX_PARTS
     parts = parts[:MAX_PARTS]
-    cleaned = list(_mask_parts(parts, find_secrets(text))) if mask else parts
-    return IndexedText(compute_etag(data), parts, cleaned, is_partial)
+    masked = list(_mask_parts(parts, find_secrets(text))) if mask else parts
+    return IndexedText(compute_etag(data), masked, is_partial)
 
 
 def list_line_ranges(name: str, data: bytes) -> list[tuple[int, int]]:
