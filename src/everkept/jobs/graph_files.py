@@ -104,7 +104,7 @@ class GraphFileUpdater:
             log.info("graph files not updated: %s", error)
 
 
-FOLDER_MISSING = "the folder does not exist now"
+FOLDER_MISSING = "the folder does not exist"
 ON_OTHER_MACHINE = "it is on another machine; the next call that uses the bank updates them"
 IN_OTHER_PROJECT = "the bank now belongs to another project"
 # With any other warning the files are up to date.
