@@ -26,7 +26,7 @@ async def test_what_is_shared_is_not_taken_from_the_others(tmp_path: Path) -> No
             if project == "mine":
                 assert (await anna("promote_memory", **asked))["new_scope"] == "user"
                 continue
-            with pytest.raises(Refused, match="gone for all others"):
+            with pytest.raises(Refused, match="hide it from all others"):
                 await anna("promote_memory", **asked)
             found = await owner("recall_memories", query="fact", project="shop")
             assert [memory["content"] for memory in found["memories"]] == ["a fact of shop"]

@@ -125,7 +125,7 @@ async def test_over_http_only_banks_that_were_named_on_the_machine_are_used(tmp_
         return Client(App(read_settings(given, {}), library=library))
 
     private = str(tmp_path / "private")
-    with pytest.raises(Refused, match="named on this machine"):
+    with pytest.raises(Refused, match="is not a registered memory bank"):
         await served(transport="http")("initialize_memory_bank", path=private)
     assert list((tmp_path / "private").iterdir()) == []
     named = served(transport="http", path=tmp_path / "private")

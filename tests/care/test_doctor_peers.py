@@ -16,7 +16,7 @@ def test_a_peer_that_is_away_is_told_and_is_no_problem_of_ours(context: CheckCon
     PeerList(context.folder).add(Peer("anna", "127.0.0.1", 1, "ab" * 32, "evkp_x"))
     [finding] = found(context)
     assert (finding.severity, finding.command) == ("advice", "everkept peer check")
-    assert finding.what.startswith("anna: https://127.0.0.1:1 cannot be reached")
+    assert finding.what.startswith("anna: cannot reach https://127.0.0.1:1")
 
 
 def test_a_list_that_cannot_be_read_is_a_problem(context: CheckContext) -> None:

@@ -92,7 +92,7 @@ def test_a_bank_that_is_not_there_is_named(everkept: Run, bank: Path) -> None:
     outcome = everkept("purge", "--containing", WORD, "--yes")
     assert outcome.status == 0
     assert str(bank) in outcome.err
-    assert "not there" in outcome.err
+    assert "the folder does not exist" in outcome.err
 
 
 def test_a_file_that_cannot_be_cleaned_is_named(everkept: Run, bank: Path) -> None:

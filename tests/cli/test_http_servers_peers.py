@@ -106,7 +106,7 @@ def test_checking_asks_those_who_are_known(everkept: Run) -> None:
     assert done.status == 1
     assert done.json["peers"][0]["error"] == "peer_unreachable"
     shown = everkept("peer", "check", "gone").out
-    assert shown.startswith("gone: https://127.0.0.1:1 cannot be reached")
+    assert shown.startswith("gone: cannot reach https://127.0.0.1:1")
 
 
 def test_an_identity_is_made_once_and_says_how_to_serve_with_it(everkept: Run, tmp_path: Path) -> None:

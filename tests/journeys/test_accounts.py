@@ -69,7 +69,7 @@ async def test_a_shared_project_is_one_and_what_is_the_users_is_each_ones_own(ap
     assert set(await recalled(anna, "deploy")) == {*shared, "Anna prefers short deploy notes"}
     assert set(await recalled(bob, "deploy")) == shared
     assert set(await recalled(owner, "deploy")) == {*shared, "The owner likes deploys on Monday"}
-    with pytest.raises(ReadOnly, match='"team" is shared with you for reading alone'):
+    with pytest.raises(ReadOnly, match='read-only access to project "team"'):
         await remember(bob, "Bob was here")
 
 

@@ -124,7 +124,7 @@ def test_what_an_account_wrote_is_not_brought_over_once_it_is_removed(tmp_path: 
             assert stored_by(server, anna, FACTS[3], "user")["degraded"] is True
             made = asked(server, anna, "create_project", name="website")
             assert (made["error"], made["retry_possible"]) == ("refused", True)
-            assert "A new project cannot be made while the database is away." in made["message"]
+            assert "Cannot create a project while the database is unreachable." in made["message"]
             assert str(postgres.port) not in str(made)
         waiting = here.told("journal")["writes"]
         assert [each.get("account") for each in waiting if "memory" in each["what"]] == [None, "anna", "ben", "anna"]

@@ -72,7 +72,7 @@ def test_nonsense_is_not_understood(body: bytes) -> None:
 def test_a_result_that_is_not_as_agreed_is_left_out_and_counted(wrong: dict[str, Any]) -> None:
     answer = read(found(result("good"), result("wrong") | wrong))
     assert [each.content for each in answer.findings] == ["good"]
-    assert answer.notices == ("1 of its 2 results cannot be read.",)
+    assert answer.notices == ("Skipped 1 of 2 results because they cannot be read.",)
 
 
 def test_a_memory_need_not_have_a_time() -> None:
@@ -107,7 +107,9 @@ def test_an_answer_that_is_too_long_in_all_is_taken_in_part_and_says_so() -> Non
     answer = read(found(*many))
     taken = MAX_ANSWER_CHARACTERS // MAX_CONTENT_CHARACTERS
     assert [each.id for each in answer.findings] == [f"anna:turn_{n}" for n in range(taken)]
-    assert answer.notices == (f"{MAX_RESULTS - taken} of its {MAX_RESULTS} results are left out: it is too long.",)
+    assert answer.notices == (
+        f"Skipped {MAX_RESULTS - taken} of {MAX_RESULTS} results because the answer is too long.",
+    )
 
 
 VALUES = st.recursive(

@@ -1,7 +1,6 @@
-"""Who read and changed what: a line for each call of an account, in files that stay small; and
-for whatever the owner did about who comes in and sees what.
+"""Access log: one entry for each call of an account, and for each command of the owner that changes access.
 
-Never a text, and never a question: those may be private.
+The log never contains texts or search queries, because they may be private.
 """
 
 import errno
@@ -25,14 +24,14 @@ from everkept.errors import EverkeptError, StorageFull, Unavailable
 from everkept.values import Value, replace
 
 LOG_FOLDER = "access"  # inside the data folder
-MAX_FILE_BYTES = 16 * 1024 * 1024  # of one file, from which the next line begins another
+MAX_FILE_BYTES = 16 * 1024 * 1024  # size of a file after which the log is rotated
 MAX_FILES = 8
-MAX_IDS = 500  # that one line names; how many there were is said anyway
-MAX_NAME_CHARACTERS = 100  # characters of what a caller named
+MAX_IDS = 500  # ids that one line lists; `count` has the total
+MAX_NAME_CHARACTERS = 100  # of a name that the caller gave
 MAX_ID_CHARACTERS = 40
-LOCK_SECONDS = 5.0  # seconds that another process may keep the file
-BEGUN_OUTCOME = "begun"  # the outcome of a call that may change something, before it is made
-LISTENING_OUTCOME = "listening"  # of a stream that is open, which gives out no record
+LOCK_SECONDS = 5.0  # wait for another process that holds the lock
+BEGUN_OUTCOME = "begun"  # logged before a call that may change something
+LISTENING_OUTCOME = "listening"  # an open event stream, which returns no records
 
 _CURRENT_FILE = "access.jsonl"
 _ROTATED_FILES = "access-*.jsonl"
@@ -42,27 +41,26 @@ log = logging.getLogger(__name__)
 
 
 class LoggedCall(Value):
-    """One call of a tool, or one reading of a resource, by an account; or a command of the owner's
-    that lets somebody in or out."""
+    """One tool call or resource read by an account, or one command of the owner that changes access."""
 
-    call: str  # what its lines have in common: a call that changes something has two
+    call: str  # id shared by its lines: a call that may change something has two
     at: int
     user: str
     is_peer: bool
     client: str
     address: str
-    what: str  # the name of the tool, or the address of the resource
-    project: str | None  # as the caller named it, or sees it
+    what: str  # name of the tool, or URI of the resource
+    project: str | None  # the name that the caller used or sees
     length: int = 0  # characters in the arguments
     outcome: str = BEGUN_OUTCOME
-    count: int = 0  # of different ids in the answer, and of what was changed
-    ids: tuple[str, ...] = ()  # what was changed comes first
-    project_id: str | None = None  # where it is known: a name may pass to another
-    about: str | None = None  # whom the owner let in or out
+    count: int = 0  # different ids in the result and in the changes
+    ids: tuple[str, ...] = ()  # changed records first
+    project_id: str | None = None  # if known: another project may get the name later
+    about: str | None = None  # account that the owner's command concerns
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether it may have touched records that this line does not name."""
+        """Return whether the call may have touched records that this line does not name."""
         return self.outcome == BEGUN_OUTCOME or 0 < len(self.ids) < self.count
 
     def as_json(self) -> dict[str, Any]:
@@ -85,7 +83,7 @@ class LoggedCall(Value):
 
 
 class AccessLog:
-    """Files in one folder, to which several processes may write at once."""
+    """Log files in one folder, shared by several processes."""
 
     def __init__(self, folder: Path, *, most_bytes: int = MAX_FILE_BYTES, most_files: int = MAX_FILES) -> None:
         self._folder = folder
@@ -94,38 +92,35 @@ class AccessLog:
         self._here = threading.Lock()
 
     def write(self, access: LoggedCall) -> None:
-        """The line is in the file afterwards, or it is an error: what cannot be noted is not done.
-
-        Who calls does not learn where the file is: that is for the server's own log.
-        """
-        # Half of a character, which an address may hold, only an escape can say.
+        """Append a line, or raise an error that hides the file's path: a call that cannot be logged is refused."""
+        # An address may contain unpaired surrogates, so the line is escaped ASCII.
         line = json.dumps(access.as_json(), separators=(",", ":")).encode("ascii") + b"\n"
         try:
             with self._hold_lock():
                 if self._append(line) >= self._most_bytes:
                     self._rotate(access.at)
         except OSError as error:
-            log.warning("the access log in %s cannot be written: %s", self._folder, error)
+            log.warning("cannot write the access log in %s: %s", self._folder, error)
             raise _build_log_error(error) from error
 
     def read(self) -> Iterator[LoggedCall | None]:
-        """Every line, the oldest first; None stands for one that cannot be read."""
+        """Yield every line, oldest first, with None for an unreadable one."""
         for path in (*self._list_rotated(), self._folder / _CURRENT_FILE):
             try:
                 with path.open(encoding="utf-8", errors="replace") as file:
                     yield from (_parse_line(line) for line in file if not line.isspace())
             except FileNotFoundError:
-                continue  # none yet, or one that was turned over or removed meanwhile
+                continue  # not created yet, or rotated or removed since it was listed
 
     def find_cutoff(self) -> int | None:
-        """The moment of the oldest line where earlier ones had to go; None: all are there."""
+        """Return the time of the oldest line if earlier ones were deleted, otherwise None."""
         if len(self._list_rotated()) < self._most_files - 1:
             return None
         return next((access.at for access in self.read() if access is not None), None)
 
     @contextmanager
     def _hold_lock(self) -> Generator[None, None, None]:
-        """Not every system adds to the end of a file in one step, nor renames an open one."""
+        """Hold the lock: not every system appends atomically, or renames an open file."""
         make_folder(self._folder)
         if not self._here.acquire(timeout=LOCK_SECONDS):
             raise TimeoutError(errno.ETIMEDOUT, "another call is writing")
@@ -159,19 +154,17 @@ class AccessLog:
             for path in self._list_rotated()[: 1 - self._most_files or None]:
                 path.unlink(missing_ok=True)
         except OSError as error:
-            # Windows, while another process reads: the next line tries again.
-            log.info("the access log is not turned over: %s", error)
+            # On Windows a file cannot be renamed while another process reads it. The next write tries again.
+            log.info("access log in %s not rotated: %s", self._folder, error)
 
     def _list_rotated(self) -> list[Path]:
         return sorted(self._folder.glob(_ROTATED_FILES))
 
 
 class LoggedCalls(NamedTuple):
-    """What the log has of the calls that somebody asks for."""
-
-    calls: list[LoggedCall]  # each once, the oldest first
-    broken: int  # lines that cannot be read
-    unsure: int  # calls that may have touched the record too: their lines do not name all
+    calls: list[LoggedCall]  # each once, oldest first
+    broken: int  # unreadable lines
+    unsure: int  # calls that may have touched the record: their lines do not name all ids
 
 
 def find_calls(
@@ -183,10 +176,7 @@ def find_calls(
     since: int | None = None,
     most: int,
 ) -> LoggedCalls:
-    """The newest calls of that kind.
-
-    A `user` is who called, or who it was about; a `record` is the id of one that was touched.
-    """
+    """Return the newest matching calls. `user` is the caller or account concerned, `record` a touched record's id."""
     found: dict[str, LoggedCall] = {}
     unsure: set[str] = set()
     broken = 0
@@ -200,7 +190,7 @@ def find_calls(
             and (since is None or access.at >= since)
         ):
             continue
-        unsure.discard(access.call)  # the last of its lines counts
+        unsure.discard(access.call)  # the last line of a call counts
         if record is None or record in access.ids:
             found[access.call] = access
             if len(found) > most:
@@ -220,11 +210,9 @@ def log_owner_command(
     project: Project | None = None,
     ids: Iterable[str] = (),
 ) -> Generator[list[str], None, None]:
-    """Within it the owner lets somebody in or out, or lets them see something; what it touches
-    besides `ids` is added to the list that this gives.
+    """Log a command of the owner that changes access, before and after it runs. Yield the touched ids, to be extended.
 
-    It is noted before and, under the same call, after. Where it cannot be, it is done all the
-    same, and the log of the program says so.
+    If the log cannot be written, the command runs anyway, and the server's own log has a warning.
     """
     touched = list(ids)
     access = LoggedCall(
@@ -256,18 +244,18 @@ def log_owner_command(
 
 
 def clip_name(value: object) -> str | None:
-    """What a caller named, as far as it is a name."""
+    """Return a name that a caller gave, shortened, or None if it is not a non-empty string."""
     return value[:MAX_NAME_CHARACTERS] if isinstance(value, str) and value else None
 
 
 def clip_ids(ids: Iterable[str]) -> tuple[str, ...]:
-    """As many as a line may hold, each no longer than one of ours when it is written."""
+    """Return at most MAX_IDS ids, each in ASCII and at most MAX_ID_CHARACTERS long."""
     some = islice(ids, MAX_IDS)
     return tuple((each if each.isascii() else ascii(each)[1:-1])[:MAX_ID_CHARACTERS] for each in some)
 
 
 def _has_line_end(file: int, size: int) -> bool:
-    """A process that died, or a disk that was full, may have left half of one."""
+    """Return whether the file ends with a complete line: a crash or a full disk may leave part of one."""
     os.lseek(file, size - 1, os.SEEK_SET)
     return os.read(file, 1) == b"\n"
 
@@ -275,8 +263,8 @@ def _has_line_end(file: int, size: int) -> bool:
 def _build_log_error(error: OSError) -> Unavailable:
     kind = StorageFull if error.errno == errno.ENOSPC else Unavailable
     return kind(
-        "The access log of this server cannot be written, so the calls of accounts are refused.",
-        hint="Whoever runs the server finds the reason in its log.",
+        "Cannot write the access log, so calls of accounts are refused.",
+        hint="Ask the server's owner; the server's log has the details.",
     )
 
 

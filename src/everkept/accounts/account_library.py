@@ -1,4 +1,4 @@
-"""The library, its stores and its searches as the acting account may reach them."""
+"""Library, stores and searches, restricted to what the acting account may access."""
 
 import re
 from collections.abc import Callable, Generator, Sequence
@@ -59,25 +59,21 @@ def list_private_names(user: str) -> tuple[str, ...]:
 
 
 def is_reserved_name(project_name: str) -> bool:
-    """Whether no new project may have this name: it is a home's, or would become one's."""
+    """Return whether the name is reserved for private stores."""
     return _RESERVED_NAME.fullmatch(project_name) is not None
 
 
 def build_project_error(name: str) -> NotFound:
-    """Word for word the same, whether there is one that may not be seen or none at all."""
+    """Build the same error for a project that is hidden from the account and one that does not exist."""
     readable = name.encode("utf-8", "replace").decode()
-    hint = "list_projects shows what exists; create_project makes one."
-    return NotFound("project", readable, hint=hint)
+    return NotFound("project", readable, hint="List projects with list_projects, or create one with create_project.")
 
 
 A = TypeVar("A")
 
 
 class GuardedStore(RecordStore):
-    """Passes every question on, and checks the account before a write.
-
-    Vectors and access counts are derived: an account that may read may add them.
-    """
+    """Store that checks access before a write. Readers may add derived data: embeddings and access counts."""
 
     async def _open_to_read(self) -> RecordStore:
         raise NotImplementedError
@@ -87,7 +83,7 @@ class GuardedStore(RecordStore):
 
     async def ask(self, question: StoreQuestion[A]) -> A:
         if isinstance(question, MeasureSize):
-            # The disk is the owner's: an engine may know only the size of all stores together.
+            # The size is only for the owner: an engine may know only the size of all stores together.
             return cast("A", 0)
         return await (await self._open_to_read()).ask(question)
 
@@ -102,7 +98,7 @@ class GuardedStore(RecordStore):
 
 
 class SharedStore(GuardedStore):
-    """A project's store; one for all accounts that know it by this name and may do the same."""
+    """A project's store, shared by all accounts with the same name for it and the same access."""
 
     def __init__(self, store: RecordStore, name: str, *, writes: bool, is_own: bool) -> None:
         self.store = store
@@ -120,21 +116,21 @@ class SharedStore(GuardedStore):
     def check_writable(self) -> None:
         if not self._writes:
             raise ReadOnly(
-                f'Project "{self._name}" is shared with you for reading alone.',
-                hint="Whoever shares it can let you write.",
+                f'You have read-only access to project "{self._name}".',
+                hint="Ask its owner for write access.",
                 project=self._name,
             )
 
     def check_own(self) -> None:
         if not self._is_own:
             raise Refused(
-                "This project is shared with you: a memory that becomes yours alone would be gone for all others.",
-                hint="Store a memory of your own with the scope `user`.",
+                "This project is shared with you. Moving a memory to your user scope would hide it from all others.",
+                hint="Store a new memory with the scope `user` instead.",
             )
 
 
 class AccountStore(GuardedStore):
-    """What is an account's alone; made at its first write."""
+    """An account's private store, created at its first write."""
 
     def __init__(self, library: Library, home: PrivateStoreKind, user: str) -> None:
         self._library = library
@@ -150,13 +146,13 @@ class AccountStore(GuardedStore):
         try:
             return (await self._library.open(self._name))[1]
         except NotFound:
-            with suppress(Conflict):  # another server was quicker
+            with suppress(Conflict):  # another server created it first
                 await self._library.create(self._name, "")
         return (await self._library.open(self._name))[1]
 
 
 class OwnerSectionSearch:
-    """Parts of files that no account sees."""
+    """Search in memory bank sections, only for the owner."""
 
     def __init__(self, sections: SectionSearch) -> None:
         self._sections = sections
@@ -168,7 +164,7 @@ class OwnerSectionSearch:
 
 
 class OwnerFinder:
-    """A search that finds nothing for an account."""
+    """Search that finds results only for the owner."""
 
     def __init__(self, finder: Finder) -> None:
         self._finder = finder
@@ -185,11 +181,7 @@ class OwnerFinder:
 
 
 class OwnerPeers:
-    """What others have granted, they have granted to the owner.
-
-    An account's call finds nobody, as if none were known; so does a peer's, and no question goes
-    on from server to server.
-    """
+    """Peers, only for the owner's calls. Accounts and peers find none, so no search is forwarded."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -197,41 +189,41 @@ class OwnerPeers:
     async def ask(self, question: PeerQuestion) -> PeerAnswers:
         if get_acting_account() is not None:
             return PeerAnswers(is_anybody=False)
-        # Loaded here: most calls ask nobody.
+        # Imported here: most calls ask no peers.
         from everkept.peers.client import HttpPeers
         from everkept.peers.peer_file import PeerFile
 
         return await HttpPeers(PeerFile(self._folder)).ask(question)
 
 
-_WORKSPACE_PREFIX = "account:"  # how the keys of accounts' workspaces begin
+_WORKSPACE_PREFIX = "account:"  # no path of a folder begins with it
 _ShownProjects = dict[str, tuple[Grant, Project]]
 
 
 class GuardedLibrary(Library):
-    """The owner sees everything but what is an account's alone. An account sees the projects that
-    it is granted, under names of its own, and everything else is as if it did not exist.
+    """Library restricted to the acting account, which is checked in each call.
 
-    Whose call it is is looked at in each call, so one serves all.
+    The owner sees everything except the accounts' private stores. An account sees only its granted projects, under its
+    own names.
     """
 
     def __init__(self, library: Library, clock: Clock) -> None:
         self._library = library
         self._clock = clock
-        # By project, its name, and what may be done there.
+        # by project id, name and access
         self._shared: dict[tuple[str, str, bool, bool], SharedStore] = {}
-        self._stored_names: dict[str, str] = {}  # of projects, by their ids
+        self._stored_names: dict[str, str] = {}  # of projects, by id
         self._homes: dict[tuple[PrivateStoreKind, str], AccountStore] = {}
 
     async def ask(self, question: CatalogQuestion[A]) -> A:
-        """Refuse an account every question that is missing in the table."""
+        """Answer a question. A question that is missing in the table is only for the owner."""
         answer = self._answers.get(type(question))
         if answer is None:
             return await self._get_owner_library().ask(question)
         return await answer(self, question)
 
     async def apply(self, change: CatalogChange[A]) -> A:
-        """Refuse an account every change that is missing in the table."""
+        """Apply a change. A change that is missing in the table is only for the owner."""
         do = self._changes.get(type(change))
         if do is None:
             return await self._get_owner_library().apply(change)
@@ -259,14 +251,20 @@ class GuardedLibrary(Library):
             found, store = await self._library.open(project.name)
         writes = grant is not None and grant.can_write and account is not None and not account.is_peer
         is_own = grant is not None and grant.access == "own"
-        shared = self._get_shared_store(found, store, name, writes=writes, is_own=is_own)
+        # The same object each time, because caches use the store as a key.
+        key = found.id, name, writes, is_own
+        shared = self._shared.get(key)
+        if shared is None or shared.store is not store:
+            shared = self._shared[key] = SharedStore(store, name, writes=writes, is_own=is_own)
         return replace(found, name=name), shared
 
     async def _add_project(self, change: catalog.AddProject) -> Project:
         name = validate_project_name(change.name)
         account = get_acting_account()
         if is_reserved_name(name):
-            raise InvalidInput(f'Project name "{name}" has a meaning of its own.', argument="name", value=name)
+            raise InvalidInput(
+                f'Project name "{name}" is reserved.', hint="Choose another name.", argument="name", value=name
+            )
         if account is None:
             return await self._library.apply(change)
         _refuse_peer(account)
@@ -275,7 +273,7 @@ class GuardedLibrary(Library):
         begun = await self._find_begun_grant(account, name)
         granted = begun or Grant(account.name, str(uuid4()), "own", name, self._clock())
         key = build_grant_key(granted.user, granted.project_id)
-        # Before the project, so that whoever makes the same one at the same time finds it.
+        # The grant comes before the project, so that a concurrent call with the same name finds it.
         try:
             await self._library.set_note(key, encode_grant(granted))
         except StoreUnreachable:
@@ -283,11 +281,11 @@ class GuardedLibrary(Library):
         try:
             made = await self._create_project(account, granted, change.description)
         except EverkeptError:
-            # Somebody else may have gone on with it meanwhile.
+            # A concurrent call may have created the project.
             if begun is None and await self._find_by_id(granted.project_id) is None:
                 await self._library.set_note(key, None)
             raise
-        # Whoever makes a project of a name means that one from now on.
+        # From now on the name refers to the new project.
         for ended in list_ended_keys(await self._library.list_notes(build_grants_prefix(account.name)), name):
             await self._library.set_note(ended, None)
         return replace(made, name=name)
@@ -299,7 +297,7 @@ class GuardedLibrary(Library):
         return replace(altered, name=change.name)
 
     async def _delete_project(self, change: catalog.DeleteProject) -> None:
-        """Delete the grants of the project too."""
+        """Delete a project and end its grants."""
         stored = await self._resolve_own_project(change.name)
         with _translate_errors(stored.name, change.name):
             await self._library.delete(stored.name)
@@ -308,7 +306,7 @@ class GuardedLibrary(Library):
                 await self._library.set_note(build_grant_key(grant.user, stored.id), encode_ended_grant(grant))
 
     async def _list_off_periods(self, question: catalog.ListOffPeriods) -> list[OffPeriod]:
-        """Return none to an account: its past is in no folder of this machine."""
+        """Return none to an account: it has no conversations in folders of this machine."""
         return await self._library.ask(question) if get_acting_account() is None else []
 
     async def open_user_store(self) -> RecordStore:
@@ -318,19 +316,19 @@ class GuardedLibrary(Library):
         return self.find_private_store("history") or await self._library.open_history_store()
 
     def find_private_store(self, home: PrivateStoreKind = "user") -> RecordStore | None:
-        """What is an account's alone; None where the owner acts."""
+        """Return the acting account's private store, or None for the owner."""
         account = get_acting_account()
         if account is None:
             return None
         if account.is_peer:
-            return get_empty_store()  # another server has nothing of its own here
+            return get_empty_store()  # a peer has no private store
         key = home, account.name
         if key not in self._homes:
             self._homes[key] = AccountStore(self._library, home, account.name)
         return self._homes[key]
 
     async def _find_workspace_project(self, question: catalog.FindWorkspaceProject) -> Project | None:
-        """Return an account's own, else the one of the folder itself if that is granted."""
+        """Return the account's own project for the folder, otherwise the owner's project if it is granted."""
         account = get_acting_account()
         if account is None:
             return await self._library.ask(question)
@@ -363,7 +361,7 @@ class GuardedLibrary(Library):
 
     @property
     def condition(self) -> Condition:
-        """An account is told how it is doing, not where it is or what others wait for."""
+        """The state of the library. An account does not see the address of the database or pending writes."""
         whole = self._library.condition
         if get_acting_account() is None:
             return whole
@@ -374,9 +372,9 @@ class GuardedLibrary(Library):
         await self._library.close()
 
     def _get_owner_library(self) -> Library:
-        """The library itself, for what no account has any part in."""
+        """Return the unrestricted library. Refuse accounts."""
         if get_acting_account() is not None:
-            raise Refused("This is for the owner of the server alone.")
+            raise Refused("Only the server's owner can do this.", hint="Ask the server's owner to do it.")
         return self._library
 
     async def _map_shown(self, account: Account) -> _ShownProjects:
@@ -384,7 +382,7 @@ class GuardedLibrary(Library):
         return map_shown_names(grants, await self._library.list_projects()) if grants else {}
 
     async def _find_granted(self, account: Account, name: str) -> tuple[Grant, Project] | None:
-        """Looks at the one project alone where its name is told by the grants."""
+        """Find a granted project by its shown name. Read all projects only if two grants have the same name."""
         grants = parse_grants(await self._library.list_notes(build_grants_prefix(account.name)))
         if _has_equal_names(grants):
             return map_shown_names(grants, await self._library.list_projects()).get(name)
@@ -393,7 +391,7 @@ class GuardedLibrary(Library):
         return None if grant is None or project is None else (grant, project)
 
     async def _find_by_id(self, project_id: str) -> Project | None:
-        """By the name that it had when it was last seen, before all are looked through."""
+        """Find a project, first by the name it had last time, then among all projects."""
         if stored := self._stored_names.get(project_id):
             with suppress(NotFound):
                 project = await self._library.get_project(stored)
@@ -404,13 +402,15 @@ class GuardedLibrary(Library):
         return projects.get(project_id)
 
     async def _find_own_workspace(self, account: Account, path: str) -> tuple[Project | None, str]:
-        """The account's project of this folder, else the key under which it can have one.
+        """Return the account's project of this folder, otherwise None and a free workspace key.
 
-        A key stays that of a project which the account sees no longer: another of its name had it.
+        The key of a project that the account no longer sees is never reused: it may be from an earlier account of this
+        name.
         """
         number = 1
         while True:
-            key = _build_workspace_key(account, path, number)
+            whose = account.name if number == 1 else f"{account.name}:{number}"
+            key = f"{_WORKSPACE_PREFIX}{whose}:{path}"
             found = await self._library.find_workspace_project(key)
             seen = None if found is None else await self._find_shown(account, found)
             if found is None or seen is not None:
@@ -418,7 +418,7 @@ class GuardedLibrary(Library):
             number += 1
 
     async def _resolve_project(self, name: str) -> tuple[Grant | None, Project]:
-        """The project as it is kept below, and how it is granted; None: to its owner."""
+        """Return a project under its stored name, and the grant, which is None for the owner."""
         account = get_acting_account()
         if account is not None:
             found = await self._find_granted(account, name)
@@ -429,13 +429,14 @@ class GuardedLibrary(Library):
         return found
 
     async def _resolve_own_project(self, name: str) -> Project:
-        """One that whoever is acting may put away or delete."""
+        """Return a project that the caller may archive, delete or turn off."""
         grant, project = await self._resolve_project(name)
         if account := get_acting_account():
             _refuse_peer(account)
         if grant is not None and grant.access != "own":
             raise Refused(
-                f'Project "{name}" is shared with you; whoever shares it puts it away, deletes it or switches it off.',
+                f'Project "{name}" is shared with you.',
+                hint="Ask its owner to archive it, delete it or turn it off.",
                 project=name,
             )
         return project
@@ -448,33 +449,24 @@ class GuardedLibrary(Library):
         return None if name is None else replace(project, name=name)
 
     async def _find_begun_grant(self, account: Account, name: str) -> Grant | None:
-        """What is left of an attempt to make a project of this name that got no answer."""
+        """Find the grant of an earlier attempt to create this project that got no reply."""
         grants = parse_grants(await self._library.list_notes(build_grants_prefix(account.name)))
         own = [grant for grant in grants if (grant.access, grant.name) == ("own", name)]
         left = [grant for grant in own if await self._find_by_id(grant.project_id) is None]
         return left[0] if left else None
 
     async def _create_project(self, account: Account, granted: Grant, description: str) -> Project:
-        """Under a name that says whose it is; what others call theirs is nothing to an account."""
+        """Create the project under a stored name that includes the account, so other projects' names do not matter."""
         number = 1
         while True:
-            stored = _build_stored_name(granted.name, account, number)
+            suffix = f" ({account.name})" if number == 1 else f" ({account.name} {number})"
+            stored = granted.name[: MAX_PROJECT_NAME_CHARACTERS - len(suffix)] + suffix
             try:
                 return await self._library.create(stored, description, project_id=granted.project_id)
             except Conflict:
                 if granted.name in await self._map_shown(account):
                     raise _build_exists_error(granted.name) from None
                 number += 1
-
-    def _get_shared_store(
-        self, project: Project, store: RecordStore, name: str, *, writes: bool, is_own: bool
-    ) -> RecordStore:
-        """The same object each time: what is kept of a store is known by it."""
-        key = project.id, name, writes, is_own
-        shared = self._shared.get(key)
-        if shared is None or shared.store is not store:
-            shared = self._shared[key] = SharedStore(store, name, writes=writes, is_own=is_own)
-        return shared
 
     _answers: ClassVar[CatalogAnswers] = {
         catalog.ListProjects: _list_projects,
@@ -494,7 +486,7 @@ class GuardedLibrary(Library):
 
 @contextmanager
 def _translate_errors(stored: str, shown: str) -> Generator[None, None, None]:
-    """Errors name a project as the account does."""
+    """Replace the stored project name in errors with the name that the account sees."""
     if stored == shown:
         yield
         return
@@ -509,36 +501,25 @@ def _translate_errors(stored: str, shown: str) -> Generator[None, None, None]:
         raise Conflict(message, hint=error.hint, project=shown) from None
 
 
-def _build_stored_name(name: str, account: Account, number: int) -> str:
-    suffix = f" ({account.name})" if number == 1 else f" ({account.name} {number})"
-    return name[: MAX_PROJECT_NAME_CHARACTERS - len(suffix)] + suffix
-
-
-def _build_workspace_key(account: Account, path: str, number: int) -> str:
-    """No folder is called so."""
-    whose = account.name if number == 1 else f"{account.name}:{number}"
-    return f"{_WORKSPACE_PREFIX}{whose}:{path}"
-
-
 def _has_equal_names(grants: Sequence[Grant]) -> bool:
-    """Whether two have the same name, so that only all together tell what each is called."""
+    """Return whether two grants have the same name. The shown names then depend on all of them."""
     return len({grant.name for grant in grants}) < len(grants)
 
 
 def _build_exists_error(name: str) -> Conflict:
     return Conflict(
-        f'There is a project "{name}" already.',
-        hint="list_projects with status `all` shows it; switch_project selects it.",
+        f'Project "{name}" already exists.',
+        hint="Call switch_project to use it, or choose another name.",
         kind="project",
         name=name,
     )
 
 
 def _build_unreachable_error() -> Refused:
-    """What an account has, all servers are to know of; why it is away is the owner's to know."""
+    """Build the error without its reason, which only the owner may see. All servers must know an account's projects."""
     error = Refused(
-        "A new project cannot be made while the database is away.",
-        hint="Try again when it is back. Until then store with the scope `user`, or in a project that you see already.",
+        "Cannot create a project while the database is unreachable.",
+        hint="Try again later. Until then use the scope `user` or an existing project.",
     )
     error.retry_possible = error.degraded = True
     return error
@@ -546,4 +527,4 @@ def _build_unreachable_error() -> Refused:
 
 def _refuse_peer(account: Account) -> None:
     if account.is_peer:
-        raise ReadOnly("Another server reads here, and never writes.")
+        raise ReadOnly("Peer servers have read-only access.")

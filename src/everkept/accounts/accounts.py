@@ -1,4 +1,4 @@
-"""Users, their tokens, and what they are granted."""
+"""Users, their tokens and their grants."""
 
 import json
 import secrets
@@ -42,43 +42,42 @@ from everkept.values import Value
 
 T = TypeVar("T")
 
-# How long the copy of a database that is away is believed about accounts. Who is let out where
-# all servers see it is let out here too by then.
+# How long account data in the local replica is trusted while the database is unreachable. An account that was revoked
+# on another server loses access here after this time at the latest.
 TRUST_HOURS = 24
 TRUST_MICROSECONDS = TRUST_HOURS * 3600 * 1_000_000
-# microseconds by which the clock may have been set back since
+# tolerated backward step of the clock
 CLOCK_SKEW_MICROSECONDS = 60 * 1_000_000
 
 
 class UnknownAccount:
-    """What the account of a token is that nobody has."""
+    """Result for a token that belongs to no account."""
 
 
 UNKNOWN_ACCOUNT: Final = UnknownAccount()
 
 
 class User(Value):
-    """Somebody who has an account."""
+    """A person or peer server with an account."""
 
     name: str
     is_peer: bool
     created_at: int
-    is_leaving: bool = False  # a removal was begun, and is to be finished
+    is_leaving: bool = False  # true after a removal that was started and not finished
 
 
 class Accounts:
-    """Who may come in, and what each of them sees. It takes effect at the next call, in running
-    servers too: all of it is in notes of the library."""
+    """Users, tokens and grants, in library notes. Changes apply from the next call, also in running servers."""
 
     def __init__(self, library: Library, clock: Clock) -> None:
         self._library = library
         self._clock = clock
 
     async def authenticate(self, secret: str) -> Account | UnknownAccount | None:
-        """Who comes in with this secret; None: the owner.
+        """Return the account of this secret, or None for the owner.
 
-        One of an account's form is never the owner's, whatever became of its note. Raises
-        StoreAway where all that is known of an account is too old to let it in.
+        A secret with the prefix of an account is never the owner's, even if its note is missing. Raise StoreUnreachable
+        if the local replica's account data is too old to trust.
         """
         with track_replica_use() as asked:
             account = await self.find_account(hash_secret(secret))
@@ -87,10 +86,10 @@ class Accounts:
         return UNKNOWN_ACCOUNT if account is None and get_token_kind(secret) != "owner" else account
 
     async def find_account(self, secret_hash: str) -> Account | UnknownAccount | None:
-        """Whose token it is; None: the owner's."""
+        """Return the account of a token, or None for the owner."""
         key = TOKEN_NOTES + secret_hash
-        # The note is looked at before the token and, where there is none, behind it too: whoever
-        # makes a token writes the note first, and whoever ends one removes it last.
+        # A token is created after its note and deleted before it. Reading the note before and, if missing, after the
+        # token check avoids taking an account's token for the owner's.
         note = await self._library.get_note(key)
         if not await self._library.has_token(secret_hash):
             return UNKNOWN_ACCOUNT
@@ -98,20 +97,17 @@ class Accounts:
         return None if note is None else await self._read_account(note)
 
     async def create_token(self, user: str, label: str, *, peer: bool = False) -> tuple[Token, str]:
-        """A new token of that user and its secret, which cannot be had again.
-
-        The first token makes the user.
-        """
+        """Create a token of that user, and the user if missing. Return it with its secret, which is not stored."""
         token, secret, secret_hash = build_token(label, self._clock, "peer" if peer else "account")
         account = await self._ensure_user(user, is_peer=peer)
-        # First, so that nobody meets the token without it.
+        # The note comes first, so that no caller sees the token without it.
         note = {"user": account.name, "account": account.id, "token": token.id, "peer": peer}
         await self._library.set_note(TOKEN_NOTES + secret_hash, json.dumps(note))
         await self._library.add_token(token, secret_hash)
         return token, secret
 
     async def map_token_users(self) -> dict[str, User]:
-        """By the ids of tokens; those that are not in it are the owner's."""
+        """Map token ids to their users. Tokens that are missing belong to the owner."""
         users = {user.name: user for user in await self.list_users()}
         found: dict[str, User] = {}
         for note in (await self._library.list_notes(TOKEN_NOTES)).values():
@@ -142,31 +138,30 @@ class Accounts:
     async def _get_user(self, wanted: str) -> User:
         found = next((user for user in await self.list_users() if user.name == wanted), None)
         if found is None:
-            hint = (
-                f"`everkept account list` shows who has one; `everkept token --user {wanted}` makes it, with a token."
-            )
+            hint = f"List users with `everkept account list`, or create one with `everkept token --user {wanted}`."
             raise NotFound("user", wanted, hint=hint)
         return found
 
     async def grant(self, user: str, project: Project, access: AccessLevel) -> Grant:
-        """Lets a user see a project; who sees it already, in this way from now on.
-
-        The name that the user knows it by is settled here, and stays.
-        """
-        if is_private_name(project.name):  # it is a user's alone
+        """Give a user access to a project, or change the access. The name that the user sees never changes."""
+        if is_private_name(project.name):  # private to a user
             raise build_project_error(project.name)
         owner = await self.get_user(user)
         if owner.is_leaving:
             raise _build_leaving_error(owner.name)
         if owner.is_peer and access != "read":
             raise Refused(
-                f"{owner.name} is another server, which reads and never writes.",
-                hint="Grant it `read`.",
+                f'Account "{owner.name}" is a peer server, and peers cannot write.',
+                hint="Grant it `read` instead.",
                 user=owner.name,
             )
         before = await self._find_grant(owner.name, project)
         if before is not None and before.access == "own":
-            raise Conflict(f'"{project.name}" is {owner.name}\'s own project.', user=owner.name)
+            raise Conflict(
+                f'Project "{project.name}" belongs to {owner.name}.',
+                hint="Grant it to another account; its owner already has full access.",
+                user=owner.name,
+            )
         notes = await self._library.list_notes(build_grants_prefix(owner.name))
         name = choose_shown_name(project.name, project.id, notes)
         granted = Grant(owner.name, project.id, access, name, before.at if before else self._clock())
@@ -174,32 +169,32 @@ class Accounts:
         return granted
 
     async def revoke(self, user: str, project: Project) -> str:
-        """Gives the user's name as it is kept; NotFound where nothing is granted."""
+        """Revoke a grant and return the normalized user name. Raise NotFound if nothing is granted."""
         name = (await self.get_user(user)).name
         grant = await self.look_up(self._get_grant(name, project))
         if grant.access == "own":
             raise Refused(
-                f'"{project.name}" is {name}\'s own project, which is not taken away.',
-                hint="`everkept delete-project` deletes it, `everkept account remove` makes "
-                "the projects of an account yours.",
+                f'Project "{project.name}" belongs to {name}, so this access cannot be revoked.',
+                hint="Delete it with `everkept delete-project`, or run `everkept account remove` to make "
+                "the account's projects yours.",
                 user=name,
             )
         await self._library.set_note(build_grant_key(name, project.id), encode_ended_grant(grant))
         return name
 
     async def list_grants(self) -> list[Grant]:
-        """Those of all users, the oldest first."""
+        """Return the grants of all users, oldest first."""
         return parse_grants(await self._library.list_notes(GRANT_NOTES))
 
     async def list_user_grants(self, user: str) -> list[Grant]:
-        """The oldest first."""
+        """Return the grants of a user, oldest first."""
         name = validate_account_name(user)
         return parse_grants(await self._library.list_notes(build_grants_prefix(name)))
 
     async def remove_user(self, name: str) -> None:
-        """With tokens, grants and what is the user's alone; projects stay, the owner's then."""
+        """Delete a user with tokens, grants and private data. The user's projects stay and become the owner's."""
         user = await self.get_user(name)
-        # First: what comes from now on, from a server that was cut off too, is nobody's.
+        # The mark comes first: later writes, even from a disconnected server, then belong to no account.
         fields = parse_note(await self._library.get_note(USER_NOTE_PREFIX + user.name)) or {}
         await self._library.set_note(USER_NOTE_PREFIX + user.name, json.dumps({**fields, "leaving": True}))
         for token_id, owner in (await self.map_token_users()).items():
@@ -207,11 +202,11 @@ class Accounts:
                 await revoke_token(self._library, token_id)
         await self._clear(user.name)
         await self._forget_searches(user.name)
-        await self._library.set_note(USER_NOTE_PREFIX + user.name, None)  # last: who was cut short tries again
+        # Last, so that an interrupted removal can be repeated.
+        await self._library.set_note(USER_NOTE_PREFIX + user.name, None)
 
     async def look_up(self, asked: Awaitable[T]) -> T:
-        """What somebody names who changes what accounts see. Raises StoreAway where the database
-        is away and what was last seen of it lacks that."""
+        """Await a lookup. Raise StoreUnreachable if it fails and only the local replica answered."""
         with track_replica_use() as answer:
             try:
                 return await asked
@@ -222,14 +217,15 @@ class Accounts:
 
     def _build_unreachable_error(self) -> StoreUnreachable:
         return StoreUnreachable(
-            "Accounts and what they see cannot be changed while the database is away. Nothing was "
-            f"done. {self._library.condition.reason}".rstrip(),
-            hint="Try again when it is back.",
+            "Accounts and grants cannot change while the database is unreachable. "
+            f"Nothing was changed. {self._library.condition.reason}".rstrip(),
+            hint="Try again when the database is reachable.",
         )
 
     async def _read_account(self, note: str) -> Account | UnknownAccount:
-        """Whose token a note tells of. One that cannot be read lets nobody in, nor does one of
-        somebody who was removed, whoever has that name by now."""
+        """Return the account that a token's note names. Unreadable notes and notes of a removed account give no access,
+        even if a new account has the same name.
+        """
         fields = parse_note(note) or {}
         name = fields.get("user")
         if not isinstance(name, str):
@@ -245,9 +241,9 @@ class Accounts:
             return
         known = f"since {format_iso(at)}" if at else "yet"
         raise StoreUnreachable(
-            "This token cannot be checked: the database is away, and this server has not heard "
-            f"from it {known}. It lets an account in for {TRUST_HOURS} hours from then.",
-            hint="Try again when the database is back.",
+            f"Cannot check this token: the database is unreachable and has not answered {known}. "
+            f"Cached account data is valid for {TRUST_HOURS} hours.",
+            hint="Try again when the database is reachable.",
         )
 
     async def _forget_searches(self, user: str) -> None:
@@ -266,13 +262,12 @@ class Accounts:
         if fields.get("leaving"):
             raise _build_leaving_error(name)
         if bool(fields.get("peer")) != is_peer:
-            kind = "a person's account" if is_peer else "another server's account"
-            raise Conflict(f"{name} is {kind} already.", hint="Choose another name.", user=name)
+            kind = "a person" if is_peer else "a peer server"
+            raise Conflict(f'Account "{name}" already exists for {kind}.', hint="Choose another name.", user=name)
         return Account(name, is_peer, parse_account_id(note) or "")
 
     async def _create_user(self, name: str, *, is_peer: bool) -> Account:
-        """Calls that were under way when another of this name was removed may have left
-        something: that goes first."""
+        """Create a user. First delete remains that calls left when an earlier account of this name was removed."""
         with track_replica_use() as answer:
             await self._clear(name)
         if answer.from_replica:
@@ -283,7 +278,7 @@ class Accounts:
         return account
 
     async def _clear(self, name: str) -> None:
-        """Deletes what is for the account of this name alone, and what is granted to it."""
+        """Delete the private stores and the grants of the account with this name."""
         homes = list_private_names(name)
         for project in await self._library.list_projects():
             if project.name in homes:
@@ -297,8 +292,8 @@ class Accounts:
             raise NotFound(
                 "grant",
                 project.name,
-                message=f'"{project.name}" is not granted to {user}.',
-                hint="`everkept account list` shows what is.",
+                message=f'Account "{user}" has no access to project "{project.name}".',
+                hint="List grants with `everkept account list`.",
             )
         return grant
 
@@ -309,7 +304,7 @@ class Accounts:
 
 def _build_leaving_error(name: str) -> Conflict:
     return Conflict(
-        f"{name} is being removed.",
-        hint=f"`everkept account remove {name}` finishes it, if that was cut short.",
+        f'Account "{name}" is being removed.',
+        hint=f"To finish an interrupted removal, run `everkept account remove {name}`.",
         user=name,
     )

@@ -1,7 +1,4 @@
-"""Bearer tokens and grants as notes in the library, and what an account may do by them.
-
-The secret of a token is shown once and kept as a hash.
-"""
+"""Tokens and grants, stored as notes of the library. A token's secret is shown once and stored as a hash."""
 
 import hashlib
 import json
@@ -18,20 +15,20 @@ from everkept.values import Value
 
 TokenKind = Literal["owner", "account", "peer"]
 
-# How the secret of each kind begins. Those of accounts once began as the owner's do.
+# Account tokens from early versions begin with the owner's prefix.
 SECRET_PREFIXES: Mapping[TokenKind, str] = {"owner": "evk_", "account": "evku_", "peer": "evkp_"}
 MAX_LABEL_CHARACTERS = 100
-# How the keys of notes begin that say whose a token is, each with the hash of its secret behind.
+# Key prefix of the notes that name a token's account. The hash of the secret follows.
 TOKEN_NOTES = NOTE_PREFIX + "token."
 
 
 def hash_secret(secret: str) -> str:
-    """A token as the library keeps it. Secrets are long and random: a plain hash will do."""
+    """Return the stored form of a secret. Secrets are long and random, so a plain hash is enough."""
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def get_token_kind(secret: str) -> TokenKind:
-    """Whose the token is by its form alone; the owner's, where that says nothing."""
+    """Return the kind of a token by its prefix, "owner" for an unknown prefix."""
     for kind, prefix in SECRET_PREFIXES.items():
         if secret.startswith(prefix):
             return kind
@@ -39,7 +36,7 @@ def get_token_kind(secret: str) -> TokenKind:
 
 
 def parse_note(note: str | None) -> Mapping[str, Any] | None:
-    """None for what is no note of ours."""
+    """Return the fields of a note, or None if it is not a JSON object."""
     try:
         value = json.loads(note) if note else None
     except ValueError:
@@ -48,10 +45,10 @@ def parse_note(note: str | None) -> Mapping[str, Any] | None:
 
 
 def build_token(label: str, clock: Clock, kind: TokenKind = "owner") -> tuple[Token, str, str]:
-    """A new token, its secret, and the hash of that; nothing is kept of it yet."""
+    """Return a new token, its secret and the hash of the secret. Nothing is stored."""
     if len(label) > MAX_LABEL_CHARACTERS or not label.isprintable():
         raise InvalidInput(
-            f"A label has {MAX_LABEL_CHARACTERS} printable characters at most.",
+            f"`label` must have at most {MAX_LABEL_CHARACTERS} characters, all printable.",
             argument="label",
             value=label[:MAX_LABEL_CHARACTERS],
         )
@@ -60,37 +57,34 @@ def build_token(label: str, clock: Clock, kind: TokenKind = "owner") -> tuple[To
 
 
 async def create_token(library: Library, label: str, clock: Clock) -> tuple[Token, str]:
-    """A new token of the owner's and its secret, which cannot be had again."""
+    """Create a token of the owner. Return it with its secret, which is not stored."""
     token, secret, secret_hash = build_token(label, clock)
     await library.add_token(token, secret_hash)
     return token, secret
 
 
 async def revoke_token(library: Library, token_id: str) -> None:
-    """Takes effect at the next request, in running servers too.
-
-    One that was cut short is finished.
-    """
+    """Revoke a token from the next request on, also in running servers. Finish an interrupted revocation."""
     was_there = await library.remove_token(token_id)
     notes = await library.list_notes(TOKEN_NOTES)
     keys = [key for key, note in notes.items() if (parse_note(note) or {}).get("token") == token_id]
     if not was_there and not keys:
-        raise NotFound("token", token_id, hint="`everkept token list` shows the ids.")
-    # Not before the token itself: an old one without its note would be the owner's.
+        raise NotFound("token", token_id, hint="List token ids with `everkept token list`.")
+    # After the token itself: an old account token without its note would count as the owner's.
     for key in keys:
         await library.set_note(key, None)
 
 
 AccessLevel = Literal["own", "read", "write"]
 
-# A name of an account holds no "/", so no key of one is the beginning of another's.
+# An account name contains no "/", so no key is a prefix of another account's key.
 GRANT_NOTES = NOTE_PREFIX + "grant."
-_MAX_MICROSECONDS = 2**53  # beyond it no moment is one of ours
-_ENDED_ACCESS = "none"  # the access of a grant that has ended: its name stays that of its project
+_MAX_MICROSECONDS = 2**53  # larger values are not valid times
+_ENDED_ACCESS = "none"  # access of a revoked grant, which keeps its project's name reserved
 
 
 class Grant(Value):
-    """That an account may see a project, and the name that it knows it by."""
+    """An account's access to a project, and the name that the account sees."""
 
     user: str
     project_id: str
@@ -104,14 +98,13 @@ class Grant(Value):
 
 
 def parse_grants(notes: Mapping[str, str]) -> list[Grant]:
-    """The oldest first; what cannot be read grants nothing."""
+    """Return the grants, oldest first. Unreadable notes grant nothing."""
     found = (_parse_grant(key, value) for key, value in notes.items())
     return sorted((g for g in found if g is not None), key=lambda g: (g.at, g.project_id))
 
 
 async def read_access_levels(library: Library) -> dict[str, AccessLevel]:
-    """What the acting account may do with each of its projects, by their ids; the owner has none,
-    who may do everything."""
+    """Map project ids to the acting account's access. The map is empty for the owner, who may do everything."""
     account = get_acting_account()
     if account is None:
         return {}
@@ -120,7 +113,7 @@ async def read_access_levels(library: Library) -> dict[str, AccessLevel]:
 
 
 def build_grants_prefix(user: str) -> str:
-    """What the keys of all its grants begin with."""
+    """Return the key prefix of all grants of a user."""
     return f"{GRANT_NOTES}{user}/"
 
 
@@ -133,37 +126,32 @@ def encode_grant(grant: Grant) -> str:
 
 
 def encode_ended_grant(grant: Grant) -> str:
-    """What stays of a grant: whoever still has its name in mind must not reach another project."""
+    """Encode a revoked grant. Its name stays reserved, so that an old name never reaches another project."""
     return json.dumps({"access": _ENDED_ACCESS, "name": grant.name, "at": grant.at})
 
 
 def list_ended_keys(notes: Mapping[str, str], name: str) -> list[str]:
-    """The keys of grants that had this name and have ended."""
-    return [key for key, value in notes.items() if _find_ended_name(value) == name]
+    parsed = {key: parse_note(value) or {} for key, value in notes.items()}
+    return [key for key, of in parsed.items() if (of.get("access"), of.get("name")) == (_ENDED_ACCESS, name)]
 
 
 def choose_shown_name(wished: str, project_id: str, notes: Mapping[str, str]) -> str:
-    """The name that an account knows a project by from now on, by the notes of its grants.
-
-    It had none, or has it again; no other project has it or had it.
-    """
-    named = {key.rpartition("/")[2]: str(fields.get("name")) for key, fields in _parse_notes(notes)}
+    """Return the name that an account sees for a project: its earlier name, otherwise one that no other project had."""
+    parsed = {key: parse_note(value) for key, value in notes.items()}
+    named = {key.rpartition("/")[2]: str(fields.get("name")) for key, fields in parsed.items() if fields}
     if project_id in named:
         return named[project_id]
     return _find_free_name(wished, dict.fromkeys(named.values()))
 
 
 def get_moment(fields: Mapping[str, Any], name: str) -> int:
-    """A moment, or 0 for what is none."""
+    """Return a time in microseconds, or 0 if the field is not a valid time."""
     value = fields.get(name)
     return value if isinstance(value, int) and 0 <= value < _MAX_MICROSECONDS else 0
 
 
 def map_shown_names(grants: Iterable[Grant], projects: Iterable[Project]) -> dict[str, tuple[Grant, Project]]:
-    """Projects by the names that an account knows them by.
-
-    Two have the same only where they were granted at the same moment: the later gets a number.
-    """
+    """Map shown names to projects. Equal names, which only grants of the same moment have, get a number."""
     by_id = {project.id: project for project in projects}
     shown: dict[str, tuple[Grant, Project]] = {}
     for grant in grants:
@@ -181,15 +169,6 @@ def _find_free_name(wished: str, taken: Mapping[str, object]) -> str:
     return name
 
 
-def _parse_notes(notes: Mapping[str, str]) -> list[tuple[str, Mapping[str, Any]]]:
-    return [(key, fields) for key, value in notes.items() if (fields := parse_note(value))]
-
-
-def _find_ended_name(value: str) -> str | None:
-    fields = parse_note(value) or {}
-    return str(fields.get("name")) if fields.get("access") == _ENDED_ACCESS else None
-
-
 def _parse_grant(key: str, value: str) -> Grant | None:
     user, _, project_id = key.removeprefix(GRANT_NOTES).partition("/")
     fields = parse_note(value)
@@ -200,7 +179,7 @@ def _parse_grant(key: str, value: str) -> Grant | None:
 
 
 async def read_rights(library: Library, user: str) -> Rights | None:
-    """None where there is no such account, it is being removed, or it never writes."""
+    """Return the rights of an account, or None if it does not exist, is being removed, or is a peer."""
     note = await library.get_note(USER_NOTE_PREFIX + user)
     known = parse_account_id(note)
     if known is None or (parse_note(note) or {}).get("peer"):

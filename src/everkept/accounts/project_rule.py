@@ -1,4 +1,4 @@
-"""The one rule that says which project a call means."""
+"""The rule that decides which project a call uses."""
 
 from collections.abc import Callable
 from functools import cache
@@ -11,10 +11,10 @@ from everkept.errors import Conflict, NoActiveProject, NotFound, ProjectOff
 
 
 class ProjectRule:
-    """The call's own project, then the session's, then the configured one, then the workspace's.
+    """Choice of the project: the call's own, then the session's, then the configured one, then the workspace's.
 
-    The configured project and the workspace's are made at the first write; until then they read
-    as empty. One that is switched off is neither read nor written.
+    The configured project and the workspace's project are created at the first write. Until then they read as empty. A
+    project that is turned off is neither read nor written.
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class ProjectRule:
             return None
 
     async def ensure_project(self, call: ToolCall) -> Project:
-        """What a call without a name means, made where it is missing."""
+        """Return the project of a call that names none. Create it if it is missing."""
         return await self.find_active(call) or await self._create_project()
 
     async def find_off_name(self, call: ToolCall) -> str | None:
-        """The name of what a call without one means, where that is switched off."""
+        """Return the name of the active project if it is turned off."""
         try:
             project = await self.find_active(call)
         except NotFound:
@@ -75,15 +75,15 @@ class ProjectRule:
         return home.name if home else DEFAULT_PROJECT
 
     def _find_workspace(self) -> WorkspaceInfo | None:
-        """Looked for anew: a folder may have become a repository meanwhile.
+        """Return the workspace, looked up at each call because a folder may become a repository.
 
-        To an account it has another name: how folders are called here is the owner's alone.
+        An account sees another name, because the names of the owner's folders are private.
         """
         home = find_workspace(self._workspace) if isinstance(self._workspace, Path) else self._workspace
         return home if home is None or get_acting_account() is None else home._replace(name=DEFAULT_PROJECT)
 
     async def _find_store(self, call: ToolCall, name: str | None) -> RecordStore | None:
-        """None for a project that is chosen but not made yet."""
+        """Return the store, or None for a project that is chosen but not created yet."""
         if chosen := name or call.session.project:
             return await self._open_store(chosen)
         if self._configured is not None:
@@ -92,7 +92,7 @@ class ProjectRule:
             except NotFound:
                 return None
         if self._workspace is None:
-            stateless = "This connection keeps no state: pass `project` with each call."
+            stateless = "This connection is stateless. Pass `project` with each call."
             raise NoActiveProject(hint=None if call.session.stateful else stateless)
         project = await self.find_active(call)
         return None if project is None else await self._open_store(project.name)
@@ -114,7 +114,7 @@ class ProjectRule:
         project = await self._create_numbered(home)
         first = await self._library.link_workspace(home.key, project)
         if first.id != project.id:
-            await self._library.delete(project.name)  # another window was quicker
+            await self._library.delete(project.name)  # another process linked the workspace first
         return first
 
     async def _create_or_get(self, name: str) -> Project:
@@ -124,24 +124,21 @@ class ProjectRule:
             return await self._library.get_project(name)
 
     async def _create_numbered(self, home: WorkspaceInfo) -> Project:
-        """Named after the folder; a number is added where the name belongs to another one."""
+        """Create a project named after the folder. Append a number if another project has the name."""
         number = 1
         while True:
             try:
                 name = home.name if number == 1 else f"{home.name}-{number}"
-                return await self._library.create(name, _format_description(home))
+                description = f"Workspace {home.key}" if get_acting_account() is None else ""
+                return await self._library.create(name, description)
             except Conflict:
                 number += 1
 
 
-def _format_description(home: WorkspaceInfo) -> str:
-    return f"Workspace {home.key}" if get_acting_account() is None else ""
-
-
 @cache
 def get_empty_store() -> RecordStore:
-    """One for all who read what is yet to be made: it is never written, so it never changes."""
-    # Imported here: a server that has its project never needs the reference engine.
+    """Return the shared empty store for projects that are not created yet. It is never written."""
+    # Imported here: a server with an existing project does not need the memory engine.
     from everkept.engines.memory.store import MemoryStore
 
     return MemoryStore()

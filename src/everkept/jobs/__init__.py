@@ -1,1 +1,1 @@
-"""Background work: vectors, maintenance, counts, and the files of a graph."""
+"""Background work: embeddings, maintenance, usage counts and graph files."""

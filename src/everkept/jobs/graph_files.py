@@ -1,4 +1,4 @@
-"""The files of a memory bank's graph, which follow the graph after every change."""
+"""Background updates of the graph files in a memory bank after every change of the graph."""
 
 import asyncio
 import logging
@@ -14,44 +14,43 @@ from everkept.families.bank.banks import SSH_SCHEME, Bank, BankRecords, Banks, e
 from everkept.families.bank.graph.mirror import GraphMirror
 from everkept.values import Value, field
 
-# Seconds without a change before what changed is looked for; the bank's own tools do it at once.
+# Idle time before the updater looks for changes. The bank's own tools update the files immediately.
 WRITE_QUIET_SECONDS = 0.1
-VIEW_QUIET_SECONDS = 2.0  # seconds without a change before the readable view is written anew
-CLOSE_SECONDS = 2.0  # seconds that the end of the program may take for what is left
+VIEW_QUIET_SECONDS = 2.0  # idle time before the readable view is written
+CLOSE_SECONDS = 2.0  # time for pending updates when the program ends
 
 log = logging.getLogger(__name__)
 
 
 class GraphFileUpdater:
-    """Brings the files of a graph up to date soon after a write; the last of it at the end.
+    """Updater of a bank's graph files soon after a write, and when the program ends.
 
-    A read is a reason to look, too: another process may have changed the graph, or the files. Of
-    a bank on another machine that would cost too much; there the next write does it.
-    What a crash leaves behind is caught up with by whoever comes next: the mirror knows how far
-    it got.
+    A read also triggers a check, because another process may have changed the graph or the files. For a bank on another
+    machine that would be too slow, so its next write does it. After a crash the next process continues: the mirror
+    records how far it got.
     """
 
     def __init__(self, banks: Banks, records: BankRecords, mirror: GraphMirror) -> None:
         self._banks = banks
         self._records = records
         self._mirror = mirror
-        self._sessions: dict[str, tuple[Session, bool]] = {}  # with whether one wrote
-        self._stale: dict[str, Bank] = {}  # whose readable view is old
+        self._sessions: dict[str, tuple[Session, bool]] = {}  # and whether the session wrote
+        self._stale: dict[str, Bank] = {}  # banks with an outdated readable view
         self._task: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
         self._closing = False
 
     def wake(self, session: Session, *, wrote: bool = True) -> None:
-        """Something was written, or read. Returns at once."""
+        """Schedule an update after a write or a read. Return immediately."""
         if not wrote and (session.bank or self._banks.options.place or "").startswith(SSH_SCHEME):
             return
         _, has_written = self._sessions.get(session.bank or "", (session, False))
         self._sessions[session.bank or ""] = session, wrote or has_written
-        if wrote:  # whoever reads all the time must not keep the view from being written
+        if wrote:  # constant reads must not delay the view
             self._news.set()
         if self._task is None or self._task.done():
             with act_as(None):
-                self._task = asyncio.create_task(self._run(), name="bank care")
+                self._task = asyncio.create_task(self._run(), name="graph files")
 
     async def close(self) -> None:
         self._closing = True
@@ -70,19 +69,16 @@ class GraphFileUpdater:
                 _, (session, wrote) = self._sessions.popitem()
                 await self._attempt(self._follow(session, wrote))
             if await self._is_quiet(VIEW_QUIET_SECONDS):
-                await self._refresh_views()
-
-    async def _refresh_views(self) -> None:
-        stale, self._stale = self._stale, {}
-        for bank in stale.values():
-            await self._attempt(self._mirror.refresh_view(bank))
+                stale, self._stale = self._stale, {}
+                for bank in stale.values():
+                    await self._attempt(self._mirror.refresh_view(bank))
 
     async def _follow(self, session: Session, wrote: bool) -> None:
         bank = await self._banks.find_bank(ToolCall(session, "memory bank"))
         if bank is None or not await exists(bank):
             return
         if await self._records.find_project_id(bank) is None:
-            return  # what writes elsewhere gives no project to a bank
+            return  # writes elsewhere do not assign a project to a bank
         if not wrote:
             if await self._mirror.sync(bank):
                 self._stale[bank.address] = bank
@@ -92,7 +88,7 @@ class GraphFileUpdater:
         self._stale[bank.address] = bank
 
     async def _is_quiet(self, seconds: float) -> bool:
-        """Whether nothing is written for so long, or the program ends."""
+        """Return whether nothing is written for this time, or the program ends."""
         self._news.clear()
         if not self._closing:
             with suppress(TimeoutError):
@@ -101,32 +97,29 @@ class GraphFileUpdater:
         return self._closing or not self._news.is_set()
 
     async def _attempt(self, work: Coroutine[Any, Any, None]) -> None:
-        """A bank that cannot be reached must not keep the others waiting."""
+        """Run one update. An unreachable bank must not delay the others."""
         try:
             await work
         except EverkeptError as error:
-            log.info("the files of a graph have to wait: %s", error)
+            log.info("graph files not updated: %s", error)
 
 
-FOLDER_MISSING = "the folder is not there now"
-ON_OTHER_MACHINE = "it is on another machine; the next call that uses it does it"
-IN_OTHER_PROJECT = "it belongs to another project now"
-# Whatever else a mirror warns of, its files are up to date.
+FOLDER_MISSING = "the folder does not exist"
+ON_OTHER_MACHINE = "it is on another machine; the next call that uses the bank updates them"
+IN_OTHER_PROJECT = "the bank now belongs to another project"
+# With any other warning the files are up to date.
 FAILURE_CODES = frozenset({"graph_file_behind", "MARKER_MISMATCH"})
 
 
 class MirrorResult(Value):
-    """The banks whose files say what the graph says, and why others do not."""
+    """The banks whose files match the graph, and the reason for each of the others."""
 
     done: list[str] = field(default_factory=list[str])
     left: dict[str, str] = field(default_factory=dict[str, str])
 
 
 class GraphMirrors:
-    """All banks that a project's graph was ever mirrored in, and the one of the session.
-
-    The latter not where the project was named: then it need not be that of the working folder.
-    """
+    """Banks of a project's graph, and the session's bank unless a project was named, which may be another."""
 
     def __init__(self, library: Library, banks: Banks, mirror: GraphMirror, *, is_project_named: bool) -> None:
         self._library = library
@@ -135,12 +128,12 @@ class GraphMirrors:
         self._is_project_named = is_project_named
 
     async def import_files(self, project: str, session: Session) -> None:
-        """Takes in what others put into the files: what is erased must be known before."""
+        """Import changes that other programs made in the files. A purge must know them first."""
         async for bank in self._iterate_banks(project, session, MirrorResult()):
             await self._mirror.merge_log(bank)
 
     async def update_files(self, project: str, session: Session) -> MirrorResult:
-        """The files follow the graph before this returns, as far as they can be reached."""
+        """Update the files of all reachable banks before returning."""
         settled = MirrorResult()
         async for bank in self._iterate_banks(project, session, settled):
             try:
@@ -157,7 +150,7 @@ class GraphMirrors:
         return settled
 
     async def _iterate_banks(self, project: str, session: Session, settled: MirrorResult) -> AsyncIterator[Bank]:
-        """Those that can be reached; the others are noted."""
+        """Yield the reachable banks. Record the reason for each of the others."""
         if project == USER_PROJECT:
             return
         try:
@@ -185,7 +178,7 @@ class GraphMirrors:
         try:
             bank = await self._banks.find_bank(ToolCall(session, "memory bank"))
         except EverkeptError:
-            return None  # out of reach, and its address among those that are noted
+            return None  # unreachable; its address is among the noted ones
         return None if bank is None else bank.address
 
     async def _find_obstacle(self, bank: Bank, project: str, here: str | None) -> str | None:

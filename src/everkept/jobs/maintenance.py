@@ -1,4 +1,4 @@
-"""Background work on what is stored: vectors, care for memories, and what commands ask of it."""
+"""Background work on stored data: embeddings, repairs after a crash, and maintenance commands."""
 
 import asyncio
 import logging
@@ -34,15 +34,14 @@ if TYPE_CHECKING:
 EMBEDDED_KINDS = (MEMORY, SECTION_KIND, TURN, CODE)
 
 
-# microseconds after which the work of a process that died is free
+# time after which another process may take over the work of a dead one
 LEASE_MICROSECONDS = 30 * 1_000_000
 
 
 class TurnLease:
-    """A note that says whose turn it is, and until when.
+    """Note that names the process whose turn it is, and until when.
 
-    Two that come in the same moment may both believe it theirs until one looks again, so it is
-    for work that is only wasted when it is done twice.
+    Two processes may both hold it for a moment, so use it only for work that is merely wasted if done twice.
     """
 
     def __init__(self, library: Library, name: str, clock: Clock) -> None:
@@ -53,7 +52,7 @@ class TurnLease:
         self._until = 0
 
     async def take(self) -> bool:
-        """Whether it is our turn; stays so for a while."""
+        """Return whether this process has the lease, and renew it."""
         at = self._clock()
         if self._until - at > LEASE_MICROSECONDS // 2:
             return True
@@ -66,7 +65,7 @@ class TurnLease:
         return (await self._read_holder())[0] == self._owner
 
     async def end(self) -> None:
-        """Lets the next one begin at once."""
+        """Release the lease, so that another process can start immediately."""
         if self._until:
             self._until = 0
             if (await self._read_holder())[0] == self._owner:
@@ -77,10 +76,10 @@ class TurnLease:
         return owner, int(until) if until.isdecimal() else 0
 
 
-BATCH_TEXTS = 16  # texts; larger ones take memory, and keep a question waiting
-EAGER_BATCHES = 8  # a longer queue is worked off at half speed, so that the machine stays free
-TURN_SECONDS = 5.0  # seconds between two looks whether another process is still at it
-REPORT_TEXTS = 1_000  # texts between two lines in the log
+BATCH_TEXTS = 16  # larger batches need more memory and delay queries
+EAGER_BATCHES = 8  # a longer queue is processed at half speed, so that the machine stays responsive
+TURN_SECONDS = 5.0  # between two checks whether another process still has the lease
+REPORT_TEXTS = 1_000  # texts between two log lines
 
 Progress = Callable[[int, int], None]
 
@@ -88,24 +87,24 @@ log = logging.getLogger(__name__)
 
 
 class Indexer:
-    """Embeds what waits, store by store, until nothing does.
+    """Background task that computes missing embeddings, store by store.
 
-    A record without a vector is the queue, so a crash loses nothing: whoever comes next goes on.
-    The model is loaded by the first text, in a thread.
+    Records without an embedding are the queue, so after a crash the next process continues. The first text loads the
+    model, in a thread.
     """
 
     def __init__(self, embedder: Embedder | None, kinds: Sequence[str], lease: TurnLease | None = None) -> None:
-        """With a lease, one process at a time works off a long queue."""
+        """Create an indexer. With a lease, only one process at a time works on a long queue."""
         self._lease = lease
         self._embedder = embedder
         self._kinds = tuple(kinds)
         self._fault: ModelUnavailable | None = None
         self._waiting: list[RecordStore] = []
         self._met: WeakSet[RecordStore] = WeakSet()
-        self._long: WeakSet[RecordStore] = WeakSet()  # whose newest are done, and many are left
+        self._long: WeakSet[RecordStore] = WeakSet()  # stores with their newest texts done and many left
         self._task: asyncio.Task[None] | None = None
         self._awaited = 0
-        self._called = asyncio.Event()  # somebody wants something soon
+        self._called = asyncio.Event()  # set when new work arrives or a caller waits
 
     @property
     def embedder(self) -> Embedder | None:
@@ -125,7 +124,7 @@ class Indexer:
         if self._embedder is None or self.fault is not None:
             return
         self._met.add(store)
-        self._long.discard(store)  # something new stands before what is left
+        self._long.discard(store)  # new texts come before the rest of a long queue
         self._called.set()
         if store not in self._waiting:
             self._waiting.append(store)
@@ -134,17 +133,17 @@ class Indexer:
                 self._task = asyncio.create_task(self._run(), name="indexer")
 
     def wake_all(self) -> None:
-        """Every store that is known may have texts again that wait: a database is back."""
+        """Check every known store again, after a database became reachable."""
         for store in list(self._met):
             self.wake(store)
 
     def register_store(self, store: RecordStore) -> None:
-        """Looks once at a store that another process may have left in the middle of its queue."""
+        """Check a store once: another process may have left pending texts in it."""
         if store not in self._met:
             self.wake(store)
 
     async def wait_until_settled(self, within: float | None = None) -> bool:
-        """Waits until nothing is left to do; False where the time did not suffice."""
+        """Wait until no text is pending. Return False if the time was too short."""
         if self._task is None:
             return True
         self._awaited += 1
@@ -156,10 +155,7 @@ class Indexer:
         return bool(done)
 
     async def drain(self, store: RecordStore, report: Progress) -> int:
-        """Embeds all that waits in a store at full speed, for somebody who watches.
-
-        Says how much that was, though some of it may be done in the background.
-        """
+        """Embed all pending texts at full speed. Return their number, including those done in the background."""
         if self._embedder is None:
             return 0
         done = 0
@@ -186,14 +182,14 @@ class Indexer:
                 await self._embed_store(embedder, store)
             except ModelUnavailable as fault:
                 self._fault = fault
-                log.warning("no vectors: %s", fault)
+                log.warning("embeddings are off: %s", fault)
                 return
             except EverkeptError as error:
-                # An archived project, a full disk: the records stay queued for the next time.
-                log.info("vectors have to wait: %s", error)
+                # For example an archived project or a full disk. The texts stay pending.
+                log.info("embeddings postponed: %s", error)
             await self._end_turn()
             if not self._waiting:
-                await asyncio.to_thread(return_freed_memory)  # who wakes us meanwhile is served
+                await asyncio.to_thread(return_freed_memory)  # wake() works during this
 
     async def _embed_store(self, embedder: Embedder, store: RecordStore) -> None:
         done = batches = 0
@@ -216,13 +212,13 @@ class Indexer:
                 self._long.add(store)
             if done % REPORT_TEXTS < count and done >= REPORT_TEXTS:
                 _, left = await store.count_vectors(embedder.name, self._kinds)
-                log.info("embedded %d texts, %d are waiting", done, left)
+                log.info("embedded %d texts, %d pending", done, left)
             if is_long and self._waiting:
-                self._waiting.append(store)  # behind those that may have something new
+                self._waiting.append(store)  # behind stores that may have new texts
                 return
 
     async def _is_our_turn(self) -> bool:
-        """Whether no other process works off a long queue just now; says so after a while."""
+        """Return whether this process may work on a long queue. If not, wait a while first."""
         self._called.clear()
         if self._lease is None or await self._lease.take():
             return True
@@ -233,7 +229,7 @@ class Indexer:
 
     async def _end_turn(self) -> None:
         if self._lease is not None:
-            with suppress(EverkeptError):  # it ends by itself
+            with suppress(EverkeptError):  # the lease expires anyway
                 await self._lease.end()
 
     async def _embed_some(self, embedder: Embedder, store: RecordStore) -> int:
@@ -242,13 +238,15 @@ class Indexer:
             return 0
         vectors = await self._embed_records(embedder, records)
         items = [RecordVector(r.id, r.version, v) for r, v in zip(records, vectors, strict=True)]
-        # What was changed meanwhile is not kept, and queues again with its new text.
+        # The store ignores the embedding of a record that has changed, which stays pending.
         await store.put_vectors(embedder.name, items)
         return len(records)
 
     async def _embed_records(self, embedder: Embedder, records: Sequence[Record]) -> "Sequence[NDArray[np.float32]]":
-        """A text that the model fails at must not keep all others waiting: it gets an empty
-        one's vector, and is found by its words."""
+        """Embed the records. A text that the model cannot process gets the embedding of an empty text.
+
+        It must not block the others, and keyword search still finds it.
+        """
         try:
             return list(await embedder.embed([record.text for record in records]))
         except EverkeptError:
@@ -256,70 +254,62 @@ class Indexer:
         except Exception:
             if len(records) > 1:
                 return [(await self._embed_records(embedder, [record]))[0] for record in records]
-            log.exception("%s cannot be embedded", records[0].id)
+            log.exception("cannot embed %s", records[0].id)
             return list(await embedder.embed([""]))
 
 
-MAX_COMPARED_MEMORIES = 200  # memories whose likes are looked for
-MIN_SIMILARITY = 0.9  # cosine from which two texts say nearly the same
+MAX_COMPARED_MEMORIES = 200  # newest memories that are compared with all others
+MIN_SIMILARITY = 0.9  # cosine similarity of near duplicates
 MAX_PAIRS = 10
-FORGET_TOOL = "forget_memory"  # what the log calls it, also where many are meant
-AUTOMATIC_REASON = "automatic"  # the reason, where many are
+FORGET_TOOL = "forget_memory"  # tool name in the change log, also if several memories are forgotten
+AUTOMATIC_REASON = "automatic"
 
-# Indexes the files of a memory bank, and gives the records; None where there is no bank.
+# Indexes the files of a memory bank and returns their store, or None without a bank.
 IndexBank = Callable[[ToolCall], Awaitable[RecordStore | None]]
 
 
 class MemoryPair(Value):
-    """Two memories that say nearly the same."""
-
     score: float
     first: Record
     second: Record
 
 
 class IndexResult(Value, frozen=False):
-    """How many texts have got their vector, and why others have not."""
+    """The number of embedded texts, and the errors of stores that failed."""
 
     done: int = 0
     problems: list[EverkeptError] = field(default_factory=list[EverkeptError])
 
 
 class Maintenance:
-    """Looks after the stores that memories live in, for as long as the application lives."""
+    """Background maintenance of the stores in use, for the lifetime of the application."""
 
     def __init__(self, library: Library, indexer: Indexer, accesses: BatchedAccesses, clock: Clock) -> None:
         self._library = library
         self.clock = clock
-        self._met: dict[RecordStore | None, WeakSet[RecordStore]] = {}  # by what is the user's
+        self._met: dict[RecordStore | None, WeakSet[RecordStore]] = {}  # keyed by the user store
         self._untended: list[tuple[RecordStore, RecordStore | None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self.indexer = indexer
         self.accesses = accesses
 
     def register_store(self, store: RecordStore, home: RecordStore | None = None) -> None:
-        """At the first use of a store, notes that a crash may have left something in it.
-
-        `home` is what is the user's there, where that is an account's and not the owner's.
-        """
+        """Note once that a store may need repairs after a crash. `home` is an account's user store, if any."""
         met = self._met.setdefault(home, WeakSet())
         if store not in met:
             met.add(store)
             self._untended.append((store, home))
 
     def start_repairs(self) -> None:
-        """Begins to finish what a crash left in the stores met so far. Returns immediately.
-
-        Call it once a call is answered: the first one must not wait for the care.
-        """
+        """Start repairs in the background. Call it after an answer, so that the first call does not wait."""
         while self._untended:
             with act_as(None):
-                task = asyncio.create_task(self._fix_store(*self._untended.pop()), name="mend")
+                task = asyncio.create_task(self._fix_store(*self._untended.pop()), name="repair")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     async def wait_until_done(self) -> None:
-        """Waits until the care for all stores met so far is done."""
+        """Wait until all registered stores are repaired and indexed."""
         self.start_repairs()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.indexer.wait_until_settled()
@@ -339,11 +329,11 @@ class Maintenance:
             self.indexer.register_store(store)
             self.indexer.register_store(user)
         except EverkeptError as error:
-            log.info("left for another time: %s", error)
+            log.info("repairs postponed: %s", error)
 
 
 class MemoryAccess:
-    """The memories that a command reaches: those of a project, and the user's."""
+    """Memories a command can access: one project's and the user's."""
 
     def __init__(
         self, library: Library, choice: ProjectRule, maintenance: Maintenance, bank: IndexBank | None = None
@@ -356,7 +346,7 @@ class MemoryAccess:
     async def list_newest(
         self, session: Session, where: RecordFilter, limit: int, *, everywhere: bool = False
     ) -> list[tuple[str, Record]]:
-        """The newest of all its places, those of all sessions included, each with its place."""
+        """Return the newest memories of all sessions, each with the name of its project."""
         wanted = replace(where, kinds=(MEMORY,))
         found: list[tuple[str, Record]] = []
         for name, store in (await self._map_stores(session, everywhere=everywhere)).items():
@@ -367,15 +357,15 @@ class MemoryAccess:
         return list(once.values())[::-1][:limit]
 
     async def find_project(self, session: Session) -> Project | None:
-        """The one that memories of a command belong to; None where it is yet to be made."""
+        """Return the active project of a command, or None if it is not created yet."""
         return await self._choice.find_active(ToolCall(session, "command"))
 
     async def ensure_project(self, session: Session) -> Project:
-        """The same, made where it is missing."""
+        """Return the active project of a command. Create it if it is missing."""
         return await self._choice.ensure_project(ToolCall(session, "command"))
 
     async def find_memory(self, session: Session, memory_id: str) -> Record | None:
-        for store in await self._list_stores(session):
+        for store in (await self._map_stores(session)).values():
             for record in await store.get([memory_id, f"{MEMORY}:{memory_id}"]):
                 return record
         return None
@@ -383,7 +373,7 @@ class MemoryAccess:
     async def list_automatic(
         self, session: Session, where: RecordFilter, *, everywhere: bool = False
     ) -> dict[str, list[Record]]:
-        """What hooks have stored by themselves, but what is pinned, by the place that has it."""
+        """Return the automatic memories that are not pinned, by project name."""
         wanted = replace(where, kinds=(MEMORY,), automatic=True)
         places = await self._map_stores(session, everywhere=everywhere)
         found = {
@@ -395,10 +385,7 @@ class MemoryAccess:
     async def forget_automatic(
         self, session: Session, found: Mapping[str, Sequence[Record]], *, everywhere: bool = False
     ) -> dict[str, int]:
-        """Forgets them in one change of each place; says how many in each that had any.
-
-        What somebody has pinned or made their own since it was found stays.
-        """
+        """Forget memories that are still automatic and not pinned, in one change per project. Return the counts."""
         writer = ChangeWriter(self._maintenance.clock, FORGET_TOOL, session.client)
 
         async def plan(ids: Sequence[str], store: RecordStore, _at: int) -> Planned[int]:
@@ -413,22 +400,22 @@ class MemoryAccess:
         return {name: count for name, count in counts.items() if count}
 
     async def find_similar(self, session: Session) -> list[MemoryPair]:
-        """Pairs among the newest memories and all others that say nearly the same."""
+        """Return pairs of near duplicates among the newest memories and all others."""
         embedder = self._maintenance.indexer.embedder
         if embedder is None:
             return []
         pairs: dict[frozenset[str], MemoryPair] = {}
-        for store in await self._list_stores(session):
+        for store in (await self._map_stores(session)).values():
             for pair in await _find_pairs(store, embedder.name):
                 pairs.setdefault(frozenset((pair.first.id, pair.second.id)), pair)
         best = sorted(pairs.values(), key=lambda pair: -pair.score)
         return best[:MAX_PAIRS]
 
     async def index(self, session: Session, report: Callable[[int, int], None], only: str | None = None) -> IndexResult:
-        """Gives all that waits its vector now, in all projects or `only` in one.
+        """Compute all missing embeddings now, in all projects or `only` in one.
 
-        Also in those that are off: a vector tells nobody anything. What cannot be reached keeps
-        nothing else waiting.
+        Projects that are turned off are included, because embeddings show no one their content. A store that fails does
+        not stop the others.
         """
         indexed = IndexResult()
         stores = await self._list_stores_to_index(only, indexed.problems)
@@ -445,22 +432,19 @@ class MemoryAccess:
         for store in stores:
             with _collect_problems(indexed.problems):
                 await drain(store)
-        with _collect_problems(indexed.problems), suppress(ProjectOff):  # then nothing is taken in
+        with _collect_problems(indexed.problems), suppress(ProjectOff):  # nothing of an off project is indexed
             if self._bank is not None and (bank := await self._bank(ToolCall(session, "index"))):
                 await drain(bank)
         return indexed
 
     async def catch_up(self, session: Session, within: float) -> None:
-        """Lets what waits get its vector first, for a command that nobody serves."""
-        for store in await self._list_stores(session):
+        """Wait for pending embeddings, for a command that runs without a server."""
+        for store in (await self._map_stores(session)).values():
             self._maintenance.indexer.register_store(store)
         await self._maintenance.indexer.wait_until_settled(within)
 
-    async def _list_stores(self, session: Session) -> Sequence[RecordStore]:
-        return list((await self._map_stores(session)).values())
-
     async def _map_stores(self, session: Session, *, everywhere: bool = False) -> dict[str, RecordStore]:
-        """By name, that of the project first; or of all projects that are not off or archived."""
+        """Return the stores by name, the project's first, or those of all projects that are not off or archived."""
         if everywhere:
             active = await self._library.list_projects("active")
             names = [project.name for project in active if not project.is_off]
@@ -484,14 +468,14 @@ class MemoryAccess:
         embedder = self._maintenance.indexer.embedder
         if embedder is None:
             return 0
-        with suppress(EverkeptError):  # it is told when its turn comes
+        with suppress(EverkeptError):  # the error is reported when the store is indexed
             return (await store.count_vectors(embedder.name, self._maintenance.indexer.kinds))[1]
         return 0
 
 
 @contextmanager
 def _collect_problems(problems: list[EverkeptError]) -> Generator[None, None, None]:
-    """Without a model there is nothing else to be tried."""
+    """Collect errors, except ModelUnavailable: without a model no store can be indexed."""
     try:
         yield
     except ModelUnavailable:

@@ -1,4 +1,4 @@
-"""Counts of what was recalled, searched and called: kept in memory, stored in batches."""
+"""Counts of accesses, searches and tool calls: collected in memory, stored in batches."""
 
 import asyncio
 import logging
@@ -14,13 +14,13 @@ from everkept.core.times import Clock
 from everkept.errors import EverkeptError
 from everkept.values import replace
 
-ACCESS_SECONDS = 2.0  # seconds between the first count and its being stored
+ACCESS_SECONDS = 2.0  # delay of a batch
 
 log = logging.getLogger(__name__)
 
 
 class BatchedAccesses:
-    """What a crash loses of it are the counts of two seconds, and no memory."""
+    """Access counts, stored in batches. A crash loses at most the counts of two seconds."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -62,16 +62,16 @@ class BatchedAccesses:
             try:
                 await store.note_accesses(counts, self._clock())
             except EverkeptError as error:
-                log.info("accesses are not counted: %s", error)  # a reader must not suffer for it
+                log.info("access counts not stored: %s", error)  # the read itself must succeed
 
 
-SEARCH_SECONDS = 2.0  # seconds between the first note and its being stored
+SEARCH_SECONDS = 2.0  # delay of a batch
 
 
 class BatchedSearches:
-    """What a crash loses of it are the questions of two seconds.
+    """Search log, stored in batches. A crash loses at most the searches of two seconds.
 
-    An account's are kept under sessions that say whose they are; it sees its own alone.
+    Session ids of an account's searches begin with the account, and an account sees only its own searches.
     """
 
     def __init__(self, library: Library) -> None:
@@ -98,16 +98,17 @@ class BatchedSearches:
         else:
             every = await self._read_newest(None, MAX_SEARCHES)
             found = [s for s in every if (s.session or "").startswith(_build_session_id(account, None))]
-        return [_restore_session_id(search, account) for search in found[:limit]]
+        prefix = _build_session_id(account, None)
+        return [replace(s, session=(s.session or "").removeprefix(prefix) or None) for s in found[:limit]]
 
     async def _read_newest(self, session: str | None, limit: int) -> list[SearchRecord]:
         waiting = [search for search in reversed(self._waiting) if session is None or search.session == session]
         try:
             stored = await self._library.list_searches(session=session, limit=limit)
         except EverkeptError as error:
-            log.info("earlier searches cannot be read: %s", error)
+            log.info("cannot read earlier searches: %s", error)
             stored = []
-        # What is being stored at this moment is in both.
+        # A batch that is being stored is in both lists.
         once = {(s.at, s.tool, s.query, s.session): s for s in (*waiting, *stored)}
         return sorted(once.values(), key=lambda search: -search.at)[:limit]
 
@@ -128,7 +129,7 @@ class BatchedSearches:
             try:
                 await self._library.add_searches(batch)
             except EverkeptError as error:
-                log.info("searches are not kept: %s", error)  # whoever asked must not suffer for it
+                log.info("searches not stored: %s", error)  # the search itself must succeed
             finally:
                 del self._waiting[: len(batch)]
 
@@ -137,32 +138,24 @@ def _build_session_id(account: Account, session: str | None) -> str:
     return format_session_prefix(account.name) + (session or "")
 
 
-def _restore_session_id(search: SearchRecord, account: Account) -> SearchRecord:
-    own = (search.session or "").removeprefix(_build_session_id(account, None))
-    return replace(search, session=own or None)
-
-
-USAGE_SECONDS = 2.0  # seconds between the first count and its being stored
+USAGE_SECONDS = 2.0  # delay of a batch
 
 
 class BatchedUsage:
-    """What a crash loses of it are the counts of two seconds.
-
-    What cannot be stored waits for the next call, and is lost where that never can be either.
-    """
+    """Counts of gateway calls. A crash loses at most those of two seconds. A failed batch is stored later."""
 
     def __init__(self, stored: Callable[[], UsageLog]) -> None:
-        """`stored` is asked for when there is something to store, and not before."""
+        """Keep `stored`, which is called only when there is something to store."""
         self._stored = stored
         self._waiting: list[ToolUsage] = []
-        # What is being stored would else be counted twice or not at all by who asks meanwhile.
+        # Without the lock, a concurrent read would count a batch that is being stored twice or not at all.
         self._storing = asyncio.Lock()
         self._closing = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._has_failed = False
 
     def note(self, tool: str, milliseconds: float, *, failed: bool, at: int) -> None:
-        """One call. After the end nothing is counted any more."""
+        """Count one call. Ignored after close()."""
         if self._closing.is_set():
             return
         self._waiting.append(ToolUsage(tool, 1, int(failed), milliseconds, milliseconds, at))
@@ -170,12 +163,12 @@ class BatchedUsage:
             self._task = asyncio.create_task(self._store_later(), name="usage")
 
     async def read_usage(self) -> list[ToolUsage]:
-        """With what is counted but not stored yet, the most called first and then by name."""
+        """Return stored and pending counts, most calls first, then by name."""
         async with self._storing:
             try:
                 stored = await self._stored().list_usage()
             except EverkeptError as error:
-                log.info("earlier calls cannot be counted: %s", error)
+                log.info("cannot read stored call counts: %s", error)
                 stored = []
             return sum_usage((*stored, *self._waiting))
 
@@ -188,11 +181,11 @@ class BatchedUsage:
 
     async def _store_later(self) -> None:
         is_stored = True
-        while self._waiting and is_stored:  # more may come while a batch is stored
+        while self._waiting and is_stored:  # calls may arrive while a batch is stored
             try:
                 async with asyncio.timeout(USAGE_SECONDS):
                     await self._closing.wait()
-                return  # who closes stores the rest
+                return  # close() stores the rest
             except TimeoutError:
                 is_stored = await self._store_counts()
 
@@ -204,13 +197,10 @@ class BatchedUsage:
             try:
                 await self._stored().add_usage(batch)
             except EverkeptError as error:
-                self._waiting[:taken] = batch  # as few as there are tools, however long it lasts
-                self._log_once(error)
+                self._waiting[:taken] = batch  # one count per tool, however long the failure lasts
+                if not self._has_failed:
+                    log.warning("gateway call counts not stored: %s", error)
+                self._has_failed = True
                 return False
             del self._waiting[:taken]
             return True
-
-    def _log_once(self, error: EverkeptError) -> None:
-        if not self._has_failed:
-            log.warning("calls of the gateway are not counted on the disk: %s", error)
-        self._has_failed = True

@@ -1,1 +1,1 @@
-"""Other people's servers behind one port: who they are, asked over HTTPS, known by certificate."""
+"""Peers: other people's Everkept servers that searches ask over HTTPS, each identified by its certificate."""

@@ -1,6 +1,6 @@
-"""The client that searches other servers over HTTPS, each known by its certificate.
+"""Client that searches peer servers over HTTPS and identifies each by its certificate.
 
-An answer is data from a stranger: each field is checked, masked and shortened.
+A peer's answer is untrusted: every field is checked, masked and shortened.
 """
 
 import asyncio
@@ -35,31 +35,31 @@ from everkept.core.peers import (
     format_fingerprint,
 )
 from everkept.core.secrets import mask_text
-from everkept.core.text import clip_text
+from everkept.core.text import clip_text, format_count
 from everkept.core.times import format_iso, parse_time
 from everkept.errors import InvalidInput
 from everkept.peers.peer_file import PeerFile
 from everkept.values import Value
 
 MAX_CONTENT_CHARACTERS = 4_000
-MAX_ANSWER_CHARACTERS = 100_000  # of the contents of one answer
+MAX_ANSWER_CHARACTERS = 100_000  # total of the contents in one answer
 MAX_LABEL_CHARACTERS = 200
 MAX_NOTICES = 5
-MAX_SCORE = 1e9  # no score, but a way to break a calculation
+MAX_SCORE = 1e9  # larger values could break calculations
 
 JSON = Mapping[str, Any]
 
 
 class InvalidAnswer(Exception):
-    """The answer is none of ours; the message says why."""
+    """The answer does not follow the protocol; the message says why."""
 
 
 def parse_answer(peer: Peer, body: bytes, limit: int) -> PeerAnswer:
-    """What is well-formed of it, cut to length, without secrets and what nobody sees."""
+    """Return the valid results of an answer, shortened, with secrets masked and invisible characters removed."""
     told = _parse_object(body)
     if told.get("version") != PROTOCOL_VERSION:
         shown = clip_text(str(told.get("version")), 20)
-        raise InvalidAnswer(f"it speaks version {shown} of this, not {PROTOCOL_VERSION}")
+        raise InvalidAnswer(f"it has protocol version {shown} instead of {PROTOCOL_VERSION}")
     results = told.get("results")
     if not isinstance(results, list):
         raise InvalidAnswer("it has no list of results")
@@ -69,20 +69,21 @@ def parse_answer(peer: Peer, body: bytes, limit: int) -> PeerAnswer:
         raise InvalidAnswer("none of its results can be read")
     findings.sort(key=lambda finding: -finding.score)
     unreadable, unread = looked_at - len(findings), len(given) - looked_at
-    notices = [*_parse_notices(told.get("warnings"))]
+    warnings = told.get("warnings")
+    listed = cast("list[object]", warnings)[:MAX_NOTICES] if isinstance(warnings, list) else []
+    notices = [label for each in listed if (label := _parse_label(each))]
     if unreadable:
-        notices.append(f"{unreadable} of its {len(given)} results cannot be read.")
+        notices.append(f"Skipped {unreadable} of {format_count(len(given), 'result')} because they cannot be read.")
     if unread:
-        notices.append(f"{unread} of its {len(given)} results are left out: it is too long.")
+        notices.append(f"Skipped {unread} of {format_count(len(given), 'result')} because the answer is too long.")
     return PeerAnswer(peer.name, tuple(findings), tuple(notices))
 
 
 def parse_program(body: bytes) -> tuple[str, str]:
-    """Name and version of the program that answered."""
     told = _parse_object(body)
     name, version = _parse_label(told.get("name")), _parse_label(told.get("version"))
     if not name or not version:
-        raise InvalidAnswer("it does not say what it is")
+        raise InvalidAnswer("it names no program and version")
     return name, version
 
 
@@ -90,9 +91,9 @@ def _parse_object(body: bytes) -> JSON:
     try:
         value: object = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
-        raise InvalidAnswer("it is no JSON") from None
+        raise InvalidAnswer("it is not JSON") from None
     if not isinstance(value, dict):
-        raise InvalidAnswer("it is no object")
+        raise InvalidAnswer("it is not a JSON object")
     return cast(JSON, value)
 
 
@@ -101,7 +102,7 @@ def _refuse_constant(constant: str) -> Any:
 
 
 def _parse_findings(peer: Peer, given: Sequence[object]) -> tuple[list[SearchFinding], int]:
-    """What can be read, and how many were looked at until it was enough."""
+    """Return the readable results, and how many were examined before the limit was reached."""
     found: list[SearchFinding] = []
     length = 0
     for number, each in enumerate(given):
@@ -115,7 +116,7 @@ def _parse_findings(peer: Peer, given: Sequence[object]) -> tuple[list[SearchFin
 
 
 def _parse_finding(peer: Peer, given: object) -> SearchFinding | None:
-    """None where it is not as agreed."""
+    """Return a result, or None if it does not follow the protocol."""
     if not isinstance(given, dict):
         return None
     result = cast(JSON, given)
@@ -130,7 +131,7 @@ def _parse_finding(peer: Peer, given: object) -> SearchFinding | None:
         return None
     way: SearchType = "graph" if kind in ("entity", "relation") else "semantic"
     return SearchFinding(
-        # Under which it can be read nowhere here: the same id may be one of ours.
+        # With the peer's name, because a local record may have the same id.
         id=f"{peer.name}:{name}",
         type=kind,
         content=text,
@@ -143,7 +144,7 @@ def _parse_finding(peer: Peer, given: object) -> SearchFinding | None:
 
 
 def _clean_text(given: str) -> str:
-    """The first characters alone are looked at: what is longer was never agreed on."""
+    """Sanitize, mask and shorten a text. Only its first characters are examined."""
     text, _ = mask_text(sanitize_text(given[: 2 * MAX_CONTENT_CHARACTERS]).strip())
     return text if len(text) <= MAX_CONTENT_CHARACTERS else text[: MAX_CONTENT_CHARACTERS - 1] + "…"
 
@@ -166,20 +167,14 @@ def _parse_moment(given: object) -> int | None:
     return at
 
 
-def _parse_notices(given: object) -> list[str]:
-    listed = cast("list[object]", given) if isinstance(given, list) else []
-    labels = [_parse_label(each) for each in listed[:MAX_NOTICES]]
-    return [label for label in labels if label]
-
-
 MAX_HEAD_BYTES = 16 * 1024
 MAX_BODY_BYTES = 2 * 1024 * 1024
-RESOLVER_THREADS = 4  # that are looked up at once
+RESOLVER_THREADS = 4  # concurrent name lookups
 _CHUNK_BYTES = 64 * 1024
 
 
 class UnknownCertificate(Exception):
-    """Another certificate than the one that is known; `seen` are the digits of its fingerprint."""
+    """The server has another certificate than the known one. `seen` is its fingerprint in hexadecimal."""
 
     def __init__(self, seen: str) -> None:
         super().__init__(seen)
@@ -187,7 +182,7 @@ class UnknownCertificate(Exception):
 
 
 class InvalidReply(Exception):
-    """What came is no answer that could be read; the message says why."""
+    """The reply is not readable HTTP; the message says why."""
 
 
 class PeerReply(Value):
@@ -197,10 +192,9 @@ class PeerReply(Value):
 
 
 async def send_request(peer: Peer, method: str, path: str, body: bytes = b"") -> PeerReply:
-    """The answer to one request.
+    """Send one request and return the reply. The caller limits the time.
 
-    Raises Stranger before a byte of it is sent, NotHttp, and OSError where there is no
-    connection. How long it may take is up to who asks.
+    Raise UnknownCertificate before anything is sent, InvalidReply, or OSError if there is no connection.
     """
     async with _open_connection(peer) as (reader, writer):
         writer.write(_build_request(peer, method, path, body))
@@ -215,12 +209,12 @@ async def _open_connection(peer: Peer) -> AsyncGenerator[tuple[asyncio.StreamRea
         _check_certificate(peer, writer)
         yield reader, writer
     finally:
-        # Closing politely would wait for an answer of the other side.
+        # A regular close would wait for the other side.
         writer.transport.abort()
 
 
 async def _resolve_addresses(peer: Peer) -> list[str]:
-    """A name that is not answered for holds up nobody but other names of peers."""
+    """Look up the host in separate threads, so that a slow lookup delays only other peers."""
     loop = asyncio.get_running_loop()
     look_up = partial(socket.getaddrinfo, peer.host, peer.port, type=socket.SOCK_STREAM)
     found = await loop.run_in_executor(_get_resolvers(), look_up)
@@ -228,7 +222,7 @@ async def _resolve_addresses(peer: Peer) -> list[str]:
 
 
 async def _connect(peer: Peer, addresses: list[str]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """To the first of them that answers."""
+    """Connect to the first address that answers."""
     for number, address in enumerate(addresses, start=1):
         try:
             return await asyncio.open_connection(
@@ -244,17 +238,16 @@ async def _connect(peer: Peer, addresses: list[str]) -> tuple[asyncio.StreamRead
 
 @cache
 def _get_resolvers() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(RESOLVER_THREADS, thread_name_prefix="names of peers")
+    return ThreadPoolExecutor(RESOLVER_THREADS, thread_name_prefix="peer-resolver")
 
 
 @cache
 def _get_ssl_context() -> ssl.SSLContext:
-    """Takes any certificate: which one it must be is checked by ourselves, to the last bit, so
-    that neither names nor dates nor who signed it matter."""
+    """Return a context that accepts every certificate: `_check_certificate` compares the fingerprint instead."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    context.options |= ssl.OP_NO_RENEGOTIATION  # a certificate that was checked stays the one
+    context.options |= ssl.OP_NO_RENEGOTIATION  # the checked certificate cannot change later
     return context
 
 
@@ -267,7 +260,7 @@ def _check_certificate(peer: Peer, writer: asyncio.StreamWriter) -> None:
 
 
 def _build_request(peer: Peer, method: str, path: str, body: bytes) -> bytes:
-    # Of the version in which an answer comes in one piece and ends with the connection.
+    # In HTTP/1.0 a reply is not chunked and ends with the connection.
     lines = [
         f"{method} {path} HTTP/1.0",
         f"Host: {peer.address.removeprefix('https://')}",
@@ -284,12 +277,12 @@ async def _read_reply(reader: asyncio.StreamReader) -> PeerReply:
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError:
-        raise InvalidReply("its head is too long") from None
+        raise InvalidReply("its headers are too long") from None
     except asyncio.IncompleteReadError as error:
-        raise InvalidReply("it ended too soon" if error.partial else "nothing came") from None
+        raise InvalidReply("it is incomplete" if error.partial else "it is empty") from None
     status, headers = _parse_head(head)
     if "transfer-encoding" in headers:
-        raise InvalidReply("it comes in pieces, which was not asked for")
+        raise InvalidReply("it is chunked, which HTTP/1.0 does not allow")
     return PeerReply(status, headers, await _read_body(reader, headers.get("content-length")))
 
 
@@ -304,25 +297,23 @@ def _parse_head(head: bytes) -> tuple[int, dict[str, str]]:
 
 
 async def _read_body(reader: asyncio.StreamReader, announced: str | None) -> bytes:
-    """All of it, or NotHttp: what is cut off or too long is of no use."""
+    """Return the complete body. Raise InvalidReply if it is cut off or too long."""
     body = bytearray()
     while chunk := await reader.read(_CHUNK_BYTES):
         body += chunk
         if len(body) > MAX_BODY_BYTES:
             raise InvalidReply(f"it has more than {MAX_BODY_BYTES:,} bytes")
     if announced is not None and announced != str(len(body)):
-        raise InvalidReply(f"it has {len(body):,} bytes instead of {announced[:20]}")
+        raise InvalidReply(f"it has {format_count(len(body), 'byte')} instead of {announced[:20]}")
     return bytes(body)
 
 
 T = TypeVar("T")
 
-MAX_RETRY_SECONDS = 86_400  # seconds that a server may ask us to wait, as far as we repeat it
+MAX_RETRY_SECONDS = 86_400  # longest wait that a warning repeats from a peer
 
 
 class ReachedPeer(Value):
-    """A server that answered: what runs there, and how quick it was."""
-
     peer: str
     program: str
     version: str
@@ -330,7 +321,7 @@ class ReachedPeer(Value):
 
 
 class HttpPeers:
-    """Those of the list, over HTTPS. Nothing is kept between two questions."""
+    """The listed peers, asked over HTTPS. Nothing is kept between two questions."""
 
     def __init__(self, book: PeerFile) -> None:
         self._book = book
@@ -361,7 +352,7 @@ class HttpPeers:
 
 
 async def greet_peer(peer: Peer) -> ReachedPeer | PeerFault:
-    """Whether a server is there, is the one that is meant, and knows us."""
+    """Check whether a peer answers, has the known certificate and accepts our token."""
     started = perf_counter()
     try:
         program, version = await _request_in_time(peer, "GET", INFO_PATH, parse_program)
@@ -371,7 +362,7 @@ async def greet_peer(peer: Peer) -> ReachedPeer | PeerFault:
 
 
 def _encode_question(question: PeerQuestion) -> bytes:
-    """Whatever somebody pasted into it, no secret leaves this machine."""
+    """Encode a question, with secrets masked: none leaves this machine."""
     query, _ = mask_text(question.query)
     asked: dict[str, object] = {
         "version": PROTOCOL_VERSION,
@@ -386,73 +377,65 @@ def _encode_question(question: PeerQuestion) -> bytes:
 class _PeerFailure(Exception):
     def __init__(self, peer: Peer, code: str, reason: str) -> None:
         super().__init__(reason)
-        self.fault = _build_fault(peer, code, reason)
-
-
-def _build_fault(peer: Peer, code: str, reason: str) -> PeerFault:
-    message = f'Without the peer "{peer.name}": {reason}'
-    return PeerFault(peer.name, f"peer_{code}", message, reason)
+        message = f'No results from peer "{peer.name}": {reason}'
+        self.fault = PeerFault(peer.name, f"peer_{code}", message, reason)
 
 
 async def _request_in_time(peer: Peer, method: str, path: str, read: Callable[[bytes], T], body: bytes = b"") -> T:
-    """What an answer with status 200 says; everything else is _Failed."""
+    """Return the parsed answer with status 200. Raise _PeerFailure in all other cases."""
     limit = asyncio.timeout(peer.time_limit)
     try:
         async with limit:
             reply = await send_request(peer, method, path, body)
             if reply.status != 200:
                 raise _build_refusal(peer, reply)
-            # Of a stranger's making, it may take a moment to look through.
+            # In a thread: a large answer takes a moment to parse.
             return await asyncio.to_thread(read, reply.body)
     except UnknownCertificate as stranger:
-        raise _PeerFailure(peer, "wrong_certificate", _describe_certificate(peer, stranger.seen)) from None
+        reason = (
+            f"{peer.address} has another certificate, {format_fingerprint(stranger.seen)}. Nothing was sent. "
+            "Ask the peer's owner. If they confirm this fingerprint, remove the peer and add it again."
+        )
+        raise _PeerFailure(peer, "wrong_certificate", reason) from None
     except (InvalidReply, InvalidAnswer) as error:
-        raise _PeerFailure(peer, "wrong_answer", f"its answer is not understood: {error}.") from None
+        raise _PeerFailure(peer, "wrong_answer", f"its answer is invalid: {error}.") from None
     except ssl.SSLError as error:
         reason = clip_text(error.reason or type(error).__name__)
-        raise _PeerFailure(peer, "unreachable", f"{peer.address} speaks no TLS ({reason}).") from None
-    except (OSError, UnicodeError) as error:  # TimeoutError, also ours, is one
+        raise _PeerFailure(peer, "unreachable", f"{peer.address} does not use TLS: {reason}.") from None
+    except (OSError, UnicodeError) as error:  # includes TimeoutError, also our own
         if limit.expired():
             late = f"no answer within {peer.time_limit:g} seconds."
             raise _PeerFailure(peer, "timed_out", late) from None
         reason = clip_text(_describe_error(error))
-        raise _PeerFailure(peer, "unreachable", f"{peer.address} cannot be reached ({reason}).") from None
+        raise _PeerFailure(peer, "unreachable", f"cannot reach {peer.address}: {reason}.") from None
 
 
 def _describe_error(error: OSError | UnicodeError) -> str:
-    """asyncio has its own words for a connection that failed, and the number of the reason."""
+    """Describe the error with the system's text, because asyncio words failed connections differently."""
     if isinstance(error, OSError):
-        is_of_names = isinstance(error, socket.gaierror)  # which has numbers of its own
+        is_of_names = isinstance(error, socket.gaierror)  # has error numbers with another meaning
         if error.errno is not None and os.name == "posix" and not is_of_names:
             return os.strerror(error.errno)
         return error.strerror or str(error) or type(error).__name__
     return str(error)
 
 
-def _describe_certificate(peer: Peer, seen: str) -> str:
-    return (
-        f"{peer.address} has another certificate, {format_fingerprint(seen)}; nothing was sent "
-        "there. Ask its owner: if they made a new one and tell you the same fingerprint, remove "
-        "the peer and add it again."
-    )
-
-
 def _build_refusal(peer: Peer, reply: PeerReply) -> _PeerFailure:
     match reply.status:
         case 401:
-            return _PeerFailure(peer, "refused", "it does not know our token (any more).")
+            return _PeerFailure(peer, "refused", "its server does not know our token, or revoked it.")
         case 403:
-            return _PeerFailure(peer, "refused", "it does not answer this token: it is no peer's.")
+            return _PeerFailure(peer, "refused", "our token is not a peer token.")
         case 404 | 405:
-            return _PeerFailure(peer, "wrong_answer", "there is no server there that answers peers.")
+            return _PeerFailure(peer, "wrong_answer", "the server at this address does not answer peers.")
         case 429:
-            return _PeerFailure(peer, "rate_limited", f"it was asked too often{_format_retry(reply)}.")
+            return _PeerFailure(peer, "rate_limited", f"too many requests{_format_retry(reply)}.")
         case status:
-            return _PeerFailure(peer, "failed", f"it could not answer (HTTP status {status}).")
+            return _PeerFailure(peer, "failed", f"its server failed with HTTP status {status}.")
 
 
 def _format_retry(reply: PeerReply) -> str:
     seconds = reply.headers.get("retry-after", "")
     if not seconds.isascii() or not seconds.isdecimal() or len(seconds) > 9:
         return ""
-    return f"; it may be asked again in {min(int(seconds), MAX_RETRY_SECONDS)} seconds"
+    return f"; try again in {format_count(min(int(seconds), MAX_RETRY_SECONDS), 'second')}"

@@ -1,4 +1,4 @@
-"""The certificate by which others know this server: made once, signed by nobody but itself."""
+"""The self-signed certificate that identifies this server to its peers."""
 
 import hashlib
 import ssl
@@ -11,7 +11,7 @@ from everkept.values import Value
 
 CERTIFICATE_FILE, KEY_FILE = "peer-certificate.pem", "peer-key.pem"
 VALID_YEARS = 10
-MAX_FILE_BYTES = 1024 * 1024  # bytes of a file with a certificate
+MAX_FILE_BYTES = 1024 * 1024  # of a certificate file
 _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
 
@@ -23,15 +23,14 @@ class ServerIdentity(Value):
 
 
 def ensure_identity(folder: Path) -> ServerIdentity:
-    """The one that is there, or a new one; it is never made again by itself, as others know it."""
+    """Return the existing certificate, or create one. It is never replaced, because peers know its fingerprint."""
     certificate, key = folder / CERTIFICATE_FILE, folder / KEY_FILE
     if certificate.exists() and key.exists():
         return ServerIdentity(certificate, key, read_fingerprint(certificate), is_new=False)
     if certificate.exists():
         raise Conflict(
-            f"The certificate {certificate} is here without its key {key}.",
-            hint="Bring the key back, or remove the certificate: then a new one is made, and "
-            "others have to learn its fingerprint.",
+            f"The certificate {certificate} has no key: {key} is missing.",
+            hint="Restore the key, or delete the certificate to get a new one with a new fingerprint.",
             path=str(certificate),
         )
     secret, public = _create_certificate()
@@ -41,8 +40,8 @@ def ensure_identity(folder: Path) -> ServerIdentity:
             create(key, secret)
         except FileExistsError:
             raise Conflict(
-                f"There is the key {key}, and no certificate beside it.",
-                hint="It is just being made, or something ended that. Try again, and if this stays so, remove the key.",
+                f"The key {key} has no certificate. Another process may be creating it.",
+                hint="Try again. If the error stays, delete the key.",
                 path=str(key),
             ) from None
         replace(certificate, public)
@@ -50,25 +49,28 @@ def ensure_identity(folder: Path) -> ServerIdentity:
 
 
 def read_fingerprint(file: Path) -> str:
-    """Of the first certificate of a file, PEM or DER; InvalidInput where there is none."""
+    """Return the fingerprint of the first certificate in a PEM or DER file. Raise InvalidInput if there is none."""
     try:
         with file.open("rb") as stream:
             content = stream.read(MAX_FILE_BYTES)
     except OSError as error:
         raise InvalidInput(
-            f"{file} cannot be read ({error.strerror}).", argument="certificate", value=str(file)
+            f"Cannot read {file}: {error.strerror}.",
+            hint="Check the path and its permissions.",
+            argument="certificate",
+            value=str(file),
         ) from None
     text = content.decode("ascii", "replace")
     try:
         if _BEGIN in text:
             block = text[text.index(_BEGIN) : text.index(_END) + len(_END)]
             content = ssl.PEM_cert_to_DER_cert(block)
-        # A file that is none must not be taken for one: nobody would ever have that fingerprint.
+        # Reject other files: no server would ever have their fingerprint.
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=content)
     except (ValueError, ssl.SSLError):
         raise InvalidInput(
-            f"{file} holds no certificate.",
-            hint="A certificate is a file in PEM or DER form.",
+            f"{file} does not contain a certificate.",
+            hint="Pass a certificate file in PEM or DER format.",
             argument="certificate",
             value=str(file),
         ) from None
@@ -76,7 +78,7 @@ def read_fingerprint(file: Path) -> str:
 
 
 def _create_certificate() -> tuple[bytes, bytes]:
-    """Key and certificate in PEM. Those who know it look at nothing in it."""
+    """Return a key and a certificate in PEM. Peers compare only the fingerprint, so its content does not matter."""
     try:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization
@@ -85,11 +87,11 @@ def _create_certificate() -> tuple[bytes, bytes]:
         from everkept.core.runtime import format_install_hint
 
         raise Unavailable(
-            "Making a certificate needs the package cryptography.", hint=format_install_hint("peers")
+            "Creating a certificate requires the package cryptography.", hint=format_install_hint("peers")
         ) from None
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "everkept")])
-    begin = datetime.now(UTC) - timedelta(days=1)  # clocks are apart
+    begin = datetime.now(UTC) - timedelta(days=1)  # clocks may differ
     certificate = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
         .not_valid_before(begin)

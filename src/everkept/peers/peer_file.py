@@ -1,4 +1,4 @@
-"""The list of peers, in a file that nobody else can read, changed by one command at a time."""
+"""The list of peers, in a file that only its owner can read. A lock serializes changes."""
 
 import json
 import os
@@ -30,20 +30,18 @@ _OTHERS_MODE = stat.S_IRWXG | stat.S_IRWXO
 
 
 class PeerListing(Value):
-    """The peers by name, and what should be known about the file."""
-
     peers: tuple[Peer, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
 class PeerFile:
-    """Reads the file anew each time, so that what is written there counts at once."""
+    """Peer file, read at each use so that edits apply immediately."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / PEERS_FILE
 
     def read_peers(self) -> PeerListing:
-        """Nobody where there is no file. InvalidInput where it cannot be read."""
+        """Return the listed peers, none if the file does not exist. Raise InvalidInput if it cannot be read."""
         try:
             with self.path.open("rb") as file:
                 mode = os.fstat(file.fileno()).st_mode
@@ -52,27 +50,37 @@ class PeerFile:
             return PeerListing()
         except OSError as error:
             raise self._build_file_error(error.strerror or type(error).__name__) from None
-        warnings = (self._format_mode_warning(),) if _is_open_to_others(mode) else ()
-        return PeerListing(self._parse_peers(content), warnings)
+        peers = self._parse_peers(content)
+        # On Windows the mode does not show the file's permissions.
+        if sys.platform == "win32" or not mode & _OTHERS_MODE:
+            return PeerListing(peers)
+        warning = (
+            f"Other users of this machine can read the tokens in {self.path}. "
+            "Run `chmod 600` on it, and ask the peers for new tokens."
+        )
+        return PeerListing(peers, (warning,))
 
     def add(self, peer: Peer) -> None:
-        """Raises Conflict where the name is taken."""
+        """Add a peer. Raise Conflict if the name is taken."""
         known = self.read_peers().peers
         if any(each.name == peer.name for each in known):
             raise Conflict(
-                f'There is a peer "{peer.name}" already.',
-                hint=f"`everkept peer remove {peer.name}` first, or choose another name.",
+                f'Peer "{peer.name}" already exists.',
+                hint=f"Choose another name, or run `everkept peer remove {peer.name}` first.",
                 name=peer.name,
             )
         if len(known) >= MAX_PEERS:
-            raise Refused(f"There are {MAX_PEERS} peers already, and no more can be asked.")
+            raise Refused(
+                f"The list already has {MAX_PEERS} peers, which is the limit.",
+                hint="Remove one with `everkept peer remove`.",
+            )
         self._write((*known, peer))
 
     def remove(self, name: str) -> None:
         known = self.read_peers().peers
         rest = [each for each in known if each.name != name]
         if len(rest) == len(known):
-            raise NotFound("peer", name, hint="`everkept peer list` shows them.")
+            raise NotFound("peer", name, hint="List peers with `everkept peer list`.")
         self._write(rest)
 
     def _write(self, peers: Sequence[Peer]) -> None:
@@ -88,7 +96,7 @@ class PeerFile:
         try:
             value: object = json.loads(content.decode("utf-8-sig"))
         except (ValueError, RecursionError):
-            raise self._build_file_error("it is no JSON") from None
+            raise self._build_file_error("it is not JSON") from None
         rows = cast(Mapping[str, Any], value).get("peers") if isinstance(value, dict) else None
         if not isinstance(rows, dict):
             raise self._build_file_error("it has no `peers`")
@@ -101,25 +109,14 @@ class PeerFile:
         try:
             return _parse_row(name, row)
         except EverkeptError as error:
-            raise self._build_file_error(f'of "{name[:40]}", {error.message}') from None
+            raise self._build_file_error(f'peer "{name[:40]}": {error.message}') from None
 
     def _build_file_error(self, reason: str) -> InvalidInput:
         return InvalidInput(
-            f"The list of peers cannot be read: {self.path}: {reason.rstrip('.')}.",
-            hint="Mend the file, or remove it and name the peers again.",
+            f"Cannot read the list of peers in {self.path}: {reason.rstrip('.')}.",
+            hint="Fix the file, or delete it and add the peers again.",
             file=str(self.path),
         )
-
-    def _format_mode_warning(self) -> str:
-        return (
-            f"Others on this machine may read {self.path}, which holds tokens: `chmod 600` it, "
-            "and let the peers make new ones."
-        )
-
-
-def _is_open_to_others(mode: int) -> bool:
-    """On Windows the rights of a file are those of its folder, which the mode says nothing of."""
-    return sys.platform != "win32" and bool(mode & _OTHERS_MODE)
 
 
 def _to_row(peer: Peer) -> dict[str, object]:
@@ -147,15 +144,15 @@ def _parse_row(name: str, row: object) -> Peer:
 def _get_text(fields: Mapping[str, object], key: str) -> str:
     text = fields.get(key)
     if not isinstance(text, str):
-        raise InvalidInput(f"`{key}` is missing")
+        raise InvalidInput(f"`{key}` is missing; it must be a string")
     return text
 
 
 def check_time_limit(given: object) -> float:
     if isinstance(given, bool) or not isinstance(given, int | float) or given <= 0:
-        raise InvalidInput("`time_limit` is no number of seconds")
+        raise InvalidInput("`time_limit` must be a positive number of seconds")
     if not given <= MAX_SECONDS:
-        raise InvalidInput(f"`time_limit` is more than {MAX_SECONDS:g} seconds")
+        raise InvalidInput(f"`time_limit` must be at most {MAX_SECONDS:g} seconds")
     return float(given)
 
 
@@ -163,17 +160,16 @@ LOCK_FILE = "peers.lock"
 
 
 class PeerList:
-    """Those of one data folder."""
+    """The peers of one data folder, changed under a lock."""
 
     def __init__(self, folder: Path) -> None:
         self._book = PeerFile(folder)
-        self._lock = WaitingLock(folder / LOCK_FILE, "A change of the peers")
+        self._lock = WaitingLock(folder / LOCK_FILE, "The list of peers")
 
     def read_peers(self) -> PeerListing:
         return self._book.read_peers()
 
     def add(self, peer: Peer) -> None:
-        """Raises Conflict where the name is taken."""
         with self._lock.hold():
             self._book.add(peer)
 

@@ -71,7 +71,7 @@ async def test_a_link_that_leads_out_is_not_followed(tmp_path: Path) -> None:
         assert set(state_of(Path(made["backupPath"]))) == {"progress.md", MANIFEST_NAME}
         (warning,) = made["warnings"]
         assert warning["code"] == "not_backed_up"
-        assert warning["message"].startswith("2 left out")
+        assert warning["message"].startswith("Omitted 2 entries ")
         assert warning["message"].endswith(": link.md, sub/gone.md.")
 
 
@@ -181,7 +181,7 @@ async def test_a_copy_that_reads_back_otherwise_is_no_backup(tmp_path: Path) -> 
     async with backing_up(tmp_path) as bank:
         bank.put("progress.md", "text")
         bank.fuse.spoiled = ".partial/progress.md"
-        with pytest.raises(Unavailable, match="reads back"):
+        with pytest.raises(Unavailable, match="differs from the original"):
             await bank("create_backup")
         assert bank.backups() == []
 
@@ -198,7 +198,7 @@ async def test_a_graph_that_cannot_be_brought_up_to_date_is_a_warning(tmp_path: 
 
 async def test_a_bank_without_files_is_not_backed_up(tmp_path: Path) -> None:
     async with backing_up(tmp_path) as bank:
-        with pytest.raises(NotFound, match="no file to back up"):
+        with pytest.raises(NotFound, match="no files to back up"):
             await bank("create_backup")
         assert bank.backups() == []
 
@@ -229,7 +229,7 @@ async def test_a_folder_of_backups_that_is_not_there_is_an_error(tmp_path: Path)
     async with backing_up(tmp_path / "home") as bank:
         bank.put("progress.md", "text")
         shelf = tmp_path / "nowhere"
-        with pytest.raises(NotFound, match="no such folder") as caught:
+        with pytest.raises(NotFound, match="which does not exist") as caught:
             await bank("list_backups", backupDir=str(shelf))
         assert str(shelf) in caught.value.message
         assert not shelf.exists()
@@ -289,7 +289,7 @@ async def test_verifying_names_what_is_damaged_in_which_backup(tmp_path: Path) -
         views = (await bank("list_backups", verify=True))["backups"]
         assert [view["verified"] for view in views] == ["whole", "damaged", "damaged"]
         assert views[2]["problems"] == ["a.md (altered)", "sub/c.txt (missing)"]
-        assert views[1]["problems"] == [f"{MANIFEST_NAME} (it is no JSON)"]
+        assert views[1]["problems"] == [f"{MANIFEST_NAME} (it is not JSON)"]
         unchecked = (await bank("list_backups"))["backups"]
         assert [view["verified"] for view in unchecked] == ["unchecked", "damaged", "unchecked"]
 

@@ -277,7 +277,7 @@ async def test_a_link_makes_no_file_of_what_has_no_name_of_one(team: Banking, ta
         ):
             with pytest.raises(Refused) as caught:
                 await attempt
-            assert f'is a link to "{target}", which is no file of the bank.' in str(caught.value)
+            assert f'is a link to "{target}", which is not a file of the bank.' in str(caught.value)
     assert await list_file_names(team.bank) == [n for n in [target] if n == "notes.txt"]
     assert team.get(target) == "theirs"
 

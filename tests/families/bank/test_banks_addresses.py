@@ -59,10 +59,10 @@ def test_a_start_on_another_machine_keeps_paths_there(path: str, address: str) -
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("ssh://", '"ssh://" names no machine.'),
-        ("ssh:///srv", '"ssh:///srv" names no machine.'),
-        ("ssh://host", '"ssh://host" names no user.'),
-        ("https://ada:secret@host/shop", '"https://…" is no address that is known here.'),
+        ("ssh://", '"ssh://" has no host.'),
+        ("ssh:///srv", '"ssh:///srv" has no host.'),
+        ("ssh://host", '"ssh://host" has no user.'),
+        ("https://ada:secret@host/shop", '"https://…" is not a supported address.'),
     ],
 )
 def test_an_address_that_is_none_is_quoted_as_it_was_given(path: str, said: str) -> None:
@@ -136,7 +136,7 @@ async def test_a_client_from_elsewhere_reaches_no_folder_that_nobody_here_named(
     served: Banking, tmp_path: Path, tool: str, argument: str, more: dict[str, Any], path: str
 ) -> None:
     before = everything_in(tmp_path)
-    with pytest.raises(Refused, match="named on this machine") as caught:
+    with pytest.raises(Refused, match="is not a registered memory bank") as caught:
         await served(tool, **{argument: path.format(home=tmp_path)}, **more)
     assert "everkept register-store ID PATH" in (caught.value.hint or "")
     assert everything_in(tmp_path) == before

@@ -33,7 +33,7 @@ def answer(digest: Digest, warnings: Sequence[str]) -> dict[str, Any]:
 
 def nothing_of(texts: Mapping[str, str]) -> FittedFiles:
     named = ", ".join(name for name in FILES_BY_USE if name in texts)
-    return FittedFiles({}, frozenset(), [f"Left out for want of room: {named}."])
+    return FittedFiles({}, frozenset(), [f"Omitted to fit maxTokens: {named}."])
 
 
 line = st.one_of(
@@ -136,7 +136,7 @@ def test_a_file_without_any_place_to_cut_is_left_out_and_named() -> None:
     texts = {"active-context.md": "x" * 50_000, "progress.md": "- short\n"}
     fitted = fit_files(texts, bundle, 200)
     assert fitted.texts == {"progress.md": "- short\n"}
-    assert fitted.warnings == ["Left out for want of room: active-context.md."]
+    assert fitted.warnings == ["Omitted to fit maxTokens: active-context.md."]
 
 
 def test_one_long_file_takes_nothing_that_the_others_need() -> None:

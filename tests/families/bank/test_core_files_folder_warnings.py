@@ -37,4 +37,4 @@ async def test_names_that_no_tool_can_reach_are_a_warning(tmp_path: Path, tool: 
         named = ['"in.md"', '"out.md"']
         if os.name == "posix":
             named = ['"Plan: Q3.md"', *named, '"turned:\\u202e.md"']
-        assert f"No tool can read {', '.join(named)}:" in warning["message"]
+        assert f"No tool can read {', '.join(named)}." in warning["message"]

@@ -142,7 +142,7 @@ async def test_a_connection_that_keeps_no_state_is_not_told_that_a_path_was_set(
     async with bank_in(tmp_path, session=Session(stateful=False)) as team:
         team.put("progress.md", "# Progress\n")
         answer = await offer(team).result("set_memory_bank_path", path=".")
-        assert answer.text.startswith(f"There is a memory bank at {team.folder}. ")
+        assert answer.text.startswith(f"Found a memory bank at {team.folder}. ")
         assert "storeId" in answer.text
 
 
@@ -315,7 +315,7 @@ async def test_a_file_that_cannot_be_read_is_named(bank: Banking, name: str) -> 
     ("name", "said"),
     [
         ("../outside.md", "it is no name inside this folder: it holds '..'. Names are relative, as in progress.md."),
-        ("notes.txt", "it is no name of a bank's file. Files lie at the root of the bank and end "),
+        ("notes.txt", "it is not a valid name for a bank file. Use a name at the top level "),
         ("missing.md", "File not found. list_memory_bank_files shows what there is."),
         ("dir.md", "it is a folder, not a file. list_memory_bank_files shows what there is."),
     ],

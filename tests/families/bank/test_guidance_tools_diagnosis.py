@@ -73,7 +73,7 @@ async def test_old_names_become_new_ones_and_pairs_are_reported(tmp_path: Path) 
         bank.put("active-context.md", "new")
         result = await bank.result("migrate_file_naming")
         assert result.text == (
-            "Migration completed. 1 files migrated. activeContext.md was left as it is: active-context.md exists."
+            "Migration completed. 1 files migrated. Skipped activeContext.md: active-context.md exists."
         )
         assert result.facts == {
             "migrated": [{"from": "productContext.md", "to": "product-context.md"}],

@@ -135,9 +135,9 @@ async def test_a_broken_file_is_passed_over_with_the_reason(bank: Banking, text:
     [
         ("", "it is empty."),
         ("# only a comment\n", "it is empty."),
-        ("- a\n- b\n", "it is a list, where `mode` and `instructions` are looked for."),
-        ("words\n", "it is one value, where `mode` and `instructions` are looked for."),
-        ("instructions: {general: [x]}\n", "it names no mode; write `mode: debug`."),
+        ("- a\n- b\n", "it is a list instead of a mapping with `mode` and `instructions`."),
+        ("words\n", "it is one value instead of a mapping with `mode` and `instructions`."),
+        ("instructions: {general: [x]}\n", "it has no mode; add `mode: debug`."),
         ("mode: ask\n", 'its mode is "ask", not "debug".'),
     ],
 )

@@ -133,7 +133,7 @@ async def test_tasks_are_added_and_removed_and_counted_as_it_happened(filled: Ba
 async def test_a_list_that_is_right_already_is_said_to_be(filled: Banking) -> None:
     await filled("update_tasks", replace=["a"])
     again = await filled("update_tasks", add=["A"])
-    assert again["message"].startswith("Nothing changed")
+    assert again["message"].endswith("Nothing changed.")
     assert again["changes"] == {"added": 0, "removed": 0, "replaced": False}
 
 

@@ -134,7 +134,7 @@ async def test_what_cannot_be_searched_is_named(searched: Searched) -> None:
     answer = await Searched(searched.at).at("search_memory_bank", query="login")
     assert "progress.md" not in answer["metadata"]["filesSearched"]
     assert answer["metadata"]["totalResults"] == 3
-    assert answer["metadata"]["warnings"] == ["progress.md could not be read: The disk is tired."]
+    assert answer["metadata"]["warnings"] == ["Cannot read progress.md: The disk is tired."]
     answer = await searched.at("search_memory_bank", query="login", files=["missing.md", "notes.md"])
     assert answer["metadata"]["warnings"] == ["File not found: missing.md."]
     assert [found["file"] for found in answer["results"]] == ["notes.md"]
@@ -203,7 +203,7 @@ async def test_what_waits_for_its_vector_is_a_warning(searched: Searched) -> Non
     slow = Searched(searched.at, indexing=Sleepy(kinds=(SECTION_KIND,)))
     answer = await slow.at("search_memory_bank", query="signing in")
     assert answer["metadata"]["warnings"] == [
-        "4 sections wait for their vectors, and until then words alone find them."
+        "Search by meaning does not cover 4 sections yet, because embeddings are pending."
     ]
     await slow.indexing.catch_up()
     answer = await slow.at("search_memory_bank", query="signing in")
@@ -288,4 +288,4 @@ async def test_fifty_million_bytes_are_searched_to_the_end(searched: Searched) -
     searched.at.put("large.md", line * count + "the very last word\n")
     answer = await searched.at("search_memory_bank", query="VERY last", files=["large.md"])
     assert [(found["file"], found["line"]) for found in answer["results"]] == [("large.md", count + 1)]
-    assert any("beginning only of large.md" in note for note in answer["metadata"]["warnings"])
+    assert any("Only the beginning is indexed of large.md" in note for note in answer["metadata"]["warnings"])

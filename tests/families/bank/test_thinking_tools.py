@@ -64,7 +64,7 @@ async def test_a_step_needs_all_its_parts(bank: Banking, missing: str) -> None:
 async def test_a_connection_without_state_says_that_it_counts_nothing(tmp_path: Path) -> None:
     async with bank_in(tmp_path, session=Session(stateful=False)) as banking:
         banking.offer(ThinkingTools(banking.banks, banking.clock))
-        assert "keeps no state" in (await banking("sequential_thinking", **STEP))["note"]
+        assert "connection is stateless" in (await banking("sequential_thinking", **STEP))["note"]
 
 
 async def test_what_came_out_of_it_is_written_to_the_files(bank: Banking) -> None:
@@ -83,7 +83,7 @@ async def test_what_came_out_of_it_is_written_to_the_files(bank: Banking) -> Non
         "success": True,
         "actions": [
             "Session note added to active-context.md",
-            "Next steps updated (1 items)",
+            "Next steps updated (1 item)",
             "Tasks updated (1 added, 1 removed)",
             "Decision logged: T",
             "Progress entry added: s",

@@ -1,4 +1,4 @@
-"""The tools that make, list and restore backups of a bank."""
+"""Tools that create, list and restore backups of a bank."""
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
@@ -8,17 +8,9 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from everkept.core.files import FileInfo, FileStore, FileStores
 from everkept.core.sessions import ToolCall
+from everkept.core.text import format_count
 from everkept.core.times import Clock, format_iso
-from everkept.errors import (
-    MAX_LISTED,
-    BankNotFound,
-    EverkeptError,
-    InvalidInput,
-    NotFound,
-    ReadOnly,
-    Refused,
-    Unavailable,
-)
+from everkept.errors import BankNotFound, EverkeptError, InvalidInput, NotFound, ReadOnly, Refused, Unavailable
 from everkept.families.bank import bank_files
 from everkept.families.bank.bank_backups import (
     BankBackup,
@@ -42,13 +34,13 @@ from everkept.tools.schema import Field
 from everkept.tools.tool import Effect, ToolFamily, ToolWarning, tool
 from everkept.values import Value, field, replace
 
-# Written by the mirror from the records alone: an older copy would contradict them.
+# The mirror writes these files from the records, so an older copy would contradict them.
 GRAPH_VIEWS = frozenset({SNAPSHOT_PATH, INDEX_PATH, VIEW_PATH})
 T = TypeVar("T")
 
 
 class RestoreResult(Value, frozen=False):
-    """What a restore did; what the backup lacks was kept."""
+    """Result of a restore. Files that the backup does not contain were kept."""
 
     written: list[str] = field(default_factory=list[str])
     unchanged: list[str] = field(default_factory=list[str])
@@ -59,37 +51,37 @@ class RestoreResult(Value, frozen=False):
 
     @property
     def files(self) -> list[str]:
-        """All that are now as the backup has them."""
+        """Return all files that now match the backup."""
         return sorted([*self.written, *self.unchanged])
 
 
 class _RestorePlan(Value):
-    """The files by their path in the backup; without a manifest nothing is known of them."""
+    """Files by their path in the backup. `sums` is empty without a manifest."""
 
     files: Mapping[str, FileInfo]
     sums: Mapping[str, FileChecksum]
-    graph: Any  # None where the backup has none
+    graph: Any  # None if the backup has no graph
 
     def get_target(self, path: str) -> str:
-        """A core file under its old name goes where it is looked for today."""
+        """Return the path to restore to: core files with an older name get their current name."""
         today = CURRENT_NAMES.get(path, path)
         return path if today in self.files else today
 
     def list_kept(self, before: Iterable[str]) -> list[str]:
-        """What the bank had that the backup lacks."""
+        """Return the files of the bank that the backup does not contain."""
         touched = {self.get_target(path) for path in self.files}
         if self.graph is not None:
             touched |= GRAPH_VIEWS | {LOG_PATH}
         there = set(before)
-        # A file that had only its old name has moved to the new one.
+        # A file with only its older name was renamed.
         moved = {old for old, today in CURRENT_NAMES.items() if today in touched - there}
         return sorted(there - touched - moved)
 
 
 class BackupRestorer:
-    """Everything is checked before the first byte of the bank changes.
+    """Restores a backup. Everything is checked before the first change of the bank.
 
-    A crash in the middle leaves each file old or new, and the same call again finishes it.
+    A crash leaves each file in its old or new state, and the same call again completes the restore.
     """
 
     def __init__(self, mirror: GraphMirror, clock: Clock) -> None:
@@ -108,7 +100,7 @@ class BackupRestorer:
             if safely and before:
                 restored.safety = await _run_before_restore(create_backup(bank, bank.home, self._clock, progress))
             await _write_files(bank, backup, plan, before, restored, progress)
-        # The mirror has a lock of its own; whoever holds that one may want the bank's.
+        # The mirror has its own lock, whose holder may request the bank's lock.
         if plan.graph is not None:
             await self._set_graph(bank, plan, restored, call)
         restored.kept = plan.list_kept(before)
@@ -120,15 +112,20 @@ class BackupRestorer:
         problems = await find_problems(backup, progress)
         if problems:
             raise Refused(
-                f"{backup.id} is damaged, and nothing was restored: {_format_names(problems)}.",
-                hint="list_backups with verify shows which backups are whole.",
+                f"{backup.id} is damaged: {bank_files.format_names(problems)}. Nothing was restored.",
+                hint="Find an intact backup with list_backups and verify=true.",
                 damagedFiles=problems,
             )
         there = await scan_files(backup.backup_folder, backup.id)
         sums: Mapping[str, FileChecksum] = backup.manifest.files if backup.manifest else {}
         meant = {path for path in there if not sums or path in sums}
         if not meant:
-            raise NotFound("file", backup.id, message=f"{backup.id} holds no file to restore.")
+            raise NotFound(
+                "file",
+                backup.id,
+                message=f"{backup.id} has no files to restore.",
+                hint="Choose another backup from list_backups.",
+            )
         graph = await self._read_graph(backup, restored) if LOG_PATH in meant else None
         files = {path: there[path] for path in sorted(meant - GRAPH_VIEWS - {LOG_PATH})}
         done = {*files, LOG_PATH} if graph is not None else set(files)
@@ -139,8 +136,8 @@ class BackupRestorer:
         try:
             return await asyncio.to_thread(self._mirror.parse_state, await backup.read(LOG_PATH))
         except EverkeptError as error:
-            # It was broken when the backup was made; the other files are none the worse for it.
-            message = f"The graph stays as it is: that of the backup cannot be read. {error}"
+            # It was already broken when the backup was created. The other files can still be restored.
+            message = f"The graph was not restored because its copy in the backup cannot be read. {error}"
             restored.warnings.append(ToolWarning("graph_not_restored", message))
             return None
 
@@ -183,10 +180,13 @@ async def _write_files(
 
 
 async def _read_checked(backup: BankBackup, path: str, kept: FileChecksum | None) -> bytes:
-    """What was whole a moment ago may not be so any more."""
+    """Read a file and check it again: it may have changed since the first check."""
     data = await backup.read(path)
     if kept is not None and await compute_checksum(data) != kept:
-        raise Refused(f"{path} of {backup.id} was altered during the restore.")
+        raise Refused(
+            f"{path} of {backup.id} changed during the restore.",
+            hint="Check the backups with list_backups and verify=true.",
+        )
     return data
 
 
@@ -204,30 +204,26 @@ async def _run_before_restore(step: Awaitable[T]) -> T:
         return await step
     except EverkeptError as error:
         raise Unavailable(
-            f"Nothing was restored: the safety backup could not be made. {error.message}",
-            hint="Make room beside the bank, or call again with createPreRestoreBackup=false.",
+            f"Nothing was restored because the safety backup failed. {error.message}",
+            hint="Free disk space next to the bank, or call again with createPreRestoreBackup=false.",
             reason=error.code,
         ) from error
 
 
 def _build_stopped_error(left: Sequence[str], error: EverkeptError, restored: RestoreResult) -> Unavailable:
-    """Each file is old or new; the caller learns which."""
+    """Build the error of an incomplete restore, which lists the restored files."""
     facts: dict[str, Any] = {"restoredFiles": restored.files, "reason": error.code}
     if restored.safety is not None:
         facts["preRestoreBackupPath"] = restored.safety.address
     return Unavailable(
-        f"The restore stopped after {len(restored.files)} files, without {_format_names(left)}. {error.message}",
-        hint="Restore again to finish it.",
+        f"The restore stopped after {format_count(len(restored.files), 'file')}. "
+        f"Not restored: {bank_files.format_names(left)}. {error.message}",
+        hint="Call restore_backup again to finish it.",
         **facts,
     )
 
 
-def _format_names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
-    return ", ".join(names[:MAX_LISTED]) + more
-
-
-MAX_FILES_NAMED = 1_000  # files in one answer
+MAX_FILES_NAMED = 1_000  # in one result
 BACKUP_DIR_HINT = "Pass the same backupDir to list_backups and restore_backup."
 
 BackupDir = Annotated[
@@ -249,10 +245,7 @@ class CreatedBackup(Value):
 
 
 class BackupView(Value):
-    """`verified` is unknown where another server made it: there is nothing to compare with.
-
-    `otherBank` is there where it is no backup of the bank that was asked for.
-    """
+    """One listed backup. `verified` is unknown without a manifest. `otherBank` marks a backup of another bank."""
 
     id: str
     timestamp: str
@@ -276,7 +269,7 @@ class BackupList(Value):
 
 
 class RestoredBackup(Value):
-    """The lists name a thousand files at most; the counts are of all."""
+    """Result of restore_backup. The lists name at most MAX_FILES_NAMED files; the counts include all."""
 
     success: bool
     message: str
@@ -291,8 +284,6 @@ class RestoredBackup(Value):
 
 
 class BackupTools(ToolFamily):
-    """Copies of a whole bank, its graph included."""
-
     def __init__(self, banks: Banks, files: FileStores, mirror: GraphMirror, clock: Clock) -> None:
         self._banks = banks
         self._files = files
@@ -376,20 +367,31 @@ class BackupTools(ToolFamily):
         is_of_another = await self._is_from_other_bank(backup, bank)
         if is_of_another and not other_bank:
             raise Refused(
-                f"{backup.id} is a backup of {_get_source_address(backup)}, and not of {bank.address}.",
-                hint="list_backups marks such backups; otherBank=true restores one all the same.",
+                f"{backup.id} is a backup of {_get_source_address(backup)}, not of {bank.address}.",
+                hint="Choose another backup from list_backups, or pass otherBank=true to restore this one anyway.",
                 bank=_get_source_address(backup),
             )
         there = await exists(bank)
         warnings = await self._mirror.append_changes(bank) if there else ()
         restored = await self._restoring.restore(bank, backup, call, safely=create_pre_restore_backup and there)
         if is_of_another:
-            message = f"This is a backup of {_get_source_address(backup)}, restored to {bank.address}."
+            message = f"Restored a backup of {_get_source_address(backup)} to {bank.address}."
             restored.warnings.append(ToolWarning("backup_of_another_bank", message))
-        return self._build_answer(backup, restored, [*warnings, *restored.warnings])
+        return RestoredBackup(
+            True,
+            f"Successfully restored from backup: {backup.id}",
+            restored.files[:MAX_FILES_NAMED],
+            len(restored.files),
+            len(restored.written),
+            restored.kept[:MAX_FILES_NAMED],
+            format_iso(self._clock()),
+            restored.safety.address if restored.safety else None,
+            restored.skipped[:MAX_FILES_NAMED] or None,
+            [*warnings, *restored.warnings] or None,
+        )
 
     async def _is_from_other_bank(self, backup: BankBackup, bank: Bank) -> bool:
-        """One that was moved together with the backups beside it is the same bank."""
+        """Return whether the backup is from another bank. A bank that was moved with its backups is the same bank."""
         source = _get_source_address(backup)
         if source in (None, bank.address):
             return False
@@ -398,11 +400,11 @@ class BackupTools(ToolFamily):
             return True
         try:
             return await exists(await self._banks.open_at(source))
-        except EverkeptError:  # no place that this system knows
+        except EverkeptError:  # not a valid address on this system
             return False
 
     async def _require_bank(self, call: ToolCall, store_id: str | None) -> Bank:
-        """A bank whose folder is lost can be restored too."""
+        """Return the bank, even if its folder is lost: it can be restored."""
         bank = await self._banks.find_bank(call, store_id)
         if bank is None:
             raise BankNotFound(NO_FOLDER)
@@ -418,8 +420,8 @@ class BackupTools(ToolFamily):
             raise NotFound(
                 "folder",
                 backup_folder.address,
-                message=f"`backupDir` is {backup_folder.address}, and there is no such folder.",
-                hint="Without backupDir the backups beside the bank are listed.",
+                message=f"`backupDir` is {backup_folder.address}, which does not exist.",
+                hint="Omit backupDir to list the backups next to the bank.",
             ) from error
         if not found and not await exists(bank):
             raise BankNotFound(bank.address)
@@ -431,27 +433,11 @@ class BackupTools(ToolFamily):
         backup_folder = await self._files.open_folder(await resolve_allowed(self._banks, backup_dir))
         if _is_inside(backup_folder, bank):
             raise InvalidInput(
-                f"`backupDir` is {backup_dir}, which lies inside the memory bank.",
-                hint="A backup would hold all backups before it: choose another folder.",
+                f"`backupDir` is {backup_dir}, which is inside the memory bank.",
+                hint="Choose a folder outside the bank. Otherwise each backup would contain the earlier ones.",
                 argument="backupDir",
             )
         return backup_folder
-
-    def _build_answer(
-        self, backup: BankBackup, restored: RestoreResult, warnings: Sequence[ToolWarning]
-    ) -> RestoredBackup:
-        return RestoredBackup(
-            True,
-            f"Successfully restored from backup: {backup.id}",
-            restored.files[:MAX_FILES_NAMED],
-            len(restored.files),
-            len(restored.written),
-            restored.kept[:MAX_FILES_NAMED],
-            format_iso(self._clock()),
-            restored.safety.address if restored.safety else None,
-            restored.skipped[:MAX_FILES_NAMED] or None,
-            list(warnings) or None,
-        )
 
 
 async def _build_view(backup: BankBackup, progress: ProgressReporter, *, verify: bool) -> BackupView:
@@ -476,26 +462,24 @@ async def _build_view(backup: BankBackup, progress: ProgressReporter, *, verify:
 
 
 def _get_source_address(backup: BankBackup) -> str | None:
-    """The address of the bank that it was made of; another server kept none."""
+    """Return the address of the backed-up bank, or None if another server created the backup."""
     return backup.manifest.bank if backup.manifest else None
 
 
 def _build_unlocked_warning(bank: Bank, error: ReadOnly) -> ToolWarning:
-    """Where we may not write, a lock cannot be taken, and hardly anybody else writes either."""
+    """Build a warning about a read-only bank, which cannot be locked. Other writers are unlikely."""
     return ToolWarning(
         "bank_not_locked",
-        f"{bank.address} was copied without its lock, as it cannot be written to"
-        f" ({error.message.rstrip('.')}). Whoever can may have changed a file meanwhile.",
+        f"{bank.address} was copied without a lock because it is read-only ({error.message.rstrip('.')}). "
+        "Another program may have changed a file during the copy.",
     )
 
 
 def _build_omitted_warning(paths: Sequence[str]) -> ToolWarning:
-    shown = ", ".join(paths[:MAX_LISTED])
-    more = f" and {len(paths) - MAX_LISTED} more" if len(paths) > MAX_LISTED else ""
     return ToolWarning(
         "not_backed_up",
-        f"{len(paths)} left out, because no file of the bank can be reached by it, as with a"
-        f" symbolic link that leads out: {shown}{more}.",
+        f"Omitted {format_count(len(paths), 'entry', 'entries')} that cannot be read inside the bank, such as "
+        f"symbolic links that lead outside: {bank_files.format_names(paths)}.",
     )
 
 

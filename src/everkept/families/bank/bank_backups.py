@@ -1,10 +1,10 @@
-"""Backups of a bank: their names and manifests, how they are made, found and checked."""
+"""Backups of a bank: names, manifests, creation, listing and checks."""
 
 import asyncio
 import hashlib
 import json
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import PurePath
 from typing import Any, Protocol, cast
@@ -13,23 +13,22 @@ from everkept.core.files import FileInfo, FileStore, parse_path
 from everkept.core.sessions import Report
 from everkept.core.times import Clock, format_iso, parse_time
 from everkept.errors import EverkeptError, InvalidInput, NotFound, ReadOnly, Refused, Unavailable
+from everkept.families.bank.bank_files import group_by_size
 from everkept.families.bank.banks import Bank
 from everkept.families.bank.graph.graph_events import LOG_PATH
 from everkept.families.bank.graph.graph_folder import LOCK as GRAPH_LOCK
 from everkept.values import Value
 
-BACKUP_PREFIX = "memory-bank-backup-"  # whatever the bank's own folder is called
-# No file of a bank may begin with a dot, and the public server copies .md and .json alone.
+BACKUP_PREFIX = "memory-bank-backup-"  # independent of the bank's folder name
+# Not a valid name for a bank file, because of the dot. The public server copies only .md and .json files.
 MANIFEST_NAME = ".backup-manifest"
 MANIFEST_FORMAT = 1
 _PARTIAL_SUFFIX = ".partial"
-# As other servers of such banks wrote them too: with or without the Z, and the milliseconds.
+# Other servers write the name with or without Z and milliseconds.
 _BACKUP_ID = re.compile(rf"{BACKUP_PREFIX}(\d{{4}}-\d{{2}}-\d{{2}})T([\d-]+)Z?", re.ASCII)
 
 
 class FileChecksum(Value):
-    """One file as it was copied."""
-
     size: int
     sha256: str
 
@@ -39,7 +38,7 @@ class FileChecksum(Value):
 
 
 class BackupManifest(Value):
-    """All files of a backup by their path, and the bank that they were copied from."""
+    """All files of a backup by path, and the address of the bank they were copied from."""
 
     bank: str
     created_at: int
@@ -60,11 +59,11 @@ class BackupManifest(Value):
 
 
 def decode_manifest(data: bytes) -> BackupManifest:
-    """Raises ValueError for what is no manifest, with the reason."""
+    """Parse a manifest. Raise ValueError with the reason if it is invalid."""
     try:
         value = cast(dict[str, Any], json.loads(data))
         if value["format"] != MANIFEST_FORMAT:
-            raise ValueError(f"its format is {value['format']}, and {MANIFEST_FORMAT} is known")
+            raise ValueError(f"its format is {value['format']}, and only {MANIFEST_FORMAT} is supported")
         files = cast(dict[str, dict[str, Any]], value["files"])
         return BackupManifest(
             str(value["bank"]),
@@ -72,9 +71,9 @@ def decode_manifest(data: bytes) -> BackupManifest:
             {_check_file_path(path): FileChecksum(int(k["size"]), str(k["sha256"])) for path, k in files.items()},
         )
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError("it is not complete") from error
+        raise ValueError("it is incomplete") from error
     except json.JSONDecodeError as error:
-        raise ValueError("it is no JSON") from error
+        raise ValueError("it is not JSON") from error
     except Refused as error:
         raise ValueError(error.message) from error
 
@@ -84,7 +83,7 @@ def format_backup_name(at: int) -> str:
 
 
 def format_partial_name(name: str) -> str:
-    """The folder that a backup is made in; it has its own name when it is whole."""
+    """Return the name of the folder in which a backup is created. It is renamed when the backup is complete."""
     return f".{name}{_PARTIAL_SUFFIX}"
 
 
@@ -100,14 +99,14 @@ def check_backup_id(backup_id: str) -> str:
     if not is_backup(backup_id):
         raise InvalidInput(
             f"Invalid backup ID format: {backup_id[:120]!a}.",
-            hint="list_backups names them, as in memory-bank-backup-2026-02-13T10-30-00-000Z.",
+            hint="Pass an id from list_backups, such as memory-bank-backup-2026-02-13T10-30-00-000Z.",
             argument="backupId",
         )
     return backup_id
 
 
 def parse_backup_time(backup_id: str) -> int | None:
-    """The time that the name tells; None where it tells none."""
+    """Return the time in a backup's name, or None if it has none."""
     found = _BACKUP_ID.fullmatch(backup_id)
     if found is None:
         return None
@@ -121,20 +120,20 @@ def parse_backup_time(backup_id: str) -> int | None:
 
 def _check_file_path(path: str) -> str:
     if not parse_path(path):
-        raise ValueError("it names a file without a name")
+        raise ValueError("it lists a file without a name")
     return path
 
 
-BACKUP_LOCK = "backup"  # of the folder that backups stand in
+BACKUP_LOCK = "backup"  # lock of the folder that contains the backups
 MILLISECOND_MICROSECONDS = 1_000
 GRAPH_PREFIX = f"{LOG_PATH.rpartition('/')[0]}/"
-# Its history is the business of version control; an older copy written over it would damage it.
+# Version control keeps their history. Restoring an older copy over them would damage it.
 VERSION_CONTROL_FOLDERS = frozenset({".git", ".hg", ".svn"})
-MAX_FOLDER_DEPTH = 20  # folders inside each other; a link that leads back would have no end
+MAX_FOLDER_DEPTH = 20  # nested folders; a link to a folder above would never end
 MAX_FILES = 200_000
-_LARGE_FILE_BYTES = 1_000_000  # what takes longer to add up than to hand to a thread
-_CONCURRENT_FILES = 16  # files
-_FILES_PER_REPORT = 50  # files between two reports
+_LARGE_FILE_BYTES = 1_000_000  # larger files are hashed in a thread
+_CONCURRENT_FILES = 16
+_FILES_PER_REPORT = 50
 
 
 class SizedFile(Protocol):
@@ -143,14 +142,14 @@ class SizedFile(Protocol):
 
 
 class BankBackup(Value):
-    """One backup; `manifest` is None where another server made it, or with a `fault`."""
+    """One backup. `manifest` is None if another server created it, or if it has a `fault`."""
 
     id: str
     backup_folder: FileStore
     taken_at: int
     manifest: BackupManifest | None = None
     fault: str | None = None
-    left_out: tuple[str, ...] = ()  # by the one that was just made: links that lead out, devices
+    left_out: tuple[str, ...] = ()  # only after create_backup: links that lead outside, and devices
 
     @property
     def address(self) -> str:
@@ -163,7 +162,7 @@ class BankBackup(Value):
 
 
 class ProgressReporter:
-    """Tells the client how far a long work is, now and then; each part of it says what it adds."""
+    """Occasional progress reports of a long task. Each part of the task adds its own steps."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
@@ -181,7 +180,7 @@ class ProgressReporter:
 
 @asynccontextmanager
 async def lock_backup_folder(backup_folder: FileStore) -> AsyncGenerator[None, None]:
-    """Alone with the folder of backups; what a crash left half made is cleared away."""
+    """Lock the folder of backups, and delete partial backups that a crash left in it."""
     async with backup_folder.lock(BACKUP_LOCK):
         for entry in await backup_folder.list():
             if entry.is_folder and is_partial(entry.name):
@@ -190,11 +189,16 @@ async def lock_backup_folder(backup_folder: FileStore) -> AsyncGenerator[None, N
 
 
 async def create_backup(bank: Bank, backup_folder: FileStore, clock: Clock, progress: ProgressReporter) -> BankBackup:
-    """For who holds the backup folder and the bank. It is there as a whole, or not at all."""
+    """Create a complete backup, or none at all. The caller holds the locks of the backup folder and the bank."""
     left_out: list[str] = []
     found = await scan_files(bank.files, left_out=left_out)
     if not found:
-        raise NotFound("file", bank.address, message=f"There is no file to back up in {bank.address}.")
+        raise NotFound(
+            "file",
+            bank.address,
+            message=f"{bank.address} has no files to back up.",
+            hint="Use initialize_memory_bank to create the core files.",
+        )
     backup_id, at = await _find_free_name(backup_folder, clock())
     partial = format_partial_name(backup_id)
     progress.expect(2 * len(found))
@@ -205,7 +209,7 @@ async def create_backup(bank: Bank, backup_folder: FileStore, clock: Clock, prog
         await backup_folder.write(f"{partial}/{MANIFEST_NAME}", manifest.encode())
         await backup_folder.rename(partial, backup_id)
     except BaseException:
-        # What a crash of the program leaves is cleared by the next one who makes a backup.
+        # After a crash the next backup deletes the partial folder.
         with suppress(EverkeptError):
             await backup_folder.remove(partial)
         raise
@@ -213,7 +217,7 @@ async def create_backup(bank: Bank, backup_folder: FileStore, clock: Clock, prog
 
 
 async def read_backups(backup_folder: FileStore) -> list[BankBackup]:
-    """The newest first. Raises NotFound where the folder is not there."""
+    """Return the backups, newest first. Raise NotFound if the folder does not exist."""
     entries = await backup_folder.list()
     names = [entry for entry in entries if entry.is_folder and is_backup(entry.name)]
     found = [await _open_backup(backup_folder, entry) for entry in names]
@@ -221,7 +225,7 @@ async def read_backups(backup_folder: FileStore) -> list[BankBackup]:
 
 
 async def read_backup(backup_folder: FileStore, backup_id: str) -> BankBackup:
-    """Raises InvalidInput for what is no id, NotFound for what is not there."""
+    """Return one backup. Raise InvalidInput for an invalid id, and NotFound if it does not exist."""
     entry = await backup_folder.read_info(check_backup_id(backup_id))
     if entry is None or not entry.is_folder:
         what = "Backup path is not a directory" if entry else "Backup not found"
@@ -229,13 +233,13 @@ async def read_backup(backup_folder: FileStore, backup_id: str) -> BankBackup:
             "backup",
             backup_id,
             message=f"{what}: {backup_id}, in {backup_folder.address}.",
-            hint="list_backups shows what there is; one made with backupDir needs it again.",
+            hint="List backups with list_backups. If the backup was created with backupDir, pass it again.",
         )
     return await _open_backup(backup_folder, entry)
 
 
 async def find_problems(backup: BankBackup, progress: ProgressReporter) -> list[str]:
-    """What is wrong with a backup's files, by name; a backup without a manifest tells nothing."""
+    """Return the problems of a backup's files, by name. A backup without a manifest cannot be checked."""
     if backup.fault is not None:
         return [f"{MANIFEST_NAME} ({backup.fault})"]
     if backup.manifest is None:
@@ -265,10 +269,7 @@ async def find_problem(backup: BankBackup, path: str, kept: FileChecksum) -> str
 
 
 async def scan_files(files: FileStore, folder: str = "", *, left_out: list[str] | None = None) -> dict[str, FileInfo]:
-    """All files below a folder by their path from it; none where it is not there.
-
-    What cannot be reached is added to `left_out`.
-    """
+    """Return all files below a folder by relative path, if it exists. Add unreachable entries to `left_out`."""
     found: dict[str, FileInfo] = {}
     start = f"{folder}/" if folder else ""
     waiting = [folder]
@@ -302,38 +303,28 @@ async def compute_checksum(data: bytes) -> FileChecksum:
 
 
 async def run_for_each(files: Mapping[str, SizedFile], step: Callable[[str], Awaitable[None]]) -> None:
-    """A few files at a time, as waiting is most of the work; one alone when it is large.
+    """Run a step for each file, a few at a time because most of the time is waiting, and large files one by one.
 
-    When a step fails, those that had begun have ended before its error is raised.
+    If a step fails, the steps that had started end before its error is raised.
     """
-    for group in _group_files(files):
+    for group in group_by_size(files, lambda path: files[path].size, _LARGE_FILE_BYTES, _CONCURRENT_FILES):
         outcomes = await asyncio.gather(*(step(path) for path in group), return_exceptions=True)
         for outcome in outcomes:
             if outcome is not None:
                 raise outcome
 
 
-def _group_files(files: Mapping[str, SizedFile]) -> Iterator[list[str]]:
-    group: list[str] = []
-    size = 0
-    for path, file in files.items():
-        if group and (len(group) == _CONCURRENT_FILES or size + file.size > _LARGE_FILE_BYTES):
-            yield group
-            group, size = [], 0
-        group.append(path)
-        size += file.size
-    yield group
-
-
 async def _copy_files(
     bank: Bank, found: Mapping[str, FileInfo], backup_folder: FileStore, partial: str, progress: ProgressReporter
 ) -> dict[str, FileChecksum]:
-    """The graph's folder first and alone: its log grows by parts of lines under a lock of its own,
-    which whoever has the bank's may take, and nobody the other way round."""
+    """Copy the graph's folder first, under the graph's lock: its log is appended in parts of lines.
+
+    A holder of the bank's lock may take the graph's lock, never the other way round.
+    """
     copied: dict[str, FileChecksum] = {}
 
     async def copy(path: str) -> None:
-        with suppress(NotFound):  # somebody has removed it meanwhile, by hand
+        with suppress(NotFound):  # deleted by hand since the scan
             data = await bank.files.read(path)
             await backup_folder.write(f"{partial}/{path}", data)
             copied[path] = await compute_checksum(data)
@@ -352,7 +343,7 @@ async def _copy_files(
 @asynccontextmanager
 async def _lock_graph(bank: Bank) -> AsyncGenerator[None, None]:
     async with AsyncExitStack() as held:
-        with suppress(ReadOnly):  # then hardly anybody else writes either
+        with suppress(ReadOnly):  # in a read-only bank other writers are unlikely
             await held.enter_async_context(bank.files.lock(GRAPH_LOCK))
         yield
 
@@ -363,8 +354,8 @@ async def _verify_copies(
     async def check(path: str) -> None:
         if await compute_checksum(await backup_folder.read(f"{partial}/{path}")) != copied[path]:
             raise Unavailable(
-                f"{path} reads back from {backup_folder.address} otherwise than it was written.",
-                hint="The disk there may be damaged; give another backupDir.",
+                f"The copy of {path} in {backup_folder.address} differs from the original.",
+                hint="The disk may be damaged. Pass another backupDir.",
             )
         await progress.step("Checking")
 
@@ -372,7 +363,7 @@ async def _verify_copies(
 
 
 async def _find_free_name(backup_folder: FileStore, at: int) -> tuple[str, int]:
-    """The name of this millisecond, or of the next one that nobody has."""
+    """Return a name for this millisecond, or for the next one that is free."""
     while await backup_folder.read_info(format_backup_name(at)) is not None:
         at += MILLISECOND_MICROSECONDS
     return format_backup_name(at), at
@@ -393,8 +384,11 @@ async def _open_backup(backup_folder: FileStore, entry: FileInfo) -> BankBackup:
 def _check_bounds(files: FileStore, path: str, count: int) -> None:
     if path.count("/") >= MAX_FOLDER_DEPTH:
         raise InvalidInput(
-            f"{path} in {files.address} lies more than {MAX_FOLDER_DEPTH} folders deep.",
-            hint="A link that leads back to a folder above it has no end: remove it.",
+            f"{path} in {files.address} is nested more than {MAX_FOLDER_DEPTH} folders deep.",
+            hint="Delete links to a folder above themselves, which never end.",
         )
     if count > MAX_FILES:
-        raise InvalidInput(f"{files.address} holds more than {MAX_FILES:,} files.")
+        raise InvalidInput(
+            f"{files.address} contains more than {MAX_FILES:,} files.",
+            hint="Move files that do not belong to the bank elsewhere.",
+        )

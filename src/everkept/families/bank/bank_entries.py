@@ -1,4 +1,4 @@
-"""The entries that the tools write into a bank's files, and the edits that put them there."""
+"""Entries that the tools write into a bank's files, and the edits that insert them."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -30,8 +30,8 @@ EntryType = Literal["feature", "fix", "refactor", "docs", "test", "chore", "othe
 Category = Literal["observation", "blocker", "question", "decision", "todo", "other"]
 Status = Literal["success", "error", "warning"]
 
-MAX_TEXT_CHARACTERS = 100_000  # characters of one argument
-MAX_LIST_ITEMS = 1_000  # items of one list
+MAX_TEXT_CHARACTERS = 100_000  # of one argument
+MAX_LIST_ITEMS = 1_000
 
 ENTRY_TYPE_LABELS: dict[EntryType, str] = {
     "feature": "✨ Feature",
@@ -62,8 +62,6 @@ EntryText = Annotated[str, Field(max_length=MAX_TEXT_CHARACTERS, blank=False)]
 
 
 class WorkItem(Value):
-    """Something that was done, in a line or a few."""
-
     action: str
     description: str
     filename: str | None = None
@@ -71,7 +69,7 @@ class WorkItem(Value):
 
     @property
     def details(self) -> str:
-        """What is put in brackets behind it; nothing where nothing was given."""
+        """Return the details in parentheses, or an empty string."""
         name = to_one_line(self.filename or "")
         given = [f"file: {name}"] if name else []
         given += [f"status: {self.status}"] if self.status else []
@@ -79,8 +77,6 @@ class WorkItem(Value):
 
 
 class ProgressEntry(Value):
-    """A piece of work for the history."""
-
     type: Annotated[EntryType, Field("Kind of change")]
     summary: Annotated[str, Field("What changed, in one line", max_length=1_000, blank=False)]
     details: Annotated[str, Field("Details in any form", max_length=MAX_TEXT_CHARACTERS)] | None = None
@@ -93,8 +89,6 @@ class ProgressEntry(Value):
 
 
 class Decision(Value):
-    """What was decided, and why."""
-
     title: Annotated[str, Field("Short title", max_length=1_000, blank=False)]
     context: Annotated[str, Field("Why a decision was needed", max_length=MAX_TEXT_CHARACTERS, blank=False)]
     decision: Annotated[str, Field("What was decided", max_length=MAX_TEXT_CHARACTERS, blank=False)]
@@ -115,46 +109,46 @@ def format_time(at: int) -> str:
 
 
 def format_clock_time(at: int) -> str:
-    """As in 9:05 AM, whatever the machine's language."""
+    """Format a time like 9:05 AM, whatever the machine's language."""
     moment = _to_datetime(at)
     return f"{moment.hour % 12 or 12}:{moment.minute:02} {'AM' if moment.hour < 12 else 'PM'}"
 
 
 def format_long_date(at: int) -> str:
-    """As in Feb 13, 2026, 10:30 AM."""
+    """Format a time like Feb 13, 2026, 10:30 AM."""
     moment = _to_datetime(at)
     return f"{MONTHS[moment.month - 1]} {moment.day}, {moment.year}, {format_clock_time(at)}"
 
 
 def format_user(name: str) -> str:
-    """A name on one line; the address of a GitHub profile becomes a link to it."""
+    """Return the name on one line. The address of a GitHub profile becomes a link."""
     line = to_one_line(name)
     found = _GITHUB_PROFILE.fullmatch(line)
     return f"[@{found[1]}]({line})" if found else line or UNKNOWN_USER
 
 
 def format_progress_line(at: int, user: str, work: WorkItem) -> str:
-    """`- [2026-02-13 10:30:00] [Alice] - Action: text (file: x, status: y)`
+    """Format `- [2026-02-13 10:30:00] [Alice] - Action: text (file: x, status: y)`.
 
-    Further lines of the text are indented below, so that the entry stays one item.
+    Further lines of the text are indented, so that the entry stays one list item.
     """
     stamp = f"[{format_day(at)} {format_time(at)}] [{format_user(user)}]"
     return _format_entry(f"{stamp} - {to_one_line(work.action)}:", work.description, work.details)
 
 
 def format_note_line(at: int, user: str, work: WorkItem) -> str:
-    """`- [10:30:00] [Alice] Action: text`, the same among the notes of a session."""
+    """Format `- [10:30:00] [Alice] Action: text` for the session notes."""
     stamp = f"[{format_time(at)}] [{format_user(user)}]"
     return _format_entry(f"{stamp} {to_one_line(work.action)}:", work.description, work.details)
 
 
 def format_session_note(at: int, note: str, sign: str | None = None) -> str:
-    """`- [10:30 AM] 👀 text`"""
+    """Format `- [10:30 AM] 👀 text`."""
     return _format_entry(f"[{format_clock_time(at)}]{f' {sign}' if sign else ''}", note)
 
 
 def build_entry_id(at: int, taken: str = "") -> str:
-    """The first that the text does not hold; two entries may fall into one millisecond."""
+    """Return an id that `taken` does not contain yet: two entries may have the same millisecond."""
     number = at // 1_000
     while f"<!-- ID: {(found := f'p_{format_day(at)}_{_to_base36(number)}')} -->" in taken:
         number += 1
@@ -162,7 +156,7 @@ def build_entry_id(at: int, taken: str = "") -> str:
 
 
 def format_progress_block(at: int, identity: str, entry: ProgressEntry) -> str:
-    """An entry of several lines; what its details hold is no structure of the file."""
+    """Format an entry of several lines. Its details cannot change the structure of the file."""
     label = f"{ENTRY_TYPE_LABELS[entry.type]}: {to_one_line(entry.summary)}"
     parts = [f"### [{format_long_date(at)}] {label}\n<!-- ID: {identity} -->"]
     if entry.details and entry.details.strip():
@@ -189,7 +183,7 @@ def format_decision_block(at: int, user: str, decision: Decision) -> str:
 
 
 def format_numbered_decision(at: int, number: int, decision: Decision) -> str:
-    """The form that a session of thinking leaves behind."""
+    """Format a decision of a thinking session."""
     return "\n".join(
         [
             f"## {number}. {to_one_line(decision.title)}",
@@ -212,7 +206,7 @@ def _format_sublist(label: str, items: Sequence[str]) -> list[str]:
 
 
 def _format_entry(head: str, text: str, end: str = "") -> str:
-    """One item; what belongs to its first line stays on it."""
+    """Format one list item. `head` and `end` stay on its first line."""
     first, *rest = text.strip().splitlines()
     return "\n".join(format_item_lines("\n".join([f"{head} {first.rstrip()}{end}", *rest])))
 
@@ -234,14 +228,14 @@ def _to_datetime(at: int) -> datetime:
     return _EPOCH + timedelta(microseconds=at)
 
 
-# As templates have them where nothing was ever filled in: [Task 1].
+# Placeholders of a template, such as [Task 1].
 _PLACEHOLDER_ITEM = re.compile(r"\[[A-Za-z][A-Za-z ]* \d+\]")
 
 ListItem = Annotated[str, Field(max_length=MAX_TEXT_CHARACTERS, blank=False)]
 
 
 class TaskEdit(Value):
-    """A whole new list wins over items to add and to remove."""
+    """Edit of the task list. `replace` takes precedence over `add` and `remove`."""
 
     add: Annotated[list[ListItem], Field("Tasks to add; skips known tasks", max_items=MAX_LIST_ITEMS)] | None = None
     remove: (
@@ -258,8 +252,6 @@ class TaskEdit(Value):
 
 
 class TaskOutcome(Value):
-    """The list as it is now, and what really happened to it."""
-
     text: str
     tasks: list[str]
     added: int
@@ -272,7 +264,7 @@ class TaskOutcome(Value):
 
 
 def edit_tasks(text: str, edit: TaskEdit) -> TaskOutcome:
-    """Raises NotFound where a call that only removes fits no task."""
+    """Edit the tasks. Raise NotFound if a call that only removes matches no task."""
     before = list_titled_items(text, TASK_TITLES)
     if edit.replace is not None:
         return _build_outcome(replace_list(text, TASK_TITLES, edit.replace), before, [])
@@ -284,13 +276,14 @@ def edit_tasks(text: str, edit: TaskEdit) -> TaskOutcome:
     unmatched = [shown for shown, needle in needles.items() if not any(needle in low for low in folded)]
     if needles and len(unmatched) == len(needles) and not edit.add:
         shown = '" or "'.join(map(clip_text, needles))
-        raise NotFound("task", shown, message=f'No task contains "{shown}".')
+        hint = "Pass a part of a task in active-context.md."
+        raise NotFound("task", shown, message=f'No task contains "{shown}".', hint=hint)
     wanted = extend_items(kept, edit.add or ())
     return _build_outcome(replace_list(text, TASK_TITLES, wanted, in_place=True), before, unmatched)
 
 
 def extend_items(items: Sequence[str], new: Sequence[str]) -> list[str]:
-    """The list with what it does not have yet; the placeholders of a template go."""
+    """Return the list with its missing items appended and without the placeholders of a template."""
     known = {_normalize_item(item) for item in items}
     result = [item for item in items if not (new and _PLACEHOLDER_ITEM.fullmatch(item))]
     for item in map(str.strip, new):
@@ -324,7 +317,7 @@ def build_history_change(line: str) -> TextChange:
 
 
 def build_note_change(line: str) -> TextChange:
-    """Beside an entry of the history; either heading of the notes will do, the newer one first."""
+    """Build the edit that adds a note next to a history entry, below the newer heading if both exist."""
     return lambda text: insert_at_top(_ensure_header(text, CONTEXT_HEADER), CURRENT_NOTE_TITLES, line)
 
 
@@ -337,7 +330,7 @@ def build_decision_change(block: str) -> TextChange:
 
 
 class HistoryEntry:
-    """An entry of several lines; its id is known once it is written."""
+    """Edit that inserts an entry of several lines. `id` is set when it is applied."""
 
     def __init__(self, at: int, entry: ProgressEntry) -> None:
         self._at = at
@@ -351,7 +344,7 @@ class HistoryEntry:
 
 
 def combine_changes(changes: Sequence[Callable[[str], str]]) -> TextChange:
-    """Several edits of the active context; a file that would stay empty is not made."""
+    """Combine edits of the active context. An empty file is not created."""
 
     def change(text: str | None) -> str | None:
         edited = _ensure_header(text, CONTEXT_HEADER)

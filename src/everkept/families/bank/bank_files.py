@@ -1,10 +1,10 @@
-"""The files of a bank: found under any of their names, read as text, edited in turn."""
+"""Files of a bank: found under any of their names, read as text, edited under a lock."""
 
 import asyncio
 import codecs
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import TypeVar
@@ -12,7 +12,16 @@ from typing import TypeVar
 from everkept.core.files import FileInfo
 from everkept.core.runtime import is_on_event_loop, wait_finished
 from everkept.core.secrets import mask_text
-from everkept.errors import EtagMismatch, EverkeptError, FileNotFound, InvalidInput, NotFound, Refused, escape_name
+from everkept.errors import (
+    MAX_LISTED,
+    EtagMismatch,
+    EverkeptError,
+    FileNotFound,
+    InvalidInput,
+    NotFound,
+    Refused,
+    escape_name,
+)
 from everkept.families.bank.banks import (
     Bank,
     check_name,
@@ -27,7 +36,7 @@ from everkept.families.bank.model import LEGACY_NAMES
 from everkept.tools.tool import ToolWarning
 from everkept.values import Value
 
-# Those of UTF-32 first: the one of UTF-16 is how one of them begins.
+# UTF-32 first: its little-endian mark begins with that of UTF-16.
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF32_LE, "UTF-32"),
     (codecs.BOM_UTF32_BE, "UTF-32"),
@@ -39,18 +48,18 @@ NOT_UTF8 = "not_utf8"
 
 
 def detect_encoding(data: bytes) -> str | None:
-    """What a byte order mark says, unless it is that of UTF-8."""
+    """Return the encoding of a byte order mark, or None for UTF-8 and no mark."""
     return next((name for mark, name in _BYTE_ORDER_MARKS if data.startswith(mark)), None)
 
 
 def as_utf8(data: bytes) -> bytes:
-    """The same text in UTF-8, where a mark tells how to read it; else the bytes as they are."""
+    """Return the text in UTF-8 if a byte order mark names its encoding, otherwise the bytes unchanged."""
     encoding = detect_encoding(data)
     return data if encoding is None else data.decode(encoding, "replace").encode("utf-8", "replace")
 
 
 def as_text(data: bytes) -> str:
-    """Bytes that are no text survive the way there and back."""
+    """Decode bytes so that as_bytes() restores them, even if they are not UTF-8."""
     return data.decode("utf-8", "surrogateescape")
 
 
@@ -59,33 +68,31 @@ def as_bytes(text: str) -> bytes:
 
 
 def replace_undecoded(text: str) -> str:
-    """What came from bytes that are no text appears as U+FFFD."""
+    """Replace bytes that could not be decoded with U+FFFD."""
     return _UNDECODED_BYTE.sub("\ufffd", text)
 
 
 def check_editable(name: str, data: bytes) -> None:
-    """Refused for what an edit could not keep whole; single bytes that are no UTF-8 can be kept."""
+    """Raise Refused if an edit would damage the file. Single bytes that are not UTF-8 survive edits."""
     if reason := _find_binary_reason(data):
         raise Refused(
-            f"{escape_name(name)} was not changed: {reason}, and an edit would break it.",
+            f"{escape_name(name)} was not changed: {reason}, and an edit would damage it.",
             hint="Save it as UTF-8 first.",
             filename=name,
         )
 
 
 def build_decoding_warning(name: str, data: bytes) -> ToolWarning | None:
-    """About a file that is no plain UTF-8, for who is shown its text."""
+    """Build a warning for readers of a file that is not plain UTF-8."""
     if reason := _find_binary_reason(data):
-        advice = "tools that edit refuse it until it is saved as UTF-8."
-        return ToolWarning(NOT_UTF8, f"{escape_name(name)}: {reason}; {advice}")
+        return ToolWarning(NOT_UTF8, f"{escape_name(name)}: {reason}. Save it as UTF-8 before you edit it.")
     try:
         data.decode("utf-8")
     except UnicodeDecodeError as error:
         return ToolWarning(
             NOT_UTF8,
-            f"{escape_name(name)} is not UTF-8 (first at byte {error.start}): what cannot be "
-            f"decoded "
-            "appears as U+FFFD, and writing this text back would lose it.",
+            f"{escape_name(name)} is not UTF-8 at byte {error.start}. Undecodable bytes appear as U+FFFD, "
+            "and writing this text back would lose them.",
         )
     return None
 
@@ -93,14 +100,14 @@ def build_decoding_warning(name: str, data: bytes) -> ToolWarning | None:
 def _find_binary_reason(data: bytes) -> str | None:
     if encoding := detect_encoding(data):
         return f"it is {encoding}, not UTF-8"
-    return "it holds NUL bytes, as no text in UTF-8 does" if b"\0" in data else None
+    return "it contains NUL bytes, so it is not text" if b"\0" in data else None
 
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 
 
 class LineRange(Value):
-    """Some lines of a file, the first and the last of them by number, and how many it has."""
+    """Some lines of a file, the numbers of the first and last of them, and the file's number of lines."""
 
     data: bytes
     first: int
@@ -109,30 +116,29 @@ class LineRange(Value):
 
 
 def decode_for_display(data: bytes) -> str:
-    """What cannot be decoded becomes U+FFFD; all else stays, the mark of UTF-8 included."""
+    """Decode with U+FFFD for undecodable bytes. The byte order mark of UTF-8 stays."""
     return as_utf8(data).decode("utf-8", "replace")
 
 
 def select_lines(name: str, data: bytes, start: int | None, end: int | None) -> LineRange:
-    """From the line `start` to the line `end`, both included; an end beyond the last is fine.
-
-    Line feeds and carriage returns end a line, as everywhere.
-    """
+    """Return the lines `start` to `end`, both included. An `end` beyond the last line is allowed."""
     ends = data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n")
     total = ends + (not data.endswith((b"\n", b"\r")) and bool(data))
     first, last = start or 1, total if end is None else min(end, total)
     if end is not None and end < first:
-        raise InvalidInput(f"`endLine` is {end}, which is before `startLine`, {first}.", argument="endLine")
+        raise InvalidInput(f"`endLine` is {end}; it must be at least `startLine`, {first}.", argument="endLine")
     if first > max(total, 1):
         raise InvalidInput(
-            f"`startLine` is {first}; {escape_name(name)} has {total} lines.", argument="startLine", lines=total
+            f"`startLine` is {first}; it must be at most {max(total, 1)}, the last line of {escape_name(name)}.",
+            argument="startLine",
+            lines=total,
         )
     begin = _skip_lines(data, 0, first - 1)
     return LineRange(data[begin : _skip_lines(data, begin, last - first + 1)], first, last, total)
 
 
 def _skip_lines(data: bytes, at: int, count: int) -> int:
-    """Where the line begins that comes so many lines after the one that begins at `at`."""
+    """Return the offset `count` lines after the line that begins at `at`."""
     if not count:
         return at
     found = next(islice(_LINE_END.finditer(data, at), count - 1, None), None)
@@ -140,22 +146,22 @@ def _skip_lines(data: bytes, at: int, count: int) -> int:
 
 
 def find_edit_warnings(texts: Mapping[str, str]) -> list[ToolWarning]:
-    """About files by their names: what is no UTF-8 in them, and what nobody closed."""
+    """Return warnings about bytes that are not UTF-8 and blocks that are not closed, by file."""
     found: list[ToolWarning] = []
     for name, text in texts.items():
         if warning := build_decoding_warning(name, as_bytes(text)):
             found.append(warning)
         if opened := find_open_block(text):
-            message = f"{name}: {opened}, and hides what follows where it is shown. Close it."
+            message = f"{name}: {opened}, which hides the text after it in a viewer. Close it."
             found.append(ToolWarning("left_open", message))
     return found
 
 
-_STRETCH_CHARACTERS = 200_000  # others have their turn between two such stretches
+_STRETCH_CHARACTERS = 200_000  # masked without a pause for other tasks
 
 
 async def find_secret_warnings(texts: Mapping[str, str]) -> list[ToolWarning] | None:
-    """By the names of the files that the texts were written to."""
+    """Return a warning for each file whose text contains a secret."""
     found: list[ToolWarning] = []
     for name, text in texts.items():
         kinds: dict[str, None] = {}
@@ -163,13 +169,13 @@ async def find_secret_warnings(texts: Mapping[str, str]) -> list[ToolWarning] | 
             kinds |= dict.fromkeys(mask_text(stretch)[1])
             await asyncio.sleep(0)
         if kinds:
-            message = f"{name} holds what looks like a secret ({', '.join(kinds)}); it was kept."
+            message = f"{name} seems to contain a secret ({', '.join(kinds)}), which was written unchanged."
             found.append(ToolWarning("secret_in_file", message))
     return found or None
 
 
 def _split_text(text: str) -> Iterator[str]:
-    """Cut between lines where there are any."""
+    """Yield parts of a text, cut between lines if possible."""
     at = 0
     while at < len(text):
         end = text.rfind("\n", at, at + _STRETCH_CHARACTERS) + 1
@@ -185,7 +191,7 @@ def append_warnings(sentence: str, warnings: Iterable[ToolWarning] | None) -> st
 
 BANK_LOCK = "bank"
 
-# Gets the text of a file, None where there is no file; gives the new one, None to leave it.
+# Gets the text of a file, or None if it does not exist. Returns the new text, or None for no change.
 TextChange = Callable[[str | None], str | None]
 
 
@@ -196,7 +202,7 @@ class FileText(Value):
 
 
 class _PlannedEdit(Value):
-    """A file that is to get another text; `found` and `before` are None if it is new."""
+    """Planned change of a file. `found` and `before` are None for a new file."""
 
     name: str
     found: str | None
@@ -209,13 +215,13 @@ def compute_etag(data: bytes) -> str:
 
 
 async def read(bank: Bank, name: str) -> FileText:
-    """Raises FileNotFound, and Refused for a name that is none of a bank."""
+    """Read a file. Raise FileNotFound, or Refused for an invalid name."""
     found, data = await read_bytes(bank, name)
     return FileText(found, as_text(data), compute_etag(data))
 
 
 async def read_bytes(bank: Bank, name: str) -> tuple[str, bytes]:
-    """The name that the file has, and what it holds."""
+    """Return the file's actual name and its content."""
     [read] = await bank.files.run_all([partial(_read_bytes, bank, name)])
     return read
 
@@ -223,8 +229,10 @@ async def read_bytes(bank: Bank, name: str) -> tuple[str, bytes]:
 async def _read_bytes(bank: Bank, name: str) -> tuple[str, bytes]:
     found = await find_name(bank, name)
     if found is None:
-        info = await bank.files.read_info(name)
-        raise (_build_folder_error(name) if info is not None and info.is_folder else FileNotFound(name))
+        error, info = FileNotFound(name), await bank.files.read_info(name)
+        if info is not None and info.is_folder:
+            error.message = f'"{escape_name(name)}" is a folder, not a file.'
+        raise error
     try:
         return found, await bank.files.read(found)
     except NotFound:
@@ -232,14 +240,14 @@ async def _read_bytes(bank: Bank, name: str) -> tuple[str, bytes]:
 
 
 async def write(bank: Bank, name: str, text: str, if_match: str | None = None) -> FileText:
-    """Whole; with `if_match` only where the file still has that tag. Raises EtagMismatch."""
+    """Write a whole file. Raise EtagMismatch if `if_match` is not the file's current ETag."""
     return await bank.files.run_locked(BANK_LOCK, lambda: _write_in_turn(bank, name, text, if_match, None))
 
 
 async def write_locked(
     bank: Bank, name: str, text: str, if_match: str | None = None, among: Collection[str] | None = None
 ) -> FileText:
-    """For who holds the lock already, and may know the names of the folder's files."""
+    """Write a file for a caller that holds the lock. `among` are the folder's file names, if known."""
     return await wait_finished(_write_in_turn(bank, name, text, if_match, among))
 
 
@@ -259,31 +267,28 @@ async def _write_in_turn(
 
 
 async def edit(bank: Bank, changes: Mapping[str, TextChange]) -> dict[str, FileText]:
-    """Changes files in their order, with nobody in between; what stays as it is, is not written.
+    """Edit files in order under the lock. Unchanged files are not written.
 
-    A change that raises, a write that fails, and a caller that is cancelled leave every file as it
-    was. What is no text in UTF-8 is Refused.
+    If a change raises, a write fails or the caller is canceled, all files keep their old content. Raise Refused for a
+    file that is not UTF-8.
     """
     edits = _FileEdits(bank, changes)
     return await bank.files.run_locked(BANK_LOCK, edits.apply, edits.undo)
 
 
 async def edit_locked(bank: Bank, changes: Mapping[str, TextChange]) -> dict[str, FileText]:
-    """For work that runs under the lock already."""
+    """Edit files for a caller that holds the lock."""
     return await _FileEdits(bank, changes).apply()
 
 
 async def read_if_present(bank: Bank, name: str) -> str | None:
-    """Of a file by its exact name."""
+    """Return the text of the file with exactly this name, or None."""
     data = await _read_bytes_if_present(bank, name)
     return None if data is None else as_text(data)
 
 
 async def find_name(bank: Bank, name: str, among: Collection[str] | None = None) -> str | None:
-    """The name under which a file is there: as given, as it is written today, or as it once was.
-
-    `among` are the names of the folder's files, where they are known.
-    """
+    """Return the actual name of the file, in any of its forms, or None. `among` are the folder's names, if known."""
     check_name(name)
     if among is not None:
         return find_matching(among, name)
@@ -296,7 +301,7 @@ async def find_name(bank: Bank, name: str, among: Collection[str] | None = None)
 
 
 async def list_file_names(bank: Bank) -> list[str]:
-    """Of the files at the root of the bank that tools can reach."""
+    """Return the names of the files at the top level of the bank that tools can reach."""
     try:
         seen = await bank.files.survey()
     except NotFound:
@@ -306,19 +311,19 @@ async def list_file_names(bank: Bank) -> list[str]:
 
 
 async def settle_name(bank: Bank, name: str) -> str:
-    """The name to write under; a file that has only its old name gets the new one first."""
+    """Return the name to write to. A file with only its older name is renamed first."""
     return await _settle_found(bank, name, await find_name(bank, name))
 
 
 def _apply_change(name: str, before: bytes | None, change: TextChange) -> str | None:
-    """The new text; None where it stays as it is."""
+    """Return the new text, or None if it is unchanged."""
     if before is None:
         return change(None)
     old = as_text(before)
     try:
         new = change(old)
     except EverkeptError:
-        check_editable(name, before)  # of which it would not say anything true
+        check_editable(name, before)  # for such a file the other error would be misleading
         raise
     if new is None or new == old:
         return None
@@ -328,31 +333,24 @@ def _apply_change(name: str, before: bytes | None, change: TextChange) -> str | 
 
 
 def _check_still_open(name: str, old: str, new: str) -> None:
-    """A fence in the new text could end one that nothing closes, and hide the sections between."""
+    """Raise Refused if the new text would close an open block: a new fence would hide the sections between."""
     if (opened := find_open_block(old)) and not find_open_block(new):
         raise Refused(
-            f"{escape_name(name)} was not changed: {opened}, and the new text would end it.",
-            hint="Close it where it should end, then try again.",
+            f"{escape_name(name)} was not changed: {opened}, and the new text would close it in the wrong place.",
+            hint="Close the block where it should end, then try again.",
             filename=name,
         )
 
 
 def _check_link(info: FileInfo) -> None:
-    """A link must not make a file of what no name of a bank's file could reach."""
+    """Raise Refused for a link to a file that is not a file of the bank."""
     if is_outside_bank(info.target):
         raise Refused(
-            f'"{escape_name(info.name)}" is a link to "{escape_name(info.target or "")}", which '
-            f"is no file "
-            "of the bank.",
-            hint="A link may lead to a file at the root of the bank that ends in .md or .json.",
+            f'"{escape_name(info.name)}" is a link to "{escape_name(info.target or "")}", '
+            "which is not a file of the bank.",
+            hint="Link to a .md or .json file at the top level of the bank instead.",
             name=escape_name(info.name),
         )
-
-
-def _build_folder_error(name: str) -> FileNotFound:
-    error = FileNotFound(name)
-    error.message = f'"{escape_name(name)}" is a folder, not a file.'
-    return error
 
 
 async def _read_bytes_if_present(bank: Bank, name: str) -> bytes | None:
@@ -375,7 +373,7 @@ async def _settle_found(bank: Bank, name: str, found: str | None) -> str:
 
 
 async def _put_file(bank: Bank, name: str, found: str | None, data: bytes) -> str:
-    """The name that it was written under; what fails leaves the old file under its old name."""
+    """Write the file and return its name. If that fails, the old file keeps its old name."""
     target = await _settle_found(bank, name, found)
     try:
         await bank.files.write(target, data)
@@ -387,10 +385,7 @@ async def _put_file(bank: Bank, name: str, found: str | None, data: bytes) -> st
 
 
 class _FileEdits:
-    """Some files that get other texts: all of them, or none.
-
-    A canceled caller's edits are taken back: a caller that tries again would have them twice.
-    """
+    """Changes of several files: all or none. A canceled caller's edits are undone, so that a retry repeats none."""
 
     def __init__(self, bank: Bank, changes: Mapping[str, TextChange]) -> None:
         self._bank = bank
@@ -414,7 +409,7 @@ class _FileEdits:
         await self._restore_all()
 
     async def _plan(self, name: str) -> _PlannedEdit | None:
-        """What a file is to hold; None if it stays as it is."""
+        """Return the planned change of a file, or None if it is unchanged."""
         found = await find_name(self._bank, name)
         before = None if found is None else await _read_bytes_if_present(self._bank, found)
         work = partial(_apply_change, found or name, before, self._changes[name])
@@ -422,13 +417,13 @@ class _FileEdits:
         return None if after is None else _PlannedEdit(name, found, before, after)
 
     async def _restore_all(self) -> list[str]:
-        """The names of those that could not be put back."""
+        """Restore the old files. Return the names of files that could not be restored."""
         begun, self._begun = self._begun, []
         return [target for plan, target in begun if not await _restore_file(self._bank, plan, target)]
 
 
 async def _restore_file(bank: Bank, plan: _PlannedEdit, target: str) -> bool:
-    """Whether the file is as it was before; a store that is in trouble may not let it be."""
+    """Return whether the file has its old content again. A failing store may prevent that."""
     try:
         if plan.before is None or plan.found is None:
             await bank.files.remove(target)
@@ -442,11 +437,34 @@ async def _restore_file(bank: Bank, plan: _PlannedEdit, target: str) -> bool:
     return True
 
 
-LARGE_TEXT_SIZE = 1_000_000  # characters or bytes; what is smaller is done before a thread would begin
+LARGE_TEXT_SIZE = 1_000_000  # characters or bytes; for smaller texts a thread is not worth it
 
 T = TypeVar("T")
 
 
+def format_names(names: Sequence[str], most: int = MAX_LISTED) -> str:
+    """List the first names, and the number of the others."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def group_by_size(
+    items: Iterable[T], get_size: Callable[[T], int], limit: int, most: int | None = None
+) -> Iterator[list[T]]:
+    """Yield groups of at most `most` items whose sizes add up to the limit. A larger item is a group by itself."""
+    group: list[T] = []
+    total = 0
+    for item in items:
+        size = get_size(item)
+        if group and (len(group) == most or total + size > limit):
+            yield group
+            group, total = [], 0
+        group.append(item)
+        total += size
+    if group:
+        yield group
+
+
 async def run_in_thread_if_large(size: int, work: Callable[[], T]) -> T:
-    """The result of work that only computes, on a text of so many characters."""
+    """Run pure computation on a text of this size, in a thread if it is large."""
     return await asyncio.to_thread(work) if size > LARGE_TEXT_SIZE and is_on_event_loop() else work()

@@ -1,4 +1,4 @@
-"""The bank that a call means, and the names and URIs that its files may have."""
+"""The bank that a call uses, and the valid names and URIs of its files."""
 
 import json
 import posixpath
@@ -20,41 +20,43 @@ from everkept.values import Value
 FILE_SUFFIXES = (".md", ".json")
 _CAMEL_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _WORD = re.compile(r"[^\W\d_]+")
-# Format characters, which nobody sees, and others that no font shows the same way.
+# Invisible and unassigned characters.
 _INVISIBLE_CATEGORIES = frozenset({"Cf", "Cc", "Cs", "Co", "Cn", "Zl", "Zp"})
-# Scripts with letters that look like each other's.
+# Scripts with letters that look alike.
 _CONFUSABLE_SCRIPTS = frozenset({"LATIN", "CYRILLIC", "GREEK"})
 
-# A disk that knows no case has them in any.
+# A case-insensitive disk may have them in any case.
 _CURRENT_BY_OLD_NAME = {old.lower(): today for today, old in LEGACY_NAMES.items()}
 
 
 def check_name(name: str) -> str:
-    """Gives the name back; Refused for one that is no file at the root of a bank."""
+    """Return the name. Raise Refused if it is not valid for a file at the top level of a bank."""
     parts = parse_path(name)
     if len(parts) != 1 or not name.lower().endswith(FILE_SUFFIXES) or name.startswith("."):
         shown = escape_name(clip_text(name, 120))
         raise Refused(
-            f'"{shown}" is no name of a bank\'s file.',
-            hint="Files lie at the root of the bank and end in .md or .json.",
+            f'"{shown}" is not a valid name for a bank file.',
+            hint="Use a name at the top level of the bank that ends in .md or .json.",
             name=shown,
         )
     return name
 
 
 def check_new_name(name: str) -> str:
-    """Refused also for one that looks like another; what is there under such a name can be read."""
+    """Return the name. Also raise Refused if it looks like another one. Existing files with such a name can be read."""
     check_name(name)
     if reason := _find_deception(unicodedata.normalize("NFC", name)):
         shown = ascii(clip_text(name, 120))[1:-1]
         raise Refused(
-            f'"{shown}" is no name for a new file: {reason}.', hint="Use letters, digits, '-', '_' and '.'.", name=shown
+            f'"{shown}" is not a valid name for a new file: {reason}.',
+            hint="Use letters, digits, '-', '_' and '.'.",
+            name=shown,
         )
     return name
 
 
 def is_outside_bank(target: str | None) -> bool:
-    """Return whether a link leads to what is not a file at the root of the bank."""
+    """Return whether a link leads to something that is not a file at the top level of the bank."""
     if target is None:
         return False
     try:
@@ -65,7 +67,7 @@ def is_outside_bank(target: str | None) -> bool:
 
 
 def normalize_name(name: str) -> str:
-    """The form in which new files are written: activeContext.md becomes active-context.md."""
+    """Return the name for a new file: activeContext.md becomes active-context.md."""
     plain = unicodedata.normalize("NFC", name)
     lower = plain.lower()
     if known := _CURRENT_BY_OLD_NAME.get(lower):
@@ -74,10 +76,7 @@ def normalize_name(name: str) -> str:
 
 
 def list_candidates(name: str) -> tuple[str, ...]:
-    """Where to look for a file, the first that is there is it.
-
-    Of a core file's two names the one of today wins; other files are what they are called.
-    """
+    """Return the possible names of a file in order of precedence. A core file's current name comes first."""
     today = normalize_name(name)
     if today in LEGACY_NAMES:
         return tuple(dict.fromkeys((today, LEGACY_NAMES[today])))
@@ -86,22 +85,25 @@ def list_candidates(name: str) -> tuple[str, ...]:
 
 
 def find_matching(names: Iterable[str], name: str) -> str | None:
-    """The name among those of a folder that means this file, in whatever spelling."""
+    """Return the folder's name for this file, in whatever spelling, or None."""
     there = set(names)
     if found := next((form for form in list_candidates(name) if form in there), None):
         return found
-    alike = _find_alike(there, name)
+    folded, written = _fold_name(name), normalize_name(name)
+    alike = [other for other in there if _fold_name(other) == folded]
+    alike = sorted(alike or (other for other in there if normalize_name(other) == written))
     if len(alike) > 1:
         shown = " or ".join(map(escape_name, alike))
-        raise InvalidInput(f'"{escape_name(name)}" may be {shown}.', hint="Give the name exactly.", filenames=alike)
+        message = f'"{escape_name(name)}" matches several files: {shown}.'
+        raise InvalidInput(message, hint="Pass the exact name.", filenames=alike)
     return alike[0] if alike else None
 
 
 def find_present(names: Collection[str], wanted: Iterable[str]) -> list[str]:
-    """Return those of the wanted names that a folder has, in whatever spelling."""
+    """Return the wanted names that exist in the folder, in whatever spelling."""
     there = set(names)
     found = {name: any(form in there for form in list_candidates(name)) for name in wanted}
-    if not all(found.values()):  # only then is every name of the folder looked at
+    if not all(found.values()):  # comparing all names is slow, so only if necessary
         folded, written = set(map(_fold_name, there)), set(map(normalize_name, there))
         for name in found:
             found[name] |= _fold_name(name) in folded or normalize_name(name) in written
@@ -109,7 +111,7 @@ def find_present(names: Collection[str], wanted: Iterable[str]) -> list[str]:
 
 
 def find_repeated(names: Iterable[str]) -> tuple[str, str] | None:
-    """Two of the names that mean one file."""
+    """Return two of the names that refer to the same file, or None."""
     seen: dict[str, str] = {}
     for name in names:
         keys = {f"folded {_fold_name(name)}", f"written {normalize_name(name)}"}
@@ -117,13 +119,6 @@ def find_repeated(names: Iterable[str]) -> tuple[str, str] | None:
             return known, name
         seen |= dict.fromkeys(keys, name)
     return None
-
-
-def _find_alike(names: Iterable[str], name: str) -> list[str]:
-    """What differs in case alone; where there is nothing, what would be written the same."""
-    folded, written = _fold_name(name), normalize_name(name)
-    found = [other for other in names if _fold_name(other) == folded]
-    return sorted(found or (other for other in names if normalize_name(other) == written))
 
 
 def _fold_name(name: str) -> str:
@@ -136,20 +131,18 @@ def _find_deception(name: str) -> str | None:
     for character in name:
         kind = unicodedata.category(character)
         if kind in _INVISIBLE_CATEGORIES or (kind == "Zs" and character != " "):
-            return f"it holds the character U+{ord(character):04X}, which cannot be seen"
+            return f"it contains the invisible character U+{ord(character):04X}"
     if unicodedata.normalize("NFKC", name) != name:
-        return "it holds characters that look like plain ones"
-    if any(len(_list_scripts(word.group())) > 1 for word in _WORD.finditer(name)):
-        return "a word of it mixes alphabets that look alike"
+        return "it contains characters that look like plain ones"
+    for word in _WORD.findall(name):
+        scripts = {unicodedata.name(letter, "?").split()[0] for letter in word}
+        if len(scripts & _CONFUSABLE_SCRIPTS) > 1:
+            return "one word mixes alphabets that look alike"
     return None
 
 
-def _list_scripts(word: str) -> set[str]:
-    return {unicodedata.name(letter, "?").split()[0] for letter in word} & _CONFUSABLE_SCRIPTS
-
-
 URI_SCHEME = "memory-bank://"
-GRAPH_VIEW = "graph/graph.md"  # the one document that is no file at the bank's root
+GRAPH_VIEW = "graph/graph.md"  # the only document that is not at the top level of the bank
 
 
 def build_uri(path: str) -> str:
@@ -157,7 +150,7 @@ def build_uri(path: str) -> str:
 
 
 def parse_uri(uri: str) -> str:
-    """The path of the document inside its bank. InvalidInput where there can be none."""
+    """Return the path of the document in its bank. Raise InvalidInput if the URI is invalid."""
     try:
         path = unquote(uri.removeprefix(URI_SCHEME), errors="strict").removesuffix("/")
         if path == GRAPH_VIEW:
@@ -166,7 +159,7 @@ def parse_uri(uri: str) -> str:
     except (UnicodeDecodeError, Refused) as error:
         raise InvalidInput(
             f"Invalid URI format: {ascii(uri)[1:-1]}.",
-            hint="A document's address is memory-bank:// and the name of a file of the bank.",
+            hint="Use memory-bank:// followed by the name of a bank file.",
             uri=ascii(uri)[1:-1],
         ) from error
 
@@ -177,20 +170,20 @@ _NOTE_PREFIX = "bank store "
 
 class StoreRegistration(Value):
     store_id: str
-    path: str  # of the folder around the bank, or of the bank itself
+    path: str  # of the bank's parent folder, or of the bank itself
     kind: StoreKind
     registered_at: int
     last_used_at: int
 
 
 class StoreRegistry:
-    """One note for each store, so that two who register at once do not undo each other."""
+    """Registered stores, one note each, so that concurrent registrations do not overwrite each other."""
 
     def __init__(self, library: Library) -> None:
         self._library = library
 
     async def list_stores(self) -> list[StoreRegistration]:
-        """In the order they were registered."""
+        """Return the stores in the order of registration."""
         notes = await self._library.list_notes(_NOTE_PREFIX)
         found = [_parse_registration(key.removeprefix(_NOTE_PREFIX), value) for key, value in notes.items()]
         return sorted(found, key=lambda store: (store.registered_at, store.store_id))
@@ -202,7 +195,7 @@ class StoreRegistry:
                 "store",
                 store_id,
                 message=f'Store "{store_id}" not found in registry.',
-                hint="list_stores shows what there is; register_store adds one.",
+                hint="List stores with list_stores, or add one with register_store.",
             )
         return _parse_registration(store_id, value)
 
@@ -216,7 +209,7 @@ class StoreRegistry:
         await self._library.set_note(_NOTE_PREFIX + store.store_id, json.dumps(value, ensure_ascii=False))
 
     async def remove(self, store_id: str) -> bool:
-        """False where there was none."""
+        """Remove a store. Return False if it is not registered."""
         if await self._library.get_note(_NOTE_PREFIX + store_id) is None:
             return False
         await self._library.set_note(_NOTE_PREFIX + store_id, None)
@@ -228,13 +221,13 @@ def _parse_registration(store_id: str, value: str) -> StoreRegistration:
 
 
 SSH_SCHEME = "ssh://"
-# A folder with one of these is a bank; a progress.md alone may lie in any project.
+# A folder with one of these files is a bank. A progress.md is not enough, because any project may have one.
 BANK_MARKER_FILES = (*LEGACY_NAMES, *LEGACY_NAMES.values())
-STATELESS_HINT = "This connection keeps no state: register the store and pass `storeId` with each call."
+STATELESS_HINT = "This connection is stateless. Register the store, and pass `storeId` with each call."
 
 
 class Bank(Value):
-    """One bank: its own folder, and the folder of the project around it."""
+    """A bank's folder, and its parent folder, usually a project's."""
 
     files: FileStore
     home: FileStore
@@ -249,21 +242,21 @@ class Bank(Value):
 
 
 class BankRecords(Protocol):
-    """The records of the project that a bank belongs to: its graph, and the index of its files."""
+    """Records of the project that a bank belongs to: its graph and the index of its files."""
 
     async def find_project_id(self, bank: Bank) -> str | None:
-        """None where it is yet to be made."""
+        """Return the project's id, or None if it is not created yet."""
         ...
 
     async def open_to_read(self, bank: Bank) -> RecordStore:
-        """A project that is yet to be made reads as an empty one."""
+        """Open the records. A project that is not created yet reads as empty."""
         ...
 
     async def open_to_write(self, bank: Bank) -> RecordStore: ...
 
 
 class Banks:
-    """The call's store, then the one that the session chose, then the one of the start."""
+    """Choice of the bank: the call's store, then the session's, then the initial one."""
 
     def __init__(self, files: FileStores, registry: StoreRegistry, options: BankOptions) -> None:
         self._files = files
@@ -271,10 +264,10 @@ class Banks:
         self.options = options
 
     async def require_bank(self, call: ToolCall, store_id: str | None = None) -> Bank:
-        """Raises BankNotFound."""
+        """Return the existing bank of a call. Raise BankNotFound."""
         place = self.options.place
         if store_id is None and call.session.bank is None and place is not None:
-            # Where nearly every call finds its bank, without looking at other places.
+            # The usual case, without looking elsewhere.
             bank = await self.open_at(self._join_folder(place))
             if await _is_inside(bank):
                 return bank
@@ -289,7 +282,7 @@ class Banks:
         return f"{address.rstrip('/')}/{self.options.folder}"
 
     async def find_bank(self, call: ToolCall, store_id: str | None = None) -> Bank | None:
-        """It need not exist yet; None where no folder was ever named."""
+        """Return the bank of a call, which may not exist yet, or None if no folder is known."""
         if store_id is not None:
             return await self.open_in_folder((await self.registry.get(store_id)).path)
         if call.session.bank is not None:
@@ -299,7 +292,7 @@ class Banks:
         return await self.open_in_folder(self.options.place)
 
     async def open_in_folder(self, address: str) -> Bank:
-        """The bank of a project's folder; what is a bank itself counts as one."""
+        """Open the bank of a project's folder. The folder may itself be a bank."""
         inner = await self.open_at(self._join_folder(address))
         if await _is_inside(inner):
             return inner
@@ -310,8 +303,10 @@ class Banks:
         return Bank(await self._files.open_folder(address), await self._files.open_folder(get_parent(address)))
 
     async def check_allowed(self, address: str) -> None:
-        """Refused for a folder that a caller may not name: whoever calls from another machine
-        gets no more of this one, and of its keys, than somebody here has named."""
+        """Raise Refused for a folder that the caller may not use.
+
+        A remote caller can use only folders, and keys for other machines, that were registered on this machine.
+        """
         if self.options.free_paths:
             return
         place = self.options.place
@@ -321,19 +316,19 @@ class Banks:
         known |= {await self._read_identity(self._join_folder(each)) for each in named}
         if await self._read_identity(address) not in known:
             raise Refused(
-                f"{address} is no memory bank that was named on this machine.",
-                hint="On the machine: everkept register-store ID PATH. Then pass it as storeId.",
+                f"{address} is not a registered memory bank.",
+                hint="On the server, run `everkept register-store ID PATH`, then pass that id as storeId.",
                 argument="path",
             )
 
     async def _read_identity(self, address: str) -> str:
-        """Equal for two ways to one folder of this machine; others are not asked."""
+        """Return an address that is equal for all paths to one local folder. Remote folders are not contacted."""
         if _is_ssh(address):
             return address.rstrip("/")
         return (await self._files.open_folder(address)).address
 
     def select(self, call: ToolCall, bank: Bank) -> str | None:
-        """From now on the session means this bank; says so where it cannot be remembered."""
+        """Make this the session's bank. Return a hint if the connection is stateless."""
         if not call.session.stateful:
             return STATELESS_HINT
         call.session.bank = bank.address
@@ -353,10 +348,9 @@ async def exists(bank: Bank) -> bool:
 
 
 async def _is_inside(bank: Bank) -> bool:
-    """Whether the folder of a project has this bank; Refused where it is a link that leads out.
+    """Return whether the project folder contains this bank. Raise Refused for a link that leads outside.
 
-    Somebody else's repository must not make of any folder a bank. Who means the other folder
-    names it.
+    A cloned repository must not turn any folder into a bank. To use such a folder, name it directly.
     """
     found = await bank.home.read_info(bank.folder)
     return found is not None and found.is_folder
@@ -378,16 +372,16 @@ def _is_ssh(address: str) -> bool:
 
 
 async def resolve_allowed(banks: Banks, path: str) -> str:
-    """The address of a folder that a caller may use; Refused for others."""
+    """Return the address of a folder. Raise Refused if the caller may not use it."""
     address = resolve_address(path, banks.options.place)
     await banks.check_allowed(address)
     return address
 
 
 def resolve_address(path: str, place: str | None) -> str:
-    """The address of a folder; relative paths begin at `place`, the folder of the start.
+    """Return the address of a folder. Relative paths start at `place`, the initial folder.
 
-    Where that is on another machine, so is every path that names none itself.
+    If `place` is on another machine, all paths without an address are on that machine.
     """
     if "://" in path:
         return _check_address(path)
@@ -397,8 +391,8 @@ def resolve_address(path: str, place: str | None) -> str:
         return path
     if place is None:
         raise InvalidInput(
-            f'"{path}" is relative, and no folder was chosen at the start.',
-            hint="Give an absolute path.",
+            f'"{path}" is relative, and there is no folder to start from.',
+            hint="Pass an absolute path.",
             argument="path",
             value=path,
         )
@@ -406,21 +400,21 @@ def resolve_address(path: str, place: str | None) -> str:
 
 
 def _check_address(path: str) -> str:
-    """As it was given: once the bank's folder is joined to it, nobody knows it again.
+    """Return an ssh address unchanged, because the bank's folder is joined to it later.
 
-    What an address with an `@` lacks is told by who opens it, without what may be a password.
+    Errors in an address with `@` are left to the code that opens it, which hides a possible password.
     """
     scheme, _, rest = path.partition("://")
     if scheme.lower() != "ssh":
-        raise _build_address_error(f'"{scheme}://…" is no address that is known here.')
+        raise _build_address_error(f'"{scheme}://…" is not a supported address.')
     authority = rest.partition("/")[0]
     if "@" not in authority:
-        raise _build_address_error(f'"{path}" names no {"user" if authority else "machine"}.')
+        raise _build_address_error(f'"{path}" has no {"user" if authority else "host"}.')
     return SSH_SCHEME + rest
 
 
 def _build_address_error(message: str) -> InvalidInput:
-    hint = "Give a path, or an address as in ssh://me@example.com/home/me/project."
+    hint = "Pass a path, or an address such as ssh://me@example.com/home/me/project."
     return InvalidInput(message, hint=hint, argument="path")
 
 
@@ -433,7 +427,7 @@ def _resolve_remote(path: str, place: str) -> str:
 
 
 def _collapse_dots(path: PurePath) -> PurePath:
-    """Names of the folder itself and of the one above are worked out, as people mean them."""
+    """Resolve `.` and `..` without looking at links."""
     kept: list[str] = []
     for part in path.parts[1:]:
         if part == "..":

@@ -1,9 +1,9 @@
-"""A bank's core files and its digest inside a token budget: the most useful first."""
+"""A bank's core files and its digest within a token budget, the most useful parts first."""
 
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -31,18 +31,18 @@ from everkept.families.bank.model import ACTIVE, DECISIONS, PATTERNS, PRODUCT, P
 from everkept.tools.schema import to_json
 from everkept.values import Value, replace
 
-ENTRY_LEVEL = 2  # below a heading of this level a list's items are entries of their own
-PIECES_PER_TURN = 5  # pieces of one section before the next section has its turn
-PIECE_SHARE_DIVISOR = 3  # a piece that is not short takes a third of the room at most
+ENTRY_LEVEL = 2  # list items below a heading of this level are separate entries
+PIECES_PER_TURN = 5  # pieces of one section before the next section's turn
+PIECE_SHARE_DIVISOR = 3  # a long piece gets at most a third of the budget
 SHORT_PIECE_TOKENS = 60
-_MIN_CUT_TOKENS = 24  # tokens or characters under which the beginning of a piece says nothing
-_MAX_CHARACTERS_PER_TOKEN = 8  # of one token
+_MIN_CUT_TOKENS = 24  # tokens or characters; a shorter beginning of a piece is useless
+_MAX_CHARACTERS_PER_TOKEN = 8
 _SENTENCE_END = re.compile(r"(?<=[.!?…])[ \t]+|(?<=[。！？])|(?<=\n)")
 _WORD_END = re.compile(r"(?<=\S)[ \t]")
 
 
 class _Piece(Value):
-    """Lines of a file that are shown or left out together; `above` are its headings' pieces."""
+    """Lines of a file that are shown or omitted together. `above` are the pieces of its headings."""
 
     first: int
     end: int
@@ -50,17 +50,17 @@ class _Piece(Value):
 
 
 def count_text_tokens(text: str) -> int:
-    """Tokens of a text inside of JSON."""
+    """Return the tokens of a text inside JSON."""
     return count_tokens(json.dumps(text, ensure_ascii=False)[1:-1])
 
 
 def can_fit(text: str, room: int) -> bool:
-    # What is much too long is not counted through.
+    # Texts that are much too long are not counted.
     return len(text) <= max(room, 0) * _MAX_CHARACTERS_PER_TOKEN and count_text_tokens(text) <= room
 
 
 def select_best_part(name: str, text: str, room: int) -> str | None:
-    """As many of the best pieces as fit, in the order of the file; None where none does."""
+    """Return as many of the best pieces as fit, in file order, or None if none does."""
     lines = split_lines(shorten_text(text, max(MAX_READ_CHARACTERS, room * _MAX_CHARACTERS_PER_TOKEN)))
     pieces = _split_pieces(lines, is_log=name == DECISIONS)
     texts = ["".join(lines[piece.first : piece.end]) for piece in pieces]
@@ -84,7 +84,7 @@ def select_best_part(name: str, text: str, room: int) -> str | None:
 
 
 def cut_beginning(text: str, room: int) -> str | None:
-    """Cut after a line or a sentence, else after a word; None where that says nothing."""
+    """Cut the text after a line or sentence, otherwise after a word. Return None if that leaves too little."""
     if room < _MIN_CUT_TOKENS:
         return None
     reachable = text[: room * _MAX_CHARACTERS_PER_TOKEN]
@@ -102,7 +102,7 @@ def _cut_at(text: str, place: int) -> str:
 
 
 def _join_shown(shown: dict[int, str], room: int) -> str | None:
-    """In the order of the file; the last that was chosen goes where counting was too hopeful."""
+    """Join the pieces in file order. Drop the last chosen ones if the total is over the budget."""
     while shown:
         text = "".join(shown[at] for at in sorted(shown))
         if can_fit(text, room):
@@ -112,16 +112,16 @@ def _join_shown(shown: dict[int, str], room: int) -> str | None:
 
 
 def _split_pieces(lines: Sequence[str], *, is_log: bool) -> list[_Piece]:
-    """Headings, paragraphs and items; in a log whole sections, and elsewhere whole entries."""
+    """Split into headings, paragraphs and items. Sections of a log and entries elsewhere stay whole."""
     found = list_sections("".join(lines))
-    is_whole = ENTRY_LEVEL if is_log else ENTRY_LEVEL + 1  # the level of such sections
+    is_whole = ENTRY_LEVEL if is_log else ENTRY_LEVEL + 1  # level of the sections that stay whole
     marks = {part.heading: part for part in found if part.level <= is_whole}
     entries = _mark_lines_inside(lines, [part for part in found if part.level >= is_whole])
     inner = {item.first for item in parse_items(lines)} | set(find_block_starts(lines))
     starts = {0, *marks, *(at for at in inner if not entries[at])}
     ordered = sorted(starts) if lines else []
     pieces: list[_Piece] = []
-    open_ones: list[tuple[int, int]] = []  # the end of a section, and the place of its piece
+    open_ones: list[tuple[int, int]] = []  # the end of a section, and the index of its piece
     for place, (first, end) in enumerate(pairwise([*ordered, len(lines)])):
         while open_ones and open_ones[-1][0] <= first:
             open_ones.pop()
@@ -132,7 +132,6 @@ def _split_pieces(lines: Sequence[str], *, is_log: bool) -> list[_Piece]:
 
 
 def _mark_lines_inside(lines: Sequence[str], parts: Sequence[MarkdownSection]) -> bytearray:
-    """For each line whether one of the sections holds it."""
     inside = bytearray(len(lines))
     until = 0
     for part in parts:
@@ -143,7 +142,7 @@ def _mark_lines_inside(lines: Sequence[str], parts: Sequence[MarkdownSection]) -
 
 
 def _rank_pieces(name: str, pieces: Sequence[_Piece], lines: Sequence[str]) -> list[int]:
-    """Which pieces come first: each section has its turn, the newest of progress before all."""
+    """Order the pieces: sections take turns, and the newest progress entries come first."""
     has_below = {above for piece in pieces for above in piece.above}
     places = [
         at
@@ -162,33 +161,33 @@ def _rank_pieces(name: str, pieces: Sequence[_Piece], lines: Sequence[str]) -> l
     for at in places:
         if at not in newest:
             groups.setdefault(pieces[at].above, []).append(at)
-    return _order_by_turns([dated, *groups.values()])
-
-
-def compute_turn(place: int) -> int:
-    """When something has its turn by its place in a list: the first ones of all lists first."""
-    return (place + PIECES_PER_TURN - 1) // PIECES_PER_TURN
-
-
-def _order_by_turns(groups: Iterable[Sequence[int]]) -> list[int]:
-    turns = [(compute_turn(place), group, at) for group, places in enumerate(groups) for place, at in enumerate(places)]
+    turns = [
+        (compute_turn(place), group, at)
+        for group, members in enumerate([dated, *groups.values()])
+        for place, at in enumerate(members)
+    ]
     return [at for _, _, at in sorted(turns, key=lambda turn: turn[:2])]
 
 
-# The most useful first, with the shares of the room that they have a right to.
+def compute_turn(place: int) -> int:
+    """Return the turn of an item by its place in a list. The first items of all lists have the first turns."""
+    return (place + PIECES_PER_TURN - 1) // PIECES_PER_TURN
+
+
+# The most useful first, with their shares of the budget.
 FILE_SHARES = {ACTIVE: 4, PROGRESS: 1, DECISIONS: 1, PRODUCT: 1, PATTERNS: 1}
 FILES_BY_USE = tuple(FILE_SHARES)
-MIN_FILE_TOKENS = 60  # tokens of a file that is cut; with less, the others have them
-MIN_ITEM_CHARACTERS = 60  # characters that an item of a digest is cut to where there is little room
-_UNCUT_KEYS = ("graphSummary", "systemPatterns")  # have several lines, and are shown whole or not
-# tokens of a comma beside an item, and of a key before the first one
+MIN_FILE_TOKENS = 60  # minimum for a file that is cut; with less, it is omitted
+MIN_ITEM_CHARACTERS = 60  # minimum to which a digest's item is cut
+_UNCUT_KEYS = ("graphSummary", "systemPatterns")  # several lines, shown whole or not at all
+# of a comma next to an item, and of a key before the first one
 _SEPARATOR_TOKENS, _KEY_TOKENS = 3, 8
 
 DigestBuilder = Callable[[Digest, Sequence[str]], Any]
 
 
 class FittedFiles(Value):
-    """The texts that have room, which of them are cut, and sentences about what is missing."""
+    """The texts within the budget, the names of the cut ones, and warnings about missing parts."""
 
     texts: Mapping[str, str]
     cut: frozenset[str]
@@ -199,12 +198,12 @@ BundleBuilder = Callable[[FittedFiles], Any]
 
 
 def count_answer_tokens(answer: Any) -> int:
-    """Tokens of an answer as the JSON that a client gets."""
+    """Return the tokens of a result as JSON."""
     return count_tokens(json.dumps(to_json(answer), ensure_ascii=False))
 
 
 def fit_files(texts: Mapping[str, str], build: BundleBuilder, budget: int) -> FittedFiles:
-    """Whole files where their shares allow it, and the best parts of the others."""
+    """Return whole files if their shares allow it, and the best parts of the others."""
     wanted = [name for name in FILES_BY_USE if name in texts]
     needed = count_answer_tokens(build(_build_fitted(wanted, {}, frozenset())))
     if needed > budget:
@@ -220,16 +219,16 @@ def fit_files(texts: Mapping[str, str], build: BundleBuilder, budget: int) -> Fi
 
 
 class _BudgetDivision:
-    """How the room is divided: what a small file does not need, the others have."""
+    """Division of the budget: tokens that a small file does not need go to the others."""
 
     def __init__(self, texts: Mapping[str, str], build: BundleBuilder, budget: int, wanted: Sequence[str]) -> None:
         self._texts, self._build, self._budget, self._wanted = texts, build, budget, wanted
 
     def divide(self, names: Sequence[str]) -> FittedFiles | str:
-        """The name of the one to leave out where these are too many for the budget."""
+        """Return the fitted files, or the name of a file to omit if there are too many for the budget."""
         cut: frozenset[str] = frozenset()
         while True:
-            # Between quotes a text costs the same wherever it stands: only the frame changes.
+            # A text has the same cost anywhere in the result, so only the frame is counted again.
             empty = _build_fitted(self._wanted, dict.fromkeys(names, ""), cut)
             room = self._budget - count_answer_tokens(self._build(empty))
             shares = self._compute_shares(names, room)
@@ -260,7 +259,7 @@ class _BudgetDivision:
         parts = {name: self._texts[name] for name in names if name not in cut}
         granted = {name: shares[name] for name in names if name in cut}
         spare = 0
-        # What one does not use goes to the next, and from the last to the first.
+        # Unused tokens go to the next file, and from the last one to the first.
         for name in [*granted, *granted]:
             room = spare + granted[name]
             part = select_best_part(name, self._texts[name], room)
@@ -274,7 +273,7 @@ class _BudgetDivision:
 
 
 def fit_digest(digest: Digest, build: DigestBuilder, budget: int) -> tuple[Digest, list[str]]:
-    """The digest with what has room, by turns of what is most useful; and what was left out."""
+    """Return the digest within the budget, the most useful items by turns, and a warning about omitted ones."""
     if count_answer_tokens(build(digest, [])) <= budget:
         return digest, []
     kinds = _collect_kinds(digest)
@@ -299,7 +298,7 @@ def fit_digest(digest: Digest, build: DigestBuilder, budget: int) -> tuple[Diges
 def _select_affordable(
     kinds: Mapping[str, Sequence[Any]], chosen: Sequence[tuple[str, int]], room: int
 ) -> list[tuple[str, int]]:
-    """What of the rest there is room for, the most useful first."""
+    """Return the remaining items within the budget, the most useful first."""
     known, begun = set(chosen), {kind for kind, _ in chosen}
     rest = [(kind, at) for kind, found in kinds.items() for at in range(len(found))]
     added: list[tuple[str, int]] = []
@@ -314,7 +313,7 @@ def _select_affordable(
 
 
 def _shorten_entries(kinds: Mapping[str, Sequence[Any]], most: int) -> dict[str, list[Any]]:
-    """Many things that are cut tell more than a few in all their length."""
+    """Shorten the entries: many short ones are more useful than a few long ones."""
     return {
         kind: list(found) if kind in _UNCUT_KEYS else [_shorten_entry(entry, most) for entry in found]
         for kind, found in kinds.items()
@@ -328,14 +327,16 @@ def _shorten_entry(entry: Any, most: int) -> Any:
 
 
 def _build_fitted(wanted: Sequence[str], texts: Mapping[str, str], cut: frozenset[str]) -> FittedFiles:
-    shortened = [name for name in wanted if name in cut]
-    missing = [name for name in wanted if name not in texts]
-    warnings = [_describe_cut(shortened)] if shortened else []
-    return FittedFiles(texts, cut, [*warnings, *([_describe_missing(missing)] if missing else [])])
+    warnings: list[str] = []
+    if shortened := [name for name in wanted if name in cut]:
+        warnings.append(f"Cut to fit maxTokens: {', '.join(shortened)}. Read a whole file with read_memory_bank_file.")
+    if missing := [name for name in wanted if name not in texts]:
+        warnings.append(f"Omitted to fit maxTokens: {', '.join(missing)}.")
+    return FittedFiles(texts, cut, warnings)
 
 
 def _collect_kinds(digest: Digest) -> dict[str, Sequence[Any]]:
-    """What a digest holds by the names on the wire, the most useful first."""
+    """Return the digest's items by JSON key, the most useful first."""
     current = digest.current_context
     return {
         "projectState": [digest.project_state] if digest.project_state else [],
@@ -369,21 +370,13 @@ def _select_chosen(digest: Digest, kinds: Mapping[str, Sequence[Any]], chosen: S
 def _describe_omitted(kinds: Mapping[str, Sequence[Any]], chosen: Sequence[tuple[str, int]]) -> str:
     left = {k: len(found) - sum(kind == k for kind, _ in chosen) for k, found in kinds.items()}
     named = ", ".join(f"{count} {kind}" for kind, count in left.items() if count)
-    return f"Left out for want of room: {named}." if named else "Long items are cut."
-
-
-def _describe_cut(names: Sequence[str]) -> str:
-    return f"Cut to fit maxTokens: {', '.join(names)}; read_memory_bank_file gives all of a file."
-
-
-def _describe_missing(names: Sequence[str]) -> str:
-    return f"Left out for want of room: {', '.join(names)}."
+    return f"Omitted to fit maxTokens: {named}." if named else "Long items are cut."
 
 
 def _build_budget_error(budget: int, needed: int) -> InvalidInput:
     return InvalidInput(
-        f"`maxTokens` is {budget}; the answer without any content takes {needed} already.",
-        hint="Give more, or leave it out.",
+        f"`maxTokens` is {budget}; it must be at least {needed}, the size of an empty result.",
+        hint="Pass a larger value, or omit maxTokens.",
         argument="maxTokens",
         value=budget,
         needed=needed,

@@ -1,15 +1,15 @@
-"""The five core files of a bank: their templates and names, and a digest of what they say."""
+"""The five core files of a bank: their templates and names, and a digest of their content."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated
 
 from everkept.core.files import FolderSurvey
 from everkept.core.text import clip_text, compute_name_key
-from everkept.errors import MAX_LISTED, EverkeptError, escape_name
+from everkept.errors import EverkeptError, escape_name
 from everkept.families.bank.bank_entries import CATEGORY_SIGNS, MONTHS
-from everkept.families.bank.bank_files import BANK_LOCK, TextChange, edit_locked, list_file_names
+from everkept.families.bank.bank_files import BANK_LOCK, TextChange, edit_locked, format_names, list_file_names
 from everkept.families.bank.banks import Bank, is_outside_bank, normalize_name
 from everkept.families.bank.markdown_blocks import split_lines
 from everkept.families.bank.markdown_sections import (
@@ -17,7 +17,6 @@ from everkept.families.bank.markdown_sections import (
     NEXT_STEP_TITLES,
     SESSION_NOTE_TITLES,
     TASK_TITLES,
-    MarkdownSection,
     find_items_below,
     find_section,
     find_sections,
@@ -36,41 +35,37 @@ from everkept.values import Value, replace
 
 
 class NameMigration(Value):
-    """Old names that became new ones, and those that stay because the new one is taken."""
+    """Older names that were replaced, and those kept because the current name exists too."""
 
     renamed: list[str]
     skipped: list[str]
 
 
 class CoreFilesResult(Value):
-    """The core files that were made, and old names that became new ones."""
+    """The core files that were created, and the older names that were replaced."""
 
     created: list[str]
     renamed: list[str]
 
 
 async def ensure_core_files(bank: Bank) -> list[str]:
-    """Makes those that are missing; the names it made."""
+    """Create missing core files and return their names."""
     return (await prepare_core_files(bank)).created
 
 
 async def prepare_core_files(bank: Bank) -> CoreFilesResult:
-    """Makes the core files that are missing, and gives old names up for those of today.
-
-    What is there is never overwritten, so a second time nothing happens.
-    """
+    """Create missing core files, and rename files with older names. Existing files are never overwritten."""
     return await bank.files.run_locked(BANK_LOCK, lambda: _prepare_locked(bank))
 
 
 async def migrate_names(bank: Bank) -> NameMigration:
-    """Gives the core files with an old name the one of today."""
     return await bank.files.run_locked(BANK_LOCK, lambda: _migrate_locked(bank))
 
 
 def find_name_warnings(names: Collection[str]) -> list[ToolWarning] | None:
-    """About core files that a folder has under both of their names."""
+    """Return warnings about core files that exist under both of their names."""
     doubled = [
-        ToolWarning("two_names", f"{old} is not used, because {today} is there too: merge the two.")
+        ToolWarning("two_names", f"{old} is ignored because {today} exists too. Merge the two files.")
         for today, old in LEGACY_NAMES.items()
         if today in names and old in names
     ]
@@ -105,21 +100,18 @@ def _build_template_change(template: str) -> TextChange:
 
 
 def find_folder_warnings(seen: FolderSurvey) -> list[ToolWarning] | None:
-    """About core files with two names, and about what no tool can reach."""
+    """Return warnings about core files with two names, and about files that tools cannot reach."""
     said = find_name_warnings(set(seen.files)) or []
     lost = [name for name, target in seen.links.items() if is_outside_bank(target)]
     lost = sorted(name for name in (*lost, *seen.unreachable) if name[0] != ".")
-    return [*said, *([_build_unreachable_warning(lost)] if lost else [])] or None
-
-
-def _build_unreachable_warning(names: Sequence[str]) -> ToolWarning:
-    shown = ", ".join(f'"{escape_name(clip_text(name, 120))}"' for name in names[:MAX_LISTED])
-    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
-    return ToolWarning(
-        "out_of_reach",
-        f"No tool can read {shown}{more}: rename what has a name that not every system knows, and"
-        " put a file of its own in the place of a link that leads elsewhere.",
-    )
+    if lost:
+        shown = [f'"{escape_name(clip_text(name, 120))}"' for name in lost]
+        message = (
+            f"No tool can read {format_names(shown)}. "
+            "Rename files whose names are not portable, and replace links that lead outside the bank with files."
+        )
+        said.append(ToolWarning("out_of_reach", message))
+    return said or None
 
 
 _PRODUCT_TEMPLATE = """\
@@ -227,17 +219,17 @@ _BRACKETS = re.compile(r"(?:\[[^\[\]]*\][\s:,.–—-]*)+")
 
 
 def is_placeholder(text: str) -> bool:
-    """Whether nobody has written yet what should stand there, as in `[Task 1]`."""
+    """Return whether the text is empty or a template's placeholder, such as `[Task 1]`."""
     return not text.strip() or _BRACKETS.fullmatch(text.strip()) is not None
 
 
 STATE_TITLES = ("Current Project State", "Project State", "Current State")
 PENDING_TITLES = ("Pending Milestones",)
 MAX_PATTERN_LINES = 20  # of system-patterns.md
-MAX_ITEM_CHARACTERS = 1_000  # characters of one item
-MAX_SUMMARY_CHARACTERS = 300  # characters of a decision
-MAX_ITEMS_LISTED = 50  # items of one list, unless more are asked for
-MAX_READ_CHARACTERS = 200_000  # characters of a file; the newest of a larger one is at one of its ends
+MAX_ITEM_CHARACTERS = 1_000
+MAX_SUMMARY_CHARACTERS = 300  # of a decision
+MAX_ITEMS_LISTED = 50  # of one list, unless the caller requests more
+MAX_READ_CHARACTERS = 200_000  # of a file; in a larger one the newest entries are at one of the ends
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}(?::\d{2})?)?")
 _LONG_DAY = re.compile(r"([A-Z][a-z]{2}) (\d{1,2}), (\d{4}), (\d{1,2}):(\d{2}) ([AP])M")
@@ -255,7 +247,7 @@ class RecentDecision(Value):
 
 
 class CurrentContext(Value):
-    """Open tasks come before those that are ticked."""
+    """Current tasks, issues and next steps. Open tasks come first."""
 
     tasks: list[str]
     issues: list[str]
@@ -263,7 +255,7 @@ class CurrentContext(Value):
 
 
 class Digest(Value, kw_only=True):
-    """Newest first, everywhere; `alsoUnfinished` is what is open outside the current context."""
+    """Summary of the core files, newest first. `alsoUnfinished` has open items outside the current context."""
 
     project_state: Annotated[str, Field(name="projectState")] | None = None
     current_context: Annotated[CurrentContext, Field(name="currentContext")]
@@ -288,7 +280,7 @@ def build_digest(
     with_patterns: bool,
     graph_summary: str | None = None,
 ) -> Digest:
-    """Of the core files that are there; what templates say counts as nothing."""
+    """Build the digest of the existing core files. Placeholders of templates are ignored."""
     read = {name: shorten_text(text) for name, text in texts.items()}
     active, progress = read.get(ACTIVE, ""), read.get(PROGRESS, "")
     tasks = _list_items(active, TASK_TITLES)
@@ -312,7 +304,7 @@ def build_digest(
 
 
 def limit_digest(digest: Digest) -> tuple[Digest, list[str]]:
-    """At most so many items of each list, and sentences about how many more there are."""
+    """Cut each list to MAX_ITEMS_LISTED items. Return warnings with the full counts."""
     current, open_ones = digest.current_context, digest.also_unfinished or []
     lists = {
         "tasks": current.tasks,
@@ -331,7 +323,7 @@ def limit_digest(digest: Digest) -> tuple[Digest, list[str]]:
 
 
 def shorten_text(text: str, most: int = MAX_READ_CHARACTERS) -> str:
-    """Both ends of a text that is very long, cut between lines where there are any."""
+    """Return both ends of a very long text, cut between lines if possible."""
     if len(text) <= most:
         return text
     head, tail = text[: most // 2], text[-most // 2 :]
@@ -340,23 +332,24 @@ def shorten_text(text: str, most: int = MAX_READ_CHARACTERS) -> str:
 
 
 def list_recent_progress(text: str) -> list[str]:
-    """Entries of both formats, newest first; of one minute the upper one is the newer.
+    """Return entries of both formats, newest first. Within one minute, the upper entry is newer.
 
-    One of the formats has no seconds, and new entries are put at the top.
+    One of the formats has no seconds, and new entries are inserted at the top.
     """
     found = sorted([*_find_dated_items(text), *_find_dated_headings(text)], key=lambda entry: entry.line)
     return [entry.text for entry in sorted(found, key=lambda entry: entry.at, reverse=True)]
 
 
 def list_recent_decisions(text: str) -> list[RecentDecision]:
-    """The last in the file first, because new ones are added at its end."""
+    """Return the decisions, last in the file first, because new ones are appended."""
+    lines = [line.rstrip("\r\n") for line in split_lines(text)]
     found = [part for part in list_sections(text) if part.level == 2]
-    made = (_parse_decision(part.title, lines) for part, lines in _pair_with_lines(text, found))
+    made = (_parse_decision(part.title, lines[part.first : part.end]) for part in found)
     return [decision for decision in made if decision is not None][::-1]
 
 
 def parse_moment(text: str) -> datetime | None:
-    """The first date in a line, to the minute where it has a time."""
+    """Return the first date in a line, without seconds, or None."""
     try:
         if found := _LONG_DAY.search(text):
             month, day, year, hour, minute, half = found.groups()
@@ -369,7 +362,7 @@ def parse_moment(text: str) -> datetime | None:
 
 
 def _list_items(text: str, titles: Sequence[str]) -> list[str]:
-    """The items below these headings; where there is no list, what is said there instead."""
+    """Return the items below these headings, or the plain text there if it has no list."""
     below = (item.said for item in find_items_below(text, titles))
     found = [item for item in below if not is_placeholder(strip_box(item))]
     if not found:
@@ -381,7 +374,7 @@ def _list_items(text: str, titles: Sequence[str]) -> list[str]:
 
 
 def _format_item(text: str) -> str:
-    """On one line, with the items below it between semicolons."""
+    """Format an item on one line, with its nested items separated by semicolons."""
     parts = [""]
     for line in text.splitlines():
         if found := _CHILD.match(line):
@@ -395,7 +388,7 @@ def _format_item(text: str) -> str:
 
 
 def _is_done(item: str) -> bool:
-    """Ticked, with nothing open below it."""
+    """Return whether the item is ticked and has no open nested items."""
     return parse_box(item) is True and not any(map(_INNER_BOX.match, item.splitlines()[1:]))
 
 
@@ -406,7 +399,7 @@ def _find_state(active: str) -> str | None:
 
 
 def _list_unfinished(texts: Mapping[str, str]) -> list[str]:
-    """Notes about what blocks or is to do, milestones to come, and boxes without a tick."""
+    """Return open notes about blockers and tasks, pending milestones and unticked boxes."""
     active = texts.get(ACTIVE, "")
     notes = [note for note in _list_items(active, SESSION_NOTE_TITLES) if _OPEN_NOTE.search(note)]
     open_notes = [f"{ACTIVE}: {_format_item(note)}" for note in notes if not _is_done(note)]
@@ -420,7 +413,7 @@ def _list_unfinished(texts: Mapping[str, str]) -> list[str]:
 
 
 def _list_open_boxes(text: str) -> Iterator[str]:
-    """Also those inside other items; what the current context lists is left out."""
+    """Yield unticked boxes, including nested ones, except those in the lists of the current context."""
     if "[ ]" not in text:
         return
     parts = find_sections(text, *TASK_TITLES, *ISSUE_TITLES, *NEXT_STEP_TITLES)
@@ -450,14 +443,8 @@ def _find_dated_headings(text: str) -> Iterator[_DatedEntry]:
             yield _DatedEntry(at, part.heading, _format_item(part.title))
 
 
-def _pair_with_lines(text: str, parts: Iterable[MarkdownSection]) -> Iterator[tuple[MarkdownSection, list[str]]]:
-    lines = split_lines(text)
-    for part in parts:
-        yield part, [line.rstrip("\r\n") for line in lines[part.first : part.end]]
-
-
 def _parse_decision(title: str, lines: Sequence[str]) -> RecentDecision | None:
-    """None where the block is as the template has it."""
+    """Parse a decision. Return None for an unchanged template block."""
     labels: dict[str, list[str]] = {"": []}
     label = ""
     nested = {at for item in parse_items(lines) for at in range(item.first + 1, item.end)}
@@ -477,7 +464,7 @@ def _parse_decision(title: str, lines: Sequence[str]) -> RecentDecision | None:
 
 
 def _parse_label(line: str) -> tuple[str, str] | None:
-    """What stands in front of a colon in bold type, and what comes after it."""
+    """Split a line into its bold label before a colon and the text after it."""
     bare = line.strip()
     if bare[1:2].isspace() and bare[0] in "-*+":
         bare = bare[1:].lstrip()
@@ -491,6 +478,6 @@ def _parse_label(line: str) -> tuple[str, str] | None:
 
 
 def _join_plain_text(lines: Sequence[str]) -> str:
-    """What stands in lines, without list markers, rules, comments and placeholders."""
+    """Join lines without list markers, rules, comments and placeholders."""
     bare = (re.sub(r"^\s*[-*+]\s+", "", line) for line in lines if not _RULE_OR_COMMENT.fullmatch(line))
     return to_one_line(" ".join(line for line in bare if not is_placeholder(line)))

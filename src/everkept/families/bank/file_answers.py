@@ -1,9 +1,10 @@
-"""The arguments and answers of the tools for a bank's files, and the core files in one answer."""
+"""Arguments and results of the tools for a bank's files, and the core files in one result."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Annotated
 
+from everkept.core.text import format_count
 from everkept.errors import EverkeptError, FileNotFound, InvalidInput, NotFound, escape_name
 from everkept.families.bank.bank_files import (
     build_decoding_warning,
@@ -20,8 +21,8 @@ from everkept.tools.schema import Field
 from everkept.tools.tool import ToolWarning
 from everkept.values import Value
 
-MAX_CONTENT_BYTES = 64 * 1024 * 1024  # bytes of one file
-MAX_BATCH_FILES = 1_000  # files in one call
+MAX_CONTENT_BYTES = 64 * 1024 * 1024  # of one file
+MAX_BATCH_FILES = 1_000  # in one call
 
 FileName = Annotated[
     str, Field("Name at the top level of the bank, ending in .md or .json", max_length=1_000, blank=False)
@@ -38,7 +39,7 @@ class FileWrite(Value):
 
 
 class InitializedBank(Value):
-    """`note` says how to reach the bank where the connection remembers none."""
+    """Result of initialize_memory_bank. `note` says how to reach the bank over a stateless connection."""
 
     path: str
     created: list[str]
@@ -48,7 +49,7 @@ class InitializedBank(Value):
 
     @property
     def sentence(self) -> str:
-        return _append_note(f"Memory Bank initialized at {self.path}", self.note)
+        return f"Memory Bank initialized at {self.path}" + (f". {self.note}" if self.note else "")
 
 
 class SelectedPath(Value):
@@ -58,12 +59,12 @@ class SelectedPath(Value):
     @property
     def sentence(self) -> str:
         if self.note:
-            return f"There is a memory bank at {self.path}. {self.note}"
+            return f"Found a memory bank at {self.path}. {self.note}"
         return f"Memory Bank path set to {self.path}"
 
 
 class BankStatus(Value):
-    """`projectId` is of the project that holds the bank's graph."""
+    """State of a bank. `projectId` is the project that contains the bank's graph."""
 
     path: str
     files: list[str]
@@ -88,7 +89,7 @@ class FileList(Value):
 
 
 class FileContent(Value):
-    """Without an ETag the text of the answer is the content alone."""
+    """Content of a file. Without an ETag, the text of the result is only the content."""
 
     content: str
     etag: str | None
@@ -131,7 +132,7 @@ class BatchReadResult(Value):
 
 
 class WriteResult(Value):
-    """`filename` is there where it is not the one that was asked for."""
+    """Result for one file. `filename` is set if it differs from the requested name."""
 
     success: bool
     etag: str | None = None
@@ -146,7 +147,7 @@ class BatchWriteResult(Value):
 
 
 class BundledFile(Value):
-    """A file that is cut has no ETag: who wrote it back would lose the rest."""
+    """A core file. A file that is cut has no ETag, because writing it back would lose the rest."""
 
     content: str
     etag: str | None = None
@@ -177,20 +178,17 @@ class ContextDigest(Value):
 
 
 def check_content(content: str, filename: str) -> str:
-    """Gives it back, or says that it is too long."""
-    # A character takes four bytes at most: short texts need no counting.
+    """Return the content. Raise InvalidInput if it is too long."""
+    # A character has at most four bytes, so short texts are not counted.
     if len(content) * 4 > MAX_CONTENT_BYTES and (size := len(content.encode())) > MAX_CONTENT_BYTES:
         raise InvalidInput(
-            f"The content of {escape_name(filename)} has {size:,} bytes; at most {MAX_CONTENT_BYTES:,} are allowed.",
+            f"The content of {escape_name(filename)} has {format_count(size, 'byte')}; "
+            f"it must have at most {MAX_CONTENT_BYTES:,}.",
             hint="Split it into several files.",
             argument="content",
             limit=MAX_CONTENT_BYTES,
         )
     return content
-
-
-def _append_note(sentence: str, note: str | None) -> str:
-    return f"{sentence}. {note}" if note else sentence
 
 
 GraphSummarizer = Callable[[Bank], Awaitable[str | None]]
@@ -204,7 +202,7 @@ class DigestRequest(Value):
 
 
 class _CoreTexts(Value):
-    """The core files that could be read, and a sentence about each of the others."""
+    """The readable core files, and a warning about each of the others."""
 
     texts: Mapping[str, str]
     etags: Mapping[str, str]
@@ -222,7 +220,7 @@ async def build_bundle(bank: Bank, timestamp: str, *, with_etags: bool, max_toke
             "file",
             bank.address,
             message=f"No Memory Bank files found. Errors: {'; '.join(core.warnings)}",
-            hint="initialize_memory_bank creates those that are missing.",
+            hint="Use initialize_memory_bank to create missing core files.",
         )
 
     def build(fitted: FittedFiles) -> ContextBundle:
@@ -288,8 +286,8 @@ async def _try_read(bank: Bank, name: str) -> bytes | EverkeptError:
 
 
 async def _summarize_graph(bank: Bank, graph_summary: GraphSummarizer) -> tuple[str | None, list[str]]:
-    """A graph that cannot be read is no reason to say nothing about the files."""
+    """Return the graph's summary, or a warning: without the graph, the digest still shows the files."""
     try:
         return await graph_summary(bank), []
     except EverkeptError as error:
-        return None, [f"The graph is left out: {error}"]
+        return None, [f"Omitted the graph: {error}"]

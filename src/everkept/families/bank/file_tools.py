@@ -1,6 +1,6 @@
-"""The tools for a bank's files: one file or many in a call, or all core files in one answer."""
+"""Tools for a bank's files: one or several in a call, or all core files in one result."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated
 
@@ -73,7 +73,7 @@ SKIPPED_MESSAGE = "Skipped due to previous error"
 async def read_batch(
     bank: Bank, names: Sequence[str], *, with_etags: bool
 ) -> tuple[dict[str, ReadResult], list[ToolWarning] | None]:
-    """A file that cannot be read has an error in its place."""
+    """Read several files. A file that cannot be read has an error instead of its content."""
     [read] = await bank.files.run_all([partial(_read_in_turn, bank, names, with_etags)])
     return read
 
@@ -97,10 +97,7 @@ async def _read_in_turn(
 
 
 async def write_batch(bank: Bank, files: Sequence[FileWrite], *, stop_on_error: bool) -> dict[str, WriteResult]:
-    """In their order and with nobody in between; what is written stays when a later one fails.
-
-    A name that is not allowed, or one that stands there twice, fails before anything is written.
-    """
+    """Write files in order under one lock. Earlier files stay if one fails. Invalid or repeated names write nothing."""
     results: dict[str, WriteResult] = {}
     try:
         async with bank.files.lock(BANK_LOCK):
@@ -114,7 +111,7 @@ async def write_batch(bank: Bank, files: Sequence[FileWrite], *, stop_on_error: 
                 results[file.filename] = result
                 failed = failed or not result.success
     except EverkeptError as error:
-        # Even when the lock is lost on the way out, it is known what was written.
+        # Even if the lock is lost at the end, the error lists the written files.
         if written := [name for name, result in results.items() if result.success]:
             error.facts = {**error.facts, "written": written}
         raise
@@ -128,23 +125,14 @@ def _check_files(files: Sequence[FileWrite], there: set[str]) -> None:
             check_content(file.content, file.filename)
             if find_matching(there, file.filename) is None:
                 check_new_name(file.filename)
-        _check_once(files)
+        if pair := find_repeated(file.filename for file in files):
+            first, second = map(escape_name, pair)
+            same = f'"{first}" occurs twice.'
+            message = same if first == second else f'"{first}" and "{second}" are the same file.'
+            raise InvalidInput(message, hint="Pass each file once.", argument="files", value=pair[1])
     except EverkeptError as error:
         error.message = f"Nothing was written: {error.message}"
         raise
-
-
-def _check_once(files: Sequence[FileWrite]) -> None:
-    if pair := find_repeated(file.filename for file in files):
-        first, second = pair
-        raise InvalidInput(
-            f'"{escape_name(first)}" and "{escape_name(second)}" are one file.'
-            if first != second
-            else f'"{escape_name(first)}" is there twice.',
-            hint="Give each file once.",
-            argument="files",
-            value=second,
-        )
 
 
 async def _write_file(bank: Bank, file: FileWrite, there: set[str]) -> WriteResult:
@@ -168,11 +156,11 @@ async def _read_file(bank: Bank, name: str, there: Sequence[str]) -> bytes:
 
 
 LANGUAGE = "en"
-MAX_DIGEST_ENTRIES = 1_000  # of progress and decisions in a digest
+MAX_DIGEST_ENTRIES = 1_000
 
 
 class FileTools(ToolFamily):
-    """One bank of markdown files, and which one a session means."""
+    """Tools for the files of a bank, and for choosing the session's bank."""
 
     def __init__(self, banks: Banks, records: BankRecords, clock: Clock, graph_summary: GraphSummarizer) -> None:
         self._banks = banks
@@ -371,10 +359,8 @@ class FileTools(ToolFamily):
     async def _find_secrets(self, texts: Mapping[str, str]) -> list[ToolWarning] | None:
         return await find_secret_warnings(texts) if self._banks.options.mask_secrets else None
 
-    def _count_results(self, failed: Iterable[bool]) -> BatchCounts:
-        outcomes = list(failed)
-        count = sum(outcomes)
-        return BatchCounts(len(outcomes), len(outcomes) - count, count, self._format_now())
+    def _count_results(self, failed: Sequence[bool]) -> BatchCounts:
+        return BatchCounts(len(failed), len(failed) - sum(failed), sum(failed), self._format_now())
 
     def _format_now(self) -> str:
         return format_iso(self._clock())
@@ -385,4 +371,4 @@ def _list_shown_names(seen: FolderSurvey) -> list[str]:
 
 
 def _build_no_files_error() -> InvalidInput:
-    return InvalidInput("Files array is required", argument="files", value="[]")
+    return InvalidInput("Files array is required.", hint="Pass at least one file.", argument="files", value="[]")

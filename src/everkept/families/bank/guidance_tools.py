@@ -1,13 +1,13 @@
-"""The tools that guide an assistant: modes, instructions, a diagnosis, and current file names."""
+"""Tools that guide an assistant: modes, instructions, diagnosis and renaming of older files."""
 
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Annotated, Literal
 
 from everkept.core.sessions import ToolCall
-from everkept.core.text import clip_text
+from everkept.core.text import clip_text, format_count
 from everkept.core.times import Clock, format_iso
 from everkept.errors import EverkeptError, InvalidInput, Refused, Unavailable
 from everkept.families.bank.bank_files import append_warnings
@@ -39,17 +39,17 @@ UPDATE_STARTED_MESSAGE = "[MEMORY BANK: UPDATING] UMB mode activated. You can te
 UPDATE_ENDED_MESSAGE = "[MEMORY BANK: ACTIVE] UMB mode deactivated. Memory Bank updates have been completed."
 INVALID_COMMAND_MESSAGE = "Invalid UMB command."
 COMMAND_HINT = 'Use "Update Memory Bank" or "UMB".'
-MAX_TYPICAL_TOOLS = 8  # tools named in the text of an answer
+MAX_TYPICAL_TOOLS = 8  # named in the text of a result
 STATELESS_MODE_NOTICE = (
-    "This connection keeps no state: mode {mode} holds for this answer alone. Start the server "
-    "with --mode {mode} to stay in it."
+    "This connection is stateless: mode {mode} applies only to this result. "
+    "To keep it, start the server with --mode {mode}."
 )
 _TOOL_NAME = re.compile(r"[a-z]+(?:_[a-z]+)+")
-STATELESS_UPDATE_NOTICE = "This connection keeps no state: there is nothing to complete afterwards."
+STATELESS_UPDATE_NOTICE = "This connection is stateless: you do not need to complete the update."
 
 
 class ModeView(Value):
-    """A mode with what it asks for; the text says it too, as not every client passes on facts."""
+    """A mode and its instructions. The text repeats the fields, because some clients show only the text."""
 
     message: str
     mode: Mode
@@ -69,23 +69,20 @@ class ModeView(Value):
         return append_warnings("\n".join(lines), self.warnings)
 
     def _list_guidance(self) -> list[str]:
-        told = ["", "What to do:", *_format_list(self.instructions)]
+        told = ["", "Instructions:", *_format_list(self.instructions)]
         typical = ", ".join(self.tools[:MAX_TYPICAL_TOOLS])
         return [*told, f"Typical tools: {typical}"] if typical else told
 
 
 class UpdateView(ModeView):
-    """The same about an update of the bank, whose message says what to do."""
+    """State of a bank update, whose message already has the instructions."""
 
     def _list_guidance(self) -> list[str]:
         return []
 
 
 class ModeTools(ToolFamily):
-    """How the assistant works with the bank in this session.
-
-    Only tools that are `offered` are recommended; without it, all of them.
-    """
+    """Tools for the mode of a session. Only `offered` tools are recommended, or all if it is None."""
 
     def __init__(self, banks: Banks, offered: ToolLister | None = None) -> None:
         self._banks = banks
@@ -106,16 +103,20 @@ class ModeTools(ToolFamily):
     ) -> ModeView:
         """Switch the working mode. Without `mode`, show it. With `umb`, start or end a memory bank update."""
         if umb is None and umb_command is not None:
-            raise InvalidInput("`umbCommand` means nothing without `umb`.", hint="Set `umb` to true.")
+            raise InvalidInput("`umbCommand` requires `umb`.", hint="Set `umb` to true.")
         if umb is not None:
             view = await (self._start_update(call, umb_command, store_id) if umb else self._end_update(call, store_id))
             if mode in (None, view.mode):
                 return view
-            passed_over = f"The mode stays {view.mode}: `umb` goes before `mode`."
-            return replace(view, note=" ".join(filter(None, [passed_over, view.note])))
+            ignored = f"The mode is still {view.mode}, because `umb` takes precedence over `mode`."
+            return replace(view, note=" ".join(filter(None, [ignored, view.note])))
         if mode is None:
             return await self.get_current_mode(call, store_id)
-        return await self._switch_mode(call, mode, store_id)
+        view = await self._build_view(call, store_id, mode)
+        if not call.session.stateful:
+            return replace(view, message=STATELESS_MODE_NOTICE.format(mode=mode))
+        call.session.mode = mode
+        return replace(view, message=f"Successfully switched to mode {mode}.")
 
     @tool()
     async def get_current_mode(self, call: ToolCall, store_id: StoreId | None = None) -> ModeView:
@@ -141,20 +142,14 @@ class ModeTools(ToolFamily):
         """End a memory bank update."""
         return await self._end_update(call, store_id)
 
-    async def _switch_mode(self, call: ToolCall, mode: Mode, store_id: str | None) -> ModeView:
-        view = await self._build_view(call, store_id, mode)
-        if not call.session.stateful:
-            return replace(view, message=STATELESS_MODE_NOTICE.format(mode=mode))
-        call.session.mode = mode
-        return replace(view, message=f"Successfully switched to mode {mode}.")
-
     async def _start_update(self, call: ToolCall, command: str | None, store_id: str | None) -> ModeView:
-        """Without a command nothing needs to be checked: the call itself asks for it."""
+        """Start an update. Without a command nothing is checked, because the call itself is the request."""
         bank = await self._banks.require_bank(call, store_id)
         found = await read_rules(bank, self._get_mode(call))
         if command is not None and not is_update_command(command, found.rules.trigger):
             raise InvalidInput(
-                f"{INVALID_COMMAND_MESSAGE} {_describe_trigger(found)}",
+                INVALID_COMMAND_MESSAGE,
+                hint=_describe_trigger(found),
                 argument="command",
                 value=clip_text(command),
                 trigger=found.rules.trigger,
@@ -173,7 +168,7 @@ class ModeTools(ToolFamily):
     async def _end_update(self, call: ToolCall, store_id: str | None) -> ModeView:
         found, status = await self._find_rules(call, store_id, self._get_mode(call))
         if not call.session.updates_bank:
-            hint = f"process_umb_command begins an update. {_describe_trigger(found)}"
+            hint = f"Start an update with process_umb_command. {_describe_trigger(found)}"
             raise Refused("UMB mode is not active.", hint=hint if call.session.stateful else STATELESS_UPDATE_NOTICE)
         call.session.updates_bank = False
         return replace(self._build_mode_view(UpdateView, call, found, status), message=UPDATE_ENDED_MESSAGE)
@@ -183,19 +178,20 @@ class ModeTools(ToolFamily):
         return self._build_mode_view(ModeView, call, found, status)
 
     async def _find_rules(self, call: ToolCall, store_id: str | None, mode: Mode) -> tuple[FoundRules, str]:
-        """A bank that cannot be reached is no reason to say nothing: the built-in rules count."""
+        """Return the rules and the bank's status. Use the built-in rules if the bank is unreachable."""
         try:
             bank = await self._banks.find_bank(call, store_id)
             is_there = bank is not None and await exists(bank)
         except (Refused, Unavailable) as error:
             found = await read_rules(None, mode)
-            message = f"The bank cannot be reached, so the built-in rules count. {error}"
+            message = f"The bank is unreachable, so the built-in rules apply. {error}"
             warned = ToolWarning("bank_unreachable", message)
             return FoundRules(found.rules, [warned, *found.warnings]), "INACTIVE"
         return await read_rules(bank, mode), "ACTIVE" if is_there else "INACTIVE"
 
     def _build_mode_view(self, kind: type[ModeView], call: ToolCall, found: FoundRules, status: str) -> ModeView:
-        rules, offered = found.rules, self._list_tool_names()
+        rules = found.rules
+        offered = TOOL_NAMES if self._offered is None else {item.name for item in self._offered()}
         general = rules.general if rules.source else _select_possible(rules.general, offered)
         return kind(
             message="",
@@ -210,37 +206,31 @@ class ModeTools(ToolFamily):
             warnings=found.warnings or None,
         )
 
-    def _list_tool_names(self) -> frozenset[str]:
-        if self._offered is None:
-            return TOOL_NAMES
-        return frozenset(item.name for item in self._offered())
-
     def _get_mode(self, call: ToolCall) -> Mode:
         return get_mode(call.session.mode, self._banks.options)
 
 
-def _select_possible(lines: Iterable[str], offered: frozenset[str]) -> list[str]:
-    """Without those that name a tool of the bank which is not offered."""
+def _select_possible(lines: Iterable[str], offered: Set[str]) -> list[str]:
+    """Return the lines that name no bank tool, or only offered ones."""
     return [line for line in lines if not TOOL_NAMES.intersection(_TOOL_NAME.findall(line)) - offered]
 
 
 def _describe_trigger(found: FoundRules) -> str:
-    """Those that ask for an update here."""
     own = find_own_words(found.rules.trigger)
-    return COMMAND_HINT if own is None else f"{found.rules.source} has words of its own: {own}"
+    return COMMAND_HINT if own is None else f"Use a command that matches {own}, the trigger in {found.rules.source}."
 
 
 def _format_list(lines: Sequence[str]) -> list[str]:
     return [f"- {line}" for line in lines]
 
 
-VARIABLE_PREFIX = "EVERKEPT_"  # beginning of the variables whose names may be told; values never are
+VARIABLE_PREFIX = "EVERKEPT_"  # prefix of the variables whose names may be shown; values never are
 
 
 class RuntimeInfo(Value):
-    """Where the program runs; `variables` are names of what is set in its environment."""
+    """Environment of the program. `variables` are only the names of its environment variables."""
 
-    folder: str  # the working folder, which need not be the one the program was started in
+    folder: str  # the working folder, which may differ from the start folder
     variables: tuple[str, ...] = ()
     cwd: str | None = None
 
@@ -302,14 +292,14 @@ class NamingMigration(Value):
 
     @property
     def sentence(self) -> str:
-        said = f"Migration completed. {len(self.migrated)} files migrated."
-        for pair in self.skipped:
-            said += f" {pair.old} was left as it is: {pair.reason}."
-        return said
+        # The contract always has the plural.
+        count = format_count(len(self.migrated), "files", "files")
+        skipped = [f"Skipped {pair.old}: {pair.reason}." for pair in self.skipped]
+        return " ".join([f"Migration completed. {count} migrated.", *skipped])
 
 
 class CareTools(ToolFamily):
-    """A guide, a diagnosis without secrets, and the migration of old names."""
+    """Tools for instructions, a diagnosis without secrets, and the renaming of older files."""
 
     def __init__(self, banks: Banks, clock: Clock, offered: ToolLister, surroundings: RuntimeInfo) -> None:
         self._banks = banks
@@ -374,60 +364,60 @@ class CareTools(ToolFamily):
 
 
 FILE_PURPOSES: Mapping[str, str] = {
-    PRODUCT: "what the project is for, its parts and technologies",
-    ACTIVE: "what is being worked on: tasks, known issues, next steps, session notes",
-    PROGRESS: "what was done, newest first",
-    DECISIONS: "what was decided, why, and what else was considered",
-    PATTERNS: "conventions of architecture, code and documents",
+    PRODUCT: "purpose of the project, its components and technologies",
+    ACTIVE: "current work: tasks, known issues, next steps, session notes",
+    PROGRESS: "completed work, newest first",
+    DECISIONS: "decisions, their reasons and the alternatives",
+    PATTERNS: "conventions for architecture, code and documentation",
 }
 MODE_PURPOSES: Mapping[Mode, str] = {
     "architect": "design and planning; decisions and the knowledge graph",
     "ask": "questions; searching and reading",
     "code": "implementation; progress and files",
-    "debug": "finding faults; session notes and the graph",
+    "debug": "finding bugs; session notes and the graph",
     "test": "testing; progress and files",
 }
 
-# Each line is given only where one of its tools is offered, and names those that are.
+# Each line appears only if at least one of its tools is offered, and names the offered ones.
 _WORKFLOW: Mapping[str, tuple[tuple[tuple[str, ...], str], ...]] = {
     "At the start": (
-        (("get_memory_bank_status",), "See whether there is a bank, and what it lacks."),
-        (("initialize_memory_bank",), "Make one where there is none."),
-        (("list_stores", "select_store"), "Choose another one of several banks."),
-        (("get_context_digest", "get_context_bundle"), "Read where the work stands."),
+        (("get_memory_bank_status",), "Check whether a bank exists and which core files are missing."),
+        (("initialize_memory_bank",), "Create a bank if there is none."),
+        (("list_stores", "select_store"), "Choose another bank if there are several."),
+        (("get_context_digest", "get_context_bundle"), "Read the state of the work."),
     ),
     "During the work": (
-        (("search_memory_bank", "graph_search"), "Look before asking the user again."),
-        (("track_progress", "add_progress_entry"), "Note each step that is done."),
-        (("log_decision",), "Keep a decision with its reasons and alternatives."),
-        (("add_session_note",), "Keep observations, questions and blockers."),
-        (("update_tasks", "update_active_context"), "Keep tasks and next steps true."),
+        (("search_memory_bank", "graph_search"), "Search before you ask the user again."),
+        (("track_progress", "add_progress_entry"), "Record each completed step."),
+        (("log_decision",), "Record each decision with its reasons and alternatives."),
+        (("add_session_note",), "Record observations, questions and blockers."),
+        (("update_tasks", "update_active_context"), "Keep tasks and next steps current."),
         (
             ("graph_upsert_entity", "graph_add_observation", "graph_link_entities"),
-            "Keep what is known about parts, people and how they belong together.",
+            "Record facts about components and people, and how they relate.",
         ),
         (
             ("write_memory_bank_file", "batch_write_files"),
-            "Rewrite a file; pass the ETag of what you read, so that no other edit is lost.",
+            "Rewrite a file. Pass the ETag of the version you read, so that no other edit is lost.",
         ),
     ),
     "At the end": (
-        (("update_active_context",), "Leave the open tasks and the next steps."),
-        (("process_umb_command", "complete_umb"), 'On "Update Memory Bank", go through all files.'),
-        (("create_backup",), "Before a large change, or now: keep a copy of everything."),
+        (("update_active_context",), "Record the open tasks and next steps."),
+        (("process_umb_command", "complete_umb"), 'If the user says "Update Memory Bank", update all files.'),
+        (("create_backup",), "Create a backup, also before a large change."),
     ),
 }
 
 
 def render_instructions(tools: Iterable[tuple[str, str]]) -> str:
-    """In markdown, for these tools, each with its description; nothing else is mentioned."""
+    """Render the instructions in Markdown, for these tools and their descriptions only."""
     offered = dict(tools)
     return "\n".join(
         [
             "# Memory bank",
             "",
-            "A folder of markdown files that people and assistants share. The files are the"
-            " truth: they may be edited by hand at any time, and are read anew each time.",
+            "A folder of Markdown files that people and assistants share. The files are authoritative: "
+            "people may edit them at any time, and every call reads them again.",
             *_render_workflow(offered),
             "",
             "## Core files",
@@ -436,7 +426,7 @@ def render_instructions(tools: Iterable[tuple[str, str]]) -> str:
             "",
             "## Modes",
             "",
-            *(f"- `{mode}`: {MODE_PURPOSES[mode]}{_format_default(mode)}" for mode in MODES),
+            *(f"- `{m}`: {MODE_PURPOSES[m]}{' (the default)' if m == DEFAULT_MODE else ''}" for m in MODES),
             "",
             "## Tools",
             "",
@@ -459,10 +449,6 @@ def _render_workflow(offered: Mapping[str, str]) -> list[str]:
         if told:
             lines += ["", f"## {moment}", "", *told]
     return lines
-
-
-def _format_default(mode: Mode) -> str:
-    return " (the default)" if mode == DEFAULT_MODE else ""
 
 
 def _format_cell(description: str) -> str:

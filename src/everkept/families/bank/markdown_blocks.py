@@ -1,4 +1,4 @@
-"""The blocks that markdown is made of, read line by line: headings, items, code, comments."""
+"""Markdown blocks, parsed line by line: headings, items, code and comments."""
 
 import re
 from collections.abc import Sequence
@@ -11,21 +11,21 @@ _UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*$")
 _FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")
 RULE = re.compile(r" {0,3}([-*_])[ \t]*(?:\1[ \t]*){2,}$")
 ITEM = re.compile(r"( {0,3})([-*+]|\d{1,9}[.)])([ \t]+|$)")
-# What may make headings of other lines, or hide some: then every line is read. Patterns that begin
-# with a line feed are searched for at the speed of one.
+# Text with one of these may have other headings or hide some, so every line is parsed. Patterns that begin with a line
+# feed are fast to search.
 _UNUSUAL = ("\r", BOM, "```", "~~~", "<!--")
 _UNUSUAL_LINE = re.compile(r"\n(?:[ \t]+#| {0,3}(?:=+|-+)[ \t]*(?:\n|\Z))")
 _HASH_LINE = re.compile(r"\n(#[^\n]*)")
 _YAML_LINE = re.compile(r"\s|#|- |([^\s:][^:]*:(?:\s|$))")
 _MAX_HEADING_LEVEL = 6
-_BLOCK_FIRST_CHARACTERS = frozenset("#=-`~<*_+0123456789")  # of a block; most lines have another character
+_BLOCK_FIRST_CHARACTERS = frozenset("#=-`~<*_+0123456789")  # most lines begin with another character
 
 
 class MarkdownItem(Value):
-    """An item of a list: its lines, and its text without the marker and the indentation.
+    """A list item: its lines, and its text without marker and indentation.
 
-    Lines right below that are not indented are read with it (`said`, to before `reach`), but they
-    are not its own: whoever removes the item leaves them.
+    Unindented lines right below belong to `said` and end before `reach`. They are not part of the item and stay when it
+    is removed.
     """
 
     first: int
@@ -46,9 +46,9 @@ class MarkdownHeading(Value):
 
 
 class MarkdownOutline(Value):
-    """What a text is made of: its headings, items, and rules, and where other blocks begin.
+    """The headings, items and rules of a text, and the first lines of other blocks.
 
-    `open_from` is the line of a fence or comment that is never closed, `closing` what would do it.
+    `open_from` is the line of a fence or comment that is never closed. `closing` is the text that would close it.
     """
 
     headings: list[MarkdownHeading]
@@ -60,16 +60,16 @@ class MarkdownOutline(Value):
 
 
 def split_lines(text: str) -> list[str]:
-    """With their ends; only line feeds and carriage returns end a line."""
+    """Split into lines with their ends. Only line feeds and carriage returns end a line."""
     return list(StringIO(text, newline=""))
 
 
 class _OpenItem(Value, frozen=False):
     first: int
-    inner: int  # indentation of what belongs to it
+    inner: int  # indentation of its content
     texts: list[str]
     end: int
-    lazy: list[str] = field(default_factory=list[str])  # below it, and not indented
+    lazy: list[str] = field(default_factory=list[str])  # unindented lines below it
 
     def add(self, at: int, line: str) -> None:
         self.texts += [""] * (at - self.first - len(self.texts))
@@ -83,10 +83,7 @@ class _OpenItem(Value, frozen=False):
 
 
 class _BlockReader:
-    """Reads line after line, knowing in which block it is.
-
-    With `mending`, a heading below the title of the file ends a fence or comment.
-    """
+    """Line-by-line parser. With `mending`, a heading below the file's title ends a fence or comment."""
 
     def __init__(self, mending: bool) -> None:
         self._mending = mending
@@ -96,10 +93,10 @@ class _BlockReader:
         self.blocks: list[int] = []
         self.fence: str | None = None
         self.in_comment = False
-        self.open_from: int | None = None  # of the first that was never closed
+        self.open_from: int | None = None  # line of the first block that is never closed
         self._opened = 0
         self._item: _OpenItem | None = None
-        self._paragraph: list[str] | None = None  # that a line of dashes would make a heading
+        self._paragraph: list[str] | None = None  # lines that an underline would turn into a heading
         self._in_text = False
         self._after_blank = True
 
@@ -187,9 +184,9 @@ class _BlockReader:
             self.rules.append(at)
         elif found := ITEM.match(line):
             self.finish()
-            # More than four blanks after the marker are code inside the item.
-            blanks = len(found[3].expandtabs(4))
-            inner = len(found[1]) + len(found[2]) + (blanks if 1 <= blanks <= 4 else 1)
+            # After more than four spaces, the item begins with indented code.
+            spaces = len(found[3].expandtabs(4))
+            inner = len(found[1]) + len(found[2]) + (spaces if 1 <= spaces <= 4 else 1)
             self._item = _OpenItem(at, inner, [line[found.end() :].rstrip()], at + 1)
         else:
             return False
@@ -206,22 +203,19 @@ class _BlockReader:
 
 
 def _is_block_end(line: str) -> bool:
-    """A comment in code begins with one `#` more often than with two."""
+    """Return whether the line is a heading of level 2 or below. With one `#` it may be a comment in code."""
     found = _parse_heading(line)
     return found is not None and found[1] > 1 and bool(found[0])
 
 
 def can_be_mark(line: str) -> bool:
-    """Whether it makes a heading or a rule in some surroundings."""
+    """Return whether the line is a heading, underline or rule in some context."""
     bare = line.rstrip("\r\n")
     return bool(_UNDERLINE.match(bare) or RULE.match(bare) or _parse_heading(bare))
 
 
 def _parse_heading(line: str) -> tuple[str, int] | None:
-    """The title and the level of a heading with `#`, which may close it too.
-
-    A pattern would try every blank of a long line as the one before the closing marks.
-    """
+    """Return a `#` heading's title and level. A regular expression would be slow on long lines of spaces."""
     bare = line.lstrip(" ")
     text = bare.lstrip("#")
     level = len(bare) - len(text)
@@ -236,7 +230,7 @@ def _parse_heading(line: str) -> tuple[str, int] | None:
 
 
 def find_headings(text: str) -> list[MarkdownHeading]:
-    """Those of a whole text, as `outline` finds them in its lines."""
+    """Return the same headings as parse_outline(), faster for ordinary texts."""
     led = f"\n{text}"
     if any(mark in text for mark in _UNUSUAL) or _UNUSUAL_LINE.search(led):
         return parse_outline(split_lines(text), whole=True).headings
@@ -252,9 +246,9 @@ def find_headings(text: str) -> list[MarkdownHeading]:
 
 
 def parse_outline(lines: Sequence[str], *, whole: bool = False, strict: bool = False) -> MarkdownOutline:
-    """Of a part of a text, or of a whole one, which may begin with front matter.
+    """Parse a part of a text or, with `whole`, a text that may begin with front matter.
 
-    `strict` takes what is open as it would be shown: to the end.
+    With `strict`, an open block reaches to the end, as a viewer shows it.
     """
     found = _parse_lines(lines, whole, mending=False)
     if strict or found.closing is None:
@@ -279,7 +273,7 @@ def _parse_lines(lines: Sequence[str], whole: bool, mending: bool) -> MarkdownOu
 
 
 def _count_front_matter(lines: Sequence[str]) -> int:
-    """How many lines it has; a rule at the beginning is none, as what follows it tells."""
+    """Return the number of front matter lines. A rule at the beginning is not front matter if no YAML follows."""
     if len(lines) < 2 or lines[0].removeprefix(BOM).rstrip() != "---" or not lines[1].strip():
         return 0
     has_key = False
@@ -301,5 +295,5 @@ def count_indentation(line: str) -> int:
 
 
 def dedent(line: str, indentation: int) -> str:
-    """The line without so many of the blanks that it begins with."""
+    """Remove this much indentation from the line."""
     return line.expandtabs(4)[indentation:] if "\t" in line[:indentation] else line[indentation:]

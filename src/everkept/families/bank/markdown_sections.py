@@ -1,4 +1,4 @@
-"""Markdown as sections and lists, and edits that leave every byte alone that they do not mean."""
+"""Sections and lists of Markdown, and edits that keep every other byte."""
 
 import re
 from bisect import bisect_right
@@ -21,19 +21,16 @@ from everkept.families.bank.markdown_blocks import (
 )
 from everkept.values import Value
 
-CACHED_TEXTS = 8  # texts whose sections are known still
-MAX_CACHED_CHARACTERS = 1_000_000  # characters of one
+CACHED_TEXTS = 8  # texts with cached sections
+MAX_CACHED_CHARACTERS = 1_000_000  # of a cached text
 
-_MAX_PASSES = 5  # an ordinary text needs two
+_MAX_PASSES = 5  # ordinary texts need two
 _BOX = re.compile(r"\[([ xX])\](?:\s+|$)")
 _BLOCK_OPENING = re.compile(r"```|~~~|<!--")
 
 
 class MarkdownSection(Value):
-    """A heading and what stands below it, as indices into the lines of the text.
-
-    The body goes from `first` to before `end`, which is the next heading of this level or above.
-    """
+    """Line index of a heading, and its body from `first` to before `end`, the next heading of its level or above."""
 
     title: str
     level: int
@@ -43,34 +40,34 @@ class MarkdownSection(Value):
 
 
 def detect_line_end(text: str) -> str:
-    """The end that the first line has, which new lines get too."""
+    """Return the line ending of the first line, which new lines get too."""
     found = re.search(r"\r\n|\r|\n", text)
     return found.group() if found else "\n"
 
 
 def list_sections(text: str) -> list[MarkdownSection]:
-    """In their order. Headings in code, comments, lists and front matter are none.
+    """Return the sections in order. Headings in code, comments, lists and front matter do not count.
 
-    Where a fence or comment is never closed, the next heading below the title ends it: that is
-    what its author meant, and what is below stays to be found.
+    The next heading below the title ends a fence or comment that is never closed. That is probably what the author
+    meant, and the sections after it can still be found.
     """
     return list(_parse_sections(text) if len(text) > MAX_CACHED_CHARACTERS else _list_cached_sections(text))
 
 
 @lru_cache(CACHED_TEXTS)
 def _list_cached_sections(text: str) -> tuple[MarkdownSection, ...]:
-    """One call asks for several sections of a file, and the next for those of the same file."""
+    """Return cached sections: one call needs several sections of a file, and the next call often the same file."""
     return tuple(_parse_sections(text))
 
 
 def find_section(text: str, *titles: str) -> MarkdownSection | None:
-    """The first of one of these titles, the earlier title first; case and blanks do not count."""
+    """Return the first section with one of these titles, earlier titles first. Case and whitespace do not count."""
     found = find_sections(text, *titles)
     return found[0] if found else None
 
 
 def find_sections(text: str, *titles: str) -> list[MarkdownSection]:
-    """All of these titles: those of the first title first."""
+    """Return all sections with these titles, in the order of the titles."""
     order = {key: place for place, key in reversed([*enumerate(map(compute_name_key, titles))])}
     found = [part for part in list_sections(text) if compute_name_key(part.title) in order]
     return sorted(found, key=lambda part: order[compute_name_key(part.title)])
@@ -81,7 +78,7 @@ def get_body(text: str, of: MarkdownSection) -> str:
 
 
 def list_items(body: str) -> list[str]:
-    """The items of the outermost lists, each with its further lines; boxes stay in front."""
+    """Return the items of the outermost lists, with all their lines and checkboxes."""
     return [item.said for item in parse_items(split_lines(body))]
 
 
@@ -90,17 +87,12 @@ def parse_items(lines: Sequence[str]) -> list[MarkdownItem]:
 
 
 def find_block_starts(lines: Sequence[str]) -> list[int]:
-    """Where paragraphs, code and comments outside of lists begin."""
+    """Return the first lines of paragraphs, code and comments outside lists."""
     return parse_outline(lines).blocks
 
 
-def find_open_line(lines: Sequence[str]) -> int | None:
-    """Where a fence or comment begins that these lines do not close."""
-    return parse_outline(lines, strict=True).open_from
-
-
 def find_open_block(text: str) -> str | None:
-    """What of a file is never closed, as in: a code fence is open from line 7."""
+    """Describe a block that is never closed, such as "a code fence is open from line 7", or return None."""
     if not _BLOCK_OPENING.search(text):
         return None
     lines = split_lines(text)
@@ -112,7 +104,7 @@ def find_open_block(text: str) -> str | None:
 
 
 def parse_box(item: str) -> bool | None:
-    """Whether the box of a task is ticked; None where there is none."""
+    """Return whether the checkbox of an item is ticked, or None if it has none."""
     found = _BOX.match(item)
     return None if found is None else found[1] != " "
 
@@ -122,10 +114,7 @@ def strip_box(item: str) -> str:
 
 
 def insert_at_top(text: str, titles: Sequence[str], block: str, level: int = 2) -> str:
-    """The block right under the heading, which is made at the end of the text where it is missing.
-
-    Blank lines between the heading and what was first there stay in front of the block.
-    """
+    """Insert the block below the heading and its empty lines. Append a missing heading to the text."""
     found = find_section(text, *titles)
     if found is None:
         return add_section(text, titles[0], block, level)
@@ -141,13 +130,12 @@ def insert_at_top(text: str, titles: Sequence[str], block: str, level: int = 2) 
 
 
 def add_section(text: str, title: str, body: str, level: int = 2) -> str:
-    """The text with one more section at its end."""
     heading = f"{'#' * level} {title}"
     return append_block(text, f"{heading}\n\n{body}" if body.strip() else heading)
 
 
 def append_block(text: str, block: str) -> str:
-    """The block, which begins with a heading, at the end and after a blank line."""
+    """Append a block that begins with a heading, after an empty line."""
     lines, end = split_lines(text), detect_line_end(text)
     is_apart = not text.removeprefix(BOM).strip() or not lines[-1].strip()
     new = split_lines(block) if is_apart else ["\n", *split_lines(block)]
@@ -155,37 +143,37 @@ def append_block(text: str, block: str) -> str:
 
 
 def close_blocks(text: str) -> str:
-    """The text with a fence or comment closed that is open at its end."""
+    """Close a fence or comment that is open at the end of the text."""
     lines = split_lines(text)
     closing = parse_outline(lines, strict=True).closing
     return _join_parts(text, lines, [closing + detect_line_end(text)]) if closing else text
 
 
 def contain_text(text: str) -> str:
-    """Free text that is to stand below a heading, so that it is no structure of its own.
+    """Make free text safe below a heading, so that it cannot change the structure of the file.
 
-    Headings and rules get a backslash in front, and what is left open is closed. Code stays.
+    Headings and rules are escaped with a backslash, and open blocks are closed. Code stays.
     """
     lines = split_lines(text)
     found = parse_outline(lines, strict=True)
-    # A line that is a mark no more may make one of the next: what goes on so is no code.
+    # Escaping a line can turn the next one into a mark, so this repeats.
     for turn in range(_MAX_PASSES):
-        # Of a heading with a line below it, that line is what makes it one.
+        # An underlined heading is escaped at its underline.
         marks = {part.first - 1 for part in found.headings} | set(found.rules)
         if not marks:
             break
         if turn == _MAX_PASSES - 1:
             marks = {at for at, line in enumerate(lines) if can_be_mark(line)}
         for at in marks:
-            blanks = len(lines[at]) - len(lines[at].lstrip(" "))
-            lines[at] = f"{lines[at][:blanks]}\\{lines[at][blanks:]}"
+            bare = lines[at].lstrip(" ")
+            lines[at] = f"{lines[at].removesuffix(bare)}\\{bare}"
         found = parse_outline(lines, strict=True)
     text = "".join(lines)
     return f"{text.rstrip()}\n{found.closing}" if found.closing else text
 
 
 def format_item_lines(text: str) -> list[str]:
-    """A list item of any text; its further lines are indented and so stay inside it."""
+    """Format any text as a list item, with further lines indented."""
     first, *rest = text.strip().splitlines() or [""]
     if RULE.match(f"- {first}"):
         first = f"\\{first}"
@@ -193,7 +181,7 @@ def format_item_lines(text: str) -> list[str]:
 
 
 def to_one_line(text: str) -> str:
-    """For headings and labels, which have no second line."""
+    """Join a text to one line, for headings and labels."""
     return " ".join(text.split())
 
 
@@ -212,17 +200,17 @@ def _parse_sections(text: str) -> list[MarkdownSection]:
 
 
 def _build_gap(new: Sequence[str], follower: str, end: str) -> list[str]:
-    """What keeps a new block and the line behind it from becoming one."""
+    """Return the lines that separate a new block from the next line."""
     if not ITEM.match(new[0]):
         return [end]
     if ITEM.match(follower):
         return []
-    # What is indented behind a list would be a part of it; an empty comment ends the list.
+    # Indented text after a list would be part of it. An empty comment ends the list.
     return [end, f"<!-- -->{end}", end] if count_indentation(follower) > 1 else [end]
 
 
 def _find_filled(lines: Sequence[str]) -> tuple[int, int]:
-    """Where the first line that is not blank stands, and after which the last."""
+    """Return the index of the first line with text, and the index after the last one."""
     start = next((at for at, line in enumerate(lines) if line.strip()), None)
     if start is None:
         return 0, 0
@@ -230,14 +218,14 @@ def _find_filled(lines: Sequence[str]) -> tuple[int, int]:
 
 
 def _format_block(text: str, end: str, *, leading: bool = False) -> list[str]:
-    """Lines with the ends of the file, without blank ones around."""
+    """Return the lines of a block with the file's line ending, without surrounding empty lines."""
     lines = [line.rstrip("\r\n") for line in split_lines(text)]
     start, stop = _find_filled(lines)
     return [line + end for line in lines[0 if leading else start : stop]]
 
 
 def _join_parts(text: str, *parts: Sequence[str]) -> str:
-    """One text of lines; it ends with a line end where the old one did, or was empty."""
+    """Join lines. The result ends with a line end if the old text did or was empty."""
     end = detect_line_end(text)
     lines = [line for part in parts for line in part]
     ended = [line if line.endswith(("\n", "\r")) or line == BOM else line + end for line in lines[:-1]]
@@ -248,19 +236,19 @@ def _join_parts(text: str, *parts: Sequence[str]) -> str:
 
 
 class _InsertPoint(Value):
-    """Where new items go, and whether a blank line is needed before them."""
+    """The line before which new items are inserted, and whether an empty line is needed before them."""
 
     line: int
     apart: bool = False
 
 
 def list_titled_items(text: str, titles: Sequence[str]) -> list[str]:
-    """The items below all headings of these titles, as one list."""
+    """Return the items below all headings with these titles, as one list."""
     return [item.text for item in find_items_below(text, titles)]
 
 
 def find_items_below(text: str, titles: Sequence[str]) -> list[MarkdownItem]:
-    """Of all headings of these titles; what one of them has is not listed for the next."""
+    """Return the items below all headings with these titles. Items of an earlier heading are not repeated."""
     known: set[object] = set()
     found: dict[MarkdownItem, None] = {}
     page = _ParsedText(text)
@@ -272,16 +260,16 @@ def find_items_below(text: str, titles: Sequence[str]) -> list[MarkdownItem]:
 
 
 def _get_meaning(item: str) -> object:
-    """What two spellings of one item share; a ticked one is not the same as an open one."""
+    """Return a key that is the same for two spellings of an item. Ticked and open items differ."""
     return compute_name_key(strip_box(item)), parse_box(item) is True
 
 
 def replace_list(text: str, titles: Sequence[str], wanted: Sequence[str], *, in_place: bool = False) -> str:
-    """The text with this list below the first title; prose and other headings stay.
+    """Replace the list below the first title. Prose and other headings stay.
 
-    An item that stays keeps its own lines. What stands below another title of the same meaning
-    moves to the first one, and its heading goes when nothing is left below it. With `in_place`,
-    items below a sub-heading stay there, although new ones come before them.
+    Items that stay keep their own lines. Items below another title of the same meaning move to the first one, and a
+    heading without remaining text is removed. With `in_place`, items below a subheading stay there, although new ones
+    come before them.
     """
     text = _use_first_title(text, titles)
     found = find_sections(text, *titles)
@@ -294,15 +282,15 @@ def replace_list(text: str, titles: Sequence[str], wanted: Sequence[str], *, in_
     here = set(own)
     moved = [item for part in others for item in page.list_items(part) if item not in here]
     kept = _select_kept(own, wanted)
-    if not in_place and len(kept) < len(wanted) and _has_items_below(text, main, kept):
-        kept = []
+    if not in_place and kept and len(kept) < len(wanted) and kept[-1].first >= _find_own_end(text, main):
+        kept = []  # some are below a subheading
     edited = _edit_list(text, main, [*own, *dict.fromkeys(moved)], kept, wanted)
-    # A heading may be what ends a fence that nothing closes.
+    # A heading may be the only end of an open fence.
     return edited if find_open_block(edited) else _remove_empty(edited, titles)
 
 
 def _use_first_title(text: str, titles: Sequence[str]) -> str:
-    """The first section of a title with the same meaning gets the first title."""
+    """Rename the first matching section to the first title."""
     found = find_sections(text, *titles)
     if not found or compute_name_key(found[0].title) == compute_name_key(titles[0]):
         return text
@@ -317,7 +305,7 @@ def _use_first_title(text: str, titles: Sequence[str]) -> str:
 
 
 class _ParsedText:
-    """The lines and the sections of a text, read once for many questions."""
+    """The lines and sections of a text, parsed once."""
 
     def __init__(self, text: str) -> None:
         self._lines = split_lines(text)
@@ -326,15 +314,16 @@ class _ParsedText:
         self._known = {compute_name_key(title) for title in LIST_TITLES}
 
     def list_items(self, part: MarkdownSection) -> list[MarkdownItem]:
-        """With those below its sub-headings, unless these are lists of their own.
+        """Return the items of a section and its subsections, except those that are separate lists.
 
-        Below the title of a whole file all its sections stand; there only its own lines count.
+        Of a level 1 section, which contains the whole file, only the text before its first subsection counts.
         """
         spans = self._list_spans(part)
         return [item.shift(start) for start, end in spans for item in parse_items(self._lines[start:end])]
 
     def _list_spans(self, part: MarkdownSection) -> list[tuple[int, int]]:
-        inner = self._list_inside(part)
+        at = bisect_right(self._headings, part.heading)
+        inner = self._sections[at : bisect_right(self._headings, part.end - 1)]
         ends = [s.heading for s in inner] + [part.end]
         spans = [(part.first, ends[0])]
         if part.level == 1:
@@ -347,13 +336,9 @@ class _ParsedText:
                 spans.append((section.first, end))
         return spans
 
-    def _list_inside(self, part: MarkdownSection) -> list[MarkdownSection]:
-        at = bisect_right(self._headings, part.heading)
-        return self._sections[at : bisect_right(self._headings, part.end - 1)]
-
 
 def _select_kept(own: Sequence[MarkdownItem], wanted: Sequence[str]) -> list[MarkdownItem]:
-    """What may stay where it is; nothing where the order of the list is another one."""
+    """Return the items that can stay in place, none if the order changes."""
     left = Counter(wanted)
     kept: list[MarkdownItem] = []
     for item in own:
@@ -362,11 +347,6 @@ def _select_kept(own: Sequence[MarkdownItem], wanted: Sequence[str]) -> list[Mar
             kept.append(item)
     texts = [item.text for item in kept]
     return kept if texts == list(wanted[: len(texts)]) else []
-
-
-def _has_items_below(text: str, main: MarkdownSection, kept: Sequence[MarkdownItem]) -> bool:
-    """Whether some of them stand below a sub-heading."""
-    return bool(kept) and kept[-1].first >= _find_own_end(text, main)
 
 
 def _find_own_end(text: str, main: MarkdownSection) -> int:
@@ -395,7 +375,7 @@ def _edit_list(
         is_blank = not lines[at].strip()
         if has_new_neighbour and is_blank and not _has_filled_end(out):
             continue
-        # A line that comes up behind another would be read as a part of it.
+        # Without an empty line, this line would continue the previous one.
         if has_new_neighbour and not is_blank and _has_filled_end(out) and at not in in_items:
             out.append(end)
         out.append(lines[at])
@@ -406,9 +386,9 @@ def _edit_list(
 def _find_insert_point(
     text: str, main: MarkdownSection, items: Sequence[MarkdownItem], kept: Sequence[MarkdownItem]
 ) -> _InsertPoint:
-    """After what is kept of the list, or where it began, or after what else stands there.
+    """Return the point after the kept items, otherwise where the list began or after the other text.
 
-    In a fence or comment that nothing closes, items would not be seen: they go before it.
+    Items inside an open fence or comment would be invisible, so they go before it.
     """
     own_end = _find_own_end(text, main)
     own = [item for item in items if main.first <= item.first < own_end]
@@ -417,7 +397,7 @@ def _find_insert_point(
     if own:
         return _InsertPoint(own[0].first)
     lines = split_lines(text)
-    opened = find_open_line(lines[main.first : own_end])
+    opened = parse_outline(lines[main.first : own_end], strict=True).open_from
     end = own_end if opened is None else main.first + opened
     filled = [at for at in range(main.first, end) if lines[at].strip()]
     if filled:
@@ -427,14 +407,14 @@ def _find_insert_point(
 
 
 def _render_items(lines: Sequence[str], items: Sequence[MarkdownItem], wanted: Sequence[str], end: str) -> list[str]:
-    """Items as they were written before, where they only move."""
+    """Return the lines of the items, unchanged for items that only move."""
     known = {item.text: item for item in reversed(items)}
     written = [_outdent(lines, known[text]) if text in known else format_item_lines(text) for text in wanted]
     return [line.rstrip("\r\n") + end for item in written for line in item]
 
 
 def _outdent(lines: Sequence[str], item: MarkdownItem) -> list[str]:
-    """An item's lines at the left edge, where it is part of no other item."""
+    """Return an item's lines without its own indentation."""
     indentation = count_indentation(lines[item.first])
     own = lines[item.first : item.end]
     return [dedent(line, min(indentation, count_indentation(line))) for line in own]
@@ -449,12 +429,12 @@ def _has_filled_end(lines: Sequence[str]) -> bool:
 
 
 def _remove_empty(text: str, titles: Sequence[str]) -> str:
-    """Without the other headings of the same meaning that nothing is left below."""
+    """Remove the other headings of the same meaning with no text below."""
     lines, end = split_lines(text), detect_line_end(text)
     filled = [bool(line.strip()) for line in lines]
     dropped = [False] * len(lines)
     others = find_sections(text, *titles)[1:]
-    # The last first: where one of them goes, nothing may be left below the one around it.
+    # From the end: removing one may empty the section around it.
     for part in sorted(others, key=lambda part: part.heading, reverse=True):
         if not any(filled[part.first : part.end]):
             count = part.end - part.heading

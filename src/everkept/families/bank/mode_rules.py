@@ -1,6 +1,6 @@
-"""The rules for an assistant in each mode, and the words that ask for an update of the bank.
+"""Rules for an assistant in each mode, and the command that asks for a bank update.
 
-A project's own rules go before the built-in ones, and may bring their own pattern for these words.
+A project's own rule files take precedence over the built-in rules and may define another command.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, cast
 
-from everkept.core.text import clip_text
+from everkept.core.text import clip_text, format_count
 from everkept.errors import NotFound, Refused, Unavailable
 from everkept.families.bank.banks import Bank
 from everkept.families.bank.model import ACTIVE, CORE_FILES, DECISIONS, MODES, PATTERNS, PRODUCT, PROGRESS, Mode
@@ -17,39 +17,36 @@ from everkept.tools.tool import ToolWarning
 from everkept.values import Value, replace
 
 MAX_PATTERN_CHARACTERS = 200
-MAX_COMMAND_CHARACTERS = 120  # characters that a pattern of a rule file gets to see
+MAX_COMMAND_CHARACTERS = 120  # part of a command that a rule file's pattern is matched with
 
 DEFAULT_TRIGGER = r"\b(umb|update\s+memory\s+bank)\b"
 _DEFAULT_PATTERN = re.compile(DEFAULT_TRIGGER, re.IGNORECASE)
-# One part of a pattern. Whatever else a pattern may hold could take for ever.
+# Allowed parts of a pattern. Any other part could make matching very slow.
 _PATTERN_PART = re.compile(
     r"""(?P<open>\((?:\?:)?)
     | (?P<close>\))
     | (?P<or>\|)
     | (?P<edge>\\b|[\^$])
-    | (?P<blanks>\\s[+*]?)
+    | (?P<space>\\s[+*]?)
     | (?P<text>\\[^\w\s]|[^\\.^$*+?{}\[\]|()])
     """,
     re.VERBOSE,
 )
-# Blanks beside blanks can be shared out between the two, and so in many ways.
+# Adjacent whitespace patterns can split a text in many ways, which is slow.
 _DOUBLE_BLANKS = re.compile(r"\\s[+*]?(?:\\b|\?:|[\^$()|])*\\s")
 
 
 class BadTrigger(ValueError):
-    """A pattern that cannot be used; its text says why."""
+    """A pattern that cannot be used; the message says why."""
 
 
 def compile_trigger(pattern: str) -> re.Pattern[str]:
-    """Raises BadTrigger.
-
-    In YAML's double quotes \\b is a backspace, so one is read as the boundary that was meant.
-    """
+    r"""Compile the pattern, or raise BadTrigger. A backspace, which is \b in YAML double quotes, is read as \b."""
     if len(pattern) > MAX_PATTERN_CHARACTERS:
         raise BadTrigger(f"the trigger is longer than {MAX_PATTERN_CHARACTERS} characters")
     pattern = pattern.replace("\b", r"\b").removeprefix("(?i)")
     if _DOUBLE_BLANKS.search(pattern):
-        raise BadTrigger("the trigger has blanks beside blanks")
+        raise BadTrigger("the trigger has adjacent whitespace patterns")
     reader = _PatternReader()
     at = 0
     while at < len(pattern):
@@ -63,7 +60,7 @@ def compile_trigger(pattern: str) -> re.Pattern[str]:
 
 
 def is_update_command(command: str, trigger: str | None) -> bool:
-    """Whether the words are those of the trigger, or of the built-in one; raises BadTrigger."""
+    """Return whether the command matches the trigger, or the built-in one if it is None. Raise BadTrigger."""
     line = " ".join(command.split())
     if trigger is None:
         return bool(_DEFAULT_PATTERN.search(line))
@@ -71,17 +68,17 @@ def is_update_command(command: str, trigger: str | None) -> bool:
 
 
 def find_own_words(trigger: str | None) -> str | None:
-    """The pattern of a project as people write it; None where the usual words count."""
+    """Return the project's own pattern, or None if it has the default one."""
     return None if trigger in (None, DEFAULT_TRIGGER) else trigger.replace("\b", r"\b")
 
 
 class _PatternReader(Value, frozen=False):
-    """Follows a pattern: words on all its ways, and no more than one place where it chooses."""
+    """Checks a pattern: it needs words in every alternative, and may have alternatives in only one place."""
 
-    has_words: bool = False  # on the way that is being read
+    has_words: bool = False  # in the current alternative
     groups: int = 0
     in_group: bool = False
-    choice: int | None = None  # the group that chooses, 0 for none
+    choice: int | None = None  # group with alternatives, 0 for the top level
 
     def read(self, kind: str, part: str) -> None:
         if kind == "open":
@@ -90,7 +87,7 @@ class _PatternReader(Value, frozen=False):
             self.in_group, self.groups, self.has_words = True, self.groups + 1, False
         elif kind == "close":
             if not self.in_group:
-                raise BadTrigger("the trigger closes a bracket that is not open")
+                raise BadTrigger("the trigger has a closing parenthesis without an opening one")
             self._check_words()
             self.in_group = False
         elif kind == "or":
@@ -100,30 +97,30 @@ class _PatternReader(Value, frozen=False):
 
     def end(self) -> None:
         if self.in_group:
-            raise BadTrigger("the trigger has a bracket that is not closed")
+            raise BadTrigger("the trigger has a parenthesis that is not closed")
         self._check_words()
 
     def _choose(self) -> None:
-        """Several places would multiply the ways in which a text can be read."""
+        """Start another alternative. Several places with alternatives would multiply the ways to match."""
         self._check_words()
         place = self.groups if self.in_group else 0
         if self.choice not in (None, place):
-            raise BadTrigger("the trigger chooses in more than one place")
+            raise BadTrigger("the trigger has alternatives in more than one place")
         self.choice, self.has_words = place, False
 
     def _check_words(self) -> None:
         if not self.has_words:
-            raise BadTrigger("the trigger would be met without any word")
+            raise BadTrigger("the trigger would match without any word")
 
 
 def _build_trigger_error(part: str) -> BadTrigger:
     return BadTrigger(
-        f"the trigger holds `{part}`, and only words, \\b, ^, $, \\s+ and one (choice|of|words) are understood"
+        f"the trigger contains `{part}`; only words, \\b, ^, $, \\s+ and one (choice|of|words) are allowed"
     )
 
 
 class ModeRules(Value):
-    """What an assistant does in one mode; `source` is the file they were read from."""
+    """Instructions for one mode. `source` is the name of the rule file, if any."""
 
     mode: Mode
     general: tuple[str, ...]
@@ -133,15 +130,12 @@ class ModeRules(Value):
     trigger: str | None = DEFAULT_TRIGGER
     source: str | None = None
 
-    def drop_trigger(self) -> "ModeRules":
-        return replace(self, trigger=None)
 
-
-_FIRST_STEP = "Begin with get_context_digest, so that earlier work is known."
+_FIRST_STEP = "Begin with get_context_digest to learn about earlier work."
 END_STEP = "End with complete_umb."
 _UPDATE_STEPS = (
-    "Look back over this conversation for what a later session has to know.",
-    "Bring the files to update up to date with it; leave what others wrote as it is.",
+    "Review this conversation for facts that a later session needs.",
+    "Add them to the files to update. Do not change text that others wrote.",
     END_STEP,
 )
 
@@ -154,84 +148,81 @@ BUILT_IN_RULES: Mapping[Mode, ModeRules] = {
     "architect": _build_built_in(
         "architect",
         (
-            "Design before code: weigh alternatives, and name what each one costs.",
-            "Record each decision with log_decision, its alternatives and consequences included.",
-            "Keep components and how they depend on each other in the knowledge graph.",
-            f"Keep {PATTERNS} and {PRODUCT} in step with the design.",
+            "Design before you code. Compare alternatives and name the cost of each.",
+            "Record each decision with log_decision, including alternatives and consequences.",
+            "Record components and their dependencies in the knowledge graph.",
+            f"Keep {PATTERNS} and {PRODUCT} consistent with the design.",
         ),
         (DECISIONS, PATTERNS, PRODUCT, ACTIVE),
     ),
     "ask": _build_built_in(
         "ask",
         (
-            "Answer from what is recorded: search_memory_bank first, then the files it names.",
-            "Say where an answer comes from, and say so when nothing is recorded.",
-            "Change no files; a session note may keep what turned out to be missing.",
+            "Answer from the records: call search_memory_bank first, then read the files it names.",
+            "Name the source of each answer, and say if nothing is recorded.",
+            "Do not change files, except to record missing information in a session note.",
         ),
         (ACTIVE,),
     ),
     "code": _build_built_in(
         "code",
         (
-            "Follow the recorded patterns and decisions; ask before going against one.",
-            "Record what was finished with track_progress.",
-            f"Keep the tasks and next steps of {ACTIVE} as they are now.",
+            "Follow the recorded patterns and decisions. Ask before you deviate from one.",
+            "Record completed work with track_progress.",
+            f"Keep the tasks and next steps of {ACTIVE} current.",
         ),
         (PROGRESS, ACTIVE, PATTERNS),
     ),
     "debug": _build_built_in(
         "debug",
         (
-            "Look for earlier trouble of the same kind with graph_search and search_memory_bank.",
-            "Write down what was seen and what was ruled out with add_session_note.",
-            "Record the cause and its cure once they are known.",
+            "Search for similar earlier problems with graph_search and search_memory_bank.",
+            "Record observations and excluded causes with add_session_note.",
+            "Record the cause and the fix when you know them.",
         ),
         (ACTIVE, PROGRESS, DECISIONS),
     ),
     "test": _build_built_in(
         "test",
         (
-            "Check what was built against what was decided.",
-            "Record results with track_progress, its status included.",
-            f"Put failures among the known issues of {ACTIVE}.",
+            "Check the implementation against the decisions.",
+            "Record results with track_progress, including the status.",
+            f"Add failures to the known issues of {ACTIVE}.",
         ),
         (PROGRESS, ACTIVE),
     ),
 }
 
 
-MAX_YAML_DEPTH = 64  # levels
+MAX_YAML_DEPTH = 64
 _BRACKET = re.compile(r"[\[\]{}]")
 _NULL = re.compile(r"(?:~|null|Null|NULL|)$")
 
 
 class BadYaml(ValueError):
-    """What is no such YAML; its text says why."""
+    """Text that is not supported YAML; the message says why."""
 
 
 def parse_yaml(text: str) -> Any:
-    """Every scalar is a text or None. Raises BadYaml.
-
-    References would make gigabytes out of a few lines, and merging them takes as long.
-    """
-    # The reader looks far ahead for the end of a bracket, before it tells of the beginning.
+    """Parse YAML with only strings and None. Raise BadYaml, also for references, which can expand to gigabytes."""
+    # The parser looks far ahead for a closing bracket before it reports the opening one.
     if _compute_depth(text) > MAX_YAML_DEPTH:
         raise BadYaml(f"its brackets are nested more than {MAX_YAML_DEPTH} levels deep")
-    import yaml  # only those who have rule files pay for it
+    import yaml  # imported here: most projects have no rule files
 
     class Loader(yaml.BaseLoader):
         depth = 0
 
         def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-            if cast(Any, self).peek_event().anchor is not None:  # of either kind
-                raise BadYaml("it uses anchors (&) or references (*), which are not read")
+            if cast(Any, self).peek_event().anchor is not None:  # an anchor or a reference
+                raise BadYaml("it uses anchors (&) or references (*), which are not supported")
             if self.depth == MAX_YAML_DEPTH:
                 raise BadYaml(f"it is nested more than {MAX_YAML_DEPTH} levels deep")
             self.depth += 1
             node = super().compose_node(parent, index)
             self.depth -= 1
             if isinstance(node, yaml.MappingNode) and any(map(_merges, node.value)):
-                raise BadYaml("it merges mappings (<<), which is not read")
+                raise BadYaml("it merges mappings (<<), which is not supported")
             return node
 
     def _merges(pair: tuple[Any, Any]) -> bool:
@@ -248,7 +239,7 @@ def parse_yaml(text: str) -> Any:
 
 
 def _compute_depth(text: str) -> int:
-    """How deep brackets are nested, those in texts counted too."""
+    """Return how deep brackets are nested, including those inside strings."""
     deepest = depth = 0
     for bracket in _BRACKET.findall(text):
         depth = depth + 1 if bracket in "[{" else max(0, depth - 1)
@@ -262,18 +253,16 @@ _MAX_LINE_CHARACTERS = 5_000
 
 
 class FoundRules(Value):
-    """The rules of a mode, and what was wrong with files that were passed over."""
-
     rules: ModeRules
     warnings: list[ToolWarning]
 
 
 class _UnusableRules(ValueError):
-    """A rule file that is no such thing; its text says why."""
+    """A rule file that cannot be used; the message says why."""
 
 
 async def read_rules(bank: Bank | None, mode: Mode) -> FoundRules:
-    """The project's own in either name, else the built-in ones; a broken file is passed over."""
+    """Return the project's rules, otherwise the built-in ones. A broken file is ignored with a warning."""
     warnings: list[ToolWarning] = []
     for name in build_file_names(mode) if bank else ():
         try:
@@ -290,10 +279,7 @@ async def read_rules(bank: Bank | None, mode: Mode) -> FoundRules:
 
 
 async def write_rules(bank: Bank) -> list[str]:
-    """Writes the built-in rules beside the bank, to be changed there; the names it wrote.
-
-    A mode that has a rule file already keeps it.
-    """
+    """Write editable built-in rules next to the bank for modes without a rule file. Return the new file names."""
     written: list[str] = []
     for mode in MODES:
         name, legacy = build_file_names(mode)
@@ -305,12 +291,12 @@ async def write_rules(bank: Bank) -> list[str]:
 
 
 def build_file_names(mode: Mode) -> tuple[str, str]:
-    """As they are written, and as they were before."""
+    """Return the current and the older name of the rule file."""
     return f".mcprules-{mode}", f".clinerules-{mode}"
 
 
 def render_rules(rules: ModeRules) -> str:
-    """As YAML. Texts are quoted as in JSON, the pattern as YAML takes it literally."""
+    """Render the rules as YAML, with texts quoted as in JSON and the pattern in single quotes."""
     trigger = (rules.trigger or "").replace("'", "''")
     return "\n".join(
         [
@@ -338,12 +324,12 @@ async def _read_file(bank: Bank, name: str, mode: Mode) -> ModeRules | None:
     if info is None or info.is_folder:
         return None
     if info.size > MAX_FILE_BYTES:
-        raise _UnusableRules(f"it has {info.size:,} bytes, and {MAX_FILE_BYTES:,} are read at most")
+        raise _UnusableRules(f"it has {format_count(info.size, 'byte')}, and the limit is {MAX_FILE_BYTES:,}")
     try:
         data = await bank.home.read(name)
     except NotFound:
         return None
-    # Reading YAML takes a while, in which others have their turn.
+    # In a thread, because parsing YAML is slow.
     return _build_rules(await asyncio.to_thread(_parse_data, data), mode, name)
 
 
@@ -356,7 +342,7 @@ def _parse_data(data: bytes) -> Any:
         try:
             return json.loads(text)
         except (ValueError, RecursionError):
-            pass  # YAML has braces too
+            pass  # YAML may begin with a brace too
     try:
         return parse_yaml(text)
     except BadYaml as error:
@@ -364,10 +350,15 @@ def _parse_data(data: bytes) -> Any:
 
 
 def _build_rules(value: Any, mode: Mode, name: str) -> ModeRules:
-    whole = _require_mapping(value)
+    if value is None:
+        raise _UnusableRules("it is empty")
+    if not isinstance(value, dict):
+        kind = "a list" if isinstance(value, list) else "one value"
+        raise _UnusableRules(f"it is {kind} instead of a mapping with `mode` and `instructions`")
+    whole = cast(dict[str, Any], value)
     named = whole.get("mode")
     if not isinstance(named, str):
-        raise _UnusableRules(f"it names no mode; write `mode: {mode}`")
+        raise _UnusableRules(f"it has no mode; add `mode: {mode}`")
     if named != mode:
         raise _UnusableRules(f'its mode is "{clip_text(named)}", not "{mode}"')
     instructions = _require_object(whole.get("instructions"), "`instructions`")
@@ -378,7 +369,7 @@ def _build_rules(value: Any, mode: Mode, name: str) -> ModeRules:
     files = _require_object(instructions.get("memory_bank") or {}, "`instructions.memory_bank`")
     trigger = umb.get("trigger")
     if trigger is not None and not isinstance(trigger, str):
-        raise _UnusableRules("`instructions.umb.trigger` is no text")
+        raise _UnusableRules("`instructions.umb.trigger` is not a string")
     return ModeRules(
         mode,
         general,
@@ -396,28 +387,19 @@ def _with_usable_trigger(rules: ModeRules, warnings: list[ToolWarning]) -> tuple
     try:
         compile_trigger(rules.trigger)
     except BadTrigger as error:
-        message = f"{rules.source}: {error}; the built-in one is used."
-        return rules.drop_trigger(), [*warnings, ToolWarning("trigger_ignored", message)]
+        message = f"{rules.source}: {error}. The built-in trigger is used."
+        return replace(rules, trigger=None), [*warnings, ToolWarning("trigger_ignored", message)]
     return rules, warnings
-
-
-def _require_mapping(value: Any) -> dict[str, Any]:
-    if value is None:
-        raise _UnusableRules("it is empty")
-    if not isinstance(value, dict):
-        kind = "a list" if isinstance(value, list) else "one value"
-        raise _UnusableRules(f"it is {kind}, where `mode` and `instructions` are looked for")
-    return cast(dict[str, Any], value)
 
 
 def _require_object(value: Any, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise _UnusableRules(f"{what} is missing or no mapping")
+        raise _UnusableRules(f"{what} is missing or not a mapping")
     return cast(dict[str, Any], value)
 
 
 def _parse_lines(value: Any, what: str) -> tuple[str, ...]:
-    """One text or many. What YAML takes for a pair, because of its colon, is text too."""
+    """Return one or several texts. A text with a colon, which YAML reads as a pair, is a text too."""
     if value is None:
         return ()
     items: list[Any] = cast(list[Any], value) if isinstance(value, list) else [value]
@@ -439,11 +421,11 @@ def _parse_line(item: Any, what: str) -> str:
 
 
 def _require_text(value: Any, what: str) -> str:
-    """What YAML takes for nothing, as a word that ends in a colon has behind it, is no text."""
+    """Return a text. YAML reads nothing after a colon as None, which becomes an empty text."""
     if value is None:
         return ""
     if not isinstance(value, str | int | float):
-        raise _UnusableRules(f"{what} is no list of texts")
+        raise _UnusableRules(f"{what} is not a list of strings")
     return str(value)
 
 

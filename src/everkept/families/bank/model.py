@@ -1,15 +1,14 @@
-"""The vocabulary of the memory bank: its core files, options, modes and error messages.
+"""Vocabulary of the memory bank: its core files, options, modes and error messages.
 
-Each mode offers, beyond the tools that are always there to look around and to choose another bank
-or mode:
+Besides the tools that are always offered, each mode has:
 
-- architect: decisions, the whole graph with its upkeep, context, files, thinking, backups
-- ask: looking into the graph, and a note of what is missing; no file is written
-- code: progress, files, context, what is seen of things in the graph, backups
-- debug: notes, what is seen of things in the graph, progress, decisions, thinking, backups
-- test: progress, files, context, looking into the graph
+- architect: decisions, the whole graph and its maintenance, context, files, thinking, backups
+- ask: reading the graph, and session notes; no other file is written
+- code: progress, files, context, reading the graph and adding observations, backups
+- debug: notes, reading the graph and adding observations, progress, decisions, thinking, backups
+- test: progress, files, context, reading the graph
 
-Errors begin as clients of the public server know them.
+Errors begin with the words that clients of the public server expect.
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -36,7 +35,7 @@ DECISIONS = "decision-log.md"
 PATTERNS = "system-patterns.md"
 CORE_FILES = (PRODUCT, ACTIVE, PROGRESS, DECISIONS, PATTERNS)
 
-# Under which each core file may be found in banks of earlier days.
+# Names of the core files in older banks.
 LEGACY_NAMES = {
     PRODUCT: "productContext.md",
     ACTIVE: "activeContext.md",
@@ -44,27 +43,27 @@ LEGACY_NAMES = {
     PATTERNS: "systemPatterns.md",
 }
 
-# The other way round: what a file with a name of earlier days is called today.
+# The current name of each older name.
 CURRENT_NAMES = {old: today for today, old in LEGACY_NAMES.items()}
 
-SECTION_KIND = "section"  # the kind of record that a part of a file is indexed as
-INDEXED_FILE_KIND = "bank file"  # the kind of record that says what of a file is in the index
-MERGE_GRAPH_FILE = "take in graph file"  # the name in the log of what came with the files
-INDEX_BANK = "index bank"  # what the log says made the changes of both
+SECTION_KIND = "section"  # record kind of an indexed section of a file
+INDEXED_FILE_KIND = "bank file"  # record kind that tracks what is indexed of a file
+MERGE_GRAPH_FILE = (
+    "take in graph file"  # tool name of imported file changes in the change log; stored, so it cannot change
+)
+INDEX_BANK = "index bank"  # tool name of index updates in the change log
 
 StoreId = Annotated[str, Field("Registered bank id; default: the active bank", name="storeId", listed=False)]
 
 
 class BankOptions(Value):
-    """What the start of the program says about banks."""
-
-    place: str | None  # address of the folder to begin with; None where there is none
+    place: str | None  # address of the initial folder, if any
     folder: str = "memory-bank"
     username: str = "Unknown User"
     mode: Mode | None = None
     mask_secrets: bool = True
     read_only: bool = False
-    free_paths: bool = True  # False: only the bank of the start, and registered stores
+    free_paths: bool = True  # False: only the initial bank and registered stores
 
 
 ToolLister = Callable[[], Iterable["Tool"]]
@@ -117,7 +116,7 @@ _THINKING_TOOLS = ("sequential_thinking", "finalize_thinking_session")
 
 ALWAYS_OFFERED = frozenset((*_STATUS_TOOLS, *_SESSION_TOOLS))
 
-# What a mode has beyond the tools that are always there, the most typical first.
+# Tools of each mode besides ALWAYS_OFFERED, the most typical first.
 MODE_TOOLS: Mapping[Mode, tuple[str, ...]] = {
     "architect": (*_DECISION_TOOLS, *_GRAPH_TOOLS, *_CONTEXT_TOOLS, *_FILE_TOOLS, *_THINKING_TOOLS, *_CARE_TOOLS),
     "ask": (*_GRAPH_READ_TOOLS, "add_session_note"),
@@ -139,16 +138,15 @@ TOOL_NAMES = ALWAYS_OFFERED.union(*MODE_TOOLS.values())
 
 
 def get_tool_names(mode: Mode) -> frozenset[str]:
-    """The names of the bank's tools that are offered in a mode."""
     return ALWAYS_OFFERED | frozenset(MODE_TOOLS[mode])
 
 
 def get_mode(chosen: str | None, options: BankOptions) -> Mode:
-    """What the session chose, then what the start of the program says."""
+    """Return the session's mode, otherwise the configured or default mode."""
     return chosen if chosen in MODES else options.mode or DEFAULT_MODE
 
 
-# What was attempted, before the reason why it failed.
+# The attempted action that precedes the reason of a failure.
 ATTEMPT_PHRASES = {
     "create_backup": "Error creating backup",
     "restore_backup": "Error restoring backup",
@@ -158,7 +156,7 @@ ATTEMPT_PHRASES = {
     "graph_rebuild": "Failed to rebuild snapshot",
     "graph_compact": "Compaction failed",
 }
-# Where a bank that is missing is one that was not initialised.
+# Tools for which a missing bank means that it was not initialized.
 _UNSET_HINT = "Use set_memory_bank_path or initialize_memory_bank first."
 NOT_INITIALISED_MESSAGES = dict.fromkeys(
     (
@@ -181,7 +179,7 @@ NOT_INITIALISED_MESSAGES = dict.fromkeys(
 
 
 def rephrase_errors(tool: "Tool") -> "Tool":
-    """The tool with its errors in the words of the contract; what it does stays the same."""
+    """Return the tool with its errors worded as the contract requires."""
     attempted, way_out = ATTEMPT_PHRASES.get(tool.name), NOT_INITIALISED_MESSAGES.get(tool.name)
     if attempted is None and way_out is None:
         return tool
@@ -194,7 +192,7 @@ def rephrase_errors(tool: "Tool") -> "Tool":
                 error.message = "Memory Bank not initialized."
                 error.hint = f"{way_out} {error.place}"
             raise
-        except InvalidInput:  # the argument is what is wrong, not the attempt
+        except InvalidInput:  # the argument is wrong, so the action was not attempted
             raise
         except EverkeptError as error:
             if attempted is not None and not error.message.startswith(attempted):
@@ -204,14 +202,14 @@ def rephrase_errors(tool: "Tool") -> "Tool":
     return replace(tool, run=run)
 
 
-_MAX_NAME_CHARACTERS = 120  # characters of a name; nobody needs a thousand of one that is wrong
+_MAX_NAME_CHARACTERS = 120  # of a file name in an error message
 
 
 @contextmanager
 def prefix_errors(
     what: str, filename: str | None = None, *, unless: tuple[type[EverkeptError], ...] = ()
 ) -> Generator[None, None, None]:
-    """Errors begin with what was attempted, and name the file only there."""
+    """Prefix errors with the attempted action, and name the file only there."""
     beginning = what if filename is None else f"{what} {_format_filename(filename)}"
     try:
         yield

@@ -1,4 +1,4 @@
-"""The tools for progress, the active context and decisions, and what they answer."""
+"""Tools for progress, the active context and decisions, and their results."""
 
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -105,7 +105,7 @@ class TaskChanges(Value):
 
 
 class UpdatedTasks(Value):
-    """Of a very long list the first and the last tasks; `omitted` is how many are between."""
+    """Result of update_tasks. A very long list shows its first and last tasks; `omitted` is the number between them."""
 
     success: bool
     message: str
@@ -127,12 +127,10 @@ class LoggedDecision(Value):
 
 
 DECISION_ACTION = "Decision Made"
-MAX_TASKS_PER_END = 100  # tasks at either end of a list in an answer
+MAX_TASKS_PER_END = 100  # tasks shown at each end of a long list
 
 
 class ProgressTools(ToolFamily):
-    """What was done, what is to do, and what was decided."""
-
     def __init__(self, banks: Banks, clock: Clock) -> None:
         self._banks = banks
         self._clock = clock
@@ -200,7 +198,9 @@ class ProgressTools(ToolFamily):
         ]
         if not given:
             raise _build_nothing_error("tasks", "issues", "nextSteps")
-        steps = [partial(_replace_list, titles=titles, items=items) for titles, items in given]
+        steps = [
+            partial(replace_list, titles=titles, wanted=[item.strip() for item in items]) for titles, items in given
+        ]
         with prefix_errors("Error updating active context"):
             written = await edit(bank, {ACTIVE: combine_changes(steps)})
         texts = [item for _, items in given for item in items]
@@ -249,7 +249,7 @@ class ProgressTools(ToolFamily):
 
         written = await edit(bank, {ACTIVE: combine_changes([change])})
         outcome = outcomes[-1]
-        message = "Tasks updated" if written else "Nothing changed: the list was as asked already."
+        message = "Tasks updated" if written else "The list already matches. Nothing changed."
         seen = written or {ACTIVE: FileText(ACTIVE, outcome.text, "")}
         about = await _find_warnings(seen, ACTIVE, [*(add or ()), *(replace or ())])
         changes = TaskChanges(outcome.added, outcome.removed, replace is not None)
@@ -292,7 +292,7 @@ class ProgressTools(ToolFamily):
 
 
 async def _find_warnings(written: Mapping[str, FileText], name: str, texts: Iterable[str]) -> list[ToolWarning] | None:
-    """About the files as they are now, and about secrets in the texts for one of them."""
+    """Return warnings about the written files, and about secrets in the texts written to one of them."""
     edited = {file.name: file.text for file in written.values()}
     found = await run_in_thread_if_large(sum(map(len, edited.values())), lambda: find_edit_warnings(edited))
     return [*found, *(await find_secret_warnings({name: "\n".join(texts)}) or ())] or None
@@ -306,10 +306,6 @@ def _select_ends(tasks: list[str]) -> tuple[list[str], int | None]:
     return [*shown[:MAX_TASKS_PER_END], *shown[-MAX_TASKS_PER_END:]], omitted
 
 
-def _replace_list(text: str, titles: tuple[str, ...], items: list[str]) -> str:
-    return replace_list(text, titles, [item.strip() for item in items])
-
-
 def _build_nothing_error(*arguments: str) -> InvalidInput:
     listed = ", ".join(f"`{name}`" for name in arguments)
-    return InvalidInput("There is nothing to do.", hint=f"Give at least one of {listed}.")
+    return InvalidInput("Nothing to update.", hint=f"Pass at least one of {listed}.")

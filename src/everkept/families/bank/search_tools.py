@@ -1,4 +1,4 @@
-"""The search of a bank: lines that have the text word for word, then sections by meaning."""
+"""Search in a bank: lines that contain the exact text, then sections by meaning."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -7,6 +7,7 @@ from typing import Annotated
 
 from everkept.core.files import FileInfo
 from everkept.core.sessions import ToolCall
+from everkept.core.text import format_count
 from everkept.core.times import Clock, format_iso
 from everkept.errors import EverkeptError, InvalidInput
 from everkept.families.bank.bank_files import as_utf8, run_in_thread_if_large
@@ -18,13 +19,13 @@ from everkept.tools.schema import Field
 from everkept.tools.tool import ToolFamily, tool
 from everkept.values import Value, field
 
-BLOCK_BYTES = 1024 * 1024  # bytes that are read as text at once
-MAX_CONTENT_CHARACTERS = 500  # characters of a line that are shown
-MAX_CONTEXT_CHARACTERS = 300  # characters of a line before or after it
+BLOCK_BYTES = 1024 * 1024  # decoded in one step
+MAX_CONTENT_CHARACTERS = 500  # of the matching line
+MAX_CONTEXT_CHARACTERS = 300  # of the line before or after it
 
 
 class FoundLine(Value):
-    """The line on which the text begins; `context` is that line between its neighbours."""
+    """The line on which the text begins. `context` adds the lines before and after it."""
 
     line: int
     content: str
@@ -32,7 +33,7 @@ class FoundLine(Value):
 
 
 class Needle:
-    """A text to be found, in one line or over several; case counts where it is said so."""
+    """A text to find, on one line or across several."""
 
     def __init__(self, text: str, *, case_sensitive: bool) -> None:
         self._case_sensitive = case_sensitive
@@ -41,22 +42,21 @@ class Needle:
         self._bytes = max(self.text.split("\n"), key=len).encode("utf-8", "replace")
 
     def fold(self, text: str) -> str:
-        # Of the two small sigmas one stands at the end of words: it is the same letter.
+        # The second form of the small sigma, used at the end of words, is the same letter.
         return text if self._case_sensitive else text.lower().replace("ς", "σ")
 
     def can_be_in(self, data: bytes) -> bool:
-        """False where that can be said without reading the bytes as text."""
+        """Return False if the bytes cannot contain the text, without decoding them."""
         if not data.isascii():
             return True
         return self._bytes in (data if self._case_sensitive else data.lower())
 
     def find_in(self, text: str) -> int:
-        """-1 where it is not."""
+        """Return the position of the text, or -1."""
         return self.fold(text).find(self.text)
 
     def find_starts(self, text: str, following: str | None) -> list[tuple[int, int]]:
-        """The lines of the text on which it begins, from 0, and where on them; what follows the
-        text may have its end."""
+        """Return the line numbers, from 0, and columns at which the needle begins. It may end in `following`."""
         if not self._has_lines:
             if self.find_in(text) < 0:
                 return []
@@ -75,7 +75,7 @@ class Needle:
 
 
 def find_lines(data: bytes, needle: Needle, most: int) -> Iterator[FoundLine]:
-    """The first lines on which the text begins, in their order."""
+    """Yield the first lines on which the text begins, in order."""
     passed, before = 0, ""
     if not needle.can_be_in(data):
         return
@@ -94,7 +94,7 @@ def find_lines(data: bytes, needle: Needle, most: int) -> Iterator[FoundLine]:
 
 
 def _split_blocks(data: bytes, ahead: int) -> Iterator[tuple[str, str | None]]:
-    """Whole lines as text, and at least so many characters of what follows them."""
+    """Yield blocks of whole lines as text, each with at least `ahead` characters of the next block."""
     start = 0
     while start < len(data):
         end = data.find(b"\n", start + BLOCK_BYTES - 1) + 1 or len(data)
@@ -105,20 +105,19 @@ def _split_blocks(data: bytes, ahead: int) -> Iterator[tuple[str, str | None]]:
 
 
 def _normalize_line_ends(text: str) -> str:
-    """Lines end as everywhere else in a bank: see `split_lines`."""
+    """Replace line ends with line feeds. Lines end as in `split_lines`."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _build_line(number: int, line: str, at: int, length: int, above: str | None, below: str | None) -> FoundLine:
-    content = _clip_around(line, at, length).strip()
+    shown = _clip_around(line, at, length)
     before = [_clip_line(above)] if number > 1 and above is not None else []
     after = [_clip_line(below)] if below is not None else []
-    middle = _clip_around(line, at, length).rstrip()
-    return FoundLine(number, content, "\n".join([*before, middle, *after]))
+    return FoundLine(number, shown.strip(), "\n".join([*before, shown.rstrip(), *after]))
 
 
 def _clip_around(line: str, at: int, length: int) -> str:
-    """The line, or what is around the match where it is long."""
+    """Return the line, or the part around the match if it is long."""
     if len(line) <= MAX_CONTENT_CHARACTERS:
         return line
     room = max(MAX_CONTENT_CHARACTERS - length, 0) // 2
@@ -135,11 +134,11 @@ def _clip_line(line: str) -> str:
 MAX_QUERY_CHARACTERS = 1_000
 MAX_RESULTS = 1_000
 MAX_SECTIONS = 5
-MAX_RANKED_SECTIONS = 20  # sections that are looked at; the lines may show the best of them already
-CONCURRENT_READS = 16  # files
+MAX_RANKED_SECTIONS = 20  # sections examined, because the lines may already show the best of them
+CONCURRENT_READS = 16
 MAX_SCAN_BYTES = 8 * 1024 * 1024  # in one thread
-MAX_SCAN_FILES = 2_048  # files, likewise
-MAX_FILES_LISTED = 100  # names of files in the answer
+MAX_SCAN_FILES = 2_048  # in one thread
+MAX_FILES_LISTED = 100  # in a result
 MAX_WARNINGS = 20
 
 
@@ -159,7 +158,7 @@ class ResultSection(Value):
 
 
 class SearchMetadata(Value):
-    """`filesSearched` has the first names only where there are very many."""
+    """Details of a search. `filesSearched` lists at most MAX_FILES_LISTED names."""
 
     timestamp: str
     total_results: Annotated[int, Field(name="totalResults")]
@@ -177,7 +176,7 @@ class SearchAnswer(Value):
 
 
 class _ScanState(Value, frozen=False):
-    """What a look through the files found so far."""
+    """Results of a scan so far."""
 
     results: list[ResultLine] = field(default_factory=list[ResultLine])
     names: list[str] = field(default_factory=list[str])
@@ -185,8 +184,6 @@ class _ScanState(Value, frozen=False):
 
 
 class SearchTools(ToolFamily):
-    """Searching the files of a bank."""
-
     def __init__(self, banks: Banks, sections: BankSectionSearch, clock: Clock) -> None:
         self._banks = banks
         self._sections = sections
@@ -214,10 +211,15 @@ class SearchTools(ToolFamily):
     ) -> SearchAnswer:
         """Search bank files: lines containing the text first, then the best sections."""
         if not query.strip():
-            raise InvalidInput("Search query cannot be empty.", argument="query", value=query)
+            hint = "Pass the text to find."
+            raise InvalidInput("Search query cannot be empty.", hint=hint, argument="query", value=query)
         bank = await self._banks.require_bank(call, store_id)
         looked = _ScanState()
-        meant = await _find_files(bank, files, looked) if files else await list_searched_files(bank)
+        if files:
+            meant, missing = await find_named_files(bank, files)
+            looked.warnings |= dict.fromkeys(f"File not found: {name}." for name in missing)
+        else:
+            meant = await list_searched_files(bank)
         needle = Needle(query.strip(), case_sensitive=case_sensitive)
         await self._scan_files(bank, meant, needle, max_results, looked)
         ranked = RankedSections([], [])
@@ -227,6 +229,9 @@ class SearchTools(ToolFamily):
             )
         looked.warnings |= dict.fromkeys(ranked.notices)
         sections = _select_unseen(ranked.sections, looked.results)[: min(MAX_SECTIONS, max_results)]
+        warnings = list(looked.warnings)[:MAX_WARNINGS]
+        if (more := len(looked.warnings) - MAX_WARNINGS) > 0:
+            warnings.append(f"And {format_count(more, 'more warning')}.")
         return SearchAnswer(
             query=query,
             results=looked.results,
@@ -237,14 +242,14 @@ class SearchTools(ToolFamily):
                 files_searched=looked.names[:MAX_FILES_LISTED],
                 file_count=len(looked.names),
                 truncated=len(looked.results) >= max_results,
-                warnings=_limit_warnings(list(looked.warnings)) or None,
+                warnings=warnings or None,
             ),
         )
 
     async def _scan_files(
         self, bank: Bank, files: Sequence[FileInfo], needle: Needle, most: int, looked: _ScanState
     ) -> None:
-        """File after file, until there are enough lines."""
+        """Scan the files in order until there are enough lines."""
         for some in _split_portions(files):
             read = await self._read_all(bank, some, looked)
             size = sum(len(data) for _, data in read)
@@ -253,7 +258,7 @@ class SearchTools(ToolFamily):
                 return
 
     async def _read_all(self, bank: Bank, files: Sequence[FileInfo], looked: _ScanState) -> list[tuple[str, bytes]]:
-        """Those that can be read, in their order; what is at hand is not read again."""
+        """Return the readable files in order. Cached files are not read again."""
         found: dict[str, bytes | None] = {**self._sections.texts.get_cached(bank, files)}
         missing = [info for info in files if info.path not in found] if len(found) < len(files) else ()
         for start in range(0, len(missing), CONCURRENT_READS):
@@ -266,18 +271,12 @@ class SearchTools(ToolFamily):
         try:
             return await self._sections.texts.read(bank, info)
         except EverkeptError as error:
-            looked.warnings[f"{info.path} could not be read: {error.message}"] = None
+            looked.warnings[f"Cannot read {info.path}: {error.message}"] = None
             return None
 
 
-async def _find_files(bank: Bank, names: Sequence[str], looked: _ScanState) -> list[FileInfo]:
-    found, missing = await find_named_files(bank, names)
-    looked.warnings |= dict.fromkeys(f"File not found: {name}." for name in missing)
-    return found
-
-
 def _split_portions(files: Sequence[FileInfo]) -> Iterator[list[FileInfo]]:
-    """Few at first, since the core files may have enough lines, then more and more."""
+    """Yield groups of files: few at first, because the core files may have enough lines, then larger ones."""
     most = CONCURRENT_READS
     portion: list[FileInfo] = []
     size = 0
@@ -303,7 +302,7 @@ def _scan_portion(files: Sequence[tuple[str, bytes]], needle: Needle, most: int,
 
 
 def _select_unseen(sections: Sequence[LocatedSection], shown: Sequence[ResultLine]) -> list[LocatedSection]:
-    """Those of which no line is in the answer already."""
+    """Return the sections of which the result shows no line yet."""
     lines: dict[str, list[int]] = {}
     for result in shown:
         lines.setdefault(result.file, []).append(result.line)
@@ -319,8 +318,3 @@ def _build_section(section: LocatedSection, query: str) -> ResultSection:
     return ResultSection(
         file=section.file, line=line, text=text, score=round(section.score, 4), heading=section.heading
     )
-
-
-def _limit_warnings(warnings: Sequence[str]) -> list[str]:
-    more = len(warnings) - MAX_WARNINGS
-    return [*warnings[:MAX_WARNINGS], *([f"And {more:,} more of the kind."] if more > 0 else [])]

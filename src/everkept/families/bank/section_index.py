@@ -1,4 +1,4 @@
-"""The index of a bank's files: their sections as records, kept in step with what is on the disk."""
+"""Index of a bank's files: their sections as records, updated when files change."""
 
 import asyncio
 import logging
@@ -18,6 +18,7 @@ from everkept.core.sessions import Report
 from everkept.core.text import compute_digest
 from everkept.core.times import Clock
 from everkept.errors import Conflict, EverkeptError, NotFound
+from everkept.families.bank.bank_files import group_by_size
 from everkept.families.bank.banks import SSH_SCHEME, Bank, BankRecords, Banks, exists
 from everkept.families.bank.model import INDEX_BANK, INDEXED_FILE_KIND, SECTION_KIND
 from everkept.families.bank.section_records import (
@@ -32,14 +33,14 @@ from everkept.families.bank.section_records import (
 )
 from everkept.values import Value, field, replace
 
-INDEX_FORMAT = 3  # of what is kept: what another form left is made anew
-ROWS_PER_COMMIT = 150  # of one commit: others write in between
+INDEX_FORMAT = 3  # files indexed in another format are indexed again
+ROWS_PER_COMMIT = 150  # other processes can write between two commits
 
 log = logging.getLogger(__name__)
 
 
 class FileReading(Value):
-    """A file as it was read; without a stamp it has to be read again the next time."""
+    """The content of a file that was read. Without a stamp it is read again next time."""
 
     name: str
     text: IndexedText
@@ -47,10 +48,10 @@ class FileReading(Value):
 
 
 class _FilePlan(Value):
-    """The steps for one file; each commit of them changes the file's own record too."""
+    """The steps for one file. Each commit also changes the file's own record."""
 
     reading: FileReading
-    file: Record  # of version 0 where it is yet to be made
+    file: Record  # version 0 if it does not exist yet
     facets: dict[str, Any]
     steps: list[Step]
 
@@ -69,26 +70,24 @@ class _FilePlan(Value):
 
 
 class IndexWriter:
-    """Writes what was read, and removes what is gone."""
-
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
     async def write(self, store: RecordStore, bank: Bank, readings: Sequence[FileReading]) -> list[FileReading]:
-        """Return the readings at which another process was faster each time."""
+        """Index the files. Return the readings for which another process was faster each time."""
         late = list(readings)
 
         async def attempt() -> None:
             plans = await self._plan_files(store, bank, late)
             late.clear()
-            for group in _group_plans(plans):
+            for group in group_by_size(plans, lambda plan: 1 + len(plan.steps), ROWS_PER_COMMIT):
                 try:
                     for batch in _split_batches(group):
                         await self._commit(store, batch)
                 except Conflict:
                     late.extend(each.reading for each in group)
             if late:
-                raise Conflict("Another process indexes the same files.")
+                raise Conflict("Another process indexes the same files.", hint="Try again.")
 
         with suppress(Conflict):
             await retry(attempt)
@@ -103,11 +102,11 @@ class IndexWriter:
         try:
             for start in range(0, len(steps), ROWS_PER_COMMIT):
                 await self._commit(store, steps[start : start + ROWS_PER_COMMIT])
-        except Conflict as conflict:  # the next look sees what is left
-            log.debug("removed by another process too: %s", conflict)
+        except Conflict as conflict:  # the next sync finds the rest
+            log.debug("sections also removed by another process: %s", conflict)
 
     async def _plan_files(self, store: RecordStore, bank: Bank, readings: Sequence[FileReading]) -> list[_FilePlan]:
-        """One look at the store for all of them; those that need nothing are left out."""
+        """Return the plans of all files that need a change, with one query for all."""
         scope = compute_scope(bank)
         files = await read_file_records(store, scope, [reading.name for reading in readings])
         stale = [
@@ -140,28 +139,28 @@ class IndexWriter:
 
 
 def compute_scope(bank: Bank) -> str:
-    """Tells the banks apart that share a project."""
+    """Return a key that distinguishes the banks of one project."""
     return compute_digest(bank.address)[:12]
 
 
 def find_address(file: Record) -> str | None:
-    """Of the bank that the file is in; None where another form did not keep it."""
+    """Return the address of the file's bank, or None if an older format did not store it."""
     return file.facets.get("bank")
 
 
 def is_indexed(file: Record, etag: str) -> bool:
-    """Whether all parts of the file, as it is with this tag, are in the index."""
+    """Return whether all parts of the file with this ETag are in the index."""
     return file.facets.get("etag") == etag and _is_whole(file)
 
 
 def find_stamp(file: Record) -> FileStamp | None:
-    """What the file had when it was indexed as it is, where that is sure."""
+    """Return the file's stamp when it was completely indexed, or None if it is not certain."""
     stamp: list[int] | None = file.facets.get("stamp")
     return (stamp[0], stamp[1]) if stamp and _is_whole(file) else None
 
 
 def is_partial(file: Record) -> bool:
-    """Whether only the beginning of the file is in the index, because it is so large."""
+    """Return whether only the beginning of a large file is in the index."""
     return "partial" in file.facets
 
 
@@ -170,7 +169,6 @@ def _is_whole(file: Record) -> bool:
 
 
 async def read_file_records(store: RecordStore, scope: str, names: Sequence[str]) -> dict[str, Record]:
-    """What is known of indexed files, by their names."""
     keys = tuple(_build_key(scope, name) for name in names)
     found = await store.scan(RecordFilter(kinds=(INDEXED_FILE_KIND,), name_keys=keys))
     return {record.name or "": record for record in found}
@@ -184,21 +182,6 @@ async def _read_sections(store: RecordStore, files: Sequence[Record]) -> default
     for some in sections.values():
         some.sort(key=lambda record: record.position or 0)
     return sections
-
-
-def _group_plans(plans: Sequence[_FilePlan]) -> Iterator[list[_FilePlan]]:
-    """Small files together, as many as fit one commit; a large one alone."""
-    group: list[_FilePlan] = []
-    rows = 0
-    for each in plans:
-        size = 1 + len(each.steps)
-        if group and rows + size > ROWS_PER_COMMIT:
-            yield group
-            group, rows = [], 0
-        group.append(each)
-        rows += size
-    if group:
-        yield group
 
 
 def _split_batches(group: Sequence[_FilePlan]) -> Iterator[list[Step]]:
@@ -225,16 +208,15 @@ def _build_key(scope: str, name: str) -> str:
     return f"{scope} {name}"
 
 
-MAX_FILES_REMOVED = 64  # files that are forgotten together
+MAX_FILES_REMOVED = 64  # in one step
 
 
 async def remove_moved_banks(
     banks: Banks, writer: IndexWriter, store: RecordStore, own: str, limit: float | None
 ) -> None:
-    """Removes the sections of banks whose folder is gone, as far as the seconds suffice.
+    """Remove the sections of banks whose folder no longer exists, within the time limit in seconds.
 
-    A bank in another place has another scope, and indexes its files there. `own` is the scope of
-    the bank that is in use.
+    A bank in another place has another scope and is indexed there. `own` is the scope of the current bank.
     """
     where = RecordFilter(kinds=(INDEXED_FILE_KIND,))
     if await store.count_records(where) == await store.count_records(RecordFilter(where.kinds, scopes=(own,))):
@@ -247,7 +229,7 @@ async def remove_moved_banks(
     for scope, files in scopes.items():
         if not await _is_gone(banks, files):
             continue
-        log.info("forgetting %d files of %s", len(files), find_address(files[0]))
+        log.info("removing %d files of %s from the index", len(files), find_address(files[0]))
         for start in range(0, len(files), MAX_FILES_REMOVED):
             if limit and time.monotonic() - started > limit:
                 return
@@ -256,7 +238,7 @@ async def remove_moved_banks(
 
 
 async def _is_gone(banks: Banks, files: Sequence[Record]) -> bool:
-    """False for another machine, which may be off, and where it is not known."""
+    """Return whether the folder is gone. False if it is unknown or on another machine, which may be off."""
     address = next(filter(None, map(find_address, files)), None)
     if address is None or address.startswith(SSH_SCHEME):
         return False
@@ -266,13 +248,13 @@ async def _is_gone(banks: Banks, files: Sequence[Record]) -> bool:
         return False
 
 
-SYNC_SECONDS = 3.0  # seconds of one look; what is left over is for the next
-MAX_FILES_WRITTEN = 64  # files that are read and written together
+SYNC_SECONDS = 3.0  # limit of one sync; the next one continues
+MAX_FILES_WRITTEN = 64  # read and written in one step
 MAX_BATCH_BYTES = 4 * 1024 * 1024
 
 
 class _IndexedFile(NamedTuple):
-    """What a store is known to hold of a file; no stamp where it has to be looked at again."""
+    """Cached state of an indexed file. Without a stamp the file is checked again."""
 
     stamp: FileStamp | None
     is_partial: bool
@@ -282,8 +264,7 @@ KnownFiles = dict[str, _IndexedFile]
 
 
 class IndexSyncResult(Value, frozen=False):
-    """How far the index is in step: the names of files that are yet to come in, of those that
-    only begin in it, and what was wrong with others."""
+    """Result of a sync: names of files that are not indexed yet or only partly, and errors by file."""
 
     waiting: list[str] = field(default_factory=list[str])
     partly: list[str] = field(default_factory=list[str])
@@ -291,10 +272,10 @@ class IndexSyncResult(Value, frozen=False):
 
 
 class SectionIndex:
-    """Brings the index in step with the files, reading those that changed.
+    """Index of sections, updated by reading changed files.
 
-    A record for each file says what the file had when it was indexed. Each commit about the file
-    changes that record too, so that of two processes one has to look again.
+    The record of each file has the stamp with which it was indexed. Each commit about the file changes that record, so
+    that of two processes one has to check again.
     """
 
     def __init__(
@@ -326,11 +307,9 @@ class SectionIndex:
         is_all: bool = True,
         hurried: bool = True,
     ) -> IndexSyncResult:
-        """Takes in what changed; who is hurried gets as much as the time suffices for, and some
-        of it in any case.
+        """Index changed files. If `hurried`, stop after the time limit, but index at least some files.
 
-        `files` are those of the bank, where they were listed just now, or with `is_all` false the
-        ones that matter: then nothing is known of others.
+        `files` are all files of the bank if they were just listed or, if `is_all` is false, the files to sync.
         """
         if self._banks.options.read_only:
             return IndexSyncResult()
@@ -353,7 +332,7 @@ class SectionIndex:
             return synced
 
     async def _read_known(self, store: RecordStore, scope: str) -> KnownFiles:
-        """Read from the store again where somebody else added a file to it or took one out."""
+        """Return the indexed files, read again if another process added or removed one."""
         banks, seen = self._known.setdefault(store, {}), self._seen.setdefault(store, {})
         known, revision = banks.get(scope), await store.get_revision()
         if known is not None and seen[scope] == revision:
@@ -391,7 +370,7 @@ class SectionIndex:
     ) -> None:
         started = time.monotonic()
         done = 0
-        for some in _split_portions(changed):
+        for some in group_by_size(changed, lambda info: info.size, MAX_BATCH_BYTES, MAX_FILES_WRITTEN):
             if done and limit and time.monotonic() - started > limit:
                 synced.waiting += [info.path for info in changed[done:]]
                 return
@@ -407,7 +386,7 @@ class SectionIndex:
     async def _read_file(self, bank: Bank, info: FileInfo, synced: IndexSyncResult) -> FileReading | None:
         try:
             data = await self.texts.read(bank, info)
-        except NotFound:  # removed since it was listed
+        except NotFound:  # deleted since it was listed
             return None
         except EverkeptError as error:
             synced.faults[info.path] = error.message
@@ -416,17 +395,3 @@ class SectionIndex:
         mask = self._banks.options.mask_secrets
         text = await asyncio.to_thread(build_indexed_text, info.path, data, mask=mask)
         return FileReading(info.path, text, get_stamp(info) if is_final else None)
-
-
-def _split_portions(files: Sequence[FileInfo]) -> Iterator[list[FileInfo]]:
-    """Some at a time; large files make a portion smaller."""
-    portion: list[FileInfo] = []
-    size = 0
-    for info in files:
-        if portion and (len(portion) == MAX_FILES_WRITTEN or size + info.size > MAX_BATCH_BYTES):
-            yield portion
-            portion, size = [], 0
-        portion.append(info)
-        size += info.size
-    if portion:
-        yield portion

@@ -1,6 +1,6 @@
-"""The files of a bank that are searched, and their sections as records, updated as files change.
+"""The searched files of a bank, and their sections as records.
 
-A file is read once as long as it does not change.
+A file is read again only if it changes.
 """
 
 import re
@@ -34,21 +34,18 @@ from everkept.families.bank.markdown_sections import list_sections, split_lines
 from everkept.families.bank.model import CORE_FILES, LEGACY_NAMES, SECTION_KIND
 from everkept.values import Value, field, replace
 
-MAX_CACHED_BYTES = 32 * 1024 * 1024  # bytes of all files together
-# A file that was changed so shortly before it was read may be changed again with the same time:
-# over SFTP times are whole seconds.
+MAX_CACHED_BYTES = 32 * 1024 * 1024  # of all files together
+# A file that changed shortly before it was read may change again with the same time: SFTP times are whole seconds.
 SETTLE_MICROSECONDS = 2_000_000
 
-MAX_SINGLE_LOOKUPS = 16  # names that are looked up one by one; for more the folder is listed
+MAX_SINGLE_LOOKUPS = 16  # for more names the folder is listed
 
-FileStamp = tuple[int, int]  # size and time of the last change
+FileStamp = tuple[int, int]  # size and modification time
 
 _CORE_NAMES = frozenset(name.lower() for name in (*CORE_FILES, *LEGACY_NAMES.values()))
 
 
 class _BankCache(Value, frozen=False):
-    """What is kept of one bank."""
-
     files: dict[str, tuple[FileStamp, bytes]] = field(default_factory=dict[str, tuple[FileStamp, bytes]])
     size: int = 0
 
@@ -58,11 +55,11 @@ class _BankCache(Value, frozen=False):
 
 
 class TextCache:
-    """A bounded store of what was read.
+    """Cache of file contents with a size limit.
 
-    Files are looked through one after the other, so that throwing out the oldest would throw out
-    each before it is used again: what does not fit beside the others of its bank is not kept, and
-    makes room only by what belongs to banks that were used longer ago.
+    A scan reads all files in order, so evicting the oldest file would evict each before its next use. A file is
+    therefore cached only if it fits with the other files of its bank. It evicts only other banks, the least recently
+    used first.
     """
 
     def __init__(self, clock: Clock, most: int = MAX_CACHED_BYTES) -> None:
@@ -71,7 +68,7 @@ class TextCache:
         self._cached_folders: OrderedDict[str, _BankCache] = OrderedDict()
 
     async def read(self, bank: Bank, info: FileInfo) -> bytes:
-        """The file as it was when `info` was found, or newer."""
+        """Return the content that the file had when `info` was read, or a newer one."""
         cached_folder = self._get_bank_cache(bank)
         stamp, data = cached_folder.files.get(info.path, (None, b""))
         if stamp == get_stamp(info):
@@ -83,17 +80,16 @@ class TextCache:
         return data
 
     def get_cached(self, bank: Bank, files: Sequence[FileInfo]) -> dict[str, bytes]:
-        """Those of the files that are at hand as they are now."""
         kept = self._get_bank_cache(bank).files
         found: dict[str, bytes] = {}
         for info in files:
             stamp, data = kept.get(info.path, (None, b""))
-            if stamp == (info.size, info.modified_at):
+            if stamp == get_stamp(info):
                 found[info.path] = data
         return found
 
     def drop_others(self, bank: Bank, present: set[str]) -> None:
-        """Files that are gone need no room."""
+        """Drop deleted files."""
         if cached_folder := self._cached_folders.get(bank.address):
             for name in cached_folder.files.keys() - present:
                 cached_folder.drop(name)
@@ -106,7 +102,7 @@ class TextCache:
     def _cache_text(self, cached_folder: _BankCache, info: FileInfo, data: bytes) -> None:
         if cached_folder.size + len(data) > self._most:
             return
-        cached_folder.drop(info.path)  # another call may have been quicker
+        cached_folder.drop(info.path)  # another call may have cached it first
         cached_folder.files[info.path] = (get_stamp(info), data)
         cached_folder.size += len(data)
         while sum(each.size for each in self._cached_folders.values()) > self._most:
@@ -119,20 +115,20 @@ def get_stamp(info: FileInfo) -> FileStamp:
 
 
 def is_settled(info: FileInfo, now: int) -> bool:
-    """Whether a further change would give the file another time."""
+    """Return whether another change would also change the file's time."""
     return abs(now - info.modified_at) >= SETTLE_MICROSECONDS
 
 
 def decode_text(data: bytes) -> str:
-    """For answers and the index: what is no text is shown as such, a byte order mark not at all."""
+    """Decode for results and the index, with U+FFFD for undecodable bytes and without a byte order mark."""
     return as_utf8(data).decode("utf-8", "replace").removeprefix("\ufeff")
 
 
 async def list_searched_files(bank: Bank) -> list[FileInfo]:
-    """The core files in their order, then the others by name."""
+    """Return the core files in their order, then the others by name."""
     core: list[FileInfo] = []
     others: list[FileInfo] = []
-    for info in await bank.files.list():  # by name; at the root a path is one
+    for info in await bank.files.list():  # sorted by name
         name = info.path.lower()
         if not name.endswith(FILE_SUFFIXES) or name[0] == "." or info.is_folder:
             continue
@@ -142,10 +138,9 @@ async def list_searched_files(bank: Bank) -> list[FileInfo]:
 
 
 async def find_named_files(bank: Bank, names: Sequence[str]) -> tuple[list[FileInfo], list[str]]:
-    """Those of the names that are there, in the order in which they are searched, and the others.
+    """Return the existing files in search order, and the missing names. Raise Refused for an invalid name.
 
-    The folder is listed only for a name that is spelled otherwise there. Refused for a name that
-    is none of a bank.
+    The folder is listed only if a name is spelled differently there, or for many names.
     """
     wanted = list(dict.fromkeys(map(check_name, names)))
     found = {name: await _read_info(bank, name) for name in wanted} if len(wanted) <= MAX_SINGLE_LOOKUPS else {}
@@ -159,7 +154,7 @@ async def find_named_files(bank: Bank, names: Sequence[str]) -> tuple[list[FileI
 
 async def _read_info(bank: Bank, name: str) -> FileInfo | None:
     for candidate in list_candidates(name):
-        with suppress(Refused):  # a link that leads out
+        with suppress(Refused):  # a link that leads outside
             info = await bank.files.read_info(candidate)
             if info is not None and not info.is_folder and not is_outside_bank(info.target):
                 return info
@@ -171,10 +166,10 @@ def _get_sort_key(info: FileInfo) -> tuple[int, str]:
     return (CORE_FILES.index(today) if today in CORE_FILES else len(CORE_FILES), info.path)
 
 
-# characters of a part, where there is more below its heading
+# of a part that is cut from a longer section
 MIN_PART_CHARACTERS, MAX_PART_CHARACTERS = 800, 2_000
-ENTRIES_PER_CUT = 3  # one of so many entries may begin a new part
-PATH_SEPARATOR = " > "  # between a heading and the one below it
+ENTRIES_PER_CUT = 3  # one of this many entries may begin a new part
+PATH_SEPARATOR = " > "  # between a heading and its subheading
 
 _MARKER = r"(?:[-*+]|\d{1,9}[.)])[ \t]"
 _ENTRY = re.compile(_MARKER)
@@ -183,7 +178,7 @@ _DATED_ENTRY = re.compile(_MARKER + r"[ \t]*" + _DATE)
 _DATED_TITLE = re.compile(_DATE)
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 _RULE = re.compile(r" {0,3}([-*_])[ \t]*(?:\1[ \t]*){2,}$")
-# What stands before a placeholder: the marker of an item, the box of a task, a label.
+# Prefix of a placeholder: list marker, checkbox or label.
 _ITEM_PREFIX = re.compile(rf"(?:{_MARKER}+)?(?:\[[ xX]\][ \t]+)?(?:\*\*[^*]+(?::\*\*|\*\*:))?")
 _DAY = re.compile(
     r"\[(?P<entry>\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?)?)\]"
@@ -193,10 +188,7 @@ _DAY = re.compile(
 
 
 class FilePart(Value):
-    """Lines of a file; `line` is the first of them, counted from 1, `start` its place in the text.
-
-    A line that is too long for one part is in several.
-    """
+    """Lines of a file from `line`, counted from 1, at offset `start`. A line too long for one part is split."""
 
     heading: str
     line: int
@@ -206,11 +198,10 @@ class FilePart(Value):
 
 
 def split_parts(text: str, *, is_markdown: bool) -> list[FilePart]:
-    """In their order. A heading with nothing below it is no part, nor is one whose text is yet
-    to be written, as a template has it.
+    """Return the parts in order, without headings that have no text or only a template's placeholders below.
 
-    Where a long section is cut depends on what its entries say, not on how many stand before
-    them: whoever adds one changes the part it is in, and no other.
+    The content of entries decides where a long section is cut, not their number. So a new entry changes only its own
+    part.
     """
     lines = split_lines(text)
     starts = [0]
@@ -225,13 +216,12 @@ def split_parts(text: str, *, is_markdown: bool) -> list[FilePart]:
 
 
 def find_part(parts: Sequence[FilePart], line: int) -> FilePart | None:
-    """The part that has the line."""
     at = bisect_right(parts, line, key=lambda part: part.line) - 1
     return parts[at] if at >= 0 and parts[at].last >= line else None
 
 
 def find_moment(text: str) -> int | None:
-    """The time of the first dated entry, where the text has one."""
+    """Return the time of the first dated entry, or None."""
     found = _DAY.search(text)
     if found is None:
         return None
@@ -247,7 +237,7 @@ def find_moment(text: str) -> int | None:
 
 
 def _split_spans(text: str, lines: Sequence[str]) -> Iterator[tuple[str, tuple[int, int], int]]:
-    """For each heading its path, its lines up to the next heading, and where its body begins."""
+    """Yield each heading's path, its lines up to the next heading, and the first line of its body."""
     headings, end = list_sections(text), len(lines)
     first = headings[0].heading if headings else end
     yield "", (0, first), 0
@@ -262,14 +252,14 @@ def _split_spans(text: str, lines: Sequence[str]) -> Iterator[tuple[str, tuple[i
             rule = _find_first_rule(lines, section.first, following)
         if rule is None:
             yield path, (section.heading, following), section.first
-        else:  # an entry that a rule ends: what follows belongs to the heading above it
+        else:  # a rule ends the entry; the text after it belongs to the heading above
             yield path, (section.heading, rule), section.first
             outer = PATH_SEPARATOR.join(title for _, title in above[:-1] if title)
             yield outer, (rule + 1, following), rule + 1
 
 
 def _find_first_rule(lines: Sequence[str], first: int, end: int) -> int | None:
-    """The line of it, outside code."""
+    """Return the first line with a rule outside code, or None."""
     fence = ""
     for at in range(first, end):
         found = _FENCE.match(lines[at])
@@ -287,7 +277,7 @@ def _is_blank(lines: Sequence[str]) -> bool:
 
 
 def _is_unwritten(lines: Sequence[str]) -> bool:
-    """Whether there are placeholders alone, with the labels in front of them."""
+    """Return whether the lines contain only placeholders and their labels."""
     return any("[" in line for line in lines) and all(
         is_placeholder(_ITEM_PREFIX.sub("", line.strip(), count=1)) for line in lines
     )
@@ -296,7 +286,7 @@ def _is_unwritten(lines: Sequence[str]) -> bool:
 def _divide_section(
     path: str, lines: Sequence[str], starts: Sequence[int], bounds: tuple[int, int, int]
 ) -> Iterator[FilePart]:
-    """From the first line to the last; in between is where the body begins."""
+    """Yield the parts of a section. `bounds` are its first line, the first line of its body, and its end."""
     first, body, end = bounds
     if starts[end] - starts[first] <= MAX_PART_CHARACTERS:
         yield from _build_parts(path, lines, starts, first, end)
@@ -316,10 +306,7 @@ def _divide_section(
 
 
 def _find_unit_starts(lines: Sequence[str], starts: Sequence[int], first: int, end: int) -> Iterator[int]:
-    """Where something begins that stays together if it can: an entry, a paragraph.
-
-    What is too long for one part is taken line by line.
-    """
+    """Yield the first lines of entries and paragraphs, which stay together if possible, and lines of long ones."""
     begun = first
     for at in range(first, end):
         after_blank = at > first and not lines[at - 1].strip() and lines[at].strip()
@@ -330,7 +317,7 @@ def _find_unit_starts(lines: Sequence[str], starts: Sequence[int], first: int, e
 
 
 def _build_parts(path: str, lines: Sequence[str], starts: Sequence[int], first: int, end: int) -> Iterator[FilePart]:
-    """One part; more of a single line that is longer than a part may be."""
+    """Yield one part, or several for a single line that is too long for one."""
     while end > first and not lines[end - 1].strip():
         end -= 1
     while first < end and not lines[first].strip():
@@ -342,44 +329,40 @@ def _build_parts(path: str, lines: Sequence[str], starts: Sequence[int], first: 
             yield FilePart(path, first + 1, end, starts[first] + at, piece)
 
 
-MAX_INDEXED_BYTES = 4 * 1024 * 1024  # bytes from a file's beginning
-MAX_PARTS = 10_000  # likewise: a search waits while they are written
+MAX_INDEXED_BYTES = 4 * 1024 * 1024  # from the beginning of a file
+MAX_PARTS = 10_000  # of a file, because a search waits while they are written
 
 
 class IndexedText(Value):
-    """What of a file belongs into the index: its parts as they stand there, and without secrets.
-
-    `is_partial` where they are those of the beginning only.
-    """
+    """The indexed parts of a file, with secrets masked. `is_partial` if they cover only its beginning."""
 
     etag: str
-    parts: list[FilePart]
     masked: list[FilePart]
     is_partial: bool
 
 
 def build_indexed_text(name: str, data: bytes, *, mask: bool) -> IndexedText:
-    """Cut as the file stands there, and masked as a whole: a secret may span two parts."""
+    """Split the text into parts, then mask it as a whole, because a secret may span two parts."""
     text = _decode_beginning(data)
     parts = _divide_file(name, text)
     is_partial = len(as_utf8(data)) > MAX_INDEXED_BYTES or len(parts) > MAX_PARTS
     parts = parts[:MAX_PARTS]
-    cleaned = list(_mask_parts(parts, find_secrets(text))) if mask else parts
-    return IndexedText(compute_etag(data), parts, cleaned, is_partial)
+    masked = list(_mask_parts(parts, find_secrets(text))) if mask else parts
+    return IndexedText(compute_etag(data), masked, is_partial)
 
 
 def list_line_ranges(name: str, data: bytes) -> list[tuple[int, int]]:
-    """The first and the last line of each part."""
+    """Return the first and last line of each part."""
     return [(part.line, part.last) for part in _divide_file(name, _decode_beginning(data))[:MAX_PARTS]]
 
 
 def plan_steps(
     file: str, scope: str, parent: str, old: Sequence[Record], parts: Sequence[FilePart], at: int
 ) -> tuple[int, list[Step]]:
-    """The position of the first part, and the steps from the old sections to these parts.
+    """Return the position of the first part, and the steps from the old sections to these parts.
 
-    What reads the same stays the same record, and the positions begin where most of these keep
-    theirs: an entry on top moves nothing. Of the others, those under the same heading are changed.
+    A part with unchanged text keeps its record. Positions start where most records keep theirs, so that a new entry at
+    the top moves nothing. Other records with the same heading are updated.
     """
     same = _pair_records([(_build_name(file, p), p.text) for p in parts], [((r.name, r.text), r) for r in old])
     shifts = Counter((record.position or 0) - number for number, record in same.items())
@@ -430,7 +413,7 @@ def _mask_parts(parts: Sequence[FilePart], spans: Sequence[tuple[int, int, str]]
 
 
 def _pair_records(wanted: Sequence[Any], old: Sequence[tuple[Any, Record]]) -> dict[int, Record]:
-    """For the numbers of what is wanted the records with the same key, each used once."""
+    """Map the indices of wanted keys to records with the same key, each used once."""
     waiting: defaultdict[Any, list[Record]] = defaultdict(list)
     for key, record in reversed(old):
         waiting[key].append(record)
@@ -442,7 +425,7 @@ def _build_name(file: str, part: FilePart) -> str:
 
 
 def _build_section(file: str, scope: str, parent: str, part: FilePart, values: dict[str, Any], at: int) -> Record:
-    """Without a session: in one, the words of its neighbours would find it as well."""
+    """Build the record without a session, because neighbors' words of a session would match it too."""
     return Record(
         id=str(uuid4()),
         kind=SECTION_KIND,

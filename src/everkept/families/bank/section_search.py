@@ -1,4 +1,4 @@
-"""The sections of a bank's files that fit a question, as they stand in the files now."""
+"""Search for matching sections of a bank's files, located in the current files."""
 
 import asyncio
 import logging
@@ -11,9 +11,10 @@ from everkept.core.files import FileInfo
 from everkept.core.ports import Embedder, RecordStore, VectorIndexer
 from everkept.core.records import Record, RecordFilter, Weights
 from everkept.core.sessions import Session, ToolCall
+from everkept.core.text import format_count
 from everkept.core.times import Clock
 from everkept.errors import BankNotFound, EverkeptError
-from everkept.families.bank.bank_files import compute_etag, run_in_thread_if_large
+from everkept.families.bank.bank_files import compute_etag, format_names, run_in_thread_if_large
 from everkept.families.bank.banks import Bank, BankRecords, Banks, build_uri
 from everkept.families.bank.model import SECTION_KIND
 from everkept.families.bank.section_index import IndexSyncResult, SectionIndex, compute_scope, is_indexed
@@ -23,22 +24,22 @@ from everkept.retrieval.profile import SearchPlace, SearchProfile
 from everkept.retrieval.search import search
 from everkept.values import Value, replace
 
-# Seconds. A command has no background that would go on, and finds nothing by meaning otherwise.
+# A command has no background task, so without this wait it finds nothing by meaning.
 COMMAND_WAIT_SECONDS = 3.0
 WAIT_SECONDS = 0.3
-MAX_AWAITED_SECTIONS = 32  # sections that a conversation waits for: about what one edit leaves
+MAX_AWAITED_SECTIONS = 32  # a conversation waits for at most this many, about one edit
 
 
 class SectionEmbeddings:
-    """Sees to it that what was just written is found by its meaning too, where that is quick."""
+    """Short wait for pending embeddings, so that text that was just written is also found by meaning."""
 
     def __init__(self, indexing: VectorIndexer) -> None:
         self._indexing = indexing
-        # The revision at which none waited: those that wait now came with a later one.
+        # Revision at which no embedding was pending.
         self._complete: WeakKeyDictionary[RecordStore, int] = WeakKeyDictionary()
 
     async def wait_for_pending(self, store: RecordStore, session: Session) -> int:
-        """How many are left after the wait; none where meaning does not count at all."""
+        """Return how many embeddings are pending after the wait, 0 without an embedding model."""
         embedder = self._indexing.embedder
         if embedder is None or self._indexing.fault is not None:
             return 0
@@ -47,7 +48,8 @@ class SectionEmbeddings:
             return 0
         if count := await _count_pending(store, embedder):
             self._indexing.wake(store)
-            if patience := _compute_wait(session, count):
+            if count <= MAX_AWAITED_SECTIONS or not session.is_conversation:
+                patience = WAIT_SECONDS if session.is_conversation else COMMAND_WAIT_SECONDS
                 await self._indexing.wait_until_settled(patience)
                 count = await _count_pending(store, embedder)
         if not count:
@@ -60,28 +62,20 @@ async def _count_pending(store: RecordStore, embedder: Embedder) -> int:
     return waiting
 
 
-def _compute_wait(session: Session, count: int) -> float:
-    if not session.is_conversation:
-        return COMMAND_WAIT_SECONDS
-    return WAIT_SECONDS if count <= MAX_AWAITED_SECTIONS else 0.0
-
-
-# Where no word is in common: of 36 questions that a bank answers 29 had a best cosine of 0.28 and
-# more, of 56 about something else 51 had one below 0.25.
+# Minimum similarity for sections without a common word. Of 36 questions that a bank answers, 29 had a best cosine of at
+# least 0.28. Of 56 unrelated questions, 51 had one below 0.25.
 SECTION_PROFILE = SearchProfile(
     kinds=(SECTION_KIND,), weights=Weights(name=2.0), reading="any", strategy="hybrid", least_meaning=0.25
 )
-KEYWORD_PROFILE = replace(SECTION_PROFILE, strategy="keyword")  # for a question without a single word
+KEYWORD_PROFILE = replace(SECTION_PROFILE, strategy="keyword")  # for a query without any word
 SEARCH_SECONDS = 2.0
-MAX_FILES_NAMED = 5  # files in a notice
-MAX_CACHED_OUTLINES = 64  # files whose lines are remembered
+MAX_FILES_NAMED = 5  # in a warning
+MAX_CACHED_OUTLINES = 64  # files with cached line ranges
 
 log = logging.getLogger(__name__)
 
 
 class LocatedSection(Value):
-    """A section with the lines that it has in its file."""
-
     file: str
     heading: str | None
     line: int
@@ -90,7 +84,7 @@ class LocatedSection(Value):
     score: float
 
     def build_excerpt(self, query: str) -> tuple[int, str]:
-        """What of it is shown, and the line on which that begins."""
+        """Return the line on which the excerpt begins, and the excerpt."""
         shown = select_excerpt(self.text, query)
         return self.line + shown.skipped, shown.text
 
@@ -101,7 +95,7 @@ class RankedSections(Value):
 
 
 class BankSectionSearch:
-    """Brings the index in step, asks the one search, and looks up what it found in the files."""
+    """Section search: updates the index, searches it, and locates the results in the files."""
 
     def __init__(
         self,
@@ -129,8 +123,7 @@ class BankSectionSearch:
         return SectionHits([_build_hit(found, query) for found in ranked.sections], ranked.notices)
 
     async def index_all(self, call: ToolCall) -> RecordStore | None:
-        """Indexes all files of the active bank, however long it takes, and gives its records;
-        None where there is no bank."""
+        """Index all files of the active bank, however long it takes. Return its records, or None without a bank."""
         try:
             bank = await self._banks.require_bank(call)
         except BankNotFound:
@@ -150,10 +143,9 @@ class BankSectionSearch:
         files: Sequence[FileInfo] | None = None,
         is_all: bool = True,
     ) -> RankedSections:
-        """The best first; what is no more in its file is left out.
+        """Return the sections, best first. Sections that are no longer in their file are omitted.
 
-        `files` are those of the bank, where they were listed just now, or with `is_all` false the
-        ones that the sections are to be of.
+        `files` are all files of the bank if they were just listed or, if `is_all` is false, the files to search.
         """
         files = await list_searched_files(bank) if files is None else files
         synced = await self._index.sync(bank, files, call.report, is_all=is_all)
@@ -170,11 +162,10 @@ class BankSectionSearch:
             now=self._clock(),
             time_limit=self._time_limit,
         )
-        notices = [
-            *(notice.message for notice in found.notices),
-            *_build_notices(synced),
-            *([_format_pending(waiting)] if waiting and has_words else []),
-        ]
+        notices = [*(notice.message for notice in found.notices), *_build_notices(synced)]
+        if waiting and has_words:
+            pending = format_count(waiting, "section")
+            notices.append(f"Search by meaning does not cover {pending} yet, because embeddings are pending.")
         infos = {info.path: info for info in files} if found.hits else {}
         lines = await self._find_lines(bank, store, infos, [hit.record for hit in found.hits])
         sections = [
@@ -194,7 +185,7 @@ class BankSectionSearch:
     async def _find_lines(
         self, bank: Bank, store: RecordStore, infos: Mapping[str, FileInfo], records: Sequence[Record]
     ) -> dict[str, tuple[int, int]]:
-        """The first and the last line of each section that is in its file still."""
+        """Return the first and last line of each section that is still in its file."""
         by_file: dict[str, list[Record]] = {}
         for record in records:
             by_file.setdefault(record.parent or "", []).append(record)
@@ -213,7 +204,7 @@ class BankSectionSearch:
         name = info.path
         try:
             data = await self.texts.read(bank, info)
-        except EverkeptError:  # gone, or named in the notices as not readable
+        except EverkeptError:  # deleted, or already in the warnings
             return {}
         etag = compute_etag(data)
         if not is_indexed(file, etag):
@@ -225,7 +216,7 @@ class BankSectionSearch:
     async def _find_lines_by_text(
         self, name: str, data: bytes, sections: Sequence[Record]
     ) -> dict[str, tuple[int, int]]:
-        """For a file that the index is not in step with."""
+        """Locate sections by their text, in a file that changed since it was indexed."""
         mask = self._banks.options.mask_secrets
         text = await asyncio.to_thread(build_indexed_text, name, data, mask=mask)
         known = {(part.heading or None, part.text): (part.line, part.last) for part in reversed(text.masked)}
@@ -253,25 +244,12 @@ def _build_hit(found: LocatedSection, query: str) -> SectionHit:
     )
 
 
-def _format_pending(count: int) -> str:
-    waiting = "1 section waits for its vector" if count == 1 else f"{count:,} sections wait for their vectors"
-    return f"{waiting}, and until then words alone find {'it' if count == 1 else 'them'}."
-
-
 def _build_notices(synced: IndexSyncResult) -> list[str]:
-    """What the sections leave out, in sentences."""
-    notices = [f"{name} could not be read: {fault}" for name, fault in synced.faults.items()]
+    """Describe the files and sections that the search does not cover."""
+    notices = [f"Cannot read {name}: {fault}" for name, fault in synced.faults.items()]
     if synced.waiting:
-        notices.append(
-            f"Not indexed yet, so that no sections of them are ranked: "
-            f"{_format_names(synced.waiting)}. "
-            "The next search goes on with it."
-        )
+        waiting = format_names(synced.waiting, MAX_FILES_NAMED)
+        notices.append(f"Results have no sections of {waiting}, which the next search will index.")
     if synced.partly:
-        notices.append(f"Sections are ranked of the beginning only of {_format_names(synced.partly)}.")
+        notices.append(f"Only the beginning is indexed of {format_names(synced.partly, MAX_FILES_NAMED)}.")
     return notices
-
-
-def _format_names(names: Sequence[str]) -> str:
-    more = len(names) - MAX_FILES_NAMED
-    return ", ".join(names[:MAX_FILES_NAMED]) + (f" and {more:,} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""The tools for stores: banks with a name, registered by a user, selected by a session."""
+"""Tools for stores: named banks that a user registers and a session selects."""
 
 import asyncio
 from collections.abc import Collection, Sequence
@@ -25,7 +25,7 @@ from everkept.tools.schema import Field, to_json
 from everkept.tools.tool import Effect, ToolFamily, ToolWarning, tool
 from everkept.values import Value, replace
 
-LOOK_SECONDS = 3.0  # so that a machine that is off does not hold up the list
+LOOK_SECONDS = 3.0  # so that a machine that is off does not delay the list
 
 StoreName = Annotated[str, Field("Id of the registered bank", name="storeId", max_length=200, blank=False)]
 ProjectPath = Annotated[str, Field("Project folder, or ssh://user@host/path", max_length=4_096, blank=False)]
@@ -33,7 +33,7 @@ StoreKindChoice = Annotated[StoreKind, Field("local or remote; default: derived 
 
 
 class BankStoreView(Value):
-    """One line of the list; a store that did not answer is not available, and tells nothing."""
+    """One listed store. A store that did not answer is not available and has no details."""
 
     id: str
     path: str
@@ -69,7 +69,7 @@ class RegisteredView(Value):
 
 
 class RegisteredStore(Value):
-    """`available` is there where the store did not answer: it is registered all the same."""
+    """Result of register_store. `available` is false if the store did not answer; it is registered anyway."""
 
     registered: bool
     store: RegisteredView
@@ -87,7 +87,7 @@ class UnregisteredStore(Value):
 
 
 class StoreAction(Value):
-    """What `select_store` answers to the other two actions."""
+    """Result of `select_store` for the actions register and unregister."""
 
     success: bool
     action: Literal["register", "unregister"]
@@ -99,8 +99,6 @@ class StoreAction(Value):
 
 
 class _StoreLook(Value):
-    """What a store shows at a glance."""
-
     bank: Bank | None = None
     available: bool = False
     has_graph: bool = False
@@ -108,7 +106,7 @@ class _StoreLook(Value):
 
 
 class StoreTools(ToolFamily):
-    """Stores are registered for the user, and selected for the session."""
+    """Tools for stores, which are registered for the user and selected for the session."""
 
     def __init__(self, banks: Banks, clock: Clock) -> None:
         self._banks = banks
@@ -124,17 +122,17 @@ class StoreTools(ToolFamily):
             _build_view(store, look, is_active=self._is_active(store, look, active, meant))
             for store, look in zip(registered, looks, strict=True)
         ]
-        # Of two names for one bank the session means the one that was used last.
+        # If a bank has two names, the one used last is the active one.
         views.sort(key=lambda view: view.last_used_at, reverse=True)
         views.sort(key=lambda view: not view.is_active)
         if meant is not None and not (views and views[0].is_active):
             taken = {store.store_id for store in registered}
             views.insert(0, self._build_unregistered_view(active, meant, taken))
-        # As a dictionary, because the null is part of the answer.
+        # A dictionary, because null is part of the result.
         selected = None if meant is None else views[0].id
         return {"stores": to_json(views), "selectedStoreId": selected}
 
-    # Offered where only reading is allowed too: it then selects, and does nothing else.
+    # Also offered in read-only mode, in which it can only select.
     @tool(Effect.SESSION_ONLY)
     async def select_store(
         self,
@@ -148,14 +146,16 @@ class StoreTools(ToolFamily):
         if action == "select":
             return await self._select(call, path, store_id)
         if self._banks.options.read_only:
-            raise ReadOnly(f"select_store may not {action} here: only reading is allowed.")
+            raise ReadOnly(f"select_store cannot {action} in read-only mode.")
         if action == "register":
             if path is None or store_id is None:
-                raise InvalidInput("Both path and storeId are required for register action.")
+                message = "Both path and storeId are required for register action."
+                raise InvalidInput(message, hint="Pass both arguments.")
             made = await self.register_store(store_id, path, kind)
             return StoreAction(True, action, made.store, available=made.available, warnings=made.warnings)
         if store_id is None:
-            raise InvalidInput("storeId is required for unregister action.")
+            message = "storeId is required for unregister action."
+            raise InvalidInput(message, hint="Pass an id from list_stores.")
         gone = await self.unregister_store(store_id)
         return StoreAction(True, action, store_id=gone.store_id, message=gone.message)
 
@@ -165,13 +165,14 @@ class StoreTools(ToolFamily):
     ) -> RegisteredStore:
         """Register a memory bank folder under a name, or change the folder of a name."""
         if has_control_characters(store_id):
-            raise InvalidInput("`storeId` holds a control character.", argument="storeId")
+            message = "`storeId` contains a control character."
+            raise InvalidInput(message, hint="Remove that character.", argument="storeId")
         address = await resolve_allowed(self._banks, path)
         derived = _get_kind(address)
         if kind not in (None, derived):
             raise InvalidInput(
                 f"`kind` is {kind}, but {path} is a {derived} path.",
-                hint="A remote store has a path like ssh://user@host/path; kind may be left out.",
+                hint="Omit kind, or pass a matching path. Remote paths begin with ssh://.",
                 argument="kind",
             )
         try:
@@ -184,7 +185,7 @@ class StoreTools(ToolFamily):
         view = RegisteredView.from_registration(await self._register(store_id, address, derived))
         if silent is None:
             return RegisteredStore(True, view)
-        message = f"{address} is registered, though it could not be looked at: {silent}"
+        message = f"Registered {address}, although it could not be checked: {silent}"
         return RegisteredStore(True, view, False, [ToolWarning("store_unavailable", message)])
 
     @tool(Effect.REPEATABLE)
@@ -197,7 +198,7 @@ class StoreTools(ToolFamily):
     async def _select(self, call: ToolCall, path: str | None, store_id: str | None) -> SelectedStore:
         if (path is None) == (store_id is None):
             wanted = "Either path or storeId is required for select action"
-            raise InvalidInput(f"{wanted}{', not both' if path else ''}.")
+            raise InvalidInput(f"{wanted}{', not both' if path else ''}.", hint="Pass exactly one of them.")
         if store_id is not None:
             address = (await self._banks.registry.get(store_id)).path
         else:
@@ -217,7 +218,7 @@ class StoreTools(ToolFamily):
         return []
 
     async def _note_use(self, address: str, store_id: str | None) -> str | None:
-        """The name under which the store is registered, if it is."""
+        """Update the time of use. Return the name of the store if it is registered."""
         for store in await self._banks.registry.list_stores():
             if store.store_id == store_id or (store_id is None and store.path == address):
                 if not self._banks.options.read_only:
@@ -243,11 +244,11 @@ class StoreTools(ToolFamily):
             "path",
             address,
             message=f"{wrong}: {place.address}.",
-            hint="A store is a folder: that of a project, or of a memory bank itself.",
+            hint="Pass the folder of a project or of a memory bank.",
         )
 
     async def _look_at_all(self, call: ToolCall, paths: Sequence[str]) -> list[_StoreLook]:
-        """At what the session means, then at the folders; nobody waits for one that hangs."""
+        """Check the session's bank, then the folders. A store that does not answer in time is skipped."""
         tasks = [asyncio.create_task(self._scan_files(call, path)) for path in (None, *paths)]
         try:
             await asyncio.wait(tasks, timeout=LOOK_SECONDS)
@@ -263,14 +264,19 @@ class StoreTools(ToolFamily):
                 bank = await self._banks.find_bank(call)
             else:
                 bank = await self._banks.open_in_folder(path)
-            return await _look_at_bank(bank) if bank and await exists(bank) else _StoreLook(bank)
+            if bank is None or not await exists(bank):
+                return _StoreLook(bank)
+            seen = await bank.files.survey()
+            count = sum(name.lower().endswith(FILE_SUFFIXES) for name in seen.files)
+            has_graph = await bank.files.read_info(LOG_PATH) is not None
+            return _StoreLook(bank, available=True, has_graph=has_graph, file_count=count)
         except EverkeptError:
             return _StoreLook(bank)
 
     def _is_active(self, store: StoreRegistration, look: _StoreLook, active: _StoreLook, meant: str | None) -> bool:
         if active.bank is not None and look.bank is not None:
             return active.bank.address == look.bank.address
-        # One of them did not answer: then what is written must do.
+        # One of them did not answer, so compare the paths.
         path = store.path.rstrip("/")
         return meant is not None and meant in (path, f"{path}/{self._banks.options.folder}")
 
@@ -280,13 +286,6 @@ class StoreTools(ToolFamily):
         now = self._clock()
         unnamed = StoreRegistration(path if name in taken else name, path, _get_kind(path), now, now)
         return _build_view(unnamed, look, is_active=True)
-
-
-async def _look_at_bank(bank: Bank) -> _StoreLook:
-    seen = await bank.files.survey()
-    count = sum(name.lower().endswith(FILE_SUFFIXES) for name in seen.files)
-    has_graph = await bank.files.read_info(LOG_PATH) is not None
-    return _StoreLook(bank, available=True, has_graph=has_graph, file_count=count)
 
 
 def _build_view(store: StoreRegistration, look: _StoreLook, *, is_active: bool) -> BankStoreView:
@@ -305,7 +304,7 @@ def _build_view(store: StoreRegistration, look: _StoreLook, *, is_active: bool) 
 async def _is_file(place: Bank) -> bool:
     try:
         found = await place.home.read_info(place.folder)
-    except Refused:  # no name that a folder of ours can hold
+    except Refused:  # not a valid name
         return False
     return found is not None and not found.is_folder
 

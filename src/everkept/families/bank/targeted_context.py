@@ -1,4 +1,4 @@
-"""The tool that answers a question from the graph and the files, inside a token budget."""
+"""Tool that answers a question from the graph and the files, within a budget of characters."""
 
 import json
 import re
@@ -8,8 +8,8 @@ from typing import Annotated, Any, TypeVar
 from everkept.core.sessions import ToolCall
 from everkept.core.text import clip_text, compute_name_key
 from everkept.core.times import Clock
-from everkept.errors import EverkeptError, InvalidInput, Refused
-from everkept.families.bank.banks import Bank, BankRecords, Banks, check_name, normalize_name
+from everkept.errors import EverkeptError, InvalidInput
+from everkept.families.bank.banks import Bank, BankRecords, Banks, is_outside_bank, normalize_name
 from everkept.families.bank.core_files import Digest, build_digest
 from everkept.families.bank.graph.mirror import GraphMirror
 from everkept.families.bank.graph.model import BankEntityView, BankOpenedNodes, FoundEntity
@@ -23,11 +23,11 @@ from everkept.tools.schema import Field, to_json
 from everkept.tools.tool import ToolFamily, ToolWarning, tool
 from everkept.values import Value, replace
 
-PATH_ATTRIBUTES = ("docPath", "path")  # attributes of an entity that name a file
-HEADING_ATTRIBUTES = ("heading", "section", "anchor")  # and a heading in it
-CONTEXT_LINES = 3  # lines before and after a match
-MAX_FIRST_LINES = 60  # of a file in which nothing matches
-# what a hit in a name counts
+PATH_ATTRIBUTES = ("docPath", "path")  # attributes of an entity that name a file ...
+HEADING_ATTRIBUTES = ("heading", "section", "anchor")  # ... and a heading in it
+CONTEXT_LINES = 3  # before and after a match
+MAX_FIRST_LINES = 60  # of a file without a match
+# scores of a match in a name
 EXACT_SCORE, PREFIX_SCORE, WORD_SCORE, INSIDE_SCORE = 100.0, 80.0, 60.0, 40.0
 FIELD_WEIGHTS = {"name": 1.0, "type": 0.8, "attrs": 0.6}
 
@@ -44,7 +44,7 @@ class GraphHit(Value):
 
 
 class FilePointer(Value):
-    """A place in a file, and why it is meant."""
+    """A file or one of its headings, and the reason for it."""
 
     path: str
     heading_hint: Annotated[str | None, Field(name="headingHint")]
@@ -53,7 +53,7 @@ class FilePointer(Value):
 
 
 def build_hit(entity: FoundEntity, query: str) -> GraphHit:
-    """How literally the query, else some of its words, stands in what is known of an entity."""
+    """Score how literally the query, otherwise its words, match the name, type and attributes of an entity."""
     phrase = compute_name_key(query)
     words = set(_WORDS.findall(phrase))
     fields = {
@@ -76,10 +76,10 @@ def _score_text(text: str, phrase: str, words: set[str]) -> float:
 
 
 def find_pointers(opened: BankOpenedNodes, scores: Mapping[str, float], *, core_first: bool) -> list[FilePointer]:
-    """What attributes and observations point at: the best entities first, then with a heading."""
+    """Return the files that attributes and observations refer to, best entities first, then those with a heading."""
     found: dict[tuple[str, str | None], FilePointer] = {}
     for pointer in [*_find_in_attributes(opened.entities), *_find_in_observations(opened)]:
-        if _is_file_name(pointer.path):
+        if not is_outside_bank(pointer.path):
             found.setdefault((pointer.path, pointer.heading_hint), pointer)
 
     def place(pointer: FilePointer) -> tuple[float, bool, bool, str]:
@@ -112,15 +112,8 @@ def _find_first(attrs: Mapping[str, Any], keys: Sequence[str]) -> str | None:
     return next((v for key in keys if isinstance(v := attrs.get(key), str) and v.strip()), None)
 
 
-def _is_file_name(path: str) -> bool:
-    try:
-        return bool(check_name(path))
-    except Refused:
-        return False
-
-
 def select_passage(text: str, heading: str | None, query: str) -> tuple[str, str]:
-    """What to quote of a file, and why: the section, what is around matches, or the beginning."""
+    """Return a passage of a file and its description: the section, the lines around matches, or the beginning."""
     lines = split_lines(text)
     wanted = compute_name_key(heading or "").lstrip("#").strip()
     if wanted:
@@ -135,7 +128,7 @@ def select_passage(text: str, heading: str | None, query: str) -> tuple[str, str
 
 
 def _find_matching(lines: Sequence[str], query: str) -> list[int]:
-    """Lines with the whole query, else those with the most of its words."""
+    """Return the lines with the whole query, otherwise those with the most of its words."""
     phrase = compute_name_key(query)
     whole = [at for at, line in enumerate(lines) if phrase in compute_name_key(line)]
     if whole:
@@ -161,7 +154,7 @@ def _select_around(lines: Sequence[str], matching: Sequence[int]) -> list[str]:
 
 
 def format_digest(digest: Digest, most: int) -> str:
-    """The digest as lines, as many as fit."""
+    """Format the digest as lines, up to the limit."""
     context = digest.current_context
     parts = [
         ("State", [digest.project_state] if digest.project_state else []),
@@ -184,13 +177,13 @@ def format_digest(digest: Digest, most: int) -> str:
 T = TypeVar("T")
 
 MAX_QUERY_CHARACTERS = 1_000
-MAX_DIGEST_CHARACTERS, DIGEST_SHARE = 1_500, 0.2  # characters, and of the budget
-GRAPH_SHARE = 0.4  # of the budget, together with what is before it
-POINTER_SHARE = 0.5  # likewise
-MIN_SHARED_CHARACTERS = 800  # characters of room
-MIN_EXCERPT_CHARACTERS = 80  # less says nothing
-MAX_READ_CHARACTERS = 1_000_000  # characters of a file that are looked through
-MAX_PROGRESS_ENTRIES, MAX_DECISIONS = 3, 3  # entries of the digest
+MAX_DIGEST_CHARACTERS, DIGEST_SHARE = 1_500, 0.2  # limit, and share of the budget
+GRAPH_SHARE = 0.4  # of the budget, including everything before it
+POINTER_SHARE = 0.5  # of the budget, including everything before it
+MIN_SHARED_CHARACTERS = 800  # with less left, one excerpt gets all of it
+MIN_EXCERPT_CHARACTERS = 80  # a shorter excerpt is useless
+MAX_READ_CHARACTERS = 1_000_000  # of a file
+MAX_PROGRESS_ENTRIES, MAX_DECISIONS = 3, 3  # in the digest
 
 
 class DigestPart(Value):
@@ -229,7 +222,7 @@ class TargetedContext(Value):
 
 
 class _CharacterBudget:
-    """The characters that are left, and whether something was left out for want of them."""
+    """Used characters, and whether something was omitted."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -237,7 +230,7 @@ class _CharacterBudget:
         self.is_truncated = False
 
     def take(self, items: Sequence[T], share: float) -> list[T]:
-        """Those that fit this share of the whole, with all that was taken before."""
+        """Return the items within this share of the budget, which includes everything taken before."""
         kept: list[T] = []
         for item in items:
             size = _count_characters(item)
@@ -250,8 +243,6 @@ class _CharacterBudget:
 
 
 class TargetedTools(ToolFamily):
-    """Context for one question."""
-
     def __init__(
         self,
         banks: Banks,
@@ -285,7 +276,7 @@ class TargetedTools(ToolFamily):
     ) -> TargetedContext:
         """Get the parts of bank files that matter for a query, found through the graph, within a size limit."""
         if not query.strip():
-            raise InvalidInput("query is required.", argument="query", value=query)
+            raise InvalidInput("query is required.", hint="Pass your question.", argument="query", value=query)
         reading, met = await self._graphs.open_to_read(call, store_id)
         room = _CharacterBudget(max_chars)
         digest = await self._read_digest(reading.bank, room)
@@ -323,7 +314,7 @@ class TargetedTools(ToolFamily):
         return DigestPart(text, len(text))
 
     async def _search_pointers(self, bank: Bank, query: str, limit: int, call: ToolCall) -> list[FilePointer]:
-        """What the one search finds in the files themselves, behind what the graph points at."""
+        """Return the files that the search finds, to follow the pointers of the graph."""
         ranked = await self._sections.rank_sections(call, bank, query, limit)
         return [
             FilePointer(found.file, (found.heading or "").rpartition(" > ")[2] or None, "search")
@@ -333,7 +324,7 @@ class TargetedTools(ToolFamily):
     async def _read_excerpts(
         self, bank: Bank, pointers: Sequence[FilePointer], query: str, most: int, room: _CharacterBudget
     ) -> list[FileExcerpt]:
-        """One of each file, the best pointer's; each leaves half of the room if there is much."""
+        """Return one excerpt for each file, from its best pointer. Each leaves half of a large budget for the next."""
         first: dict[str, FilePointer] = {}
         for pointer in pointers:
             first.setdefault(pointer.path, pointer)
@@ -356,7 +347,7 @@ class TargetedTools(ToolFamily):
         return found
 
     async def _read_text(self, bank: Bank, name: str) -> str:
-        """Empty for what cannot be read: a pointer may be older than its file."""
+        """Return the text, empty if it cannot be read: a pointer may be outdated."""
         try:
             info = await bank.files.read_info(name)
             if info is None or info.is_folder:
@@ -377,7 +368,7 @@ async def _search_graph(
 
 
 def _fit_graph(hits: Sequence[GraphHit], opened: BankOpenedNodes, room: _CharacterBudget) -> GraphPart:
-    """Entities first, what is known of them next, how they are related last."""
+    """Return the graph within the budget: entities first, then their observations, then relations."""
     kept = room.take(hits, GRAPH_SHARE)
     first = {hit.id for hit in kept}
     entities = room.take(sorted(opened.entities, key=lambda entity: entity.id not in first), GRAPH_SHARE)
@@ -389,11 +380,11 @@ def _fit_graph(hits: Sequence[GraphHit], opened: BankOpenedNodes, room: _Charact
 
 
 def _cut_excerpt(room: int, path: str, text: str, why: str) -> FileExcerpt | None:
-    """As much as fits, as JSON; None where that says nothing."""
+    """Cut the excerpt to the budget as JSON. Return None if it would be too short."""
     excerpt = FileExcerpt(path, text, len(text), why)
     frame = _count_characters(replace(excerpt, excerpt=""))
     while excerpt.excerpt and (size := _count_characters(excerpt)) > room:
-        # Signs that JSON escapes take more room than one character.
+        # Characters that JSON escapes count more than once.
         share = max(room - frame, 0) / (size - frame)
         kept = excerpt.excerpt[: min(int(excerpt.chars * share), excerpt.chars - 1)].rstrip()
         excerpt = replace(excerpt, excerpt=kept, chars=len(kept))
@@ -402,5 +393,5 @@ def _cut_excerpt(room: int, path: str, text: str, why: str) -> FileExcerpt | Non
 
 
 def _count_characters(item: Any) -> int:
-    """Characters as JSON, with the comma."""
+    """Return the length of an item as JSON, including its separator."""
     return len(json.dumps(to_json(item), ensure_ascii=False)) + 2

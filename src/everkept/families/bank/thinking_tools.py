@@ -1,11 +1,12 @@
-"""The tools for thinking in steps, and for keeping the outcome in the bank's files."""
+"""Tools for thinking in steps, and for saving the result in the bank's files."""
 
 import re
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 from everkept.core.sessions import ToolCall
+from everkept.core.text import format_count
 from everkept.core.times import Clock, format_iso
 from everkept.errors import InvalidInput
 from everkept.families.bank.bank_entries import (
@@ -46,7 +47,7 @@ from everkept.tools.schema import Field
 from everkept.tools.tool import Effect, ToolFamily, ToolWarning, tool
 from everkept.values import Value, field
 
-MAX_TRAINS = 200  # of all clients together; the one that rested longest goes first
+MAX_TRAINS = 200  # of all clients; the least recently used is dropped first
 MAX_BRANCHES = 100
 
 
@@ -56,14 +57,14 @@ class ThoughtTrain(Value, frozen=False):
 
 
 class ThoughtTrains:
-    """Trains of thought by the session of the client and the name it gave them."""
+    """Trains of thought, by session and by the name that the client gave them."""
 
     def __init__(self, most: int = MAX_TRAINS) -> None:
         self._most = most
         self._trains: OrderedDict[tuple[str, str | None], ThoughtTrain] = OrderedDict()
 
     def add_step(self, session: str, name: str | None, branch: str | None) -> ThoughtTrain:
-        """One more thought; of the branches the oldest are forgotten when they are many."""
+        """Add a thought. The oldest branches are dropped beyond MAX_BRANCHES."""
         train = self._trains.setdefault((session, name), ThoughtTrain())
         self._trains.move_to_end((session, name))
         train.length += 1
@@ -76,7 +77,7 @@ class ThoughtTrains:
         return train
 
     def forget(self, session: str, name: str | None) -> int:
-        """One train, or all of the session without a name; how many there were."""
+        """Drop one train, or all of the session without a name. Return the number of dropped trains."""
         keys = [key for key in self._trains if key[0] == session and name in (None, key[1])]
         for key in keys:
             del self._trains[key]
@@ -87,7 +88,7 @@ _NUMBERED_ITEM = re.compile(r"(\d{1,9})\.\s")
 
 
 class ThinkingOutcome(Value):
-    """What is to be kept of it."""
+    """The result of a thinking session, to be saved."""
 
     summary: str
     session_id: str | None = None
@@ -98,7 +99,7 @@ class ThinkingOutcome(Value):
 
     @property
     def texts(self) -> dict[str, str]:
-        """Everything of it that is written, by the file that it goes to."""
+        """Return all written texts, by file."""
         context = [self.summary, *self.next_steps]
         decided: list[str] = []
         done: list[str] = []
@@ -114,7 +115,7 @@ class ThinkingOutcome(Value):
 
 
 class OutcomeWriter:
-    """What it did to the tasks is known once the edits were made."""
+    """Edits that save a result. The changes of the tasks are known after the edits."""
 
     def __init__(self, at: int, outcome: ThinkingOutcome) -> None:
         self._at = at
@@ -134,7 +135,7 @@ class OutcomeWriter:
         return {name: self._track_change(name, change) for name, change in changes.items()}
 
     def _track_change(self, name: str, change: TextChange) -> TextChange:
-        """Keeps what came of it, for the warnings."""
+        """Wrap a change to remember the new text for the warnings."""
 
         def noticed(text: str | None) -> str | None:
             edited = change(text)
@@ -146,7 +147,7 @@ class OutcomeWriter:
     def list_actions(self) -> list[str]:
         outcome, done = self._outcome, ["Session note added to active-context.md"]
         if outcome.next_steps:
-            done.append(f"Next steps updated ({len(outcome.next_steps)} items)")
+            done.append(f"Next steps updated ({format_count(len(outcome.next_steps), 'item')})")
         if self._tasks:
             count = f"{self._tasks.added} added, {self._tasks.removed} removed"
             done.append(f"Tasks updated ({count})")
@@ -192,7 +193,7 @@ class OutcomeWriter:
         return build_decision_change(format_numbered_decision(self._at, number, self._outcome.decision))(text)
 
 
-STATELESS_NOTICE = "This connection keeps no state: earlier thoughts are not counted."
+STATELESS_NOTICE = "This connection is stateless, so earlier thoughts are not counted."
 
 ThinkingSessionId = Annotated[
     str, Field("Any id that separates parallel tasks", name="sessionId", max_length=200, blank=False)
@@ -200,7 +201,7 @@ ThinkingSessionId = Annotated[
 
 
 class ThoughtStatus(Value):
-    """How far a train of thought is, or that it was cleared."""
+    """Progress of a train of thought, or the confirmation of a reset."""
 
     reset: bool | None = None
     cleared: int | None = None
@@ -222,7 +223,7 @@ class FinalizedThinking(Value):
 
 
 class ThinkingTools(ToolFamily):
-    """Steps of reasoning; only their number is remembered."""
+    """Tools for reasoning in steps. Only the number of steps is remembered."""
 
     def __init__(self, banks: Banks, clock: Clock) -> None:
         self._banks = banks
@@ -259,9 +260,11 @@ class ThinkingTools(ToolFamily):
             "thoughtNumber": thought_number,
             "totalThoughts": total_thoughts,
         }
-        _check_any_given(given)
+        if missing := [f"`{name}`" for name, value in given.items() if value is None]:
+            raise InvalidInput(f"Pass {', '.join(missing)}.", hint="To start over, set `reset` to true.")
         if is_revision and revises_thought is None:
-            raise InvalidInput("`isRevision` needs `revisesThought`.", argument="revisesThought")
+            hint = "Pass the number of the revised step."
+            raise InvalidInput("`isRevision` requires `revisesThought`.", hint=hint, argument="revisesThought")
         number, total = thought_number or 1, max(total_thoughts or 1, thought_number or 1)
         branch = branch_id if branch_from_thought is not None else None
         train = self._trains.add_step(call.session.id, session_id, branch)
@@ -296,10 +299,3 @@ class ThinkingTools(ToolFamily):
         secrets = await find_secret_warnings(outcome.texts)
         warnings = [*(await finalizing.find_warnings()), *(secrets or ())]
         return FinalizedThinking(True, finalizing.list_actions(), format_iso(at), session_id, warnings or None)
-
-
-def _check_any_given(values: Mapping[str, Any]) -> None:
-    missing = [f"`{name}`" for name, value in values.items() if value is None]
-    if missing:
-        listed = ", ".join(missing)
-        raise InvalidInput(f"{listed} must be given.", hint="Or set `reset` to true.")

@@ -1,4 +1,4 @@
-"""All tools of the memory bank, put together."""
+"""All tools of the memory bank, combined."""
 
 from collections.abc import Iterable
 
@@ -24,14 +24,14 @@ from everkept.values import Value
 
 
 class BankSurface(Value):
-    """What of the tools is offered: the later ones too, and only those of the mode at the start."""
+    """Which tools are offered: `extras` adds the newer tools, `of_mode` keeps only those of the initial mode."""
 
     extras: bool = False
     of_mode: bool = False
 
 
 class BankFamily:
-    """The parts of the family that others need, and its tools."""
+    """The family's tools, and the parts that other packages use."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class BankFamily:
         return self._offered
 
     def _list_usable(self) -> list[Tool]:
-        """What may be recommended: where only reading is allowed, the rest is not there."""
+        """Return the tools to recommend. In read-only mode, these are only the reading tools."""
         reading = (Effect.READS, Effect.SESSION_ONLY)
         if not self._options.read_only:
             return self._offered
