@@ -19,7 +19,6 @@ from everkept.families.bank.bank_files import (
     find_name,
     list_file_names,
     read,
-    read_if_present,
     settle_name,
     write,
 )
@@ -219,7 +218,6 @@ async def test_edits_at_the_same_time_lose_nothing(team: Banking) -> None:
 
 
 async def test_a_missing_file_is_no_text(team: Banking) -> None:
-    assert await read_if_present(team.bank, "a.md") is None
     with pytest.raises(FileNotFound):
         await read(team.bank, "a.md")
 

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from everkept.core.times import format_iso
 from everkept.families.bank.core_files import TEMPLATES
-from everkept.families.bank.section_records import MAX_PART_CHARACTERS, find_moment, find_part, split_parts
+from everkept.families.bank.section_records import MAX_PART_CHARACTERS, find_moment, split_parts
 
 PROGRESS = """# Project Progress
 
@@ -76,13 +76,6 @@ def test_an_entry_on_top_changes_few_parts_of_a_long_list() -> None:
     new = {part.text for part in split_parts(longer, is_markdown=True)}
     assert len(old) > 40
     assert len(new - old) <= 10
-
-
-def test_a_line_is_found_in_its_part() -> None:
-    parts = split_parts(PROGRESS, is_markdown=True)
-    assert find_part(parts, 9) == parts[1]
-    assert find_part(parts, 1) is None
-    assert find_part(parts, 99) is None
 
 
 def test_the_date_of_an_entry_is_read_in_all_three_forms() -> None:

@@ -281,12 +281,6 @@ async def edit_locked(bank: Bank, changes: Mapping[str, TextChange]) -> dict[str
     return await _FileEdits(bank, changes).apply()
 
 
-async def read_if_present(bank: Bank, name: str) -> str | None:
-    """Return the text of the file with exactly this name, or None."""
-    data = await _read_bytes_if_present(bank, name)
-    return None if data is None else as_text(data)
-
-
 async def find_name(bank: Bank, name: str, among: Collection[str] | None = None) -> str | None:
     """Return the actual name of the file, in any of its forms, or None. `among` are the folder's names, if known."""
     check_name(name)

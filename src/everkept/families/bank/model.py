@@ -48,9 +48,7 @@ CURRENT_NAMES = {old: today for today, old in LEGACY_NAMES.items()}
 
 SECTION_KIND = "section"  # record kind of an indexed section of a file
 INDEXED_FILE_KIND = "bank file"  # record kind that tracks what is indexed of a file
-MERGE_GRAPH_FILE = (
-    "take in graph file"  # tool name of imported file changes in the change log; stored, so it cannot change
-)
+MERGE_GRAPH_FILE = "merge graph file"  # tool name of imported file changes in the change log
 INDEX_BANK = "index bank"  # tool name of index updates in the change log
 
 StoreId = Annotated[str, Field("Registered bank id; default: the active bank", name="storeId", listed=False)]

@@ -4,7 +4,6 @@ A file is read again only if it changes.
 """
 
 import re
-from bisect import bisect_right
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -213,11 +212,6 @@ def split_parts(text: str, *, is_markdown: bool) -> list[FilePart]:
         if not _is_blank(lines[body:end]) and not (is_markdown and _is_unwritten(lines[body:end])):
             found += _divide_section(path, lines, starts, (first, body, end))
     return found
-
-
-def find_part(parts: Sequence[FilePart], line: int) -> FilePart | None:
-    at = bisect_right(parts, line, key=lambda part: part.line) - 1
-    return parts[at] if at >= 0 and parts[at].last >= line else None
 
 
 def find_moment(text: str) -> int | None:
