@@ -186,7 +186,9 @@ def _join_literal(node: ast.AST) -> str:
 
 def _read_page(file: Path, text: str) -> Iterator[Passage]:
     """Read a page without its code; a cell of a table is a text by itself."""
-    text = re.sub(r"^( *)```.*?^\1```", lambda block: "\n" * block.group().count("\n"), text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(
+        r"^( *)```.*?^\1```", lambda block: "\n" * block.group().count("\n"), text, flags=re.DOTALL | re.MULTILINE
+    )
     text = re.sub(r"<!--.*?-->", lambda block: "\n" * block.group().count("\n"), text, flags=re.DOTALL)
     text = re.sub(r"\]\([^)]*\)", "]", text)
     paragraph, begin = "", 0
@@ -211,7 +213,9 @@ def split_sentences(text: str) -> Iterator[str]:
     for block in re.split(r"\n\s*\n|\n\s*(?=[-*] |\d+\. )|:\n|\n(?=.*[├└│])", text):
         if re.search(r"[├└│]|^\s*(>>>|SELECT|INSERT|UPDATE|DELETE|CREATE|WITH)\b", block):
             continue
-        yield from (sentence.strip() for sentence in re.split(r"(?<=[.!?…;])\s+|:\s+(?=[A-Z`])", " ".join(block.split())))
+        yield from (
+            sentence.strip() for sentence in re.split(r"(?<=[.!?…;])\s+|:\s+(?=[A-Z`])", " ".join(block.split()))
+        )
 
 
 def list_files() -> list[Path]:
@@ -225,4 +229,4 @@ if __name__ == "__main__":
     named = [Path(name).resolve() for name in sys.argv[1:]]
     chosen = [file for name in named for file in ([*name.rglob("*.py")] if name.is_dir() else [name])]
     for fault in find_faults(sorted(chosen) or list_files()):
-        print(fault)
+        sys.stdout.write(f"{fault}\n")

@@ -61,7 +61,7 @@ class StoreContents(Value):
         named = (r for r in self.records.values() if r.deleted_at is None)
         names = [get_unique_name(r) for r in named if r.name_key is not None]
         if len(set(names)) < len(names):
-            raise Conflict("Two records would have the same name.", hint="Rename or delete one of them first.")
+            raise Conflict("Two records would have the same name or text.", hint="Delete or rename one of them first.")
         live = [x for x in self.links.values() if x.deleted_at is None]
         if len(set(map(get_unique_edge, live))) < len(live):
             raise Conflict("Two links would be the same relation.", hint="Delete one of them first.")

@@ -29,7 +29,7 @@
   it from the files (`library.py`). The next process that meets an interrupted move settles it, even a running server.
 - Vectors are data; the index over them is not. They are float16 blobs with a running number, which an index in memory
   follows (`nearness.py`, `engines/vectors.py`). The index is exact up to 20,000 vectors. Beyond that it has one bit per
-  dimension, stored beside the vector so that a million are read in a second, and rescores with the stored floats.
+  dimension and rescores with the stored floats. The bits are stored too, so that a million are read in a second.
   Vectors that another process stored are found by the next query. `records.embedded` marks records without a vector.
 - Any-word queries over many rows are ranked over posting arrays read from FTS5's own index (`search.py`). The bm25
   is the same and takes 1 ms instead of 11 ms (10,000 rows) or 115 ms (100,000). The arrays follow every commit,

@@ -414,7 +414,7 @@ def _translate_error(error: apsw.Error, path: Path, schema: Schema, title: str, 
             hint="Check the folder's permissions, or choose another one with --data-dir.",
             **facts,
         )
-    return kind(f"Cannot use {title}: {error}.", **facts)
+    return kind(f"{title} cannot be used: {error}.", **facts)
 
 
 _MIN_FREE_BYTES = 1_000_000  # with less, a file that cannot be used lacks disk space
@@ -444,7 +444,7 @@ def build_storage_full_error(path: Path, title: str) -> StorageFull:
     sizes = f"It takes {format_size(size)}" + ("" if free is None else f"; {format_size(free)} are free")
     facts = {} if free is None else {"free": free}
     return StorageFull(
-        f"Cannot write {title}: no disk space is left. {sizes}. Nothing was stored.",
+        f"{title} cannot be written: no disk space is left. {sizes}. Nothing was stored.",
         hint=(
             "Raise the quota or file size limit, or choose another data folder with --data-dir."
             if free is not None and free > _AMPLE_BYTES

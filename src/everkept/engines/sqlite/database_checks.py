@@ -270,7 +270,7 @@ def format_restore_all(folder: Path) -> str:
 def format_restore_project(folder: Path, name: str, *, is_off: bool) -> str:
     """Format the commands that restore a project whose file is missing, without changing other projects.
 
-    The private data of an account is never restored as a project, only with everything else.
+    The private data of an account is never restored as a project, only with the whole backup.
     """
     if is_private_name(name):
         return format_restore_all(folder)

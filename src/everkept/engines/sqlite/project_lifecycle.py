@@ -1,8 +1,9 @@
 """Creation, archiving, restoring and deletion of a project's file while other processes have it open.
 
 Every move first commits its intent to `_meta.db`, then runs inside one write transaction there. So two moves never
-overlap. An intent that is found under the write lock was left by a crash, or a running process is about to act on it
-and then declares it again. The location of the file decides whether the move is finished or reversed.
+overlap. An intent that is found under the write lock was usually left by a crash. If a running process is about to act
+on it instead, that process declares it again. The location of the file decides whether the move is finished or
+reversed.
 
 A file is never moved while a process could write to it. Its generation is set first, each write transaction compares
 it, and the write-ahead log is folded in before the move. A restored file is a copy. Otherwise a process that still has

@@ -104,7 +104,7 @@ def _put_records(db: Connection, records: Mapping[str, Record]) -> None:
     try:
         db.executemany(_PUT_RECORD, [_encode_columns(record, keys) for record in records.values()])
     except apsw.ConstraintError as error:
-        raise Conflict("Another record has the same name.", hint="Rename or delete that record first.") from error
+        raise Conflict("Another record has the same name or text.", hint="Delete or rename that record.") from error
     _write_tags(db, records, keys)
     changed = [(key, records[i].name != name, records[i].text != text) for i, (key, name, text) in there.items()]
     forget_vectors(db, [key for key, *differs in changed if any(differs)])
