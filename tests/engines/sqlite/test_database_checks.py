@@ -65,7 +65,7 @@ def test_a_page_that_is_wrong_in_the_middle_is_found(context: CheckContext) -> N
 def test_a_newer_form_is_a_problem_and_an_older_one_is_none(context: CheckContext) -> None:
     statement(context.folder / "user.db", f"PRAGMA user_version={PROJECT.version - 1}")
     assert worst(context) == []
-    assert any("older version" in finding.what for finding in check_databases(context))
+    assert any("older schema" in finding.what for finding in check_databases(context))
     statement(context.folder / "user.db", "PRAGMA user_version=99")
     [finding] = worst(context)
     assert finding.severity == "problem"

@@ -149,7 +149,7 @@ async def test_what_cannot_wait_is_refused_while_it_is_away(standing: Standing, 
     ):
         with pytest.raises(StoreUnreachable) as caught:
             await refused
-        assert "Nothing was done." in caught.value.message
+        assert "Nothing was changed." in caught.value.message
         assert caught.value.degraded
     assert len(await store.get(["Ada"])) == 1
 
