@@ -49,16 +49,13 @@ class CommitView(Protocol):
 
 
 class CommitPlan(Value, frozen=False):
-    """The records and links to write, whole and by id, in the order of their first mention.
-
-    `fresh` refers to the new records and links, oldest first.
-    """
+    """The records and links to write, whole and by id, in the order of their first mention."""
 
     edits: tuple[Edit, ...] = ()
     records: dict[str, Record] = field(default_factory=dict[str, Record])
     links: dict[str, RecordLink] = field(default_factory=dict[str, RecordLink])
     before: dict[str, Record] = field(default_factory=dict[str, Record])  # records as they were before the batch
-    fresh: list[Ref] = field(default_factory=list[Ref])
+    fresh: list[Ref] = field(default_factory=list[Ref])  # new records and links, oldest first
     # Records whose vector was computed from an earlier text or name.
     retold: set[str] = field(default_factory=set[str])
 
@@ -277,13 +274,11 @@ class CommitPlanner:
         return [member for depth in reversed(depths) for member in depth]
 
     async def find_record(self, record_id: str) -> Record | None:
-        made = self._plan.records.get(record_id)
-        found = made or await self._view.find_record(record_id)
+        found = self._plan.records.get(record_id) or await self._view.find_record(record_id)
         return found and self._get_planned(found)
 
     async def find_link(self, link_id: str) -> RecordLink | None:
-        made = self._plan.links.get(link_id)
-        return made or await self._view.find_link(link_id)
+        return self._plan.links.get(link_id) or await self._view.find_link(link_id)
 
     async def _list_children(self, parents: Sequence[Record]) -> list[Record]:
         there = await self._view.list_children([parent.id for parent in parents])
@@ -349,9 +344,15 @@ class PrefetchSet(Value, frozen=False):
         for step in batch.steps:
             match step:
                 case Insert(Record() as record):
-                    self._add_record(record)
+                    self.records[record.id] = None
+                    if record.parent is not None:
+                        self.records[record.parent] = None
+                    if record.name_key is not None:
+                        self.named.append(record)
                 case Insert(RecordLink() as link):
-                    self._add_link(link)
+                    self.links[link.id] = None
+                    self.records |= dict.fromkeys((link.source, link.target))
+                    self.joined.append(link)
                 case Update():
                     self.records[step.id] = None
                     self.updates.append(step)
@@ -363,18 +364,6 @@ class PrefetchSet(Value, frozen=False):
                     (self.returning_links if is_link else self.returning)[ref.id] = None
                 case _:
                     pass
-
-    def _add_record(self, record: Record) -> None:
-        self.records[record.id] = None
-        if record.parent is not None:
-            self.records[record.parent] = None
-        if record.name_key is not None:
-            self.named.append(record)
-
-    def _add_link(self, link: RecordLink) -> None:
-        self.links[link.id] = None
-        self.records |= dict.fromkeys((link.source, link.target))
-        self.joined.append(link)
 
 
 def redact_record(record: Record, clean: Redaction) -> Record:

@@ -68,10 +68,7 @@ class StoreContents(Value):
 
 
 class ContentsView:
-    """View of the dictionaries for planning one commit.
-
-    It never suspends, so no other task can run between reads and writes.
-    """
+    """View of the contents for one commit. It never suspends, so no other task runs between reads and writes."""
 
     def __init__(self, records: Mapping[str, Record], links: Mapping[str, RecordLink]) -> None:
         self._records = records
@@ -129,13 +126,10 @@ class ContentsView:
         return joined
 
 
-FindRecord = Callable[[str], Record | None]
-
-
 class DerivedData:
     """Vectors and access counts of records. They are not part of the change log or of an undo."""
 
-    def __init__(self, find: FindRecord) -> None:
+    def __init__(self, find: Callable[[str], Record | None]) -> None:
         self._find = find
         self._vectors: dict[str, tuple[str, NDArray[np.float32]]] = {}
         self.moves = 0  # counts vectors that were added or removed

@@ -41,35 +41,20 @@ class Rows(Protocol):
 
 class Connection(Protocol):
     def execute(self, statements: str, bindings: Sequence[Any] | None = None) -> Rows: ...
-
     def executemany(self, statements: str, sequenceofbindings: Iterable[Sequence[Any]]) -> Rows: ...
-
     def pragma(self, name: str, value: Any = None) -> Any: ...
-
     def last_insert_rowid(self) -> int: ...
-
     def changes(self) -> int: ...
-
     def total_changes(self) -> int: ...
-
     def readonly(self, name: str) -> bool: ...
-
     def set_busy_handler(self, callable: Callable[[int], bool] | None) -> None: ...
-
     def interrupt(self) -> None: ...
-
     def set_progress_handler(self, callable: Callable[[], bool] | None, nsteps: int = 100) -> None: ...
-
     def set_wal_hook(self, callable: Callable[[Any, str, int], int] | None) -> None: ...
-
     def wal_checkpoint(self, *, mode: int = 0) -> tuple[int, int]: ...
-
     def create_scalar_function(self, name: str, callable: Callable[..., Any] | None, numargs: int = -1) -> None: ...
-
     def register_fts5_function(self, name: str, function: Callable[..., Any]) -> None: ...
-
     def config(self, op: int, *args: int) -> int: ...
-
     def close(self, force: bool = False) -> None: ...
 
     @property
@@ -150,10 +135,7 @@ OUTSIDE_FAILURES: dict[type[apsw.Error], type[EverkeptError]] = {
 def translate_errors(
     path: Path, schema: Schema = PROJECT, *, title: str | None = None, connection: Connection | None = None
 ) -> Generator[None, None, None]:
-    """Translate SQLite errors that the environment caused for the file at `path`.
-
-    `title` is the file's name in messages. The connection has the system's error number.
-    """
+    """Translate SQLite errors that the environment caused. `title` is the file's name in messages."""
     try:
         yield
     except tuple(OUTSIDE_FAILURES) as error:
@@ -194,19 +176,16 @@ def connect(
     busy: BusyHandler | None = None,
     title: str | None = None,
 ) -> Connection:
-    """Open an existing database of ours and migrate it. Never create a file.
-
-    Pass `at_rest` to read the file without a lock or a log.
-    """
+    """Open and migrate an existing database of ours. Pass `at_rest` to read it without a lock or a log."""
     with translate_errors(path, schema, title=title), _expect_file(path, title or path.name):
-        connection = _open_at_rest(path) if at_rest else _open(path, read_only=read_only)
+        connection = open_at_rest(path) if at_rest else _open(path, read_only=read_only)
         try:
             connection.set_busy_handler(busy or BusyHandler())
             # Otherwise SQLite plans a query again whenever a value is bound to LIMIT, which takes 30 us.
             connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
             connection.create_scalar_function("lowered", _lower, 1)
             _set_pragmas(connection, "temp_store=MEMORY", "cache_size=-64000")
-            _check_identity(connection, path, schema, title or path.name)
+            check_kind(connection, path, schema, title or path.name)
             if not connection.readonly("main"):
                 # WAL lets other processes read while one writes. secure_delete overwrites deleted text in the file's
                 # free space, at no measurable cost.
@@ -232,10 +211,7 @@ def _set_pragmas(connection: Connection, *pragmas: str) -> None:
 
 
 def create(path: Path, schema: Schema, facts: Mapping[str, str] | None = None) -> None:
-    """Create the file with its whole schema, readable only by its owner.
-
-    `facts` describe the project inside its file.
-    """
+    """Create the file with its whole schema and the project's `facts`, readable only by its owner."""
     disk.create(path, is_synced=False)
     with translate_errors(path):
         connection = _open(path, read_only=False)
@@ -259,12 +235,9 @@ def migrate(connection: Connection, schema: Schema) -> None:
 
 
 def fold(path: Path, schema: Schema, patience: float, *, title: str | None = None) -> bool:
-    """Move the write-ahead log into the file. Return False if a reader still needs it.
-
-    Each attempt blocks other writers, so it is short.
-    """
+    """Move the write-ahead log into the file. Return False if a reader still needs it."""
     deadline = time.monotonic() + patience
-    busy = BusyHandler(_FOLD_RETRY_SECONDS)
+    busy = BusyHandler(_FOLD_RETRY_SECONDS)  # short, because each attempt blocks other writers
     with translate_errors(path, schema, title=title), closing(connect(path, schema, busy=busy, title=title)) as db:
         while db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0]:
             if time.monotonic() > deadline:
@@ -317,9 +290,9 @@ def check_version(connection: Connection, path: Path, schema: Schema, title: str
         )
 
 
-def _check_identity(connection: Connection, path: Path, schema: Schema, title: str) -> None:
-    found = connection.pragma("application_id")
-    if found != schema.application_id:
+def check_kind(connection: Connection, path: Path, schema: Schema, title: str) -> None:
+    """Raise StoreDamaged if the file is not a database of ours, and StoreTooNew."""
+    if connection.pragma("application_id") != schema.application_id:
         raise StoreDamaged(
             f"{title} is not a {schema.name} database of Everkept.", hint=schema.when_damaged, path=str(path)
         )
@@ -359,11 +332,12 @@ def _open(path: Path, *, read_only: bool) -> Connection:
         # read without locks.
         if get_log_path(path).exists():
             raise
-        connection = _open_at_rest(path)
+        connection = open_at_rest(path)
     return connection
 
 
-def _open_at_rest(path: Path) -> Connection:
+def open_at_rest(path: Path) -> Connection:
+    """Open a file that no process uses. No other files are created."""
     return _as_connection(apsw.Connection(f"{format_uri(path)}?immutable=1", flags=_READ_FLAGS))
 
 

@@ -147,10 +147,7 @@ class ConnectionWorker:
         self._in_a_row = 0
 
     async def close(self, *, interrupt: bool = False) -> None:
-        """Wait for the running call, which stops waiting for locks immediately.
-
-        With `interrupt`, the statements of the call end with an error too.
-        """
+        """Wait for the running call, which stops waiting for locks. With `interrupt`, its statements fail too."""
         loop = asyncio.get_running_loop()
         lane, self._lane = self._lane, None
         if lane is not None:
@@ -190,10 +187,7 @@ class Database:
         inline_writes: bool = False,
         title: str | None = None,
     ) -> None:
-        """Pass `inline_writes` for a single client: short writes that need not wait run in the caller's thread.
-
-        With more clients, all of them would wait for such a write.
-        """
+        """Pass `inline_writes` to run short writes in the caller's thread. Other clients would wait for them."""
         self.path = path
         self._title = title or path.name
         self._schema = schema

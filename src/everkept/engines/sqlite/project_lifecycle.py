@@ -110,7 +110,7 @@ async def create_project(meta: Database, place: ProjectPaths, description: str, 
         create(place.active_path, PROJECT, facts)
         db.execute("UPDATE projects SET transition = NULL WHERE id = ?", (place.id,))
 
-    await meta.maintain(lambda db: _move(db, meta.path, place, "creating", declare, work))
+    await meta.maintain(lambda db: _move(db, meta.path, place, "creating", work, declare))
 
 
 def _refuse_if_taken(db: Connection, place: ProjectPaths) -> None:
@@ -135,9 +135,7 @@ async def archive_project(meta: Database, place: ProjectPaths, at: str) -> None:
         unlink_logs(place.active_path)
         _finish(db, place, "archived", at)
 
-    await meta.maintain(
-        lambda db: _move(db, meta.path, place, "archiving", lambda db: _declare(db, place, "archiving"), work)
-    )
+    await meta.maintain(lambda db: _move(db, meta.path, place, "archiving", work))
 
 
 async def restore_project(meta: Database, place: ProjectPaths, at: str) -> None:
@@ -151,22 +149,11 @@ async def restore_project(meta: Database, place: ProjectPaths, at: str) -> None:
         _finish(db, place, "active", at, generation)
         _unlink(place.archive_path)
 
-    await meta.maintain(
-        lambda db: _move(db, meta.path, place, "restoring", lambda db: _declare(db, place, "restoring"), work)
-    )
+    await meta.maintain(lambda db: _move(db, meta.path, place, "restoring", work))
 
 
 async def delete_project(meta: Database, place: ProjectPaths) -> None:
-    await meta.maintain(
-        lambda db: _move(
-            db,
-            meta.path,
-            place,
-            "deleting",
-            lambda db: _declare(db, place, "deleting"),
-            lambda db: _delete_project(db, place),
-        )
-    )
+    await meta.maintain(lambda db: _move(db, meta.path, place, "deleting", lambda db: _delete_project(db, place)))
 
 
 async def settle_all(meta: Database, folder: Path) -> None:
@@ -194,12 +181,12 @@ def _move(
     meta_path: Path,
     place: ProjectPaths,
     intent: Intent,
-    declare: Callable[[Connection], bool],
     work: Callable[[Connection], None],
+    declare: Callable[[Connection], bool] | None = None,
 ) -> None:
     for _ in range(MAX_ATTEMPTS):
         with _open_current_transaction(db, meta_path):
-            is_declared = declare(db)
+            is_declared = declare(db) if declare else _declare(db, place, intent)
         if not is_declared:
             continue
         try:
@@ -305,20 +292,16 @@ def _delete_project(db: Connection, place: ProjectPaths) -> None:
     known = db.execute("SELECT generation FROM projects WHERE id = ?", (place.id,)).get
     for path, generation in ((place.active_path, known), (place.archive_path, -known)):
         # A process that still has the file open is refused at its next write.
-        _try_to_set_generation(place, path, _build_constant(DELETED_GENERATION))
+        _try_to_set_generation(place, path, lambda _: DELETED_GENERATION)
         try:
             path.unlink(missing_ok=True)
         except OSError:
-            _try_to_set_generation(place, path, _build_constant(generation))
+            _try_to_set_generation(place, path, lambda _, known=generation: known)
             raise
         unlink_logs(path)
     _unlink(place.draft_path)
     db.execute("DELETE FROM workspaces WHERE project = ?", (place.id,))
     db.execute("DELETE FROM projects WHERE id = ?", (place.id,))
-
-
-def _build_constant(generation: int) -> Callable[[int], int]:
-    return lambda _: generation
 
 
 def _try_to_set_generation(place: ProjectPaths, path: Path, change: Callable[[int], int]) -> int | None:

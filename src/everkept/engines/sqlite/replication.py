@@ -45,9 +45,9 @@ _PURGED_KEY = 0
 
 
 def apply_page(db: Connection, stock: StorePage, vectors: Mapping[str, Sequence[HalfVector]]) -> bool:
-    """Apply a page of another store. Return whether data was removed, here or there, of which bytes may be left.
+    """Apply a page and its vectors by model. Return whether data was removed, of which bytes may be left.
 
-    `vectors` are those of the page, by model. Raise Conflict if keys collide or a reference has no target.
+    Raise Conflict if keys collide or a reference has no target.
     """
     # Parents may come after their children. Only the final state must be complete.
     db.execute("PRAGMA defer_foreign_keys=ON")

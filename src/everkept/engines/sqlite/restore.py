@@ -86,10 +86,7 @@ class _SwitchedProject(Value):
 
 
 def keep_decisions(now: Connection, prepared: Path, prefixes: Sequence[str], at: int, *, was_empty: bool) -> None:
-    """Copy decisions from the current catalog into the one that will replace it.
-
-    A folder that `was_empty` and has no token gets the tokens and accounts of the backup.
-    """
+    """Copy decisions from the current catalog. A folder that `was_empty` without tokens keeps the backup's."""
     with translate_errors(prepared), closing(connect(prepared, LIBRARY)) as db, open_transaction(db):
         _keep_tokens(now, db, was_empty=was_empty)
         for prefix in prefixes:
@@ -257,9 +254,7 @@ class LockedFiles(Value, frozen=False):
 
 @contextmanager
 def lock_files(folder: Path) -> Generator[LockedFiles, None, None]:
-    """Prevent all other processes from writing in the folder until the block ends. Raise StoreBusy if one does not
-    finish.
-    """
+    """Prevent other processes from writing in the folder until the block ends. Raise StoreBusy."""
     allow_many_files()
     live = LockedFiles(folder)
     with ExitStack() as stack:

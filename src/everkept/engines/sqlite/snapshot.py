@@ -35,7 +35,8 @@ from everkept.core.text import format_count
 from everkept.engines.sqlite.connection import (
     BusyHandler,
     Connection,
-    check_version,
+    check_kind,
+    open_at_rest,
     open_transaction,
     translate_disk_errors,
     translate_errors,
@@ -88,17 +89,8 @@ def get_schema(name: str) -> Schema:
     return LIBRARY if Path(name).name == "_meta.db" else PROJECT
 
 
-def open_at_rest(path: Path) -> Connection:
-    """Open a file that no process uses. No other files are created."""
-    uri = f"{path.resolve().as_uri()}?immutable=1"
-    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-    return cast(Connection, apsw.Connection(uri, flags=flags))
-
-
 def open_in_use(path: Path) -> Connection:
-    """Open a file that others may use, without creating or migrating it. The folder's files stay the same after
-    closing.
-    """
+    """Open a file that others may use, without creating or migrating it. Closing leaves no other files behind."""
     log = path.with_name(path.name + "-wal")
     has_log = log.exists() and log.stat().st_size > 0
     connection = cast(Connection, apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE))
@@ -117,15 +109,6 @@ def open_in_use(path: Path) -> Connection:
         connection.close()
         raise
     return connection
-
-
-def check_kind(db: Connection, path: Path, schema: Schema, title: str) -> None:
-    """Raise StoreDamaged if the file is not a database of ours, and StoreTooNew."""
-    if db.pragma("application_id") != schema.application_id:
-        raise StoreDamaged(
-            f"{title} is not a {schema.name} database of Everkept.", hint=schema.when_damaged, path=str(path)
-        )
-    check_version(db, path, schema, title)
 
 
 def read_facts(db: Connection) -> DatabaseFacts:
@@ -287,10 +270,7 @@ def copy_to(source: Connection, path: Path, report: Progress) -> None:
 
 
 def copy_into(live: Path, source: Connection, report: Progress) -> None:
-    """Replace the content of a file that others have open, in one transaction.
-
-    Other processes see it like any commit. After a crash the file has the old content.
-    """
+    """Replace the content of a file that others have open, in one transaction. They see it like any commit."""
     with translate_errors(live, get_schema(live.name)), closing(_open_writable(live)) as target:
         target.set_busy_handler(BusyHandler())
         target.execute("PRAGMA synchronous=FULL").fetchall()

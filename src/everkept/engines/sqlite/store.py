@@ -355,10 +355,7 @@ def read_generation(db: Connection) -> int:
 
 
 def _refuse_if_being_restored(db: Connection, way: str) -> None:
-    """Raise Unavailable if a restore is unfinished, because files may not match then.
-
-    `way` leads from the folder of the file to the data folder.
-    """
+    """Raise Unavailable if an unfinished restore explains the mismatch. `way` leads to the data folder."""
     from pathlib import Path
 
     from everkept.engines.sqlite.snapshot import find_unfinished_restore
@@ -379,10 +376,7 @@ def _is_small_query(where: RecordFilter, limit: int | None) -> bool:
 
 
 def _is_small_batch(batch: Batch) -> bool:
-    """Return whether the batch is small and affects no other records.
-
-    Deleting a record also deletes others, and renaming one indexes its children again.
-    """
+    """Return whether the batch is small and affects no other records. Deletions and new names affect others."""
     characters = 0
     for step in batch.steps:
         if isinstance(step, Insert):

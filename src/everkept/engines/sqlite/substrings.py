@@ -84,9 +84,7 @@ class SubstringIndex:
         self._seen = newest
 
     def _find_changed(self, db: Connection) -> list[int] | None:
-        """Return the changed keys, or None after a purge or redaction: erased text must not stay here, and keys are
-        reused.
-        """
+        """Return the changed keys, or None after a purge or redaction: erased text must go, and keys are reused."""
         if db.execute(_COUNT_REMOVED, (self._seen,)).get:
             return None
         return [row[0] for row in db.execute(_SELECT_CHANGED, (self._seen,))]

@@ -346,8 +346,7 @@ class FailoverRouter:
         return await here()
 
     async def write(self, there: Callable[[bool], Awaitable[T]], here: Callable[[bool], Awaitable[T]]) -> T:
-        """Write to the database or to the journal. Both get whether an earlier attempt without an answer may have
-        succeeded.
+        """Write to the database or journal. Both functions get whether an earlier attempt may have succeeded.
 
         `here` runs while no other process replays or changes the replica.
         """
@@ -398,10 +397,7 @@ class FailoverRouter:
         return await here()
 
     async def run_primary(self, there: Callable[[bool], Awaitable[T]], sentence: str) -> T:
-        """Run an operation that is refused if it cannot run now. It must be safe to repeat.
-
-        `there` gets whether an earlier attempt without an answer may have succeeded.
-        """
+        """Run a repeatable operation now or refuse it. It gets whether an earlier attempt may have succeeded."""
         self.check_journal()
         may_be_done = False
         for _ in range(MAX_TRIES):
@@ -420,8 +416,7 @@ class FailoverRouter:
     async def journal_act(
         self, act: Act, here: Ask[T], *, local_seq: int | None = None, instead: Callable[[], T] | None = None
     ) -> T:
-        """Append the act to the journal, then apply it here. Remove it again if that fails. Call this only within a
-        write.
+        """Append the act to the journal, then apply it here. Remove it if that fails. Call this only in a write.
 
         If the replica cannot be written, the act stays pending, and `instead` returns the result.
         """

@@ -111,9 +111,7 @@ class Journal:
     async def append(
         self, act: Act, local_seq: int | None = None, account: str | None = None, account_id: str = ""
     ) -> int:
-        """Append an act and return the number of the entry. A commit without a key gets one. Raise StorageFull at the
-        limit.
-        """
+        """Append an act and return the number of its entry. A commit without a key gets one. Raise StorageFull."""
         if isinstance(act, Commit) and act.batch.key is None:
             act = Commit(act.store, replace(act.batch, key=uuid4().hex))
         text = encode_act(act)
@@ -181,10 +179,7 @@ class Journal:
         return await self._file.read(lambda db: journal_acts.find_committed_seq(db, seq))
 
     async def forget_numbers(self, store: str) -> None:
-        """Forget the local numbers of a store, because the replica's log is now that of the database.
-
-        Pending entries that undo a pending commit keep their reference.
-        """
+        """Forget local numbers, because the replica's log is now the database's. Pending undos keep their entry."""
         await self._file.write(lambda db: journal_acts.forget_numbers(db, store))
 
     async def reject(self, seq: int, reason: str) -> None:
@@ -247,10 +242,7 @@ class Journal:
         return ForgottenWrites(count, complete=await self._file.fold())
 
     def count_writes(self) -> JournalCounts:
-        """Return the numbers of pending and rejected writes of all processes.
-
-        If the file cannot be read now, return the last known numbers.
-        """
+        """Return the numbers of pending and rejected writes, or the last known ones if the file is unreadable."""
         try:
             self._last_counts = self._file.read_inline(_count_writes) or JournalCounts(0, 0)
         except (EverkeptError, OSError):
@@ -269,17 +261,11 @@ class Journal:
         )
 
     def lock_replay(self) -> AbstractAsyncContextManager[None]:
-        """Lock the replay among all processes. Others may still append. Raise StoreBusy if the lock is not free in
-        time.
-        """
+        """Lock the replay among all processes. Others may still append. Raise StoreBusy after the wait."""
         return self._replaying.hold_async()
 
     def lock_writes(self) -> AbstractAsyncContextManager[None]:
-        """Lock changes of the replica among all processes, for a moment without queries to the database.
-
-        Needed to append an act and apply it to the replica, or to change the replica otherwise. Raise StoreBusy if the
-        lock is not free in time.
-        """
+        """Lock changes of the replica among all processes, for moments without database calls. Raise StoreBusy."""
         return self._writing.hold_async()
 
     async def close(self) -> None:

@@ -183,10 +183,7 @@ _UNREFERRED = "entry NOT IN (SELECT undoes FROM entries WHERE undoes IS NOT NULL
 
 
 def note_number(db: Connection, store: str, local_seq: int, entry: int) -> None:
-    """Note the local number of an entry's commit.
-
-    A log only grows, so equal or later numbers are from before the log was replaced.
-    """
+    """Note a local number. A log only grows, so equal or later numbers are from before it was replaced."""
     db.execute("UPDATE numbers SET local_seq = NULL WHERE store = ? AND local_seq >= ?", (store, local_seq))
     db.execute("INSERT INTO numbers(entry, store, local_seq) VALUES (?,?,?)", (entry, store, local_seq))
 

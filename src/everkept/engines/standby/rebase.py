@@ -124,10 +124,7 @@ class _BaseMissing(Exception):
 
 
 async def rebase_batch(batch: Batch, store: RecordStore) -> Batch | None:
-    """Return the batch for the current data of the store, possibly without steps.
-
-    Return None if a record that it changes or refers to is missing.
-    """
+    """Return the batch for the current data, possibly without steps, or None if data it builds on is missing."""
     view = CachedStoreView(store)
     await view.prefetch(batch.steps)
     rebase = _BatchRebase(batch, view)
@@ -203,9 +200,7 @@ class _BatchRebase:
         return await self._restore_beside(thing)
 
     async def _restore_beside(self, record: Record) -> Sequence[Step]:
-        """Restore a record whose name is taken. A deleted record cannot be renamed, so rename the other one
-        temporarily.
-        """
+        """Restore a record whose name is taken. It cannot be renamed while deleted, so the other one is, for now."""
         holder = await self._find_holder(record)
         away = await self._rename(holder.id, _build_variants(holder.variant, holder.id))
         back = await self._select_first(Restore(record.ref))

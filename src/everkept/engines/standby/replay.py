@@ -91,10 +91,7 @@ class ActApplier:
         self._rights.clear()
 
     async def apply(self, act: Act, account: Account | None = None) -> int | None:
-        """Apply the act. Return the number of its commit, if it is one. Raise the error that prevents it.
-
-        An act of an `account` is applied only if the account has access now.
-        """
+        """Apply the act and return the number of its commit, if any. Check the access of `account` first."""
         if account is not None:
             await self._expect_permitted(act, account)
         match act:

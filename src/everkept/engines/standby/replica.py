@@ -127,10 +127,7 @@ class StoreReplication:
         return await self._is_level(newest)
 
     async def catch_up(self) -> int:
-        """Replicate at least what the database had at the beginning. Return the number of the last change.
-
-        Raise ReplicaBusy if another process must go first, and LostChanges.
-        """
+        """Replicate at least all changes up to now. Return the last number. Raise ReplicaBusy or LostChanges."""
         wanted = newest = await self._there.get_revision()
         if await self.is_level(newest):
             return newest
@@ -397,10 +394,7 @@ async def expect_same_database(primary: Library, replica: Library, journal: Jour
 
 
 def is_other_database(theirs: CatalogData, own: CatalogData) -> bool:
-    """Return whether this is another database than the replica's, and lacks data that the replica has.
-
-    Data that others removed from the same database may be missing.
-    """
+    """Return whether this is another database than the replica's, and lacks data that the replica has."""
     known = select_identities(own.notes)
     if not known or known & select_identities(theirs.notes):
         return False

@@ -63,11 +63,7 @@ class OwnStorePair:
 
 
 class ProjectStorePair:
-    """The store of a project.
-
-    A project that was created while the database was unreachable may also have been created there. Then they are the
-    same project.
-    """
+    """The store of a project. If a project created here also exists in the database, both are the same one."""
 
     def __init__(self, project: Project, primary: Library, replica: Library, journal: Journal) -> None:
         self.recent = RecentCommits()
