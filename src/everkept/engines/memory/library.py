@@ -65,8 +65,7 @@ class MemoryLibrary(TableLibrary):
             message = f"A project with the id {change.project_id} already exists."
             raise Conflict(message, hint="Use a new id.", kind="project", name=name)
         moment = change.at or self._clock()
-        own_id = change.project_id or str(uuid4())
-        project = Project(own_id, name, change.description, "active", moment, moment)
+        project = Project(change.project_id or str(uuid4()), name, change.description, "active", moment, moment)
         self._entries[name] = _ProjectEntry(project, MemoryStore(self._clock))
         return project
 
@@ -82,8 +81,7 @@ class MemoryLibrary(TableLibrary):
     async def _delete_project(self, change: catalog.DeleteProject) -> None:
         project = self._require_entry(change.name).project
         if switching := self._switching.get(project.id):
-            folders = self._list_folders(project.id)
-            self._switching[project.id] = switching.with_deletion(folders, self._clock())
+            self._switching[project.id] = switching.with_deletion(self._list_folders(project.id), self._clock())
         del self._entries[change.name]
         self._workspaces = {p: i for p, i in self._workspaces.items() if i != project.id}
 

@@ -121,7 +121,8 @@ class _CatalogCheck:
         )
         restore_all = format_restore_all(self._folder)
         command = f"first restore _meta.db, for example from the zip file of a backup; or {restore_all}"
-        return self._report_problem(what, command, lambda: _fix_list(self._folder))
+        did = "listed the projects again; all are turned on, and tokens must be created again"
+        return self._report_problem(what, command, lambda: _settle(self._folder, did))
 
     def _check_backup(self) -> DoctorFinding:
         last, command = find_last_backup(self._folder), "everkept backup FILE"
@@ -141,21 +142,21 @@ class _CatalogCheck:
         folder = self._folder
         if kept.transition is not None:
             what = f"{kept.transition.capitalize()} {kept.label} was interrupted."
-            yield self._report_problem(what, FIX_COMMAND, lambda: _fix_moves(folder))
+            yield self._report_problem(what, FIX_COMMAND, lambda: _settle(folder, "finished or reversed it"))
         elif not (folder / kept.path).exists():
             yield self._report_missing(kept)
         elif (found := _find_generation(folder / kept.path)) is not None:
             expected = -kept.generation if kept.status == "archived" else kept.generation
             if found != expected:
                 what = f"{kept.title} cannot be written: its generation differs from the catalog's."
-                yield self._report_problem(what, FIX_COMMAND, lambda: _fix_generation(folder, kept))
+                yield self._report_problem(what, FIX_COMMAND, lambda: fix_generation(folder, kept))
 
     def _report_missing(self, kept: ProjectFile) -> DoctorFinding:
         folder = self._folder
         elsewhere = [name for name in list_project_paths(folder) if Path(name).stem == kept.id]
         if elsewhere:
             what = f"{kept.title} is in {elsewhere[0]}, not in {kept.path}."
-            return self._report_problem(what, FIX_COMMAND, lambda: _fix_location(folder, kept))
+            return self._report_problem(what, FIX_COMMAND, lambda: asyncio.run(fix_location(folder, kept)))
         what = f"{kept.title} is missing: {kept.path}."
         back = format_restore_project(folder, kept.name, is_off=kept.name in self._off)
         return self._report_problem(what, f"restore {folder / kept.path} from a copy; or {back}")
@@ -174,15 +175,16 @@ class _CatalogCheck:
                 yield DoctorFinding(self._check, "advice", what, FIX_COMMAND, partial(_remove_file, path))
             else:
                 what = f"{name} contains a project that the catalog does not list."
-                yield self._report_problem(what, FIX_COMMAND, lambda: _fix_orphan(self._folder, self._clock))
+                yield self._report_problem(
+                    what, FIX_COMMAND, lambda: asyncio.run(add_orphans(self._folder, self._clock))
+                )
 
     def _check_leases(self, notes: Mapping[str, str]) -> Iterator[DoctorFinding]:
         now = self._clock()
         for key, value in notes.items():
             until = value.rpartition(" ")[2]
             if not until.isdecimal() or int(until) < now - DAY_MICROSECONDS:
-                whose = key.removeprefix(LEASE_PREFIX)
-                what = f'A process that ended long ago still holds the lease "{whose}".'
+                what = f'A process that ended long ago still holds the lease "{key.removeprefix(LEASE_PREFIX)}".'
                 mend = partial(_end_lease, self._folder / META, key)
                 yield DoctorFinding(self._check, "advice", what, FIX_COMMAND, mend)
 
@@ -206,29 +208,9 @@ def _format_project_count(projects: list[ProjectFile]) -> str:
     return f"{told} and {format_count(homes, 'private store')} of accounts" if homes else told
 
 
-def _fix_list(folder: Path) -> str:
+def _settle(folder: Path, did: str) -> str:
     asyncio.run(settle_moves(folder))
-    return "listed the projects again; all are turned on, and tokens must be created again"
-
-
-def _fix_moves(folder: Path) -> str:
-    asyncio.run(settle_moves(folder))
-    return "finished or reversed it"
-
-
-def _fix_generation(folder: Path, kept: ProjectFile) -> str:
-    fix_generation(folder, kept)
-    return f"{kept.label} can be written again"
-
-
-def _fix_location(folder: Path, kept: ProjectFile) -> str:
-    asyncio.run(fix_location(folder, kept))
-    return f"corrected the location of {kept.label} in the catalog"
-
-
-def _fix_orphan(folder: Path, clock: Clock) -> str:
-    asyncio.run(add_orphans(folder, clock))
-    return "added it to the catalog under its own name, or the next free one"
+    return did
 
 
 def _remove_file(path: Path) -> str:

@@ -73,13 +73,11 @@ def write_note(db: Connection, change: catalog.WriteNote) -> None:
 
 
 def list_tokens(db: Connection, _: catalog.ListTokens) -> list[Token]:
-    rows = db.execute("SELECT id, label, created_at FROM tokens ORDER BY created_at, id")
-    return [Token(*row) for row in rows]
+    return [Token(*row) for row in db.execute("SELECT id, label, created_at FROM tokens ORDER BY created_at, id")]
 
 
 def has_token(db: Connection, question: catalog.HasToken) -> bool:
-    statement = "SELECT count(*) FROM tokens WHERE secret_hash = ?"
-    return bool(db.execute(statement, (question.secret_hash,)).get)
+    return bool(db.execute("SELECT count(*) FROM tokens WHERE secret_hash = ?", (question.secret_hash,)).get)
 
 
 def register_token(db: Connection, change: catalog.RegisterToken) -> None:
@@ -142,8 +140,7 @@ def add_usage(db: Connection, change: catalog.AddUsage) -> None:
 
 
 def list_usage(db: Connection, _: catalog.ListUsage) -> list[ToolUsage]:
-    rows = db.execute(f"SELECT {_USAGE_COLUMNS} FROM usage ORDER BY calls DESC, tool")
-    return [ToolUsage(*row) for row in rows]
+    return [ToolUsage(*row) for row in db.execute(f"SELECT {_USAGE_COLUMNS} FROM usage ORDER BY calls DESC, tool")]
 
 
 # Closes the file of a project before it is moved or deleted.

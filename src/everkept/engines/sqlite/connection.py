@@ -463,7 +463,6 @@ def _find_free_bytes(path: Path) -> int | None:
     try:
         from shutil import disk_usage  # a hook that starts does not pay for it
 
-        there = next(each for each in (path, *path.parents) if each.exists())
-        return disk_usage(there).free
+        return disk_usage(next(each for each in (path, *path.parents) if each.exists())).free
     except (OSError, ImportError):  # the folder or the program's files may be out of reach
         return None

@@ -55,8 +55,7 @@ def check_databases(folder: Path, check: str, *, full: bool) -> Iterator[DoctorF
 
 
 def list_databases(folder: Path) -> list[str]:
-    owned = [name for name in (META, USER, HISTORY) if (folder / name).exists()]
-    return [*owned, *list_project_paths(folder)]
+    return [*[name for name in (META, USER, HISTORY) if (folder / name).exists()], *list_project_paths(folder)]
 
 
 class OwnedFile(NamedTuple):
@@ -123,7 +122,7 @@ class _DatabaseCheck:
             return
         if path.name in (USER, HISTORY) and read_generation(db) <= 0:
             what = f"{title} cannot be written because a restore was interrupted."
-            yield self._report_problem(what, FIX_COMMAND, lambda: _fix_closed(path))
+            yield self._report_problem(what, FIX_COMMAND, lambda: unfreeze(path))
         of_words = [fault for fault in faults if _WORD_INDEX_MODULE in fault.lower()]
         if len(faults) > len(of_words):
             other = next(fault for fault in faults if fault not in of_words)
@@ -146,8 +145,7 @@ class _DatabaseCheck:
         size = log.stat().st_size if log.exists() else 0
         if size > LARGE_LOG_BYTES:
             what = f"The write-ahead log of {title} has grown to {size / 1_000_000:,.0f} MB."
-            mend = partial(_fix_log, path, schema, title)
-            yield DoctorFinding(self._check, "advice", what, FIX_COMMAND, mend)
+            yield DoctorFinding(self._check, "advice", what, FIX_COMMAND, partial(_fix_log, path, schema, title))
 
     def _report_damage(self, name: str, what: str) -> DoctorFinding:
         """Report damage without a fix: the file may be all that is left of the data."""
@@ -163,11 +161,6 @@ class _DatabaseCheck:
 
     def _report_problem(self, what: str, command: str | None, mend: Callable[[], str] | None = None) -> DoctorFinding:
         return DoctorFinding(self._check, "problem", what, command, mend)
-
-
-def _fix_closed(path: Path) -> str:
-    unfreeze(path)
-    return f"{path.name} can be written again"
 
 
 def _fix_index(path: Path, *, anew: bool) -> str:
@@ -213,8 +206,8 @@ def fix_word_index(path: Path, *, anew: bool = False) -> int:
     return done
 
 
-def fix_generation(folder: Path, kept: ProjectFile) -> None:
-    """Give the catalog and a project's file the same generation, so that the file can be written again."""
+def fix_generation(folder: Path, kept: ProjectFile) -> str:
+    """Give the catalog and a project's file the same generation. Return what was done, as all fixes do."""
     path = folder / kept.path
     with (
         translate_errors(folder / META, LIBRARY),
@@ -228,26 +221,29 @@ def fix_generation(folder: Path, kept: ProjectFile) -> None:
         signed = -generation if kept.status == "archived" else generation
         db.execute("UPDATE meta SET value = ? WHERE key = 'generation'", (signed,))
         meta.execute("UPDATE projects SET generation = ? WHERE id = ?", (generation, kept.id))
+    return f"{kept.label} can be written again"
 
 
-def unfreeze(path: Path) -> None:
+def unfreeze(path: Path) -> str:
     """Make a store that belongs to no project writable again."""
     with translate_errors(path), closing(connect(path, PROJECT)) as db, open_transaction(db):
-        generation = max(abs(read_generation(db)), 1) + 1
-        db.execute("UPDATE meta SET value = ? WHERE key = 'generation'", (generation,))
+        db.execute("UPDATE meta SET value = ? WHERE key = 'generation'", (max(abs(read_generation(db)), 1) + 1,))
+    return f"{path.name} can be written again"
 
 
-async def add_orphans(folder: Path, clock: Clock) -> None:
+async def add_orphans(folder: Path, clock: Clock) -> str:
     """Add project files that are missing in the catalog."""
     add_unlisted_files(folder, folder / META, clock)
     await settle_moves(folder)
+    return "added it to the catalog under its own name, or the next free one"
 
 
-async def fix_location(folder: Path, kept: ProjectFile) -> None:
+async def fix_location(folder: Path, kept: ProjectFile) -> str:
     """Correct the catalog's location of a project's file, as after an interrupted move."""
     with translate_errors(folder / META, LIBRARY), closing(connect(folder / META, LIBRARY)) as meta:
         meta.execute("UPDATE projects SET transition = 'archiving' WHERE id = ?", (kept.id,))
     await settle_moves(folder)
+    return f"corrected the location of {kept.label} in the catalog"
 
 
 async def settle_moves(folder: Path) -> None:
@@ -294,9 +290,8 @@ LAST_BACKUP_KEY = "backup.last"
 
 def find_last_backup(folder: Path) -> tuple[Path, int] | None:
     """Return the file and time of the last backup, or None if they are unknown."""
-    meta = folder / META
     try:
-        with open_checked(meta, LIBRARY) as db:
+        with open_checked(folder / META, LIBRARY) as db:
             moment, _, file = (project_list.find_note(db, LAST_BACKUP_KEY) or "").partition(" ")
         return (Path(file), parse_time(moment)) if file else None
     except (EverkeptError, ValueError):
@@ -336,6 +331,5 @@ def count_pending_embeddings(folder: Path, model: str, kinds: Sequence[str]) -> 
             raise
         except EverkeptError:
             continue  # the check of databases reports the error
-        title = known[name].title if name in known else name
-        found.append(PendingEmbeddings(title, waiting, others))
+        found.append(PendingEmbeddings(known[name].title if name in known else name, waiting, others))
     return found

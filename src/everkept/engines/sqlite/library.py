@@ -374,8 +374,7 @@ class SqliteLibrary(TableLibrary):
 
     @property
     def condition(self) -> Condition:
-        version = apsw.sqlite_lib_version()
-        return Condition("sqlite", "embedded-file", version=version, place=str(self._folder))
+        return Condition("sqlite", "embedded-file", version=apsw.sqlite_lib_version(), place=str(self._folder))
 
     async def close(self) -> None:
         """Close within moments. Running statements are interrupted; acknowledged writes are kept."""

@@ -106,8 +106,7 @@ async def create_project(meta: Database, place: ProjectPaths, description: str, 
         return True
 
     def work(db: Connection) -> None:
-        facts = {"name": place.name, "description": description, "created_at": at}
-        create(place.active_path, PROJECT, facts)
+        create(place.active_path, PROJECT, {"name": place.name, "description": description, "created_at": at})
         db.execute("UPDATE projects SET transition = NULL WHERE id = ?", (place.id,))
 
     await meta.maintain(lambda db: _move(db, meta.path, place, "creating", work, declare))

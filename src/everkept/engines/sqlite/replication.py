@@ -74,8 +74,7 @@ def read_replication_number(db: Connection) -> int:
 
 def _note_replication(db: Connection) -> None:
     """Change the replication number and the vector number, and with it the stamp of the store."""
-    moment = read_newest_vector(db) + 1
-    db.execute("UPDATE meta SET value = ? WHERE key IN ('vectors', 'restocked')", (moment,))
+    db.execute("UPDATE meta SET value = ? WHERE key IN ('vectors', 'restocked')", (read_newest_vector(db) + 1,))
 
 
 def _cut_log(db: Connection, log_from: int | None) -> bool:
@@ -95,8 +94,7 @@ def _put_records(db: Connection, records: Mapping[str, Record]) -> None:
         )
     }
     keys = _assign_keys(db, "records", {i: known[0] for i, known in there.items()}, records)
-    others = {r.parent for r in records.values() if r.parent is not None} - records.keys()
-    keys |= _read_keys(db, "records", others)
+    keys |= _read_keys(db, "records", {r.parent for r in records.values() if r.parent is not None} - records.keys())
     touched = {keys[record_id] for record_id in records}
     places = read_places(db, touched)
     # The records may swap names, so clear these first.
@@ -114,11 +112,10 @@ def _put_records(db: Connection, records: Mapping[str, Record]) -> None:
 
 
 def _encode_columns(record: Record, keys: Mapping[str, int]) -> list[object]:
-    parent = None if record.parent is None else _get_key(record.parent, keys)
     return [
         keys[record.id],
         get_pending_mark(record.text),
-        parent,
+        None if record.parent is None else _get_key(record.parent, keys),
         record.deleted_at,
         record.version,
         *encode_record(record),

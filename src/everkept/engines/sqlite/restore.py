@@ -158,8 +158,7 @@ def _keep_off(db: Connection, stage: Path, switched: _SwitchedProject, at: int) 
         _create_empty_project(db, stage, switched)
         heirs, is_back = [switched.id], True
     if is_back:
-        before = read_off_history(db, switched.id)
-        write_off_history(db, switched.id, switched.past_off_history.merge(before))
+        write_off_history(db, switched.id, switched.past_off_history.merge(read_off_history(db, switched.id)))
     for heir in heirs[:1] if switched.is_off else []:
         rows = [(folder, heir) for folder in switched.folders]
         db.executemany("INSERT OR IGNORE INTO workspaces VALUES (?,?)", rows)
@@ -487,8 +486,7 @@ class LockedFolder:
             if before := there.get(kept.id):
                 known = StoreNumbers(generation=before.generation)
                 numbers = numbers.merge_highest(self._live.get_numbers(before.path)).merge_highest(known)
-            archived = kept.status == "archived"
-            generations[kept.id] = prepare_store(stage / kept.path, numbers, archived=archived)
+            generations[kept.id] = prepare_store(stage / kept.path, numbers, archived=kept.status == "archived")
         for name in (USER, HISTORY):
             if not (stage / name).exists():
                 create(stage / name, PROJECT)

@@ -80,8 +80,7 @@ class FilterCache:
 def _find_few_keys(db: Connection, where: RecordFilter) -> Keys | None:
     """Return the keys of all matching records, or None if no index finds them or they are many."""
     names = (where.ids, where.name_keys, where.parents, where.sessions, where.places)
-    is_indexed = where.tags or any(some is not None for some in names)
-    if not is_indexed:
+    if not (where.tags or any(some is not None for some in names)):
         return None
     keys = _read_keys(db, where, MAX_LOOKUP_KEYS + 1)
     return keys if len(keys) <= MAX_LOOKUP_KEYS else None
@@ -141,8 +140,7 @@ class Doclist(Value):
         return Doclist(self.keys[:end], self.counts[:, :end])
 
     def exclude(self, keys: Collection[int]) -> "Doclist":
-        unwanted = np.fromiter(sorted(keys), np.int32, len(keys))
-        is_kept = ~_is_in(self.keys, unwanted)
+        is_kept = ~_is_in(self.keys, np.fromiter(sorted(keys), np.int32, len(keys)))
         return Doclist(self.keys[is_kept], self.counts[:, is_kept])
 
     def select(self, keys: NDArray[np.int32]) -> "Doclist":
@@ -214,8 +212,7 @@ def read_rows(db: Connection, phrase: WordPhrase, keys: Collection[int]) -> Docl
 
 def read_between(db: Connection, phrase: WordPhrase, first: int, last: int) -> Doclist:
     """Return the rows with the phrase between two keys, both included."""
-    wanted = "rowid BETWEEN ? AND ?"
-    return _decode_counts(db.execute(_SELECT_COUNTS + wanted, (to_fts5(phrase), first, last)))
+    return _decode_counts(db.execute(_SELECT_COUNTS + "rowid BETWEEN ? AND ?", (to_fts5(phrase), first, last)))
 
 
 def count_term_rows(db: Connection, term: str) -> int:
@@ -240,8 +237,7 @@ def _is_in(keys: NDArray[np.int32], others: NDArray[np.int32]) -> NDArray[np.boo
 
 
 def _decode_counts(found: Rows) -> Doclist:
-    rows = found.fetchall()
-    packed = np.array(rows, np.int64).reshape(-1, 2)
+    packed = np.array(found.fetchall(), np.int64).reshape(-1, 2)
     times = np.stack([packed[:, 1] >> shift & MAX_COUNT for shift in (32, 16, 0)])
     return Doclist(packed[:, 0].astype(np.int32), times.astype(_choose_dtype(times)))
 
@@ -335,8 +331,7 @@ class Postings:
         every = np.concatenate(keys)
         is_found = np.zeros(len(self._lengths), np.bool)
         is_found[every] = True
-        sums = np.bincount(every, np.concatenate(shares), len(self._lengths))
-        return is_found, cast(Scores, sums)
+        return is_found, cast(Scores, np.bincount(every, np.concatenate(shares), len(self._lengths)))
 
     def _read_counts(self, db: Connection, part: WordQuery) -> list[tuple[Doclist, int]] | None:
         """Return matching rows with their occurrences, and the number of rows with the word. None means: query FTS5."""

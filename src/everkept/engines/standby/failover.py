@@ -131,8 +131,7 @@ class Availability:
     @property
     def absence(self) -> UnreachableInfo:
         """The state for callers that the replica answered. If the connection was never lost, it is catching up."""
-        is_catching_up = self._is_bringing or not self._is_told
-        return UnreachableInfo(self.since, is_catching_up, self.is_never_reached)
+        return UnreachableInfo(self.since, self._is_bringing or not self._is_told, self.is_never_reached)
 
     async def is_reachable(self) -> bool:
         """Return whether the database is connected. If it was just lost, wait for the first attempts."""
@@ -220,8 +219,7 @@ class Availability:
         event.set()
 
     async def _reconnect(self) -> None:
-        waits = chain(self._pace.schedule, repeat(self._pace.every))
-        for attempt, wait in enumerate(waits):
+        for attempt, wait in enumerate(chain(self._pace.schedule, repeat(self._pace.every))):
             if attempt == len(self._pace.schedule):
                 self._set_status("degraded")
                 log.warning(STILL_UNREACHABLE if self._is_told else STILL_BEHIND, self.reason, self._pace.every)

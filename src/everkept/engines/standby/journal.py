@@ -118,11 +118,10 @@ class Journal:
 
         def work(db: Connection) -> int:
             self._refuse_if_full(db, len(text), is_account=account is not None)
-            undoes = journal_acts.find_undone_entry(db, act)
             seq = int(
                 db.execute(
                     "INSERT INTO entries(act, local_seq, undoes, account, account_id) VALUES (?,?,?,?,?) RETURNING seq",
-                    (text, local_seq, undoes, account, account_id),
+                    (text, local_seq, journal_acts.find_undone_entry(db, act), account, account_id),
                 ).get
             )
             if isinstance(act, Commit) and local_seq is not None:

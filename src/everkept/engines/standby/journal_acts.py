@@ -153,8 +153,7 @@ def _decode_step(name: str, body: Any) -> Step:
         case "link":
             return Insert(RecordLink(**body))
         case "update":
-            values = _restore_tags(body["values"])
-            return Update(body["id"], values, body["version"], body.get("at"))
+            return Update(body["id"], _restore_tags(body["values"]), body["version"], body.get("at"))
         case "delete":
             return Delete(Ref(*body))
         case "restore":
@@ -165,8 +164,7 @@ def _decode_step(name: str, body: Any) -> Step:
 
 def _restore_tags(values: Mapping[str, Any]) -> dict[str, Any]:
     """Convert the tags to a tuple, because JSON has only lists."""
-    tags = {"tags": tuple(values["tags"])} if "tags" in values else {}
-    return {**values, **tags}
+    return {**values, "tags": tuple(values["tags"])} if "tags" in values else dict(values)
 
 
 def _collect_values(thing: _Thing) -> dict[str, Any]:

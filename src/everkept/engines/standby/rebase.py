@@ -79,8 +79,7 @@ class CachedStoreView:
     async def _read_links(self, ids: Iterable[str]) -> None:
         if new := [each for each in dict.fromkeys(ids) if each not in self._links]:
             self._links |= dict.fromkeys(new)
-            found = await self._store.get_links(new, include_deleted=True)
-            self._links |= {link.id: link for link in found}
+            self._links |= {link.id: link for link in await self._store.get_links(new, include_deleted=True)}
 
     async def _read_names(self, names: Iterable[_Name]) -> None:
         keys: defaultdict[str, list[str]] = defaultdict(list)
@@ -89,8 +88,7 @@ class CachedStoreView:
                 self._named[kind, name_key] = []
                 keys[kind].append(name_key)
         for kind, wanted in keys.items():
-            found = await self._store.scan(RecordFilter(kinds=(kind,), name_keys=tuple(wanted)))
-            for record in found:
+            for record in await self._store.scan(RecordFilter(kinds=(kind,), name_keys=tuple(wanted))):
                 self._named[kind, record.name_key or ""].append(record)
 
     async def _read_outgoing(self, sources: Iterable[str]) -> None:
@@ -173,8 +171,7 @@ class _BatchRebase:
         return [await self._select_first(Insert(record), *renamed)]
 
     async def _insert_link(self, link: RecordLink) -> Sequence[Step]:
-        there = await self._planner.find_link(link.id)
-        return [] if there else await self._skip_duplicate(Insert(link), link)
+        return [] if await self._planner.find_link(link.id) else await self._skip_duplicate(Insert(link), link)
 
     async def _update(self, step: Update) -> Sequence[Step]:
         record = await self._get_live(step.id)

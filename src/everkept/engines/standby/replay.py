@@ -262,8 +262,7 @@ async def replay(
     """
     replaying = _JournalReplay(journal, library, rights_of)
     while await replaying.run_next():
-        done = replaying.done + replaying.aside
-        on_progress(done, journal.count_writes().waiting)
+        on_progress(replaying.done + replaying.aside, journal.count_writes().waiting)
     return ReplayResult(replaying.done, replaying.aside)
 
 

@@ -289,8 +289,7 @@ class StoreReplication:
             await self._save_mark(mark)
 
     async def _save_mark(self, mark: ReplicaMark) -> None:
-        is_following = mark.stage == "following"
-        marked = replace(mark, own=0 if is_following else await self._here.get_revision())
+        marked = replace(mark, own=0 if mark.stage == "following" else await self._here.get_revision())
         await self._bookmark.write(marked)
         self._mark = marked
 
@@ -307,8 +306,7 @@ async def copy_vectors(
 ) -> None:
     """Copy vectors of records that have none here."""
     while waiting := await here.find_unembedded(model, kinds, PAGE_ITEMS):
-        ids = [record.id for record in waiting]
-        vectors = await there.get_vectors(model, ids)
+        vectors = await there.get_vectors(model, [record.id for record in waiting])
         # A vector belongs to one version of its record. Other versions are replicated first.
         versions = {record.id: record.version for record in await there.get(list(vectors))}
         items = [

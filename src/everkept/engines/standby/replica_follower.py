@@ -224,8 +224,7 @@ class ReplicaFollower:
         for ends in self._in_use():
             with suppress(EverkeptError):
                 await ends.recent.apply_to(await ends.ensure_replica())
-        folder = Path(self._replica.condition.place)
-        place = await asyncio.to_thread(save_copy, folder, self._clock())
+        place = await asyncio.to_thread(save_copy, Path(self._replica.condition.place), self._clock())
         for key in await self._replica.list_notes(STANDBY_NOTES):
             await self._replica.set_note(key, None)
         await self._replica.set_note(KEPT_COPY_NOTE, str(place))
