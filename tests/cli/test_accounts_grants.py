@@ -83,5 +83,5 @@ def test_while_the_database_is_away_nothing_is_said_to_be_missing(
     monkeypatch.setenv("EVERKEPT_DATABASE_URL", "ws://127.0.0.1:1")  # where nothing listens
     outcome = everkept(command, "shop", "--user", "anna")
     assert outcome.status == 1
-    assert "while the database is unreachable. Nothing was changed." in outcome.err
+    assert "cannot be changed while the database is away. Nothing was done." in outcome.err
     assert "127.0.0.1:1" in outcome.err

@@ -12,7 +12,7 @@ Keys = NDArray[np.int64]
 RowNumbers = NDArray[np.intp]
 Signs = NDArray[np.uint8]
 
-MAX_EXACT_VECTORS = 20_000  # at 384 dimensions these take 30 MB, and an exact answer takes a millisecond
+MAX_EXACT_VECTORS = 20_000  # some 30 MB of floats, searched exactly in a millisecond
 RESCORED_KEYS = 400  # candidates of a scan over codes that are rescored with floats
 BLOCK_ROWS = 16_384  # rows per block, so that distances stay in the processor's cache
 # `select_best` samples one of SAMPLE_STEP scores if there are SAMPLE_FACTOR times more scores than results.

@@ -134,7 +134,7 @@ async def test_another_account_of_the_same_name_gets_nothing_of_the_first(standi
     await elsewhere(standing).grant("anna", await standing.database.get_project("shop"), "write")
     await standing.returns()
     assert await in_database(standing) == []
-    assert {"another of that name" in reason for _, reason in await reasons(standing)} == {True}
+    assert {"another account has its name" in reason for _, reason in await reasons(standing)} == {True}
 
 
 async def test_what_a_removed_account_writes_later_is_not_its_namesakes(standing: Standing) -> None:
@@ -155,7 +155,7 @@ async def test_what_a_removed_account_writes_later_is_not_its_namesakes(standing
     assert await in_database(standing) == []
     with pytest.raises(NotFound):
         await standing.database.open(format_private_name("user", "anna"))
-    assert {"another of that name" in reason for _, reason in await reasons(standing)} == {True}
+    assert {"another account has its name" in reason for _, reason in await reasons(standing)} == {True}
 
 
 async def test_no_clock_decides_who_wrote_something(standing: Standing) -> None:

@@ -99,7 +99,7 @@ class _ConnectionThread:
 
 
 class NeedsOwnThread(Exception):
-    """Raised for work that must run in its own thread. It has had no effect yet."""
+    """Error for work that must run in its own thread. It has had no effect yet."""
 
 
 class ConnectionWorker:

@@ -311,7 +311,7 @@ class ReplicaBusy(Exception):
 
 
 class FailoverRouter:
-    """Routes each call to the database, or to the replica while it is unreachable."""
+    """Router of each call to the database, or to the replica while the database is unreachable."""
 
     def __init__(self, reaching: Availability, journal: Journal, has_copy: Callable[[], Awaitable[bool]]) -> None:
         """`has_copy` returns whether the replica ever received data."""

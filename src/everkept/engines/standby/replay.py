@@ -75,7 +75,7 @@ _ProjectAct = ArchiveProject | RestoreProject | SwitchProject
 
 
 class ActApplier:
-    """Applies acts to the database. It caches projects, stores and rights between acts."""
+    """Application of acts to the database, with a cache of projects, stores and rights."""
 
     def __init__(self, journal: Journal, library: Library, rights_of: FindRights = find_no_rights) -> None:
         self._journal = journal

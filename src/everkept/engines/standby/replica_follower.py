@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 class ReplicaFollower:
-    """Follows stores in use regularly, and stores that were just written soon.
+    """Task that updates the replica: stores in use regularly, and stores that were just written soon.
 
     `in_use` returns the stores that a caller has opened, `everything` all stores that should have a replica.
     """
