@@ -58,7 +58,8 @@ class VectorIndex:
             keys, data = keys[is_new], np.compress(is_new, data, axis=part.axis)
         self._tail.insert(keys, data)
         if self._is_exact and not is_exact(len(self)):
-            self._convert_to_codes()
+            self._is_exact = False
+            self._most, self._tail = (_Part(part.keys, _compute_codes(part.data), axis=1) for part in self._parts)
         if len(self._tail.keys) > MAX_TAIL_VECTORS:
             self._most.insert(self._tail.keys, self._tail.data)
             self._tail = self._build_part()
@@ -90,10 +91,6 @@ class VectorIndex:
     def _build_part(self) -> "_Part":
         shape = np.empty((0, self._dimensions), np.float32)
         return _Part(np.empty(0, np.int64), self._to_data(shape), 0 if self._is_exact else 1)
-
-    def _convert_to_codes(self) -> None:
-        self._is_exact = False
-        self._most, self._tail = (_Part(part.keys, _compute_codes(part.data), axis=1) for part in self._parts)
 
     def _to_data(self, vectors: Floats | Halves) -> NDArray[Any]:
         return vectors.astype(np.float32, copy=False) if self._is_exact else _compute_codes(vectors)

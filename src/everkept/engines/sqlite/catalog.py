@@ -174,7 +174,10 @@ class CatalogReplacement(Value):
         listed = await self.meta.read(lambda db: project_list.list_projects(db, None))
         there = {project.id: project for project in listed}
         for project_id in there.keys() - wanted.keys():
-            await self._delete_project(there[project_id])
+            place = self._get_paths(there[project_id])
+            await self.release(place)
+            with suppress(NotFound):  # another process deleted it
+                await delete_project(self.meta, place)
         for project_id in there.keys() & wanted.keys():
             await self._update_file(there[project_id], wanted[project_id])
         # New projects may have names that others had, or be off, so write the catalog first.
@@ -182,11 +185,6 @@ class CatalogReplacement(Value):
         for project in wanted.values():
             await self._create_or_move(project, there.get(project.id))
         await self.meta.write(lambda db: _write_catalog_data(db, catalog_data))
-
-    async def _delete_project(self, project: Project) -> None:
-        await self.release(self._get_paths(project))
-        with suppress(NotFound):  # another process deleted it
-            await delete_project(self.meta, self._get_paths(project))
 
     async def _update_file(self, known: Project, project: Project) -> None:
         """Write the new facts to the project's file, before the catalog has them."""

@@ -172,7 +172,10 @@ class _Commit:
 
     def delete(self, ref: Ref) -> None:
         if ref.subject == "link":
-            self._delete_link(*self._require_link(ref.id))
+            row = self._db.execute("SELECT key, id FROM links WHERE id = ? AND deleted_at IS NULL", (ref.id,)).get
+            if row is None:
+                raise _build_version_conflict("link", ref.id)
+            self._delete_link(*row)
             return
         key = self._require_record(ref.id)
         family = [row[0] for row in self._db.execute(_SELECT_DESCENDANTS, (key,))] + [key]
@@ -279,12 +282,6 @@ class _Commit:
                 raise _build_version_conflict("record", record_id)
             self._keys[record_id] = known
         return known
-
-    def _require_link(self, link_id: str) -> tuple[int, str]:
-        row = self._db.execute("SELECT key, id FROM links WHERE id = ? AND deleted_at IS NULL", (link_id,)).get
-        if row is None:
-            raise _build_version_conflict("link", link_id)
-        return row[0], row[1]
 
     def _is_live(self, key: int) -> bool:
         return bool(self._db.execute("SELECT count(*) FROM records WHERE key = ? AND deleted_at IS NULL", (key,)).get)

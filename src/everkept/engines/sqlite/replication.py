@@ -63,18 +63,14 @@ def apply_page(db: Connection, stock: StorePage, vectors: Mapping[str, Sequence[
     db.executemany(_PUT_ACCESS, [(item, known.count, known.last_at) for item, known in stock.accesses.items()])
     for model, items in vectors.items():
         put_vectors(db, model, items, include_deleted=True)
-    _note_replication(db)
+    # The new number also changes the stamp of the store.
+    db.execute("UPDATE meta SET value = ? WHERE key IN ('vectors', 'restocked')", (read_newest_vector(db) + 1,))
     return has_erased or has_cut or any(change.tool in _REMOVAL_TOOLS for change in stock.changes)
 
 
 def read_replication_number(db: Connection) -> int:
     """Return a number that differs after every change that the log does not contain."""
     return int(db.execute("SELECT value FROM meta WHERE key = 'restocked'").get)
-
-
-def _note_replication(db: Connection) -> None:
-    """Change the replication number and the vector number, and with it the stamp of the store."""
-    db.execute("UPDATE meta SET value = ? WHERE key IN ('vectors', 'restocked')", (read_newest_vector(db) + 1,))
 
 
 def _cut_log(db: Connection, log_from: int | None) -> bool:
@@ -103,7 +99,11 @@ def _put_records(db: Connection, records: Mapping[str, Record]) -> None:
         db.executemany(_PUT_RECORD, [_encode_columns(record, keys) for record in records.values()])
     except apsw.ConstraintError as error:
         raise Conflict("Another record has the same name or text.", hint="Delete or rename that record.") from error
-    _write_tags(db, records, keys)
+    db.executemany("DELETE FROM tags WHERE record = ?", [(keys[each],) for each in records])
+    db.executemany(
+        "INSERT OR IGNORE INTO tags(tag, record) VALUES (?,?)",
+        [(tag, keys[record.id]) for record in records.values() for tag in record.tags],
+    )
     changed = [(key, records[i].name != name, records[i].text != text) for i, (key, name, text) in there.items()]
     forget_vectors(db, [key for key, *differs in changed if any(differs)])
     renamed = {key for key, is_renamed, _ in changed if is_renamed}
@@ -120,14 +120,6 @@ def _encode_columns(record: Record, keys: Mapping[str, int]) -> list[object]:
         record.version,
         *encode_record(record),
     ]
-
-
-def _write_tags(db: Connection, records: Mapping[str, Record], keys: Mapping[str, int]) -> None:
-    db.executemany("DELETE FROM tags WHERE record = ?", [(keys[each],) for each in records])
-    db.executemany(
-        "INSERT OR IGNORE INTO tags(tag, record) VALUES (?,?)",
-        [(tag, keys[record.id]) for record in records.values() for tag in record.tags],
-    )
 
 
 def _put_links(db: Connection, links: Mapping[str, RecordLink]) -> None:

@@ -162,7 +162,8 @@ class JournalFile:
 
         def ask(db: Connection) -> T:
             with translate_errors(self._path, JOURNAL_SCHEMA, title=_TITLE, connection=db):
-                self._expect_in_place()
+                if _find_inode(self._path) != self._inode:
+                    raise _FileReplaced
                 return question(db)
 
         try:
@@ -208,10 +209,6 @@ class JournalFile:
     async def close(self) -> None:
         self.close_inline()
         await self._worker.close()
-
-    def _expect_in_place(self) -> None:
-        if _find_inode(self._path) != self._inode:
-            raise _FileReplaced
 
     def _open(self, busy: BusyHandler) -> Connection:
         if self._is_suspect:

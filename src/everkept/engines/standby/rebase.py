@@ -148,7 +148,7 @@ class _BatchRebase:
             case Insert(Record() as record):
                 return await self._insert(record)
             case Insert(RecordLink() as link):
-                return await self._insert_link(link)
+                return [] if await self._planner.find_link(link.id) else await self._skip_duplicate(step, link)
             case Update():
                 return await self._update(step)
             case Delete(ref):
@@ -169,9 +169,6 @@ class _BatchRebase:
         others = _build_variants(record.variant, record.id)
         renamed = (Insert(replace(record, variant=each)) for each in others)
         return [await self._select_first(Insert(record), *renamed)]
-
-    async def _insert_link(self, link: RecordLink) -> Sequence[Step]:
-        return [] if await self._planner.find_link(link.id) else await self._skip_duplicate(Insert(link), link)
 
     async def _update(self, step: Update) -> Sequence[Step]:
         record = await self._get_live(step.id)
