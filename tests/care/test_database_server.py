@@ -175,7 +175,7 @@ async def test_of_what_an_account_wrote_no_text_is_shown(settings: Settings, jou
     await known_here(settings, replace(SHOP, id="id-home", name="@user (anna)"))
     steps = batch(memory("a private thought"), tool="store_memory")
     aside = await journal.append(journal_acts.Commit(journal_acts.format_store_name(SHOP.id), steps), account="anna")
-    await journal.reject(aside, "The account anna was removed meanwhile.")
+    await journal.reject(aside, "Account anna was removed.")
     await journal.append(journal_acts.Commit(journal_acts.format_store_name("id-home"), steps), account="anna")
     await journal.append(journal_acts.Commit(journal_acts.format_store_name("id-home"), steps))
     home = replace(SHOP, name="@history (anna)")
@@ -190,4 +190,4 @@ async def test_of_what_an_account_wrote_no_text_is_shown(settings: Settings, jou
     ]
     assert {(each.what, each.at) for each in told[:3]} == {("store_memory: 1 step", format_iso(steps.at))}
     assert (told[3].what, told[3].account) == ("create the history scope of anna", "anna")
-    assert told[0].reason == "The account anna was removed meanwhile."
+    assert told[0].reason == "Account anna was removed."

@@ -101,4 +101,4 @@ def test_a_database_that_cannot_be_read_keeps_no_other_from_its_vectors(
     assert done.is_done
     assert done.did.startswith("gave 2 texts")
     assert 'project "shop"' in done.did
-    assert "no database" in done.did
+    assert "not a database" in done.did

@@ -139,9 +139,9 @@ def test_no_account_is_named(everkept: Run, tmp_path: Path) -> None:
     kept_at_home(tmp_path / "data")
     [own] = (tmp_path / "data" / "projects").glob("*.db")
     told = everkept("doctor", "--json", "--full")
-    assert "0 projects and 1 store of accounts alone" in told.out
+    assert "0 projects and 1 private store of accounts" in told.out
     assert "anna" not in told.out
     own.write_bytes(b"nothing" * 1_000)
     told = everkept("doctor", "--json")
-    assert "what an account keeps for itself" in told.out
+    assert "the private data of an account" in told.out
     assert "anna" not in told.out

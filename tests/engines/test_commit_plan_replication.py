@@ -28,7 +28,7 @@ def test_a_stock_names_its_records_what_they_belong_to_and_what_has_more() -> No
 )
 def test_what_would_belong_to_nothing_is_named(item: Record | RecordLink, missing: str) -> None:
     check_references([item, entity("Ada")], {"Ada", "Bob"})
-    with pytest.raises(Conflict, match=f"{item.id} belongs to {missing}"):
+    with pytest.raises(Conflict, match=f"{item.id} refers to {missing}"):
         check_references([entity("Ada"), item], {"Ada"})
 
 

@@ -1,6 +1,7 @@
 """Servers of two machines on one PostgreSQL that goes away: both work on, and nothing is lost."""
 
 import asyncio
+import re
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -129,7 +130,8 @@ def test_what_an_account_wrote_is_not_brought_over_once_it_is_removed(tmp_path: 
         waiting = here.told("journal")["writes"]
         assert [each.get("account") for each in waiting if "memory" in each["what"]] == [None, "anna", "ben", "anna"]
         refused = here.run("grant", "shop", "--user", "anna")
-        assert (refused.returncode, "while the database is away" in refused.stderr) == (1, True)
+        assert refused.returncode == 1
+        assert re.search("while the database is (away|unreachable)", refused.stderr)
         postgres.start()
         there.told("account", "remove", "anna", "--yes")
         with here.serving() as again:
@@ -137,7 +139,7 @@ def test_what_an_account_wrote_is_not_brought_over_once_it_is_removed(tmp_path: 
             assert sorted(recalled(again, "harbour")) == [FACTS[0], FACTS[2], FACTS[5]]
         left = here.told("journal")["writes"]
         assert {each["account"] for each in left} == {"anna"}
-        assert all("anna was removed meanwhile" in each["reason"] for each in left)
+        assert all("anna was removed" in each["reason"] for each in left)
         assert not [fact for fact in FACTS if fact in str(left)]
         with there.serving() as third:
             assert sorted(recalled(third, "harbour")) == [FACTS[0], FACTS[2], FACTS[5]]

@@ -1,1 +1,1 @@
-"""Adapters of the storage ports: they store and answer, and never rank or decide."""
+"""Adapters of the storage ports. They store and answer queries; they never rank results or decide."""

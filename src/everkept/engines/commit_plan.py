@@ -1,5 +1,7 @@
-"""What a batch makes of the records and links that are there, for engines without a commit of
-their own: the caller reads, this decides, and the caller writes all of it or nothing."""
+"""Plan of a commit for engines that lack one: the records and links to write for a batch.
+
+The caller reads, this module decides, and the caller writes the whole plan or nothing.
+"""
 
 import json
 from collections import defaultdict
@@ -14,62 +16,59 @@ from everkept.values import Value, field, replace
 
 UniqueName = tuple[str, str | None, str, str | None]
 UniqueEdge = tuple[str, str, str]
-# A vector belongs to the words it was made from.
+# A vector belongs to the text and name it was computed from.
 _EMBEDDED_FIELDS = frozenset(("text", "name"))
 
 
 class CommitView(Protocol):
-    """What is stored before the batch. A view may read ahead; it is asked for one at a time."""
+    """The stored data before the batch. The planner asks for one thing at a time; a view may prefetch."""
 
     async def find_record(self, record_id: str) -> Record | None:
-        """Live or deleted."""
+        """Return the record, live or deleted."""
         ...
 
     async def find_link(self, link_id: str) -> RecordLink | None:
-        """Live or deleted."""
+        """Return the link, live or deleted."""
         ...
 
     async def list_children(self, record_ids: Sequence[str]) -> Sequence[Record]:
-        """Of all of these, live or deleted, the oldest first."""
+        """Return the children of all these records, live or deleted, oldest first."""
         ...
 
     async def list_links(self, record_id: str) -> Sequence[RecordLink]:
-        """Live or deleted, of either direction, the oldest first."""
+        """Return the links from and to the record, live or deleted, oldest first."""
         ...
 
     async def list_namesakes(self, record: Record) -> Sequence[Record]:
-        """Live ones of the same kind, name_key, variant and parent."""
+        """Return live records with the same kind, name_key, variant and parent."""
         ...
 
     async def list_duplicates(self, link: RecordLink) -> Sequence[RecordLink]:
-        """Live ones of the same source, verb and target."""
+        """Return live links with the same source, verb and target."""
         ...
 
 
 class CommitPlan(Value, frozen=False):
-    """What is to be written: whole records and links by id, in the order of their first mention.
-
-    `fresh` are the ids of those that are new, in the order of their age.
-    """
+    """The records and links to write, whole and by id, in the order of their first mention."""
 
     edits: tuple[Edit, ...] = ()
     records: dict[str, Record] = field(default_factory=dict[str, Record])
     links: dict[str, RecordLink] = field(default_factory=dict[str, RecordLink])
-    before: dict[str, Record] = field(default_factory=dict[str, Record])  # those that were there
-    fresh: list[Ref] = field(default_factory=list[Ref])
-    # Records whose vector was made of a text or name that is no longer theirs.
+    before: dict[str, Record] = field(default_factory=dict[str, Record])  # records as they were before the batch
+    fresh: list[Ref] = field(default_factory=list[Ref])  # new records and links, oldest first
+    # Records whose vector was computed from an earlier text or name.
     retold: set[str] = field(default_factory=set[str])
 
 
 class NewAges(NamedTuple):
-    """Of those that are new, by id."""
+    """Ages of new records and links by id."""
 
     records: dict[str, int]
     links: dict[str, int]
 
 
 def assign_ages(fresh: Iterable[Ref], last: int) -> NewAges:
-    """Behind the `last` one that is there, in their order."""
+    """Number the new records and links in their order, starting after `last`."""
     ages = {ref: last + number for number, ref in enumerate(fresh, 1)}
     return NewAges(
         {ref.id: age for ref, age in ages.items() if ref.subject == "record"},
@@ -78,22 +77,22 @@ def assign_ages(fresh: Iterable[Ref], last: int) -> NewAges:
 
 
 async def plan_commit(batch: Batch, view: CommitView) -> CommitPlan:
-    """Raises Conflict where the batch does not fit what is stored."""
+    """Plan the commit of a batch. Raise Conflict if the batch contradicts the stored data."""
     planner = CommitPlanner(batch, view)
     edits = [edit for step in batch.steps for edit in await planner.apply(step)]
     return await planner.finish(edits)
 
 
 class CommitPlanner:
-    """The view, and over it what the steps so far have made of it."""
+    """The view, with the effects of the steps applied so far on top of it."""
 
     def __init__(self, batch: Batch, view: CommitView) -> None:
         self._batch = batch
         self._view = view
         self._seen: dict[str, Record] = {}  # as they were before the batch
-        self._named: dict[UniqueName, str] = {}  # who was the last in the batch to get the name
-        self._joined: dict[UniqueEdge, str] = {}  # likewise
-        # Of what is fresh, with its number: below a record, and at a record.
+        self._named: dict[UniqueName, str] = {}  # id of the last record in the batch with the name
+        self._joined: dict[UniqueEdge, str] = {}  # id of the last link in the batch with the edge
+        # New records by parent, with their number, and ids of new links by source and target.
         self._below: defaultdict[str | None, list[tuple[int, str]]] = defaultdict(list)
         self._at: defaultdict[str, list[str]] = defaultdict(list)
         self._touched: dict[str, None] = {}
@@ -126,7 +125,7 @@ class CommitPlanner:
         if record.parent is not None:
             await self._require_record(record.parent)
         if await self.find_record(record.id):
-            raise Conflict(f"There is a record {record.id} already.", id=record.id)
+            raise Conflict(f"Record {record.id} already exists.", hint="Use a new id.", id=record.id)
         await self._check_name(record)
         new = replace(
             record, version=1, deleted_at=None, facets=_as_json(record.facets), tags=tuple(dict.fromkeys(record.tags))
@@ -141,7 +140,7 @@ class CommitPlanner:
         await self._require_record(link.source)
         await self._require_record(link.target)
         if await self.find_link(link.id):
-            raise Conflict(f"There is a link {link.id} already.", id=link.id)
+            raise Conflict(f"Link {link.id} already exists.", hint="Use a new id.", id=link.id)
         await self._check_link(link)
         self._put_link(replace(link, deleted_at=None, facets=_as_json(link.facets)))
         self._plan.fresh.append(link.ref)
@@ -155,7 +154,7 @@ class CommitPlanner:
             raise ValueError(f"not amendable: {sorted(unknown)}")
         record = await self._require_record(step.id)
         if record.version != step.version:
-            raise Conflict(f"The record {step.id} has changed.", id=step.id)
+            raise Conflict(f"Record {step.id} has changed.", hint="Read the record again, then retry.", id=step.id)
         values = dict(step.values)
         if "facets" in values:
             values["facets"] = _as_json(values["facets"])
@@ -181,7 +180,7 @@ class CommitPlanner:
         if ref.subject == "link":
             link = await self.find_link(ref.id)
             if link is None or link.deleted_at is not None:
-                raise Conflict(f"The link {ref.id} is gone.", id=ref.id)
+                raise Conflict(f"Link {ref.id} no longer exists.", hint="Read the links again, then retry.", id=ref.id)
             return [self._delete_link(link)]
         record = await self._require_record(ref.id)
         family = [*await self._list_descendants(record), record]
@@ -210,7 +209,9 @@ class CommitPlanner:
     async def _restore(self, ref: Ref) -> Edit:
         thing = await (self.find_record if ref.subject == "record" else self.find_link)(ref.id)
         if thing is None or thing.deleted_at is None:
-            raise Conflict(f"The {ref.subject} {ref.id} is not deleted.", id=ref.id)
+            raise Conflict(
+                f"{ref.subject.capitalize()} {ref.id} is not deleted.", hint="Restore only deleted data.", id=ref.id
+            )
         if isinstance(thing, RecordLink):
             await self._require_record(thing.source)
             await self._require_record(thing.target)
@@ -227,7 +228,9 @@ class CommitPlanner:
     async def _require_record(self, record_id: str) -> Record:
         record = await self.find_record(record_id)
         if record is None or record.deleted_at is not None:
-            raise Conflict(f"The record {record_id} has changed or is gone.", id=record_id)
+            raise Conflict(
+                f"Record {record_id} no longer exists.", hint="Read the records again, then retry.", id=record_id
+            )
         return record
 
     async def _check_name(self, record: Record) -> None:
@@ -239,7 +242,12 @@ class CommitPlanner:
         if last is not None and made[last].deleted_at is None and get_unique_name(made[last]) == name:
             others.add(last)
         if others - {record.id}:
-            raise Conflict(f"There is such a {record.kind} already.", kind=record.kind, name=record.name)
+            raise Conflict(
+                f"A {record.kind} with this name already exists.",
+                hint="Use the existing one, or choose another name.",
+                kind=record.kind,
+                name=record.name,
+            )
 
     async def _check_link(self, link: RecordLink) -> None:
         made = self._plan.links
@@ -248,7 +256,7 @@ class CommitPlanner:
         if last is not None and made[last].deleted_at is None:
             others.add(last)
         if others - {link.id}:
-            raise Conflict("There is such a link already.", verb=link.verb)
+            raise Conflict("This link already exists.", hint="Use the existing link.", verb=link.verb)
 
     async def _touch(self, record_id: str | None) -> None:
         if record_id is None or self._batch.copied:
@@ -258,7 +266,7 @@ class CommitPlanner:
             self._touched[record_id] = None
 
     async def _list_descendants(self, record: Record) -> list[Record]:
-        """The deepest first, and the oldest first among those of one depth."""
+        """Return live descendants, deepest first, and oldest first within one depth."""
         depths: list[list[Record]] = []
         above = [record]
         while above := [r for r in await self._list_children(above) if r.deleted_at is None]:
@@ -266,13 +274,11 @@ class CommitPlanner:
         return [member for depth in reversed(depths) for member in depth]
 
     async def find_record(self, record_id: str) -> Record | None:
-        made = self._plan.records.get(record_id)
-        found = made or await self._view.find_record(record_id)
+        found = self._plan.records.get(record_id) or await self._view.find_record(record_id)
         return found and self._get_planned(found)
 
     async def find_link(self, link_id: str) -> RecordLink | None:
-        made = self._plan.links.get(link_id)
-        return made or await self._view.find_link(link_id)
+        return self._plan.links.get(link_id) or await self._view.find_link(link_id)
 
     async def _list_children(self, parents: Sequence[Record]) -> list[Record]:
         there = await self._view.list_children([parent.id for parent in parents])
@@ -288,7 +294,7 @@ class CommitPlanner:
         return [*there, *(made[link_id] for link_id in self._at.get(record_id, ()))]
 
     def _get_planned(self, record: Record) -> Record:
-        """What the batch has made of it, if anything."""
+        """Return the planned version of the record, otherwise the stored one."""
         made = self._plan.records.get(record.id)
         if made is None:
             self._seen[record.id] = record
@@ -308,39 +314,45 @@ class CommitPlanner:
 
 
 def get_unique_name(record: Record) -> UniqueName:
-    """What only one live record may have, where it has a name_key."""
+    """Return the key that only one live record may have, if it has a name_key."""
     return record.kind, record.name_key, record.variant, record.parent
 
 
 def get_unique_edge(link: RecordLink) -> UniqueEdge:
-    """What only one live link may say."""
+    """Return the key that only one live link may have."""
     return link.source, link.verb, link.target
 
 
 def _as_json(facets: Mapping[str, Any]) -> dict[str, Any]:
-    """Facets are JSON, as they would come back from a disk."""
+    """Return the facets as an engine reads them from disk, for example with lists instead of tuples."""
     return json.loads(json.dumps(facets))
 
 
 class PrefetchSet(Value, frozen=False):
-    """Things by id, each once; and those that come or change, as the steps have them."""
+    """Ids of the records and links that a batch reads, each once, and its inserts and updates."""
 
-    records: dict[str, None] = field(default_factory=dict[str, None])  # but for the doomed
+    records: dict[str, None] = field(default_factory=dict[str, None])  # without those in `purge_set`
     links: dict[str, None] = field(default_factory=dict[str, None])
-    purge_set: dict[str, None] = field(default_factory=dict[str, None])  # records, with all below
-    returning: dict[str, None] = field(default_factory=dict[str, None])  # records
+    purge_set: dict[str, None] = field(default_factory=dict[str, None])  # records to delete, with their descendants
+    returning: dict[str, None] = field(default_factory=dict[str, None])  # records to restore
     returning_links: dict[str, None] = field(default_factory=dict[str, None])
-    named: list[Record] = field(default_factory=list[Record])  # that come, and have a name
-    joined: list[RecordLink] = field(default_factory=list[RecordLink])  # that come
+    named: list[Record] = field(default_factory=list[Record])  # inserted records with a name
+    joined: list[RecordLink] = field(default_factory=list[RecordLink])  # inserted links
     updates: list[Update] = field(default_factory=list[Update])
 
     def add_batch(self, batch: Batch) -> None:
         for step in batch.steps:
             match step:
                 case Insert(Record() as record):
-                    self._add_record(record)
+                    self.records[record.id] = None
+                    if record.parent is not None:
+                        self.records[record.parent] = None
+                    if record.name_key is not None:
+                        self.named.append(record)
                 case Insert(RecordLink() as link):
-                    self._add_link(link)
+                    self.links[link.id] = None
+                    self.records |= dict.fromkeys((link.source, link.target))
+                    self.joined.append(link)
                 case Update():
                     self.records[step.id] = None
                     self.updates.append(step)
@@ -352,18 +364,6 @@ class PrefetchSet(Value, frozen=False):
                     (self.returning_links if is_link else self.returning)[ref.id] = None
                 case _:
                     pass
-
-    def _add_record(self, record: Record) -> None:
-        self.records[record.id] = None
-        if record.parent is not None:
-            self.records[record.parent] = None
-        if record.name_key is not None:
-            self.named.append(record)
-
-    def _add_link(self, link: RecordLink) -> None:
-        self.links[link.id] = None
-        self.records |= dict.fromkeys((link.source, link.target))
-        self.joined.append(link)
 
 
 def redact_record(record: Record, clean: Redaction) -> Record:
@@ -381,7 +381,7 @@ def redact_link(link: RecordLink, clean: Redaction) -> RecordLink:
 
 
 def redact_edit(edit: Edit, wanted: Collection[Ref], clean: Redaction) -> Edit:
-    """The old values that the log tells of one of these things."""
+    """Redact the old values in a log entry, if it is about one of the wanted things."""
     ref = get_edit_ref(edit)
     if ref not in wanted or edit.before is None:
         return edit
@@ -394,7 +394,7 @@ def get_edit_ref(edit: Edit) -> Ref:
 
 
 def list_record_ids(stock: StorePage) -> list[str]:
-    """The ids of all records that it says something of, or that something in it belongs to."""
+    """Return the ids of all records that the page contains or refers to."""
     named = [record.id for record in stock.records]
     ends = [end for item in (*stock.records, *stock.links) for end in _list_references(item)]
     embedded = [each.id for items in stock.vectors.values() for each in items]
@@ -402,15 +402,19 @@ def list_record_ids(stock: StorePage) -> list[str]:
 
 
 def check_references(items: Iterable[Record | RecordLink], there: Container[str]) -> None:
-    """Raises Conflict where one belongs to what will not be there."""
+    """Raise Conflict if a record or link refers to a record that is not in `there`."""
     for item in items:
         for end in _list_references(item):
             if end not in there:
-                raise Conflict(f"The {item.ref.subject} {item.id} belongs to {end}, which is not here.", id=item.id)
+                raise Conflict(
+                    f"{item.ref.subject.capitalize()} {item.id} refers to {end}, which does not exist.",
+                    hint="Copy the data again from the beginning.",
+                    id=item.id,
+                )
 
 
 def is_vector_outdated(old: Record, new: Record) -> bool:
-    """Whether the vector of the one is none of the other."""
+    """Return whether the vector of the old record no longer belongs to the new one."""
     return (old.text, old.name) != (new.text, new.name)
 
 

@@ -1,7 +1,7 @@
-"""Texts in databases other than SQLite: NUL as two characters, and whose words a change affects.
+"""Texts in databases other than SQLite: escaped NUL characters, and index entries that a change affects.
 
-Some engines keep the words of each record in a place of their own. There the caller reads and
-writes, and this decides by what records are found once some of them are others.
+Some engines store the indexed words of each record separately. The caller reads and writes them; this module decides
+which entries change when records change.
 """
 
 import re
@@ -18,50 +18,50 @@ _ESCAPED_PATTERN = re.compile(f"{ESCAPE}(.)", re.DOTALL)
 
 
 def escape_text(text: str) -> str:
-    """A string as the database has it."""
+    """Return the text in the form that the database stores."""
     if "\0" in text or ESCAPE in text:
         return text.replace(ESCAPE, ESCAPE * 2).replace("\0", _NUL)
     return text
 
 
 def unescape_text(text: str) -> str:
-    """What `kept` made of it, taken back."""
+    """Reverse `escape_text`."""
     if ESCAPE not in text:
         return text
     return _ESCAPED_PATTERN.sub(lambda found: "\0" if found[1] == _NUL[1] else ESCAPE, text)
 
 
-# What a record is found by and whom it hears; what those beside it are found by is among it.
+# Fields that determine the indexed words of a record, and those that also determine the words of its neighbors.
 _get_indexed_fields = attrgetter("name", "type", "text", "session", "position", "scope", "deleted_at")
 _get_context_fields = attrgetter("text", "session", "position", "scope", "deleted_at")
 
-SessionPlace = tuple[str, int]  # a session, and a position in it
+SessionPlace = tuple[str, int]  # a session, and a position in the session
 AgedRecord = tuple[int, Record]
 
 
 class StoredNeighbors(Protocol):
-    """What is stored before the change, each record with its age."""
+    """The stored data before the change, each record with its age."""
 
     async def list_children(self, record_ids: Sequence[str]) -> Iterable[AgedRecord]:
-        """Live ones of all of these."""
+        """Return the live children of all these records."""
         ...
 
     async def list_at_places(self, places: Sequence[SessionPlace]) -> Iterable[AgedRecord]:
-        """Live ones."""
+        """Return the live records at these places."""
         ...
 
     async def list_records(self, record_ids: Sequence[str]) -> Iterable[AgedRecord]:
-        """Live or deleted."""
+        """Return these records, live or deleted."""
         ...
 
 
 class RecordShift(Value, frozen=False):
-    """Records as they were and as they are to be; one that is in neither is not there."""
+    """Records before and after a change. A record that is missing from one of them does not exist there."""
 
     before: Mapping[str, Record]
     after: Mapping[str, Record]
-    ages: dict[str, int]  # of all that are named, and of those that are read meanwhile
-    others: dict[str, Record] = field(default_factory=dict[str, Record])  # read, and as they were
+    ages: dict[str, int]  # of all named records, and of records read since then
+    others: dict[str, Record] = field(default_factory=dict[str, Record])  # read and unchanged
 
     def find_current(self, record_id: str) -> Record | None:
         if record_id in self.before or record_id in self.after:
@@ -70,7 +70,7 @@ class RecordShift(Value, frozen=False):
 
     @property
     def reworded_ids(self) -> list[str]:
-        """The ids of those that are found by other words than before, or no longer."""
+        """The ids of records whose indexed words change, including those that leave the index."""
         return [
             record_id
             for record_id in dict.fromkeys((*self.before, *self.after))
@@ -79,12 +79,12 @@ class RecordShift(Value, frozen=False):
 
     @property
     def renamed_ids(self) -> list[str]:
-        """The ids of those whose children are found by another name."""
+        """The ids of records with a new name. Their children are indexed by that name too."""
         stay = self.before.keys() & self.after.keys()
         return [i for i in self.after if i in stay and self.before[i].name != self.after[i].name]
 
     def add_stored(self, found: Iterable[AgedRecord]) -> list[str]:
-        """Their ids."""
+        """Add unchanged records and all ages. Return the ids."""
         ids: list[str] = []
         for age, record in found:
             ids.append(record.id)
@@ -95,21 +95,21 @@ class RecordShift(Value, frozen=False):
 
 
 class IndexEntry(NamedTuple):
-    """A live record, and what it is found by beside its own words."""
+    """A live record, and the text that it is found by besides its own words."""
 
     record: Record
     context: list[str]
 
 
 class IndexChanges(NamedTuple):
-    """Those that are found by other words now, and the ids of those that are found by none."""
+    """Records whose indexed words change, and the ids of records that leave the index."""
 
     found: list[IndexEntry]
     lost: list[str]
 
 
 async def find_index_changes(shift: RecordShift, stored: StoredNeighbors) -> IndexChanges:
-    """Whoever else matters is read into the shift."""
+    """Find the index entries to write and to delete. Other records that matter are read into the shift."""
     altered = shift.reworded_ids
     renamed = shift.renamed_ids
     children = shift.add_stored(await stored.list_children(renamed)) if renamed else []
@@ -124,7 +124,7 @@ async def find_index_changes(shift: RecordShift, stored: StoredNeighbors) -> Ind
 
 
 async def _find_context_changes(shift: RecordShift, stored: StoredNeighbors, reached: Sequence[str]) -> list[str]:
-    """Reads whoever stands beside those who are found by other words: who hears something new?"""
+    """Read the neighbors of reworded records, and return the ids of records whose context may change."""
     states = [(shift.before.get(i), shift.after.get(i)) for i in shift.reworded_ids]
     said = [r for old, new in states if _is_different(_get_context_fields, old, new) for r in (old, new) if r]
     near = _get_places(said, (-1, 1))

@@ -1,4 +1,4 @@
-"""Vectors in memory: derived from what an engine stores, and dropped at any time without loss."""
+"""Vector index in memory, derived from stored vectors. It can be dropped at any time without loss."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,21 +12,21 @@ Keys = NDArray[np.int64]
 RowNumbers = NDArray[np.intp]
 Signs = NDArray[np.uint8]
 
-MAX_EXACT_VECTORS = 20_000  # vectors; up to here 30 MB buy an exact answer in a millisecond
-RESCORED_KEYS = 400  # candidates of a scan over codes whose floats are read
-BLOCK_ROWS = 16_384  # rows whose distances are counted inside the processor's cache
-# one of so many scores is looked at first, where so many are there
+MAX_EXACT_VECTORS = 20_000  # some 30 MB of floats, searched exactly in a millisecond
+RESCORED_KEYS = 400  # candidates of a scan over codes that are rescored with floats
+BLOCK_ROWS = 16_384  # rows per block, so that distances stay in the processor's cache
+# `select_best` samples one of SAMPLE_STEP scores if there are SAMPLE_FACTOR times more scores than results.
 SAMPLE_STEP, SAMPLE_FACTOR = 32, 8
-MAX_TAIL_VECTORS = 1_024  # new vectors that are kept apart, because to insert one among all copies them all
+MAX_TAIL_VECTORS = 1_024  # new vectors kept separately, because an insert copies the whole array
 
 Fetch = Callable[[Keys], tuple[Keys, Floats]]
 
 
 class VectorIndex:
-    """Keys with their vectors: exact while there are few, then one bit a dimension.
+    """Keys with their vectors: exact if there are few, otherwise one bit per dimension.
 
-    Beyond MAX_EXACT_VECTORS a vector takes a bit for each dimension and 8 bytes for its key;
-    the best few hundred of a scan over these are rescored with the floats that `fetch` reads.
+    Beyond MAX_EXACT_VECTORS a vector takes one bit per dimension and 8 bytes for its key. The best few hundred of a
+    scan over these bits are rescored with the floats that `fetch` reads.
     """
 
     def __init__(self, dimensions: int, *, exact: bool = True) -> None:
@@ -39,15 +39,15 @@ class VectorIndex:
 
     @property
     def nbytes(self) -> int:
-        """What the index takes of memory."""
+        """The memory that the index takes."""
         return sum(part.keys.nbytes + part.data.nbytes for part in self._parts)
 
     def put(self, keys: Keys, vectors: Floats | Halves) -> None:
-        """Adds vectors or replaces those of keys that are there; each key comes once."""
+        """Add vectors, or replace those of known keys. Each key must occur once."""
         self._put(keys, self._to_data(vectors))
 
     def put_signs(self, keys: Keys, signs: Signs) -> None:
-        """Adds vectors of which no more is known than their signs; the index is not exact."""
+        """Add vectors of which only the signs are known, to an index that is not exact."""
         self._put(keys, _to_columns(signs))
 
     def _put(self, keys: Keys, data: NDArray[Any]) -> None:
@@ -58,22 +58,22 @@ class VectorIndex:
             keys, data = keys[is_new], np.compress(is_new, data, axis=part.axis)
         self._tail.insert(keys, data)
         if self._is_exact and not is_exact(len(self)):
-            self._convert_to_codes()
+            self._is_exact = False
+            self._most, self._tail = (_Part(part.keys, _compute_codes(part.data), axis=1) for part in self._parts)
         if len(self._tail.keys) > MAX_TAIL_VECTORS:
             self._most.insert(self._tail.keys, self._tail.data)
             self._tail = self._build_part()
 
     def drop(self, keys: Keys) -> None:
-        """Forgets what is there of these keys."""
         for part in self._parts:
             part.drop(keys)
 
     def find_nearest(self, vector: Floats, limit: int, fetch: Fetch, among: Keys | None = None) -> tuple[Keys, Floats]:
-        """The keys of the best vectors and their cosines, best first."""
+        """Return the keys of the best vectors and their cosines, best first."""
         chosen = [part.select(among) for part in self._parts]
         keys = np.concatenate([part.keys for part in chosen])
         if self._is_exact:
-            # Not by matrix multiplication: its threads get into each other's way on a busy machine.
+            # Matrix multiplication is avoided: its threads block each other on a busy machine.
             scores = np.concatenate([np.vecdot(part.data, vector) for part in chosen])
         else:
             distances = np.concatenate([self._count_distances(part.data, vector) for part in chosen])
@@ -92,15 +92,11 @@ class VectorIndex:
         shape = np.empty((0, self._dimensions), np.float32)
         return _Part(np.empty(0, np.int64), self._to_data(shape), 0 if self._is_exact else 1)
 
-    def _convert_to_codes(self) -> None:
-        self._is_exact = False
-        self._most, self._tail = (_Part(part.keys, _compute_codes(part.data), axis=1) for part in self._parts)
-
     def _to_data(self, vectors: Floats | Halves) -> NDArray[Any]:
         return vectors.astype(np.float32, copy=False) if self._is_exact else _compute_codes(vectors)
 
     def _count_distances(self, codes: NDArray[np.uint64], vector: Floats) -> NDArray[np.uint16]:
-        """How many signs differ, block by block."""
+        """Count the differing signs, block by block."""
         code = _compute_codes(vector[None, :])[:, 0]
         distances = np.zeros(codes.shape[1], np.uint16)
         for start in range(0, len(distances), BLOCK_ROWS):
@@ -111,15 +107,15 @@ class VectorIndex:
 
 
 class _Part:
-    """Vectors, or their codes, in the order of their keys."""
+    """Vectors or their codes, sorted by key."""
 
     def __init__(self, keys: Keys, data: NDArray[Any], axis: int) -> None:
         self.keys = keys
         self.data = data
-        self.axis = axis  # along which the vectors stand
+        self.axis = axis  # the axis that counts vectors
 
     def replace(self, keys: Keys, data: NDArray[Any]) -> NDArray[np.bool]:
-        """Takes the data of those that are here; says which are not."""
+        """Replace the data of known keys. Return a mask of the unknown keys."""
         rows, is_known = self._find(keys)
         if is_known.any():
             known = np.compress(is_known, data, axis=self.axis)
@@ -145,7 +141,7 @@ class _Part:
         return _Part(self.keys[rows], np.take(self.data, rows, axis=self.axis), self.axis)
 
     def _find(self, keys: Keys) -> tuple[RowNumbers, NDArray[np.bool]]:
-        """The rows of those keys that are here, and which keys these are."""
+        """Return the rows of known keys, and a mask of these keys."""
         rows = np.searchsorted(self.keys, keys)
         is_known = rows < len(self.keys)
         is_known[is_known] = self.keys[rows[is_known]] == keys[is_known]
@@ -153,14 +149,14 @@ class _Part:
 
 
 def is_exact(count: int) -> bool:
-    """Whether an index of so many vectors keeps their floats."""
+    """Return whether an index of `count` vectors holds their floats."""
     return count <= MAX_EXACT_VECTORS
 
 
 def select_best(keys: Keys, scores: NDArray[Any], limit: int) -> tuple[Keys, NDArray[Any]]:
-    """The highest scores with their keys, best first; of equal ones the smaller key."""
+    """Return the highest scores with their keys, best first. Equal scores are sorted by key."""
     if limit < len(keys) // SAMPLE_FACTOR:
-        # Those that are better than most of a sample; where they are enough, the best are there.
+        # Keep the scores above a threshold from a sample, if enough of them are.
         sample = np.sort(scores[::SAMPLE_STEP])
         is_likely = scores >= sample[-1 - min(SAMPLE_FACTOR * limit // SAMPLE_STEP, len(sample) - 1)]
         if np.count_nonzero(is_likely) >= limit:
@@ -174,9 +170,9 @@ def select_best(keys: Keys, scores: NDArray[Any], limit: int) -> tuple[Keys, NDA
 
 
 def compute_signs(vectors: NDArray[Any]) -> Signs:
-    """A bit for each dimension, in whole rows of eight bytes."""
+    """Return one bit per dimension, padded to rows of whole eight bytes."""
     if vectors.dtype == np.float16:
-        # The same question of the same bits, without making floats of them first.
+        # The same comparison on the raw bits is faster: a positive half is a positive integer.
         vectors = vectors.view(np.int16)
     packed = np.packbits(vectors > 0, axis=1)
     missing = -packed.shape[1] % 8
@@ -188,11 +184,11 @@ def _compute_codes(vectors: NDArray[Any]) -> NDArray[np.uint64]:
 
 
 def _to_columns(signs: Signs) -> NDArray[np.uint64]:
-    """The signs as columns of 64: sums over rows would be slow."""
+    """Return the signs as columns of 64 bits, because sums over rows are slow."""
     return np.ascontiguousarray(signs.view(np.uint64).T)
 
 
 def _find_cutoff(distances: NDArray[np.uint16], at_least: int) -> int:
-    """The distance within which there are at least so many, ties included."""
+    """Return the smallest distance that at least `at_least` entries do not exceed."""
     counts = np.cumsum(np.bincount(distances, minlength=1))
     return int(np.searchsorted(counts, min(at_least, len(distances))))

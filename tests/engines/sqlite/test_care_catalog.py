@@ -112,12 +112,12 @@ def test_a_list_that_is_missing_is_made_anew(context: CheckContext) -> None:
     (context.folder / "_meta.db").unlink()
     [finding] = worst(context)
     assert finding.severity == "problem"
-    for lost in ("switched off", "tokens", "folder"):
+    for lost in ("turned-off", "Tokens", "folder"):
         assert lost in finding.what
-    assert "put _meta.db back" in (finding.command or "")
+    assert "first restore _meta.db" in (finding.command or "")
     [done] = apply_fixes([finding])
     assert done.is_done
-    assert "all of them are on" in done.did
+    assert "all are turned on" in done.did
     assert {name for _, name, _, _ in everything(context.folder)["projects"]} == {"shop", "old"}
 
 
@@ -136,7 +136,7 @@ def test_a_project_that_is_off_is_told_with_how_to_switch_it_on(context: CheckCo
         await library.close()
 
     asyncio.run(switch())
-    [finding] = [finding for finding in check_projects(context) if "switched off" in finding.what]
+    [finding] = [finding for finding in check_projects(context) if "turned off" in finding.what]
     assert finding.severity == "ok"
     assert finding.command == 'everkept on --project "shop"'
 
@@ -148,7 +148,7 @@ def test_an_old_or_missing_backup_gets_advice(context: CheckContext, backup: Pat
     assert str(backup) in finding.what
     backup.unlink()
     [finding] = worst(context)
-    assert "not at" in finding.what
+    assert "no longer exists" in finding.what
     statement(context.folder / "_meta.db", "DELETE FROM notes WHERE key = 'backup.last'")
     [finding] = worst(context)
     assert finding.command == "everkept backup FILE"
@@ -173,12 +173,12 @@ def test_a_file_that_strayed_here_keeps_nothing_from_being_looked_at(context: Ch
 def test_what_accounts_keep_for_themselves_is_counted_and_not_named(context: CheckContext, tmp_path: Path) -> None:
     filled(context.folder, "@user (anna)", "@user (bob)", "@history (bob)")
     told = [finding.what for finding in check_projects(context)]
-    assert told[0] == "2 projects and 3 stores of accounts alone, each with its file."
+    assert told[0] == "Found 2 projects and 3 private stores of accounts, each with its file."
     for path in (context.folder / "projects").glob("*.db"):
         path.unlink()
     for finding in worst(context):
         assert "(anna)" not in f"{finding.what} {finding.command}"
         assert "(bob)" not in f"{finding.what} {finding.command}"
-    own = [each for each in worst(context) if "what an account keeps for itself" in each.what]
+    own = [each for each in worst(context) if "the private data of an account" in each.what]
     assert len(own) == 3
     assert all("restore FILE --replace" in (each.command or "") for each in own)

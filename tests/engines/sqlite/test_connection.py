@@ -196,7 +196,7 @@ def test_a_failure_on_a_full_disk_is_told_as_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: type[apsw.Error]
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=8_192))
-    with pytest.raises(StorageFull, match="no room"), translate_errors(tmp_path / "project.db"):
+    with pytest.raises(StorageFull, match="no disk space"), translate_errors(tmp_path / "project.db"):
         raise failure("disk I/O error")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10**9))
     with pytest.raises(Unavailable, match="disk I/O error"), translate_errors(tmp_path / "project.db"):

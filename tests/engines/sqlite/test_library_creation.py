@@ -131,8 +131,8 @@ async def test_a_damaged_list_of_projects_says_what_can_be_done(library: SqliteL
     (folder / "_meta.db").write_bytes(b"no database")
     with pytest.raises(StoreDamaged) as caught:
         await SqliteLibrary(folder).list_projects()
-    assert "move it away" in (caught.value.hint or "")
-    assert "Tokens" in (caught.value.hint or "")
+    assert "move it to another folder" in (caught.value.hint or "")
+    assert "tokens" in (caught.value.hint or "")
 
 
 def test_of_several_that_publish_at_once_one_wins_for_good(tmp_path: Path) -> None:

@@ -358,7 +358,7 @@ async def test_a_file_that_is_gone_for_good_is_told_so(
     for attempt in (library.restore,) if archived else (library.open, library.archive):
         with pytest.raises(StoreDamaged) as caught:
             await attempt("project")
-        assert "Call again" not in str(caught.value)
+        assert "Try again" not in str(caught.value)
         assert '"project"' in caught.value.message
     assert (await library.get_project("project")).status == ("archived" if archived else "active")
     await library.delete("project")

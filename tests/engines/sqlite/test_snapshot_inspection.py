@@ -71,4 +71,4 @@ def test_a_word_index_that_is_out_of_step_is_counted(data: Path) -> None:
     statement(data / "user.db", "INSERT INTO words(rowid, text) VALUES (99, 'nobody')")
     with closing(open_in_use(data / "user.db")) as db:
         assert count_index_faults(db) == (1, 1)
-        assert find_faults(db) == ["1 records are not in the word index", "1 entries of the word index have no record"]
+        assert find_faults(db) == ["the word index lacks 1 record", "the word index has 1 entry without a record"]

@@ -184,7 +184,7 @@ async def test_too_many_entries_that_wait_are_refused(path: Path) -> None:
     await kept_aside(journal, SetNote("a", "x"))
     for key in "bc":
         await journal.append(SetNote(key, "x"))
-    with pytest.raises(StorageFull, match=r"2 writes of .* wait for it, and 1 writes") as refused:
+    with pytest.raises(StorageFull, match=r"2 writes \(.* pending, 1 write \(.* can be pending") as refused:
         await journal.append(SetNote("d", "x"))
     facts = refused.value.facts
     assert (facts["waiting"], facts["set_aside"], facts["limit_entries"]) == (2, 1, 2)
@@ -198,11 +198,11 @@ async def test_where_too_much_is_set_aside_it_is_to_be_decided_on_first(path: Pa
     journal = Journal(path, limit_entries=entries, limit_bytes=size)
     await kept_aside(journal, SetNote("a", "x" * 480))
     last = await kept_aside(journal, SetNote("b", "x" * 480))
-    with pytest.raises(StorageFull, match=r"2 writes of .* are set aside") as refused:
+    with pytest.raises(StorageFull, match=r"2 writes \(.* rejected\. .* can be rejected") as refused:
         await journal.append(SetNote("c", "x"))
     hint = refused.value.hint or ""
     assert "everkept journal --discard" in hint
-    assert "is written then" not in hint
+    assert "are sent" not in hint
     await journal.discard_rejected(last)
     await journal.append(SetNote("c", "x"))
     await journal.close()
@@ -222,15 +222,15 @@ async def test_accounts_take_up_nothing_of_the_owners_room(path: Path) -> None:
     note = SetNote("a", "x")
     for _ in range(2):
         await kept_aside(journal, note, "anna")  # of an earlier absence
-    with pytest.raises(StorageFull, match=r"Of accounts, 0 writes .* 2 writes .* be set aside"):
+    with pytest.raises(StorageFull, match=r"of accounts is full: 0 writes .* 2 writes .* can be rejected"):
         await journal.append(note, account="ben")
     await journal.retry_all_rejected()
-    with pytest.raises(StorageFull, match=r"Of accounts, 2 writes .* 0 writes .* may wait") as full:
+    with pytest.raises(StorageFull, match=r"of accounts is full: 2 writes .* 0 writes .* can be pending") as full:
         await journal.append(note, account="ben")
     assert full.value.facts["limit_entries"] == 2
     for _ in range(4):
         await journal.append(note)
-    with pytest.raises(StorageFull, match=r" 4 writes .* may wait"):
+    with pytest.raises(StorageFull, match=r"journal is full: 4 writes .* can be pending"):
         await journal.append(note)
     await journal.close()
 

@@ -150,7 +150,7 @@ async def test_what_fails_once_is_tried_again(journal: Journal) -> None:
 
 async def test_a_failure_that_repeats_itself_is_told_once(journal: Journal, caplog: pytest.LogCaptureFixture) -> None:
     assert await replayed(journal, Failing(RuntimeError("odd")), BAD, BAD, BAD) == ReplayResult(0, 3)
-    assert [record.message for record in caplog.records if record.exc_info] == ["a write that waited was set aside"]
+    assert [record.message for record in caplog.records if record.exc_info] == ["pending write 1 rejected"]
 
 
 @pytest.mark.parametrize(("error", "times"), [(QueryTimeout, 3), (StoreUnreachable, 10)])

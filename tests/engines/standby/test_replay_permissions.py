@@ -100,7 +100,7 @@ async def test_what_a_removed_account_writes_is_set_aside_and_the_rest_goes_on(s
     assert await in_database(standing) == ["owners"]
     with pytest.raises(NotFound):
         await standing.database.open(format_private_name("user", "anna"))
-    assert await reasons(standing) == [("anna", "The account anna was removed meanwhile.")] * 3
+    assert await reasons(standing) == [("anna", "Account anna was removed.")] * 3
 
 
 @pytest.mark.parametrize("becomes", ["read", "none"])
@@ -117,7 +117,7 @@ async def test_what_is_written_without_a_grant_is_set_aside_until_there_is_one_a
     await standing.returns()
     assert await in_database(standing) == []
     [aside] = await standing.journal.list_rejected()
-    assert "may not write in" in aside.reason
+    assert "can no longer write to" in aside.reason
     await elsewhere(standing).grant("anna", shop, "write")
     await standing.journal.retry_rejected(aside.seq)
     await replay(standing.journal, standing.database, on_progress=lambda *_: None, rights_of=read_rights)
@@ -134,7 +134,7 @@ async def test_another_account_of_the_same_name_gets_nothing_of_the_first(standi
     await elsewhere(standing).grant("anna", await standing.database.get_project("shop"), "write")
     await standing.returns()
     assert await in_database(standing) == []
-    assert {"another of that name" in reason for _, reason in await reasons(standing)} == {True}
+    assert {"another account has its name" in reason for _, reason in await reasons(standing)} == {True}
 
 
 async def test_what_a_removed_account_writes_later_is_not_its_namesakes(standing: Standing) -> None:
@@ -155,7 +155,7 @@ async def test_what_a_removed_account_writes_later_is_not_its_namesakes(standing
     assert await in_database(standing) == []
     with pytest.raises(NotFound):
         await standing.database.open(format_private_name("user", "anna"))
-    assert {"another of that name" in reason for _, reason in await reasons(standing)} == {True}
+    assert {"another account has its name" in reason for _, reason in await reasons(standing)} == {True}
 
 
 async def test_no_clock_decides_who_wrote_something(standing: Standing) -> None:
@@ -206,7 +206,7 @@ async def test_the_reason_names_no_text_of_an_account(journal: Journal) -> None:
     await journal.append(Commit(USER_STORE, batch(note("the owner's name", "an orphan"))))
     await replay(journal, library, on_progress=lambda *_: None, rights_of=read_rights)
     hers, owners = [each.reason for each in await journal.list_rejected()]
-    assert hers == "The database would not take it (conflict)."
+    assert hers == "The database rejected it: conflict."
     assert "the owner's name" in owners
 
 

@@ -217,5 +217,5 @@ async def test_what_waits_is_not_brought_to_another_database(standing: Standing,
         assert await other.get_note("key") is None
         condition = standing.library.condition
         assert (condition.status, condition.waiting) == ("reconnecting", 1)
-        assert "Another database answers" in condition.reason
+        assert "The database is not the one" in condition.reason
         assert str(tmp_path) in condition.reason

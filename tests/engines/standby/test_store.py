@@ -98,7 +98,7 @@ async def test_what_may_be_done_and_cannot_wait_is_said_to_be_unknown(standing: 
     await standing.time.comes(PATIENCE)
     with pytest.raises(StoreUnreachable) as caught:
         await committing
-    assert "not known" in caught.value.message
+    assert "outcome is unknown" in caught.value.message
     assert standing.journal.count_writes().waiting == 0
 
 
@@ -149,7 +149,7 @@ async def test_what_cannot_wait_is_refused_while_it_is_away(standing: Standing, 
     ):
         with pytest.raises(StoreUnreachable) as caught:
             await refused
-        assert "Nothing was done." in caught.value.message
+        assert "Nothing was changed." in caught.value.message
         assert caught.value.degraded
     assert len(await store.get(["Ada"])) == 1
 
@@ -216,7 +216,7 @@ async def test_a_project_of_which_nothing_was_copied_can_be_written_to(standing:
 async def test_a_project_that_was_deleted_is_not_brought_back(standing: Standing) -> None:
     store = await standing.store()
     await standing.goes()
-    with pytest.raises(StoreUnreachable, match="cannot be deleted"):
+    with pytest.raises(StoreUnreachable, match="Cannot delete project"):
         await standing.library.delete("project")
     await standing.returns()
     await standing.library.delete("project")

@@ -1,1 +1,1 @@
-"""The reference engine, and the double that tests may use."""
+"""Reference engine in memory, also used as a test double."""

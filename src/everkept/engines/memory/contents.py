@@ -1,4 +1,4 @@
-"""The contents of a store of the reference engine, and the reads and writes of them."""
+"""Contents of a store of the reference engine, with functions to read and change them."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 
 class StoreContents(Value):
-    """Records and links in the order of their age, and the log in its own."""
+    """Records and links sorted by age, and the change log."""
 
     records: Mapping[str, Record]
     links: Mapping[str, RecordLink]
     changes: Sequence[Change]
 
     def collect_belongings(self, refs: Collection[Ref]) -> tuple[set[str], set[str]]:
-        """The ids of these records and of all below them; of these links and of those at them."""
+        """Return the ids of these records with their descendants, and of these links with all links of the records."""
         wanted = set(refs)
         purge_set = {record_id for record_id, r in self.records.items() if r.ref in wanted}
         while below := {r.id for r in self.records.values() if r.parent in purge_set} - purge_set:
@@ -45,7 +45,7 @@ class StoreContents(Value):
         return purge_set, links
 
     def exclude(self, records: Collection[str], links: Collection[str]) -> "StoreContents":
-        """No trace of them is left."""
+        """Return the contents without these records and links, in the log too."""
         gone = {"record": records, "link": links}
         return StoreContents(
             {k: r for k, r in self.records.items() if k not in records},
@@ -57,21 +57,18 @@ class StoreContents(Value):
         )
 
     def check_unique(self) -> None:
-        """Raises Conflict where two live ones stand for the same."""
+        """Raise Conflict if two live records or links have the same key."""
         named = (r for r in self.records.values() if r.deleted_at is None)
         names = [get_unique_name(r) for r in named if r.name_key is not None]
         if len(set(names)) < len(names):
-            raise Conflict("Two records would stand for the same.")
+            raise Conflict("Two records would have the same name or text.", hint="Delete or rename one of them first.")
         live = [x for x in self.links.values() if x.deleted_at is None]
         if len(set(map(get_unique_edge, live))) < len(live):
-            raise Conflict("Two links would say the same.")
+            raise Conflict("Two links would be the same relation.", hint="Delete one of them first.")
 
 
 class ContentsView:
-    """A view of the dictionaries as they are while one commit is planned.
-
-    It never suspends, so that no other task comes between the reading and the writing.
-    """
+    """View of the contents for one commit. It never suspends, so no other task runs between reads and writes."""
 
     def __init__(self, records: Mapping[str, Record], links: Mapping[str, RecordLink]) -> None:
         self._records = records
@@ -98,7 +95,7 @@ class ContentsView:
 
     @cached_property
     def _children_by_parent(self) -> Mapping[str | None, Sequence[tuple[int, Record]]]:
-        """Each with how many are older."""
+        """Children by parent, each with the number of older records."""
         below: defaultdict[str | None, list[tuple[int, Record]]] = defaultdict(list)
         for age, record in enumerate(self._records.values()):
             below[record.parent].append((age, record))
@@ -129,16 +126,13 @@ class ContentsView:
         return joined
 
 
-FindRecord = Callable[[str], Record | None]
-
-
 class DerivedData:
-    """Derived and counted things beside the records: no change, and no part of an undo."""
+    """Vectors and access counts of records. They are not part of the change log or of an undo."""
 
-    def __init__(self, find: FindRecord) -> None:
+    def __init__(self, find: Callable[[str], Record | None]) -> None:
         self._find = find
         self._vectors: dict[str, tuple[str, NDArray[np.float32]]] = {}
-        self.moves = 0  # vectors that came or went
+        self.moves = 0  # counts vectors that were added or removed
         self._accesses: dict[str, AccessCount] = {}
 
     def put_vectors(self, model: str, items: Sequence[RecordVector]) -> int:
@@ -152,14 +146,14 @@ class DerivedData:
         return len(fitting)
 
     def copy_page(self, vectors: Mapping[str, Sequence[RecordVector]], accesses: Mapping[str, AccessCount]) -> None:
-        """Those of deleted records too, which keep what they have."""
+        """Copy vectors and access counts, including those of deleted records."""
         for model, items in vectors.items():
             for item in items:
                 record = self._find(item.id)
                 if record is not None and record.version == item.version:
                     self._vectors[item.id] = (model, item.vector)
         self._accesses |= {i: access for i, access in accesses.items() if self._find(i)}
-        self.moves += 1  # whatever else it was that came or went
+        self.moves += 1  # at least one vector may have changed
 
     def has_vector(self, model: str, record_id: str) -> bool:
         return self._vectors.get(record_id, ("", None))[0] == model
@@ -197,7 +191,7 @@ class DerivedData:
 
 
 class RedactedContents(Value):
-    """All records, links and changes as they are to stand, and which of them differ."""
+    """The contents after a redaction, and references to everything that changed."""
 
     contents: StoreContents
     in_record: set[Ref]
@@ -206,7 +200,7 @@ class RedactedContents(Value):
 
 
 def redact(contents: StoreContents, refs: Sequence[Ref], clean: Redaction) -> RedactedContents:
-    """Raises Conflict where two records or links would come to stand for the same."""
+    """Redact these records and links. Raise Conflict if two records or links would then have the same key."""
     wanted = set(refs)
     records, links = contents.records, contents.links
     new_records = {i: redact_record(r, clean) for i, r in records.items() if r.ref in wanted}
@@ -234,7 +228,7 @@ def redact(contents: StoreContents, refs: Sequence[Ref], clean: Redaction) -> Re
 
 
 def apply_page(contents: StoreContents, stock: StorePage) -> StoreContents:
-    """Raises Conflict where two would stand for the same, or belong to what is not there."""
+    """Apply a page of another store. Raise Conflict if keys collide or a reference has no target."""
     left = contents.exclude(*contents.collect_belongings(stock.gone))
     kept = (c for c in left.changes if stock.log_from is None or c.seq < stock.log_from)
     log = {change.seq: change for change in (*kept, *stock.changes)}
@@ -249,5 +243,5 @@ def apply_page(contents: StoreContents, stock: StorePage) -> StoreContents:
 
 
 def list_outdated_vectors(before: Mapping[str, Record], after: Mapping[str, Record]) -> list[str]:
-    """The ids of those that are gone, or whose vector was made of another text or name."""
+    """Return the ids of records that are gone, or whose text or name changed."""
     return [old.id for old in before.values() if (new := after.get(old.id)) is None or is_vector_outdated(old, new)]

@@ -1,4 +1,4 @@
-"""The reference engine's library: all projects while the process lives."""
+"""Library of the reference engine."""
 
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -27,15 +27,15 @@ class _ProjectEntry(Value, frozen=False):
 
 
 class MemoryLibrary(TableLibrary):
-    """All projects while the process lives."""
+    """All projects, for the lifetime of the process."""
 
     def __init__(self, clock: Clock = read_clock, condition: Condition = MEMORY_CONDITION) -> None:
-        """`condition` is another one where it stands for an engine that holds nothing yet."""
+        """Pass `condition` if the library stands for another engine that is still empty."""
         self._clock = clock
         self._condition = condition
         self._entries: dict[str, _ProjectEntry] = {}
         self._workspaces: dict[str, str] = {}
-        self._switching: dict[str, OffHistory] = {}  # by the id of a project
+        self._switching: dict[str, OffHistory] = {}  # by project id
         self._notes: dict[str, str] = {}
         self._tokens: dict[str, tuple[Token, str]] = {}
         self._user = MemoryStore(clock)
@@ -59,13 +59,13 @@ class MemoryLibrary(TableLibrary):
     async def _add_project(self, change: catalog.AddProject) -> Project:
         name = validate_project_name(change.name)
         if name in self._entries:
-            raise Conflict(f'There is a project "{name}" already.', kind="project", name=name)
+            hint = "Call switch_project to use it, or choose another name."
+            raise Conflict(f'Project "{name}" already exists.', hint=hint, kind="project", name=name)
         if any(entry.project.id == change.project_id for entry in self._entries.values()):
-            message = f"There is a project {change.project_id} already."
-            raise Conflict(message, kind="project", name=name)
+            message = f"A project with the id {change.project_id} already exists."
+            raise Conflict(message, hint="Use a new id.", kind="project", name=name)
         moment = change.at or self._clock()
-        own_id = change.project_id or str(uuid4())
-        project = Project(own_id, name, change.description, "active", moment, moment)
+        project = Project(change.project_id or str(uuid4()), name, change.description, "active", moment, moment)
         self._entries[name] = _ProjectEntry(project, MemoryStore(self._clock))
         return project
 
@@ -73,15 +73,15 @@ class MemoryLibrary(TableLibrary):
         entry = self._require_entry(change.name)
         if entry.project.status == change.status:
             state = "already archived" if change.status == "archived" else "not archived"
-            raise Conflict(f'Project "{change.name}" is {state}.', project=change.name)
+            hint = "See the status of projects with list_projects."
+            raise Conflict(f'Project "{change.name}" is {state}.', hint=hint, project=change.name)
         entry.project = replace(entry.project, status=change.status, updated_at=self._clock())
         return entry.project
 
     async def _delete_project(self, change: catalog.DeleteProject) -> None:
         project = self._require_entry(change.name).project
         if switching := self._switching.get(project.id):
-            folders = self._list_folders(project.id)
-            self._switching[project.id] = switching.with_deletion(folders, self._clock())
+            self._switching[project.id] = switching.with_deletion(self._list_folders(project.id), self._clock())
         del self._entries[change.name]
         self._workspaces = {p: i for p, i in self._workspaces.items() if i != project.id}
 
@@ -117,7 +117,7 @@ class MemoryLibrary(TableLibrary):
 
     async def _link_workspace(self, change: catalog.LinkWorkspace) -> Project:
         if all(entry.project.id != change.project.id for entry in self._entries.values()):
-            raise NotFound("project", change.project.name, hint="It was deleted meanwhile.")
+            raise NotFound("project", change.project.name, hint="It was deleted. Select another project.")
         self._workspaces.setdefault(change.path, change.project.id)
         return await self.find_workspace_project(change.path) or change.project
 
@@ -159,7 +159,8 @@ class MemoryLibrary(TableLibrary):
 
     async def _register_token(self, change: catalog.RegisterToken) -> None:
         if change.token.id in self._tokens or await self.has_token(change.secret_hash):
-            raise Conflict(f"There is a token {change.token.id} already.", id=change.token.id)
+            message = f"Token {change.token.id} already exists."
+            raise Conflict(message, hint="Create a token with another id.", id=change.token.id)
         self._tokens[change.token.id] = (change.token, change.secret_hash)
 
     async def _revoke_token(self, change: catalog.RevokeToken) -> bool:
@@ -203,7 +204,7 @@ class MemoryLibrary(TableLibrary):
         return self._condition
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is nothing to close."""
 
     def _get_off_history(self, project_id: str) -> OffHistory:
         return self._switching.get(project_id, OffHistory())
@@ -214,7 +215,7 @@ class MemoryLibrary(TableLibrary):
     def _require_entry(self, name: str) -> _ProjectEntry:
         entry = self._entries.get(name)
         if entry is None:
-            raise NotFound("project", name, hint="list_projects shows what exists.")
+            raise NotFound("project", name, hint="List projects with list_projects.")
         return entry
 
     answers: ClassVar[CatalogAnswers] = {

@@ -1,4 +1,4 @@
-"""The reference engine's store: every promise of the port, in plain dictionaries."""
+"""Store of the reference engine: the whole port, in plain dictionaries."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -35,13 +35,13 @@ from everkept.errors import Conflict
 from everkept.language.spellings import stem
 from everkept.values import replace
 
-if TYPE_CHECKING:  # numpy is loaded by whoever brings vectors
+if TYPE_CHECKING:  # only callers that pass vectors load numpy
     import numpy as np
     from numpy.typing import NDArray
 
 
 class MemoryStore(TableStore):
-    """A project's records while the process lives."""
+    """A project's records, for the lifetime of the process."""
 
     def __init__(self, clock: Clock = read_clock) -> None:
         self._clock = clock
@@ -49,14 +49,15 @@ class MemoryStore(TableStore):
         self._links: dict[str, RecordLink] = {}
         self._changes: list[Change] = []
         self._seq = 0
-        self._keys: dict[str, int] = {}  # of batches, with the number of their change
+        self._keys: dict[str, int] = {}  # change numbers by the key of the batch
         self._meaning = DerivedData(lambda record_id: self._records.get(record_id))
 
     async def commit(self, batch: Batch) -> Change:
         if done := self._find_committed(batch.key):
             return done
         if batch.revision not in (None, self._seq):
-            raise Conflict("Something else was stored meanwhile.", revision=batch.revision)
+            message = "The data changed while this write was being prepared."
+            raise Conflict(message, hint="Try again.", revision=batch.revision)
         planned = await plan_commit(batch, ContentsView(self._records, self._links))
         self._records |= planned.records
         self._links |= planned.links
@@ -261,7 +262,7 @@ class MemoryStore(TableStore):
         self._changes = list(contents.changes)
 
     def _find_committed(self, key: str | None) -> Change | None:
-        """What the batch of this key has changed, as the log has it now."""
+        """Return the logged change of the batch with this key."""
         seq = None if key is None else self._keys.get(key)
         if seq is None:
             return None

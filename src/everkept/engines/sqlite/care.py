@@ -1,4 +1,4 @@
-"""Care for the files of one data folder: backup, restore, catalog, leftover files."""
+"""Maintenance of the files in a data folder: backup, restore, catalog and leftover files."""
 
 import asyncio
 import re
@@ -59,14 +59,10 @@ from everkept.errors import EverkeptError
 def check_leftovers(folder: Path, check: str) -> Iterator[DoctorFinding]:
     for stage in list_abandoned(folder, STAGE_PREFIX):
         if not is_restore_unfinished(stage):
-            yield _report_leftover(check, stage, "A restore that was given up left a folder")
+            yield _report_leftover(check, stage, "An abandoned restore left a folder")
     for path in _list_drafts(folder):
-        if _get_age(path) > STALE_DRAFT_SECONDS:
-            yield _report_leftover(check, path, "A process that died left a draft")
-
-
-def _get_age(path: Path) -> float:
-    return time.time() - path.stat().st_mtime
+        if time.time() - path.stat().st_mtime > STALE_DRAFT_SECONDS:
+            yield _report_leftover(check, path, "A process that crashed left a temporary file")
 
 
 def _report_leftover(check: str, path: Path, what: str) -> DoctorFinding:
@@ -88,18 +84,14 @@ DAY_MICROSECONDS = 86_400 * 1_000_000
 OLD_BACKUP_MICROSECONDS = 30 * DAY_MICROSECONDS
 
 
-def check_catalog(folder: Path, check: str, clock: Clock) -> Iterator[DoctorFinding]:
-    return _CatalogCheck(folder, check, clock).run()
-
-
 class _CatalogCheck:
-    """At the list of projects."""
+    """Check of the list of projects."""
 
     def __init__(self, folder: Path, check: str, clock: Clock) -> None:
         self._folder = folder
         self._check = check
         self._clock = clock
-        self._off: list[str] = []  # the names of those that are switched off
+        self._off: list[str] = []  # names of projects that are off
 
     def run(self) -> Iterator[DoctorFinding]:
         path = self._folder / META
@@ -115,34 +107,31 @@ class _CatalogCheck:
         wrong = [each for kept in projects for each in self._check_project(kept)]
         wrong += [*self._check_orphans(projects), *self._check_leases(notes)]
         if not any(finding.severity == "problem" for finding in wrong):
-            yield DoctorFinding(self._check, "ok", f"{_format_project_count(projects)}, each with its file.")
+            yield DoctorFinding(self._check, "ok", f"Found {_format_project_count(projects)}, each with its file.")
         yield from wrong
         yield self._check_backup()
         for name in self._off:
-            what = f'Project "{name}" is switched off: nothing of it is stored or given out.'
+            what = f'Project "{name}" is turned off: nothing is stored or recalled.'
             yield DoctorFinding(self._check, "ok", what, f'everkept on --project "{name}"')
 
     def _report_unlisted(self, files: int) -> DoctorFinding:
         what = (
-            f"_meta.db is missing, and there {_choose_verb(files)} "
-            f"{format_count(files, 'project file')}. Lost "
-            "with it: which projects are switched off, tokens, and which folder belongs to which "
-            "project. The next command lists the projects anew, and all of them are on then."
+            f"_meta.db is missing, but the folder has {format_count(files, 'project file')}. Tokens, folder links and "
+            "turned-off states are lost. The next command lists the projects again, and all of them are turned on."
         )
-        command = (
-            "put _meta.db back before anything else, such as the one that is in the zip of a "
-            f"backup; or {format_restore_all(self._folder)}"
-        )
-        return self._report_problem(what, command, lambda: _fix_list(self._folder))
+        restore_all = format_restore_all(self._folder)
+        command = f"first restore _meta.db, for example from the zip file of a backup; or {restore_all}"
+        did = "listed the projects again; all are turned on, and tokens must be created again"
+        return self._report_problem(what, command, lambda: _settle(self._folder, did))
 
     def _check_backup(self) -> DoctorFinding:
         last, command = find_last_backup(self._folder), "everkept backup FILE"
         if last is None:
-            return DoctorFinding(self._check, "advice", "There is no backup yet.", command)
+            return DoctorFinding(self._check, "advice", "No backup exists yet.", command)
         file, at = last
         when = format_ago(at, self._clock())
         if not file.is_file():
-            what = f"The last backup was written {when}, and is not at {file} any more."
+            what = f"The last backup was written {when}, but {file} no longer exists."
             return DoctorFinding(self._check, "advice", what, command)
         what = f"The last backup was written {when}: {file}."
         if self._clock() - at > OLD_BACKUP_MICROSECONDS:
@@ -152,25 +141,25 @@ class _CatalogCheck:
     def _check_project(self, kept: ProjectFile) -> Iterator[DoctorFinding]:
         folder = self._folder
         if kept.transition is not None:
-            what = f"{_capitalize(kept.label)} was left in the middle of a move ({kept.transition})."
-            yield self._report_problem(what, FIX_COMMAND, lambda: _fix_moves(folder))
+            what = f"{kept.transition.capitalize()} {kept.label} was interrupted."
+            yield self._report_problem(what, FIX_COMMAND, lambda: _settle(folder, "finished or reversed it"))
         elif not (folder / kept.path).exists():
             yield self._report_missing(kept)
         elif (found := _find_generation(folder / kept.path)) is not None:
             expected = -kept.generation if kept.status == "archived" else kept.generation
             if found != expected:
-                what = f"{_capitalize(kept.label)} cannot be written: its file and the list differ."
-                yield self._report_problem(what, FIX_COMMAND, lambda: _fix_generation(folder, kept))
+                what = f"{kept.title} cannot be written: its generation differs from the catalog's."
+                yield self._report_problem(what, FIX_COMMAND, lambda: fix_generation(folder, kept))
 
     def _report_missing(self, kept: ProjectFile) -> DoctorFinding:
         folder = self._folder
         elsewhere = [name for name in list_project_paths(folder) if Path(name).stem == kept.id]
         if elsewhere:
             what = f"{kept.title} is in {elsewhere[0]}, not in {kept.path}."
-            return self._report_problem(what, FIX_COMMAND, lambda: _fix_location(folder, kept))
-        what = f"{kept.title} is gone ({kept.path})."
+            return self._report_problem(what, FIX_COMMAND, lambda: asyncio.run(fix_location(folder, kept)))
+        what = f"{kept.title} is missing: {kept.path}."
         back = format_restore_project(folder, kept.name, is_off=kept.name in self._off)
-        return self._report_problem(what, f"put {folder / kept.path} back from a copy, or: {back}")
+        return self._report_problem(what, f"restore {folder / kept.path} from a copy; or {back}")
 
     def _check_orphans(self, projects: list[ProjectFile]) -> Iterator[DoctorFinding]:
         known = {kept.id for kept in projects}
@@ -180,21 +169,22 @@ class _CatalogCheck:
                 continue
             generation = _find_generation(path)
             if generation is None:
-                continue  # the check of databases says what is wrong with it
+                continue  # the check of databases reports the error
             if is_deleted(generation):
-                what = f"{name} is what is left of a project that was deleted."
+                what = f"{name} is left over from a deleted project."
                 yield DoctorFinding(self._check, "advice", what, FIX_COMMAND, partial(_remove_file, path))
             else:
-                what = f"{name} holds a project that the list of projects does not have."
-                yield self._report_problem(what, FIX_COMMAND, lambda: _fix_orphan(self._folder, self._clock))
+                what = f"{name} contains a project that the catalog does not list."
+                yield self._report_problem(
+                    what, FIX_COMMAND, lambda: asyncio.run(add_orphans(self._folder, self._clock))
+                )
 
     def _check_leases(self, notes: Mapping[str, str]) -> Iterator[DoctorFinding]:
         now = self._clock()
         for key, value in notes.items():
             until = value.rpartition(" ")[2]
             if not until.isdecimal() or int(until) < now - DAY_MICROSECONDS:
-                whose = key.removeprefix(LEASE_PREFIX)
-                what = f"A process that died long ago still has the turn for {whose}."
+                what = f'A process that ended long ago still holds the lease "{key.removeprefix(LEASE_PREFIX)}".'
                 mend = partial(_end_lease, self._folder / META, key)
                 yield DoctorFinding(self._check, "advice", what, FIX_COMMAND, mend)
 
@@ -203,7 +193,7 @@ class _CatalogCheck:
 
 
 def _find_generation(path: Path) -> int | None:
-    """None where the file cannot be read."""
+    """Return the generation, or None if the file cannot be read."""
     try:
         with open_checked(path) as db:
             return read_generation(db)
@@ -212,43 +202,15 @@ def _find_generation(path: Path) -> int | None:
 
 
 def _format_project_count(projects: list[ProjectFile]) -> str:
-    """What is accounts' alone as one number."""
+    """Format the number of projects and, separately, of private stores of accounts."""
     homes = sum(is_private_name(kept.name) for kept in projects)
     told = format_count(len(projects) - homes, "project")
-    return f"{told} and {format_count(homes, 'store')} of accounts alone" if homes else told
+    return f"{told} and {format_count(homes, 'private store')} of accounts" if homes else told
 
 
-def _capitalize(sentence: str) -> str:
-    return sentence[0].upper() + sentence[1:]
-
-
-def _choose_verb(count: int) -> str:
-    return "is" if count == 1 else "are"
-
-
-def _fix_list(folder: Path) -> str:
+def _settle(folder: Path, did: str) -> str:
     asyncio.run(settle_moves(folder))
-    return "listed the projects anew; all of them are on, and tokens are to be made anew"
-
-
-def _fix_moves(folder: Path) -> str:
-    asyncio.run(settle_moves(folder))
-    return "finished it, or took it back"
-
-
-def _fix_generation(folder: Path, kept: ProjectFile) -> str:
-    fix_generation(folder, kept)
-    return f"{kept.label} can be written again"
-
-
-def _fix_location(folder: Path, kept: ProjectFile) -> str:
-    asyncio.run(fix_location(folder, kept))
-    return f"the list now has {kept.label} where its file is"
-
-
-def _fix_orphan(folder: Path, clock: Clock) -> str:
-    asyncio.run(add_orphans(folder, clock))
-    return "listed it under its own name, or the next free one"
+    return did
 
 
 def _remove_file(path: Path) -> str:
@@ -260,20 +222,17 @@ def _remove_file(path: Path) -> str:
 def _end_lease(meta: Path, key: str) -> str:
     with translate_errors(meta, LIBRARY), closing(connect(meta, LIBRARY)) as db:
         db.execute("DELETE FROM notes WHERE key = ?", (key,))
-    return "ended it"
+    return "ended the lease"
 
 
-COPIES_PREFIX = ".everkept-copies-"  # begins the name of a folder for copies beside a backup
+COPIES_PREFIX = ".everkept-copies-"  # prefix of the folder for copies beside a backup
 _NAME_PATTERN = re.compile(r"(_meta|user|history)\.db|(projects|archive)/[^/\\:\0]+\.db")
 
 
 class SqliteCare:
-    """Everything that can be done for the files of one data folder.
+    """Maintenance operations on the files of one data folder. Files are open only while an operation needs them."""
 
-    It opens each file only for as long as it takes.
-    """
-
-    catalogue = META  # the name of the database that lists the projects
+    catalogue = META  # name of the database that lists the projects
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -287,20 +246,20 @@ class SqliteCare:
         return bool(_NAME_PATTERN.fullmatch(name)) and ".." not in name
 
     def read_facts(self, copy: Path, name: str) -> DatabaseFacts:
-        """Check all of a copy, and return its facts. Raises StoreDamaged."""
+        """Check a whole copy and return its facts. Raise StoreDamaged if the check fails."""
         return read_verified_facts(copy, name)
 
     def read_owners(self, catalogue: Path) -> Mapping[str, OwningProject]:
-        """Return the owners in a copy of the catalogue, by the names of their databases."""
+        """Return the owners in a copy of the catalog, by database name."""
         with translate_errors(catalogue), closing(open_at_rest(catalogue)) as db:
             return snapshot.get_owners(snapshot.list_project_files(db))
 
     def open_snapshot(
         self, *, lenient: bool = False, is_locked: bool = False
     ) -> AbstractContextManager[snapshot.FolderSnapshot]:
-        """Hold every database at one moment until the block ends.
+        """Hold every database at one moment until the block ends. Raise UnfinishedOperation during a move.
 
-        A database that cannot be read is an error, unless `lenient`. Raises Unsettled.
+        An unreadable database is an error unless `lenient` is set.
         """
         return snapshot.open_snapshot(self.folder, lenient=lenient, is_locked=is_locked)
 
@@ -309,33 +268,33 @@ class SqliteCare:
         asyncio.run(settle_moves(self.folder))
 
     def find_last_backup(self) -> tuple[Path, int] | None:
-        """Return where and when; None if that is not known."""
+        """Return the file and time of the last backup, or None if they are unknown."""
         return database_checks.find_last_backup(self.folder)
 
     def note_backup(self, file: Path, at: str) -> None:
-        """Note a backup, if the folder can be written."""
+        """Note a backup, if the folder is writable."""
         database_checks.note_backup(self.folder, file, at)
 
     def open_scratch(self, place: Path) -> AbstractContextManager[Path]:
-        """Create a folder for copies until the block ends; delete those of dead processes."""
+        """Create a folder for copies until the block ends. Delete folders that dead processes left."""
         return open_scratch(place, COPIES_PREFIX)
 
     def open_stage(self) -> AbstractContextManager[Path]:
-        """Create a folder for copies; it stays only if a restore was interrupted."""
+        """Create a folder for copies. It stays only if a restore is interrupted."""
         return restore.open_stage(self.folder)
 
     def create_missing_files(self, clock: Clock) -> None:
-        """Create the files that every data folder has, if they are missing."""
+        """Create missing files that every data folder has."""
         restore.create_missing_files(self.folder, clock)
 
     @contextmanager
     def lock(self) -> Generator[restore.LockedFolder, None, None]:
-        """Keep every other process from writing. Raises StoreBusy."""
+        """Prevent all other processes from writing. Raise StoreBusy if one of them does not finish."""
         with lock_files(self.folder) as live:
             yield restore.LockedFolder(live)
 
     def add_project(self, copy: Path, name: str, catalogue: Path | None, at: int) -> RestoredProject:
-        """Add a project beside the others; the catalogue is that of the backup."""
+        """Add a project from a backup with this catalog. Other projects stay unchanged."""
         return restore.restore_project(self.folder, copy, name, catalogue, at)
 
     def find_unfinished_restore(self) -> UnfinishedRestore | None:
@@ -348,19 +307,19 @@ class SqliteCare:
             raise found.build_error()
 
     def check_databases(self, name: str, *, full: bool) -> Iterable[DoctorFinding]:
-        """Return findings of a check of that name: each database, and its indexes."""
+        """Return findings about each database and its indexes."""
         return check_databases(self.folder, name, full=full)
 
     def check_projects(self, name: str, clock: Clock) -> Iterable[DoctorFinding]:
         """Compare the list of projects with their files."""
-        return check_catalog(self.folder, name, clock)
+        return _CatalogCheck(self.folder, name, clock).run()
 
     def check_leftovers(self, name: str) -> Iterable[DoctorFinding]:
-        """Find files that dead processes have left."""
+        """Find files that dead processes left."""
         return check_leftovers(self.folder, name)
 
     def count_pending_embeddings(self, model: str, kinds: Sequence[str]) -> list[PendingEmbeddings]:
-        """Count pending embeddings of databases that can be written and are of this version."""
+        """Count the pending embeddings of writable databases with the current schema."""
         return count_pending_embeddings(self.folder, model, kinds)
 
     def open_library(self) -> SqliteLibrary:

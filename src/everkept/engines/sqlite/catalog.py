@@ -1,7 +1,7 @@
-"""The catalog in `_meta.db`: workspaces, notes, tokens, usage, and all of it at once.
+"""Catalog in `_meta.db`: workspaces, notes, tokens and usage, and their replacement as a whole.
 
-To take over another library's is many steps, each of which may be the last before a crash. Each
-looks at what there is and does what is left to do, so that whoever begins anew finishes it.
+Replacing the catalog with another library's takes many steps, and a crash may end it after any of them. Each step
+checks the current state and does only what is missing, so that a second attempt finishes it.
 """
 
 import asyncio
@@ -45,8 +45,7 @@ def find_workspace_project(db: Connection, question: catalog.FindWorkspaceProjec
 
 
 def list_workspaces(db: Connection, question: catalog.ListWorkspaces) -> list[str]:
-    rows = db.execute("SELECT path FROM workspaces WHERE project = ? ORDER BY path", (question.project.id,))
-    return [path for (path,) in rows]
+    return project_list.list_workspaces(db, question.project.id)
 
 
 def link_workspace(db: Connection, change: catalog.LinkWorkspace) -> Project:
@@ -54,7 +53,7 @@ def link_workspace(db: Connection, change: catalog.LinkWorkspace) -> Project:
     try:
         db.execute("INSERT OR IGNORE INTO workspaces VALUES (?, ?)", (path, project.id))
     except apsw.ConstraintError as error:
-        raise NotFound("project", project.name, hint="It was deleted meanwhile.") from error
+        raise NotFound("project", project.name, hint="It was deleted. Select another project.") from error
     return project_list.find_workspace_project(db, path) or project
 
 
@@ -74,13 +73,11 @@ def write_note(db: Connection, change: catalog.WriteNote) -> None:
 
 
 def list_tokens(db: Connection, _: catalog.ListTokens) -> list[Token]:
-    rows = db.execute("SELECT id, label, created_at FROM tokens ORDER BY created_at, id")
-    return [Token(*row) for row in rows]
+    return [Token(*row) for row in db.execute("SELECT id, label, created_at FROM tokens ORDER BY created_at, id")]
 
 
 def has_token(db: Connection, question: catalog.HasToken) -> bool:
-    statement = "SELECT count(*) FROM tokens WHERE secret_hash = ?"
-    return bool(db.execute(statement, (question.secret_hash,)).get)
+    return bool(db.execute("SELECT count(*) FROM tokens WHERE secret_hash = ?", (question.secret_hash,)).get)
 
 
 def register_token(db: Connection, change: catalog.RegisterToken) -> None:
@@ -91,7 +88,8 @@ def register_token(db: Connection, change: catalog.RegisterToken) -> None:
             (token.id, token.label, change.secret_hash, token.created_at),
         )
     except apsw.ConstraintError as error:
-        raise Conflict(f"There is a token {token.id} already.", id=token.id) from error
+        message = f"Token {token.id} already exists."
+        raise Conflict(message, hint="Create a token with another id.", id=token.id) from error
 
 
 def revoke_token(db: Connection, change: catalog.RevokeToken) -> bool:
@@ -102,7 +100,10 @@ def revoke_token(db: Connection, change: catalog.RevokeToken) -> bool:
 def add_searches(db: Connection, change: catalog.AddSearches) -> None:
     db.executemany(
         "INSERT INTO searches(at, tool, query, results, milliseconds, session, filters) VALUES (?,?,?,?,?,?,?)",
-        [(s.at, s.tool, s.query, s.results, s.milliseconds, s.session, _encode_filters(s)) for s in change.searches],
+        [
+            (s.at, s.tool, s.query, s.results, s.milliseconds, s.session, json.dumps(s.filters, ensure_ascii=False))
+            for s in change.searches
+        ],
     )
     db.execute("DELETE FROM searches WHERE seq <= (SELECT max(seq) FROM searches) - ?", (MAX_SEARCHES,))
 
@@ -126,7 +127,7 @@ def forget_searches(db: Connection, _: catalog.ForgetSearches) -> int:
 
 
 def add_usage(db: Connection, change: catalog.AddUsage) -> None:
-    """Let the database add the numbers, so that other processes' additions stay."""
+    """Let the database add the numbers, so that concurrent additions of other processes are kept."""
     db.executemany(
         f"INSERT INTO usage({_USAGE_COLUMNS}) VALUES (?,?,?,?,?,?) ON CONFLICT(tool) DO UPDATE SET "
         "calls = calls + excluded.calls, "
@@ -139,15 +140,10 @@ def add_usage(db: Connection, change: catalog.AddUsage) -> None:
 
 
 def list_usage(db: Connection, _: catalog.ListUsage) -> list[ToolUsage]:
-    rows = db.execute(f"SELECT {_USAGE_COLUMNS} FROM usage ORDER BY calls DESC, tool")
-    return [ToolUsage(*row) for row in rows]
+    return [ToolUsage(*row) for row in db.execute(f"SELECT {_USAGE_COLUMNS} FROM usage ORDER BY calls DESC, tool")]
 
 
-def _encode_filters(search: SearchRecord) -> str:
-    return json.dumps(search.filters, ensure_ascii=False)
-
-
-# Lets go of the file of a project that is to move or to go.
+# Closes the file of a project before it is moved or deleted.
 ReleaseFile = Callable[[ProjectPaths], Awaitable[None]]
 
 
@@ -165,37 +161,33 @@ def read_catalog_data(db: Connection) -> CatalogData:
 
 
 class CatalogReplacement(Value):
-    """One library that is to hold what another does."""
+    """Replacement of a library's catalog with that of another."""
 
     meta: Database
     folder: Path
     release: ReleaseFile
 
     async def apply(self, catalog_data: CatalogData) -> None:
-        """Raises InvalidInput, before anything is changed, for what no library could hold."""
+        """Apply the data. Raise InvalidInput, before anything is changed, if no library could contain it."""
         _check(catalog_data)
         wanted = {project.id: project for project in catalog_data.projects}
-        there = {project.id: project for project in await self._list_projects()}
+        listed = await self.meta.read(lambda db: project_list.list_projects(db, None))
+        there = {project.id: project for project in listed}
         for project_id in there.keys() - wanted.keys():
-            await self._delete_project(there[project_id])
+            place = self._get_paths(there[project_id])
+            await self.release(place)
+            with suppress(NotFound):  # another process deleted it
+                await delete_project(self.meta, place)
         for project_id in there.keys() & wanted.keys():
             await self._update_file(there[project_id], wanted[project_id])
-        # Before the new ones are made: they may have names that others had, or be switched off.
+        # New projects may have names that others had, or be off, so write the catalog first.
         await self.meta.write(lambda db: _write_catalog_data(db, catalog_data))
         for project in wanted.values():
             await self._create_or_move(project, there.get(project.id))
         await self.meta.write(lambda db: _write_catalog_data(db, catalog_data))
 
-    async def _list_projects(self) -> list[Project]:
-        return await self.meta.read(lambda db: project_list.list_projects(db, None))
-
-    async def _delete_project(self, project: Project) -> None:
-        await self.release(self._get_paths(project))
-        with suppress(NotFound):  # somebody else has deleted it meanwhile
-            await delete_project(self.meta, self._get_paths(project))
-
     async def _update_file(self, known: Project, project: Project) -> None:
-        """Its file says the same of it as the catalogue does, and before that."""
+        """Write the new facts to the project's file, before the catalog has them."""
         if _get_file_facts(known) != _get_file_facts(project):
             await self.release(self._get_paths(project))
             await asyncio.to_thread(_write_file_facts, self._get_paths(known), project)
@@ -216,7 +208,7 @@ class CatalogReplacement(Value):
 
 
 def format_exact_time(at: int) -> str:
-    """A time as the catalogue has it, and to the microsecond where it was given so."""
+    """Format a time for the catalog, with microseconds if it has any."""
     shown = format_iso(at)
     rest = at % 1_000
     return f"{shown[:-1]}{rest:03}Z" if rest else shown
@@ -229,11 +221,12 @@ def _check(catalog_data: CatalogData) -> None:
     for trait in ("id", "name"):
         values = [str(getattr(project, trait)) for project in catalog_data.projects]
         if twice := next((value for value in values if values.count(value) > 1), None):
-            raise InvalidInput(f"Two projects have the {trait} {twice}.", **{trait: twice})
+            hint = f"Change the {trait} of one of them."
+            raise InvalidInput(f"Two projects have the {trait} {twice}.", hint=hint, **{trait: twice})
 
 
 def _get_file_facts(project: Project) -> dict[str, str]:
-    """What a project's file tells of its project."""
+    """Return the facts that a project's file contains about its project."""
     return {
         "name": project.name,
         "description": project.description,
@@ -242,7 +235,7 @@ def _get_file_facts(project: Project) -> dict[str, str]:
 
 
 def _write_file_facts(place: ProjectPaths, project: Project) -> None:
-    """A file that is damaged or gone has nothing to tell."""
+    """Write the facts. Skip a damaged or missing file."""
     path = place.active_path if place.active_path.exists() else place.archive_path
     with (
         suppress(StoreDamaged, Conflict),
@@ -254,7 +247,7 @@ def _write_file_facts(place: ProjectPaths, project: Project) -> None:
 
 
 def _write_catalog_data(db: Connection, catalog_data: CatalogData) -> None:
-    """All that `_meta.db` alone has, for the projects that are there by now."""
+    """Write everything that only `_meta.db` has, for the projects that exist by now."""
     there = {row[0] for row in db.execute("SELECT id FROM projects")}
     _write_projects(db, [project for project in catalog_data.projects if project.id in there])
     db.execute("DELETE FROM workspaces")
@@ -277,7 +270,7 @@ def _write_catalog_data(db: Connection, catalog_data: CatalogData) -> None:
 
 
 def _write_projects(db: Connection, projects: Collection[Project]) -> None:
-    # No name begins with a blank: they may trade theirs.
+    # The projects may swap names, so give them temporary ones. No project name begins with a space.
     db.executemany("UPDATE projects SET name = ' ' || id WHERE id = ?", [(each.id,) for each in projects])
     try:
         db.executemany(
@@ -285,9 +278,9 @@ def _write_projects(db: Connection, projects: Collection[Project]) -> None:
             [(*_get_file_facts(each).values(), format_exact_time(each.updated_at), each.id) for each in projects],
         )
     except apsw.ConstraintError as error:
-        raise Conflict("Another project of the same name was made meanwhile.", hint="Try again.") from error
+        raise Conflict("Another project with the same name was created since then.", hint="Try again.") from error
 
 
 def _is_excluded_note(key: str) -> bool:
-    """Whether a note is kept for a moment, or says when a project was switched off."""
+    """Return whether a note is a lease, or has the off periods of a project."""
     return key.startswith((LEASE_PREFIX, OFF_HISTORY_PREFIX))

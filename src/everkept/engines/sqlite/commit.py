@@ -57,20 +57,21 @@ _CLEAR_RECORD = (
     "UPDATE records SET text = '', name = NULL, name_key = NULL, tags = NULL, facets = NULL, "
     "embedded = NULL WHERE key = ?"
 )
-# A vector belongs to the words it was made from.
+# A vector belongs to the text and name it was computed from.
 _EMBEDDED_FIELDS = frozenset(("text", "name"))
-# What those beside a record in its session are found by, and whether they are.
+# Fields that determine whether and by which words the neighbors in a session are found.
 _CONTEXT_FIELDS = frozenset(("text", "session", "position", "scope"))
-# What a record itself is found by, and whom it hears.
+# Fields that determine the indexed words of the record itself.
 _INDEXED_FIELDS = _CONTEXT_FIELDS | {"name", "type"}
 
 
 def commit_batch(connection: Connection, batch: Batch) -> Change:
-    """Raises Conflict where the batch does not fit what is stored; the caller rolls back."""
+    """Commit the batch. Raise Conflict if it contradicts the stored data; the caller then rolls back."""
     if batch.key is not None and (made := _find_committed(connection, batch.key)):
         return made
     if batch.revision not in (None, read_newest_change(connection)):
-        raise Conflict("Something else was stored meanwhile.", revision=batch.revision)
+        message = "The data changed while this write was being prepared."
+        raise Conflict(message, hint="Try again.", revision=batch.revision)
     commit = _Commit(connection, batch)
     for step in batch.steps:
         match step:
@@ -108,9 +109,9 @@ class _Commit:
         self._edits: list[tuple[Operation, Subject, int, str, Mapping[str, Any] | None]] = []
         self._keys: dict[str, int] = {}
         self._touched: set[int] = set()
-        self._indexed: set[int] = set()  # what the word index is to hold anew
+        self._indexed: set[int] = set()  # records to index again
         self._renamed: set[int] = set()
-        self._places: set[SessionPlace] = set()  # where a text came, went or changed
+        self._places: set[SessionPlace] = set()  # where a text was added, removed or changed
 
     def insert_record(self, record: Record) -> None:
         parent = None if record.parent is None else self._require_record(record.parent)
@@ -171,7 +172,10 @@ class _Commit:
 
     def delete(self, ref: Ref) -> None:
         if ref.subject == "link":
-            self._delete_link(*self._require_link(ref.id))
+            row = self._db.execute("SELECT key, id FROM links WHERE id = ? AND deleted_at IS NULL", (ref.id,)).get
+            if row is None:
+                raise _build_version_conflict("link", ref.id)
+            self._delete_link(*row)
             return
         key = self._require_record(ref.id)
         family = [row[0] for row in self._db.execute(_SELECT_DESCENDANTS, (key,))] + [key]
@@ -200,7 +204,8 @@ class _Commit:
             tuple[int | None, ...], self._db.execute(f"SELECT {ends}, NULL FROM {table} WHERE key = ?", (key,)).get
         ):
             if end is not None and not self._is_live(end):
-                raise Conflict(f"What {ref.subject} {ref.id} belongs to is deleted.", id=ref.id)
+                message = f"{ref.subject.capitalize()} {ref.id} belongs to a deleted record."
+                raise Conflict(message, hint="Restore that record first.", id=ref.id)
         try:
             self._db.execute(f"UPDATE {table} SET deleted_at = NULL WHERE key = ?", (key,))
         except apsw.ConstraintError as error:
@@ -212,7 +217,7 @@ class _Commit:
         self._log("restore", ref.subject, key, ref.id, {"deleted_at": deleted_at})
 
     def finish(self) -> Change:
-        """Writes index and log for all steps at once."""
+        """Write the word index and the log for all steps together."""
         batch = self._batch
         if not self._edits:
             return Change(0, batch.at, batch.tool, batch.client, batch.undoes, ())
@@ -247,7 +252,7 @@ class _Commit:
         return Change(seq, batch.at, batch.tool, batch.client, batch.undoes, edits)
 
     def _update_derived(self, key: int, kind: str, old: Mapping[str, Any], altered: Mapping[str, Any]) -> None:
-        """Brings all that is derived from a record's values in step with an update."""
+        """Update everything that is derived from the values of a record."""
         if altered.keys() & _INDEXED_FIELDS:
             self._indexed.add(key)
         if "name" in altered:
@@ -277,12 +282,6 @@ class _Commit:
                 raise _build_version_conflict("record", record_id)
             self._keys[record_id] = known
         return known
-
-    def _require_link(self, link_id: str) -> tuple[int, str]:
-        row = self._db.execute("SELECT key, id FROM links WHERE id = ? AND deleted_at IS NULL", (link_id,)).get
-        if row is None:
-            raise _build_version_conflict("link", link_id)
-        return row[0], row[1]
 
     def _is_live(self, key: int) -> bool:
         return bool(self._db.execute("SELECT count(*) FROM records WHERE key = ? AND deleted_at IS NULL", (key,)).get)
@@ -317,8 +316,10 @@ class _Commit:
 
 
 def _build_name_conflict(kind: str, name: str) -> Conflict:
-    return Conflict(f'There is a {kind} "{name}" already.', kind=kind, name=name)
+    hint = "Use the existing one, or choose another name."
+    return Conflict(f'A {kind} "{name}" already exists.', hint=hint, kind=kind, name=name)
 
 
 def _build_version_conflict(subject: str, item_id: str) -> Conflict:
-    return Conflict(f"The {subject} {item_id} has changed or is gone.", subject=subject, id=item_id)
+    message = f"{subject.capitalize()} {item_id} changed or no longer exists."
+    return Conflict(message, hint="Read the data again, then retry.", subject=subject, id=item_id)

@@ -1,4 +1,4 @@
-"""SQLite connections: the part of apsw that we use, one way to open a file, errors, disk space."""
+"""SQLite connections: the used part of apsw, opening of files, errors and disk space."""
 
 import errno
 import os
@@ -35,41 +35,26 @@ class Rows(Protocol):
 
     @property
     def get(self) -> Any:
-        """The first row, or its value where it has one column; None without a row."""
+        """The first row, or its value if it has one column. None without a row."""
         ...
 
 
 class Connection(Protocol):
     def execute(self, statements: str, bindings: Sequence[Any] | None = None) -> Rows: ...
-
     def executemany(self, statements: str, sequenceofbindings: Iterable[Sequence[Any]]) -> Rows: ...
-
     def pragma(self, name: str, value: Any = None) -> Any: ...
-
     def last_insert_rowid(self) -> int: ...
-
     def changes(self) -> int: ...
-
     def total_changes(self) -> int: ...
-
     def readonly(self, name: str) -> bool: ...
-
     def set_busy_handler(self, callable: Callable[[int], bool] | None) -> None: ...
-
     def interrupt(self) -> None: ...
-
     def set_progress_handler(self, callable: Callable[[], bool] | None, nsteps: int = 100) -> None: ...
-
     def set_wal_hook(self, callable: Callable[[Any, str, int], int] | None) -> None: ...
-
     def wal_checkpoint(self, *, mode: int = 0) -> tuple[int, int]: ...
-
     def create_scalar_function(self, name: str, callable: Callable[..., Any] | None, numargs: int = -1) -> None: ...
-
     def register_fts5_function(self, name: str, function: Callable[..., Any]) -> None: ...
-
     def config(self, op: int, *args: int) -> int: ...
-
     def close(self, force: bool = False) -> None: ...
 
     @property
@@ -77,7 +62,7 @@ class Connection(Protocol):
 
     @property
     def system_errno(self) -> int:
-        """What the system said at the last failure that it was the reason for."""
+        """The system's error number of the last failure that it caused."""
         ...
 
 
@@ -85,46 +70,46 @@ Work = Callable[[Connection], T]
 
 
 class DatabaseFile(Protocol):
-    """What a store asks of its file."""
+    """The operations of a file that a store needs."""
 
     async def read(self, question: Work[T], *, aside: bool = False, long: bool = False) -> T:
-        """Runs the question's statements against one state of the database.
+        """Run all statements of the query against one state of the database.
 
-        A `long` question never holds up the caller's thread. One that takes seconds is read
-        `aside`, and no other question waits for it.
+        A `long` query never runs in the caller's thread. A query that takes seconds runs `aside`, so that no other
+        query waits for it.
         """
         ...
 
     def read_later(self, question: Work[None]) -> None:
-        """Runs the question aside soon, where that is possible: the caller does not wait for it."""
+        """Run the query aside soon, if possible. The caller does not wait for it."""
         ...
 
     async def write(self, work: Work[T], *, short: bool = False) -> T:
-        """Runs the work in one transaction, unless a newer program owns the file by now.
+        """Run the work in one transaction, unless a newer program has upgraded the file.
 
-        `short` work may be run in the caller's thread, and again if it does not end there.
+        `short` work may run in the caller's thread, and again if it does not finish there.
         """
         ...
 
     async def fold(self, patience: float) -> bool:
-        """Empties the write-ahead log into the file; False if a reader needs it still."""
+        """Move the write-ahead log into the file. Return False if a reader still needs it."""
         ...
 
     def measure_size(self) -> int:
-        """The bytes of the file and of its write-ahead log."""
+        """Return the bytes of the file and of its write-ahead log."""
         ...
 
 
 Synchronous = Literal["normal", "full"]
 
-BUSY_SECONDS = 10.0  # seconds a write waits for another process
+BUSY_SECONDS = 10.0  # how long a write waits for another process
 _FOLD_RETRY_SECONDS = 0.02
-# What the system says of a full disk, a quota and a limit on files; Windows has its own numbers.
+# System errors for a full disk, a quota and a file size limit. Windows has its own numbers.
 _DISK_FULL_CODES = {39, 112, 1295} if os.name == "nt" else {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _READ_FLAGS = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
 
-# What each of SQLite's result codes means to a caller. Codes that only our own mistakes can
-# cause (syntax, misuse, range, ...) are left out on purpose: they are bugs and surface as such.
+# Our error for each result code of SQLite. Codes that only a bug can cause (syntax, misuse, range, ...) are omitted,
+# so that they surface as bugs.
 OUTSIDE_FAILURES: dict[type[apsw.Error], type[EverkeptError]] = {
     apsw.BusyError: StoreBusy,
     apsw.LockedError: StoreBusy,
@@ -150,10 +135,7 @@ OUTSIDE_FAILURES: dict[type[apsw.Error], type[EverkeptError]] = {
 def translate_errors(
     path: Path, schema: Schema = PROJECT, *, title: str | None = None, connection: Connection | None = None
 ) -> Generator[None, None, None]:
-    """Raises our error for what the outside did to the file at `path`.
-
-    `title` is what a person knows the file by. The connection knows what the system said.
-    """
+    """Translate SQLite errors that the environment caused. `title` is the file's name in messages."""
     try:
         yield
     except tuple(OUTSIDE_FAILURES) as error:
@@ -162,15 +144,15 @@ def translate_errors(
 
 
 class BusyHandler:
-    """Waits for the write lock in short random naps, until a deadline or until we shut down.
+    """Busy handler that waits for the write lock in short random naps, until a deadline or the shutdown.
 
-    SQLite's own back-off sleeps up to 100 ms at a time, so beside a process that commits in a
-    row it starves; naps of 0.5 to 2 ms get their turn.
+    SQLite's own back-off sleeps up to 100 ms, so it starves beside a process that commits in a row. Naps of 0.5 to 2 ms
+    get their turn.
     """
 
     def __init__(self, patience: float | None = None) -> None:
         self.closing = False
-        self.hurries = False  # the caller cannot wait at all
+        self.hurries = False  # the caller cannot wait
         self._patience = BUSY_SECONDS if patience is None else patience
         self._started = 0.0
 
@@ -194,22 +176,19 @@ def connect(
     busy: BusyHandler | None = None,
     title: str | None = None,
 ) -> Connection:
-    """A connection to an existing database of ours, migrated; never makes a new file.
-
-    What is `at_rest` is read as it lies there, without a lock or a log beside it.
-    """
+    """Open and migrate an existing database of ours. Pass `at_rest` to read it without a lock or a log."""
     with translate_errors(path, schema, title=title), _expect_file(path, title or path.name):
-        connection = _open_at_rest(path) if at_rest else _open(path, read_only=read_only)
+        connection = open_at_rest(path) if at_rest else _open(path, read_only=read_only)
         try:
             connection.set_busy_handler(busy or BusyHandler())
-            # Otherwise SQLite plans again whenever a value is bound to LIMIT: 30 us a question.
+            # Otherwise SQLite plans a query again whenever a value is bound to LIMIT, which takes 30 us.
             connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
             connection.create_scalar_function("lowered", _lower, 1)
             _set_pragmas(connection, "temp_store=MEMORY", "cache_size=-64000")
-            _check_identity(connection, path, schema, title or path.name)
+            check_kind(connection, path, schema, title or path.name)
             if not connection.readonly("main"):
-                # WAL lets other processes read while one writes. secure_delete keeps forgotten
-                # text out of the file's free space; it costs nothing measurable.
+                # WAL lets other processes read while one writes. secure_delete overwrites deleted text in the file's
+                # free space, at no measurable cost.
                 _set_pragmas(
                     connection, "journal_mode=WAL", "foreign_keys=ON", "secure_delete=ON", f"synchronous={synchronous}"
                 )
@@ -218,7 +197,7 @@ def connect(
             connection.execute(schema.temporary)
             connection.register_fts5_function("occurrences", _count_occurrences)
         except BaseException:
-            # The last one to close folds the log in; a file that is refused stays as it is.
+            # The last connection to close folds the log. A file that is refused must stay unchanged.
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             connection.close()
             raise
@@ -226,16 +205,13 @@ def connect(
 
 
 def _set_pragmas(connection: Connection, *pragmas: str) -> None:
-    # One statement each: of several in one call, those behind a row that nobody fetches never run.
+    # One statement per call: statements after a row that is not fetched never run.
     for pragma in pragmas:
         connection.execute(f"PRAGMA {pragma}").fetchall()
 
 
 def create(path: Path, schema: Schema, facts: Mapping[str, str] | None = None) -> None:
-    """Makes the file with its whole schema, readable by its owner alone.
-
-    The facts are what a project's file tells of its project.
-    """
+    """Create the file with its whole schema and the project's `facts`, readable only by its owner."""
     disk.create(path, is_synced=False)
     with translate_errors(path):
         connection = _open(path, read_only=False)
@@ -249,7 +225,7 @@ def create(path: Path, schema: Schema, facts: Mapping[str, str] | None = None) -
 
 
 def migrate(connection: Connection, schema: Schema) -> None:
-    """Applies what is missing, in one transaction; a second process finds nothing to do."""
+    """Apply missing migrations in one transaction. A second process finds nothing to do."""
     if _read_version(connection) >= schema.version:
         return
     with open_transaction(connection):
@@ -259,12 +235,9 @@ def migrate(connection: Connection, schema: Schema) -> None:
 
 
 def fold(path: Path, schema: Schema, patience: float, *, title: str | None = None) -> bool:
-    """Moves the write-ahead log into the file and empties it; False if a reader needs it still.
-
-    Whoever tries keeps others from writing, so each try is short.
-    """
+    """Move the write-ahead log into the file. Return False if a reader still needs it."""
     deadline = time.monotonic() + patience
-    busy = BusyHandler(_FOLD_RETRY_SECONDS)
+    busy = BusyHandler(_FOLD_RETRY_SECONDS)  # short, because each attempt blocks other writers
     with translate_errors(path, schema, title=title), closing(connect(path, schema, busy=busy, title=title)) as db:
         while db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0]:
             if time.monotonic() > deadline:
@@ -274,11 +247,7 @@ def fold(path: Path, schema: Schema, patience: float, *, title: str | None = Non
 
 
 def refuse_to_write(path: Path, title: str) -> Never:
-    raise ReadOnly(
-        f"{title} is open for reading only.",
-        hint="The data folder cannot be written; check its permissions.",
-        path=str(path),
-    )
+    raise ReadOnly(f"{title} is read-only.", hint="Check the permissions of the data folder.", path=str(path))
 
 
 def unlink_logs(path: Path) -> None:
@@ -288,8 +257,7 @@ def unlink_logs(path: Path) -> None:
 
 @contextmanager
 def open_transaction(connection: Connection) -> Generator[None, None, None]:
-    # IMMEDIATE: a read transaction that upgrades behind another commit fails at once, and no
-    # busy handler is asked.
+    # IMMEDIATE: a read transaction that upgrades after another commit fails without calling the busy handler.
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -301,12 +269,12 @@ def open_transaction(connection: Connection) -> Generator[None, None, None]:
 
 
 def read_in_snapshot(connection: Connection, question: Callable[[Connection], T]) -> T:
-    """Asks several statements of one state of the database."""
+    """Run all statements of the query against one state of the database."""
     connection.execute("BEGIN")
     try:
         return question(connection)
     finally:
-        # Some failures, such as an unreadable disk, have ended the transaction already.
+        # Some failures, such as an unreadable disk, end the transaction.
         if connection.in_transaction:
             connection.execute("ROLLBACK")
 
@@ -315,15 +283,16 @@ def check_version(connection: Connection, path: Path, schema: Schema, title: str
     version = _read_version(connection)
     if version > schema.version:
         raise StoreTooNew(
-            f"{title or path.name} has schema version {version}; this program knows {schema.version}.",
-            hint="Update Everkept, and restart the windows that still run the old one.",
+            f"{title or path.name} was written by a newer version "
+            f"(schema {version}; this version supports {schema.version}).",
+            hint="Update Everkept, then restart your assistants.",
             path=str(path),
         )
 
 
-def _check_identity(connection: Connection, path: Path, schema: Schema, title: str) -> None:
-    found = connection.pragma("application_id")
-    if found != schema.application_id:
+def check_kind(connection: Connection, path: Path, schema: Schema, title: str) -> None:
+    """Raise StoreDamaged if the file is not a database of ours, and StoreTooNew."""
+    if connection.pragma("application_id") != schema.application_id:
         raise StoreDamaged(
             f"{title} is not a {schema.name} database of Everkept.", hint=schema.when_damaged, path=str(path)
         )
@@ -333,24 +302,22 @@ def _check_identity(connection: Connection, path: Path, schema: Schema, title: s
 def _refuse_if_older(connection: Connection, path: Path, schema: Schema, title: str) -> None:
     if _read_version(connection) < schema.version:
         raise ReadOnly(
-            f"{title} has an older form, and cannot be brought up to date here.",
-            hint="Open it once where it can be written.",
+            f"{title} has an older schema and cannot be upgraded because it is read-only.",
+            hint="Open it once from a place where it can be written.",
             path=str(path),
         )
 
 
 @contextmanager
 def _expect_file(path: Path, title: str) -> Generator[None]:
-    """A file may be moved away between any two steps of opening it."""
+    """Raise Conflict if the file is moved between two steps of opening it."""
     try:
         yield
     except (apsw.CantOpenError, apsw.IOError) as error:
         if path.exists():
             raise
         raise Conflict(
-            f"{title} is not where it was; it may have been archived or deleted meanwhile.",
-            hint="Call again.",
-            path=str(path),
+            f"{title} has moved; its project may have been archived or deleted.", hint="Try again.", path=str(path)
         ) from error
 
 
@@ -361,20 +328,21 @@ def _open(path: Path, *, read_only: bool) -> Connection:
         connection = _as_connection(apsw.Connection(f"{format_uri(path)}?mode=ro", flags=_READ_FLAGS))
         connection.pragma("user_version")
     except (apsw.CantOpenError, apsw.ReadOnlyError):
-        # A write-ahead log cannot be shared from a folder nobody may write to. Without the log's
-        # files beside it the database is at rest, and may be read as it is.
+        # A write-ahead log cannot be shared in a read-only folder. Without a log the database is at rest, and can be
+        # read without locks.
         if get_log_path(path).exists():
             raise
-        connection = _open_at_rest(path)
+        connection = open_at_rest(path)
     return connection
 
 
-def _open_at_rest(path: Path) -> Connection:
+def open_at_rest(path: Path) -> Connection:
+    """Open a file that no process uses. No other files are created."""
     return _as_connection(apsw.Connection(f"{format_uri(path)}?immutable=1", flags=_READ_FLAGS))
 
 
 def format_uri(path: Path) -> str:
-    # Path.as_uri imports what it needs at the call, when the program's files may be out of reach.
+    # Path.as_uri imports a module when it is called, and the program's files may be unreachable by then.
     quoted = quote(os.fsencode(path.resolve().as_posix()), safe="/:")
     return f"file://{quoted}" if quoted.startswith("/") else f"file:///{quoted}"
 
@@ -388,7 +356,7 @@ def _lower(text: str | None) -> str | None:
 
 
 def _count_occurrences(found: apsw.FTS5ExtensionApi) -> int:
-    """How often a row has the phrase of a query in its three columns, in 16 bits each."""
+    """Count the occurrences of the query's phrase in the three columns of a row, with 16 bits each."""
     name, text, context = map(len, found.phrase_locations(0))
     most = 0xFFFF
     return min(name, most) << 32 | min(text, most) << 16 | min(context, most)
@@ -399,63 +367,62 @@ def _read_version(connection: Connection) -> int:
 
 
 def _translate_error(error: apsw.Error, path: Path, schema: Schema, title: str, is_refused: bool) -> EverkeptError:
-    """`is_refused` where the system itself has said that there is no room."""
+    """Build our error. `is_refused` means that the system itself reported a lack of disk space."""
     kind = next(ours for theirs, ours in OUTSIDE_FAILURES.items() if isinstance(error, theirs))
     if isinstance(error, (apsw.IOError, apsw.CantOpenError)) and (is_refused or is_full(path.parent)):
-        kind = StorageFull  # of quotas, and of smaller files beside a database, SQLite is silent
+        kind = StorageFull  # SQLite does not report quotas, or a disk too full for the files beside a database
     facts = {"path": str(path)}
     if kind is StoreBusy:
         return StoreBusy(
             f"{title} is locked by another process.",
-            hint="Try again; an import or a stopped Everkept process may be holding it.",
+            hint="Try again. If it stays locked, look for a running import or a suspended Everkept process.",
             **facts,
         )
     if kind is StorageFull:
         return build_storage_full_error(path, title)
     if kind is StoreDamaged:
-        return StoreDamaged(f"{title} is damaged or no database ({error}).", hint=schema.when_damaged, **facts)
+        return StoreDamaged(f"{title} is damaged or not a database: {error}.", hint=schema.when_damaged, **facts)
     if kind is ReadOnly:
         return ReadOnly(
-            f"{title} cannot be written here.",
-            hint="Check the permissions of the data folder, or choose one with --data-dir.",
+            f"{title} cannot be written.",
+            hint="Check the folder's permissions, or choose another one with --data-dir.",
             **facts,
         )
-    return kind(f"{title} could not be used ({error}).", **facts)
+    return kind(f"{title} cannot be used: {error}.", **facts)
 
 
-_MIN_FREE_BYTES = 1_000_000  # with fewer on its disk, a file that cannot be used has no room
-_AMPLE_BYTES = 100_000_000  # with more, something else than the disk is in the way
+_MIN_FREE_BYTES = 1_000_000  # with less, a file that cannot be used lacks disk space
+_AMPLE_BYTES = 100_000_000  # with more, a quota or limit is the reason
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
 def measure_file(path: Path) -> int:
-    """The bytes of a file and of its write-ahead log."""
+    """Return the bytes of a file and of its write-ahead log."""
     return sum(each.stat().st_size for each in (path, get_log_path(path)) if each.exists())
 
 
 def get_log_path(path: Path) -> Path:
-    """The write-ahead log of a file; it is there while anybody may write."""
+    """Return the path of the write-ahead log, which exists while a process may write."""
     return path.with_name(path.name + "-wal")
 
 
 def is_full(folder: Path) -> bool:
-    """Whether its disk has too little room for anything; False where that cannot be said."""
+    """Return whether the disk has too little free space for anything. Return False if that is unknown."""
     free = _find_free_bytes(folder)
     return free is not None and free < _MIN_FREE_BYTES
 
 
 def build_storage_full_error(path: Path, title: str) -> StorageFull:
-    """For a write to a database that its disk, a quota or a limit would not have."""
+    """Build the error for a write that the disk, a quota or a limit prevented."""
     size, free = _measure_path(path), _find_free_bytes(path)
-    sizes = f"It takes {format_size(size)}" + ("" if free is None else f", and {format_size(free)} are free")
+    sizes = f"It takes {format_size(size)}" + ("" if free is None else f"; {format_size(free)} are free")
     facts = {} if free is None else {"free": free}
     return StorageFull(
-        f"{title} cannot grow: there is no room on its disk. {sizes}. Nothing of this call was stored.",
+        f"{title} cannot be written: no disk space is left. {sizes}. Nothing was stored.",
         hint=(
-            "The disk is not full, so a quota or a limit on the size of files is: raise it, or "
-            "choose another data folder with --data-dir."
+            "Raise the quota or file size limit, or choose another data folder with --data-dir."
             if free is not None and free > _AMPLE_BYTES
-            else "Free some disk space and call again."
+            else "Free some disk space and try again."
         ),
         path=str(path),
         current_size=size,
@@ -465,7 +432,7 @@ def build_storage_full_error(path: Path, title: str) -> StorageFull:
 
 @contextmanager
 def translate_disk_errors(path: Path) -> Generator[None, None, None]:
-    """As that of the core, and says how large things are where there is no room."""
+    """Translate system errors like `disk.translate_os_errors`, and add the sizes if the disk is full."""
     try:
         with disk.translate_os_errors(path):
             yield
@@ -474,7 +441,7 @@ def translate_disk_errors(path: Path) -> Generator[None, None, None]:
 
 
 def format_size(size: int) -> str:
-    """As a person says it: `512 bytes`, `3.4 MB`."""
+    """Format a size for people: `512 bytes`, `3.4 MB`."""
     amount, power = float(size), 0
     while amount >= 999.95 and power < len(_UNITS) - 1:
         amount, power = amount / 1_000, power + 1
@@ -482,7 +449,7 @@ def format_size(size: int) -> str:
 
 
 def _measure_path(path: Path) -> int:
-    """Of a database, or of all in a folder; 0 for what cannot be looked at."""
+    """Return the bytes of a database, or of all databases in a folder. Return 0 if they cannot be read."""
     try:
         if not path.is_dir():
             return measure_file(path)
@@ -492,11 +459,10 @@ def _measure_path(path: Path) -> int:
 
 
 def _find_free_bytes(path: Path) -> int | None:
-    """None where it cannot be said."""
+    """Return the free bytes of the disk, or None if they are unknown."""
     try:
         from shutil import disk_usage  # a hook that starts does not pay for it
 
-        there = next(each for each in (path, *path.parents) if each.exists())
-        return disk_usage(there).free
+        return disk_usage(next(each for each in (path, *path.parents) if each.exists())).free
     except (OSError, ImportError):  # the folder or the program's files may be out of reach
         return None

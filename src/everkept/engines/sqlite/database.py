@@ -1,6 +1,6 @@
 """One database file: threads that read, a thread that writes, and nothing shared between them.
 
-A short question does not take its thread if that one is idle: half of its time would be the way.
+A short query runs in the caller's thread if the connection is idle: handing it over would take half of its time.
 """
 
 import asyncio
@@ -31,23 +31,23 @@ from everkept.engines.sqlite.connection import (
 from everkept.engines.sqlite.schema import Schema
 
 INTERRUPT_SECONDS = 0.01
-MAX_SHORT_SECONDS = 0.005  # of the processor for a question before it moves to its own thread
-STEPS_PER_CHECK = 1_000  # instructions of SQLite between two looks at the clock
-MAX_LOG_PAGES = 1_000  # of the write-ahead log, after which it is folded into the file
-MAX_SHORT_STREAK = 32  # questions in the caller's thread before everything else gets its turn
+MAX_SHORT_SECONDS = 0.005  # processor time of a query before it moves to its own thread
+STEPS_PER_CHECK = 1_000  # instructions of SQLite between two checks of the clock
+MAX_LOG_PAGES = 1_000  # in the write-ahead log; beyond that it is folded into the file
+MAX_SHORT_STREAK = 32  # queries in the caller's thread before other tasks get their turn
 
 T = TypeVar("T")
 
 
 class _ConnectionThread:
-    """A thread, and the connection that it alone uses, or the caller's thread while it is idle."""
+    """A thread with its connection. The caller's thread may use the connection while this one is idle."""
 
     def __init__(self, name: str) -> None:
         self.thread = ThreadPoolExecutor(1, thread_name_prefix=name)
         self.busy = BusyHandler()
         self.connection: Connection | None = None
-        self._calls: list[Future[Any]] = []  # that the thread may not have ended yet
-        self._began = 0.0  # seconds of the processor, when a question came in the caller's thread
+        self._calls: list[Future[Any]] = []  # the thread may not have finished these yet
+        self._began = 0.0  # processor time at which a query began in the caller's thread
         self._is_stopped = False
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
@@ -63,10 +63,7 @@ class _ConnectionThread:
         return self.connection is not None and not self._calls
 
     def run_here(self, connection: Connection, work: Work[T]) -> T:
-        """Run in the caller's thread: it waits for no lock, and ends with an error if it is long.
-
-        Only while the lane is idle.
-        """
+        """Run work in the caller's thread while this one is idle. It waits for no lock, and fails if it takes long."""
         self._began, self._is_stopped = time.thread_time(), False
         self.busy.hurries = True
         connection.set_progress_handler(self._has_taken_long, STEPS_PER_CHECK)
@@ -77,9 +74,9 @@ class _ConnectionThread:
             self.busy.hurries = False
 
     def _has_taken_long(self) -> bool:
-        """Return whether to stop now: once, so that the statement that rolls back may end.
+        """Return whether to stop now. Return True only once, so that the rollback can finish.
 
-        The processor's time counts: large texts take long in few instructions.
+        Processor time counts, because large texts take long in few instructions.
         """
         is_late = not self._is_stopped and time.thread_time() - self._began > MAX_SHORT_SECONDS
         self._is_stopped |= is_late
@@ -88,8 +85,8 @@ class _ConnectionThread:
     def close(self) -> None:
         connection, self.connection = self.connection, None
         if connection is not None:
-            # An interrupt that found no statement to end would keep the log from being folded in;
-            # a new statement forgets it.
+            # An interrupt without a running statement would prevent the log from being folded. A new statement clears
+            # it.
             with suppress(apsw.InterruptError):
                 connection.execute("SELECT 1").fetchall()
             connection.close()
@@ -102,15 +99,14 @@ class _ConnectionThread:
 
 
 class NeedsOwnThread(Exception):
-    """Work that its own thread must do: nothing has come of it yet."""
+    """Error for work that must run in its own thread. It has had no effect yet."""
 
 
 class ConnectionWorker:
-    """A connection and the one thread that uses it, both made at the first call.
+    """A connection and the one thread that uses it, both created at the first call.
 
-    One thread per connection makes calls wait for each other without a lock, and a call whose
-    caller was cancelled still ends before the next one begins. A call that comes while the
-    connection is being closed gets a thread and a connection of its own.
+    One thread per connection serializes calls without a lock. A call whose caller was canceled still ends before the
+    next one begins. A call that comes while the connection is being closed gets a new thread and connection.
     """
 
     def __init__(self, name: str, open_connection: Callable[[BusyHandler], Connection]) -> None:
@@ -130,13 +126,15 @@ class ConnectionWorker:
         return self._lane.submit(partial(self._run_in, self._lane, work))
 
     def run_here(self, work: Work[T]) -> T:
-        """Run short work in the caller's thread. Raises NotHere if that is not possible."""
+        """Run short work in the caller's thread. Raise NeedsOwnThread if that is not possible."""
         lane = self._lane
         if lane is None or not lane.is_idle or lane.connection is None or not self._take_turn():
             raise NeedsOwnThread
         try:
             return lane.run_here(lane.connection, work)
-        except apsw.Error as error:  # it is busy or long, or its own thread meets the same
+        except (
+            apsw.Error
+        ) as error:  # the connection is busy, the work is long, or its own thread will meet the same error
             raise NeedsOwnThread from error
 
     def _take_turn(self) -> bool:
@@ -149,19 +147,16 @@ class ConnectionWorker:
         self._in_a_row = 0
 
     async def close(self, *, interrupt: bool = False) -> None:
-        """Waits for the call under way, which stops waiting for locks at once.
-
-        With `interrupt` the statements of the call end too, with an error.
-        """
+        """Wait for the running call, which stops waiting for locks. With `interrupt`, its statements fail too."""
         loop = asyncio.get_running_loop()
         lane, self._lane = self._lane, None
         if lane is not None:
             lane.busy.closing = True
             self._closing[lane] = loop.run_in_executor(lane.thread, lane.close)
-        # Also one that somebody else is closing already, perhaps with more patience.
+        # Includes one that another caller is already closing, perhaps without an interrupt.
         for lane, closing in list(self._closing.items()):
             while not closing.done():
-                # Again and again: a call may be between two statements just now.
+                # Repeat: the call may be between two statements.
                 if interrupt:
                     lane.interrupt()
                 await asyncio.wait([closing], timeout=INTERRUPT_SECONDS if interrupt else None)
@@ -180,7 +175,7 @@ class ConnectionWorker:
 
 
 class Database:
-    """Reads and writes of one file. Closing is not final: the next call opens it again."""
+    """Reads and writes of one file. After closing, the next call opens it again."""
 
     def __init__(
         self,
@@ -192,26 +187,22 @@ class Database:
         inline_writes: bool = False,
         title: str | None = None,
     ) -> None:
-        """With `inline_writes`, a short write that need not wait takes the caller's thread.
-
-        That is for a server with one client: all others would wait for it too.
-        """
+        """Pass `inline_writes` to run short writes in the caller's thread. Other clients would wait for them."""
         self.path = path
         self._title = title or path.name
         self._schema = schema
         self._read_only = read_only
-        # With "full" each commit waits for the disk.
+        # With "full", each commit waits for the disk.
         self._writes_inline = inline_writes and synchronous == "normal"
-        self._log_pages = 0  # as the last write left it; 0 also after it was folded in
+        self._log_pages = 0  # after the last write; 0 also after the log was folded
 
         def open_connection(busy: BusyHandler) -> Connection:
-            # The reading connection may write as well: whoever comes first creates the files of
-            # the write-ahead log and migrates.
+            # The reading connection may write too: the first connection creates the log and migrates.
             return connect(path, schema, read_only=read_only, synchronous=synchronous, busy=busy, title=title)
 
         def open_aside(busy: BusyHandler) -> Connection:
             connection = open_connection(busy)
-            # What is read aside is read once: its pages are not worth keeping.
+            # The pages are read only once, so they are not cached.
             connection.execute("PRAGMA cache_size=-2000").fetchall()
             return connection
 
@@ -242,7 +233,7 @@ class Database:
             with self._translate_errors(connection):
                 try:
                     return commit(connection)
-                except (apsw.BusyError, apsw.InterruptError) as error:  # it was rolled back
+                except (apsw.BusyError, apsw.InterruptError) as error:  # the transaction was rolled back
                     raise NeedsOwnThread from error
 
         def commit_there(connection: Connection) -> T:
@@ -250,14 +241,14 @@ class Database:
                 return commit(connection)
 
         self._refuse_if_read_only()
-        # The first write to a log waits for the disk, as folding it does.
+        # The first write to a log waits for the disk, and so does folding.
         if short and self._writes_inline and 0 < self._log_pages < MAX_LOG_PAGES:
             with suppress(NeedsOwnThread):
                 return self._writer.run_here(commit_here)
         return await self._writer.run(commit_there)
 
     async def maintain(self, work: Work[T]) -> T:
-        """Runs work that manages its own transactions, all of it even if the caller gives up."""
+        """Run work that manages its own transactions. All of it runs even if the caller is canceled."""
 
         def run(connection: Connection) -> T:
             with self._translate_errors(connection):
@@ -294,7 +285,7 @@ class Database:
             connection = open_connection(busy)
 
             def note_log(_connection: object, _name: str, pages: int) -> int:
-                """Fold a long log, as SQLite itself would, but never in the caller's thread."""
+                """Fold a long log, like SQLite itself, but never in the caller's thread."""
                 if pages >= MAX_LOG_PAGES and not busy.hurries:
                     with suppress(apsw.Error):
                         pages, folded = connection.wal_checkpoint()

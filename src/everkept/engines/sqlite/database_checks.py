@@ -1,4 +1,4 @@
-"""Checks of each database: integrity, version, word index and pending vectors, with their fixes."""
+"""Checks of each database, with fixes: integrity, version, word index and pending embeddings."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
@@ -33,47 +33,44 @@ from everkept.engines.sqlite.vectors import count_vectors
 from everkept.engines.sqlite.word_index import index_records
 from everkept.errors import EverkeptError, StorageFull, StoreDamaged, StoreTooNew
 
-LARGE_LOG_BYTES = 64_000_000  # SQLite folds it in at 4 MB where no reader keeps it from that
+LARGE_LOG_BYTES = 64_000_000  # without a blocking reader, SQLite folds the log at 4 MB
 FOLD_SECONDS = 5.0
-_WORD_INDEX_MODULE = "fts5"  # in what SQLite says of a damaged word index
+_WORD_INDEX_MODULE = "fts5"  # occurs in SQLite's messages about a damaged word index
 
 
 def check_databases(folder: Path, check: str, *, full: bool) -> Iterator[DoctorFinding]:
-    """Without `full`, indexes are not compared with their tables."""
+    """Check all databases. Without `full`, do not compare indexes with their tables."""
     names = list_databases(folder)
     if not names:
-        yield DoctorFinding(check, "ok", "There is no database yet.")
+        yield DoctorFinding(check, "ok", "No database exists yet.")
         return
     look = _DatabaseCheck(folder, check, full)
     found = [each for name in names for each in look.run(name)]
     if any(finding.severity == "problem" for finding in found):
         yield from found
         return
-    depth = "checked in full" if full else "looked through; --full compares indexes too"
-    yield DoctorFinding(check, "ok", f"{format_count(len(names), 'database')}: {depth}.")
+    depth = "in full" if full else "quickly. To compare indexes too, pass --full"
+    yield DoctorFinding(check, "ok", f"Checked {format_count(len(names), 'database')} {depth}.")
     yield from found
 
 
 def list_databases(folder: Path) -> list[str]:
-    owned = [name for name in (META, USER, HISTORY) if (folder / name).exists()]
-    return [*owned, *list_project_paths(folder)]
+    return [*[name for name in (META, USER, HISTORY) if (folder / name).exists()], *list_project_paths(folder)]
 
 
 class OwnedFile(NamedTuple):
-    """The file of a project."""
-
     path: str
     project: str
     is_off: bool
 
     @property
     def title(self) -> str:
-        """What people know it by."""
+        """The path and the project's name."""
         return f"{self.path} ({format_project(self.project)})"
 
 
 def find_owned_files(folder: Path) -> dict[str, OwnedFile] | None:
-    """By their paths; None where nobody knows which file is whose."""
+    """Map the path of each project's file to its owner. Return None if the catalog cannot be read."""
     try:
         with open_checked(folder / META, LIBRARY) as meta:
             off = {project.id for project in project_list.list_projects(meta, None) if project.is_off}
@@ -83,7 +80,7 @@ def find_owned_files(folder: Path) -> dict[str, OwnedFile] | None:
 
 
 class _DatabaseCheck:
-    """A look at one database after the other."""
+    """Check of one database after the other."""
 
     def __init__(self, folder: Path, check: str, full: bool) -> None:
         self._folder = folder
@@ -105,7 +102,7 @@ class _DatabaseCheck:
         except StoreDamaged as error:
             yield self._report_damage(name, error.message)
         except StorageFull:
-            raise  # it is the same with all of them
+            raise  # the disk is full for all of them
         except EverkeptError as error:
             yield self._report_problem(error.message, error.hint)
         yield from self._check_log(path, schema, title)
@@ -113,7 +110,7 @@ class _DatabaseCheck:
     def _check_version(self, db: Connection, schema: Schema, title: str) -> Iterator[DoctorFinding]:
         version = int(db.pragma("user_version"))
         if version < schema.version:
-            what = f"{title} has the form {version} of an older version; the next start brings it to {schema.version}."
+            what = f"{title} has the older schema {version}. The next start upgrades it to {schema.version}."
             yield DoctorFinding(self._check, "ok", what)
 
     def _check_content(self, db: Connection, name: str, schema: Schema, title: str) -> Iterator[DoctorFinding]:
@@ -124,14 +121,14 @@ class _DatabaseCheck:
                 yield self._report_damage(name, f"{title} is damaged: {clip_text(faults[0], 200)}.")
             return
         if path.name in (USER, HISTORY) and read_generation(db) <= 0:
-            what = f"{title} is closed to writers: a restore was cut short."
-            yield self._report_problem(what, FIX_COMMAND, lambda: _fix_closed(path))
+            what = f"{title} cannot be written because a restore was interrupted."
+            yield self._report_problem(what, FIX_COMMAND, lambda: unfreeze(path))
         of_words = [fault for fault in faults if _WORD_INDEX_MODULE in fault.lower()]
         if len(faults) > len(of_words):
             other = next(fault for fault in faults if fault not in of_words)
             yield self._report_damage(name, f"{title} is damaged: {clip_text(other, 200)}.")
         elif of_words:
-            what = f"The word index of {title} is damaged: searches may find too little."
+            what = f"The word index of {title} is damaged. Searches may miss results."
             yield self._report_problem(what, FIX_COMMAND, lambda: _fix_index(path, anew=True))
         else:
             yield from self._check_index(db, path, title)
@@ -139,12 +136,8 @@ class _DatabaseCheck:
     def _check_index(self, db: Connection, path: Path, title: str) -> Iterator[DoctorFinding]:
         unindexed, stale = count_index_faults(db)
         if unindexed or stale:
-            what = (
-                f"The word index of {title} is out of step: it lacks "
-                f"{format_count(unindexed, 'record')}, and "
-                f"{format_count(stale, 'entry', 'entries')} of it "
-                "stand for none."
-            )
+            missing, extra = format_count(unindexed, "record"), format_count(stale, "stale entry", "stale entries")
+            what = f"The word index of {title} is out of date: it lacks {missing} and has {extra}."
             yield self._report_problem(what, FIX_COMMAND, lambda: _fix_index(path, anew=False))
 
     def _check_log(self, path: Path, schema: Schema, title: str) -> Iterator[DoctorFinding]:
@@ -152,41 +145,35 @@ class _DatabaseCheck:
         size = log.stat().st_size if log.exists() else 0
         if size > LARGE_LOG_BYTES:
             what = f"The write-ahead log of {title} has grown to {size / 1_000_000:,.0f} MB."
-            mend = partial(_fix_log, path, schema, title)
-            yield DoctorFinding(self._check, "advice", what, FIX_COMMAND, mend)
+            yield DoctorFinding(self._check, "advice", what, FIX_COMMAND, partial(_fix_log, path, schema, title))
 
     def _report_damage(self, name: str, what: str) -> DoctorFinding:
-        """Never mended here: what is left of it may be all that there is."""
+        """Report damage without a fix: the file may be all that is left of the data."""
         path = self._folder / name
         owned = (self._owned or {}).get(name)
         is_strayed = "/" in name and (self._owned is not None or path.stat().st_size == 0)
         if owned:
             back = format_restore_project(self._folder, owned.project, is_off=owned.is_off)
-            return self._report_problem(what, f"move {path} out of the data folder; {back}")
+            return self._report_problem(what, f"move {path} out of the data folder; then {back}")
         if is_strayed:
-            return self._report_problem(f"{what} It belongs to no project.", f"move {path} elsewhere")
+            return self._report_problem(f"{what} It belongs to no project.", f"move {path} to another folder")
         return self._report_problem(what, format_restore_all(self._folder))
 
     def _report_problem(self, what: str, command: str | None, mend: Callable[[], str] | None = None) -> DoctorFinding:
         return DoctorFinding(self._check, "problem", what, command, mend)
 
 
-def _fix_closed(path: Path) -> str:
-    unfreeze(path)
-    return f"{path.name} can be written again"
-
-
 def _fix_index(path: Path, *, anew: bool) -> str:
-    return f"indexed {format_count(fix_word_index(path, anew=anew), 'entry', 'entries')} anew"
+    return f"indexed {format_count(fix_word_index(path, anew=anew), 'entry', 'entries')} again"
 
 
 def _fix_log(path: Path, schema: Schema, title: str) -> str:
     if fold(path, schema, FOLD_SECONDS, title=title):
         return "folded it into the database"
-    return "a reader needs it still; it goes when that one is closed"
+    return "nothing changed: another process still reads the log, and SQLite folds it when that process ends"
 
 
-BATCH_ROWS = 1_000  # that one transaction indexes: nobody else waits long
+BATCH_ROWS = 1_000  # indexed per transaction, so that other writers do not wait long
 
 _SELECT_UNINDEXED = (
     "SELECT r.key FROM records r LEFT JOIN words_docsize d ON d.id = r.key "
@@ -199,10 +186,9 @@ _SELECT_STALE = (
 
 
 def fix_word_index(path: Path, *, anew: bool = False) -> int:
-    """Brings the word index in step with the records; says how many entries that took.
+    """Bring the word index up to date with the records. Return the number of entries written.
 
-    `anew` begins with an empty one. What cuts it short leaves records that are not indexed, which
-    the next time goes on with.
+    Pass `anew` to begin with an empty index. If interrupted, the next call continues with the missing records.
     """
     done = 0
     with translate_errors(path), closing(connect(path, PROJECT)) as db:
@@ -220,8 +206,8 @@ def fix_word_index(path: Path, *, anew: bool = False) -> int:
     return done
 
 
-def fix_generation(folder: Path, kept: ProjectFile) -> None:
-    """Lets the catalogue and a project's file say the same, so that it can be written again."""
+def fix_generation(folder: Path, kept: ProjectFile) -> str:
+    """Give the catalog and a project's file the same generation. Return what was done, as all fixes do."""
     path = folder / kept.path
     with (
         translate_errors(folder / META, LIBRARY),
@@ -235,30 +221,33 @@ def fix_generation(folder: Path, kept: ProjectFile) -> None:
         signed = -generation if kept.status == "archived" else generation
         db.execute("UPDATE meta SET value = ? WHERE key = 'generation'", (signed,))
         meta.execute("UPDATE projects SET generation = ? WHERE id = ?", (generation, kept.id))
+    return f"{kept.label} can be written again"
 
 
-def unfreeze(path: Path) -> None:
-    """Lets a store that belongs to no project be written again."""
+def unfreeze(path: Path) -> str:
+    """Make a store that belongs to no project writable again."""
     with translate_errors(path), closing(connect(path, PROJECT)) as db, open_transaction(db):
-        generation = max(abs(read_generation(db)), 1) + 1
-        db.execute("UPDATE meta SET value = ? WHERE key = 'generation'", (generation,))
+        db.execute("UPDATE meta SET value = ? WHERE key = 'generation'", (max(abs(read_generation(db)), 1) + 1,))
+    return f"{path.name} can be written again"
 
 
-async def add_orphans(folder: Path, clock: Clock) -> None:
-    """Lists the files of projects that the catalogue does not name."""
+async def add_orphans(folder: Path, clock: Clock) -> str:
+    """Add project files that are missing in the catalog."""
     add_unlisted_files(folder, folder / META, clock)
     await settle_moves(folder)
+    return "added it to the catalog under its own name, or the next free one"
 
 
-async def fix_location(folder: Path, kept: ProjectFile) -> None:
-    """Looks where a project's file is, as after a move that was cut short."""
+async def fix_location(folder: Path, kept: ProjectFile) -> str:
+    """Correct the catalog's location of a project's file, as after an interrupted move."""
     with translate_errors(folder / META, LIBRARY), closing(connect(folder / META, LIBRARY)) as meta:
         meta.execute("UPDATE projects SET transition = 'archiving' WHERE id = ?", (kept.id,))
     await settle_moves(folder)
+    return f"corrected the location of {kept.label} in the catalog"
 
 
 async def settle_moves(folder: Path) -> None:
-    """Finishes or takes back moves that a crash interrupted."""
+    """Finish or reverse moves that a crash interrupted."""
     library = SqliteLibrary(folder)
     try:
         await library.list_projects()
@@ -275,9 +264,9 @@ def format_restore_all(folder: Path) -> str:
 
 
 def format_restore_project(folder: Path, name: str, *, is_off: bool) -> str:
-    """For a project whose file is not in its place: the others stay as they are.
+    """Format the commands that restore a project whose file is missing, without changing other projects.
 
-    What is an account's alone comes back with everything else, and never as a project.
+    The private data of an account is never restored as a project, only with the whole backup.
     """
     if is_private_name(name):
         return format_restore_all(folder)
@@ -293,17 +282,16 @@ def _format_known_backups(folder: Path) -> str:
     last = find_last_backup(folder)
     if last is not None and last[0].is_file():
         files.insert(0, last[0])
-    return f" (there is {' and '.join(str(file) for file in files)})" if files else ""
+    return f" (found {' and '.join(str(file) for file in files)})" if files else ""
 
 
 LAST_BACKUP_KEY = "backup.last"
 
 
 def find_last_backup(folder: Path) -> tuple[Path, int] | None:
-    """None where nobody knows."""
-    meta = folder / META
+    """Return the file and time of the last backup, or None if they are unknown."""
     try:
-        with open_checked(meta, LIBRARY) as db:
+        with open_checked(folder / META, LIBRARY) as db:
             moment, _, file = (project_list.find_note(db, LAST_BACKUP_KEY) or "").partition(" ")
         return (Path(file), parse_time(moment)) if file else None
     except (EverkeptError, ValueError):
@@ -311,7 +299,7 @@ def find_last_backup(folder: Path) -> tuple[Path, int] | None:
 
 
 def note_backup(folder: Path, file: Path, at: str) -> None:
-    """Where nothing can be noted, the backup is as good."""
+    """Note the backup in the catalog. Ignore errors: the backup is valid without the note."""
     meta = folder / META
     with (
         suppress(EverkeptError),
@@ -336,13 +324,12 @@ def count_pending_embeddings(folder: Path, model: str, kinds: Sequence[str]) -> 
         try:
             with open_checked(folder / name) as db:
                 if int(db.pragma("user_version")) < PROJECT.version:
-                    continue  # the next start brings it up to date, and its texts wait then
+                    continue  # the next start upgrades it, and its texts are pending then
                 waiting = count_vectors(db, CountVectors(model, kinds))[1]
                 others = int(db.execute(_COUNT_OTHER_MODELS, (model,)).get)
         except StorageFull:
             raise
         except EverkeptError:
-            continue  # the check of databases says what is wrong with it
-        title = known[name].title if name in known else name
-        found.append(PendingEmbeddings(title, waiting, others))
+            continue  # the check of databases reports the error
+        found.append(PendingEmbeddings(known[name].title if name in known else name, waiting, others))
     return found

@@ -1,4 +1,4 @@
-"""Questions about links as SQL: walks, back links, and parts of the graph as plain rows."""
+"""Queries about links as SQL: walks, back links, and parts of the graph as plain rows."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -15,7 +15,7 @@ from everkept.engines.sqlite.connection import Connection, Row
 from everkept.engines.sqlite.queries import build_conditions
 from everkept.engines.sqlite.rows import LINK_COLUMNS, decode_facets, decode_link, encode_list
 
-# CROSS JOIN: the links lead, whatever else is asked of what they come from.
+# CROSS JOIN: start from the links, whatever the filter on their sources is.
 _SELECT_SOURCES = (
     "SELECT l.target, l.source, l.key FROM links l CROSS JOIN records r ON r.key = l.source "
     "WHERE l.deleted_at IS NULL AND l.target IN (SELECT value FROM json_each(?)) AND {wanted} "
@@ -24,7 +24,7 @@ _SELECT_SOURCES = (
 
 
 def walk(db: Connection, question: WalkLinks) -> list[list[RecordLink]]:
-    """Read every hop from one state of the file."""
+    """Read all hops from one state of the file."""
 
     async def ask(found: FindLinks) -> list[RecordLink]:
         return queries.list_links(db, found)
@@ -33,7 +33,7 @@ def walk(db: Connection, question: WalkLinks) -> list[list[RecordLink]]:
 
 
 def count_sources(db: Connection, question: CountSources) -> Sources:
-    """Of the links the keys are read, and of those that are told the rest."""
+    """Read the keys of all links, and whole rows only for the returned links."""
     targets: dict[int, str] = dict(
         db.execute(
             "SELECT key, id FROM records WHERE id IN (SELECT value FROM json_each(?))", (encode_list(question.ids),)
@@ -65,7 +65,7 @@ _SELECT_KEYS = f"SELECT key FROM links WHERE deleted_at IS NULL AND {{side}} {_I
 _SELECT_EDGES = (
     "SELECT l.id, s.id, coalesce(s.name, ''), l.verb, t.id, coalesce(t.name, ''), l.created_at "
     "FROM links l "
-    # CROSS JOIN: from a link to its ends, never the other way round.
+    # CROSS JOIN: go from a link to its ends, never the other way round.
     "CROSS JOIN records s ON s.key = l.source CROSS JOIN records t ON t.key = l.target "
     "WHERE l.key IN ({at}) AND s.kind = ? AND t.kind = ? ORDER BY l.key"
 )
@@ -80,7 +80,7 @@ def read_subgraph(db: Connection, wanted: Selection) -> Subgraph:
     leaves = _read_leaves(db, wanted, rows, None if is_whole else keys)
     nodes = [Node._make((*row[1:6], decode_facets(row[6]), *row[7:9], leaves[row[0]])) for row in rows]
     edges = _read_all_edges(db, rows) if is_whole else _read_edges(db, wanted, keys)
-    edges.sort(key=attrgetter("created_at"))  # by age already, but for what came from elsewhere
+    edges.sort(key=attrgetter("created_at"))  # already sorted by age, except for imported links
     return Subgraph(nodes, edges, has_more)
 
 
@@ -115,7 +115,7 @@ def _read_leaves(db: Connection, wanted: Selection, parents: Sequence[Row], keys
 
 
 def _read_all_edges(db: Connection, rows: Sequence[Row]) -> list[Edge]:
-    """Read the edges of a whole graph. Its nodes have the names of both ends, so nothing joins."""
+    """Read the edges of a whole graph. Its nodes have the names of both ends, so no join is needed."""
     ends = {row[0]: row[1:3] for row in rows}
     return [
         Edge._make((edge_id, *ends[source], verb, *ends[target], created_at))

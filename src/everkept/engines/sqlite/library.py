@@ -1,7 +1,6 @@
-"""The library on disk: `_meta.db`, a file per project, the archive folder, and their creation.
+"""Library on disk: `_meta.db`, a file per project and the archive folder.
 
-`user.db`, `history.db` and `_meta.db` are made once. The last is empty then, or lists the project
-files that are there already.
+`user.db`, `history.db` and `_meta.db` are created once. A new `_meta.db` lists the project files that already exist.
 """
 
 import asyncio
@@ -62,11 +61,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BASE_DATABASES = ("_meta", "user", "history")
-STALE_DRAFT_SECONDS = 600.0  # seconds after which a draft was left by a crash
+STALE_DRAFT_SECONDS = 600.0  # a draft older than this was left by a crash
 
 
 class _FileFacts(Value):
-    """What a project's file says of its project."""
+    """The facts about a project in its own file."""
 
     name: str
     description: str
@@ -75,20 +74,17 @@ class _FileFacts(Value):
 
 
 def create_library(folder: Path, clock: Clock) -> None:
-    """Makes the folder and its `_meta.db`; of several that do so at once, one wins."""
+    """Create the folder and its `_meta.db`. If several processes do so at the same time, one wins."""
     for place in (folder, folder / "projects", folder / "archive"):
         make_folder(place)
     with _open_draft(folder / "_meta.db") as draft:
         create(draft, LIBRARY)
         if add_unlisted_files(folder, draft, clock):
-            log.warning(
-                "lost with the former _meta.db: which projects are off, tokens, and which folder "
-                "belongs to which project"
-            )
+            log.warning("rebuilt _meta.db without the lost settings: turned-off projects, tokens and folder links")
 
 
 def create_store(path: Path) -> None:
-    """Makes a store that belongs to no project; of several that do so at once, one wins."""
+    """Create a store that belongs to no project. If several processes do so at the same time, one wins."""
     with _open_draft(path) as draft:
         create(draft, PROJECT)
 
@@ -102,7 +98,7 @@ def remove_stale_drafts(folder: Path) -> None:
 
 @contextmanager
 def _open_draft(target: Path) -> Generator[Path]:
-    """A name to make the file under, so that nobody opens a half-made one."""
+    """Yield a temporary name for the new file, so that no process opens an incomplete one."""
     draft = target.with_name(f"{target.stem}.{uuid4().hex}.new")
     try:
         yield draft
@@ -113,19 +109,19 @@ def _open_draft(target: Path) -> Generator[Path]:
 
 
 def _publish(draft: Path, target: Path) -> None:
-    """Under a lock that goes with its process: not every file system has hard links."""
-    # Imported here: most starts find every file.
+    """Rename the draft under a lock that ends with its process. Not every file system has hard links."""
+    # Imported here because most starts find every file.
     from everkept.core.locks import WaitingLock
 
     lock = target.with_name(f"{target.stem}.lock")
     try:
         with WaitingLock(lock, f"The creation of {target.name}").hold():
-            # The process that removed the lock in the meantime has published before.
+            # The process that removed the lock in the meantime has published its draft before.
             if not target.exists():
-                # The log of a file that was moved away would be taken for the new one's.
+                # The log of a file that was moved elsewhere would be taken for the new file's.
                 unlink_logs(target)
                 draft.replace(target)
-    except (ReadOnly, Unavailable):  # Windows opens no file that is just being removed
+    except (ReadOnly, Unavailable):  # Windows cannot open a file that is being removed
         if not target.exists():
             raise
     with suppress(OSError):
@@ -133,13 +129,16 @@ def _publish(draft: Path, target: Path) -> None:
 
 
 def add_unlisted_files(folder: Path, meta_path: Path, clock: Clock) -> bool:
-    """Those that the catalogue does not name yet, each with a move under way, so that the repair
-    at every start sees where it belongs. Says whether there are any."""
+    """Add project files that are missing in the catalog. Return whether there are any.
+
+    Each is added with an unfinished move, so that the repair at every start corrects its location.
+    """
     files = [path for name in ("projects", "archive") for path in (folder / name).glob("*.db")]
-    found = {path: told for path in sorted(files, key=_get_sort_key) if (told := _read_file_facts(path))}
+    files.sort(key=lambda path: (path.parent.name == "archive", path.name))
+    found = {path: told for path in files if (told := _read_file_facts(path))}
     if not found:
         return False
-    log.warning("projects that _meta.db does not name are listed anew from their files")
+    log.warning("adding projects that _meta.db does not list from their files")
     with translate_errors(meta_path), closing(connect(meta_path, LIBRARY)) as db, open_transaction(db):
         for path, told in found.items():
             created = told.created_at or format_iso(clock())
@@ -161,20 +160,16 @@ def add_unlisted_files(folder: Path, meta_path: Path, clock: Clock) -> bool:
     return True
 
 
-def _get_sort_key(path: Path) -> tuple[bool, str]:
-    return path.parent.name == "archive", path.name
-
-
 def _read_file_facts(path: Path) -> _FileFacts | None:
     try:
         with translate_errors(path), closing(connect(path, PROJECT)) as db:
             facts = {str(key): value for key, value in db.execute("SELECT key, value FROM meta")}
             generation = read_generation(db)
     except StoreDamaged as error:
-        log.warning("%s is left out of the list of projects: %s", path, error)
+        log.warning("project file %s skipped: %s", path, error)
         return None
     if generation == DELETED_GENERATION:
-        log.warning("%s is left out of the list of projects: it was being deleted", path)
+        log.warning("project file %s skipped: it was being deleted", path)
         return None
     return _FileFacts(
         name=str(facts.get("name") or f"recovered-{path.stem[:8]}"),
@@ -194,7 +189,7 @@ def choose_free_name(db: Connection, project_id: str, name: str) -> str:
 
 
 class AbsentStore(MemoryStore):
-    """An empty store that refuses every write."""
+    """Empty store that refuses every write."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -208,13 +203,11 @@ class AbsentStore(MemoryStore):
 
     def _refuse(self) -> Never:
         raise ReadOnly(
-            f"{self._path} cannot be made.",
-            hint="The data folder cannot be written; check its permissions.",
-            path=str(self._path),
+            f"Cannot create {self._path}.", hint="Check the permissions of the data folder.", path=str(self._path)
         )
 
 
-MAX_OPEN_STORES = 32  # least recently used ones are closed beyond this; they reopen by themselves
+MAX_OPEN_STORES = 32  # beyond this, the least recently used stores are closed; the next call reopens them
 
 
 Q = TypeVar("Q")
@@ -223,7 +216,7 @@ AnswerMethod = Callable[["SqliteLibrary", Q], Awaitable[T]]
 
 
 def _make_reader(work: Callable[[Connection, Q], T]) -> "AnswerMethod[Q, T]":
-    """Return the answer that reads `_meta.db`."""
+    """Return an answer that reads `_meta.db`."""
 
     async def answer(library: "SqliteLibrary", question: Q) -> T:
         return await (await library.ensure_meta()).read(lambda db: work(db, question))
@@ -232,7 +225,7 @@ def _make_reader(work: Callable[[Connection, Q], T]) -> "AnswerMethod[Q, T]":
 
 
 def _make_writer(work: Callable[[Connection, Q], T]) -> "AnswerMethod[Q, T]":
-    """Return the change that is one transaction of `_meta.db`."""
+    """Return a change that is one transaction of `_meta.db`."""
 
     async def answer(library: "SqliteLibrary", change: Q) -> T:
         return await (await library.ensure_meta()).write(lambda db: work(db, change))
@@ -241,7 +234,7 @@ def _make_writer(work: Callable[[Connection, Q], T]) -> "AnswerMethod[Q, T]":
 
 
 class SqliteLibrary(TableLibrary):
-    """Every project under one folder. Nothing is opened or made before the first call."""
+    """All projects in one folder. The first call opens or creates the files."""
 
     def __init__(
         self,
@@ -251,14 +244,14 @@ class SqliteLibrary(TableLibrary):
         synchronous: Synchronous = "normal",
         inline_writes: bool = False,
     ) -> None:
-        """With `inline_writes`, a short write may take the caller's thread: for one client."""
+        """Pass `inline_writes` for a single client: short writes may then run in the caller's thread."""
         self._folder = folder
         self._inline_writes = inline_writes
         self._clock = clock
         self._synchronous: Synchronous = synchronous
         self._meta_db: Database | None = None
         self._stores: OrderedDict[str, tuple[SqliteStore, Database]] = OrderedDict()
-        # Also those that were dropped from the stores but are in use somewhere, and so open again.
+        # Includes databases of dropped stores that a caller still uses, which may be open again.
         self._databases: WeakSet[Database] = WeakSet()
         self._owned: dict[str, SqliteStore] = {}
         self._opening = asyncio.Lock()
@@ -293,7 +286,7 @@ class SqliteLibrary(TableLibrary):
         if not path.exists():
             if (found := await self._require_row(name)) == row:
                 raise build_missing_file_error(place, path)
-            return await self._open_row(found)  # it was moved meanwhile
+            return await self._open_row(found)  # another process moved it since then
         database = self._open_database(path, PROJECT, title=place.title)
         store = SqliteStore(database, name, row.generation, self._clock)
         self._stores[row.db_path] = (store, database)
@@ -337,17 +330,17 @@ class SqliteLibrary(TableLibrary):
             return project
         meta = await self.ensure_meta()
         if not await meta.write(lambda db: project_list.set_project_off(db, project.id, off=off, at=moment)):
-            raise NotFound("project", name, hint="It was deleted meanwhile.")
+            raise NotFound("project", name, hint="It was deleted. Select another project.")
         return await self.get_project(name)
 
     async def open_user_store(self) -> RecordStore:
-        return await self._open_own_store("user", "The file of the user's own memories")
+        return await self._open_own_store("user", "The file of user memories")
 
     async def open_history_store(self) -> RecordStore:
         return await self._open_own_store("history", "The file of past conversations")
 
     async def _open_own_store(self, name: str, title: str) -> RecordStore:
-        """One of the stores that belong to no project."""
+        """Open a store that belongs to no project."""
         await self.ensure_meta()
         path = self._folder / f"{name}.db"
         async with self._opening:
@@ -365,7 +358,7 @@ class SqliteLibrary(TableLibrary):
     async def _read_catalog_data(self, _: questions.ReadCatalogData) -> "CatalogData":
         from everkept.engines.sqlite.catalog import read_catalog_data
 
-        await self.list_projects()  # which mends what a crash left
+        await self.list_projects()  # settles moves that a crash interrupted
         return await (await self.ensure_meta()).read(read_catalog_data, long=True)
 
     async def _replace_catalog_data(self, change: questions.ReplaceCatalogData) -> None:
@@ -381,16 +374,15 @@ class SqliteLibrary(TableLibrary):
 
     @property
     def condition(self) -> Condition:
-        version = apsw.sqlite_lib_version()
-        return Condition("sqlite", "embedded-file", version=version, place=str(self._folder))
+        return Condition("sqlite", "embedded-file", version=apsw.sqlite_lib_version(), place=str(self._folder))
 
     async def close(self) -> None:
-        """Ends within moments: what still runs is interrupted, what was acknowledged is kept."""
-        known = set(self._databases)  # nothing else may hold them from here on
+        """Close within moments. Running statements are interrupted; acknowledged writes are kept."""
+        known = set(self._databases)  # keeps the databases alive, because nothing else refers to them from here on
         self._stores.clear()
         self._meta_db = None
         self._owned.clear()
-        # Again and again: a call that comes meanwhile opens what it uses anew.
+        # Repeat: a concurrent call may open a database again.
         while opened := [each for each in known.union(self._databases) if each.is_open]:
             for database in opened:
                 await database.close(interrupt=True)
@@ -431,7 +423,7 @@ class SqliteLibrary(TableLibrary):
         return database
 
     async def ensure_meta(self) -> Database:
-        """Open the library at the first call: create the folder, and fix what a crash left."""
+        """Open the library at the first call. Create the folder, and settle moves that a crash interrupted."""
         if self._meta_db is not None:
             return self._meta_db
         async with self._opening:

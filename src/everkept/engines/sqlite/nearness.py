@@ -1,4 +1,4 @@
-"""The nearest vectors of one file: an index in memory for each model, in step with the file."""
+"""Nearest vectors of one file: an index in memory for each model, kept up to date with the file."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -15,9 +15,9 @@ from everkept.engines.sqlite.search import FilterCache, Keys
 from everkept.engines.sqlite.vectors import read_newest_vector
 from everkept.engines.vectors import Floats, Halves, VectorIndex, is_exact
 
-CHUNK_VECTORS = 1_024  # vectors read at once: memory needed for a moment stays with the process
-CHUNK_SIGNS = 262_144  # likewise, where the signs are enough
-MAX_NEW_VECTORS = 20_000  # vectors that take a reader too long: a tenth of a second
+CHUNK_VECTORS = 1_024  # vectors read together; the process keeps the memory that each chunk needs
+CHUNK_SIGNS = 262_144  # the same for signs only
+MAX_NEW_VECTORS = 20_000  # more than this take a reader too long: a tenth of a second
 
 _SELECT_SIGNS = (
     "SELECT group_concat(record), CAST(group_concat(code, '') AS BLOB) FROM ("
@@ -27,21 +27,21 @@ _SELECT_SIGNS = (
 
 
 class VectorIndexes:
-    """Every model's index. A question first reads what anyone has stored since the last one.
+    """The index of each model. Each query first reads vectors that were stored since the last one.
 
-    Where that is much, somebody else has to do it, so that whoever reads can answer others.
+    If they are many, another connection must read them, so that the reader can answer other queries.
     """
 
     def __init__(self, sieve: FilterCache) -> None:
         self._sieve = sieve
         self._followers: dict[str, _ModelIndex] = {}
-        # While a file is being closed, a second thread may read it already.
+        # While a file is being closed, a second thread may already read it.
         self._lock = Lock()
 
     def find_nearest(
         self, db: Connection, model: str, vector: Floats, where: RecordFilter, limit: int, also: Sequence[str]
     ) -> list[Match] | None:
-        """None where it must be caught up first, or is just being."""
+        """Return the nearest records, or None if the index must be updated first or is being updated."""
         if not self._lock.acquire(blocking=False):
             return None
         try:
@@ -56,7 +56,7 @@ class VectorIndexes:
         return sorted((*asked, *found), key=lambda match: -match.score)
 
     def catch_up(self, db: Connection, model: str) -> None:
-        """Reads all that there is, however long that takes."""
+        """Read all new vectors, however long that takes."""
         with self._lock:
             self._get_index(model).catch_up(db)
 
@@ -65,7 +65,7 @@ class VectorIndexes:
 
 
 class _ModelIndex:
-    """The index of one model, and how far it has read."""
+    """The index of one model, and the number of the last vector it has read."""
 
     def __init__(self, model: str, sieve: FilterCache) -> None:
         self._model = model
@@ -74,7 +74,7 @@ class _ModelIndex:
         self._index: VectorIndex | None = None
 
     def find_nearest(self, db: Connection, vector: Floats, where: RecordFilter, limit: int) -> list[Match] | None:
-        """None where more than MANY vectors are to be read first."""
+        """Return the nearest records, or None if more than MAX_NEW_VECTORS must be read first."""
         if not self.catch_up(db, MAX_NEW_VECTORS):
             return None
         index = self._index
@@ -95,16 +95,16 @@ class _ModelIndex:
         return self._sieve.find_best(db, where, rank, limit)
 
     def catch_up(self, db: Connection, most: int | None = None) -> bool:
-        """Reads what is new, unless there is more than `most` of it; says whether it is read."""
+        """Read new vectors, unless there are more than `most`. Return whether the index is up to date."""
         newest = read_newest_vector(db)
-        if newest < self._seen:  # whoever asks sees less than the one before
+        if newest < self._seen:  # this connection sees an older state than the last one
             self._seen, self._index = 0, None
         if newest == self._seen:
             return True
         if most is not None and newest - self._seen > most:
             return False
         if self._index is not None:
-            # Those that lost their vector, or have another model's now.
+            # Records that lost their vector, or whose vector is of another model now.
             lost = db.execute(
                 "SELECT record FROM vectors INDEXED BY sqlite_autoindex_vectors_1 WHERE seq > ? AND model IS NOT ?",
                 (self._seen, self._model),
@@ -118,8 +118,8 @@ class _ModelIndex:
         return True
 
     def _read_vectors(self, db: Connection) -> None:
-        """The vectors that came since."""
-        # All of them are read quicker in the order they lie in than by their numbers.
+        """Read the vectors stored since the last time."""
+        # Reading all vectors in storage order is faster than by number.
         how = "NOT INDEXED" if self._index is None else "INDEXED BY sqlite_autoindex_vectors_1"
         rows = iter(
             db.execute(
@@ -132,7 +132,7 @@ class _ModelIndex:
             self._index.put(keys, halves)
 
     def _read_signs(self, db: Connection) -> None:
-        """All vectors, of which an index of many needs no more than this."""
+        """Read the signs of all vectors, which are enough for a large index."""
         last = -1
         while (found := db.execute(_SELECT_SIGNS, (self._model, last, CHUNK_SIGNS)).get)[0] is not None:
             keys = np.fromstring(found[0], np.int64, sep=",")
@@ -143,7 +143,7 @@ class _ModelIndex:
 
 
 def _are_signs_enough(db: Connection, model: str) -> bool:
-    """Not for few vectors; and those that an older program has stored have none."""
+    """Return whether the index is not exact and all vectors have signs. Older programs stored none."""
     count, signed = db.execute(
         "SELECT count(*), count(code) FROM vectors INDEXED BY vectors_code WHERE model = ?", (model,)
     ).get
@@ -164,7 +164,7 @@ def _compute_scores(db: Connection, model: str, vector: Floats, ids: Sequence[st
 
 
 def _unpack_rows(rows: Sequence[Row]) -> tuple[Keys, Halves]:
-    """Keys and vectors, all of one length; there is at least one row."""
+    """Return keys and vectors of at least one row. All vectors have the same length."""
     keys = np.fromiter((row[0] for row in rows), np.int64, len(rows))
     halves = np.frombuffer(b"".join(row[1] for row in rows), "<f2")
     return keys, halves.reshape(len(rows), -1)

@@ -1,14 +1,13 @@
-"""Making, putting away, bringing back and deleting a project's file while others have it open.
+"""Creation, archiving, restoring and deletion of a project's file while other processes have it open.
 
-Every move first commits its intent to `_meta.db`, then runs inside one write transaction there.
-So two moves never overlap, and an intent that is found under the write lock was left by a crash
-(or is about to be acted upon by a living process, which then declares it again). It is finished
-or taken back by looking where the file is.
+Every move first commits its intent to `_meta.db`, then runs inside one write transaction there. So two moves never
+overlap. An intent that is found under the write lock was usually left by a crash. If a running process is about to act
+on it instead, that process declares it again. The location of the file decides whether the move is finished or
+reversed.
 
-A file is never moved while anybody could write to it: its generation is set first, each write
-transaction compares it, and the write-ahead log is folded in before the move. What comes back
-from the archive is a copy: a process that has had the old file open all along would, on closing
-it, delete the write-ahead log that it finds under the old name.
+A file is never moved while a process could write to it. Its generation is set first, each write transaction compares
+it, and the write-ahead log is folded in before the move. A restored file is a copy. Otherwise a process that still has
+the old file open would, on closing it, delete the write-ahead log that it finds under the old name.
 """
 
 import logging
@@ -43,16 +42,15 @@ log = logging.getLogger(__name__)
 
 Intent = Literal["creating", "archiving", "restoring", "deleting"]
 
-# Seconds to wait for readers before a move is given up; others wait longer for `_meta.db`, which
-# is locked meanwhile.
+# Seconds to wait for readers before a move fails. Other processes wait longer for `_meta.db`, which is locked by then.
 FOLD_SECONDS = 5.0
-MAX_ATTEMPTS = 20  # times an intent may be taken for a crash's before the move is given up
+MAX_ATTEMPTS = 20  # times that another process may settle the intent before the move fails
 
 _ID_PATTERN = re.compile("[0-9A-Za-z-]{1,64}")
 
 
 class ProjectPaths(Value):
-    """A project, and the folder that its file is in."""
+    """A project, with the paths that its file can have."""
 
     folder: Path
     id: str
@@ -79,10 +77,11 @@ class ProjectPaths(Value):
 
 
 def check_id(project_id: str) -> str:
-    """Gives the id back that is to name a file, or says that it cannot."""
+    """Return the id if it can name a file, otherwise raise InvalidInput."""
     if not _ID_PATTERN.fullmatch(project_id):
         raise InvalidInput(
-            f"{project_id!r} is no id of a project: letters, digits and '-' are, 64 at most.",
+            f"{project_id!r} is not a project id.",
+            hint="Use 1 to 64 letters, digits and '-'.",
             argument="project_id",
             value=project_id,
         )
@@ -107,24 +106,24 @@ async def create_project(meta: Database, place: ProjectPaths, description: str, 
         return True
 
     def work(db: Connection) -> None:
-        facts = {"name": place.name, "description": description, "created_at": at}
-        create(place.active_path, PROJECT, facts)
+        create(place.active_path, PROJECT, {"name": place.name, "description": description, "created_at": at})
         db.execute("UPDATE projects SET transition = NULL WHERE id = ?", (place.id,))
 
-    await meta.maintain(lambda db: _move(db, meta.path, place, "creating", declare, work))
+    await meta.maintain(lambda db: _move(db, meta.path, place, "creating", work, declare))
 
 
 def _refuse_if_taken(db: Connection, place: ProjectPaths) -> None:
     facts = {"kind": "project", "name": place.name}
     if db.execute("SELECT count(*) FROM projects WHERE name = ?", (place.name,)).get:
         raise Conflict(
-            f'There is a project "{place.name}" already.',
-            hint="list_projects with status `all` shows it; switch_project selects it.",
+            f'Project "{place.name}" already exists.',
+            hint="Call switch_project to use it, or choose another name.",
             **facts,
         )
-    # A file that no project has is somebody's all the same.
+    # A file that no project owns may still be someone's data.
     if _is_listed(db, place) or place.active_path.exists() or place.archive_path.exists():
-        raise Conflict(f"There is a project of the id {place.id} already.", id=place.id, **facts)
+        message = f"A project with the id {place.id} already exists."
+        raise Conflict(message, hint="Use a new id.", id=place.id, **facts)
 
 
 async def archive_project(meta: Database, place: ProjectPaths, at: str) -> None:
@@ -135,9 +134,7 @@ async def archive_project(meta: Database, place: ProjectPaths, at: str) -> None:
         unlink_logs(place.active_path)
         _finish(db, place, "archived", at)
 
-    await meta.maintain(
-        lambda db: _move(db, meta.path, place, "archiving", lambda db: _declare(db, place, "archiving"), work)
-    )
+    await meta.maintain(lambda db: _move(db, meta.path, place, "archiving", work))
 
 
 async def restore_project(meta: Database, place: ProjectPaths, at: str) -> None:
@@ -151,26 +148,15 @@ async def restore_project(meta: Database, place: ProjectPaths, at: str) -> None:
         _finish(db, place, "active", at, generation)
         _unlink(place.archive_path)
 
-    await meta.maintain(
-        lambda db: _move(db, meta.path, place, "restoring", lambda db: _declare(db, place, "restoring"), work)
-    )
+    await meta.maintain(lambda db: _move(db, meta.path, place, "restoring", work))
 
 
 async def delete_project(meta: Database, place: ProjectPaths) -> None:
-    await meta.maintain(
-        lambda db: _move(
-            db,
-            meta.path,
-            place,
-            "deleting",
-            lambda db: _declare(db, place, "deleting"),
-            lambda db: _delete_project(db, place),
-        )
-    )
+    await meta.maintain(lambda db: _move(db, meta.path, place, "deleting", lambda db: _delete_project(db, place)))
 
 
 async def settle_all(meta: Database, folder: Path) -> None:
-    """Finishes or takes back what a crash interrupted, as far as that is possible now."""
+    """Finish or reverse moves that a crash interrupted, as far as that is possible now."""
 
     def ask(db: Connection) -> list[tuple[str, str]]:
         rows = db.execute("SELECT id, name FROM projects WHERE transition IS NOT NULL")
@@ -181,12 +167,12 @@ async def settle_all(meta: Database, folder: Path) -> None:
 
 
 async def settle(meta: Database, place: ProjectPaths) -> None:
-    """The same for one project. Waits for a living process that is moving it."""
+    """Finish or reverse an interrupted move of one project. Wait for a running process that is moving it."""
     try:
         await meta.write(lambda db: _settle(db, place))
     except (EverkeptError, OSError) as error:
-        # One project that cannot be repaired must not keep the others shut.
-        log.warning("project %s was left in the middle of a move: %s", place.name, error)
+        # A project that cannot be repaired must not keep the others closed.
+        log.warning("interrupted move of project %s cannot be settled: %s", place.name, error)
 
 
 def _move(
@@ -194,18 +180,18 @@ def _move(
     meta_path: Path,
     place: ProjectPaths,
     intent: Intent,
-    declare: Callable[[Connection], bool],
     work: Callable[[Connection], None],
+    declare: Callable[[Connection], bool] | None = None,
 ) -> None:
     for _ in range(MAX_ATTEMPTS):
         with _open_current_transaction(db, meta_path):
-            is_declared = declare(db)
+            is_declared = declare(db) if declare else _declare(db, place, intent)
         if not is_declared:
             continue
         try:
             with _open_current_transaction(db, meta_path):
                 is_ours = _read_transition(db, place) == intent
-                # Whoever took the intent for a crash's has carried it out.
+                # Another process took the intent for one left by a crash, and carried it out.
                 is_done = intent == "deleting" and not _is_listed(db, place)
                 if is_ours:
                     work(db)
@@ -214,7 +200,7 @@ def _move(
             raise
         if is_ours or is_done:
             return
-    raise Conflict(f'Other processes keep moving project "{place.name}".', hint="Try again.")
+    raise Conflict(f'Other processes keep changing project "{place.name}".', hint="Try again.")
 
 
 @contextmanager
@@ -225,17 +211,17 @@ def _open_current_transaction(db: Connection, meta_path: Path) -> Generator[None
 
 
 def _declare(db: Connection, place: ProjectPaths, intent: Intent) -> bool:
-    """False when there was something to settle first: that must be committed, come what may."""
+    """Return False after settling an earlier move, which must be committed in any case."""
     if _read_transition(db, place):
         _settle(db, place)
         return False
     status = db.execute("SELECT status FROM projects WHERE id = ?", (place.id,)).get
     if status is None:
-        raise NotFound("project", place.name, hint="It was deleted meanwhile.")
-    if intent == "archiving" and status == "archived":
-        raise Conflict(f'Project "{place.name}" is already archived.', project=place.name)
-    if intent == "restoring" and status == "active":
-        raise Conflict(f'Project "{place.name}" is not archived.', project=place.name)
+        raise NotFound("project", place.name, hint="It was deleted. Select another project.")
+    if (intent, status) in (("archiving", "archived"), ("restoring", "active")):
+        state = "already archived" if status == "archived" else "not archived"
+        hint = "See the status of projects with list_projects."
+        raise Conflict(f'Project "{place.name}" is {state}.', hint=hint, project=place.name)
     path = place.archive_path if status == "archived" else place.active_path
     if intent != "deleting" and not path.exists():
         raise build_missing_file_error(place, path)
@@ -245,7 +231,7 @@ def _declare(db: Connection, place: ProjectPaths, intent: Intent) -> bool:
 
 def build_missing_file_error(place: ProjectPaths, path: Path) -> StoreDamaged:
     return StoreDamaged(
-        f"{place.title} is gone.", hint="Put it back from a backup, or delete the project.", path=str(path)
+        f"{place.title} is missing.", hint="Restore it from a backup, or delete the project.", path=str(path)
     )
 
 
@@ -258,7 +244,7 @@ def _is_listed(db: Connection, place: ProjectPaths) -> bool:
 
 
 def _try_to_reverse(db: Connection, meta_path: Path, place: ProjectPaths) -> None:
-    """After a failure; what a crash left is settled in the same way, but for deletions."""
+    """Reverse a failed move. Only a deletion differs from settling after a crash: it is reversed, not finished."""
     is_kept = place.active_path.exists() or place.archive_path.exists()
     try:
         with _open_current_transaction(db, meta_path):
@@ -267,11 +253,11 @@ def _try_to_reverse(db: Connection, meta_path: Path, place: ProjectPaths) -> Non
             else:
                 _settle(db, place)
     except (EverkeptError, apsw.Error, OSError) as error:
-        log.warning("project %s is left in the middle of a move: %s", place.name, error)
+        log.warning("failed move of project %s cannot be reversed: %s", place.name, error)
 
 
 def _settle(db: Connection, place: ProjectPaths) -> None:
-    """Finishes or takes back the move that the row names, by looking where the file is."""
+    """Finish or reverse the move that the row names, depending on where the file is."""
     transition = _read_transition(db, place)
     if transition == "creating":
         _unlink(place.active_path)
@@ -305,11 +291,11 @@ def _delete_project(db: Connection, place: ProjectPaths) -> None:
     known = db.execute("SELECT generation FROM projects WHERE id = ?", (place.id,)).get
     for path, generation in ((place.active_path, known), (place.archive_path, -known)):
         # A process that still has the file open is refused at its next write.
-        _try_to_set_generation(place, path, _build_constant(DELETED_GENERATION))
+        _try_to_set_generation(place, path, lambda _: DELETED_GENERATION)
         try:
             path.unlink(missing_ok=True)
         except OSError:
-            _try_to_set_generation(place, path, _build_constant(generation))
+            _try_to_set_generation(place, path, lambda _, known=generation: known)
             raise
         unlink_logs(path)
     _unlink(place.draft_path)
@@ -317,12 +303,8 @@ def _delete_project(db: Connection, place: ProjectPaths) -> None:
     db.execute("DELETE FROM projects WHERE id = ?", (place.id,))
 
 
-def _build_constant(generation: int) -> Callable[[int], int]:
-    return lambda _: generation
-
-
 def _try_to_set_generation(place: ProjectPaths, path: Path, change: Callable[[int], int]) -> int | None:
-    """A file that is damaged or gone is moved and deleted like any other."""
+    """Set the generation. Return None for a damaged or missing file, which is moved and deleted like any other."""
     try:
         return _set_generation(place, path, change) if path.exists() else None
     except StoreDamaged:
@@ -343,7 +325,7 @@ def _set_generation(place: ProjectPaths, path: Path, change: Callable[[int], int
 def _fold(place: ProjectPaths, path: Path) -> None:
     if not fold(path, PROJECT, FOLD_SECONDS, title=place.title):
         raise StoreBusy(
-            f"{place.title} is being read by another window.", hint="Try again when it has finished.", path=str(path)
+            f"{place.title} is in use by another process.", hint="Try again when it has finished.", path=str(path)
         )
 
 

@@ -1,4 +1,4 @@
-"""Projects, workspaces and notes in `_meta.db`, and the notes of when a project was off."""
+"""Projects, workspaces and notes in `_meta.db`, including the periods in which a project was off."""
 
 import json
 from collections.abc import Mapping
@@ -10,20 +10,20 @@ from everkept.engines.sqlite.connection import Connection
 from everkept.errors import NotFound
 from everkept.values import Value, as_dict
 
-OFF_HISTORY_PREFIX = "switched:"  # notes of this name and a project's id: when that was switched off
+OFF_HISTORY_PREFIX = "switched:"  # followed by a project id: note with the project's off periods
 _COLUMNS = (
     "id, name, description, status, created_at, updated_at, db_path, generation, transition, "
-    # When it was switched off last, if that has no end yet.
+    # Start of the last off period, if it has no end yet.
     "(SELECT iif(json_extract(value, '$.spans[#-1][1]') IS NULL, "
     "json_extract(value, '$.spans[#-1][0]'), NULL) FROM notes "
     f"WHERE key = '{OFF_HISTORY_PREFIX}' || projects.id)"
 )
-# Not yet made, or all but gone.
+# Excludes projects that are not created yet or are being deleted.
 _IS_THERE = "coalesce(transition, '') NOT IN ('creating', 'deleting')"
 
 
 class ProjectRow(Value):
-    """A project as `_meta.db` has it."""
+    """The row of a project in `_meta.db`."""
 
     project: Project
     db_path: str
@@ -47,7 +47,7 @@ def list_projects(db: Connection, status: Status | None) -> list[Project]:
 
 
 def find_project(db: Connection, name: str) -> ProjectRow | None:
-    """Whatever becomes of it just now."""
+    """Return the row, even while the project is being created, moved or deleted."""
     row = db.execute(f"SELECT {_COLUMNS} FROM projects WHERE name = ?", (name,)).get
     return _decode_row(row) if row else None
 
@@ -71,8 +71,7 @@ def list_notes(db: Connection, prefix: str) -> Mapping[str, str]:
 
 def build_not_found_error(name: str) -> NotFound:
     readable = name.encode("utf-8", "replace").decode()
-    hint = "list_projects shows what exists; create_project makes one."
-    return NotFound("project", readable, hint=hint)
+    return NotFound("project", readable, hint="List projects with list_projects, or create one with create_project.")
 
 
 def _decode_row(row: tuple[Any, ...]) -> ProjectRow:
@@ -90,7 +89,7 @@ def _decode_row(row: tuple[Any, ...]) -> ProjectRow:
 
 
 def set_project_off(db: Connection, project_id: str, *, off: bool, at: int) -> bool:
-    """False where there is no such project."""
+    """Turn a project off or on. Return False if it does not exist."""
     if not db.execute("SELECT count(*) FROM projects WHERE id = ?", (project_id,)).get:
         return False
     before = read_off_history(db, project_id)
@@ -101,7 +100,7 @@ def set_project_off(db: Connection, project_id: str, *, off: bool, at: int) -> b
 
 
 def note_deletion(db: Connection, project_id: str, at: int) -> None:
-    """Before a project is deleted; where that fails then, nothing follows from it."""
+    """Note the folders of a project before its deletion. If the deletion fails, the note has no effect."""
     switching = read_off_history(db, project_id)
     if switching.spans:
         write_off_history(db, project_id, switching.with_deletion(list_workspaces(db, project_id), at))

@@ -1,8 +1,8 @@
 """Purges and redactions that leave no byte: rows, log entries and terms of the word index.
 
-An index of few rows is rewritten by the transaction that removes them. To rewrite a large one takes
-seconds, in which nobody else could write: there it is merged step by step afterwards, each step in
-a transaction of its own. Whatever cuts that short, the next purge goes on with it.
+A small index is rewritten by the transaction that removes the rows. Rewriting a large one takes seconds, in which no
+other process could write. So it is merged step by step afterwards, each step in its own transaction. If that is
+interrupted, the next purge continues.
 """
 
 from collections.abc import Sequence
@@ -37,18 +37,18 @@ from everkept.errors import Conflict
 if TYPE_CHECKING:  # a hook loads only what it uses
     from everkept.core.ports import Redaction
 
-MAX_REWRITTEN_ROWS = 20_000  # rows that are rewritten in less than a second
-STEP_PAGES = 1_000  # that a step writes, some 4 MB
+MAX_REWRITTEN_ROWS = 20_000  # this many rows are rewritten in less than a second
+STEP_PAGES = 1_000  # written per step, some 4 MB
 MAX_STEPS = 100_000
 
 _SELECT_STRUCTURE = "SELECT block FROM words_data WHERE id = 10"
-_HEADER_BYTES = 8  # bytes of the structure before its numbers
-_SEGMENT_NUMBERS = 8  # numbers
+_HEADER_BYTES = 8  # size of the structure's header
+_SEGMENT_NUMBERS = 8
 _MERGE_PAGES = "INSERT INTO words(words, rank) VALUES ('merge', ?)"
 
 
 class _Segment(NamedTuple):
-    """A part of the index: it holds what was written from one moment to another."""
+    """A part of the index with everything written between two moments."""
 
     id: int
     first_page: int
@@ -61,7 +61,7 @@ class _Segment(NamedTuple):
 
 
 def cleanse_if_small(db: Connection) -> None:
-    """Rewrites the index, unless it is large."""
+    """Rewrite the index, unless it is large."""
     if count_indexed_rows(db) <= MAX_REWRITTEN_ROWS:
         db.execute("INSERT INTO words(words) VALUES ('optimize')")
 
@@ -71,12 +71,12 @@ def read_newest_moment(db: Connection) -> int:
 
 
 def has_marks(db: Connection, until: int) -> bool:
-    """Whether anything is only marked as removed of what was written by then."""
+    """Return whether data written by that moment is only marked as removed."""
     return any(segment.marks and segment.begin <= until for segment in _read_segments(db))
 
 
 def cleanse_step(db: Connection) -> None:
-    """Goes on merging, or begins to merge all."""
+    """Continue to merge, or begin to merge all."""
     if not (_merge(db, STEP_PAGES) or _merge(db, -STEP_PAGES)):
         db.execute("INSERT INTO words(words) VALUES ('optimize')")
 
@@ -108,7 +108,7 @@ WITH RECURSIVE family(key) AS (
 
 
 def purge(db: Connection, refs: Sequence[Ref], at: int) -> tuple[int, int]:
-    """A change of its own, unless there is nothing to remove."""
+    """Erase the data, and log a change unless nothing was erased."""
     records, links = erase(db, refs)
     if records or links:
         db.execute("INSERT INTO changes(at, tool) VALUES (?, 'purge')", (at,))
@@ -116,12 +116,11 @@ def purge(db: Connection, refs: Sequence[Ref], at: int) -> tuple[int, int]:
 
 
 def erase(db: Connection, refs: Sequence[Ref]) -> tuple[int, int]:
-    """Deletes the things, what hangs on them, and all that the log says of them.
+    """Delete records and links with their descendants, links and log entries. Return the numbers of both.
 
-    Says how many records and links that were. The bytes are gone from the disk once the index was
-    cleansed and the write-ahead log folded in.
+    The bytes are gone from the disk once the index is cleansed and the write-ahead log is folded.
     """
-    # A parent may go before its child here; what counts is that nothing dangles at the end.
+    # A parent may be deleted before its child. Only the final state must be complete.
     db.execute("PRAGMA defer_foreign_keys=ON")
     records, relations = (
         encode_list(ref.id for ref in refs if ref.subject == subject) for subject in ("record", "link")
@@ -148,16 +147,16 @@ def erase(db: Connection, refs: Sequence[Ref]) -> tuple[int, int]:
         db.executemany(f"DELETE FROM {table} WHERE record = ?", [(key,) for key in keys])
     db.executemany("DELETE FROM records WHERE key = ?", [(key,) for key in keys])
     if keys:
-        # The words around a purged text quote it as their context.
+        # The index entries of neighbors contain a purged text as context.
         index_records(db, {*keys} | find_neighbors(db, places))
         cleanse_if_small(db)
     return len(keys), len(links)
 
 
 def redact(db: Connection, refs: Sequence[Ref], clean: "Redaction", at: int) -> tuple[int, int]:
-    """Says how many records and links had something to rewrite, in themselves or in the log."""
+    """Return the numbers of records and links that were rewritten, in themselves or in the log."""
     keys: set[int] = set()
-    places: set[SessionPlace] = set()  # where they stood, and where they stand
+    places: set[SessionPlace] = set()  # before and after the redaction
     links = 0
     for ref in dict.fromkeys(refs):
         if ref.subject == "link":
@@ -174,16 +173,14 @@ def redact(db: Connection, refs: Sequence[Ref], clean: "Redaction", at: int) -> 
                 keys.add(key)
                 places |= stood | read_places(db, [key])
     if keys:
-        _reindex(db, keys | find_children(db, keys) | find_neighbors(db, places), at)
+        reached = keys | find_children(db, keys) | find_neighbors(db, places)
+        index_records(db, reached)
+        cleanse_if_small(db)
+        reindexed = encode_list(sorted(reached))
+        db.execute("INSERT INTO changes(at, tool, reindexed) VALUES (?, 'redact', ?)", (at, reindexed))
     elif links:
         db.execute("INSERT INTO changes(at, tool) VALUES (?, 'redact')", (at,))
     return len(keys), links
-
-
-def _reindex(db: Connection, reached: set[int], at: int) -> None:
-    index_records(db, reached)
-    cleanse_if_small(db)
-    db.execute("INSERT INTO changes(at, tool, reindexed) VALUES (?, 'redact', ?)", (at, encode_list(sorted(reached))))
 
 
 def _rewrite_record(db: Connection, key: int, old: dict[str, Any], new: dict[str, Any]) -> bool:
@@ -199,7 +196,8 @@ def _rewrite_record(db: Connection, key: int, old: dict[str, Any], new: dict[str
             (*columns.values(), key),
         )
     except apsw.ConstraintError as error:
-        raise Conflict("Another record has these words already.") from error
+        message = "Another record would have the same name or text."
+        raise Conflict(message, hint="Delete one of the two records first.") from error
     if "tags" in altered:
         db.execute("DELETE FROM tags WHERE record = ?", (key,))
         db.executemany("INSERT OR IGNORE INTO tags(tag, record) VALUES (?,?)", [(tag, key) for tag in new["tags"]])
@@ -207,7 +205,7 @@ def _rewrite_record(db: Connection, key: int, old: dict[str, Any], new: dict[str
 
 
 def _rewrite_link(db: Connection, ref: Ref, clean: "Redaction") -> bool:
-    """The log has no values of a link: nothing but its deletion ever changes one."""
+    """Rewrite a link. The log has no values of links, because a link is never changed, only deleted."""
     row = db.execute("SELECT verb, facets FROM links WHERE id = ?", (ref.id,)).get
     if row is None:
         return False
@@ -220,7 +218,8 @@ def _rewrite_link(db: Connection, ref: Ref, clean: "Redaction") -> bool:
             "UPDATE links SET verb = ?, facets = ? WHERE id = ?", (new["verb"], encode_facets(new["facets"]), ref.id)
         )
     except apsw.ConstraintError as error:
-        raise Conflict("Another link says the same already.") from error
+        message = "Another link would be the same relation."
+        raise Conflict(message, hint="Delete one of the two links first.") from error
     return True
 
 

@@ -1,4 +1,4 @@
-"""The questions of the port as SQL: filters as conditions, and few statements on one connection."""
+"""Queries of the port as SQL: filters become conditions, and each query takes few statements."""
 
 import json
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ _TOUCHED_TIME = "max(r.updated_at, coalesce(r.deleted_at, 0))"
 
 
 class Conditions(Value, frozen=False):
-    """All of these hold, with these values for their question marks."""
+    """SQL conditions that must all hold, with the values for their question marks."""
 
     parts: list[str] = field(default_factory=list[str])
     bindings: list[Any] = field(default_factory=list[Any])
@@ -62,14 +62,14 @@ def build_conditions(where: RecordFilter) -> Conditions:
 
 def _add_places(where: RecordFilter, found: Conditions) -> None:
     if where.scopes:
-        # With several scopes an index would give the records in no order; without it they come
-        # by their keys, and a limit ends the reading.
+        # With several scopes an index would return records in no useful order. Without it they come sorted by key, and
+        # LIMIT ends the scan.
         column = "r.scope" if len(where.scopes) == 1 else "+r.scope"
         found.add(f"{column} {_format_in(where.scopes)}", *where.scopes)
     if where.sessions is not None:
         found.add("r.session IN (SELECT value FROM json_each(?))", encode_list(where.sessions))
     if where.places is not None:
-        # An index that leaves out what has no session is used only where that is said.
+        # SQLite uses a partial index on sessions only if the condition says IS NOT NULL.
         found.add(
             "r.session IS NOT NULL AND (r.session, r.position) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))",
             json.dumps(where.places),
@@ -140,7 +140,7 @@ def scan(db: Connection, question: questions.ScanRecords) -> list[Record]:
 
 
 def _scan_kinds(db: Connection, question: questions.ScanRecords, limit: int) -> list[Record]:
-    """Scan kind by kind: an index has the order of each kind, but not of all of them together."""
+    """Scan kind by kind: an index has the order of each kind, but not of all kinds together."""
     order = question.order
     keys: list[int] = []
     for kind in dict.fromkeys(question.where.kinds):
@@ -173,7 +173,7 @@ def _build_page_conditions(where: RecordFilter, order: "Order", after: "ScanPosi
 
 def match(db: Connection, question: questions.MatchWords) -> list[Match]:
     wanted = build_conditions(replace(question.where, deleted=False))
-    # CROSS JOIN: the index must lead, in the order of its own ranking, so that LIMIT ends it.
+    # CROSS JOIN: the index must come first, in the order of its ranking, so that LIMIT ends the scan.
     rows = db.execute(
         "SELECT r.id, (SELECT p.id FROM records p WHERE p.key = r.parent), -rank "
         "FROM words CROSS JOIN records r ON r.key = words.rowid "
@@ -190,12 +190,12 @@ def match(db: Connection, question: questions.MatchWords) -> list[Match]:
 
 
 def match_text(db: Connection, question: questions.MatchText, among: Sequence[int] | None = None) -> list[Match]:
-    """Look only at records with the keys in `among`, if it is given."""
+    """Match a part of the text. If `among` is given, check only the records with these keys."""
     wanted = build_conditions(replace(question.where, deleted=False))
-    # CROSS JOIN: from the keys to their records, never the other way round.
+    # CROSS JOIN: go from the keys to their records, never the other way round.
     keys = "" if among is None else "json_each(?2) k CROSS JOIN "
     joined = "" if among is None else "r.key = k.value AND "
-    # SQLite's own lower() is quick and knows ASCII; ours knows every script.
+    # SQLite's lower() is fast and handles only ASCII; ours handles every script.
     lower = "lower" if question.text.isascii() else "lowered"
     rows = db.execute(
         "SELECT r.id, (SELECT p.id FROM records p WHERE p.key = r.parent), "
@@ -213,7 +213,7 @@ def list_links(db: Connection, question: questions.FindLinks) -> list[RecordLink
     keys = " UNION ".join(
         f"SELECT l.key FROM links l WHERE l.deleted_at IS NULL AND l.{side} IN ({SELECT_KEYS})" for side in sides
     )
-    # The index of kinds is small, and the ends of a live link are live.
+    # The index of kinds is small, and both ends of a live link are live.
     going_out = (
         " AND EXISTS (SELECT 1 FROM records s INDEXED BY records_kind WHERE s.key = l.source "
         "AND s.deleted_at IS NULL AND s.kind IN (SELECT value FROM json_each(?)))"
@@ -249,7 +249,7 @@ def count_live(db: Connection, _: questions.CountLive) -> dict[str, int]:
 
 
 def count_records(db: Connection, question: questions.CountRecords) -> int:
-    if question.where == RecordFilter():  # the index holds every live record, and knows how many these are
+    if question.where == RecordFilter():  # the word index has one row per live record and knows their number
         return count_indexed_rows(db)
     wanted = build_conditions(question.where)
     return db.execute(f"SELECT count(*) FROM records r WHERE {wanted.sql}", tuple(wanted.bindings)).get
@@ -271,7 +271,7 @@ def tally(db: Connection, question: questions.TallyRecords) -> "list[RecordTally
 
 
 def list_scopes(db: Connection, question: questions.ListScopes) -> list[str]:
-    """SQLite goes from each scope to the next one in the index."""
+    """List the scopes of a kind. SQLite skips from each scope to the next one in the index."""
     rows = db.execute(
         "SELECT DISTINCT scope FROM records INDEXED BY records_scope "
         "WHERE kind = ? AND deleted_at IS NULL ORDER BY scope",
@@ -281,7 +281,7 @@ def list_scopes(db: Connection, question: questions.ListScopes) -> list[str]:
 
 
 def list_authors(db: Connection, _: questions.ListAuthors) -> list[str]:
-    """From each author to the next one in the index: there are few, however many records."""
+    """List the authors by skipping from one to the next in the index: there are few, however many records exist."""
     smallest = "SELECT min(author) FROM records WHERE deleted_at IS NULL AND author >"
     rows = db.execute(
         f"WITH RECURSIVE found(author) AS ({smallest} '' UNION ALL "

@@ -1,6 +1,6 @@
-"""A data folder for a short process that only reads, in the caller's own thread.
+"""Read-only access to a data folder for a short process, in the caller's thread.
 
-Its methods are those of the library, and end without ever waiting for an event loop.
+The methods are those of the library, and finish without waiting for an event loop.
 """
 
 from math import inf
@@ -31,12 +31,12 @@ from everkept.errors import ProjectArchived
 
 
 def open_read_only_library(folder: Path) -> "SqliteReadOnlyLibrary | None":
-    """None where nothing was ever stored."""
+    """Return the library, or None if nothing was ever stored."""
     return SqliteReadOnlyLibrary(folder) if (folder / "_meta.db").exists() else None
 
 
 class SqliteReadOnlyLibrary:
-    """The port over the files of a folder; each is opened by the first question to it."""
+    """The port over the files of a folder. The first query to a file opens it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -63,7 +63,7 @@ class SqliteReadOnlyLibrary:
         return await self._meta.read(project_list.list_off_periods)
 
     async def open_user_store(self) -> SqliteStore | None:
-        return self._open_own_store("user", "The file of the user's own memories")
+        return self._open_own_store("user", "The file of user memories")
 
     async def open_history_store(self) -> SqliteStore | None:
         return self._open_own_store("history", "The file of past conversations")
@@ -73,7 +73,7 @@ class SqliteReadOnlyLibrary:
             database.close()
 
     async def _require_row(self, name: str) -> ProjectRow:
-        # No statement could hold such a name.
+        # SQLite cannot store such a name.
         row = None if find_forbidden(name) else await self._meta.read(lambda db: project_list.find_project(db, name))
         if row is None or not row.is_there:
             raise build_not_found_error(name)
@@ -87,21 +87,20 @@ class SqliteReadOnlyLibrary:
         if path not in self._stores:
             database = InlineDatabase(path, PROJECT, title=title)
             self._databases.append(database)
-            # Arrays are for questions that come again, and their maker is long to load: FTS5 it is.
+            # FTS5 ranks here: arrays pay off only for repeated queries, and numpy takes long to load.
             self._stores[path] = SqliteStore(database, name, generation, read_clock, many=inf)
         return self._stores[path]
 
 
 T = TypeVar("T")
 
-BUSY_SECONDS = 0.5  # readers wait only while a file is recovered, or locked as a whole
+BUSY_SECONDS = 0.5  # readers wait only while a file is recovered or locked as a whole
 
 
 class InlineDatabase:
-    """Reads of one file, which must be there in the form that this program knows.
+    """Reads of one file, which must exist and have the current schema.
 
-    A file that nobody writes is read as it lies there: SQLite's own way to share it would leave
-    two more files beside it.
+    A file that no process writes is read without locks: SQLite's own sharing would leave two more files beside it.
     """
 
     def __init__(self, path: Path, schema: Schema, *, title: str) -> None:
@@ -122,10 +121,10 @@ class InlineDatabase:
                 else:
                     if not self._was_disturbed():
                         return found
-                self.close()  # the next one shares the file with whoever writes
+                self.close()  # the next connection shares the file with its writers
 
     def read_later(self, question: Work[None]) -> None:
-        """What is only read for a moment has no later."""
+        """Do nothing: the process ends before it could read."""
 
     async def write(self, work: Work[T], *, short: bool = False) -> Never:
         refuse_to_write(self._path, self._title)
@@ -155,11 +154,11 @@ class InlineDatabase:
         return self._connection
 
     def _was_disturbed(self) -> bool:
-        """Whether somebody has written to a file that was read as if nobody did."""
+        """Return whether another process wrote to the file while it was read without locks."""
         return self._seen_at_rest is not None and self._find_resting_state() != self._seen_at_rest
 
     def _find_resting_state(self) -> tuple[int, int] | None:
-        """What tells two states of the file apart; None where it may be written just now."""
+        """Return size and time of the file, or None if a process may be writing it."""
         if not self._path.exists() or get_log_path(self._path).exists():
             return None
         state = self._path.stat()

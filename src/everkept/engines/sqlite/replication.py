@@ -1,7 +1,6 @@
-"""Replication into a store: rows, log and derived data become what they are in another store.
+"""Replication into a store: rows, log and derived data become those of another store.
 
-None of it is a change that the log would tell of. Whoever keeps something in memory that was read
-from the records sees by the number `restocked` that it may be wrong.
+None of it is a change in the log. The number `restocked` shows that data in memory read from the records may be wrong.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +27,7 @@ _UPDATED_COLUMNS = ("parent", "deleted_at", "version", *(name for name in INSERT
 _PUT_RECORD = (
     f"INSERT INTO records({', '.join(_COLUMNS)}) VALUES (?{', ?' * (len(_COLUMNS) - 1)}) "
     "ON CONFLICT(key) DO UPDATE SET "
-    # The vector of the words that it had is that of the words that it has.
+    # Text and name are the same, so the vector still belongs to them.
     "embedded = iif(text = excluded.text AND name IS excluded.name, embedded, excluded.embedded), "
     + ", ".join(f"{name} = excluded.{name}" for name in _UPDATED_COLUMNS)
 )
@@ -39,43 +38,39 @@ _PUT_LINK = (
     "created_at = excluded.created_at, deleted_at = excluded.deleted_at"
 )
 _PUT_ACCESS = "INSERT OR REPLACE INTO accesses(record, count, last_at) SELECT key, ?2, ?3 FROM records WHERE id = ?1"
-# The tools of changes that leave nothing of what was there.
+# Tools of changes that erase data.
 _REMOVAL_TOOLS = ("purge", "redact")
-# What an edit of a purged thing is of: no row has this key.
+# The item of an edit whose record or link was purged. No row has this key.
 _PURGED_KEY = 0
 
 
 def apply_page(db: Connection, stock: StorePage, vectors: Mapping[str, Sequence[HalfVector]]) -> bool:
-    """Says whether something was removed, here or there, of which bytes may be left.
+    """Apply a page and its vectors by model. Return whether data was removed, of which bytes may be left.
 
-    The vectors are those of the stock, by model. Raises Conflict where two things would come to
-    stand for the same, or one would belong to nothing.
+    Raise Conflict if keys collide or a reference has no target.
     """
-    # Parents may come after their children; what counts is that nothing dangles at the end.
+    # Parents may come after their children. Only the final state must be complete.
     db.execute("PRAGMA defer_foreign_keys=ON")
     has_erased = bool(stock.gone) and any(erase(db, stock.gone))
     has_cut = _cut_log(db, stock.log_from)
     _put_records(db, {record.id: record for record in stock.records})
     _put_links(db, {link.id: link for link in stock.links})
     _put_changes(db, stock.changes)
-    if stock.changes or has_cut:
-        _number_next_change(db)
+    if stock.changes or has_cut:  # continue after the last change, also if later ones were cut
+        db.execute(
+            "UPDATE sqlite_sequence SET seq = (SELECT coalesce(max(seq), 0) FROM changes) WHERE name = 'changes'"
+        )
     db.executemany(_PUT_ACCESS, [(item, known.count, known.last_at) for item, known in stock.accesses.items()])
     for model, items in vectors.items():
         put_vectors(db, model, items, include_deleted=True)
-    _note_replication(db)
+    # The new number also changes the stamp of the store.
+    db.execute("UPDATE meta SET value = ? WHERE key IN ('vectors', 'restocked')", (read_newest_vector(db) + 1,))
     return has_erased or has_cut or any(change.tool in _REMOVAL_TOOLS for change in stock.changes)
 
 
 def read_replication_number(db: Connection) -> int:
-    """Another number whenever things were put in that the log does not name."""
+    """Return a number that differs after every change that the log does not contain."""
     return int(db.execute("SELECT value FROM meta WHERE key = 'restocked'").get)
-
-
-def _note_replication(db: Connection) -> None:
-    """As if a vector had come: whoever asks for the stamp of a store sees another one."""
-    moment = read_newest_vector(db) + 1
-    db.execute("UPDATE meta SET value = ? WHERE key IN ('vectors', 'restocked')", (moment,))
 
 
 def _cut_log(db: Connection, log_from: int | None) -> bool:
@@ -84,11 +79,6 @@ def _cut_log(db: Connection, log_from: int | None) -> bool:
     db.execute("DELETE FROM edits WHERE change >= ?", (log_from,))
     db.execute("DELETE FROM changes WHERE seq >= ?", (log_from,))
     return db.changes() > 0
-
-
-def _number_next_change(db: Connection) -> None:
-    """Behind the last that there is, also where there were later ones."""
-    db.execute("UPDATE sqlite_sequence SET seq = (SELECT coalesce(max(seq), 0) FROM changes) WHERE name = 'changes'")
 
 
 def _put_records(db: Connection, records: Mapping[str, Record]) -> None:
@@ -100,49 +90,36 @@ def _put_records(db: Connection, records: Mapping[str, Record]) -> None:
         )
     }
     keys = _assign_keys(db, "records", {i: known[0] for i, known in there.items()}, records)
-    others = {r.parent for r in records.values() if r.parent is not None} - records.keys()
-    keys |= _read_keys(db, "records", others)
+    keys |= _read_keys(db, "records", {r.parent for r in records.values() if r.parent is not None} - records.keys())
     touched = {keys[record_id] for record_id in records}
     places = read_places(db, touched)
-    # Out of the way: they may trade names.
+    # The records may swap names, so clear these first.
     _clear_unique_values(db, "records SET name_key = NULL", touched)
     try:
         db.executemany(_PUT_RECORD, [_encode_columns(record, keys) for record in records.values()])
     except apsw.ConstraintError as error:
-        raise Conflict("Another record than one of these has its name.") from error
-    _write_tags(db, records, keys)
-    changed = [(k, r.name != n, r.text != t) for r, k, n, t in _pair_records(records, there)]
+        raise Conflict("Another record has the same name or text.", hint="Delete or rename that record.") from error
+    db.executemany("DELETE FROM tags WHERE record = ?", [(keys[each],) for each in records])
+    db.executemany(
+        "INSERT OR IGNORE INTO tags(tag, record) VALUES (?,?)",
+        [(tag, keys[record.id]) for record in records.values() for tag in record.tags],
+    )
+    changed = [(key, records[i].name != name, records[i].text != text) for i, (key, name, text) in there.items()]
     forget_vectors(db, [key for key, *differs in changed if any(differs)])
     renamed = {key for key, is_renamed, _ in changed if is_renamed}
     places |= read_places(db, touched)
     index_records(db, touched | find_children(db, renamed) | find_neighbors(db, places))
 
 
-def _pair_records(
-    records: Mapping[str, Record], there: Mapping[str, tuple[int, str | None, str]]
-) -> list[tuple[Record, int, str | None, str]]:
-    """Those that were there before, with their keys and what they were called and said."""
-    return [(records[record_id], *known) for record_id, known in there.items()]
-
-
 def _encode_columns(record: Record, keys: Mapping[str, int]) -> list[object]:
-    parent = None if record.parent is None else _get_key(record.parent, keys)
     return [
         keys[record.id],
         get_pending_mark(record.text),
-        parent,
+        None if record.parent is None else _get_key(record.parent, keys),
         record.deleted_at,
         record.version,
         *encode_record(record),
     ]
-
-
-def _write_tags(db: Connection, records: Mapping[str, Record], keys: Mapping[str, int]) -> None:
-    db.executemany("DELETE FROM tags WHERE record = ?", [(keys[each],) for each in records])
-    db.executemany(
-        "INSERT OR IGNORE INTO tags(tag, record) VALUES (?,?)",
-        [(tag, keys[record.id]) for record in records.values() for tag in record.tags],
-    )
 
 
 def _put_links(db: Connection, links: Mapping[str, RecordLink]) -> None:
@@ -165,7 +142,7 @@ def _put_links(db: Connection, links: Mapping[str, RecordLink]) -> None:
     try:
         db.executemany(_PUT_LINK, rows)
     except apsw.ConstraintError as error:
-        raise Conflict("Another link than one of these says the same.") from error
+        raise Conflict("Another link is the same relation.", hint="Delete that link first.") from error
 
 
 def _put_changes(db: Connection, changes: Sequence[Change]) -> None:
@@ -200,14 +177,14 @@ def _read_keys(db: Connection, table: str, ids: Iterable[str | None]) -> dict[st
 
 
 def _assign_keys(db: Connection, table: str, known: Mapping[str, int], wanted: Iterable[str]) -> dict[str, int]:
-    """Those that are new here come behind all others, in their order."""
+    """Return the known keys, and the next free keys for new ids in their order."""
     newest: int = db.execute(f"SELECT coalesce(max(key), 0) FROM {table}").get
     new = [each for each in wanted if each not in known]
     return {**known, **{each: newest + n for n, each in enumerate(new, 1)}}
 
 
 def _clear_unique_values(db: Connection, setting: str, keys: Iterable[int]) -> None:
-    """So that none of them stands for the same as another meanwhile."""
+    """Clear values that must be unique, so that rows do not collide while they are replaced one by one."""
     db.execute(
         f"UPDATE {setting} WHERE key IN (SELECT value FROM json_each(?)) AND deleted_at IS NULL", (encode_list(keys),)
     )
@@ -215,5 +192,6 @@ def _clear_unique_values(db: Connection, setting: str, keys: Iterable[int]) -> N
 
 def _get_key(record_id: str, keys: Mapping[str, int]) -> int:
     if record_id not in keys:
-        raise Conflict(f"There is no record {record_id} for what belongs to it.", id=record_id)
+        message = f"Record {record_id} does not exist, but other data refers to it."
+        raise Conflict(message, hint="Copy the data again from the beginning.", id=record_id)
     return keys[record_id]

@@ -1,18 +1,16 @@
 """Restore of a data folder from a backup while servers have it open, `_meta.db` last.
 
-Nothing is moved or deleted under anybody: each file gets its new pages in a transaction of its
-own, which a process that has it open sees like any other commit. The generation of each grows, so
-that such a process writes nothing that rests on what was there before, and begins anew with what
-it remembers of it; and the numbers of changes and vectors go on behind the highest ever given, so
-that none of them ever means two things.
+No open file is moved or deleted. Each file gets its new pages in its own transaction, which other processes see like
+any other commit. The generation of each file grows. So such a process writes nothing that is based on the old data, and
+discards its caches. The numbers of changes and vectors continue after the highest ever used, so that no number ever has
+two meanings.
 
-All write locks are held from before the safety copy on, and a file is frozen as its lock is let go
-for its pages: so whatever was acknowledged is in the safety copy, or came after.
+All write locks are held from before the safety copy on. A file is frozen when its lock is released for its new pages.
+So every acknowledged write is in the safety copy, or came after the restore.
 
-What was decided since the backup was made holds. What is off stays off, with all the times that it
-was off; tokens, accounts and grants are those of now, so that none that was revoked is valid again,
-and what was a removed account's alone does not come back, whoever has its name by now; and notes of
-the kinds that the caller names are kept.
+Decisions since the backup stay in force. Projects that are off stay off, with all their off periods. Tokens, accounts
+and grants are the current ones, so that no revoked one is valid again. The private data of a removed account is not
+restored, even if another account has its name now. Notes with the caller's prefixes are kept.
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -64,7 +62,7 @@ _TOKEN_COLUMNS = "id, label, secret_hash, created_at"
 
 
 class _SwitchedProject(Value):
-    """A project that is off, or was. One that is deleted has no name any more."""
+    """A project that is or was off. A deleted project has no name."""
 
     id: str
     name: str | None
@@ -75,12 +73,12 @@ class _SwitchedProject(Value):
 
     @property
     def is_off(self) -> bool:
-        """Or was, when it was deleted."""
+        """Whether the project is off, or was off when it was deleted."""
         return self.switching.off_since is not None
 
     @property
     def past_off_history(self) -> OffHistory:
-        """What is known of one that was deleted ends there."""
+        """The off history, which ends with the deletion if the project was deleted."""
         if self.name is not None:
             return self.switching
         ended = self.switching.with_switch(off=False, at=self.switching.deleted_at or 0)
@@ -88,10 +86,7 @@ class _SwitchedProject(Value):
 
 
 def keep_decisions(now: Connection, prepared: Path, prefixes: Sequence[str], at: int, *, was_empty: bool) -> None:
-    """Takes them from the catalogue of now into the one that will replace it.
-
-    A folder that `was_empty` and has no token gets those of the backup, with the accounts.
-    """
+    """Copy decisions from the current catalog. A folder that `was_empty` without tokens keeps the backup's."""
     with translate_errors(prepared), closing(connect(prepared, LIBRARY)) as db, open_transaction(db):
         _keep_tokens(now, db, was_empty=was_empty)
         for prefix in prefixes:
@@ -102,16 +97,16 @@ def keep_decisions(now: Connection, prepared: Path, prefixes: Sequence[str], at:
 
 
 def list_off_projects(prepared: Path) -> list[str]:
-    """The names of projects that are, by this catalogue."""
+    """Return the names of projects that are off according to this catalog."""
     with translate_errors(prepared), closing(connect(prepared, LIBRARY)) as db:
         return [project.name for project in project_list.list_projects(db, None) if project.is_off]
 
 
 def should_be_off(now: Connection, before: Path | None, project_id: str, name: str) -> bool:
-    """Whether a project that comes back beside others does so switched off.
+    """Return whether a project that is restored beside others must be turned off.
 
-    That is so where it is off, was off when it was deleted, or one of its name is; else, as the
-    catalogue of the backup has it.
+    It must if it is off, if it was off when it was deleted, or if a project with its name is off. Otherwise the catalog
+    of the backup decides.
     """
     known = project_list.find_project(now, name)
     if known is not None and known.project.is_off:
@@ -128,7 +123,7 @@ def _keep_tokens(now: Connection, db: Connection, *, was_empty: bool) -> None:
     if tokens or not was_empty:
         db.execute("DELETE FROM tokens")
         db.executemany(f"INSERT INTO tokens({_TOKEN_COLUMNS}) VALUES (?,?,?,?)", tokens)
-        # Whose a token is and what that user sees belongs together.
+        # The owner of a token and the access of that user belong together.
         before = project_list.list_notes(db, NOTE_PREFIX)
         db.executemany("DELETE FROM notes WHERE key = ?", [(key,) for key in before])
         accounts = project_list.list_notes(now, NOTE_PREFIX)
@@ -163,8 +158,7 @@ def _keep_off(db: Connection, stage: Path, switched: _SwitchedProject, at: int) 
         _create_empty_project(db, stage, switched)
         heirs, is_back = [switched.id], True
     if is_back:
-        before = read_off_history(db, switched.id)
-        write_off_history(db, switched.id, switched.past_off_history.merge(before))
+        write_off_history(db, switched.id, switched.past_off_history.merge(read_off_history(db, switched.id)))
     for heir in heirs[:1] if switched.is_off else []:
         rows = [(folder, heir) for folder in switched.folders]
         db.executemany("INSERT OR IGNORE INTO workspaces VALUES (?,?)", rows)
@@ -174,7 +168,7 @@ def _keep_off(db: Connection, stage: Path, switched: _SwitchedProject, at: int) 
 
 
 def _find_successors(db: Connection, switched: _SwitchedProject) -> list[str]:
-    """The same project, else whichever has its name or its folders: those are off now."""
+    """Return the same project, and those that have its name or folders. They must be off now."""
     rows = db.execute(
         "SELECT id FROM projects WHERE id = ?1 OR name = ?2 ORDER BY id <> ?1", (switched.id, switched.name)
     )
@@ -186,7 +180,7 @@ def _find_successors(db: Connection, switched: _SwitchedProject) -> list[str]:
 
 
 def _keep_off_periods(db: Connection, switched: _SwitchedProject, at: int, *, is_back: bool) -> None:
-    """Of folders that another project has then: as of a project that was deleted."""
+    """Keep the off periods of folders that now belong to another project, as for a deleted project."""
     own = list_workspaces(db, switched.id)
     others = [folder for folder in switched.folders if folder not in own]
     if others:
@@ -195,7 +189,7 @@ def _keep_off_periods(db: Connection, switched: _SwitchedProject, at: int, *, is
 
 
 def _create_empty_project(db: Connection, stage: Path, switched: _SwitchedProject) -> None:
-    """Without anything in it: the folders that were off have a project that is."""
+    """Create an empty project that is off, so that its folders stay off."""
     path = f"projects/{switched.id}.db"
     name = str(switched.name)
     make_folder((stage / path).parent)
@@ -211,7 +205,7 @@ FOLD_SECONDS = 1.0
 
 
 class StoreNumbers(NamedTuple):
-    """The highest that a store has given out of each."""
+    """The highest numbers that a store has used."""
 
     generation: int = 0
     change: int = 0
@@ -222,7 +216,7 @@ class StoreNumbers(NamedTuple):
 
 
 class LockedFiles(Value, frozen=False):
-    """The files of a data folder, each with its write lock; damaged ones have none."""
+    """The files of a data folder, each with its write lock. Damaged files have none."""
 
     folder: Path
     databases: dict[str, Connection] = field(default_factory=dict[str, Connection])
@@ -233,7 +227,7 @@ class LockedFiles(Value, frozen=False):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing that could be lost."""
+        """Whether there is no data that could be lost."""
         return not (self.damaged or self.projects or self.holds_records)
 
     def add(self, name: str, connection: Connection) -> None:
@@ -246,11 +240,11 @@ class LockedFiles(Value, frozen=False):
         self.databases[name] = connection
 
     def get_numbers(self, name: str) -> StoreNumbers:
-        """None are known of what is damaged, or not there."""
+        """Return the numbers of a store, or zeros if it is damaged or missing."""
         return self._numbers.get(name, StoreNumbers())
 
     def release(self, name: str, generation: int) -> None:
-        """Ends the lock; from its last moment on the file has this generation."""
+        """End the lock. The file has this generation from the last moment of the lock on."""
         connection = self.databases.pop(name)
         _set_generation(connection, generation)
         connection.execute("COMMIT")
@@ -259,7 +253,7 @@ class LockedFiles(Value, frozen=False):
 
 @contextmanager
 def lock_files(folder: Path) -> Generator[LockedFiles, None, None]:
-    """Nobody else writes in the folder until the block ends. Raises StoreBusy."""
+    """Prevent other processes from writing in the folder until the block ends. Raise StoreBusy."""
     allow_many_files()
     live = LockedFiles(folder)
     with ExitStack() as stack:
@@ -292,7 +286,7 @@ def _release(connection: Connection) -> None:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
     except apsw.ConnectionClosedError:
-        return  # it was let go before
+        return  # it was released before
     connection.close()
 
 
@@ -303,20 +297,20 @@ def read_numbers(db: Connection) -> StoreNumbers:
 
 
 def prepare_store(path: Path, numbers: StoreNumbers, *, archived: bool = False) -> int:
-    """Brings a copy that is to replace a store up to date; gives its new generation."""
+    """Prepare a copy that will replace a store. Return its new generation."""
     with translate_errors(path), closing(connect(path, PROJECT)) as db:
         reached = read_numbers(db).merge_highest(numbers)
         generation = reached.generation + 1
         _set_generation(db, -generation if archived else generation)
         db.execute("UPDATE meta SET value = ? WHERE key = 'vectors'", (reached.vector,))
-        # A table of SQLite's own that has no row before the first change.
+        # SQLite's own table has no row before the first change.
         db.execute("DELETE FROM sqlite_sequence WHERE name = 'changes'")
         db.execute("INSERT INTO sqlite_sequence VALUES ('changes', ?)", (reached.change,))
     return generation
 
 
 def drop_lost_projects(path: Path) -> None:
-    """Of a catalogue, the projects whose files are not there to be put back."""
+    """Remove projects from a catalog whose files are missing in the backup."""
     with translate_errors(path), closing(connect(path, LIBRARY)) as db, open_transaction(db):
         lost = [(kept.id,) for kept in list_project_files(db) if not (path.parent / kept.path).exists()]
         db.executemany("DELETE FROM projects WHERE id = ?", lost)
@@ -330,10 +324,7 @@ def prepare_catalog(path: Path, generations: Mapping[str, int]) -> None:
 def add_project(
     folder: Path, prepared: Path, like: ProjectFile, at: int, before: Path | None = None
 ) -> RestoredProject:
-    """A project of its own beside the others, with the content of the file.
-
-    `before` is the catalogue that the file is from.
-    """
+    """Add a new project with the content of the file. `before` is the catalog that the file is from."""
     project_id = str(uuid4())
     path = ProjectPaths(folder, project_id, like.name).active_path
     with (
@@ -372,7 +363,7 @@ def put_store(live: LockedFiles, name: str, prepared: Path, report: Progress) ->
 
 
 def put_catalog(live: LockedFiles, prepared: Path) -> None:
-    """Row by row, in the transaction that has locked it all along."""
+    """Replace the catalog row by row, in the transaction that has locked it since the beginning."""
     path = live.folder / META
     if META not in live.databases:
         _put_file(path, prepared, lambda _done, _total: None)
@@ -392,14 +383,14 @@ def put_catalog(live: LockedFiles, prepared: Path) -> None:
 
 
 def mark_deleted(live: LockedFiles, names: Sequence[str]) -> None:
-    """Nobody writes into these any more; their files go when the catalogue names them no longer."""
+    """Close these files to writers. They are removed once the catalog no longer lists them."""
     for name in names:
         if name in live.databases:
             live.release(name, DELETED_GENERATION)
 
 
 def remove_files(folder: Path, names: Sequence[str]) -> list[str]:
-    """Gives those that cannot go yet, as on Windows while another process has them open."""
+    """Remove files. Return those that cannot be removed yet, for example on Windows while a process has them open."""
     left: list[str] = []
     for name in names:
         path = folder / name
@@ -417,7 +408,7 @@ def fold_all(folder: Path, names: Sequence[str]) -> None:
 
 
 def _put_file(path: Path, prepared: Path, report: Progress) -> None:
-    """In place where there is a file that others may have open, else by a rename."""
+    """Replace the pages of a file that others may have open. A missing file is created by a rename."""
     try:
         if path.exists():
             with closing(open_at_rest(prepared)) as source:
@@ -425,7 +416,7 @@ def _put_file(path: Path, prepared: Path, report: Progress) -> None:
             prepared.unlink()
             return
     except StoreDamaged:
-        pass  # it is no database at all, and nobody writes there
+        pass  # the file is not a database, and no process writes to it
     unlink_logs(path)
     prepared.replace(path)
 
@@ -435,7 +426,7 @@ def _set_generation(db: Connection, generation: int) -> None:
 
 
 def _list_tables(db: Connection) -> list[str]:
-    """Those that others refer to come first."""
+    """Return the tables, those that others refer to first."""
     rows = db.execute(
         "SELECT name FROM sqlite_schema WHERE type = 'table' "
         "AND name NOT LIKE 'sqlite#_%' ESCAPE '#' ORDER BY name <> 'projects', name"
@@ -444,23 +435,22 @@ def _list_tables(db: Connection) -> list[str]:
 
 
 class LockedFolder:
-    """A data folder in which no other process writes."""
+    """Data folder in which no other process writes."""
 
     def __init__(self, live: LockedFiles) -> None:
         self._live = live
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing that could be lost."""
+        """Whether there is no data that could be lost."""
         return self._live.is_empty
 
     def prepare(
         self, stage: Path, backup: Path, safety: Path | None, kept_notes: Sequence[str], at: int
     ) -> RestorePreview:
-        """Make the copies in the stage fit to replace the databases. The restore is unfinished
-        from now on.
+        """Prepare the copies in the stage for replacing the databases. From now on the restore is unfinished.
 
-        Decisions since the backup stay: projects that are off, tokens, and notes with these keys.
+        Decisions since the backup stay: turned-off projects, tokens, and notes with these prefixes.
         """
         live, meta = self._live, stage / META
         drop_lost_projects(meta)
@@ -473,7 +463,7 @@ class LockedFolder:
         return RestorePreview(off, decisions_lost=now is None)
 
     def put(self, stage: Path, report: Progress) -> list[str]:
-        """Give each database its new content; return the files that cannot be removed yet."""
+        """Give each database its new content. Return the files that cannot be removed yet."""
         live = self._live
         names = [*(kept.path for kept in _list_stage_projects(stage)), USER, HISTORY]
         gone = [kept.path for kept in live.projects if kept.path not in names]
@@ -488,7 +478,7 @@ class LockedFolder:
         return remove_files(live.folder, gone)
 
     def _renumber(self, stage: Path) -> None:
-        """Brings the copies up to date, and their numbers behind those of what they replace."""
+        """Prepare the copies, with higher numbers than those of the files they replace."""
         there = {kept.id: kept for kept in self._live.projects}
         generations: dict[str, int] = {}
         for kept in _list_stage_projects(stage):
@@ -496,8 +486,7 @@ class LockedFolder:
             if before := there.get(kept.id):
                 known = StoreNumbers(generation=before.generation)
                 numbers = numbers.merge_highest(self._live.get_numbers(before.path)).merge_highest(known)
-            archived = kept.status == "archived"
-            generations[kept.id] = prepare_store(stage / kept.path, numbers, archived=archived)
+            generations[kept.id] = prepare_store(stage / kept.path, numbers, archived=kept.status == "archived")
         for name in (USER, HISTORY):
             if not (stage / name).exists():
                 create(stage / name, PROJECT)
@@ -512,7 +501,7 @@ def restore_project(folder: Path, copy: Path, name: str, before: Path | None, at
 
 
 def create_missing_files(folder: Path, clock: Clock) -> None:
-    """Makes the files that every data folder has, where they are missing."""
+    """Create missing files that every data folder has."""
     with translate_disk_errors(folder):
         for part in ("projects", "archive"):
             make_folder(folder / part)
@@ -525,7 +514,7 @@ def create_missing_files(folder: Path, clock: Clock) -> None:
 
 @contextmanager
 def open_stage(folder: Path) -> Generator[Path, None, None]:
-    """Where copies are verified; it stays only where a restore was cut short."""
+    """Yield a folder for the copies to verify. It stays only if a restore is interrupted."""
     with translate_disk_errors(folder):
         make_folder(folder)
     with open_scratch(folder, snapshot.STAGE_PREFIX, snapshot.is_restore_unfinished) as stage:

@@ -1,4 +1,4 @@
-"""Rows to values and back: the one place that knows the columns and how each is stored."""
+"""Conversion between rows and values. Only this module knows the columns and how each is stored."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,13 +10,13 @@ from everkept.values import Value, list_fields
 
 
 class _FieldCodec(Value):
-    """How a field that is no plain value stands in its column."""
+    """Conversion between the value of a field and its column."""
 
     stored: Callable[[Any], Any]
     read: Callable[[Any], Any]
 
 
-# What we have written has no blanks around it, so the decoder need not look for them.
+# Stored JSON has no whitespace around it, so the decoder need not skip any.
 _decode_json = json.JSONDecoder().raw_decode
 
 
@@ -38,10 +38,10 @@ def _encode_tags(tags: Sequence[str]) -> str | None:
 
 _CODECS = {"facets": _FieldCodec(encode_facets, decode_facets), "tags": _FieldCodec(_encode_tags, _decode_tags)}
 
-# A column for each field of a record, of the same name.
+# Each field of a record has a column of the same name.
 FIELDS = tuple(field.name for field in list_fields(Record))
 _FACETS_POSITION, _TAGS_POSITION = FIELDS.index("facets"), FIELDS.index("tags")
-# What an insert gives: the parent is a key in its column, and a record begins live.
+# An insert sets these columns. The parent is stored as a key, and a new record is live.
 INSERTED_FIELDS = tuple(name for name in FIELDS if name not in ("parent", "deleted_at", "version"))
 _get_values = attrgetter(*INSERTED_FIELDS)
 _ENCODED_FIELDS = tuple((INSERTED_FIELDS.index(name), form) for name, form in _CODECS.items())
@@ -56,17 +56,15 @@ LINK_COLUMNS = (
 
 
 def encode_field(name: str, value: Any) -> Any:
-    """A field's value as its column has it."""
     return _CODECS[name].stored(value) if name in _CODECS else value
 
 
 def decode_field(name: str, value: Any) -> Any:
-    """What a column has, as the field's value."""
     return _CODECS[name].read(value) if name in _CODECS else value
 
 
 def encode_record(record: Record) -> list[Any]:
-    """The columns of INSERTED_FIELDS."""
+    """Return the columns of INSERTED_FIELDS."""
     columns = list(_get_values(record))
     for place, form in _ENCODED_FIELDS:
         columns[place] = form.stored(columns[place])
@@ -94,7 +92,7 @@ def decode_link(row: tuple[Any, ...]) -> RecordLink:
 
 
 def encode_before(before: Mapping[str, Any] | None) -> str | None:
-    """The old values of an edit, as the log has them."""
+    """Encode the old values of an edit for the log."""
     return None if before is None else json.dumps(before, ensure_ascii=False)
 
 
@@ -108,5 +106,5 @@ def decode_before(stored: str | None) -> dict[str, Any] | None:
 
 
 def encode_list(values: Iterable[Any]) -> str:
-    """Values for a statement that reads them with `json_each`."""
+    """Encode values for a statement that reads them with `json_each`."""
     return json.dumps(list(values))

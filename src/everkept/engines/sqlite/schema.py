@@ -1,4 +1,4 @@
-"""The tables, as numbered migrations. A migration that has been released never changes."""
+"""Tables as numbered migrations. A released migration never changes."""
 
 from everkept.values import Value
 
@@ -9,19 +9,17 @@ class Schema(Value):
     name: str
     application_id: int
     migrations: tuple[str, ...]
-    when_damaged: str  # what a person can do then
-    temporary: str = ""  # made on each connection: other programs never meet it
+    when_damaged: str  # hint for a damaged file
+    temporary: str = ""  # created on each connection, invisible to other programs
 
     @property
     def version(self) -> int:
         return len(self.migrations)
 
 
-# `meta` has the name, description and creation time of the project too, as `_meta.db` does: from
-# them it can be made anew.
-# `words` is contentless: the commit fills it with text prepared in Python, so that any SQLite
-# can read and write the other tables without a tokenizer of ours. Times are microseconds; the
-# views show a project as its documents describe it, with ISO times.
+# `meta` also has the name, description and creation time of the project, from which `_meta.db` can be rebuilt. `words`
+# is contentless: each commit fills it with text prepared in Python, so that any SQLite can read and write the other
+# tables without a custom tokenizer. Times are microseconds. The views show a project as documented, with ISO times.
 _PROJECT_1 = """
 CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 INSERT INTO meta VALUES ('generation', 1);
@@ -96,11 +94,10 @@ CREATE VIEW relations AS SELECT l.id, s.id AS from_entity, t.id AS to_entity,
     WHERE s.kind = 'entity' AND t.kind = 'entity';
 """
 
-# `reindexed` lists what a change put into the word index anew without editing it. `embedded` names
-# the model of a record's vector; it is empty where a text waits for one, and NULL without a text.
-# `vectors.seq` grows with each vector that comes or goes, and `meta` has the last number: whoever
-# follows it has seen all. So a row without a model stays where a vector was, whatever becomes of
-# its record.
+# `reindexed` lists records that a change indexed again without editing them. `embedded` is the model of a record's
+# vector, '' if the vector is pending, NULL without a text. `vectors.seq` grows with each vector that is added or
+# removed, and `meta` has the last number, so that a reader can follow all of them. A removed vector leaves a row
+# without a model, whatever happens to its record.
 _PROJECT_2 = """
 ALTER TABLE records ADD COLUMN scope TEXT NOT NULL DEFAULT '';
 ALTER TABLE records ADD COLUMN session TEXT;
@@ -172,9 +169,9 @@ INSERT INTO sqlite_stat1(tbl, idx, stat) VALUES
 ANALYZE sqlite_schema;
 """
 
-# What happened in a stretch of time is found without reading all. `code` has the signs of a vector,
-# which an index of many is made of: its own index is read in a tenth of the time that the vectors
-# take. Merging the word index in larger steps saves a long import a fifth of its time.
+# An index finds records by time. `code` has the signs of a vector, from which a large vector index is built: reading
+# them takes a tenth of the time of the vectors. Merging the word index in larger steps saves a long import a fifth of
+# its time.
 _PROJECT_3 = """
 CREATE INDEX records_at ON records(kind, coalesce(occurred_at, created_at), deleted_at)
     WHERE deleted_at IS NULL;
@@ -187,16 +184,16 @@ ANALYZE sqlite_schema;
 INSERT INTO words(words, rank) VALUES ('automerge', 8);
 """
 
-# A change with a `key` is made once, however often it is asked for. `restocked` is another number
-# whenever things were put in as they are elsewhere: the log does not say which.
+# A change with a `key` is committed once, however often it is requested. `restocked` changes whenever a replication
+# writes data that the log does not name.
 _PROJECT_4 = """
 ALTER TABLE changes ADD COLUMN key TEXT;
 CREATE UNIQUE INDEX changes_key ON changes(key) WHERE key IS NOT NULL;
 INSERT INTO meta VALUES ('restocked', 0);
 """
 
-# `generation` grows each time a project's file is put away or brought back, and `transition`
-# names a move that has begun, so that the next start can finish it.
+# `generation` grows each time a project's file is archived or restored. `transition` names a move that has begun, so
+# that the next start can finish it.
 _LIBRARY_1 = """
 CREATE TABLE projects(
     id TEXT PRIMARY KEY,
@@ -220,7 +217,7 @@ CREATE TABLE tokens(
     created_at INTEGER NOT NULL) WITHOUT ROWID;
 """
 
-# What was asked of the past, on this machine alone.
+# Searches in past conversations, recorded only on this machine.
 _LIBRARY_2 = """
 CREATE TABLE searches(
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -233,7 +230,7 @@ CREATE TABLE searches(
     filters TEXT NOT NULL);
 """
 
-# How often tools of the gateway were called, on this machine alone: nothing of what was said.
+# Number of calls of gateway tools, recorded only on this machine and without any content.
 _LIBRARY_3 = """
 CREATE TABLE usage(
     tool TEXT PRIMARY KEY,
@@ -248,7 +245,7 @@ PROJECT = Schema(
     "project",
     0x45564B50,  # "EVKP"
     (_PROJECT_1, _PROJECT_2, _PROJECT_3, _PROJECT_4),
-    "It was not touched. Restore it from a backup, or move it away.",
+    "Restore it from a backup, or move it to another folder. It was not changed.",
     "CREATE VIRTUAL TABLE temp.word_counts USING fts5vocab(main, words, row);"
     "CREATE VIRTUAL TABLE temp.word_places USING fts5vocab(main, words, instance);",
 )
@@ -256,7 +253,6 @@ LIBRARY = Schema(
     "library",
     0x45564B4D,  # "EVKM"
     (_LIBRARY_1, _LIBRARY_2, _LIBRARY_3),
-    "It was not touched. Restore it from a backup, or move it away: the next start lists the "
-    "projects anew from their files. Tokens, the projects of working folders and what was "
-    "switched off are lost then.",
+    "Restore it from a backup, or move it to another folder. It was not changed. If you move it, the next start lists "
+    "the projects from their files, without tokens, folder links and turned-off states.",
 )

@@ -1,11 +1,10 @@
-"""Word searches over many records: FTS5's own bm25, added up over whole arrays, with filters.
+"""Word searches over many records: the bm25 of FTS5, computed on whole arrays, with filters.
 
-FTS5 looks up the length of each row that it ranks, one by one, and for common words that is most
-of the work. Here a word is an array of the rows that have it, and the scores of all rows are sums
-of such arrays. The index of FTS5 stays the only truth: all of this is read from it, and kept for
-words of many rows as long as the log of changes says what has become of them.
+FTS5 looks up the length of each row that it ranks, and for common words that is most of the work. Here a word is an
+array of the rows that contain it, and scores are sums of such arrays. All arrays are read from the index of FTS5, which
+stays authoritative. Arrays of common words are cached and updated from the change log.
 
-Only SQL can check a filter, so the best of a ranking in memory are looked up afterwards.
+Only SQL can check a filter, so the best records of a ranking are looked up afterwards.
 """
 
 from collections import OrderedDict
@@ -31,25 +30,25 @@ from everkept.values import Value, field
 
 Keys = NDArray[np.int64]
 RankScores = NDArray[Any]
-# The best keys of a ranking with their scores, best first; among these alone where some are given.
+# Return the best keys of a ranking with their scores, best first. If keys are passed, rank only these.
 Rank = Callable[[int, Keys | None], tuple[Keys, RankScores]]
 
-MAX_LOOKUP_KEYS = 5_000  # keys that are looked up before the ranking rather than after it
-SPARE_KEYS = 32  # keys that are ranked beyond what is wanted, as some may not fit
-FIRST_TRY_FACTOR, SECOND_TRY_FACTOR = 1.25, 1.5  # times the keys that are thought to be needed
-MAX_TRIED_KEYS = 3_000  # keys that are looked up one by one; all that fit are read as quickly
-MAX_CACHED_FILTERS = 4  # whose keys are remembered: the same project is asked about again and again
+MAX_LOOKUP_KEYS = 5_000  # up to this number, matching keys are read before the ranking rather than checked after it
+SPARE_KEYS = 32  # keys ranked beyond the limit, because some may not match the filter
+FIRST_TRY_FACTOR, SECOND_TRY_FACTOR = 1.25, 1.5  # multiples of the number of keys that should be enough
+MAX_TRIED_KEYS = 3_000  # ranked keys to look up; beyond that, reading all matching keys is as fast
+MAX_CACHED_FILTERS = 4  # the same project is searched again and again
 
 
 class FilterCache:
-    """Filters of one file, and whom they let through as long as nothing changes."""
+    """Keys of the records that match recent filters on one file. Any change of the file clears them."""
 
     def __init__(self) -> None:
         self._revision = (-1, -1)
         self._kept: OrderedDict[RecordFilter, Keys] = OrderedDict()
 
     def find_best(self, db: Connection, where: RecordFilter, rank: Rank, limit: int) -> list[Match]:
-        """The best records that fit, in few statements."""
+        """Return the best matching records, with few statements."""
         if (few := _find_few_keys(db, where)) is not None:
             return _read_matches(db, where, *rank(limit, few))
         wanted = int(FIRST_TRY_FACTOR * limit) + SPARE_KEYS
@@ -79,10 +78,9 @@ class FilterCache:
 
 
 def _find_few_keys(db: Connection, where: RecordFilter) -> Keys | None:
-    """The keys of all that fit, where an index finds them and they are few."""
+    """Return the keys of all matching records, or None if no index finds them or they are many."""
     names = (where.ids, where.name_keys, where.parents, where.sessions, where.places)
-    is_indexed = where.tags or any(some is not None for some in names)
-    if not is_indexed:
+    if not (where.tags or any(some is not None for some in names)):
         return None
     keys = _read_keys(db, where, MAX_LOOKUP_KEYS + 1)
     return keys if len(keys) <= MAX_LOOKUP_KEYS else None
@@ -113,7 +111,7 @@ def _read_matches(db: Connection, where: RecordFilter, keys: Keys, scores: RankS
 
 
 COLUMN_COUNT = 3  # name, text and context
-MAX_COUNT = 0xFFFF  # times that a word is in a column; more count as this
+MAX_COUNT = 0xFFFF  # occurrences of a word in a column; more count as this
 
 _COUNT_BITS = 4
 _MAX_SMALL_COUNT = 0xF
@@ -126,13 +124,13 @@ _SELECT_COUNTS = "SELECT rowid, occurrences(words) FROM words WHERE words MATCH 
 
 
 class Doclist(Value):
-    """The rows that have a word, in the order of their keys, and how often in each column."""
+    """The rows that contain a word, sorted by key, with the number of occurrences in each column."""
 
     keys: NDArray[np.int32]
-    counts: NDArray[Any]  # a row for each column
+    counts: NDArray[Any]  # one row per column
 
     def weigh_counts(self, weights: Weights) -> NDArray[np.float64]:
-        """How often each row has it, a hit in each column counting as much as is said."""
+        """Return the occurrences per row, each column with its weight."""
         name, text, context = self.counts
         times = weights.text * text + weights.context * context
         return times + weights.name * name if name.any() else times
@@ -142,17 +140,16 @@ class Doclist(Value):
         return Doclist(self.keys[:end], self.counts[:, :end])
 
     def exclude(self, keys: Collection[int]) -> "Doclist":
-        unwanted = np.fromiter(sorted(keys), np.int32, len(keys))
-        is_kept = ~_is_in(self.keys, unwanted)
+        is_kept = ~_is_in(self.keys, np.fromiter(sorted(keys), np.int32, len(keys)))
         return Doclist(self.keys[is_kept], self.counts[:, is_kept])
 
     def select(self, keys: NDArray[np.int32]) -> "Doclist":
-        """What it has of these keys, which stand in order."""
+        """Return the rows with these keys, which must be sorted."""
         keys = keys[_is_in(keys, self.keys)]
         return Doclist(keys, self.counts[:, np.searchsorted(self.keys, keys)])
 
     def join(self, other: "Doclist") -> "Doclist":
-        """With another that has none of the same keys."""
+        """Merge with another doclist that has different keys."""
         if not len(other.keys):
             return self
         keys = np.concatenate([self.keys, other.keys])
@@ -164,13 +161,13 @@ class Doclist(Value):
 
 
 class PackedDoclist:
-    """A doclist in less than half the memory."""
+    """Doclist in less than half the memory."""
 
     def __init__(self, doclist: Doclist) -> None:
         steps = np.diff(doclist.keys, prepend=np.int32(0))
         self._steps = steps.astype(np.min_scalar_type(int(steps.max(initial=0))))
         name, text, context = doclist.counts
-        # Nearly always: no name has the word, and no text has it often.
+        # In nearly all cases no name contains the word, and no text contains it often.
         is_small = not name.any() and doclist.counts.max(initial=0) <= _MAX_SMALL_COUNT
         self._counts = text | context << _COUNT_BITS if is_small else doclist.counts
 
@@ -190,8 +187,8 @@ class PackedDoclist:
 
 
 def read_term(db: Connection, term: str) -> Doclist:
-    """All rows that have a word, which the index calls `term`."""
-    # From a list of numbers, in their order, each of them four times the row and the column.
+    """Return all rows that contain a word, given as the index spells it."""
+    # Each place is four times the row number, plus the column. Places come sorted.
     places = np.fromstring(db.execute(_SELECT_PLACES, (term,)).get or "", np.int64, sep=",")
     starts = np.flatnonzero(np.diff(places, prepend=-1))
     times = np.minimum(np.diff(starts, append=len(places)), MAX_COUNT)
@@ -203,20 +200,19 @@ def read_term(db: Connection, term: str) -> Doclist:
 
 
 def read_after(db: Connection, phrase: WordPhrase, key: int) -> Doclist:
-    """Those of its rows that come after this one."""
+    """Return the rows with the phrase that come after this key."""
     return _decode_counts(db.execute(f"{_SELECT_COUNTS} rowid > ?", (to_fts5(phrase), key)))
 
 
 def read_rows(db: Connection, phrase: WordPhrase, keys: Collection[int]) -> Doclist:
-    """Those of these rows that have it."""
+    """Return those of these rows that contain the phrase."""
     wanted = "rowid IN (SELECT value FROM json_each(?)) ORDER BY rowid"
     return _decode_counts(db.execute(_SELECT_COUNTS + wanted, (to_fts5(phrase), encode_list(sorted(keys)))))
 
 
 def read_between(db: Connection, phrase: WordPhrase, first: int, last: int) -> Doclist:
-    """Those of its rows that lie between these two, both included."""
-    wanted = "rowid BETWEEN ? AND ?"
-    return _decode_counts(db.execute(_SELECT_COUNTS + wanted, (to_fts5(phrase), first, last)))
+    """Return the rows with the phrase between two keys, both included."""
+    return _decode_counts(db.execute(_SELECT_COUNTS + "rowid BETWEEN ? AND ?", (to_fts5(phrase), first, last)))
 
 
 def count_term_rows(db: Connection, term: str) -> int:
@@ -224,7 +220,7 @@ def count_term_rows(db: Connection, term: str) -> int:
 
 
 def find_common_keys(doclists: Sequence[Doclist]) -> NDArray[np.int32]:
-    """Of the rows that are in all of them."""
+    """Return the keys of rows that are in all doclists."""
     first, *others = sorted(doclists, key=lambda each: len(each.keys))
     keys = first.keys
     for other in others:
@@ -233,7 +229,7 @@ def find_common_keys(doclists: Sequence[Doclist]) -> NDArray[np.int32]:
 
 
 def _is_in(keys: NDArray[np.int32], others: NDArray[np.int32]) -> NDArray[np.bool]:
-    """Which of some keys are among others, that stand in order."""
+    """Return a mask of the keys that are among `others`, which must be sorted."""
     if not len(others):
         return np.zeros(len(keys), np.bool)
     places = np.minimum(np.searchsorted(others, keys), len(others) - 1)
@@ -241,8 +237,7 @@ def _is_in(keys: NDArray[np.int32], others: NDArray[np.int32]) -> NDArray[np.boo
 
 
 def _decode_counts(found: Rows) -> Doclist:
-    rows = found.fetchall()
-    packed = np.array(rows, np.int64).reshape(-1, 2)
+    packed = np.array(found.fetchall(), np.int64).reshape(-1, 2)
     times = np.stack([packed[:, 1] >> shift & MAX_COUNT for shift in (32, 16, 0)])
     return Doclist(packed[:, 0].astype(np.int32), times.astype(_choose_dtype(times)))
 
@@ -251,13 +246,13 @@ def _choose_dtype(times: NDArray[Any]) -> type[np.unsignedinteger[Any]]:
     return np.uint8 if times.max(initial=0) <= np.iinfo(np.uint8).max else np.uint16
 
 
-MIN_CACHED_ROWS = 256  # that a word is in, for its array to be kept; fewer are read as quickly
-MAX_CACHED_BYTES = 128_000_000  # some three for each row that has a word
-RECENT_KEYS = 10_000  # keys; what changes among the newest of them is read anew with what is new
-# Rows of an array that are read anew in the time in which one single row is looked up.
+MIN_CACHED_ROWS = 256  # a word in fewer rows is read as fast as its cached array
+MAX_CACHED_BYTES = 128_000_000  # some three bytes for each row that contains a word
+RECENT_KEYS = 10_000  # newest keys; if one of these changes, all later rows are read again
+# Rows of an array that are read again in the time of one lookup.
 ROWS_PER_LOOKUP = 300
 
-# As in FTS5's bm25().
+# The constants of bm25() in FTS5.
 _K1, _B = 1.2, 0.75
 _MIN_IDF = 1e-6
 
@@ -271,7 +266,7 @@ Scores = NDArray[np.float64]
 
 
 class _CachedDoclist(Value, frozen=False):
-    """A word's array: right for all rows up to one, but for those that have changed since."""
+    """The array of a word: correct for all rows up to `up_to`, except those in `changed`."""
 
     packed: PackedDoclist
     up_to: int
@@ -279,17 +274,17 @@ class _CachedDoclist(Value, frozen=False):
 
 
 class Postings:
-    """The arrays of one file. A question first follows what anyone has changed since the last."""
+    """The arrays of one file. Each query first applies all changes since the last one."""
 
     def __init__(self, sieve: FilterCache) -> None:
         self._sieve = sieve
-        self._seen = -1  # the last change that was followed
-        self._restocked: int = -1  # as it was then
+        self._seen = -1  # the last change that was applied
+        self._restocked: int = -1  # replication number at that time
         self._newest = 0  # the largest key
-        self._lengths = np.zeros(0, np.uint32)  # the words of each row, by its key
+        self._lengths = np.zeros(0, np.uint32)  # number of words per row, by key
         self._kept: OrderedDict[str, _CachedDoclist] = OrderedDict()
         self._kept_bytes = 0
-        # While a file is being closed, a second thread may read it already.
+        # While a file is being closed, a second thread may already read it.
         self._lock = Lock()
 
     def match(self, db: Connection, words: AnyOf, where: RecordFilter, weights: Weights, limit: int) -> list[Match]:
@@ -317,7 +312,7 @@ class Postings:
         return count_term_rows(db, term)
 
     def _compute_scores(self, db: Connection, words: AnyOf, weights: Weights) -> tuple[NDArray[np.bool], Scores]:
-        """Who has one of the words, and the sum of what these count there, both by key."""
+        """Return a mask of the rows with one of the words, and the sum of their scores, both by key."""
         rows, *column_words = read_totals(db)
         scale = rows / max(sum(column_words), 1)
         keys: list[NDArray[Any]] = [np.zeros(0, np.int32)]
@@ -336,16 +331,15 @@ class Postings:
         every = np.concatenate(keys)
         is_found = np.zeros(len(self._lengths), np.bool)
         is_found[every] = True
-        sums = np.bincount(every, np.concatenate(shares), len(self._lengths))
-        return is_found, cast(Scores, sums)
+        return is_found, cast(Scores, np.bincount(every, np.concatenate(shares), len(self._lengths)))
 
     def _read_counts(self, db: Connection, part: WordQuery) -> list[tuple[Doclist, int]] | None:
-        """Rows that fit with how often they have a word, and how many have it; None: ask FTS5."""
+        """Return matching rows with their occurrences, and the number of rows with the word. None means: query FTS5."""
         words = _list_plain_words(part)
         if len(words) == 1:
             doclist = self._read_doclist(db, words[0])
             return [(doclist, len(doclist.keys))]
-        # To read the arrays of all words for this alone would take longer than FTS5 does.
+        # Reading the arrays of all words only for this would take longer than FTS5 does.
         has_arrays = words and all(_get_term(word) in self._kept for word in words)
         doclists = [self._read_doclist(db, word) for word in words] if has_arrays else []
         keys = find_common_keys(doclists) if doclists else None
@@ -360,7 +354,7 @@ class Postings:
         return [(doclist.select(keys), len(doclist.keys)) for doclist in doclists]
 
     def _read_doclist(self, db: Connection, word: WordPhrase) -> Doclist:
-        """All rows that have a word now."""
+        """Return all rows that contain a word now."""
         term = _get_term(word)
         kept = self._kept.pop(term, None)
         if kept is not None:
@@ -384,7 +378,7 @@ class Postings:
             self._kept_bytes -= oldest.packed.nbytes
 
     def _is_outdated(self, kept: _CachedDoclist) -> bool:
-        """Whether all of it is read sooner than what has changed."""
+        """Return whether reading the whole array is faster than applying the changes."""
         is_mostly_new = self._newest - kept.up_to > kept.up_to // 8
         return is_mostly_new or len(kept.changed) * ROWS_PER_LOOKUP > len(kept.packed)
 
@@ -412,14 +406,14 @@ class Postings:
         self._seen, self._restocked = newest, number
 
     def _should_read_again(self, db: Connection, newest: int) -> bool:
-        """What a purge removed is named nowhere, and its keys may be others' by now."""
+        """Return whether a purge happened. The log does not name purged rows, and their keys may be reused."""
         return (
             not 0 <= self._seen <= newest
             or db.execute("SELECT count(*) FROM changes WHERE seq > ? AND tool = 'purge'", (self._seen,)).get > 0
         )
 
     def _note_changed(self, changed: set[int]) -> None:
-        """Leaves what has changed to whoever needs a word the next time."""
+        """Note the changed rows. The next query for a word applies them."""
         recent = self._newest - RECENT_KEYS
         end = min((key for key in changed if key > recent), default=self._newest + 1) - 1
         far = {key for key in changed if key <= recent}
@@ -441,14 +435,14 @@ class Postings:
         self._newest = max(self._newest, int(keys.max()))
         missing = self._newest + 1 - len(self._lengths)
         if missing > 0:
-            # And for some more, so that not each new record copies all.
+            # Allocate some spare rows, so that not every new record copies the array.
             room = missing + len(self._lengths) // 16
             self._lengths = np.concatenate([self._lengths, np.zeros(room, np.uint32)])
         self._lengths[keys] = _decode_varints(sizes).reshape(-1, COLUMN_COUNT).sum(axis=1)
 
 
 def _split_alternatives(words: WordQuery) -> Iterator[WordQuery]:
-    """The parts of which any will do: their scores add up, however they are grouped."""
+    """Yield the parts of which any may match. Their scores add up, however they are grouped."""
     if isinstance(words, AnyOf):
         for part in words.parts:
             yield from _split_alternatives(part)
@@ -457,24 +451,24 @@ def _split_alternatives(words: WordQuery) -> Iterator[WordQuery]:
 
 
 def _get_term(word: WordPhrase) -> str:
-    """What the index calls a single word."""
+    """Return the word as the index spells it."""
     return stem(word.words[0])
 
 
 def _list_plain_words(part: WordQuery) -> list[WordPhrase]:
-    """The words that a row must have, in a row or anyhow; none where arrays cannot tell."""
+    """Return the words that a row must contain, as a phrase or anywhere. Return [] if arrays cannot answer."""
     if isinstance(part, AllOf):
         nested = [_list_plain_words(each) if isinstance(each, WordPhrase) else [] for each in part.parts]
         return [words[0] for words in nested] if all(len(words) == 1 for words in nested) else []
     if not isinstance(part, WordPhrase) or part.prefix:
         return []
-    # Half a character is what only FTS5 can ask for.
+    # FTS5 replaces invalid Unicode with this character, so only FTS5 can match it.
     is_whole = all("\ufffd" not in stem(word) for word in part.words)
     return [WordPhrase((word,)) for word in part.words] if is_whole else []
 
 
 def _query_fts5(db: Connection, part: WordQuery, weights: Weights) -> tuple[Keys, Scores]:
-    """What FTS5 says of a beginning, or of words that are not wanted."""
+    """Let FTS5 score a part with a prefix or with excluded words."""
     found = db.execute(
         "SELECT rowid, -bm25(words, ?, ?, ?) FROM words WHERE words MATCH ?",
         (weights.name, weights.text, weights.context, to_fts5(part)),
@@ -484,13 +478,13 @@ def _query_fts5(db: Connection, part: WordQuery, weights: Weights) -> tuple[Keys
 
 
 def _compute_shares(times: NDArray[Any], relative: NDArray[Any], having: int, rows: int) -> Scores:
-    """What a word counts in rows that have it so many times; a length of 1 is the average."""
+    """Return the score of a word per row from its occurrences. A relative length of 1 is the average."""
     idf = max(log((rows - having + 0.5) / (having + 0.5)), _MIN_IDF)
     return idf * times * (_K1 + 1) / (times + _K1 * (1 - _B + _B * relative))
 
 
 def _decode_varints(packed: bytes) -> NDArray[np.uint32]:
-    """As SQLite packs them: seven bits a byte, the highest first."""
+    """Decode SQLite's varints: seven bits per byte, highest bits first."""
     data = np.frombuffer(packed, np.uint8)
     ends = np.flatnonzero(data < 0x80)
     sizes = np.diff(ends, prepend=-1)

@@ -1,16 +1,16 @@
-"""Databases of a data folder as they are: inspected without changes, and copied at one moment.
+"""Inspection of databases without changes, and copies of a whole data folder at one moment.
 
-What spans two files is written to one and then taken from the other: a promotion goes from a
-project to `user.db`, its undo back. Copied one after the other, a thing could be in neither. So
-the write locks of `_meta.db` and `user.db` are held for the moment in which a read transaction is
-begun on each file: no project is made or moved then, and nothing goes to the user's file or leaves
-it. Afterwards everybody writes on, and the copies are made from those transactions.
+Data that spans two files is written to one and then removed from the other. For example, a promotion goes from a
+project to `user.db`, and its undo back. If the files were copied one after the other, a record could be missing in
+both. So the write locks of `_meta.db` and `user.db` are held while a read transaction begins on each file. In that
+moment no project is created or moved, and nothing is added to or removed from `user.db`. Afterwards all processes write
+again, and the copies are made from those transactions.
 
-Pages are copied as they are. A transaction that is held keeps SQLite's copying from beginning
-anew whenever another process commits, so it ends beside any writer. `VACUUM INTO` would take
-twice as long (0.46 against 0.26 seconds for 220 MB) for a file that is 5 % smaller.
+Pages are copied unchanged. The open transaction keeps SQLite's backup from starting over whenever another process
+commits, so that it ends beside any writer. `VACUUM INTO` would take twice as long (0.46 instead of 0.26 seconds for 220
+MB) for a file that is 5 % smaller.
 
-The marker of a restore that is not finished is here too, for a store that finds its files changed.
+The marker of an unfinished restore is here too, for a store that finds its files changed.
 """
 
 import json
@@ -31,10 +31,12 @@ from everkept.core.disk import create, replace
 from everkept.core.locks import FileLock
 from everkept.core.projects import Status
 from everkept.core.sessions import is_private_name
+from everkept.core.text import format_count
 from everkept.engines.sqlite.connection import (
     BusyHandler,
     Connection,
-    check_version,
+    check_kind,
+    open_at_rest,
     open_transaction,
     translate_disk_errors,
     translate_errors,
@@ -43,18 +45,18 @@ from everkept.engines.sqlite.schema import LIBRARY, PROJECT, Schema
 from everkept.errors import EverkeptError, StoreDamaged
 from everkept.values import Value, field
 
-STAGE_PREFIX = "restoring-"  # begins the name of the folder that copies are verified in
-RESTORE_MARKER = "about.json"  # in it from the first change on: what is restored, and the safety copy
+STAGE_PREFIX = "restoring-"  # prefix of the folder in which copies are verified
+RESTORE_MARKER = "about.json"  # in that folder from the first change on: the backup and the safety copy
 
 
 def mark_restore(stage: Path, backup: Path, safety: Path | None) -> None:
-    """On the disk before anything is changed."""
+    """Write the marker of an unfinished restore, before anything is changed."""
     told = {"backup": str(backup), "safety": str(safety) if safety else None}
     replace(stage / RESTORE_MARKER, json.dumps(told).encode("utf-8"))
 
 
 def unmark_restores(folder: Path) -> None:
-    """Also of those that were cut short before; nobody else restores meanwhile."""
+    """Remove all markers, including those of earlier interrupted restores. No other restore is running."""
     for about in folder.glob(f"{STAGE_PREFIX}*/{RESTORE_MARKER}"):
         about.unlink()
         shutil.rmtree(about.parent, ignore_errors=True)
@@ -65,7 +67,7 @@ def is_restore_unfinished(stage: Path) -> bool:
 
 
 def find_unfinished_restore(folder: Path) -> UnfinishedRestore | None:
-    """The newest; None where every restore has come to its end."""
+    """Return the newest unfinished restore, or None."""
     found = sorted(folder.glob(f"{STAGE_PREFIX}*/{RESTORE_MARKER}"), key=lambda about: about.stat().st_mtime)
     if not found:
         return None
@@ -83,22 +85,12 @@ _SELECT_TABLES = (
 
 
 def get_schema(name: str) -> Schema:
-    """The kind of database that has this name in a data folder."""
+    """Return the schema of a database with this name in a data folder."""
     return LIBRARY if Path(name).name == "_meta.db" else PROJECT
 
 
-def open_at_rest(path: Path) -> Connection:
-    """Opens a file that nobody else uses; nothing is made beside it."""
-    uri = f"{path.resolve().as_uri()}?immutable=1"
-    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-    return cast(Connection, apsw.Connection(uri, flags=flags))
-
-
 def open_in_use(path: Path) -> Connection:
-    """Opens a file that others may use, as it is: it is neither made nor brought up to date.
-
-    Closing it leaves the files in the folder as they were found.
-    """
+    """Open a file that others may use, without creating or migrating it. Closing leaves no other files behind."""
     log = path.with_name(path.name + "-wal")
     has_log = log.exists() and log.stat().st_size > 0
     connection = cast(Connection, apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE))
@@ -109,7 +101,7 @@ def open_in_use(path: Path) -> Connection:
         connection.pragma("user_version")
     except (apsw.CantOpenError, apsw.ReadOnlyError):
         connection.close()
-        # A write-ahead log cannot be shared from a folder nobody may write to.
+        # A write-ahead log cannot be shared in a read-only folder.
         if log.exists():
             raise
         return open_at_rest(path)
@@ -117,15 +109,6 @@ def open_in_use(path: Path) -> Connection:
         connection.close()
         raise
     return connection
-
-
-def check_kind(db: Connection, path: Path, schema: Schema, title: str) -> None:
-    """Raises StoreDamaged for what is no database of ours, and StoreTooNew."""
-    if db.pragma("application_id") != schema.application_id:
-        raise StoreDamaged(
-            f"{title} is not a {schema.name} database of Everkept.", hint=schema.when_damaged, path=str(path)
-        )
-    check_version(db, path, schema, title)
 
 
 def read_facts(db: Connection) -> DatabaseFacts:
@@ -136,30 +119,30 @@ def read_facts(db: Connection) -> DatabaseFacts:
 
 
 def read_verified_facts(copy: Path, title: str) -> DatabaseFacts:
-    """What a copy holds. Raises StoreDamaged where a check of all of it finds something."""
+    """Return the facts of a copy. Raise StoreDamaged if a full check finds a fault."""
     schema = get_schema(title)
     with translate_errors(copy, schema, title=title), closing(open_at_rest(copy)) as db:
         check_kind(db, copy, schema, title)
         found = find_page_faults(db) if schema is LIBRARY else find_faults(db)
         if found:
-            raise StoreDamaged(f"{title} is damaged ({found[0]}).", hint=schema.when_damaged)
+            raise StoreDamaged(f"{title} is damaged: {found[0]}.", hint=schema.when_damaged)
         return read_facts(db)
 
 
 def find_faults(db: Connection, *, full: bool = True) -> list[str]:
-    """What is wrong with a project's database; without `full`, indexes are not compared."""
+    """List the faults of a project's database. Without `full`, do not compare indexes."""
     found = find_page_faults(db, full=full)
     unindexed, stale = count_index_faults(db)
     if unindexed:
-        found.append(f"{unindexed} records are not in the word index")
+        found.append(f"the word index lacks {format_count(unindexed, 'record')}")
     if stale:
-        found.append(f"{stale} entries of the word index have no record")
+        found.append(f"the word index has {format_count(stale, 'entry', 'entries')} without a record")
     return found
 
 
 def find_page_faults(db: Connection, *, full: bool = True) -> list[str]:
-    # The check itself does not notice that another connection has merged the word index since this
-    # one last read it, and would call it damaged; a query does notice. A library has no such index.
+    # The check does not notice that another connection has merged the word index since this one last read it, and would
+    # call it damaged. A query does notice. A library has no such index.
     with suppress(apsw.SQLError, apsw.CorruptError):
         db.execute("SELECT 1 FROM words WHERE words MATCH 'x' LIMIT 1").fetchall()
     pragma = "integrity_check" if full else "quick_check"
@@ -168,7 +151,7 @@ def find_page_faults(db: Connection, *, full: bool = True) -> list[str]:
 
 
 def count_index_faults(db: Connection) -> tuple[int, int]:
-    """How many live records the word index lacks, and how many of its entries have no record."""
+    """Return the number of live records that the word index lacks, and of its entries without a live record."""
     unindexed = db.execute(
         "SELECT count(*) FROM records r LEFT JOIN words_docsize d ON d.id = r.key "
         "WHERE r.deleted_at IS NULL AND d.id IS NULL"
@@ -184,30 +167,30 @@ def count_index_faults(db: Connection) -> tuple[int, int]:
 def open_checked(
     path: Path, schema: Schema = PROJECT, *, title: str | None = None
 ) -> Generator[Connection, None, None]:
-    """Raises StoreDamaged for what is no database of ours, and StoreTooNew."""
+    """Open a database without changes. Raise StoreDamaged if it is not one of ours, and StoreTooNew."""
     named = title or path.name
     try:
         with translate_errors(path, schema, title=title), closing(open_in_use(path)) as db:
             check_kind(db, path, schema, named)
             yield db
-    except apsw.SQLError as error:  # such as a table that is not there
+    except apsw.SQLError as error:  # for example a missing table
         raise StoreDamaged(
-            f"{named} lacks what a {schema.name} database has ({error}).", hint=schema.when_damaged, path=str(path)
+            f"{named} lacks parts of a {schema.name} database: {error}.", hint=schema.when_damaged, path=str(path)
         ) from error
 
 
 META, USER, HISTORY = "_meta.db", "user.db", "history.db"
-STEP_PAGES = 2_048  # of 4 KB that a step copies; between two steps a person can interrupt
-MAX_OPEN_FILES = 16_384  # that this process may have open: three for each project
+STEP_PAGES = 2_048  # of 4 KB per step; between two steps the user can interrupt
+MAX_OPEN_FILES = 16_384  # for this process: three for each project
 
 
 def format_project(name: str) -> str:
-    """A project by its name; what is an account's alone is not told of further."""
-    return "what an account keeps for itself" if is_private_name(name) else f'project "{name}"'
+    """Return the project's name for messages, without the name of a private store."""
+    return "the private data of an account" if is_private_name(name) else f'project "{name}"'
 
 
 class ProjectFile(Value):
-    """A project as the catalogue has it; `path` is that of its file inside the data folder."""
+    """A project in the catalog. `path` is the path of its file inside the data folder."""
 
     id: str
     name: str
@@ -222,12 +205,12 @@ class ProjectFile(Value):
 
     @property
     def label(self) -> str:
-        """What people know it by."""
+        """The project's name for messages."""
         return format_project(self.name)
 
 
 class FolderSnapshot(Value, frozen=False):
-    """Read transactions by the path of each file, and what is wrong with those that have none."""
+    """Read transactions by file path, and the errors of files that cannot be read."""
 
     databases: dict[str, Connection] = field(default_factory=dict[str, Connection])
     damaged: dict[str, EverkeptError] = field(default_factory=dict[str, EverkeptError])
@@ -235,7 +218,7 @@ class FolderSnapshot(Value, frozen=False):
 
     @property
     def owners(self) -> dict[str, OwningProject]:
-        """The project of each database, by the database's name."""
+        """The project of each database, by database name."""
         return get_owners(self.projects)
 
     def copy(self, name: str, target: Path, report: Progress) -> None:
@@ -250,10 +233,10 @@ def get_owners(projects: Iterable[ProjectFile]) -> dict[str, OwningProject]:
 def open_snapshot(
     folder: Path, *, lenient: bool = False, is_locked: bool = False
 ) -> Generator[FolderSnapshot, None, None]:
-    """All databases of the folder at one moment, for as long as the block takes.
+    """Hold all databases of the folder at one moment until the block ends. Raise UnfinishedOperation during a move.
 
-    A file that cannot be read is an error; with `lenient` it is listed as damaged. Whoever has
-    locked all of them already says so. Raises Unsettled.
+    An unreadable file is an error; with `lenient` it is listed as damaged. Pass `is_locked` if the caller holds all
+    locks.
     """
     allow_many_files()
     with ExitStack() as stack:
@@ -267,7 +250,7 @@ def open_snapshot(
             for name, title in _list_others(folder, moment):
                 _add_database(stack, moment, folder, name, title, lenient=lenient)
             if (folder / USER).exists() and not had_user:
-                raise UnfinishedOperation(f"{USER} was made just now.", hint="Try again.")
+                raise UnfinishedOperation(f"{USER} was created a moment ago.", hint="Try again.")
         yield moment
 
 
@@ -277,20 +260,17 @@ def list_project_files(meta: Connection) -> list[ProjectFile]:
 
 
 def copy_to(source: Connection, path: Path, report: Progress) -> None:
-    """A new file with the same pages, readable by its owner alone."""
+    """Copy all pages to a new file, readable only by its owner."""
     disk.create(path, is_synced=False)
     with translate_errors(path), closing(_open_writable(path)) as target:
-        # A copy that a crash cuts short is of no use to anybody: nothing has to be waited for.
+        # A copy that a crash interrupts is useless, so there is no need to wait for the disk.
         for pragma in ("journal_mode=OFF", "synchronous=OFF"):
             target.execute(f"PRAGMA {pragma}").fetchall()
         _copy_pages(source, target, report)
 
 
 def copy_into(live: Path, source: Connection, report: Progress) -> None:
-    """Gives a file that others have open a new content, in one transaction.
-
-    They see it as they would see any commit; a crash leaves the old one.
-    """
+    """Replace the content of a file that others have open, in one transaction. They see it like any commit."""
     with translate_errors(live, get_schema(live.name)), closing(_open_writable(live)) as target:
         target.set_busy_handler(BusyHandler())
         target.execute("PRAGMA synchronous=FULL").fetchall()
@@ -298,7 +278,7 @@ def copy_into(live: Path, source: Connection, report: Progress) -> None:
 
 
 def allow_many_files() -> None:
-    """As many as the system lets us ask for: each database takes three."""
+    """Raise the limit of open files as far as the system allows: each database takes three."""
     try:
         import resource
     except ImportError:  # Windows has no such limit
@@ -321,7 +301,7 @@ def _open_writable(path: Path) -> Connection:
 
 
 def _lock(locks: ExitStack, path: Path, *, lenient: bool) -> None:
-    """Nobody else writes there until the locks are released; where nobody can, none is needed."""
+    """Block other writers until the locks are released. A read-only folder needs no lock."""
     if not path.exists() or not os.access(path.parent, os.W_OK):
         return
     try:
@@ -338,7 +318,9 @@ def _add_database(
 ) -> None:
     path, schema = folder / name, get_schema(name)
     try:
-        _refuse_if_gone(path, title)
+        if not path.exists():
+            hint = "Run `everkept doctor` to see what to do."
+            raise StoreDamaged(f"{title} is missing.", hint=hint, path=str(path))
         with translate_errors(path, schema, title=title):
             connection = stack.enter_context(closing(open_in_use(path)))
             connection.execute("BEGIN")
@@ -362,16 +344,13 @@ def _add_projects(moment: FolderSnapshot, path: Path, *, lenient: bool) -> None:
             raise
         moment.damaged[META] = error
         del moment.databases[META]
-    _refuse_moves([] if lenient else moment.projects)
-
-
-def _refuse_if_gone(path: Path, title: str) -> None:
-    if not path.exists():
-        raise StoreDamaged(f"{title} is gone.", hint="`everkept doctor` tells what can be done.", path=str(path))
+    for project in [] if lenient else moment.projects:
+        if project.transition is not None:
+            raise UnfinishedOperation(f'Project "{project.name}" is being moved.', hint="Try again.")
 
 
 def _list_others(folder: Path, moment: FolderSnapshot) -> list[tuple[str, str]]:
-    """What there is beside `_meta.db`: the projects that it names, else all that are found."""
+    """Return the databases besides `_meta.db`: the listed projects, or all found files if it is unreadable."""
     owned = [(name, name) for name in (USER, HISTORY) if (folder / name).exists()]
     if META in moment.databases:
         return owned + [(project.path, project.title) for project in moment.projects]
@@ -379,30 +358,21 @@ def _list_others(folder: Path, moment: FolderSnapshot) -> list[tuple[str, str]]:
 
 
 def list_project_paths(folder: Path) -> list[str]:
-    """The files of projects that lie in the folder, whether or not the catalogue names them."""
+    """Return the paths of all project files in the folder, listed in the catalog or not."""
     found = [path for part in ("projects", "archive") for path in (folder / part).glob("*.db")]
     return sorted(path.relative_to(folder).as_posix() for path in found)
 
 
-def _refuse_moves(projects: list[ProjectFile]) -> None:
-    for project in projects:
-        if project.transition is not None:
-            raise UnfinishedOperation(f'Project "{project.name}" is being moved just now.', hint="Try again.")
-
-
-LOCK_NAME = "in-use.lock"  # locked by the process that works there: the lock goes with it
-FRESH_SECONDS = 2.0  # seconds in which somebody may have made the mark, and not locked it yet
-STALE_SECONDS = 86_400.0  # seconds after which nobody works there, where no lock can tell
+LOCK_NAME = "in-use.lock"  # locked by the process that works there, until it ends
+FRESH_SECONDS = 2.0  # how long a process may take from creating the mark to locking it
+STALE_SECONDS = 86_400.0  # without locks, a folder older than this is abandoned
 
 
 @contextmanager
 def open_scratch(
     place: Path, prefix: str, is_kept: Callable[[Path], bool] = lambda _: False
 ) -> Generator[Path, None, None]:
-    """A new folder whose name begins so. It goes with the block, unless it is to be kept.
-
-    So do those that dead processes have left there.
-    """
+    """Create a folder with this prefix. Remove it after the block unless `is_kept`, and those of dead processes."""
     for left in list_abandoned(place, prefix):
         _remove(left, is_kept)
     with translate_disk_errors(place):
@@ -419,7 +389,7 @@ def open_scratch(
 
 
 def list_abandoned(place: Path, prefix: str) -> list[Path]:
-    """The folders whose process has died."""
+    """Return the folders whose process has ended."""
     return [folder for folder in sorted(place.glob(f"{prefix}*")) if _is_abandoned(folder)]
 
 
@@ -428,7 +398,7 @@ def _lock_folder(folder: Path) -> FileLock:
     with translate_disk_errors(mark):
         create(mark, is_synced=False)
     lock = FileLock(mark)
-    with suppress(OSError):  # a file system without locks: only the age of the folder tells
+    with suppress(OSError):  # a file system without locks: only the age of the folder counts
         lock.take()
     return lock
 

@@ -13,7 +13,7 @@ from everkept.errors import Conflict, NotFound, ProjectArchived, Unavailable
 from everkept.language.words import AnyOf, WordPhrase, WordQuery
 from everkept.values import replace
 
-if TYPE_CHECKING:  # a hook loads only what it uses, and numpy the first question that needs it
+if TYPE_CHECKING:  # a hook loads only what it uses, and the first query that needs numpy loads it
     from everkept.core.answers import PurgeResult, Sources, Subgraph
     from everkept.core.times import Clock
     from everkept.engines.sqlite.nearness import VectorIndexes
@@ -23,32 +23,28 @@ if TYPE_CHECKING:  # a hook loads only what it uses, and numpy the first questio
 T = TypeVar("T")
 
 DELETED_GENERATION = 0
-MAX_FTS5_ROWS = 5_000  # rows of the word index; up to here FTS5 ranks them as quickly as arrays
-MIN_CACHED_TEXTS, MAX_CACHED_TEXTS = 1_000, 60_000  # kept in memory; fewer are soon read
-FOLD_SECONDS = 5.0  # seconds a purge waits for readers that hold old pages
-MAX_SHORT_ROWS = 200  # that a question may ask for and still be a short one
-MAX_SHORT_GRAPH_ROWS = 1_000  # rows of a project whose whole graph is soon read
-MAX_SHORT_STEPS, MAX_SHORT_CHARACTERS = 50, 20_000  # steps and characters of a short write
+MAX_FTS5_ROWS = 5_000  # up to this number of indexed rows, FTS5 ranks as fast as arrays
+MIN_CACHED_TEXTS, MAX_CACHED_TEXTS = 1_000, 60_000  # range in which texts are cached in memory; fewer are read quickly
+FOLD_SECONDS = 5.0  # how long a purge waits for readers of old pages
+MAX_SHORT_ROWS = 200  # limit of a query that still counts as short
+MAX_SHORT_GRAPH_ROWS = 1_000  # the whole graph of a project up to this size is read quickly
+MAX_SHORT_STEPS, MAX_SHORT_CHARACTERS = 50, 20_000  # limits of a short write
 
 
 Q = TypeVar("Q", bound=questions.StoreQuestion[Any])
 AnswerMethod = Callable[["SqliteStore", Q], Awaitable[T]]
-IsLong = bool | Callable[["SqliteStore", Q], bool]  # a long question leaves the caller's thread
+IsLong = bool | Callable[["SqliteStore", Q], bool]  # a long query does not run in the caller's thread
 _ById = questions.GetRecords | questions.GetLinks | questions.FindLinks | questions.GetAccesses
 
 
 def _make_reader(work: Callable[[Connection, Q], T], is_long: "IsLong[Q]" = False) -> "AnswerMethod[Q, T]":
-    """Return the answer that runs the work against one state of the file."""
+    """Return an answer that runs `work` against one state of the file."""
 
     def answer(store: "SqliteStore", question: Q) -> Awaitable[T]:
         long = is_long if isinstance(is_long, bool) else is_long(store, question)
         return store.database.read(lambda db: work(db, question), long=long)
 
     return answer
-
-
-def _has_many_rows(store: "SqliteStore", _question: object) -> bool:
-    return store.has_many_rows
 
 
 def _has_many_ids(_store: "SqliteStore", question: _ById) -> bool:
@@ -80,7 +76,7 @@ def _read_changes(db: Connection, question: questions.ReadChanges) -> list[Chang
 def _get_revision(db: Connection, _: questions.GetRevision) -> int:
     from everkept.engines.sqlite.commit import read_newest_change
 
-    # SQLite's own data_version would begin anew when the file is closed and opened again.
+    # SQLite's data_version would start over when the file is reopened.
     return read_newest_change(db)
 
 
@@ -97,14 +93,14 @@ def _find_faults(db: Connection, _: questions.FindFaults) -> list[str]:
 
 
 class SqliteStore(TableStore):
-    """The port over one file. Every write checks that the file was not put away meanwhile."""
+    """The port over one file. Every write checks that the file was not archived since it was opened."""
 
     def __init__(
         self, database: DatabaseFile, name: str, generation: int | None, clock: "Clock", many: float = MAX_FTS5_ROWS
     ) -> None:
-        """A file that belongs to no project is never put away, and its generation is its own.
+        """Pass no generation for a file that belongs to no project: it is never archived and has its own.
 
-        Beyond `many` rows of the word index, queries for any of some words use arrays.
+        Beyond `many` rows in the word index, any-word queries use arrays.
         """
         self.database = database
         self._many = many
@@ -113,7 +109,7 @@ class SqliteStore(TableStore):
         self.generation = generation
         self._is_of_project = generation is not None
         self._indexed_generation = generation
-        self._rows = inf  # of the word index, as far as is known
+        self._rows = inf  # rows of the word index, as far as known
         self._nearness: VectorIndexes | None = None
         self._postings: Postings | None = None
         self._sieve: FilterCache | None = None
@@ -180,7 +176,7 @@ class SqliteStore(TableStore):
                 db, question.model, question.vector, question.where, question.limit, question.also
             )
 
-        is_long = self._nearness is None or self.has_many_rows  # the first question reads all vectors
+        is_long = self._nearness is None or self.has_many_rows  # the first query reads all vectors
         while (found := await self.database.read(ask, long=is_long)) is None:
             await self.database.read(lambda db: self._get_vector_indexes().catch_up(db, question.model), aside=True)
         return found
@@ -229,7 +225,7 @@ class SqliteStore(TableStore):
         return PurgeResult(records, links, complete=await self._cleanse())
 
     async def _cleanse(self) -> bool:
-        """Leaves no byte of what was removed; False where that could not be done."""
+        """Erase all bytes of removed data. Return False if that was not possible."""
         from everkept.engines.sqlite import purge
 
         try:
@@ -239,7 +235,7 @@ class SqliteStore(TableStore):
                     return await self.database.fold(FOLD_SECONDS)
                 await self._write(purge.cleanse_step)
         except Unavailable:
-            pass  # what was removed stays removed
+            pass  # the data stays removed
         return False
 
     def _get_vector_indexes(self) -> "VectorIndexes":
@@ -284,7 +280,7 @@ class SqliteStore(TableStore):
         return self.has_many_rows
 
     def _reset_if_restored(self, db: Connection) -> None:
-        """What is remembered of a file says nothing of what a backup has put in its place."""
+        """Discard caches if a backup has replaced the file."""
         found = read_generation(db)
         if found != self._indexed_generation:
             self._indexed_generation = found
@@ -299,10 +295,10 @@ class SqliteStore(TableStore):
             return
         _refuse_if_being_restored(db, "..")
         if found == DELETED_GENERATION:
-            raise NotFound("project", self._name, hint="It was deleted meanwhile.")
+            raise NotFound("project", self._name, hint="It was deleted. Select another project.")
         if found < 0:
             raise ProjectArchived(self._name)
-        raise Conflict(f'Project "{self._name}" was archived and restored meanwhile.', hint="Call again.")
+        raise Conflict(f'Project "{self._name}" was archived and restored since it was opened.', hint="Try again.")
 
     def _adopt_generation(self, db: Connection, found: int) -> None:
         is_first, is_whole = self.generation is None, found > 0
@@ -311,7 +307,7 @@ class SqliteStore(TableStore):
         else:
             _refuse_if_being_restored(db, ".")
         if not is_first or not is_whole:
-            raise Conflict(f"{self._name}.db was restored from a backup.", hint="Call again.")
+            raise Conflict(f"{self._name}.db was restored from a backup.", hint="Try again.")
 
     answers: ClassVar[Answers] = {
         questions.GetRecords: _make_reader(queries.get_records, _has_many_ids),
@@ -323,7 +319,7 @@ class SqliteStore(TableStore):
         questions.FindLinks: _make_reader(queries.list_links, _has_many_ids),
         questions.ReadSubgraph: _read_subgraph,
         questions.WalkLinks: _make_reader(_walk_links, _is_far_walk),
-        questions.CountSources: _make_reader(_count_sources, _has_many_rows),
+        questions.CountSources: _make_reader(_count_sources, lambda store, _: store.has_many_rows),
         questions.GetLinks: _make_reader(queries.get_links, _has_many_ids),
         questions.ScanLinks: _make_reader(queries.scan_links, is_long=True),
         questions.CountLive: _make_reader(queries.count_live, is_long=True),
@@ -359,10 +355,7 @@ def read_generation(db: Connection) -> int:
 
 
 def _refuse_if_being_restored(db: Connection, way: str) -> None:
-    """Files that do not fit together are no sign of anything else then.
-
-    `way` leads from the folder of the file to the data folder.
-    """
+    """Raise Unavailable if an unfinished restore explains the mismatch. `way` leads to the data folder."""
     from pathlib import Path
 
     from everkept.engines.sqlite.snapshot import find_unfinished_restore
@@ -374,7 +367,7 @@ def _refuse_if_being_restored(db: Connection, way: str) -> None:
 
 
 def _is_small_query(where: RecordFilter, limit: int | None) -> bool:
-    """Whether an index leads to all that is read, and that is little."""
+    """Return whether an index finds all rows, and they are few."""
     names = where.ids or where.name_keys or where.places
     if names is not None:
         return len(names) <= MAX_SHORT_ROWS
@@ -383,8 +376,7 @@ def _is_small_query(where: RecordFilter, limit: int | None) -> bool:
 
 
 def _is_small_batch(batch: Batch) -> bool:
-    """Whether nothing goes with it that is not in the batch: a deleted record takes others along,
-    and the children of a renamed one are indexed again."""
+    """Return whether the batch is small and affects no other records. Deletions and new names affect others."""
     characters = 0
     for step in batch.steps:
         if isinstance(step, Insert):
@@ -397,5 +389,5 @@ def _is_small_batch(batch: Batch) -> bool:
 
 
 def _has_single_words(words: WordQuery) -> TypeGuard[AnyOf]:
-    """Words that must stand together are rare enough for FTS5 to rank."""
+    """Return whether arrays should rank the query. Phrases are rare enough for FTS5 to rank."""
     return isinstance(words, AnyOf) and any(isinstance(part, WordPhrase) for part in words.parts)

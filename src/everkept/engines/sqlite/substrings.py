@@ -1,7 +1,6 @@
-"""Which records may contain a text: what they say, in lower case and in one piece of memory.
+"""Index of lower-case texts in memory, which finds records that may contain a text.
 
-SQLite would read every record for it. Here a search in memory names the few records that SQLite
-then looks at itself, so that the answer is the one that it would have given.
+SQLite would have to read every record. It only checks the candidates instead, so the answer is the same.
 """
 
 from array import array
@@ -14,8 +13,8 @@ from everkept.engines.sqlite.connection import Connection
 from everkept.engines.sqlite.replication import read_replication_number
 from everkept.engines.sqlite.rows import encode_list
 
-MAX_BYTES = 8_000_000  # of all texts; 10,000 entities take some three million
-MAX_CHANGED_RECORDS = 2_000  # records beside the piece; with more of them it is read again
+MAX_BYTES = 8_000_000  # for all texts; 10,000 entities take some three million
+MAX_CHANGED_RECORDS = 2_000  # records changed since the index was built; beyond that it is read again
 
 _SEPARATOR, _TERMINATOR = "\x1f", "\x1e"
 _SELECT_TEXTS = (
@@ -30,13 +29,13 @@ _COUNT_REMOVED = "SELECT count(*) FROM changes WHERE seq > ? AND tool IN ('purge
 
 
 class SubstringIndex:
-    """The texts of all live records of a file. A question first follows what anyone has changed.
+    """The texts of all live records of a file. Each query first applies all changes since the last one.
 
-    It is `outdated` when too much has changed to follow it.
+    The index is outdated if too much has changed to apply it.
     """
 
     def __init__(self, db: Connection, generation: int) -> None:
-        """Read everything: that takes a moment, and is for a thread that no caller waits for."""
+        """Read all texts. This takes a moment and belongs in a thread that no caller waits for."""
         self.generation = generation  # of the file that was read
         self.is_outdated = False
         self._seen, self._restocked = read_newest_change(db), read_replication_number(db)
@@ -49,11 +48,11 @@ class SubstringIndex:
         self._starts = array("q", accumulate(map(len, texts), initial=0))
         self._is_too_large = self._starts[-1] > MAX_BYTES
         self._text = b"" if self._is_too_large else b"".join(texts)
-        # While a file is being closed, a second thread may read it already.
+        # While a file is being closed, a second thread may already read it.
         self._lock = Lock()
 
     def find(self, db: Connection, text: str) -> list[int] | None:
-        """Return the keys of all records that may contain the text; None if that is not known."""
+        """Return the keys of all records that may contain the text, or None if the index cannot know."""
         if self._is_too_large or not text or _SEPARATOR in text or _TERMINATOR in text:
             return None
         with self._lock:
@@ -85,7 +84,7 @@ class SubstringIndex:
         self._seen = newest
 
     def _find_changed(self, db: Connection) -> list[int] | None:
-        """Return None if something was removed: it is not to stay here, and its key is free."""
+        """Return the changed keys, or None after a purge or redaction: erased text must go, and keys are reused."""
         if db.execute(_COUNT_REMOVED, (self._seen,)).get:
             return None
         return [row[0] for row in db.execute(_SELECT_CHANGED, (self._seen,))]

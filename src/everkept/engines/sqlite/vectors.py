@@ -1,4 +1,4 @@
-"""Vectors and access counts of records: stored beside them, in no change, and not undone."""
+"""Vectors and access counts of records. They are stored separately, and changes and undo do not include them."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -9,18 +9,18 @@ from everkept.engines.sqlite.connection import Connection
 from everkept.engines.sqlite.rows import RECORD_COLUMNS, decode_record, encode_list
 from everkept.values import Value
 
-if TYPE_CHECKING:  # a hook loads only what it uses, and numpy whoever brings vectors
+if TYPE_CHECKING:  # a hook loads only what it uses, and only callers that pass vectors load numpy
     import numpy as np
     from numpy.typing import NDArray
 
     from everkept.core.answers import AccessCount, RecordVector
 
-# Who waits for a vector of the model ?2: all without one, and all with another model's.
+# Records whose vector for the model ?2 is pending: those without a vector, and those with another model's.
 _PENDING_CONDITIONS = ("r.embedded = ''", "r.embedded > '' AND r.embedded < ?2", "r.embedded > ?2")
 
 
 def find_unembedded(db: Connection, question: questions.FindUnembedded) -> list[Record]:
-    """A look into the index for each kind and each way to wait; then the newest of all."""
+    """Return the newest records without a vector. Query the index for each kind and condition separately."""
     keys = [
         row[0]
         for kind in dict.fromkeys(question.kinds)
@@ -52,12 +52,12 @@ def count_vectors(db: Connection, question: questions.CountVectors) -> tuple[int
 
 
 def get_pending_mark(text: str) -> str | None:
-    """What `embedded` is of a record whose text is new."""
+    """Return the value of `embedded` for a record with a new text."""
     return "" if text else None
 
 
 class HalfVector(Value):
-    """A vector as it is kept."""
+    """A vector in its stored form."""
 
     id: str
     version: int
@@ -66,7 +66,7 @@ class HalfVector(Value):
 
 
 def put_vectors(db: Connection, model: str, items: Sequence[HalfVector], *, include_deleted: bool = False) -> int:
-    """Says how many were kept."""
+    """Store the vectors of unchanged records. Return the number of stored vectors."""
     live = "" if include_deleted else " AND deleted_at IS NULL"
     keys = [
         db.execute(f"SELECT key FROM records WHERE id = ? AND version = ?{live}", (item.id, item.version)).get
@@ -81,7 +81,7 @@ def put_vectors(db: Connection, model: str, items: Sequence[HalfVector], *, incl
 
 
 def forget_vectors(db: Connection, keys: Iterable[int]) -> None:
-    """Takes the vectors of these away, and leaves word of it to those who follow."""
+    """Delete the vectors of these records, and leave rows that tell readers so."""
     rows = db.execute(
         "SELECT record FROM vectors WHERE record IN (SELECT value FROM json_each(?)) AND model IS NOT NULL",
         (encode_list(keys),),
@@ -102,12 +102,12 @@ def _set_vectors(
 
 
 def read_newest_vector(db: Connection) -> int:
-    """The number of the last vector that came or went."""
+    """Return the number of the last vector that was added or removed."""
     return db.execute("SELECT value FROM meta WHERE key = 'vectors'").get
 
 
 def to_half_vectors(items: "Sequence[RecordVector]") -> list[HalfVector]:
-    """The vectors as they are kept: half the size, and no cosine changes by more than 0.0001."""
+    """Convert vectors to their stored form: half the size, and no cosine changes by more than 0.0001."""
     from everkept.engines.vectors import compute_signs
 
     halves = [item.vector.astype("<f2") for item in items]

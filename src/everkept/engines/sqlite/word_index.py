@@ -1,4 +1,4 @@
-"""The word index in step with the records: what it holds of each, and whom a change reaches."""
+"""Word index entries of records, and the entries that a change affects."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
@@ -16,11 +16,11 @@ _IS_BESIDE = (
 )
 _SELECT_AROUND = (
     "SELECT r.key, n.text, n.position < r.position FROM records r "
-    # CROSS JOIN: from a record to its neighbours, never the other way round.
+    # CROSS JOIN: go from a record to its neighbors, never the other way round.
     f"CROSS JOIN records n INDEXED BY records_session ON {_IS_BESIDE.format('r')} "
     "WHERE r.key IN (SELECT value FROM json_each(?)) "
     "AND r.session IS NOT NULL AND r.position IS NOT NULL "
-    # Whoever finds a record by a text beside it must be allowed to see that text.
+    # A caller who finds a record by a neighbor's text must be allowed to see that text.
     f"AND (n.scope <> '{SESSION_SCOPE}' OR r.scope = '{SESSION_SCOPE}') ORDER BY r.key, n.key"
 )
 _SELECT_NEIGHBORS = (
@@ -32,7 +32,7 @@ _SELECT_NEIGHBORS = (
 
 
 class SessionPlace(NamedTuple):
-    """Where in a session a record stands; its neighbours are of the same kind."""
+    """The position of a record in a session. Its neighbors are of the same kind."""
 
     kind: str
     session: str
@@ -53,14 +53,14 @@ def read_places(db: Connection, keys: Iterable[int]) -> set[SessionPlace]:
 
 
 def find_neighbors(db: Connection, places: Collection[SessionPlace]) -> set[int]:
-    """The live records just before and after these places: their context changes with them."""
+    """Return the keys of live records just before and after these places. Their context includes the texts there."""
     if not places:
         return set()
     return {row[0] for row in db.execute(_SELECT_NEIGHBORS, (encode_list(places),))}
 
 
 def find_children(db: Connection, keys: Collection[int]) -> set[int]:
-    """The live records whose context names one of these."""
+    """Return the keys of live children of these records. Their context includes the parent's name."""
     if not keys:
         return set()
     rows = db.execute(
@@ -71,10 +71,10 @@ def find_children(db: Connection, keys: Collection[int]) -> set[int]:
 
 
 def index_records(db: Connection, keys: Collection[int]) -> None:
-    """Makes the index hold of each of these what it is now, and of a deleted one nothing."""
+    """Write the current index entries of these records. Delete the entries of deleted records."""
     rows = _read_parts(db, keys)
     db.executemany("DELETE FROM words WHERE rowid = ?", [(key,) for key in sorted({*keys} - rows.keys())])
-    # A text stands in the context of its neighbours too, and is prepared once.
+    # A text is also in the context of its neighbors, but is prepared once.
     texts = {text for columns in rows.values() for column in columns for text in column}
     ready = {text: prepare_text(text) for text in texts}
     db.executemany(
@@ -86,13 +86,8 @@ def index_records(db: Connection, keys: Collection[int]) -> None:
     )
 
 
-def build_index_parts(db: Connection, keys: Collection[int]) -> dict[int, list[str]]:
-    """Of each live one name, type with text, and context: its parent's name and texts around."""
-    return {key: ["\n".join(column) for column in columns] for key, columns in _read_parts(db, keys).items()}
-
-
 def _read_parts(db: Connection, keys: Collection[int]) -> dict[int, list[list[str]]]:
-    """The texts of each column."""
+    """Return the texts per column of each live record: name, type and text, parent's name and neighbors' texts."""
     around: dict[int, list[str]] = {}
     for key, text, is_before in db.execute(_SELECT_AROUND, (encode_list(keys),)):
         around.setdefault(key, []).append(clip_context(text, before=is_before))
@@ -109,17 +104,17 @@ def _read_parts(db: Connection, keys: Collection[int]) -> dict[int, list[list[st
 
 
 def count_indexed_rows(db: Connection) -> int:
-    """How many records the index holds: the first number of its own totals."""
+    """Return the number of indexed records, which is the first number of the index totals."""
     return read_totals(db)[0]
 
 
 def read_totals(db: Connection) -> list[int]:
-    """The rows of the index, and the words of each of its columns."""
+    """Return the number of rows in the index, and the number of words in each column."""
     return decode_varints(db.execute("SELECT block FROM words_data WHERE id = 1").get or b"\0")
 
 
 def decode_varints(blob: bytes) -> list[int]:
-    """Numbers as SQLite packs them: seven bits a byte, the highest first."""
+    """Decode SQLite's varints: seven bits per byte, highest bits first."""
     numbers: list[int] = []
     number = 0
     for byte in blob:

@@ -1,22 +1,19 @@
-"""Memory that goes on while its database is away: a journal of writes, and a copy to read.
+"""Operation while the database is unreachable: a journal of writes, and a replica for reads.
 
-`engines/standby/` is a library around another one. `failover.py` knows whether that can be reached,
-tries again, and is the one place that decides which side answers a call. What is read while it is
-away comes from a replica, a whole `SqliteLibrary` in a folder of its own, which `replica.py` brings
-up to date by the change log and `RecordStore.replicate`. What is written goes into `journal.py`
-(one SQLite file, synchronous FULL), then into the replica, which validates it and gives the answer.
+`engines/standby/` is a library around another one. `failover.py` knows whether the database is reachable, retries, and
+is the only place that decides which side answers a call. While the database is unreachable, reads come from a replica,
+a whole `SqliteLibrary` in its own folder. `replica.py` updates it from the change log with `RecordStore.replicate`.
+Writes go to `journal.py` (one SQLite file, synchronous FULL), then to the replica, which validates them and answers.
 
-Exactly once rests on `Batch.key`: every commit has one before it is first tried, and a store that
-knows the key gives the change that it became. So a commit whose outcome is unknown is simply made
-again, now or by `replay.py`. What does not fit any more is made to fit without losing what was
-acknowledged (`rebase.py`), else set aside for a person. A call that was answered by the replica is
-marked through a context variable (`core/library.py`), so no family and no tool knows of it;
-`app/resources.py` puts the mark into the answer and says it in words once.
+`Batch.key` ensures that each commit happens exactly once. Every commit has a key before the first attempt, and a store
+that knows the key returns the existing change. So a commit with an unknown outcome is simply repeated, now or by
+`replay.py`. A write that no longer matches the stored data is changed without losing acknowledged data (`rebase.py`),
+or rejected so that a person can decide. A context variable (`core/library.py`) marks calls that the replica answered,
+so that no family or tool needs to know. `app/resources.py` adds the mark to the answer and explains it once.
 
-What an account has written meanwhile is made only where the database says then that it is still the
-same account and may still write there (`replay.py`), else set aside: a server that is cut off
-cannot know who was removed.
+A write of an account is replayed only if the database then has the same account with write access (`replay.py`).
+Otherwise it is rejected: a server without its database cannot know which accounts were removed.
 
-The same two things, `replicate` and `CatalogData`, make `exchange/migration.py`: pages of records,
-links and log entries as they are, and then a comparison of both sides with a checksum.
+`exchange/migration.py` uses the same two operations, `replicate` and `CatalogData`. It copies pages of records, links
+and log entries unchanged, then compares both sides with a checksum.
 """

@@ -1,4 +1,4 @@
-"""Availability of the database, and the choice between it and the copy here for each act."""
+"""Availability of the database, and the choice between it and the replica for each call."""
 
 import asyncio
 import logging
@@ -21,13 +21,13 @@ from everkept.engines.standby.journal_acts import Act
 from everkept.errors import EverkeptError, QueryTimeout, ReadOnly, Refused, StoreTooNew, StoreUnreachable, Unavailable
 from everkept.values import Value
 
-CONTACT_FILE = "reached"  # the file that says so
+CONTACT_FILE = "reached"  # exists once the database was reached
 
-NEVER_REACHED = "It was never reached from this folder: is the address right?"
+NEVER_REACHED = "It has never been reached from this folder. Check the address."
 
 
 class FirstContactMarker:
-    """Known to all programs that use the folder, and beyond their lives."""
+    """File that records the first contact, for all programs that use the folder."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / CONTACT_FILE
@@ -39,32 +39,25 @@ class FirstContactMarker:
         return self._is_made
 
     def create(self) -> None:
-        """It was reached."""
+        """Record that the database has been reached at least once."""
         if not self.is_present:
             self._is_made = True
-            with suppress(OSError):  # a help, and no reason to refuse anything
+            with suppress(OSError):  # the marker is optional
                 make_folder(self._file.parent)
                 self._file.touch()
 
 
-# seconds before each attempt, until it counts as degraded
+# Seconds before each attempt, until the status is degraded.
 RETRY_SCHEDULE_SECONDS = 0.0, 1.0, 2.0, 4.0, 8.0
-RETRY_SECONDS = 30.0  # seconds between the attempts from then on
-WRITE_WAIT_SECONDS = 2.0  # seconds that writes wait for the first of them, in sum
-READ_WAIT_SECONDS = 0.5  # seconds that questions do: what was last seen is as good, and a search has a limit
-# While writes are brought over, one may be added for so many that have gone: who adds to them
-# faster would never see their end.
+RETRY_SECONDS = 30.0  # between later attempts
+WRITE_WAIT_SECONDS = 2.0  # how long a write waits for the first attempts, in total
+READ_WAIT_SECONDS = 0.5  # shorter for queries: the last known data is good enough, and searches have a limit
+# During a replay, one write may be added for this many sent ones. Otherwise fast writers could prevent its end.
 SENT_PER_ADDED = 2
-ADD_WAIT_SECONDS = 4.0  # seconds after which one is added all the same
+ADD_WAIT_SECONDS = 4.0  # after this a write is added anyway
 
-STILL_UNREACHABLE = (
-    "The database is still away: %s It is tried again every %g seconds; what is stored meanwhile "
-    "is kept on this machine."
-)
-STILL_BEHIND = (
-    "The database answers, and what waits on this machine could not be brought over yet: %s It is "
-    "tried again every %g seconds; what is stored meanwhile waits too."
-)
+STILL_UNREACHABLE = "database still unreachable: %s Retrying every %g seconds; writes are saved on this machine"
+STILL_BEHIND = "database reachable, but pending writes cannot be sent yet: %s Retrying every %g seconds"
 
 Pause = Callable[[float], Awaitable[object]]
 
@@ -72,7 +65,7 @@ log = logging.getLogger(__name__)
 
 
 class RetryPolicy(Value):
-    """When it is tried again, and how long a call waits for that."""
+    """Times of the retries, and how long a call waits for them."""
 
     pause: Pause = asyncio.sleep
     schedule: Sequence[float] = RETRY_SCHEDULE_SECONDS
@@ -82,10 +75,10 @@ class RetryPolicy(Value):
 
 
 class Availability:
-    """Knows whether it is there; when it is not, tries again until it is.
+    """State of the database. While it is unreachable, a task retries.
 
-    `ask` asks something small of it. `bring_over` does what waited for its return; until that has
-    called `arrived` it counts as away.
+    `ask` sends a small query. `bring_over` replays pending writes. Until that calls `note_connected`, the database
+    counts as unreachable.
     """
 
     def __init__(
@@ -108,16 +101,16 @@ class Availability:
         self.status: Reachability = "connected"
         self.since: int | None = None
         self._reason = ""
-        self.turns = 0  # how often it went or came
-        self._too_new: StoreTooNew | None = None  # how a newer program has left it, if one has
-        self._is_told = False  # that it is away
+        self.turns = 0  # number of changes between connected and not connected
+        self._too_new: StoreTooNew | None = None  # set if a newer program has upgraded the database
+        self._is_told = False  # the user has been told that it is unreachable
         self._is_closed = False
-        self._grace = asyncio.Event()  # set where nobody waits for the next attempt
+        self._grace = asyncio.Event()  # set if no write waits for the next attempt
         self._grace.set()
-        self._first = asyncio.Event()  # set where no question waits for it
+        self._first = asyncio.Event()  # set if no query waits for it
         self._first.set()
         self._is_bringing = False
-        self._line: deque[asyncio.Event] = deque()  # who would add to what is brought over
+        self._line: deque[asyncio.Event] = deque()  # writers that wait to add to the replay
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -126,33 +119,32 @@ class Availability:
 
     @property
     def reason(self) -> str:
-        """Why it is away, and whether it ever was there."""
+        """The reason why the database is unreachable, and whether it was ever reached."""
         is_away = self._is_told and not self._is_bringing
         return f"{self._reason} {NEVER_REACHED}" if is_away and self.is_never_reached else self._reason
 
     @property
     def is_never_reached(self) -> bool:
-        """It is away, and was never reached from this folder."""
+        """Whether the database is unreachable, and was never reached from this folder."""
         return not self.is_connected and not self._acquaintance.is_present
 
     @property
     def absence(self) -> UnreachableInfo:
-        """For who was answered by another: whoever was never lost has only things to catch up."""
-        is_catching_up = self._is_bringing or not self._is_told
-        return UnreachableInfo(self.since, is_catching_up, self.is_never_reached)
+        """The state for callers that the replica answered. If the connection was never lost, it is catching up."""
+        return UnreachableInfo(self.since, self._is_bringing or not self._is_told, self.is_never_reached)
 
     async def is_reachable(self) -> bool:
-        """Waits where it has just gone: the next attempt may be the last that is needed."""
+        """Return whether the database is connected. If it was just lost, wait for the first attempts."""
         await self._grace.wait()
         return self.is_connected
 
     async def is_reachable_now(self) -> bool:
-        """Waits for the attempt that is made at once, and no longer."""
+        """Return whether the database is connected. Wait only for the immediate attempt."""
         await self._first.wait()
         return self.is_connected
 
     async def wait_to_add(self) -> None:
-        """Before something is added to what waits."""
+        """Wait for a turn to add a pending write during a replay."""
         if self._is_bringing:
             turn = asyncio.Event()
             self._line.append(turn)
@@ -163,40 +155,40 @@ class Availability:
                     self._line.remove(turn)
 
     def note_sent(self, count: int) -> None:
-        """So many of what waits were brought over."""
+        """Let waiting writers continue after `count` writes were sent."""
         self._release_writes(count // SENT_PER_ADDED)
 
     def note_unreachable(self, error: StoreUnreachable) -> None:
-        """It was found to be away."""
+        """Note that the database is unreachable, and start to retry."""
         if self.is_connected:
             self._start_absence(error.message)
             self._log_once()
 
     def catch_up(self, reason: str) -> None:
-        """Something waits to be brought over: until that is done it counts as away."""
+        """Count the database as unreachable until pending writes are sent."""
         if self.is_connected:
             self._start_absence(reason)
 
     def note_too_new(self, error: StoreTooNew) -> None:
-        """It is there, and this program is too old for it: nobody waits for another attempt."""
+        """Note that the database is too new for this program, so that no call waits for another attempt."""
         self._too_new = error
         self._grace.set()
         self._first.set()
 
     def note_answer(self) -> None:
-        """It has answered: whatever a newer program had done to it is so no more."""
+        """Note an answer: the database is not too new, or no longer."""
         self._too_new = None
         self._acquaintance.create()
 
     def expect_supported(self) -> None:
-        """Raises StoreTooNew: to be too old for a database is not the same as to be without it."""
+        """Raise StoreTooNew if the database is too new. That is different from being unreachable."""
         if (error := self._too_new) is not None:
             raise StoreTooNew(error.message, hint=error.hint, **error.facts)
 
     def note_connected(self, brought: str) -> None:
-        """It is there, and nothing waits any more; `brought` says what was."""
+        """Note that the database is reachable and no write is pending. `brought` describes the replay."""
         if self._is_told:
-            log.warning("The database is back; %s.", brought)
+            log.warning("database reachable again: %s", brought)
         self._is_told = False
         self.since, self._reason = None, ""
         self._set_status("connected")
@@ -204,7 +196,7 @@ class Availability:
         self._first.set()
 
     async def close(self) -> None:
-        """Whoever waits is answered as if it were away."""
+        """Stop retrying. Waiting calls continue as if the database were unreachable."""
         self._is_closed = True
         for task in self._tasks:
             task.cancel()
@@ -227,8 +219,7 @@ class Availability:
         event.set()
 
     async def _reconnect(self) -> None:
-        waits = chain(self._pace.schedule, repeat(self._pace.every))
-        for attempt, wait in enumerate(waits):
+        for attempt, wait in enumerate(chain(self._pace.schedule, repeat(self._pace.every))):
             if attempt == len(self._pace.schedule):
                 self._set_status("degraded")
                 log.warning(STILL_UNREACHABLE if self._is_told else STILL_BEHIND, self.reason, self._pace.every)
@@ -251,9 +242,9 @@ class Availability:
             if isinstance(error, StoreTooNew):
                 self.note_too_new(error)
         except Exception as error:
-            # Whatever it is, the next attempt may go well, and nobody else would make it.
+            # The next attempt may succeed after any error, and only this task makes it.
             self._reason = f"{type(error).__name__}: {error}"
-            log.exception("the attempt to reach the database failed")
+            log.exception("attempt to reach the database failed")
         finally:
             self._is_bringing = False
             self._release_writes(len(self._line))
@@ -266,7 +257,7 @@ class Availability:
     def _log_once(self) -> None:
         if not self._is_told:
             self._is_told = True
-            log.warning("The database cannot be reached: %s It is tried again.", self.reason)
+            log.warning("database unreachable: %s Retrying", self.reason)
 
     def _set_status(self, status: Reachability) -> None:
         if self.status != status:
@@ -281,7 +272,7 @@ class Availability:
 
 
 async def wait_for_first(*awaited: Awaitable[object]) -> None:
-    """Ends with the first of them, and ends the others."""
+    """Wait until the first of these is done, and cancel the others."""
     tasks = [asyncio.ensure_future(each) for each in awaited]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -292,7 +283,7 @@ async def wait_for_first(*awaited: Awaitable[object]) -> None:
 
 
 async def confirm_status(library: Library, name: str, status: Status, error: EverkeptError) -> Project:
-    """The project, where an attempt without an answer has given it this status; else the error."""
+    """Return the project if an earlier attempt without an answer has set its status. Otherwise raise the error."""
     project = await library.get_project(name)
     if project.status != status:
         raise error
@@ -309,21 +300,21 @@ def defer_act(act: Act) -> Callable[[], Awaitable[Act]]:
 T = TypeVar("T")
 Ask = Callable[[], Awaitable[T]]
 
-REPLICA_ERRORS = (Unavailable, ReadOnly)  # of the copy: whatever is to be done to it
-FIRST_READ_SECONDS = 1.4  # seconds that a question waits which is the first of all
-MAX_TRIES = 3  # of a call that meets a database which goes as soon as it has come
-REPLAY_REASON = "Writes that were kept here are being brought over."
+REPLICA_ERRORS = (Unavailable, ReadOnly)  # errors of the replica that do not depend on the operation
+FIRST_READ_SECONDS = 1.4  # for the very first query
+MAX_TRIES = 3  # for a call during which the database keeps coming and going
+REPLAY_REASON = "Pending writes are being sent."
 
 
 class ReplicaBusy(Exception):
-    """The copy may not be changed now: something waits, or somebody else has changed it."""
+    """The replica must not be changed now, because writes are pending or another process changed it."""
 
 
 class FailoverRouter:
-    """The one place that decides which of both answers a call."""
+    """Router of each call to the database, or to the replica while the database is unreachable."""
 
     def __init__(self, reaching: Availability, journal: Journal, has_copy: Callable[[], Awaitable[bool]]) -> None:
-        """`has_copy` says whether anything was ever seen of the database."""
+        """`has_copy` returns whether the replica ever received data."""
         self.reaching = reaching
         self._journal = journal
         self._has_copy = has_copy
@@ -332,9 +323,9 @@ class FailoverRouter:
         self._told: set[type[Exception]] = set()
 
     async def read(self, there: Ask[T], here: Ask[T]) -> T:
-        """What is read here is marked as what was last seen.
+        """Read from the database, or from the replica with a mark on the answer.
 
-        One answer to the outside is of one piece: what begins here goes on here.
+        One answer comes from one side: a call that begins with the replica continues with it.
         """
         if not self._has_looked:
             self.check_journal()
@@ -353,9 +344,9 @@ class FailoverRouter:
         return await here()
 
     async def write(self, there: Callable[[bool], Awaitable[T]], here: Callable[[bool], Awaitable[T]]) -> T:
-        """Both are told whether it may have been done already, by an attempt that got no answer.
+        """Write to the database or journal. Both functions get whether an earlier attempt may have succeeded.
 
-        What is done here is done while nobody replays it or changes the copy otherwise.
+        `here` runs while no other process replays or changes the replica.
         """
         tries, may_be_done = 0, False
         while True:
@@ -370,14 +361,14 @@ class FailoverRouter:
                     may_be_done = True
                     self.reaching.note_unreachable(error)
                 except QueryTimeout as error:
-                    # It may be made still: what comes next must not overtake it. Nobody waits for
-                    # as long a second time.
+                    # The write may still succeed, so the next one must not overtake it. No call waits that long a
+                    # second time.
                     tries, may_be_done = MAX_TRIES, True
                     self.reaching.catch_up(error.message)
                 except StoreTooNew:
                     if not may_be_done:
                         raise
-                    tries = MAX_TRIES  # kept: a newer program settles whether it was done
+                    tries = MAX_TRIES  # journaled: a newer program finds out whether it was done
                 except Refused as error:
                     await self._handle_refusal(error)
                 continue
@@ -385,14 +376,14 @@ class FailoverRouter:
                 self.reaching.expect_supported()
             await self.reaching.wait_to_add()
             async with self._journal.lock_writes():
-                # What waited may have been brought over just now, and order must be kept.
+                # Pending writes may have been sent just now, and the order must be kept.
                 if tries == MAX_TRIES or not self.reaching.is_connected:
                     done = await here(may_be_done)
                     self.check_journal()
                     return done
 
     async def run_unjournaled(self, there: Ask[T], here: Ask[T]) -> T:
-        """For what is no memory: while the database is away it stays here, and nobody is told."""
+        """Run an operation on data that is not memory. While the database is unreachable, run it only here."""
         if await self.reaching.is_reachable_now():
             try:
                 return await self._track_version(there())
@@ -404,10 +395,7 @@ class FailoverRouter:
         return await here()
 
     async def run_primary(self, there: Callable[[bool], Awaitable[T]], sentence: str) -> T:
-        """For what cannot wait, and does no harm when it is done twice: now, or it is refused.
-
-        It is told whether it may have been done already, by an attempt that got no answer.
-        """
+        """Run a repeatable operation now or refuse it. It gets whether an earlier attempt may have succeeded."""
         self.check_journal()
         may_be_done = False
         for _ in range(MAX_TRIES):
@@ -419,16 +407,16 @@ class FailoverRouter:
                 self.reaching.note_unreachable(error)
                 may_be_done = True
         self.reaching.expect_supported()
-        outcome = "Whether it was done is not known." if may_be_done else "Nothing was done."
-        raise StoreUnreachable(f"{sentence} {outcome} {self.reaching.reason}", hint="Try again when it is back.")
+        outcome = "The outcome is unknown." if may_be_done else "Nothing was changed."
+        hint = "Try again when the database is reachable."
+        raise StoreUnreachable(f"{sentence} {outcome} {self.reaching.reason}", hint=hint)
 
     async def journal_act(
         self, act: Act, here: Ask[T], *, local_seq: int | None = None, instead: Callable[[], T] | None = None
     ) -> T:
-        """On the disk first; what does not fit here waits for nothing. Only within a write.
+        """Append the act to the journal, then apply it here. Remove it if that fails. Call this only in a write.
 
-        Where the copy cannot be written at all it waits all the same, and `instead` is what was
-        done.
+        If the replica cannot be written, the act stays pending, and `instead` returns the result.
         """
         account = get_acting_account()
         whose = () if account is None else (account.name, account.id)
@@ -448,21 +436,21 @@ class FailoverRouter:
         return done
 
     async def forget(self, store: str, refs: Sequence[Ref], *, belongings: bool) -> bool:
-        """Takes out of what waits or is set aside what was removed for good; whether all is."""
+        """Erase purged data from pending and rejected writes. Return whether no byte is left."""
         try:
             return (await self._journal.forget(store, refs, belongings=belongings)).complete
         except EverkeptError as error:
-            log.warning("what was removed for good may still stand in the journal: %s", error)
+            log.warning("purged data may remain in the journal: %s", error)
             return False
 
     def check_journal(self) -> None:
-        """Whether something waits, whoever left it: then that comes first."""
+        """Replay pending writes of any process before new ones are sent."""
         self._has_looked = True
         if self.reaching.is_connected and self._journal.count_writes().waiting:
             self.reaching.catch_up(REPLAY_REASON)
 
     async def _ask_primary(self, there: Ask[T]) -> T:
-        """A host that takes calls and says nothing is not waited for where there is a copy."""
+        """Query the database. If the first call gets no answer and there is a replica, stop waiting for it."""
         if self._has_answered:
             return await self._track_version(there())
         asking = asyncio.ensure_future(self._track_version(there()))
@@ -470,7 +458,7 @@ class FailoverRouter:
         try:
             await asyncio.wait([asking, pausing], return_when=asyncio.FIRST_COMPLETED)
             if not asking.done() and await self._has_copy():
-                raise StoreUnreachable("It has given no answer yet.")
+                raise StoreUnreachable("The database has not answered yet.")
             answer = await asking
         finally:
             for task in (asking, pausing):
@@ -480,7 +468,7 @@ class FailoverRouter:
         return answer
 
     async def _track_version(self, asked: Awaitable[T]) -> T:
-        """Whether this program is too old for it is remembered beyond its being there."""
+        """Await the answer, and remember whether the database is too new for this program."""
         try:
             answer = await asked
         except StoreTooNew as error:
@@ -490,7 +478,7 @@ class FailoverRouter:
         return answer
 
     async def _handle_refusal(self, error: Refused) -> None:
-        """Raises it unless nothing may be asked at all, and there is something to answer with."""
+        """Raise the error, unless the database refuses every query and there is a replica."""
         if type(error) is Refused:
             try:
                 await self.reaching.ask()
@@ -503,15 +491,15 @@ class FailoverRouter:
     def _log_once(self, error: EverkeptError) -> None:
         if type(error) not in self._told:
             self._told.add(type(error))
-            log.warning("The copy on this machine cannot be written; writes wait on: %s", error)
+            log.warning("local copy cannot be written; writes stay pending: %s", error)
 
     def lock_replica(self) -> AbstractAsyncContextManager[None]:
-        """While nobody else changes the copy, whatever waits."""
+        """Lock changes of the replica, even if writes are pending."""
         return self._journal.lock_writes()
 
     @asynccontextmanager
     async def lock_idle_replica(self) -> AsyncGenerator[None, None]:
-        """While nobody else changes the copy, and nothing waits. Raises Disturbed."""
+        """Lock changes of the replica. Raise ReplicaBusy if writes are pending."""
         async with self._journal.lock_writes():
             if not self.reaching.is_connected or self._journal.count_writes().waiting:
                 raise ReplicaBusy

@@ -1,4 +1,4 @@
-"""What could not be written yet, on the local disk, shared by all processes of a data folder."""
+"""Journal of pending and rejected writes on the local disk, shared by all processes of a data folder."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -8,6 +8,7 @@ from uuid import uuid4
 
 from everkept.core.locks import WaitingLock
 from everkept.core.records import Ref
+from everkept.core.text import format_count
 from everkept.core.times import Clock, read_clock
 from everkept.engines.sqlite.connection import BUSY_SECONDS, Connection, Row
 from everkept.engines.standby import journal_acts, journal_file
@@ -23,35 +24,34 @@ from everkept.engines.standby.journal_file import JournalFile
 from everkept.errors import EverkeptError, NotFound, StorageFull
 from everkept.values import Value, replace
 
-# How much of the owner's may wait, and how much be set aside; of all accounts' together half of it.
+# Limits of the owner's pending writes, and of the rejected ones. All accounts together have half of each.
 MAX_BYTES = 64 * 1024 * 1024
 MAX_ENTRIES = 20_000
-# Topics of the notes: the id of a project here, and of the one there; how often the database
-# failed over an entry.
+# Topics of mappings: the database's id of a project that was created here, and the number of failures of an entry.
 PROJECT_TOPIC = "project"
 _FAILURES_TOPIC = "failures"
 _REJECTED_HINT = (
-    "`everkept journal` lists what is set aside: `everkept journal --discard NUMBER` gives one "
-    "up, and `--retry NUMBER` lets it wait again."
+    "List rejected writes with `everkept journal`. Discard one with `everkept journal --discard NUMBER`, or send it "
+    "again with `--retry NUMBER`."
 )
 
 
 class JournalEntry(Value):
-    """An act that waits. `undoes` is the entry whose commit it takes back, if that waited too.
+    """A pending act. `undoes` is the entry whose commit it undoes, if that was pending too.
 
-    `account` is the name of the account that did it, and `account_id` its id; None: the owner.
+    `account` and `account_id` identify the account that made it. None is the owner.
     """
 
     seq: int
     act: Act
-    local_seq: int | None = None  # the number of its commit in the log of the local copy
+    local_seq: int | None = None  # the number of its commit in the log of the replica
     undoes: int | None = None
     account: str | None = None
     account_id: str = ""
 
 
 class RejectedWrite(Value):
-    """An act that could not be done when the database was back."""
+    """An act that could not be applied when the database was back."""
 
     seq: int
     act: Act
@@ -70,21 +70,20 @@ class _JournalSize(NamedTuple):
     bytes: int
 
     def __str__(self) -> str:
-        return f"{self.entries:,} writes of {self.bytes:,} bytes"
+        return f"{format_count(self.entries, 'write')} ({format_count(self.bytes, 'byte')})"
 
 
 class ForgottenWrites(NamedTuple):
-    """`complete` is False while somebody keeps old pages alive."""
+    """Number of changed entries. `complete` is False while a reader keeps old pages."""
 
     entries: int
     complete: bool
 
 
 class Journal:
-    """Acts in the order of their arrival. Nothing is opened or made before the first call.
+    """Acts in the order of their arrival. The first call opens or creates the file.
 
-    What `append` has returned from is on the disk. Closing is not final: the next call opens the
-    file again.
+    An act is on disk when `append` returns. After closing, the next call opens the file again.
     """
 
     def __init__(
@@ -112,18 +111,17 @@ class Journal:
     async def append(
         self, act: Act, local_seq: int | None = None, account: str | None = None, account_id: str = ""
     ) -> int:
-        """Gives the number of the entry. A commit without a key gets one. Raises StorageFull."""
+        """Append an act and return the number of its entry. A commit without a key gets one. Raise StorageFull."""
         if isinstance(act, Commit) and act.batch.key is None:
             act = Commit(act.store, replace(act.batch, key=uuid4().hex))
         text = encode_act(act)
 
         def work(db: Connection) -> int:
             self._refuse_if_full(db, len(text), is_account=account is not None)
-            undoes = journal_acts.find_undone_entry(db, act)
             seq = int(
                 db.execute(
                     "INSERT INTO entries(act, local_seq, undoes, account, account_id) VALUES (?,?,?,?,?) RETURNING seq",
-                    (text, local_seq, undoes, account, account_id),
+                    (text, local_seq, journal_acts.find_undone_entry(db, act), account, account_id),
                 ).get
             )
             if isinstance(act, Commit) and local_seq is not None:
@@ -133,7 +131,7 @@ class Journal:
         return await self._file.write(work)
 
     async def list_pending(self, after: int = 0, limit: int = 100) -> list[JournalEntry]:
-        """What waits behind an entry, the oldest first."""
+        """Return pending entries after this one, oldest first."""
 
         def work(db: Connection) -> list[Row]:
             return db.execute(
@@ -142,16 +140,16 @@ class Journal:
                 (after, limit),
             ).fetchall()
 
-        async with self.lock_writes():  # what is just being added may be taken back again
+        async with self.lock_writes():  # an entry that is being added may be removed again
             rows = await self._file.read(work)
         return [JournalEntry(seq, decode_act(act), *rest) for seq, act, *rest in rows]
 
     async def remove(self, seq: int, *, committed_as: int | None = None) -> None:
-        """It is done: its commit has this number in the log of the database."""
+        """Remove a finished entry. `committed_as` is the number of its commit in the database."""
         await self.remove_all({seq: committed_as})
 
     async def remove_all(self, committed_as: Mapping[int, int | None]) -> None:
-        """These are done, as `remove` has it of one."""
+        """Remove finished entries, each with the number of its commit in the database."""
 
         def work(db: Connection) -> None:
             for seq, number in committed_as.items():
@@ -162,7 +160,7 @@ class Journal:
         await self._file.write(work)
 
     async def count_failure(self, seq: int) -> int:
-        """The database failed over it, and it waits on; gives how often it did by now."""
+        """Count a failure of the database at this entry, which stays pending. Return the number of failures."""
 
         def work(db: Connection) -> int:
             return int(
@@ -176,18 +174,15 @@ class Journal:
         return await self._file.write(work)
 
     async def find_committed_seq(self, seq: int) -> int | None:
-        """The number that the commit of an entry got in the log of the database, if it was made."""
+        """Return the number of the entry's commit in the database, or None if it was not committed."""
         return await self._file.read(lambda db: journal_acts.find_committed_seq(db, seq))
 
     async def forget_numbers(self, store: str) -> None:
-        """The log of the local copy of a store is that of the database from now on.
-
-        What waits already and takes back something that waited is not changed by it.
-        """
+        """Forget local numbers, because the replica's log is now the database's. Pending undos keep their entry."""
         await self._file.write(lambda db: journal_acts.forget_numbers(db, store))
 
     async def reject(self, seq: int, reason: str) -> None:
-        """It cannot be done: it is kept for the user, and what waits behind it goes on."""
+        """Reject an entry and keep it for the user. Later entries are not blocked."""
         at = self._clock()
 
         def work(db: Connection) -> None:
@@ -205,7 +200,7 @@ class Journal:
         return [RejectedWrite(seq, decode_act(act), *rest) for seq, act, *rest in rows]
 
     async def retry_rejected(self, seq: int) -> int:
-        """Puts it behind all that waits; gives its new number. Raises NotFound."""
+        """Move a rejected entry to the end of the pending ones. Return its new number. Raise NotFound."""
 
         def work(db: Connection) -> int:
             _expect_rejected(db, seq)
@@ -214,8 +209,7 @@ class Journal:
         return await self._file.write(work)
 
     async def retry_all_rejected(self) -> Mapping[int, int]:
-        """Puts all that are set aside behind all that waits, in their order; gives by the number
-        of each its new one."""
+        """Move all rejected entries to the end of the pending ones, in order. Map their old numbers to the new ones."""
 
         def work(db: Connection) -> dict[int, int]:
             rows = db.execute("SELECT seq FROM entries WHERE reason IS NOT NULL ORDER BY seq")
@@ -224,7 +218,7 @@ class Journal:
         return await self._file.write(work)
 
     async def discard_rejected(self, seq: int) -> None:
-        """Gives it up for good. Raises NotFound."""
+        """Delete a rejected entry permanently. Raise NotFound if there is none."""
 
         def work(db: Connection) -> None:
             _expect_rejected(db, seq)
@@ -233,10 +227,9 @@ class Journal:
         await self._file.write(work)
 
     async def forget(self, store: str, refs: Sequence[Ref], *, belongings: bool = True) -> ForgottenWrites:
-        """Takes these things out of what is kept here of a store, until no byte of them is left.
+        """Erase these references from the entries of a store, until no byte is left.
 
-        Of the entries that had some of them the rest is kept. With `belongings` a record takes the
-        children and links along that are made here.
+        The rest of each entry is kept. With `belongings`, children and links created here are erased too.
         """
         if not self._path.exists():
             return ForgottenWrites(0, complete=True)
@@ -244,14 +237,11 @@ class Journal:
         count = await self._file.write(
             lambda db: journal_file.purge_entries(db, _list_store_names(db, store), purge_set)
         )
-        # What was brought over long ago may still stand in the log of the file.
+        # Writes that were sent long ago may still be in the log of the file.
         return ForgottenWrites(count, complete=await self._file.fold())
 
     def count_writes(self) -> JournalCounts:
-        """How many wait and how many are set aside, whoever put them there.
-
-        Of a file that cannot be read just now, what was known before.
-        """
+        """Return the numbers of pending and rejected writes, or the last known ones if the file is unreadable."""
         try:
             self._last_counts = self._file.read_inline(_count_writes) or JournalCounts(0, 0)
         except (EverkeptError, OSError):
@@ -259,7 +249,7 @@ class Journal:
         return self._last_counts
 
     async def note(self, topic: str, key: str, value: str) -> None:
-        """Keeps what a key of one side means on the other."""
+        """Note which key of the database a local key stands for."""
         await self._file.write(
             lambda db: _execute(db, "INSERT OR REPLACE INTO mappings VALUES (?,?,?)", topic, key, value)
         )
@@ -270,28 +260,21 @@ class Journal:
         )
 
     def lock_replay(self) -> AbstractAsyncContextManager[None]:
-        """For one holder among all processes: whoever replays. Others may append meanwhile.
-
-        Raises StoreBusy.
-        """
+        """Lock the replay among all processes. Others may still append. Raise StoreBusy after the wait."""
         return self._replaying.hold_async()
 
     def lock_writes(self) -> AbstractAsyncContextManager[None]:
-        """For one holder among all processes, and for moments: whoever adds an act and does it to
-        the local copy, or changes that otherwise. The database is not asked meanwhile.
-
-        Raises StoreBusy.
-        """
+        """Lock changes of the replica among all processes, for moments without database calls. Raise StoreBusy."""
         return self._writing.hold_async()
 
     async def close(self) -> None:
-        """Waits for what is under way, which takes moments."""
+        """Close the file after running calls, which take moments."""
         await self._file.close()
 
     def _refuse_if_full(self, db: Connection, more: int, *, is_account: bool) -> None:
-        """What is set aside stays: where that is too much, nothing may wait that might add to it.
+        """Raise StorageFull at a limit. Rejected writes stay, so too many of them block new pending writes too.
 
-        Accounts have a room of their own, so that they use up none of the owner's.
+        Accounts have a separate limit, so that they use nothing of the owner's.
         """
         [waiting, aside] = [
             _JournalSize(*row)
@@ -304,13 +287,13 @@ class Journal:
         if aside.entries >= most.entries or aside.bytes >= most.bytes:
             full, hint = aside, _REJECTED_HINT
         elif waiting.entries >= most.entries or waiting.bytes + more > most.bytes:
-            full, hint = waiting, "Make the database reachable again: what waits is written then."
+            full, hint = waiting, "Make the database reachable again, so that pending writes are sent."
         else:
             return
         raise StorageFull(
-            f"The database is away. {'Of accounts, ' * is_account}{waiting} wait for it, and "
-            f"{aside} are set aside: no more than {most} together may "
-            f"{'be set aside' if full is aside else 'wait'}. Nothing of this call was stored.",
+            f"The database is unreachable, and the journal{' of accounts' * is_account} is full: {waiting} pending, "
+            f"{aside} rejected. At most {most} can be {'rejected' if full is aside else 'pending'}. "
+            "Nothing was stored.",
             hint=hint,
             current_size=full.bytes,
             limit=most.bytes,
@@ -323,7 +306,8 @@ class Journal:
 
 def _expect_rejected(db: Connection, seq: int) -> None:
     if not db.execute("SELECT 1 FROM entries WHERE seq = ? AND reason IS NOT NULL", (seq,)).get:
-        raise NotFound("write", str(seq), message=f"No write with the number {seq} is set aside.")
+        hint = "List rejected writes with `everkept journal`."
+        raise NotFound("write", str(seq), message=f"No rejected write has the number {seq}.", hint=hint)
 
 
 def _requeue(db: Connection, seq: int) -> int:
@@ -341,7 +325,7 @@ def _requeue(db: Connection, seq: int) -> int:
 
 
 def _list_store_names(db: Connection, store: str) -> set[str]:
-    """A project that was made on both sides has two."""
+    """Return the names of a store. A project that was created on both sides has two."""
     others = db.execute(
         "SELECT key FROM mappings WHERE topic = ? AND value = ?", (PROJECT_TOPIC, parse_project_id(store))
     )

@@ -1,4 +1,4 @@
-"""What can be done while the database is away, and waits in the journal until it is back."""
+"""Acts that are possible while the database is unreachable, and stay in the journal until it is back."""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _PROJECT_PREFIX = "project:"
 
 
 class Commit(Value):
-    """A batch for one store: USER, HISTORY, or what `format_store_name` gives."""
+    """A batch for one store: USER_STORE, HISTORY_STORE, or a name from `format_store_name`."""
 
     store: str
     batch: Batch
@@ -76,18 +76,18 @@ Act = (
 
 
 def format_store_name(project_id: str) -> str:
-    """How a Commit names the store of a project."""
+    """Return the name of a project's store in a Commit."""
     return _PROJECT_PREFIX + project_id
 
 
 def parse_project_id(store: str) -> str | None:
-    """The id of the project whose store it is; None of one that belongs to no project."""
+    """Return the id of the project that owns the store, or None if it belongs to no project."""
     return store.removeprefix(_PROJECT_PREFIX) if store.startswith(_PROJECT_PREFIX) else None
 
 
 _Thing = Record | RecordLink | Update | Batch | Project | Token | Act
 
-# Those whose fields are plain values.
+# Acts whose fields are all plain values.
 _PLAIN_ACTS: dict[str, type[Any]] = {
     "archive": ArchiveProject,
     "restore": RestoreProject,
@@ -153,8 +153,7 @@ def _decode_step(name: str, body: Any) -> Step:
         case "link":
             return Insert(RecordLink(**body))
         case "update":
-            values = _restore_tags(body["values"])
-            return Update(body["id"], values, body["version"], body.get("at"))
+            return Update(body["id"], _restore_tags(body["values"]), body["version"], body.get("at"))
         case "delete":
             return Delete(Ref(*body))
         case "restore":
@@ -164,13 +163,12 @@ def _decode_step(name: str, body: Any) -> Step:
 
 
 def _restore_tags(values: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON knows lists alone."""
-    tags = {"tags": tuple(values["tags"])} if "tags" in values else {}
-    return {**values, **tags}
+    """Convert the tags to a tuple, because JSON has only lists."""
+    return {**values, "tags": tuple(values["tags"])} if "tags" in values else dict(values)
 
 
 def _collect_values(thing: _Thing) -> dict[str, Any]:
-    """What differs from an empty one of its kind."""
+    """Return the values that differ from the defaults."""
     all_values = ((each, getattr(thing, each.name)) for each in list_fields(thing))
     return {each.name: value for each, value in all_values if value != _get_default(each)}
 
@@ -183,13 +181,13 @@ _UNREFERRED = "entry NOT IN (SELECT undoes FROM entries WHERE undoes IS NOT NULL
 
 
 def note_number(db: Connection, store: str, local_seq: int, entry: int) -> None:
-    """A log only grows: who has the number or a later one is from before the log was replaced."""
+    """Note a local number. A log only grows, so equal or later numbers are from before it was replaced."""
     db.execute("UPDATE numbers SET local_seq = NULL WHERE store = ? AND local_seq >= ?", (store, local_seq))
     db.execute("INSERT INTO numbers(entry, store, local_seq) VALUES (?,?,?)", (entry, store, local_seq))
 
 
 def find_undone_entry(db: Connection, act: Act) -> int | None:
-    """The entry whose commit the act takes back; None where the database has that one's number."""
+    """Return the entry whose commit the act undoes, or None if the database has the number of that commit."""
     if not isinstance(act, Commit) or act.batch.undoes is None:
         return None
     return db.execute("SELECT entry FROM numbers WHERE store = ? AND local_seq = ?", (act.store, act.batch.undoes)).get

@@ -1,4 +1,4 @@
-"""The file of the journal: its tables, as numbered migrations, and one thread that writes."""
+"""File of the journal: its tables as numbered migrations, and one thread that writes."""
 
 import asyncio
 import logging
@@ -28,9 +28,9 @@ from everkept.engines.standby.journal_acts import Commit, decode_act, encode_act
 from everkept.errors import Conflict, StoreDamaged
 from everkept.values import replace
 
-# `reason` is NULL while an entry waits. `numbers` has what the commit of an entry is called in the
-# log of the local copy, until that log is the database's own, and in the log of the database, once
-# it was made there. `tally` spares counting.
+# `reason` is NULL while an entry is pending. `numbers` has the number of an entry's commit in the log of the replica,
+# until that log is the database's own, and in the log of the database, once it is committed there. `tally` avoids
+# counting.
 _JOURNAL_1 = """
 CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE entries(
@@ -74,11 +74,11 @@ CREATE TABLE mappings(
     PRIMARY KEY(topic, key)) WITHOUT ROWID;
 """
 
-# Who wrote it: the name of an account; NULL: the owner.
+# The account that made the write. NULL is the owner.
 _JOURNAL_2 = "ALTER TABLE entries ADD COLUMN account TEXT;"
 
-# What accounts wrote is counted apart from what the owner did, and what is set aside apart from
-# what waits: none of them takes up the room of another.
+# Writes of accounts are counted separately from the owner's, and rejected ones from pending ones, so that none of them
+# uses the quota of another.
 _JOURNAL_3 = """
 DROP TRIGGER entries_more;
 DROP TRIGGER entries_less;
@@ -110,44 +110,44 @@ CREATE TRIGGER entries_moved AFTER UPDATE OF reason ON entries BEGIN
 END;
 """
 
-# The id of the account, as the server knew it that took the write: a name may become another's.
+# The id of the account that the server knew when it accepted the write, because another account may get the name.
 _JOURNAL_4 = "ALTER TABLE entries ADD COLUMN account_id TEXT NOT NULL DEFAULT '';"
 
 JOURNAL_SCHEMA = Schema(
     "journal",
     0x45564B4A,  # "EVKJ"
     (_JOURNAL_1, _JOURNAL_2, _JOURNAL_3, _JOURNAL_4),
-    "It was not touched. Look whether another program has written it, and move it away.",
+    "Check whether another program wrote it, then move it to another folder. It was not changed.",
 )
 
 
 log = logging.getLogger(__name__)
 
-_TITLE = "The journal of what waits for the database"
-_INLINE_WAIT_SECONDS = 0.05  # seconds that a glance waits for another process
-_FOLD_SECONDS = 1.0  # seconds that readers have to end
+_TITLE = "The journal of pending writes"
+_INLINE_WAIT_SECONDS = 0.05  # how long an inline read waits for another process
+_FOLD_SECONDS = 1.0  # how long to wait for readers
 
 T = TypeVar("T")
 
 
 class _FileReplaced(Exception):
-    """Another process has moved the file away since it was opened here."""
+    """Another process has moved the file since it was opened here."""
 
 
 class JournalFile:
-    """One thread and one connection, and another one for glances from the event loop."""
+    """One thread with a connection, and another connection for inline reads from the event loop."""
 
     def __init__(self, path: Path) -> None:
         self._first = path
-        self._founding = WaitingLock(path.with_suffix(".founding"), "The making of the journal")
+        self._founding = WaitingLock(path.with_suffix(".founding"), "The creation of the journal")
         self._worker = ConnectionWorker(f"journal {path.name}", self._open)
-        self._inode: int | None = None  # of what the worker has open
+        self._inode: int | None = None  # of the file that the worker has open
         self._is_suspect = False
-        self._glass: tuple[Connection, int] | None = None  # with the inode of what it has open
+        self._glass: tuple[Connection, int] | None = None  # with the inode of its file
 
     @property
     def _path(self) -> Path:
-        """Of the last one: a damaged file that could not be moved away has a successor."""
+        """The path of the latest file. A damaged file that could not be moved has a successor."""
         path = self._first
         while (successor := self._build_successor(path)).exists():
             path = successor
@@ -158,11 +158,12 @@ class JournalFile:
         return path.with_name(f"{self._first.stem}-{number + 1}{path.suffix}")
 
     async def read(self, question: Callable[[Connection], T]) -> T:
-        """Asks once more where the file was damaged, or replaced by another process."""
+        """Run the query. Repeat it once if the file was damaged, or replaced by another process."""
 
         def ask(db: Connection) -> T:
             with translate_errors(self._path, JOURNAL_SCHEMA, title=_TITLE, connection=db):
-                self._expect_in_place()
+                if _find_inode(self._path) != self._inode:
+                    raise _FileReplaced
                 return question(db)
 
         try:
@@ -175,7 +176,7 @@ class JournalFile:
         return await self._worker.run(ask)
 
     async def write(self, work: Callable[[Connection], T]) -> T:
-        """In one transaction, which is on the disk when this returns."""
+        """Run the work in one transaction, which is on disk when this returns."""
 
         def commit(db: Connection) -> T:
             with open_transaction(db):
@@ -185,11 +186,11 @@ class JournalFile:
         return await self.read(commit)
 
     async def fold(self) -> bool:
-        """Empties the log beside the file; False if a reader needs it still."""
+        """Empty the write-ahead log. Return False if a reader still needs it."""
         return await asyncio.to_thread(fold, self._path, JOURNAL_SCHEMA, _FOLD_SECONDS, title=_TITLE)
 
     def read_inline(self, question: Callable[[Connection], T]) -> T | None:
-        """For what takes microseconds, without a thread; None where there is no file."""
+        """Run a query that takes microseconds, without a thread. Return None if there is no file."""
         inode = _find_inode(self._path)
         if self._glass is None or self._glass[1] != inode:
             self.close_inline()
@@ -209,10 +210,6 @@ class JournalFile:
         self.close_inline()
         await self._worker.close()
 
-    def _expect_in_place(self) -> None:
-        if _find_inode(self._path) != self._inode:
-            raise _FileReplaced
-
     def _open(self, busy: BusyHandler) -> Connection:
         if self._is_suspect:
             self._move_if_damaged()
@@ -221,7 +218,7 @@ class JournalFile:
         except StoreDamaged:
             self._move_if_damaged()
             connection = self._connect(busy)
-        # Without it macOS leaves it to the disk when something is really there.
+        # Without it, macOS does not wait until the data is really on the disk.
         connection.execute("PRAGMA fullfsync=ON").fetchall()
         return connection
 
@@ -235,7 +232,7 @@ class JournalFile:
         return connect(path, JOURNAL_SCHEMA, synchronous="full", busy=busy, title=_TITLE)
 
     def _move_if_damaged(self) -> None:
-        """Somebody else may have done so already."""
+        """Move a damaged file, unless another process has already done so."""
         with self._founding.hold(), translate_os_errors(self._first):
             path = self._path
             if not path.exists() or self._is_sound():
@@ -244,14 +241,13 @@ class JournalFile:
             try:
                 left = _move_damaged(path)
             except PermissionError:
-                # Windows moves no file that another process has open. That one will look for the
-                # successor as soon as it uses the journal.
+                # Windows cannot move a file that another process has open. That process finds the successor when it
+                # next uses the journal.
                 left = path
                 _create_file(self._build_successor(path))
             self._is_suspect = False
         log.error(
-            "the journal %s is damaged: it is left as %s, and what waited in it is not written "
-            "to the database; a new one is begun",
+            "journal %s is damaged and kept as %s: its pending writes are not sent to the database; started a new one",
             path,
             left.name,
         )
@@ -270,11 +266,11 @@ class JournalFile:
 def _create_file(path: Path) -> None:
     if path.exists():
         return
-    # Under another name first, so that nobody opens a half-made one.
+    # Use a temporary name first, so that no process opens an incomplete file.
     draft = path.with_name(f"{path.stem}.{uuid4().hex}.new")
     try:
         create(draft, JOURNAL_SCHEMA)
-        # The log of a file that was moved away would be taken for the new one's.
+        # The log of a file that was moved elsewhere would be taken for the new file's.
         unlink_logs(path)
         draft.replace(path)
     finally:
@@ -285,7 +281,7 @@ def _create_file(path: Path) -> None:
 
 def _move_damaged(path: Path) -> Path:
     aside = path.with_name(f"{path.stem}.damaged-{uuid4().hex[:8]}.db")
-    # The file itself comes last: without its log it is still a damaged one.
+    # The file itself comes last: without its log it is still recognized as damaged.
     for suffix in ("-wal", "-shm", ""):
         beside = path.with_name(path.name + suffix)
         if beside.exists():
@@ -300,11 +296,11 @@ def _find_inode(path: Path) -> int | None:
         return None
 
 
-_REMOVED_REASON = "Part of it was removed for good."
+_REMOVED_REASON = "Part of this write was erased permanently."
 
 
 class JournalPurgeSet:
-    """Things to be forgotten; with `belongings` also children and links, as they come up."""
+    """References to erase from the journal. With `belongings`, it also collects their children and links."""
 
     def __init__(self, refs: Iterable[Ref], *, belongings: bool) -> None:
         self._refs = set(refs)
@@ -333,7 +329,7 @@ class JournalPurgeSet:
 
 
 def purge_entries(db: Connection, stores: Collection[str], purge_set: JournalPurgeSet) -> int:
-    """Gives how many entries had something of it. One of which nothing is left goes as a whole."""
+    """Erase the references from entries, and entries that become empty. Return the number of changed entries."""
     rows = db.execute(
         "SELECT seq, act, local_seq, undoes, reason, aside_at, account, account_id FROM entries"
     ).fetchall()
@@ -348,7 +344,7 @@ def purge_entries(db: Connection, stores: Collection[str], purge_set: JournalPur
         changed += 1
         db.execute("DELETE FROM entries WHERE seq = ?", (seq,))
         if left.steps:
-            why = reason and _REMOVED_REASON  # the reason may name what is to be forgotten
+            why = reason and _REMOVED_REASON  # the reason may contain erased text
             db.execute(
                 "INSERT INTO entries"
                 "(seq, act, local_seq, undoes, reason, aside_at, account, account_id) "

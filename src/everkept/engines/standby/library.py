@@ -1,4 +1,4 @@
-"""The library of a database that may be unreachable, with a replica and a journal here."""
+"""Library of a database that may be unreachable, with a local replica and journal."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -46,7 +46,7 @@ from everkept.engines.standby.store import OwnStorePair, ProjectStorePair, Stand
 from everkept.errors import Conflict, EverkeptError, NotFound, StoreBusy
 from everkept.values import replace
 
-CLOSE_SECONDS = 0.4  # seconds for each half of it: who ends a program waits for one
+CLOSE_SECONDS = 0.4  # for each half of closing: the user waits up to a second for the program to end
 
 
 async def close_briefly(*endings: Awaitable[None]) -> None:
@@ -60,14 +60,14 @@ T = TypeVar("T")
 Ask = Callable[[Library], Awaitable[T]]
 
 _MAX_SEARCHES = 1_000_000
-_PROBE_NOTE = STANDBY_NOTES + "probe"  # a note that nobody writes: no question is smaller
+_PROBE_NOTE = STANDBY_NOTES + "probe"  # a note that is never written: the smallest possible query
 
 
 class StandbyLibrary(Library):
-    """A library whose database may go away, and which answers all the same.
+    """Library that keeps working while its database is unreachable.
 
-    While it is away, what is read is what was last seen of it, and what is written is kept in the
-    journal and done to the copy. Nothing is opened or reached before the first call.
+    Reads then return the last known data, and writes go to the journal and the replica. The first call opens all files
+    and connections.
     """
 
     def __init__(
@@ -84,9 +84,9 @@ class StandbyLibrary(Library):
         on_change: Callable[[Condition], None] | None = None,
         rights_of: FindRights = find_no_rights,
     ) -> None:
-        """`pause` waits for so many seconds, and `on_change` is told when the status is another.
+        """`pause` sleeps for a number of seconds, and `on_change` receives each new condition.
 
-        What an account has written meanwhile is brought over where `rights_of` says it may.
+        A pending write of an account is sent only if `rights_of` still gives it access.
         """
         self._primary = primary
         self._replica = replica
@@ -116,12 +116,12 @@ class StandbyLibrary(Library):
             pause=pause,
             every=every,
         )
-        self._stores: dict[str, tuple[StandbyStore, ProjectStorePair]] = {}  # by the id of the project
+        self._stores: dict[str, tuple[StandbyStore, ProjectStorePair]] = {}  # by project id
         self._own = {
             name: StandbyStore(OwnStorePair(name, primary, replica), self._router, self._follower)
             for name in (USER_STORE, HISTORY_STORE)
         }
-        self._used: dict[str, StandbyStore] = {}  # by name
+        self._used: dict[str, StandbyStore] = {}  # by store name
 
     async def on_change(self, hear: Callable[[], None]) -> bool:
         return await self._primary.on_change(hear)
@@ -171,7 +171,7 @@ class StandbyLibrary(Library):
             await self._flush_acts()
             for _, ends in list(self._stores.values()):
                 if ends.project_name == name:
-                    with suppress(NotFound):  # another one of that name
+                    with suppress(NotFound):  # another project with that name
                         await ends.ensure_replica()
             project, _ = await self._replica.open(name)
             return project, self._get_store(project)[0]
@@ -181,7 +181,7 @@ class StandbyLibrary(Library):
         return project, store
 
     async def _add_project(self, change: catalog.AddProject) -> Project:
-        # Both sides and every attempt are to mean the same project.
+        # Both sides and every attempt must create the same project.
         name, description = change.name, change.description
         own_id, moment = change.project_id or str(uuid4()), change.at or self._clock()
 
@@ -213,7 +213,7 @@ class StandbyLibrary(Library):
         return project
 
     async def _delete_project(self, change: catalog.DeleteProject) -> None:
-        """Refuse it while the database is unreachable: other servers may have written there."""
+        """Delete the project. Refuse it while the database is unreachable: other servers may have written there."""
         name = change.name
 
         async def there(may_be_done: bool) -> None:
@@ -223,8 +223,8 @@ class StandbyLibrary(Library):
                 if not may_be_done:
                     raise
 
-        await self._router.run_primary(there, f'Project "{name}" cannot be deleted while the database is away.')
-        with suppress(EverkeptError):  # what follows the database would do it too
+        await self._router.run_primary(there, f'Cannot delete project "{name}" while the database is unreachable.')
+        with suppress(EverkeptError):  # otherwise the follower deletes it later
             await self._replica.delete(name)
         for project_id, (_, ends) in list(self._stores.items()):
             if ends.project_name == name:
@@ -232,7 +232,7 @@ class StandbyLibrary(Library):
 
     async def _set_project_off(self, change: catalog.SetProjectOff) -> Project:
         name, off = change.name, change.off
-        moment = change.at or self._clock()  # the time that counts, also for a later replay
+        moment = change.at or self._clock()  # the time of the change, also for a later replay
         return await self._apply_act(
             lambda: self._build_act(name, lambda project_id, name: SwitchProject(project_id, name, off, moment)),
             lambda library: library.set_off(name, off=off, at=moment),
@@ -254,10 +254,10 @@ class StandbyLibrary(Library):
     async def _write_note(self, change: catalog.WriteNote) -> None:
         if change.key.startswith(LEASE_PREFIX):
             await self._apply_unjournaled(change)
-        elif change.key.startswith(NOTE_PREFIX):  # every server gives access to the same accounts
+        elif change.key.startswith(NOTE_PREFIX):  # all servers share the accounts
             await self._run_primary_first(
                 lambda library: library.apply(change),
-                "Accounts and what they see cannot be changed while the database is away.",
+                "Cannot change accounts and their access while the database is unreachable.",
             )
         else:
             await self._apply_act(
@@ -277,7 +277,7 @@ class StandbyLibrary(Library):
             return max(forgotten, known) if again else forgotten
 
         forgotten = await self._router.run_primary(
-            there, "What was asked cannot be forgotten while the database is away: it would stay there."
+            there, "Cannot delete recorded searches while the database is unreachable: they would stay there."
         )
         return forgotten + await self._replica.forget_searches()
 
@@ -297,24 +297,24 @@ class StandbyLibrary(Library):
         known = change.token_id in {token.id for token in await self.list_tokens()}
         removed = await self._run_primary_first(
             lambda library: library.apply(change),
-            "A token cannot be removed while the database is away: it would be valid there.",
+            "Cannot revoke a token while the database is unreachable: it would stay valid there.",
         )
         return removed or known
 
     async def _replace_catalog_data(self, change: catalog.ReplaceCatalogData) -> None:
         await self._run_primary(
-            lambda library: library.apply(change), "What is copied cannot be kept here until the database is back."
+            lambda library: library.apply(change), "Cannot copy data into the database while it is unreachable."
         )
         self._follower.wake_all()
 
     async def get_store(self, project: Project) -> RecordStore:
-        """The database's own: what was last seen of it is no original for a copy."""
+        """Return the store in the database, because the replica may be outdated and must not be copied."""
         return await self._run_primary(
-            lambda library: library.get_store(project), "What is to be copied is in the database, which is away."
+            lambda library: library.get_store(project), "Cannot copy data from the database while it is unreachable."
         )
 
     async def close(self) -> None:
-        """Within a second, whatever hangs: what waits is on the disk."""
+        """Close within a second, even if a connection hangs: pending writes are on disk."""
         await close_briefly(self._follower.close(), self._reaching.close(), self._flush())
         await close_briefly(self._primary.close(), self._replica.close(), self._journal.close())
 
@@ -347,8 +347,11 @@ class StandbyLibrary(Library):
         settled: Callable[[Library, EverkeptError], Awaitable[T]] | None = None,
         instead: Callable[[], T] | None = None,
     ) -> T:
-        """`settled` gives what was done by an attempt without an answer, or raises the error, and
-        `instead` what is done where it can only wait."""
+        """Apply an act to the database, or journal it.
+
+        `settled` returns the result of an earlier attempt without an answer, or raises the error. `instead` returns the
+        result if the act can only be journaled.
+        """
 
         async def once(library: Library, again: bool, do: Callable[[], Awaitable[T]]) -> T:
             try:
@@ -378,7 +381,7 @@ class StandbyLibrary(Library):
                     await self._acts.apply_to(self._replica)
 
     async def _flush(self) -> None:
-        """For whoever asks next, without the database."""
+        """Apply recent writes to the replica, for later calls without the database."""
         await self._flush_acts()
         for store in [*self._own.values(), *(store for store, _ in self._stores.values())]:
             await store.flush()
@@ -387,7 +390,7 @@ class StandbyLibrary(Library):
         return kind((await self._replica.get_project(name)).id, name)
 
     def _get_store(self, project: Project) -> tuple[StandbyStore, ProjectStorePair]:
-        """The same one as long as there is the project: others keep things by it."""
+        """Return the store, the same object as long as the project exists: callers keep data by it."""
         if project.id not in self._stores:
             ends = ProjectStorePair(project, self._primary, self._replica, self._journal)
             self._stores[project.id] = StandbyStore(ends, self._router, self._follower), ends
@@ -399,14 +402,14 @@ class StandbyLibrary(Library):
         return self._own[name]
 
     def _drop_store(self, project_id: str) -> None:
-        """It is archived or gone: what still has its store finds that out."""
+        """Forget an archived or deleted project. Callers that still have its store get an error."""
         if project_id in self._stores:
             _, ends = self._stores[project_id]
             self._used.pop(ends.name, None)
             ends.clear()
 
     async def _list_store_pairs(self) -> list[StorePair]:
-        """As the copy knows them, which has just been told what projects there are."""
+        """List the stores by the replica, which has just received the current projects."""
         projects = await self._replica.list_projects()
         for gone in self._stores.keys() - {project.id for project in projects}:
             self._drop_store(gone)

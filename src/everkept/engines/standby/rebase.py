@@ -1,11 +1,11 @@
-"""Pending commits, changed so that they fit what is in a store by now."""
+"""Rebase of pending commits onto the current data of a store."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from everkept.core.ports import RecordStore
 from everkept.core.records import Batch, Delete, Insert, Record, RecordFilter, RecordLink, Ref, Restore, Step, Update
-from everkept.engines.commit_plan import CommitPlanner
+from everkept.engines.commit_plan import CommitPlanner, get_unique_name
 from everkept.errors import Conflict
 from everkept.values import replace
 
@@ -13,7 +13,7 @@ _Name = tuple[str, str]  # kind and name_key
 
 
 class CachedStoreView:
-    """Implements planning's View. What was read once is not read again."""
+    """CommitView of a store that reads everything only once."""
 
     def __init__(self, store: RecordStore) -> None:
         self._store = store
@@ -23,11 +23,11 @@ class CachedStoreView:
         self._outgoing: dict[str, list[RecordLink]] = {}
 
     async def prefetch(self, steps: Sequence[Step]) -> None:
-        """What a batch mentions."""
+        """Read everything that the steps mention."""
         refs = [ref for step in steps for ref in _list_refs(step)]
         await self._read_records(ref.id for ref in refs if ref.subject == "record")
         await self._read_links(ref.id for ref in refs if ref.subject == "link")
-        # What is restored or moved brings its own with it.
+        # Restored and changed items refer to more records.
         records = [record for record in self._records.values() if record]
         links = [link for link in self._links.values() if link]
         await self._read_records(end for link in links for end in (link.source, link.target))
@@ -79,8 +79,7 @@ class CachedStoreView:
     async def _read_links(self, ids: Iterable[str]) -> None:
         if new := [each for each in dict.fromkeys(ids) if each not in self._links]:
             self._links |= dict.fromkeys(new)
-            found = await self._store.get_links(new, include_deleted=True)
-            self._links |= {link.id: link for link in found}
+            self._links |= {link.id: link for link in await self._store.get_links(new, include_deleted=True)}
 
     async def _read_names(self, names: Iterable[_Name]) -> None:
         keys: defaultdict[str, list[str]] = defaultdict(list)
@@ -89,8 +88,7 @@ class CachedStoreView:
                 self._named[kind, name_key] = []
                 keys[kind].append(name_key)
         for kind, wanted in keys.items():
-            found = await self._store.scan(RecordFilter(kinds=(kind,), name_keys=tuple(wanted)))
-            for record in found:
+            for record in await self._store.scan(RecordFilter(kinds=(kind,), name_keys=tuple(wanted))):
                 self._named[kind, record.name_key or ""].append(record)
 
     async def _read_outgoing(self, sources: Iterable[str]) -> None:
@@ -116,19 +114,15 @@ def _list_refs(step: Step) -> list[Ref]:
             raise TypeError(step)
 
 
-_ID_CHARACTERS = 8  # characters of an id that tell it from most others
+_ID_CHARACTERS = 8  # enough to distinguish most ids
 
 
 class _BaseMissing(Exception):
-    """What a step builds on is gone."""
+    """Data that a step builds on is missing."""
 
 
 async def rebase_batch(batch: Batch, store: RecordStore) -> Batch | None:
-    """The same batch for the store as it is, perhaps with no step left.
-
-    None where it cannot be made to fit: what it changes, or what a record or link of it belongs
-    to, is gone.
-    """
+    """Return the batch for the current data, possibly without steps, or None if data it builds on is missing."""
     view = CachedStoreView(store)
     await view.prefetch(batch.steps)
     rebase = _BatchRebase(batch, view)
@@ -140,21 +134,21 @@ async def rebase_batch(batch: Batch, store: RecordStore) -> Batch | None:
 
 
 class _BatchRebase:
-    """One batch, with what its steps so far have made of what is stored."""
+    """One batch, with the effects of the steps so far on the stored data."""
 
     def __init__(self, batch: Batch, view: CachedStoreView) -> None:
         self._view = view
         self._planner = CommitPlanner(batch, view)
         self._named: dict[str, None] = {}  # records that may have got a name in the batch
-        self._doubled: set[str] = set()  # links that are there under another id
+        self._doubled: set[str] = set()  # links that exist under another id
 
     async def rebase_step(self, step: Step) -> Sequence[Step]:
-        """What does there what the step was to do: nothing where it is so already."""
+        """Return the steps with the intended effect, or none if the store already has it."""
         match step:
             case Insert(Record() as record):
                 return await self._insert(record)
             case Insert(RecordLink() as link):
-                return await self._insert_link(link)
+                return [] if await self._planner.find_link(link.id) else await self._skip_duplicate(step, link)
             case Update():
                 return await self._update(step)
             case Delete(ref):
@@ -175,10 +169,6 @@ class _BatchRebase:
         others = _build_variants(record.variant, record.id)
         renamed = (Insert(replace(record, variant=each)) for each in others)
         return [await self._select_first(Insert(record), *renamed)]
-
-    async def _insert_link(self, link: RecordLink) -> Sequence[Step]:
-        there = await self._planner.find_link(link.id)
-        return [] if there else await self._skip_duplicate(Insert(link), link)
 
     async def _update(self, step: Update) -> Sequence[Step]:
         record = await self._get_live(step.id)
@@ -204,7 +194,7 @@ class _BatchRebase:
         return await self._restore_beside(thing)
 
     async def _restore_beside(self, record: Record) -> Sequence[Step]:
-        """What is deleted cannot be renamed: whoever has its name gives way for a moment."""
+        """Restore a record whose name is taken. It cannot be renamed while deleted, so the other one is, for now."""
         holder = await self._find_holder(record)
         away = await self._rename(holder.id, _build_variants(holder.variant, holder.id))
         back = await self._select_first(Restore(record.ref))
@@ -220,7 +210,7 @@ class _BatchRebase:
         there = (record.id for record in await self._view.list_namesakes(wanted))
         for record_id in (*there, *self._named):
             record = await self._planner.find_record(record_id)
-            if record and record.deleted_at is None and _has_same_name(record, wanted):
+            if record and record.deleted_at is None and get_unique_name(record) == get_unique_name(wanted):
                 return record
         raise _BaseMissing
 
@@ -258,14 +248,5 @@ class _BatchRebase:
 
 
 def _build_variants(variant: str, record_id: str) -> tuple[str, ...]:
-    """That nothing but this record has, the shortest first."""
+    """Return variants that only this record can have, the shorter first."""
     return f"{variant}~{record_id[:_ID_CHARACTERS]}", f"{variant}~{record_id}"
-
-
-def _has_same_name(one: Record, other: Record) -> bool:
-    return (one.kind, one.name_key, one.variant, one.parent) == (
-        other.kind,
-        other.name_key,
-        other.variant,
-        other.parent,
-    )

@@ -1,4 +1,4 @@
-"""Replay of the journal: each pending write is made once if its account still may, or rejected."""
+"""Replay of the journal: each pending write is sent once if its account still has access, or rejected."""
 
 import logging
 import time
@@ -9,7 +9,7 @@ from everkept.core.ports import FindRights, Library, RecordStore, Rights, find_n
 from everkept.core.projects import Project, Status
 from everkept.core.records import Batch
 from everkept.core.sessions import Account, parse_private_name
-from everkept.core.text import clip_text
+from everkept.core.text import clip_text, format_count
 from everkept.engines.standby.failover import Availability
 from everkept.engines.standby.journal import PROJECT_TOPIC, Journal, JournalEntry
 from everkept.engines.standby.journal_acts import (
@@ -43,31 +43,31 @@ from everkept.values import Value, replace
 
 
 class NotPermitted(Refused):
-    """Whoever wrote it may not write it any more."""
+    """The account is no longer allowed to make the write."""
 
 
 def expect_account(account: Account, rights: Rights | None) -> Rights:
-    """Raises NotPermitted unless the very account that did it is there, with these rights."""
+    """Raise NotPermitted unless `rights` belong to the same account that made the write."""
     user = account.name
     if rights is None:
-        raise NotPermitted(f"The account {user} was removed meanwhile.", user=user)
+        raise NotPermitted(f"Account {user} was removed.", user=user)
     if rights.account.id != account.id:
-        raise NotPermitted(f"The account {user} was removed meanwhile, and another of that name made.", user=user)
+        raise NotPermitted(f"Account {user} was removed, and another account has its name now.", user=user)
     return rights
 
 
 def expect_permitted(act: Act, project: Project | None, rights: Rights) -> None:
-    """Raises NotPermitted. `project` is what the act is about, as the database has it."""
+    """Raise NotPermitted if the rights do not cover the act. `project` is the act's project in the database."""
     user = rights.account.name
     if project is None:
-        raise NotPermitted(f"The account {user} may not do this.", user=user)
+        raise NotPermitted(f"Account {user} is not allowed to do this.", user=user)
     if (home := parse_private_name(project.name)) is not None:
         is_permitted = home.user == user and isinstance(act, Commit | CreateProject)
     else:
         is_permitted = project.id in (rights.writes if isinstance(act, Commit) else rights.owns)
     if not is_permitted:
         raise NotPermitted(
-            f'The account {user} may not write in "{project.name}" any more.', user=user, project=project.name
+            f'Account {user} can no longer write to project "{project.name}".', user=user, project=project.name
         )
 
 
@@ -75,26 +75,23 @@ _ProjectAct = ArchiveProject | RestoreProject | SwitchProject
 
 
 class ActApplier:
-    """What was found of the database on the way is kept for the next act."""
+    """Application of acts to the database, with a cache of projects, stores and rights."""
 
     def __init__(self, journal: Journal, library: Library, rights_of: FindRights = find_no_rights) -> None:
         self._journal = journal
         self._library = library
         self._rights_of = rights_of
-        self._rights: dict[str, Rights | None] = {}  # by the names of accounts
-        self._projects: dict[str, Project] = {}  # as they were last seen, by id
+        self._rights: dict[str, Rights | None] = {}  # by account name
+        self._projects: dict[str, Project] = {}  # last known state, by id
         self._stores: dict[str, RecordStore] = {}
 
     def clear_cache(self) -> None:
-        """For stores and rights, which are not looked for at each commit."""
+        """Forget stores and rights, which are not read again for each commit."""
         self._stores.clear()
         self._rights.clear()
 
     async def apply(self, act: Act, account: Account | None = None) -> int | None:
-        """The number of the commit, where it is one. Raises what keeps the act from being done.
-
-        What an `account` wrote is done only where it may write that by now.
-        """
+        """Apply the act and return the number of its commit, if any. Check the access of `account` first."""
         if account is not None:
             await self._expect_permitted(act, account)
         match act:
@@ -138,7 +135,7 @@ class ActApplier:
     async def _commit(self, store_name: str, batch: Batch) -> int | None:
         store = await self._get_store(store_name)
         fitting = replace(batch, revision=None)
-        is_there = False  # all of it already
+        is_there = False  # the store already has all of it
 
         async def attempt() -> int | None:
             return None if is_there else (await commit(store, fitting)).seq
@@ -170,7 +167,7 @@ class ActApplier:
         return store
 
     async def _create_project(self, project: Project) -> None:
-        """Where another one has the name by now, the two are one from here on."""
+        """Create the project. If another project has the name, both are the same project from now on."""
         try:
             await self._library.create(project.name, project.description, project_id=project.id, at=project.created_at)
         except Conflict:
@@ -224,29 +221,30 @@ class ActApplier:
 
 
 def _build_gone_error(name: str) -> NotFound:
-    return NotFound("project", name, message=f'Project "{name}" was deleted meanwhile.')
+    hint = "Discard this write with `everkept journal --discard NUMBER`."
+    return NotFound("project", name, message=f'Project "{name}" was deleted.', hint=hint)
 
 
 log = logging.getLogger(__name__)
 
-Progress = Callable[[int, int], object]  # how many are done or set aside, and how many still wait
+Progress = Callable[[int, int], object]  # numbers of writes that are done or rejected, and of pending writes
 
-_MAX_TRIES = 2  # of what fails otherwise: the reason may pass
-# How often in a row the database may fail over one act and answer right after, before it counts as
-# the fault of the act. A connection that breaks says less of it than a limit that is exceeded.
+_MAX_TRIES = 2  # for other errors, whose cause may pass
+# How often in a row the database may fail at one act and answer right after, before the act counts as the cause. A
+# broken connection is weaker evidence than a timeout.
 _MAX_TIMEOUTS = 3
 _MAX_FAILURES = 10
-# whatever the act is
+# independent of the act
 _TRANSIENT_ERRORS = StoreUnreachable, StoreBusy, QueryTimeout, StorageFull, ReadOnly
 _MAX_REASON_CHARACTERS = 500
 _PROBE_NOTE = "standby.probe"
-# Acts that are done under one lock, and seconds after which another process may have its turn.
+# Acts applied under one lock, and seconds after which another process may take over.
 _GROUP_ENTRIES = 100
 _TURN_SECONDS = 1.0
 
 
 class ReplayResult(Value):
-    """How many acts were done, and how many were set aside for the user."""
+    """The number of acts that were applied, and of those that were rejected."""
 
     count: int
     aside: int
@@ -255,17 +253,16 @@ class ReplayResult(Value):
 async def replay(
     journal: Journal, library: Library, *, on_progress: Progress, rights_of: FindRights = find_no_rights
 ) -> ReplayResult:
-    """Until nothing waits; others may do the same, and append, meanwhile.
+    """Replay until no write is pending. Other processes may replay and append at the same time.
 
-    What an account wrote is done only where `rights_of` gives it the right to, by then.
-    An act after which the process ends without warning is begun again, and has no effect twice.
-    Raises what keeps the database from answering; the act waits on. What fails for any other
-    reason, or again and again while the database answers, is set aside: others wait behind it.
+    A write of an account is replayed only if `rights_of` still gives it access. If the process crashes after an act,
+    the act is repeated without a second effect. Raise the error if the database does not answer; the act stays pending.
+    An act that fails for another reason, or repeatedly while the database answers, is rejected because others wait
+    behind it.
     """
     replaying = _JournalReplay(journal, library, rights_of)
     while await replaying.run_next():
-        done = replaying.done + replaying.aside
-        on_progress(done, journal.count_writes().waiting)
+        on_progress(replaying.done + replaying.aside, journal.count_writes().waiting)
     return ReplayResult(replaying.done, replaying.aside)
 
 
@@ -274,13 +271,13 @@ class _JournalReplay:
         self._journal = journal
         self._library = library
         self._doing = ActApplier(journal, library, rights_of)
-        self._made: dict[int, int | None] = {}  # by entry: commits that the journal still has
+        self._made: dict[int, int | None] = {}  # commits that the journal still has, by entry
         self._told: set[type[Exception]] = set()
         self.done = 0
         self.aside = 0
 
     async def run_next(self) -> bool:
-        """Does what waits longest, for a moment; False when nothing waits."""
+        """Replay the oldest pending writes for a moment. Return False if none is pending."""
         async with self._journal.lock_replay():
             self._doing.clear_cache()
             entries = await self._journal.list_pending(limit=_GROUP_ENTRIES)
@@ -296,7 +293,7 @@ class _JournalReplay:
 
     async def _settle(self, entry: JournalEntry) -> None:
         if not isinstance(entry.act, Commit):
-            # It may put an end to what commits are about, which are then not to be begun again.
+            # The act may remove the target of earlier commits, which must not be repeated then.
             await self._remove_done()
             self._doing.clear_cache()
         failure = None
@@ -309,7 +306,7 @@ class _JournalReplay:
                 break
             except _TRANSIENT_ERRORS:
                 raise
-            except Exception as error:  # noqa: BLE001 - kept with the act, which others wait behind
+            except Exception as error:  # noqa: BLE001 - kept with the act, which others wait behind  # kept with the act, because others wait behind it
                 failure = error
                 self._doing.clear_cache()
             else:
@@ -319,7 +316,7 @@ class _JournalReplay:
             await self._reject(entry, failure)
 
     async def _with_number(self, entry: JournalEntry) -> Act:
-        """What it takes back has another number there, or none if it was never done."""
+        """Return the act with the database's number of the change it undoes, or None if that was never applied."""
         act = entry.act
         if not isinstance(act, Commit) or entry.undoes is None:
             return act
@@ -332,7 +329,7 @@ class _JournalReplay:
     async def _note_done(self, entry: JournalEntry, number: int | None) -> None:
         self._made[entry.seq] = number
         self.done += 1
-        if number is None:  # it has no key by which it would be known again
+        if number is None:  # it has no key by which the database would recognize it
             await self._remove_done()
 
     async def _remove_done(self) -> None:
@@ -341,7 +338,7 @@ class _JournalReplay:
             self._made = {}
 
     async def _expect_few_failures(self, entry: JournalEntry, error: StoreUnreachable | QueryTimeout) -> None:
-        """Raises the error where it says nothing of the act, or not yet enough."""
+        """Raise the error if the act is not the cause, or has not failed often enough yet."""
         try:
             await self._library.get_note(_PROBE_NOTE)
         except EverkeptError:
@@ -351,33 +348,33 @@ class _JournalReplay:
             raise error
 
     async def _reject(self, entry: JournalEntry, failure: Exception) -> None:
-        await self._library.get_note(_PROBE_NOTE)  # raises where no other act would be done either
+        await self._library.get_note(_PROBE_NOTE)  # raises if no other act could be applied either
         reason = str(failure) if entry.account is None else _format_reason(failure)
         if not isinstance(failure, EverkeptError):
             if entry.account is None:
                 reason = f"{type(failure).__name__}: {failure}"
             if type(failure) not in self._told:
                 self._told.add(type(failure))
-                log.error("a write that waited was set aside", exc_info=failure)
+                log.error("pending write %d rejected", entry.seq, exc_info=failure)
         await self._journal.reject(entry.seq, clip_text(reason, _MAX_REASON_CHARACTERS))
         self.aside += 1
 
 
 def _get_writer(entry: JournalEntry) -> Account | None:
-    """As the server knew it that took the write; None: the owner."""
+    """Return the account that the server knew when it accepted the write. None is the owner."""
     return None if entry.account is None else Account(entry.account, id=entry.account_id)
 
 
 def _format_reason(failure: Exception) -> str:
-    """Whoever decides on it is somebody else: what an error names may be a text of the account."""
-    if isinstance(failure, NotPermitted | NotFound):  # they name projects alone
+    """Format the reason without texts of the account: another person decides on the write."""
+    if isinstance(failure, NotPermitted | NotFound):  # these errors name only projects
         return str(failure)
     code = failure.code if isinstance(failure, EverkeptError) else type(failure).__name__
-    return f"The database would not take it ({code})."
+    return f"The database rejected it: {code}."
 
 
 async def replay_pending(journal: Journal, primary: Library, reaching: Availability, rights_of: FindRights) -> None:
-    """All of it in its order; then the database counts as back, before anything is added."""
+    """Replay all writes in order, then mark the database as connected before another write is added."""
     done = aside = 0
     while True:
         replayed = await replay(journal, primary, on_progress=_build_progress(reaching), rights_of=rights_of)
@@ -389,17 +386,12 @@ async def replay_pending(journal: Journal, primary: Library, reaching: Availabil
 
 
 def _format_result(done: int, aside: int) -> str:
-    kept = "no write was kept here" if not done else f"{_format_writes(done)} kept here and brought over"
-    left = f"; {_format_writes(aside)} set aside, and `everkept journal` tells why" if aside else ""
-    return kept + left
-
-
-def _format_writes(count: int) -> str:
-    return "1 write was" if count == 1 else f"{count} writes were"
+    sent = f"sent {format_count(done, 'pending write')}" if done else "no writes were pending"
+    return f"{sent}; {format_count(aside, 'write')} rejected (to see why, run `everkept journal`)" if aside else sent
 
 
 def _build_progress(reaching: Availability) -> Progress:
-    """What is brought over is told to the user when all of it is, and to who waits as it goes."""
+    """Report progress to waiting writers only. The user is told when all writes are sent."""
     before = 0
 
     def tell(gone: int, _waiting: int) -> None:

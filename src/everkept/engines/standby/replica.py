@@ -1,7 +1,7 @@
-"""The local copy of a database: how it is brought up to date, and which database it is of.
+"""Local replica of a database: how it is updated, and how the database is identified.
 
-A server that kept everything in memory, or a backup that was put back, answers as if all were
-well. What the copy has beyond it was acknowledged, and may be all that is left of it.
+A server that kept everything in memory, or was restored from a backup, answers normally. Data that only the replica has
+was acknowledged, and may be the only copy left.
 """
 
 import json
@@ -28,15 +28,15 @@ from everkept.engines.standby.rebase import CachedStoreView
 from everkept.errors import Conflict, EverkeptError, StoreUnreachable
 from everkept.values import Value, as_dict, replace
 
-PAGE_ITEMS = 500  # things or changes at once: nobody waits long for their being written
-MAX_JOINT_PAGES = 2  # pages of things that are written together, and so may trade names
+PAGE_ITEMS = 500  # records, links or changes written together, so that no caller waits long
+MAX_JOINT_PAGES = 2  # pages written in one step, so that their records may swap names
 MAX_CHANGES = 1_000_000
 
-# What changes more than the log names.
+# Tools whose changes affect more than their log entries name.
 PURGE_TOOL = "purge"
 REDACT_TOOL = "redact"
 
-# What is under way: what changed since the mark, or a copy of everything, in this order.
+# Current stage: changes since the mark, or a full copy in this order.
 ReplicationStage = Literal["following", "records", "links", "log", "strays"]
 STAGES: Sequence[ReplicationStage] = ("following", "records", "links", "log", "strays")
 
@@ -45,20 +45,20 @@ LockIdleReplica = Callable[[], AbstractAsyncContextManager[None]]
 
 
 class ReplicaMark(Value):
-    """How far the copy of a store has come: up to which change, or where within everything."""
+    """Progress of a store's replica: the last change, or the position within a full copy."""
 
     seq: int = 0
     stage: ReplicationStage = "following"
-    after: str = ""  # the last record that was copied
-    is_fresh: bool = False  # it was empty when everything began to be copied
-    own: int = 0  # the newest change here, as long as everything is being copied
+    after: str = ""  # id of the last copied record
+    is_fresh: bool = False  # the replica was empty when the full copy began
+    own: int = 0  # newest change of the replica, during a full copy
 
     def encode(self) -> str:
         return json.dumps(as_dict(self))
 
 
 def decode_mark(text: str | None) -> ReplicaMark:
-    """What cannot be read begins anew."""
+    """Decode a mark. Start over if it cannot be read."""
     try:
         mark = ReplicaMark(**cast(dict[str, Any], json.loads(text or "{}")))
     except (ValueError, TypeError):
@@ -67,7 +67,7 @@ def decode_mark(text: str | None) -> ReplicaMark:
 
 
 class LostChanges(Exception):
-    """The database has not got any more what the copy here was level with."""
+    """The database no longer has a change that the replica has received."""
 
     def __init__(self, mark: ReplicaMark) -> None:
         super().__init__(mark)
@@ -75,7 +75,7 @@ class LostChanges(Exception):
 
 
 class ReplicaBookmark:
-    """Where the mark of a copy is kept: with the copy."""
+    """Storage of a replica's mark, with the replica itself."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class ReplicaBookmark:
         save: Callable[[str], Awaitable[None]],
         replaced: Callable[[], Awaitable[None]],
     ) -> None:
-        """`replaced` is told when the log of the copy is that of the database again."""
+        """`replaced` is called when the log of the replica is the database's again."""
         self._load = load
         self._save = save
         self.replaced = replaced
@@ -96,10 +96,9 @@ class ReplicaBookmark:
 
 
 class StoreReplication:
-    """One store there, its copy here. All of it can be interrupted, and goes on from there.
+    """Replication of one store. It can be interrupted at any time, and continues from there.
 
-    What is read is read first; what is written is written while nobody else does, and only where
-    the copy is as it was when the reading began.
+    All data is read first. It is written while no other process writes, and only if the replica has not changed since.
     """
 
     def __init__(
@@ -117,31 +116,28 @@ class StoreReplication:
         self._undisturbed = undisturbed
         self._page = page
         self._mark = ReplicaMark()
-        self._was_in_vain = False  # that everything was copied
+        self._was_in_vain = False  # a full copy has failed once
 
     async def is_level(self, newest: int) -> bool:
-        """Whether it has all that the database has, whose newest change this is."""
+        """Return whether the replica has everything up to `newest`, the newest change of the database."""
         self._mark = await self._bookmark.read()
         if self._mark.stage != "following" and self._mark.own != await self._here.get_revision():
-            self._mark = ReplicaMark()  # what was stored here since might be missed
+            self._mark = ReplicaMark()  # changes made here since then could be missed
             await self._bookmark.write(self._mark)
         return await self._is_level(newest)
 
     async def catch_up(self) -> int:
-        """Until it is what the database had when this began, or more: up to the change it gives.
-
-        Raises Disturbed where it is somebody else's turn, and HasLost.
-        """
+        """Replicate at least all changes up to now. Return the last number. Raise ReplicaBusy or LostChanges."""
         wanted = newest = await self._there.get_revision()
         if await self.is_level(newest):
             return newest
-        if self._mark.seq > newest:  # another process may have come further meanwhile
+        if self._mark.seq > newest:  # another process may have replicated further since then
             wanted = newest = await self._there.get_revision()
         while True:
             try:
                 await self._run_stage(newest)
             except Conflict:
-                # Something changed while it was read, in a way that only a fresh look can tell.
+                # The data changed while it was read, so start with a fresh read.
                 await self._restart(newest)
             newest = await self._there.get_revision()
             if self._is_past_target(wanted) or await self._is_level(newest):
@@ -152,7 +148,7 @@ class StoreReplication:
         return is_following and await self._here.get_revision() == newest
 
     def _is_past_target(self, wanted: int) -> bool:
-        """Who stores without end is followed without end, but others have their turn too."""
+        """Return whether to stop although the database has newer changes, so that other stores get their turn."""
         return self._mark.stage == "following" and self._mark.seq > wanted
 
     async def _run_stage(self, newest: int) -> None:
@@ -178,8 +174,8 @@ class StoreReplication:
                 await self._move_mark(ReplicaMark(self._mark.seq))
 
     async def _follow(self, newest: int) -> None:
-        """The changes since the mark, and what changed here meanwhile."""
-        async with self._undisturbed():  # what waits would not be there yet
+        """Apply the changes since the mark, and replace changes that were made only here."""
+        async with self._undisturbed():  # pending writes would not be in the database yet
             own = await self._here.read_changes(after=self._mark.seq - 1, limit=MAX_CHANGES)
         known = await self._there.read_changes(after=self._mark.seq - 1, limit=self._page + 1)
         begins_there = bool(own) and own[0].seq == self._mark.seq
@@ -198,16 +194,16 @@ class StoreReplication:
                 await self._write_page(stock, self._mark, revision)
         seq = changes[-1].seq if changes else self._mark.seq
         has_lost = any(change.tool == PURGE_TOOL for change in changes)
-        # The rest of the log says less than it did, too.
+        # A purge also erased earlier log entries, so copy the whole log.
         mark = ReplicaMark(seq, "log", after="0") if has_lost else ReplicaMark(seq)
         await self._write_page(rest, mark, revision)
 
     async def _read_items(self, refs: Sequence[Ref]) -> tuple[list[Record], list[RecordLink], list[Ref]]:
-        """Those that are there as they are there, and those that are not."""
+        """Return records and links of the database, and references to those it no longer has."""
         ids = [ref.id for ref in refs if ref.subject == "record"]
         records = await self._read_paged(ids, lambda some: self._there.get(some, include_deleted=True))
         own = await self._read_paged(ids, lambda some: self._here.get(some, include_deleted=True))
-        # What comes or goes below a record makes that one newer, of which the log says nothing.
+        # Adding or removing a child updates its parent, which the log does not name.
         known = {None, *ids}
         above = dict.fromkeys(r.parent for r in (*records, *own) if r.parent not in known)
         records += await self._read_paged(
@@ -226,18 +222,18 @@ class StoreReplication:
         await self._move_mark(ReplicaMark(newest, "records", is_fresh=is_fresh))
 
     async def _copy_records(self) -> None:
-        """From the oldest to the newest; those that came meanwhile are among the newest."""
+        """Copy records, oldest first. Records added since then are among the newest."""
         while page := await self._there.scan(
             RecordFilter(deleted=None), after=self._mark.after or None, limit=self._page
         ):
             await self._write_page(StorePage(page), replace(self._mark, after=page[-1].id))
         last = [self._mark.after] if self._mark.after else []
         if len(await self._there.get(last, include_deleted=True)) < len(last):
-            raise Conflict("The last record that was copied is gone: none is found behind it.")
+            raise Conflict("The last copied record no longer exists.", hint="Copy all records again.")
 
     async def _copy_links(self) -> None:
         links = await self._there.scan_links(deleted=None)
-        await self._copy_records()  # those that the newest links lead to
+        await self._copy_records()  # records that the newest links refer to
         for some in _split_items(links, self._page):
             await self._write_page(StorePage(links=some), self._mark)
 
@@ -251,7 +247,7 @@ class StoreReplication:
         await self._write_page(StorePage(log_from=self._mark.seq + 1), self._mark)
 
     async def _remove_strays(self) -> None:
-        """What is here and no longer there."""
+        """Remove records and links that the database no longer has."""
         after = ""
         while page := await self._here.scan(RecordFilter(deleted=None), after=after or None, limit=self._page):
             ids = [record.id for record in page]
@@ -264,11 +260,11 @@ class StoreReplication:
             await self._remove([link.ref for link in some if link.id not in known])
 
     async def _restart(self, newest: int) -> None:
-        """With an empty copy where even a copy of everything did not fit over what was there."""
+        """Start a full copy. If that has failed before, start it with an empty replica."""
         if self._mark.stage == "following":
             await self._start_full_copy(newest)
             return
-        if self._was_in_vain:  # there is too much going on just now
+        if self._was_in_vain:  # the database changes too fast now
             raise ReplicaBusy
         self._was_in_vain = True
         while page := await self._here.scan(RecordFilter(deleted=None), limit=self._page):
@@ -293,8 +289,7 @@ class StoreReplication:
             await self._save_mark(mark)
 
     async def _save_mark(self, mark: ReplicaMark) -> None:
-        is_following = mark.stage == "following"
-        marked = replace(mark, own=0 if is_following else await self._here.get_revision())
+        marked = replace(mark, own=0 if mark.stage == "following" else await self._here.get_revision())
         await self._bookmark.write(marked)
         self._mark = marked
 
@@ -309,11 +304,10 @@ class StoreReplication:
 async def copy_vectors(
     there: RecordStore, here: RecordStore, model: str, kinds: Sequence[str], undisturbed: LockIdleReplica
 ) -> None:
-    """Those that the database has by now of records that have none here."""
+    """Copy vectors of records that have none here."""
     while waiting := await here.find_unembedded(model, kinds, PAGE_ITEMS):
-        ids = [record.id for record in waiting]
-        vectors = await there.get_vectors(model, ids)
-        # A vector belongs to the text that its record has: another version is followed first.
+        vectors = await there.get_vectors(model, [record.id for record in waiting])
+        # A vector belongs to one version of its record. Other versions are replicated first.
         versions = {record.id: record.version for record in await there.get(list(vectors))}
         items = [
             RecordVector(record.id, record.version, vectors[record.id])
@@ -328,7 +322,7 @@ async def copy_vectors(
 
 
 def _is_same_start(known: Sequence[Change], own: Sequence[Change]) -> bool:
-    """Whether both logs have the change at which the copy was level with the database."""
+    """Return whether both logs have the change up to which the replica equaled the database."""
     if not known:
         return False
     first, second = known[0], own[0]
@@ -336,7 +330,7 @@ def _is_same_start(known: Sequence[Change], own: Sequence[Change]) -> bool:
 
 
 def _list_refs(changes: Iterable[Change]) -> list[Ref]:
-    """Each once, in the order in which they are first mentioned."""
+    """Return each reference once, in the order of the first mention."""
     named = (edit for change in changes for edit in change.edits)
     return list(dict.fromkeys(Ref(edit.subject, edit.id) for edit in named if edit.id))
 
@@ -353,11 +347,11 @@ def _split_items(things: Sequence[T], page: int) -> list[Sequence[T]]:
     return [things[start : start + page] for start in range(0, len(things), page)]
 
 
-STANDBY_NOTES = "standby."  # how the keys of notes begin that belong to the copy and its database
-# How the keys of its names begin, in both: a database with none of those that are known is
-# another. Several programs that find it without one at the same moment give it one each.
+STANDBY_NOTES = "standby."  # key prefix of notes about the replica and its database
+# Key prefix of the database's identities, in both. A database that has none of the known identities is another one.
+# Several programs that find no identity at the same moment create one each.
 IDENTITY_NOTES = STANDBY_NOTES + "lineage"
-KEPT_COPY_NOTE = STANDBY_NOTES + "kept"  # where the copy of a database that has lost something is
+KEPT_COPY_NOTE = STANDBY_NOTES + "kept"  # path of the saved replica of a database that lost data
 _DRAFT_SUFFIX = ".part"
 
 log = logging.getLogger(__name__)
@@ -372,7 +366,7 @@ def drop_standby_notes(notes: Mapping[str, str]) -> dict[str, str]:
 
 
 async def ensure_identity(primary: Library, known: Mapping[str, str]) -> CatalogData:
-    """What the database has, and a name of its own where nobody has given it one."""
+    """Return the catalog data of the database. Give it an identity if it has none."""
     catalog_data = await primary.read_catalog_data()
     if select_identities(catalog_data.notes) or select_identities(known):
         return catalog_data
@@ -381,28 +375,24 @@ async def ensure_identity(primary: Library, known: Mapping[str, str]) -> Catalog
         await primary.set_note(f"{IDENTITY_NOTES}.{name}", name)
     except StoreUnreachable:
         raise
-    except EverkeptError as error:  # who may only read goes without
-        log.debug("the database cannot be named: %r", error)
+    except EverkeptError as error:  # a read-only database gets no identity
+        log.debug("database cannot be given an identity: %r", error)
     return await primary.read_catalog_data()
 
 
 async def expect_same_database(primary: Library, replica: Library, journal: Journal) -> None:
-    """What waits is for the database that was here. Raises StoreAway where another answers."""
+    """Raise StoreUnreachable if there are pending writes and another database answers."""
     waiting = journal.count_writes().waiting
     known = select_identities(await replica.list_notes(IDENTITY_NOTES)) if waiting else set[tuple[str, str]]()
     if known and known.isdisjoint(select_identities(await primary.list_notes(IDENTITY_NOTES))):
         raise StoreUnreachable(
-            f"Another database answers than the one that {format_count(waiting, 'write')} here "
-            f"wait "
-            f"for: bring that one back. To use this one, move {journal.folder} away first."
+            f"The database is not the one that {format_count(waiting, 'pending write')} on this machine should go to. "
+            f"Connect the previous database, or move {journal.folder} to another place to use this one."
         )
 
 
 def is_other_database(theirs: CatalogData, own: CatalogData) -> bool:
-    """Whether it is not the database that the copy is of, and lacks something that the copy has.
-
-    What others have removed from the same database is ordinary.
-    """
+    """Return whether this is another database than the replica's, and lacks data that the replica has."""
     known = select_identities(own.notes)
     if not known or known & select_identities(theirs.notes):
         return False
@@ -419,7 +409,7 @@ def _list_keys(catalog_data: CatalogData) -> set[str]:
 
 
 def save_copy(folder: Path, at: int) -> Path:
-    """Copies the databases of a folder that others have open; gives where they are now."""
+    """Copy the databases of a folder that others have open. Return the new folder."""
     from everkept.engines.sqlite.snapshot import copy_to, open_snapshot
 
     target = _choose_copy_folder(folder, at)
@@ -430,8 +420,9 @@ def save_copy(folder: Path, at: int) -> Path:
         moment = stack.enter_context(open_snapshot(folder, lenient=True))
         for name, source in moment.databases.items():
             make_folder((draft / name).parent)
-            copy_to(source, draft / name, _ignore_progress)
-            _sync_file(draft / name)
+            copy_to(source, draft / name, lambda _done, _pages: None)
+            with (draft / name).open("rb+") as file:
+                sync(file.fileno())  # the saved copy must survive a crash
         draft.rename(target)
     return target
 
@@ -442,19 +433,9 @@ def _choose_copy_folder(folder: Path, at: int) -> Path:
     return next(path for name in names if not (path := folder.with_name(name)).exists())
 
 
-def _sync_file(path: Path) -> None:
-    """What is to outlive the copy must not be lost with it."""
-    with path.open("rb+") as file:
-        sync(file.fileno())
-
-
-def _ignore_progress(_done: int, _pages: int) -> None:
-    """Nobody waits for it."""
-
-
-MAX_RECENT = 500  # commits, or acts
+MAX_RECENT = 500  # commits or acts
 MAX_RECENT_CHARACTERS = 8 * 1024 * 1024
-_STEP_CHARACTERS = 500  # characters that a step counts for beside its text
+_STEP_CHARACTERS = 500  # size that a step counts in addition to its text
 
 
 class _RecentCommit(NamedTuple):
@@ -464,7 +445,7 @@ class _RecentCommit(NamedTuple):
 
 
 class RecentCommits:
-    """To one store, by the numbers that the database gave them."""
+    """Recent commits to one store that the replica may not have yet, with their numbers in the database."""
 
     def __init__(self) -> None:
         self._made: deque[_RecentCommit] = deque()
@@ -475,7 +456,7 @@ class RecentCommits:
 
     @property
     def is_filling(self) -> bool:
-        """It is time that the copy follows: beyond the limits the oldest are given up."""
+        """Whether the replica should follow soon. Beyond the limits the oldest commits are dropped."""
         return len(self._made) > MAX_RECENT // 2 or self._size > MAX_RECENT_CHARACTERS // 2
 
     def add(self, batch: Batch, change: Change) -> None:
@@ -488,7 +469,7 @@ class RecentCommits:
             self._drop(self._made[0])
 
     def drop_until(self, seq: int) -> None:
-        """The copy has all of the database up to this change."""
+        """Drop commits that the replica has received."""
         for made in [each for each in self._made if each.change.seq <= seq]:
             self._drop(made)
 
@@ -497,14 +478,14 @@ class RecentCommits:
         self._size = 0
 
     async def apply_to(self, here: RecordStore) -> None:
-        """Only while nobody else changes the copy."""
+        """Apply the commits to the replica. Call this only while no other process changes it."""
         for made in sorted(self._made, key=lambda each: each.change.seq):
-            with suppress(Conflict):  # what it builds on was never seen here
+            with suppress(Conflict):  # the replica lacks the data that the commit builds on
                 await _apply_commit(made.batch, made.change, here)
             self._drop(made)
 
     def _drop(self, made: _RecentCommit) -> None:
-        with suppress(ValueError):  # it was followed meanwhile
+        with suppress(ValueError):  # it was replicated since then
             self._made.remove(made)
             self._size -= made.size
 
@@ -513,11 +494,11 @@ LibraryAct = Callable[[Library], Awaitable[object]]
 
 
 class RecentActs:
-    """To the library; each knows how to do it to another."""
+    """Recent acts on the library, each as a function that applies it to another library."""
 
     def __init__(self) -> None:
         self._done: deque[tuple[int, LibraryAct]] = deque(maxlen=MAX_RECENT)
-        self.count = 0  # of all that there ever were
+        self.count = 0  # of all acts so far
 
     def __bool__(self) -> bool:
         return bool(self._done)
@@ -527,20 +508,20 @@ class RecentActs:
         self._done.append((self.count, act))
 
     def drop_until(self, count: int) -> None:
-        """The copy has what was done when there were so many."""
+        """Drop the first `count` acts, which the replica has received."""
         while self._done and self._done[0][0] <= count:
             self._done.popleft()
 
     async def apply_to(self, replica: Library) -> None:
-        """Only while nobody else changes the copy."""
+        """Apply the acts to the replica. Call this only while no other process changes it."""
         for number, act in list(self._done):
-            with suppress(EverkeptError):  # it is so already, or cannot be so here
+            with suppress(EverkeptError):  # it is already applied, or cannot be applied here
                 await act(replica)
             self.drop_until(number)
 
 
 async def _apply_commit(batch: Batch, change: Change, here: RecordStore) -> None:
-    """Under the number that it has in the database, where the log here has room for that."""
+    """Apply a commit with its number in the database, if the replica's log does not have that number yet."""
     if change.seq > await here.get_revision():
         view = CachedStoreView(here)
         await view.prefetch(batch.steps)

@@ -1,4 +1,4 @@
-"""Keeping the local copy near the database while that is there, in the background."""
+"""Background task that keeps the replica up to date while the database is reachable."""
 
 import asyncio
 import logging
@@ -28,23 +28,23 @@ from everkept.engines.standby.store import StorePair
 from everkept.errors import EverkeptError, NotFound, ProjectArchived, QueryTimeout, StoreBusy, StoreUnreachable
 from everkept.values import replace
 
-DELAY_SECONDS = 0.6  # seconds in which what is stored one after the other is waited for
-FULL_PASS_INTERVAL = 10  # looks, of which one goes over everything
-LIBRARY_SECONDS = 5.0  # seconds between looks at projects and notes while others change something
-MAX_UNUSED_STORES = 50  # stores that nobody uses here, looked at each such time: all have their turn
-LEVEL_NOTE = STANDBY_NOTES + "at"  # the note of when the copy was last level with the database
-# the note of when it was last told of tokens, notes and projects
+DELAY_SECONDS = 0.6  # delay that collects writes made one after the other
+FULL_PASS_INTERVAL = 10  # one of this many passes covers everything
+LIBRARY_SECONDS = 5.0  # between passes over projects and notes while others change data
+MAX_UNUSED_STORES = 50  # stores not in use here that such a pass covers; all of them take turns
+LEVEL_NOTE = STANDBY_NOTES + "at"  # note with the time when the replica last equaled the database
+# note with the time of the last update of tokens, notes and projects
 LIBRARY_NOTE = STANDBY_NOTES + "library_at"
 NOTE_MICROSECONDS = 60 * 1_000_000
-LIBRARY_NAME = ""  # the name of what belongs to no store
+LIBRARY_NAME = ""  # stands for data that belongs to no store
 
 log = logging.getLogger(__name__)
 
 
 class ReplicaFollower:
-    """Looks at what is in use now and then, and at what was just written soon.
+    """Task that updates the replica: stores in use regularly, and stores that were just written soon.
 
-    `in_use` are the stores that somebody has asked for, `everything` all that should have a copy.
+    `in_use` returns the stores that a caller has opened, `everything` all stores that should have a replica.
     """
 
     def __init__(
@@ -61,16 +61,16 @@ class ReplicaFollower:
         pause: Pause,
         every: float,
     ) -> None:
-        self.level_at: int | None = None  # when the copy was last level with what was looked at
-        self.library_at: int | None = None  # when it was last told of tokens, notes and projects
-        self._noted: dict[str, int] = {}  # when these were last put down
+        self.level_at: int | None = None  # when the replica last equaled the stores of a pass
+        self.library_at: int | None = None  # when tokens, notes and projects were last updated
+        self._noted: dict[str, int] = {}  # when these times were last written
         self._told: set[type[Exception]] = set()
         self._is_recalled = False
-        self._hears = False  # of what others change, where the database tells
-        self._is_told = False  # that somebody has changed something
-        # When these were last looked at, by the loop's clock.
+        self._hears = False  # listens to changes by others, if the database reports them
+        self._is_told = False  # another process has changed something
+        # Time of the last pass over these, by the loop's clock.
         self._library_seen = self._all_at = 0.0
-        self.kept = ""  # where the copy of a database is that has lost something since
+        self.kept = ""  # path of the saved replica of a database that lost data
         self._clock = clock
         self._primary = primary
         self._replica = replica
@@ -80,18 +80,18 @@ class ReplicaFollower:
         self._in_use = in_use
         self._everything = everything
         self._pause = pause
-        self._every = every  # seconds between two looks at the stores in use
+        self._every = every  # seconds between two passes over the stores in use
         self._woken: set[str] = set()
         self._wakes = asyncio.Event()
         self._hurry = asyncio.Event()
         self._wants_all = True
         self._meaning: tuple[str, tuple[str, ...]] | None = None
         self._seen: dict[str, tuple[int, int]] = {}
-        self._turns: dict[str, int] = {}  # when each store had its last one, by counting
+        self._turns: dict[str, int] = {}  # number of the last turn of each store
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """The first look is at everything, soon."""
+        """Start the task. The first pass soon covers everything."""
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="following")
 
@@ -111,7 +111,7 @@ class ReplicaFollower:
             self._seen.clear()
 
     async def load_state(self) -> bool:
-        """What is known of the copy from before; says whether there is one."""
+        """Load the state of an earlier replica. Return whether there is one."""
         if self._is_recalled:
             return True
         try:
@@ -139,11 +139,11 @@ class ReplicaFollower:
             try:
                 await self._run_pass()
             except Exception:
-                log.exception("the local copy could not be brought up to date")
-            # What was heard and not looked at yet is not left until the next look out of calm.
+                log.exception("update of the local copy failed")
+            # A reported change does not wait until the next regular pass.
             soon = min(LIBRARY_SECONDS, self._every) if self._is_told else self._every
             await wait_for_first(self._wakes.wait(), self._pause(soon))
-            # Where others never cease to change something there is no look out of calm.
+            # If others change data all the time, there is never a regular pass.
             is_calm, since = not self._wakes.is_set(), _get_loop_time() - self._all_at
             looks += is_calm
             if looks == FULL_PASS_INTERVAL or (not is_calm and since >= FULL_PASS_INTERVAL * self._every):
@@ -169,7 +169,7 @@ class ReplicaFollower:
             self._log_problem("everything", error)
 
     async def follow(self) -> None:
-        """What was woken; the rest of what is in use, or of everything, where that is due."""
+        """Follow the woken stores, and the others in use, or everything if that is due."""
         woken, wants_all = self._woken, self._wants_all
         self._woken, self._wants_all = set(), False
         if wants_all:
@@ -191,7 +191,7 @@ class ReplicaFollower:
             raise
 
     async def _select_unused(self, used: Container[str], most: int | None) -> list[StorePair]:
-        """What others may use: first what was looked at never, or longest ago."""
+        """Return stores that others may use, those never followed or followed longest ago first."""
         every = [ends for ends in await self._everything() if ends.name not in used]
         self._turns = {ends.name: self._turns.get(ends.name, 0) for ends in every}
         chosen = sorted(every, key=lambda ends: self._turns[ends.name])[:most]
@@ -217,15 +217,14 @@ class ReplicaFollower:
         self.library_at = at
         self._acts.drop_until(done)
         if has_lost_name:
-            self.wake()  # it gets another one
+            self.wake()  # the database gets a new identity
 
     async def _save_copy(self) -> None:
-        """While nobody changes it. From then on it begins anew."""
+        """Save the replica, which then starts over. Call this only while no other process changes it."""
         for ends in self._in_use():
             with suppress(EverkeptError):
                 await ends.recent.apply_to(await ends.ensure_replica())
-        folder = Path(self._replica.condition.place)
-        place = await asyncio.to_thread(save_copy, folder, self._clock())
+        place = await asyncio.to_thread(save_copy, Path(self._replica.condition.place), self._clock())
         for key in await self._replica.list_notes(STANDBY_NOTES):
             await self._replica.set_note(key, None)
         await self._replica.set_note(KEPT_COPY_NOTE, str(place))
@@ -234,32 +233,32 @@ class ReplicaFollower:
         self._seen.clear()
         self.wake_all()
         log.warning(
-            "The database does not have any more what was last seen of it: it is empty, or an "
-            "older state was put back. What the copy on this machine had is kept in %s.",
+            "database lost data that the local copy has: it is empty, or was restored to an older state; "
+            "saved the local copy in %s",
             place,
         )
 
     async def _try_follow(self, ends: StorePair) -> bool:
-        """One that cannot be followed keeps no other from being so."""
+        """Follow one store. An error does not prevent the others from being followed."""
         try:
             await self._follow_store(ends)
         except StoreUnreachable:
             raise
         except (NotFound, ProjectArchived) as error:
-            log.debug("%s is not there any more: %r", ends.name, error)
+            log.debug("%s no longer exists: %r", ends.name, error)
         except (EverkeptError, ReplicaBusy) as error:
             self._log_problem(ends.name, error)
             return False
         return True
 
     def _log_problem(self, what: str, error: Exception) -> None:
-        """Once of each kind of trouble that does not pass by itself."""
+        """Log a lasting problem once per kind."""
         is_lasting = isinstance(error, REPLICA_ERRORS) and not isinstance(error, (StoreBusy, QueryTimeout))
         if is_lasting and type(error) not in self._told:
             self._told.add(type(error))
-            log.warning("The copy of %s on this machine cannot be kept up: %s", what, error)
+            log.warning("local copy of %s cannot be updated: %s", what, error)
         else:
-            log.debug("the copy of %s is brought up to date later: %r", what, error)
+            log.debug("local copy of %s will be updated later: %r", what, error)
 
     async def _note_level(self) -> None:
         self._told.clear()
@@ -272,7 +271,7 @@ class ReplicaFollower:
         return at - self._noted.get(key, 0) > NOTE_MICROSECONDS
 
     async def _write_time(self, key: str, at: int) -> None:
-        """For who uses the copy later. Only while nobody else changes it."""
+        """Write a time for later users of the replica. Call this only while no other process changes it."""
         if self._is_due(key, at):
             await self._replica.set_note(key, str(at))
             self._noted[key] = at
@@ -290,7 +289,7 @@ class ReplicaFollower:
             ends.recent.drop_until(await copying.catch_up())
         except LostChanges as error:
             async with self._router.lock_idle_replica():
-                if await bookmark.read() == error.mark:  # else another process has seen to it
+                if await bookmark.read() == error.mark:  # otherwise another process has handled it
                     await self._save_copy()
             raise ReplicaBusy from error
         if meaning := self._meaning:
@@ -308,7 +307,7 @@ class ReplicaFollower:
 
 
 def _is_mark(key: str) -> bool:
-    """Of a note that the copy has of itself, and the database knows nothing of."""
+    """Return whether a note belongs only to the replica, not to the database."""
     return key.startswith(STANDBY_NOTES) and not key.startswith(IDENTITY_NOTES)
 
 

@@ -1,4 +1,4 @@
-"""One project's records in a database that may be unreachable, and in a copy of it here."""
+"""One project's records in a database that may be unreachable, and in its local replica."""
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -22,16 +22,16 @@ from everkept.values import replace
 
 
 class StorePair(Protocol):
-    """Both sides of one store. They are looked for again whenever they may have changed."""
+    """A store in the database and its replica. Both are opened again whenever they may have changed."""
 
     @property
     def name(self) -> str:
-        """As the journal has it."""
+        """The name of the store in the journal."""
         ...
 
     @property
     def recent(self) -> RecentCommits:
-        """What was stored there just now."""
+        """Recent commits to the database."""
         ...
 
     async def open_primary(self) -> RecordStore: ...
@@ -39,12 +39,12 @@ class StorePair(Protocol):
     async def open_replica(self) -> RecordStore: ...
 
     async def ensure_replica(self) -> RecordStore:
-        """That here, made where the database went before its copy had come so far."""
+        """Open the replica. Create it if the database became unreachable before it was replicated."""
         ...
 
 
 class OwnStorePair:
-    """Of one of the stores that belong to no project."""
+    """A store that belongs to no project."""
 
     def __init__(self, name: str, primary: Library, replica: Library) -> None:
         self.name = name
@@ -63,11 +63,7 @@ class OwnStorePair:
 
 
 class ProjectStorePair:
-    """Of the store of a project.
-
-    One that was made while the database was away may turn out to have been made there too: then
-    it is that one.
-    """
+    """The store of a project. If a project created here also exists in the database, both are the same one."""
 
     def __init__(self, project: Project, primary: Library, replica: Library, journal: Journal) -> None:
         self.recent = RecentCommits()
@@ -87,11 +83,11 @@ class ProjectStorePair:
         return format_store_name(self._project.id)
 
     def set_primary(self, store: RecordStore) -> None:
-        """It was opened there just now."""
+        """Note that the store was opened in the database."""
         self._there, self.was_there = store, True
 
     def clear(self) -> None:
-        """It was archived or deleted."""
+        """Forget the store of an archived or deleted project."""
         self._there, self.was_there = None, False
         self.recent.clear()
 
@@ -112,7 +108,7 @@ class ProjectStorePair:
         with suppress(NotFound):
             return await self.open_replica()
         if self.was_there:
-            with suppress(Conflict):  # another process has made it
+            with suppress(Conflict):  # another process has created it
                 await self._replica.create(
                     self._project.name,
                     self._project.description,
@@ -125,7 +121,7 @@ class ProjectStorePair:
         if project.id == self._project.id:
             return
         if await self._journal.look_up(PROJECT_TOPIC, self._project.id) != project.id:
-            raise NotFound("project", project.name, hint="It was deleted meanwhile.")
+            raise NotFound("project", project.name, hint="It was deleted. Select another project.")
         self._project = project
 
 
@@ -136,28 +132,28 @@ async def _open_own(library: Library, name: str) -> RecordStore:
 A = TypeVar("A")
 T = TypeVar("T")
 
-MAX_SEARCHED_CHANGES = 200  # changes among which one is looked for that may have been made a moment ago
-# Whoever compares stamps must see that the other side answers: no count of vectors is as large.
+MAX_SEARCHED_CHANGES = 200  # recent changes among which a repeated commit is searched
+# Added to stamps so that they differ between both sides. No count of vectors is as large.
 _STAMP_OFFSET = 1 << 40
-_PURGE_REFUSAL = "cannot be removed for good while the database is away: a copy would stay there."
+_PURGE_REFUSAL = "Cannot erase data permanently while the database is unreachable: a copy would stay there."
 
 log = logging.getLogger(__name__)
 
 
 class ReplicaWaker(Protocol):
-    """Keeps the copy near the database, soon and in the background."""
+    """Background task that keeps the replica up to date."""
 
     def wake(self, name: str, *, at_once: bool = False) -> None:
-        """Something was stored there."""
+        """Follow this store soon, because it was written."""
         ...
 
     def learn(self, model: str, kinds: Sequence[str]) -> None:
-        """Vectors of this model are in use, for records of these kinds."""
+        """Copy vectors of this model, for records of these kinds."""
         ...
 
 
 class StandbyStore(RecordStore):
-    """Outlives every return of the database: both sides are found anew when they are needed."""
+    """Store that stays valid when the database comes and goes. Both sides are opened when needed."""
 
     def __init__(self, ends: StorePair, router: FailoverRouter, follower: ReplicaWaker) -> None:
         self.ends = ends
@@ -199,7 +195,7 @@ class StandbyStore(RecordStore):
                 return cast("A", await self._erase(kind))
             case _:
                 done = await self._router.run_primary(
-                    lambda _: self._run_primary(do), "What is copied cannot be kept here until the database is back."
+                    lambda _: self._run_primary(do), "Cannot copy data into the database while it is unreachable."
                 )
                 self._follower.wake(self.ends.name)
                 return done
@@ -216,17 +212,17 @@ class StandbyStore(RecordStore):
         return newest, moves + self._router.reaching.turns * _STAMP_OFFSET
 
     async def flush(self) -> None:
-        """What was stored there just now is here too, as far as that can be."""
+        """Apply recent commits to the replica, as far as possible."""
         if not self.ends.recent:
             return
         try:
             async with self._router.lock_replica():
                 await self.ends.recent.apply_to(await self.ends.ensure_replica())
         except EverkeptError as error:
-            log.debug("what was stored in %s just now is not here: %r", self.ends.name, error)
+            log.debug("recent writes to %s are not in the local copy: %r", self.ends.name, error)
 
     async def _erase(self, upkeep: questions.Purge | questions.Redact) -> PurgeResult:
-        """Erase in the database, in the copy, and in pending and rejected writes."""
+        """Erase data in the database, in the replica, and in pending and rejected writes."""
 
         def do(store: RecordStore) -> Awaitable[PurgeResult]:
             return store.maintain(upkeep)
@@ -235,19 +231,19 @@ class StandbyStore(RecordStore):
             done = await self._run_primary(do)
             return await self._add_replica_counts(done, upkeep.refs) if again else done
 
-        done = await self._router.run_primary(there, f"What is stored {_PURGE_REFUSAL}")
+        done = await self._router.run_primary(there, _PURGE_REFUSAL)
         is_forgotten = await self._router.forget(
             self.ends.name, upkeep.refs, belongings=isinstance(upkeep, questions.Purge)
         )
         try:
             is_gone_here = (await self._run_replica(do)).complete
-        except EverkeptError:  # what is left here is removed when the copy follows
+        except EverkeptError:  # the follower removes the rest later
             is_gone_here = False
         self._follower.wake(self.ends.name)
         return replace(done, complete=done.complete and is_forgotten and is_gone_here)
 
     async def _add_replica_counts(self, done: PurgeResult, refs: Sequence[Ref]) -> PurgeResult:
-        """An attempt that got no answer may have done it: what is still here was there then."""
+        """Count data that an earlier attempt without an answer may have erased: the replica still has it."""
         try:
             records, links = await self._run_replica(lambda store: _count_items(store, refs))
         except EverkeptError:
@@ -270,13 +266,13 @@ class StandbyStore(RecordStore):
                 raise
         if made := await _find_logged(batch, store):
             return made
-        # To refuse it would have the caller plan anew what is perhaps done already.
+        # A refusal would make the caller repeat a write that may already be done.
         fitting = await rebase_batch(batch, store)
         if fitting is None:
             raise StoreUnreachable(
-                "The database went away while something was stored; whether that was done is not "
-                f"known. {self._router.reaching.reason}",
-                hint="Look whether it is there when the database is back.",
+                "Lost the connection to the database during a write; the outcome is unknown. "
+                f"{self._router.reaching.reason}",
+                hint="Check whether it was stored once the database is back.",
             )
         return await self._journal_batch(batch, store, fitting)
 
@@ -290,7 +286,7 @@ class StandbyStore(RecordStore):
 
 
 async def _find_logged(batch: Batch, store: RecordStore) -> Change | None:
-    """The change of a batch that came here with what was copied."""
+    """Return the change of a batch that was replicated from the database."""
     wanted = {_get_id(step) for step in batch.steps}
     for change in await store.read_changes(limit=MAX_SEARCHED_CHANGES, newest_first=True):
         is_like_it = (change.at, change.tool, change.client) == (batch.at, batch.tool, batch.client)
@@ -316,7 +312,7 @@ def _defer_error(error: Exception) -> Callable[[], Awaitable[Change]]:
 
 
 def _build_change(batch: Batch) -> Change:
-    """What a batch does, as far as that is known without what is stored; it has no number yet."""
+    """Build the change of a batch without the stored data. It has no number yet."""
     edits = tuple(_build_edit(step) for step in batch.steps)
     return Change(0, batch.at, batch.tool, batch.client, batch.undoes, edits)
 
