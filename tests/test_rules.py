@@ -16,7 +16,7 @@ MOST_METHODS = 10  # that an implementation of a port must define
 WIDE_PORTS = {"FileStore": 13, "Connection": 16}
 SMALL_MODULE = 60  # lines; below it, a module with one importer is a part of that
 # Tests of what is no module: whole journeys, ports, and the project itself.
-WITHOUT_TWIN = {"contracts", "golden", "journeys"}
+WITHOUT_TWIN = {"contracts", "fuzz", "golden", "journeys", "promises"}
 OF_THE_PROJECT = {"test_rules.py", "test_docs.py", "test_voice.py", "test_bootstrap.py", "test_check.py"}
 
 
