@@ -45,6 +45,7 @@ from everkept.errors import (
     InvalidInput,
     NotFound,
     ProjectArchived,
+    ProjectExists,
     ReadOnly,
     Refused,
     StoreUnreachable,
