@@ -189,12 +189,16 @@ class MemoryView(Value):
 
 
 class RecalledMemories(Value):
-    """Recalled memories. `total_matched` counts all matches, not only the returned ones."""
+    """Recalled memories. `total_matched` counts all matches, not only the returned ones.
+
+    If a search takes only its best candidates, more may match, and `total_is_lower_bound` is true.
+    """
 
     memories: list[MemoryView]
     total_matched: int
     strategy_used: str
     query_time_ms: float
+    total_is_lower_bound: bool | None = None
     bank: list[SectionHit] | None = None  # sections of the memory bank's files, if requested
     warnings: list[ToolWarning] | None = None
 

@@ -87,6 +87,7 @@ class MemoryRecall:
             total_matched=found.total,
             strategy_used=found.strategy or wanted.strategy,
             query_time_ms=round((perf_counter() - started) * 1000, 1),
+            total_is_lower_bound=found.is_lower_bound or None,
             bank=sections,
             warnings=list(self.warnings) or None,
         )
