@@ -129,9 +129,9 @@ async def test_a_memory_comes_with_its_links_to_entities(assistant: Assistant) -
 
 async def test_entities_that_share_a_memory_are_neighbors(assistant: Assistant) -> None:
     memory_id = await store_decision(assistant)
-    for entity, verb, other in (("Shop API", "uses", "PostgreSQL"), ("PostgreSQL", "decides", "Shop API")):
-        walked = await assistant("search_knowledge_graph", entity=entity)
-        assert names(walked) == [entity, other]
+    for start, verb, other in (("Shop API", "uses", "PostgreSQL"), ("PostgreSQL", "decides", "Shop API")):
+        walked = await assistant("search_knowledge_graph", entity=start)
+        assert names(walked) == [start, other]
         assert walked["entities"][0]["relationships"] == [
             {"type": verb, "target": other, "direction": "outgoing", "memory_id": memory_id}
         ]
@@ -169,8 +169,8 @@ async def test_a_relationship_type_selects_links_of_memories(assistant: Assistan
 async def test_a_relationship_type_that_nothing_has_returns_nothing(assistant: Assistant) -> None:
     await store_decision(assistant)
     await relate(assistant, ("a", "uses", "b"))
-    for entity in ("Shop API", "a", None):
-        walked = await assistant("search_knowledge_graph", entity=entity, relationship_type="paints")
+    for start in ("Shop API", "a", None):
+        walked = await assistant("search_knowledge_graph", entity=start, relationship_type="paints")
         assert (walked["entities"], walked["memories"]) == ([], [])
         assert walked["warnings"][0]["code"] == "no_such_relationship"
 
