@@ -99,11 +99,7 @@ def _listen() -> socket.socket:
 
 @asynccontextmanager
 async def loopback_http(
-    app: ASGIApp = echo,
-    *,
-    proxies: TrustedProxies = NO_PROXIES,
-    tls: ssl.SSLContext | None = None,
-    **limits: Any,
+    app: ASGIApp = echo, *, proxies: TrustedProxies = NO_PROXIES, tls: ssl.SSLContext | None = None, **limits: Any
 ) -> AsyncGenerator[LoopbackServer, None]:
     chosen = replace(PATIENT, **limits)
     config = uvicorn.Config(app, lifespan="off", ws="none", log_config=None, access_log=False, http=HttpProtocol)

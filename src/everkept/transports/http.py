@@ -212,7 +212,6 @@ class HttpOptions(Value):
     #: Whose word is taken for where a request came from.
     proxies: TrustedProxies = NO_PROXIES
 
-
     #: Limits of connections, and their deadlines.
     limits: ConnectionLimits = field(default_factory=lambda: build_limits())
 
