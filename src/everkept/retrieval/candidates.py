@@ -6,6 +6,7 @@ names stay in the query for words and are removed from the query for meaning.
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -39,6 +40,11 @@ Scores = dict[Key, float]
 class WordMatches(Value):
     scores: Scores = field(default_factory=dict[Key, float])
     tier: Tier | None = None
+
+    @property
+    def is_capped(self) -> bool:
+        """Return whether a place may have more matches."""
+        return MAX_CANDIDATES in Counter(place for place, _ in self.scores).values()
 
 
 class MeaningQuestion(Value):
@@ -194,7 +200,8 @@ async def search_by_tiers(
     ]
     if page.tier is None:
         return SearchPage([])
-    return SearchPage(hits, page.total, "keyword", page.tier, page.next_cursor)
+    has_more = page.next_cursor is not None
+    return SearchPage(hits, page.total, "keyword", page.tier, page.next_cursor, is_lower_bound=has_more)
 
 
 class MatchedPage(NamedTuple):
