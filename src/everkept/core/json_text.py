@@ -115,7 +115,7 @@ class JsonDocument:
                 raise NotJson("the number is too large", text, at)
             return _Node(value, at), end
         if depth > MAX_DEPTH:
-            raise NotJson(f"more than {MAX_DEPTH} brackets stand inside each other", text, at)
+            raise NotJson(f"more than {MAX_DEPTH} brackets are nested", text, at)
         container = scan_container(text, at, lambda text, at: self._parse_node(text, at, depth + 1))
         children: dict[Key, _Node] = {}
         again: list[tuple[str, int, int]] = []
