@@ -54,7 +54,7 @@ class RecordTally(Value):
 
 
 class Token(Value):
-    """Bearer token as it is stored: its hash, never its secret."""
+    """Bearer token in its stored form: its hash, never its secret."""
 
     id: str
     label: str
@@ -348,5 +348,10 @@ def decode_cursor(cursor: str, *kinds: type) -> tuple[Any, ...]:
         found = None
     position = tuple(cast(list[Any], found)) if isinstance(found, list) else ()
     if len(position) != len(kinds) or not all(map(isinstance, position, kinds)):
-        raise InvalidInput("`cursor` is not a cursor of this tool.", argument="cursor", value=cursor[:100])
+        raise InvalidInput(
+            "`cursor` is not a cursor of this tool.",
+            hint="Use next_cursor of the previous page, or omit it to start again.",
+            argument="cursor",
+            value=cursor[:100],
+        )
     return position

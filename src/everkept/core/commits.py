@@ -165,7 +165,9 @@ async def plan_undo(store: RecordStore, change: Change, bookkeeping: Set[str] = 
     The steps are valid for one revision of the store. A changed record of a `bookkeeping` kind is kept.
     """
     if not change.edits:
-        raise Refused(f"Change {change.seq} ({change.tool}) has nothing to undo.")
+        raise Refused(
+            f"Change {change.seq} ({change.tool}) has nothing to undo.", hint="Choose a change with `everkept log`."
+        )
     if any(edit.id is None for edit in change.edits):
         raise _build_purged_error(change)
     refs = {Ref(edit.subject, edit.id or "") for edit in change.edits}
@@ -215,7 +217,11 @@ async def _find_changed_bookkeeping(store: RecordStore, change: Change, current:
 
 
 def _build_purged_error(change: Change) -> Refused:
-    return Refused(f"Part of change {change.seq} was purged since.", change=change.seq)
+    return Refused(
+        f"Part of change {change.seq} was purged since, so it cannot be undone.",
+        hint="Choose another change with `everkept log`.",
+        change=change.seq,
+    )
 
 
 async def _check_unchanged(store: RecordStore, change: Change, current: Things) -> None:

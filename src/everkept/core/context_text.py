@@ -195,8 +195,8 @@ def count_tokens(text: str) -> int:
 
     Compared with cl100k, o200k and a published Claude vocabulary, whichever counts most. English prose and code are 1.4
     to 1.8 times too high, other European languages 1.0 to 1.5. Chinese, Japanese and Russian are twice too high,
-    base64, hashes and digits 1.0 to 1.2. The margin allows for vocabularies with shorter tokens. Only text that no one
-    writes can be too low, by up to a fifth: random lowercase letters, and rows of rare Chinese or Korean characters.
+    base64, hashes and digits 1.0 to 1.2. The margin allows for vocabularies with shorter tokens. The estimate
+    is too low, by up to a fifth, only for random lowercase letters and for rows of rare Chinese or Korean characters.
     """
     # No stretch crosses a single space, so words are counted one by one, and each only once.
     first, *rest = words = text.split(" ")

@@ -103,10 +103,10 @@ class FileStore(Protocol):
         ...
 
     async def list(self, folder: str = "") -> list[FileInfo]:
-        """Return the entries of a folder by name. Raise NotFound if it does not exist.
+        """List the entries of a folder by name. Raise NotFound if it does not exist.
 
-        It omits working files (locks, remains of interrupted writes) and everything that no path can reach: links that
-        lead outside, nowhere or in a circle, devices, pipes, and names that `parse_path` refuses.
+        Working files are omitted: locks, and remains of interrupted writes. So is everything that no path can reach:
+        links that lead outside, nowhere or in a circle, devices, pipes, and names that `parse_path` refuses.
         """
         ...
 

@@ -286,7 +286,7 @@ class Library(ABC):
 
     @abstractmethod
     async def open(self, name: str) -> "tuple[Project, RecordStore]":
-        """Return the project as it is now, and its store. Raises ProjectArchived."""
+        """Return the current project and its store. Raise ProjectArchived."""
 
     @abstractmethod
     async def get_store(self, project: "Project") -> RecordStore:
@@ -310,7 +310,7 @@ class Library(ABC):
     @property
     @abstractmethod
     def condition(self) -> "Condition":
-        """Return the state of the database as far as it is known without a question to it."""
+        """Return what is known of the database without a question to it."""
 
     @abstractmethod
     async def close(self) -> None:

@@ -120,9 +120,8 @@ def validate_peer_name(name: str) -> str:
     if not re.fullmatch(NAME_PATTERN, plain):
         shown = escape_name(clip_text(name, MAX_NAME_CHARACTERS))
         raise InvalidInput(
-            f'"{shown}" cannot name a peer: 1 to {MAX_NAME_CHARACTERS} of the letters a to z, '
-            f"digits, "
-            "`.`, `_` and `-` can.",
+            f'"{shown}" is not a valid name for a peer.',
+            hint=f"Use 1 to {MAX_NAME_CHARACTERS} characters of a-z, 0-9, `.`, `_` and `-`.",
             argument="name",
             value=shown,
         )
@@ -162,7 +161,7 @@ def parse_fingerprint(text: str) -> str:
         shown = escape_name(clip_text(text, 100))
         raise InvalidInput(
             f"{shown} is not the fingerprint of a certificate.",
-            hint="Use sha256: and 64 hexadecimal digits. To print it, run `everkept peer identity` on the peer's machine.",
+            hint="Use sha256: and 64 hexadecimal digits. `everkept peer identity` prints it on the peer's machine.",
             argument="fingerprint",
             value=shown,
         )

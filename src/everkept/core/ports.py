@@ -137,7 +137,7 @@ class ReadOnlyLibrary(Protocol):
     async def find_workspace_project(self, path: str) -> Project | None: ...
 
     async def open(self, name: str) -> tuple[Project, RecordStore]:
-        """Return the project as it is now and its store. Refuse an archived one."""
+        """Return the current project and its store. Refuse an archived one."""
         ...
 
     async def list_off_periods(self) -> list[OffPeriod]:

@@ -47,7 +47,7 @@ class OffPeriod(Value):
 def validate_project_name(name: str) -> str:
     """Return the name, or raise InvalidInput with what is wrong."""
     if not name.strip():
-        raise InvalidInput("Project name is required.", argument="name", value=name)
+        raise InvalidInput("The project name is empty.", hint=_NAME_HINT, argument="name", value=name)
     problem = (
         f"is longer than {MAX_PROJECT_NAME_CHARACTERS} characters"
         if len(name) > MAX_PROJECT_NAME_CHARACTERS
@@ -139,7 +139,7 @@ def find_workspace(folder: Path) -> WorkspaceInfo | None:
 
 
 def find_workspace_key(folder: str) -> str | None:
-    """Return the key of a folder's project, or None if it cannot be determined. The folder may be a worktree or a link."""
+    """Return the key of a folder's project, or None if it is unknown. The folder may be a worktree or a link."""
     if not Path(folder).is_absolute():  # of another machine or another system
         return None
     try:

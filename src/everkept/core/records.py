@@ -48,7 +48,7 @@ class Record(Value):
     name_key: str | None = None
     variant: str = ""
     parent: str | None = None
-    scope: str = ""  # where it is recalled, if its family has scopes
+    scope: str = ""  # how far it reaches, if its family has scopes
     session: str | None = None  # the conversation it comes from
     position: int | None = None  # its position in that conversation
     author: str | None = None
@@ -122,7 +122,7 @@ class Insert(Value):
 class Update(Value):
     """Sets `values` (keys of AMENDABLE) if the record still has `version`.
 
-    `at` is the time, if it was done somewhere else.
+    `at` is the time, if it was done in another place.
     """
 
     id: str
