@@ -1,5 +1,6 @@
 """The bank that a call uses, and the valid names and URIs of its files."""
 
+import asyncio
 import json
 import posixpath
 import re
@@ -11,7 +12,7 @@ from urllib.parse import quote, unquote
 
 from everkept.core.files import FileStore, FileStores, parse_path
 from everkept.core.ports import Library, RecordStore
-from everkept.core.sessions import ToolCall
+from everkept.core.sessions import ToolCall, get_acting_account
 from everkept.core.text import clip_text
 from everkept.errors import NO_FOLDER, BankNotFound, InvalidInput, NotFound, Refused, escape_name
 from everkept.families.bank.model import LEGACY_NAMES, BankOptions
@@ -221,6 +222,8 @@ def _parse_registration(store_id: str, value: str) -> StoreRegistration:
 
 
 SSH_SCHEME = "ssh://"
+UNKNOWN_USER = "Unknown User"
+GIT_SECONDS = 2.0
 # A folder with one of these files is a bank. A progress.md is not enough, because any project may have one.
 BANK_MARKER_FILES = (*LEGACY_NAMES, *LEGACY_NAMES.values())
 STATELESS_HINT = "This connection is stateless. Register the store, and pass `storeId` with each call."
@@ -262,6 +265,20 @@ class Banks:
         self._files = files
         self.registry = registry
         self.options = options
+        self._git_user: str | None = None
+
+    async def find_username(self) -> str:
+        """Return the name for entries: the account's, the configured one, or the one that git knows."""
+        account = get_acting_account()
+        if account is not None:
+            return account.name
+        if self.options.username is not None:
+            return self.options.username
+        if self._git_user is None:
+            place = self.options.place
+            folder = None if place is None or _is_ssh(place) else place
+            self._git_user = await asyncio.to_thread(_read_git_user, folder) or UNKNOWN_USER
+        return self._git_user
 
     async def require_bank(self, call: ToolCall, store_id: str | None = None) -> Bank:
         """Return the existing bank of a call. Raise BankNotFound."""
@@ -284,12 +301,22 @@ class Banks:
     async def find_bank(self, call: ToolCall, store_id: str | None = None) -> Bank | None:
         """Return the bank of a call, which may not exist yet, or None if no folder is known."""
         if store_id is not None:
-            return await self.open_in_folder((await self.registry.get(store_id)).path)
+            return await self._find_store(call, store_id)
         if call.session.bank is not None:
             return await self.open_at(call.session.bank)
         if self.options.place is None:
             return None
         return await self.open_in_folder(self.options.place)
+
+    async def _find_store(self, call: ToolCall, store_id: str) -> Bank:
+        """Return the bank with this id. The active bank has one too, even if it is not registered."""
+        try:
+            return await self.open_in_folder((await self.registry.get(store_id)).path)
+        except NotFound:
+            bank = await self.find_bank(call)
+            if bank is None or store_id not in (bank.home.address, get_last_part(bank.home.address)):
+                raise
+            return bank
 
     async def open_in_folder(self, address: str) -> Bank:
         """Open the bank of a project's folder. The folder may itself be a bank."""
@@ -354,6 +381,26 @@ async def _is_inside(bank: Bank) -> bool:
     """
     found = await bank.home.read_info(bank.folder)
     return found is not None and found.is_folder
+
+
+def _read_git_user(folder: str | None) -> str | None:
+    """Return the user's name in git, or None if git or the name is missing."""
+    import subprocess  # only the first entry of a process needs it
+
+    try:
+        found = subprocess.run(
+            ["git", *(["-C", folder] if folder else []), "config", "--get", "user.name"],
+            capture_output=True,
+            check=True,
+            encoding="utf-8",
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            timeout=GIT_SECONDS,
+            creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip() or None
 
 
 def get_last_part(address: str) -> str:
