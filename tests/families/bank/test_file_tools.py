@@ -252,7 +252,7 @@ async def test_no_place_at_the_start_is_an_error_too(tmp_path: Path) -> None:
         for tool in ("get_memory_bank_status", "set_memory_bank_path"):
             with pytest.raises(BankNotFound) as caught:
                 await team(tool)
-            way_out = "No folder is chosen: give `path` to it, or `storeId` to this call."
+            way_out = "No folder is selected. Pass `path` to it, or pass `storeId` to this call."
             assert str(caught.value).endswith(f"create one. {way_out}")
             assert "expectedPath" not in caught.value.facts
             assert caught.value.facts["suggestion"].endswith(way_out)
@@ -333,8 +333,8 @@ async def test_a_file_that_cannot_be_read_is_named(bank: Banking, name: str) -> 
     [
         ("../outside.md", "it is no name inside this folder: it holds '..'. Names are relative, as in progress.md."),
         ("notes.txt", "it is not a valid name for a bank file. Use a name at the top level "),
-        ("missing.md", "File not found. list_memory_bank_files shows what there is."),
-        ("dir.md", "it is a folder, not a file. list_memory_bank_files shows what there is."),
+        ("missing.md", "File not found. List the files with list_memory_bank_files."),
+        ("dir.md", "it is a folder, not a file. List the files with list_memory_bank_files."),
     ],
 )
 async def test_an_error_names_the_file_once(bank: Banking, name: str, said: str) -> None:
