@@ -7,6 +7,7 @@ import anyio
 import pytest
 
 from assistant import Time
+from everkept.app.bank import read_git_user
 from everkept.core.sessions import Account, act_as
 from everkept.core.times import parse_time
 from everkept.errors import BankNotFound, EverkeptError, InvalidInput, NotFound
@@ -291,7 +292,8 @@ async def test_a_file_of_fifty_megabytes_takes_one_more_line(bank: Banking) -> N
 async def test_git_names_the_author_if_no_one_else_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "git").write_text("[user]\n\tname = Grace\n", encoding="utf-8")
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "git"))
-    async with bank_in(tmp_path, options=BankOptions(place=str(tmp_path))) as bank:
+    options = BankOptions(place=str(tmp_path), read_author=partial(read_git_user, str(tmp_path)))
+    async with bank_in(tmp_path, options=options) as bank:
         bank.offer(ProgressTools(bank.banks, Time(AT - SECOND)))
         await bank("add_session_note", note="n")
         await bank("add_progress_entry", type="fix", summary="s")

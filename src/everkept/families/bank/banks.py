@@ -223,7 +223,6 @@ def _parse_registration(store_id: str, value: str) -> StoreRegistration:
 
 SSH_SCHEME = "ssh://"
 UNKNOWN_USER = "Unknown User"
-GIT_SECONDS = 2.0
 # A folder with one of these files is a bank. A progress.md is not enough, because any project may have one.
 BANK_MARKER_FILES = (*LEGACY_NAMES, *LEGACY_NAMES.values())
 STATELESS_HINT = "This connection is stateless. Register the store, and pass `storeId` with each call."
@@ -265,20 +264,19 @@ class Banks:
         self._files = files
         self.registry = registry
         self.options = options
-        self._git_user: str | None = None
+        self._author: str | None = None  # cached result of `read_author`
 
     async def find_username(self) -> str:
-        """Return the name for entries: the account's, the configured one, or the one that git knows."""
+        """Return the name for entries: the account's, the configured one, or the machine's."""
         account = get_acting_account()
         if account is not None:
             return account.name
         if self.options.username is not None:
             return self.options.username
-        if self._git_user is None:
-            place = self.options.place
-            folder = None if place is None or _is_ssh(place) else place
-            self._git_user = await asyncio.to_thread(_read_git_user, folder) or UNKNOWN_USER
-        return self._git_user
+        if self._author is None:
+            found = await asyncio.to_thread(self.options.read_author) if self.options.read_author else None
+            self._author = found or UNKNOWN_USER
+        return self._author
 
     async def require_bank(self, call: ToolCall, store_id: str | None = None) -> Bank:
         """Return the existing bank of a call. Raise BankNotFound."""
@@ -381,26 +379,6 @@ async def _is_inside(bank: Bank) -> bool:
     """
     found = await bank.home.read_info(bank.folder)
     return found is not None and found.is_folder
-
-
-def _read_git_user(folder: str | None) -> str | None:
-    """Return the user's name in git, or None if git or the name is missing."""
-    import subprocess  # only the first entry of a process needs it
-
-    try:
-        found = subprocess.run(
-            ["git", *(["-C", folder] if folder else []), "config", "--get", "user.name"],
-            capture_output=True,
-            check=True,
-            encoding="utf-8",
-            errors="replace",
-            stdin=subprocess.DEVNULL,
-            timeout=GIT_SECONDS,
-            creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return found.stdout.strip() or None
 
 
 def get_last_part(address: str) -> str:

@@ -57,7 +57,8 @@ StoreId = Annotated[str, Field("Registered bank id; default: the active bank", n
 class BankOptions(Value):
     place: str | None  # address of the initial folder, if any
     folder: str = "memory-bank"
-    username: str | None = None  # default: the name that git knows
+    username: str | None = None
+    read_author: Callable[[], str | None] | None = None  # name to use without a `username`
     mode: Mode | None = None
     mask_secrets: bool = True
     read_only: bool = False
