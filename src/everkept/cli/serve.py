@@ -235,7 +235,7 @@ def _print_explanation(settings: Settings) -> None:
     """A person started the server by hand: tell how a client starts it."""
     from everkept.clients.own_command import build_own_command
 
-    program = build_own_command(settings.launcher, sys.argv[0], sys.executable)
+    program = build_own_command(settings.launcher, sys.executable)
     # With the options that were given: they are what this person wants the client to use.
     command = [*program, *sys.argv[1:]]
     if settings.project is None and settings.dialect == "everkept":

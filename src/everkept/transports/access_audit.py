@@ -46,7 +46,7 @@ AuditHandler = Callable[[Handler, Request, Account], Awaitable[Reply]]
 def audit(dispatcher: Dispatcher, access_log: AccessLog) -> None:
     """Log each read and change of an account before it is answered.
 
-    A change is logged before it is made too: an answer can be withheld, a change cannot. Changes of the owner are only
+    A change is logged before it starts, too: an answer can be withheld, a change cannot. Changes of the owner are only
     in the change log.
     """
     auditor = _Auditor(dispatcher, access_log)
@@ -115,7 +115,7 @@ class _Auditor:
         try:
             await asyncio.to_thread(self._log.write, ended)
         except Unavailable:
-            # The change is made and its beginning is logged. An error would make the client repeat it.
+            # The change exists and its beginning is logged. An error would make the client repeat it.
             log.info("cannot log the end of %s by %s", escape_name(access.what), access.user)
         return _unwrap_answer(answer)
 

@@ -129,7 +129,7 @@ def _get_bearer_token(headers: Mapping[str, str]) -> str:
 def _find_path_refusal(account: Account | None, path: str) -> Refusal | None:
     if account is None or not account.is_peer or path.startswith(PEER_PATHS):
         return None
-    return Refusal(403, f"The token of another server is for {PEER_PATHS} alone.")
+    return Refusal(403, f"The token of another server is valid only for {PEER_PATHS}.")
 
 
 def get_network(address: str) -> str:
@@ -264,11 +264,16 @@ def is_loopback(host: str) -> bool:
 def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket; port 0 selects a free one."""
     if not 0 <= port <= 65535:
-        raise InvalidInput(f"Invalid port {port}.", hint="0 to 65535.", argument="port", value=port)
+        raise InvalidInput(f"Invalid port {port}.", hint="Use 0 to 65535.", argument="port", value=port)
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (socket.gaierror, UnicodeError) as error:
-        raise InvalidInput(f"Cannot listen on {host!r}, port {port}: {error}.", argument="host", value=host) from None
+        raise InvalidInput(
+            f"Cannot listen on {host!r}, port {port}: {error}.",
+            hint="Pass an address of this machine with --host.",
+            argument="host",
+            value=host,
+        ) from None
     try:
         listening = socket.create_server((str(address[0]), int(address[1])), family=family)
         # Accepted connections inherit it. Otherwise an answer in two pieces waits 40 ms for the acknowledgement of the

@@ -124,10 +124,10 @@ async def _read_body(receive: Receive) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise InvalidInput("The question ended too soon.")
+            raise InvalidInput("The connection ended before the question was complete.", hint="Send it again.")
         body += message.get("body", b"")
         if len(body) > MAX_BODY_BYTES:
-            raise InvalidInput(f"A question may have {MAX_BODY_BYTES:,} bytes at most.")
+            raise InvalidInput(f"A question must have at most {MAX_BODY_BYTES:,} bytes.")
         if not message.get("more_body"):
             return bytes(body)
 
@@ -146,7 +146,7 @@ def _parse_question(body: bytes) -> PeerQuestion:
     if not isinstance(query, str) or not query.strip():
         raise InvalidInput("`query` must be a text that is not empty.")
     if len(query) > MAX_QUESTION_CHARACTERS:
-        raise InvalidInput(f"`query` may have {MAX_QUESTION_CHARACTERS:,} characters at most.")
+        raise InvalidInput(f"`query` must have at most {MAX_QUESTION_CHARACTERS:,} characters.")
     readable = query.encode("utf-8", "replace").decode()
     return PeerQuestion(readable, _parse_types(asked.get("types")), _parse_limit(asked.get("limit")))
 
