@@ -9,7 +9,7 @@ from everkept.patterns import compile_late
 
 # Smallest and largest value, where there is one.
 BOUNDS: dict[str, tuple[int, int | None]] = {"port": (0, 65535), "max_memories_per_session": (1, None)}
-# Other spellings that people know from elsewhere.
+# Other spellings that people know from elsewhere; case does not matter for these settings.
 ALIASES: dict[str, dict[str, str]] = {"log_level": {"warn": "warning"}}
 FLAG_ONLY_SETTINGS = frozenset({"config"})
 HIDDEN_TEXT = "***"
@@ -108,8 +108,9 @@ def list_choices(kind: Any) -> tuple[str, ...]:
 
 
 def _parse_choice(choices: tuple[str, ...], given: GivenSetting) -> str:
-    aliases = ALIASES.get(given.name, {})
-    value = aliases.get(str(given.value), str(given.value))
+    value = str(given.value)
+    if aliases := ALIASES.get(given.name):
+        value = aliases.get(value.lower(), value.lower())
     if value not in choices:
         raise given.build_invalid(f"it must be one of {', '.join(choices)}.", choices)
     return value
