@@ -25,6 +25,7 @@ OTHER_VARIABLES = frozenset[str]().union(*VARIABLES.values())
 # Other names in a file: those of surrealdb-memory.
 REMOTE_KEYS = {"remote_url": "database_url", "remote_user": "database_user", "remote_pass": "database_password"}
 FILE_KEYS = {"db_path": "data_dir", **REMOTE_KEYS}
+PLUGIN_FOLDER_KEYS = ("MEMORY_DB_PATH", "db_path")
 # The flags of settings whose names a file uses for something else.
 REMOTE_FLAGS = {"ssh_user": "--remote-user", "ssh_host": "--remote-host", "ssh_path": "--remote-path"}
 LIST_SETTINGS = frozenset({"toolsets", "history_exclude"})
