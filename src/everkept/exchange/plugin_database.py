@@ -1,4 +1,4 @@
-"""The database of the surrealdb-memory plugin: where it is, and its rows.
+"""The database of the surrealdb-memory plugin: its place and its rows.
 
 A folder is copied before it is opened, because SurrealKV writes to every folder that it opens.
 """
@@ -28,7 +28,7 @@ MEMORIES, ENTITIES, SESSIONS = "memory", "entity", "session"
 MEMORY_LINKS, ENTITY_LINKS = "memory_entity", "relates_to"
 TABLES = (SESSIONS, ENTITIES, MEMORIES, MEMORY_LINKS, ENTITY_LINKS)
 
-QUERY_SECONDS = 120.0  # a large table takes long, and nobody waits for the answer of a tool
+QUERY_SECONDS = 120.0  # a large table takes long, and no tool call waits for it
 PLACE_HINT = "Pass the folder in the plugin's `db_path`, or the address of its server, such as ws://127.0.0.1:8000."
 
 Row = Mapping[str, Any]

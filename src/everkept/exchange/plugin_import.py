@@ -83,7 +83,7 @@ async def import_plugin(
     mask: bool = True,
     dry_run: bool = False,
 ) -> PluginImport:
-    """Import all rows: memories of scope user into `user`, everything else into `project`.
+    """Import all rows: memories of scope user into `user`, all others into `project`.
 
     A second run adds what is new and updates what has changed there. What was changed later here stays.
     """

@@ -153,7 +153,7 @@ class ConfigFile(Value):
 
 
 def read_config(path: Path, known: Collection[str]) -> ConfigFile:
-    """Read the file. A block of the body counts if it has a `known` key; others are examples of something else."""
+    """Read the file. A block of the body counts if it has a `known` key; other blocks are examples."""
     lines = _read_lines(path)
     if not any(line.strip() for line in lines):
         return ConfigFile(path, [], [])

@@ -9,6 +9,7 @@ from everkept.core.ports import Library, RecordStore
 from everkept.core.sessions import ToolCall
 from everkept.core.times import format_iso
 from everkept.errors import BankNotFound, EverkeptError, InvalidInput, StoreDamaged, Unavailable
+from records import batch, memory
 
 
 class WithoutUser:
@@ -210,3 +211,34 @@ async def test_a_recall_asks_a_store_each_thing_once(assistant: Assistant) -> No
     assert set(counted.accesses.counts.values()) == {1}
     again = await counted.recall("ready tea")
     assert [memory["access_count"] for memory in again] == [1, 1, 1]
+
+
+async def test_recall_selects_memories_by_their_relationship_to_an_entity(assistant: Assistant) -> None:
+    entity = {"name": "Shop API", "type": "service"}
+    await assistant.store("Port 80 is open", related_entities=[{**entity, "relationship": "describes"}])
+    await assistant.store("Port 443 is chosen", "user", related_entities=[{**entity, "relationship": "Decides"}])
+    gone = await assistant.stored("Port 22 is chosen", related_entities=[{**entity, "relationship": "decides"}])
+    await assistant("forget_memory", memory_id=gone)
+    for strategy in ("keyword", "hybrid", "graph"):
+        wanted = {"query": "port of the Shop API", "relationship_type": "decides", "strategy": strategy}
+        found = await assistant("recall_memories", **wanted, explain=True)
+        assert [memory["content"] for memory in found["memories"]] == ["Port 443 is chosen"]
+        assert found["memories"][0]["related_entities"] == [{**entity, "relationship": "Decides"}]
+    found = await assistant("recall_memories", query="port", relationship_type="decides", include_forgotten=True)
+    assert {memory["content"] for memory in found["memories"]} == {"Port 443 is chosen", "Port 22 is chosen"}
+    assert "related_entities" not in found["memories"][0]
+
+
+async def test_a_relationship_that_no_memory_has_recalls_nothing(assistant: Assistant) -> None:
+    await fill(assistant)
+    found = await assistant("recall_memories", query="port", relationship_type="paints")
+    assert (found["memories"], found["total_matched"], codes(found)) == ([], 0, ["no_such_relationship"])
+
+
+async def test_a_total_below_the_number_of_matches_is_called_a_lower_bound(assistant: Assistant) -> None:
+    await fill(assistant)
+    store = await assistant.project_store()
+    await store.commit(batch(*(memory(f"port {number}", scope="project") for number in range(150))))
+    found = await assistant("recall_memories", query="port")
+    assert (found["total_matched"] >= 100, found["total_is_lower_bound"]) == (True, True)
+    assert "total_is_lower_bound" not in await assistant("recall_memories", query="port", tags=["none"])

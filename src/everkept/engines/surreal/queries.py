@@ -290,7 +290,7 @@ async def estimate_size(tables: StoreTables) -> int:
     if not sample:
         return 0
     vectors = {escape_text(model.name): model.dimensions * _VECTOR_NUMBER_BYTES for model in state.models}
-    # A text is stored twice: as it is, and as words.
+    # A text is stored twice: once unchanged, once as words.
     sizes = [_RECORD_BYTES + 2 * row["size"] + vectors.get(row.get("embedded") or "", 0) for row in sample]
     records = max(state.ages, len(sample))
     return sum(sizes) * records // len(sizes)
