@@ -294,8 +294,8 @@ class Settings(Value):
     mode: BankMode = "code"
     #: Memory bank: name of its folder inside the working folder.
     folder: str = "memory-bank"
-    #: Memory bank: who made an entry; a name or the address of a GitHub profile.
-    username: str = "Unknown User"
+    #: Memory bank: author of entries; a name or the address of a GitHub profile. Default: git's `user.name`.
+    username: str | None = None
     #: Memory bank: offer the eight tools that came after the original's specification too.
     bank_extras: bool = False
     #: Memory bank: offer only the tools that the mode of the start is for.

@@ -349,6 +349,7 @@ class MemoryTools(ToolFamily):
             task_description,
             files_in_context or (),
             sections or tuple(HEADINGS),
+            await recall.find_by_files(files_in_context, session) if files_in_context else (),
         )
         block = build_context_block(found, max_tokens, self._clock())
         await recall.count_access(block.used)
