@@ -65,7 +65,7 @@ def test_a_mode_that_was_said_stays_beside_an_address() -> None:
 def test_postgresql_needs_an_address(mode: str | None) -> None:
     wrong = error(WHO, engine="postgres", deployment_mode=mode)
     assert isinstance(wrong, InvalidInput)
-    assert "Set database_url, such as postgresql://" in wrong.message
+    assert "an address such as postgresql://" in wrong.message
 
 
 @pytest.mark.parametrize("mode", ["embedded-file", "embedded-memory"])

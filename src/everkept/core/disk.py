@@ -15,7 +15,8 @@ from typing import IO
 from everkept.errors import ReadOnly, StorageFull, Unavailable
 
 PRIVATE_FOLDER, PRIVATE_FILE = 0o700, 0o600
-DRAFT_SUFFIX = ".tmp"  # suffix of a file that `replace` has not finished
+AMPLE_BYTES = 100_000_000  # with more than this free, a quota refused the write, not the disk
+DRAFT_SUFFIX = ".tmp"  # ends the name of a file that `replace` has not finished
 
 _BINARY = getattr(os, "O_BINARY", 0)  # otherwise Windows changes line ends
 
@@ -45,6 +46,23 @@ def translate_os_errors(path: Path) -> Generator[None, None, None]:
             hint="Choose another data folder with --data-dir.",
             path=str(path),
         ) from error
+
+
+def find_free_bytes(path: Path) -> int | None:
+    """Return the free bytes of the disk, or None if they are unknown."""
+    try:
+        from shutil import disk_usage  # a hook that starts does not pay for it
+
+        return disk_usage(next(each for each in (path, *path.parents) if each.exists())).free
+    except (OSError, ImportError):  # the folder or the program's files may be out of reach
+        return None
+
+
+def build_size_facts(size: int, free: int | None) -> dict[str, int]:
+    """Return the facts of an error about a full disk. `limit` is the largest possible size."""
+    if free is None:
+        return {"current_size": size}
+    return {"current_size": size, "free": free, "limit": size if free > AMPLE_BYTES else size + free}
 
 
 def make_folder(folder: Path) -> None:

@@ -12,6 +12,8 @@ from everkept.errors import InvalidInput
 from everkept.settings.locations import (
     CONFIG_VARIABLE,
     NO_FILE,
+    OWN_SUFFIX,
+    PLUGIN_FOLDER,
     compute_database_key,
     find_config,
     find_gateway_path,
@@ -19,16 +21,25 @@ from everkept.settings.locations import (
     find_target,
     get_default_data_dir,
     is_existing,
+    is_foreign_folder,
     list_config_candidates,
     list_wire_warnings,
 )
 from everkept.settings.locations import get_title as get_title
+from everkept.settings.locations import is_database_folder as is_database_folder
 from everkept.settings.model import DEFAULT_TOOLSETS, GATEWAY, SERVER_MODES, TOOLSETS, Settings
 from everkept.settings.model import OWN_TOOLSETS as OWN_TOOLSETS
 from everkept.settings.model import BankMode as BankMode
 from everkept.settings.model import Engine as Engine
 from everkept.settings.setting_values import GivenSetting, hide_secrets, parse_setting
-from everkept.settings.sources import OTHER_VARIABLES, PREFIX, REMOTE_FLAGS, GatheredSettings, gather
+from everkept.settings.sources import (
+    OTHER_VARIABLES,
+    PLUGIN_FOLDER_KEYS,
+    PREFIX,
+    REMOTE_FLAGS,
+    GatheredSettings,
+    gather,
+)
 from everkept.values import list_fields
 
 # Setting one of these selects the memory bank.
@@ -127,6 +138,14 @@ def find_server_engine(scheme: str) -> str | None:
 def get_surreal_folder(settings: Settings) -> Path:
     """Return the folder of SurrealDB's files, if it runs inside this program."""
     return settings.data_dir / "surreal"
+
+
+def find_plugin_folder(settings: Settings) -> Path | None:
+    """Return the database folder of the surrealdb-memory plugin: the one in its settings, or its usual one."""
+    home = os.environ.get("HOME") or os.environ.get("USERPROFILE")
+    named = settings.data_dir.parent / settings.data_dir.name.removesuffix(OWN_SUFFIX)
+    candidates = [named, *([Path(home, PLUGIN_FOLDER)] if home else [])]
+    return next((path for path in candidates if is_database_folder(path)), None)
 
 
 def get_standby_folder(settings: Settings) -> Path:
@@ -288,8 +307,20 @@ def _build_settings(gathered: GatheredSettings, environment: Mapping[str, str], 
         values.setdefault("path", folder or Path.cwd())
     if "data_dir" not in values:
         values["data_dir"] = get_default_data_dir(os.environ)
-    values["data_dir"] = values["data_dir"].absolute()
+    values["data_dir"] = _avoid_foreign_folder(values["data_dir"].absolute(), gathered.settings.get("data_dir"))
     return Settings(**values)
+
+
+def _avoid_foreign_folder(data_dir: Path, given: GivenSetting | None) -> Path:
+    """Return the data folder. If the plugin's key names the plugin's own database, our folder is beside it."""
+    if given is None or not is_foreign_folder(data_dir):
+        return data_dir
+    if given.key in PLUGIN_FOLDER_KEYS:
+        return data_dir.with_name(data_dir.name + OWN_SUFFIX)
+    raise given.build_refusal(
+        "this folder is the SurrealDB database of another program. Choose another folder. To import memories of the "
+        "surrealdb-memory plugin, run `everkept import surrealdb-memory` with it."
+    )
 
 
 def _parse_toolsets(given: GivenSetting) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -138,8 +138,6 @@ def _strip_comment(text: str) -> str:
 
 _FENCE = re.compile(r"-{3}[ \t]*$")
 _END = re.compile(r"(?:-{3}|\.{3})[ \t]*$")
-_REMOTE_HEADING = re.compile(r"#+[ \t]+remote mode settings", re.IGNORECASE)
-_HEADING = re.compile(r"#+[ \t]")
 _YAML_BLOCK = re.compile(r"[ \t]*```[ \t]*ya?ml[ \t]*$", re.IGNORECASE)
 _BLOCK_END = re.compile(r"[ \t]*```[ \t]*$")
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -147,14 +145,15 @@ _PASSWORDS = ("remote_pass", "database_password")
 
 
 class ConfigFile(Value):
-    """Content of one file: the settings at its top, and those of the remote mode in its body."""
+    """The settings at the top of a file, and those in the `yaml` blocks of its body."""
 
     path: Path
     settings: list[ConfigEntry]
-    remote: list[ConfigEntry]
+    body: list[ConfigEntry]
 
 
-def read_config(path: Path) -> ConfigFile:
+def read_config(path: Path, known: Collection[str]) -> ConfigFile:
+    """Read the file. A block of the body counts if it has a `known` key; other blocks are examples."""
     lines = _read_lines(path)
     if not any(line.strip() for line in lines):
         return ConfigFile(path, [], [])
@@ -164,7 +163,7 @@ def read_config(path: Path) -> ConfigFile:
     if end is None:
         raise _build_line_error(path, len(lines), "Add a line of `---` after the settings.")
     try:
-        return ConfigFile(path, parse_entries(lines[1:end], 2), _parse_remote(lines, end + 1))
+        return ConfigFile(path, parse_entries(lines[1:end], 2), _parse_body(lines, end + 1, known))
     except ConfigLineError as error:
         raise _build_line_error(path, error.line, error.reason) from None
 
@@ -173,9 +172,9 @@ def list_reader_warnings(path: Path) -> list[str]:
     """Return a warning if other users can read a password in the file."""
     if os.name != "posix" or not is_existing(path) or not path.stat().st_mode & _OTHERS:
         return []
-    found = read_config(path)
-    held = [e.key for e in (*found.settings, *found.remote) if e.key in _PASSWORDS and e.value]
-    return [f"{path} holds {key}, and other users can read it. Run chmod 600 {path}" for key in held[:1]]
+    found = read_config(path, _PASSWORDS)
+    held = [e.key for e in (*found.settings, *found.body) if e.key in _PASSWORDS and e.value]
+    return [f"{path} holds {key}, and others can read it: chmod 600 {path}" for key in held[:1]]
 
 
 def _read_lines(path: Path) -> list[str]:
@@ -191,16 +190,20 @@ def _read_lines(path: Path) -> list[str]:
         ) from None
 
 
-def _parse_remote(lines: list[str], start: int) -> list[ConfigEntry]:
-    """Return the block under the heading of the remote mode, in the body."""
-    under_heading = False
-    for i in range(start, len(lines)):
-        if _HEADING.match(lines[i]):
-            under_heading = bool(_REMOTE_HEADING.match(lines[i]))
-        elif under_heading and _YAML_BLOCK.match(lines[i]):
-            end = next((j for j in range(i + 1, len(lines)) if _BLOCK_END.match(lines[j])), len(lines))
-            return parse_entries(lines[i + 1 : end], i + 2)
-    return []
+def _parse_body(lines: list[str], start: int, known: Collection[str]) -> list[ConfigEntry]:
+    """Return the entries of all blocks with a known key, under whichever heading they are."""
+    entries: list[ConfigEntry] = []
+    at = start
+    while at < len(lines):
+        if not _YAML_BLOCK.match(lines[at]):
+            at += 1
+            continue
+        end = next((i for i in range(at + 1, len(lines)) if _BLOCK_END.match(lines[i])), len(lines))
+        block = lines[at + 1 : end]
+        if any((pair := _PAIR.match(line.rstrip())) and pair["key"].replace("-", "_") in known for line in block):
+            entries += parse_entries(block, at + 2)
+        at = end + 1
+    return entries
 
 
 def _build_line_error(path: Path, line: int, reason: str) -> InvalidInput:

@@ -18,6 +18,8 @@ NO_FILE = "none"  # in place of a path: do not read a file
 CONFIG_VARIABLE = "EVERKEPT_CONFIG"
 PLUGIN_CONFIG_VARIABLE = "MEMORY_CONFIG_PATH"
 PLUGIN_FILE = Path(".claude", "surrealdb-memory.local.md")
+PLUGIN_FOLDER = Path(".claude", "surrealdb-memory", "data")
+OWN_SUFFIX = ".everkept"  # ends the name of our folder beside a database of another program
 
 
 def find_own_path(environment: Mapping[str, str]) -> Path | None:
@@ -89,6 +91,26 @@ def find_target(explicit: str | None, environment: Mapping[str, str]) -> Path | 
     """Return the file to write: the named one, otherwise ours."""
     named = explicit or environment.get(CONFIG_VARIABLE)
     return find_own_path(environment) if named in (None, "", NO_FILE) else Path(named).expanduser()
+
+
+def is_database_folder(path: Path) -> bool:
+    """Return whether a SurrealDB has its files directly in this folder, in any of its formats."""
+    try:
+        names = {each.name for each in path.iterdir()}
+    except OSError:
+        return False
+    return "clog" in names or {"manifest", "wal"} <= names or {"CURRENT", "IDENTITY"} <= names
+
+
+def is_foreign_folder(path: Path) -> bool:
+    """Return whether the folder is another program's database without any file of ours."""
+    try:
+        if not is_database_folder(path):
+            return False
+        ours = any((path / name).is_dir() for name in ("surreal", "standby", "projects"))
+        return not ours and not any(path.glob("*.db"))
+    except OSError:
+        return False
 
 
 def _find_plugin_file(environment: Mapping[str, str]) -> Path | None:

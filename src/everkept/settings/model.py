@@ -119,7 +119,12 @@ def _choose_address(asker: GivenSetting, given: Mapping[str, GivenSetting], kind
     if address is not None:
         return address
     if kind.local is None or asker.value != "local-server":
-        raise asker.build_invalid(f"it needs the address of a server. Set database_url, such as {kind.examples[-1]}.")
+        names = "`database_url` or EVERKEPT_DATABASE_URL"
+        if kind is SURREAL:
+            names = "`database_url`, `remote_url`, EVERKEPT_DATABASE_URL or MEMORY_REMOTE_URL"
+        raise asker.build_invalid(
+            f"it needs the address of a server. Set {names} to an address such as {kind.examples[-1]}."
+        )
     return GivenSetting("database_url", kind.local, asker.key, f"default of {asker.value}")
 
 

@@ -14,7 +14,7 @@ BOUNDS: dict[str, tuple[int, int | None]] = {
     "max_connections": (0, None),
     "max_connections_per_address": (0, None),
 }
-# Alternative spellings from other programs.
+# Other spellings that people know from elsewhere; case does not matter for these settings.
 ALIASES: dict[str, dict[str, str]] = {"log_level": {"warn": "warning"}}
 FLAG_ONLY_SETTINGS = frozenset({"config"})
 HIDDEN_TEXT = "***"
@@ -113,8 +113,9 @@ def list_choices(kind: Any) -> tuple[str, ...]:
 
 
 def _parse_choice(choices: tuple[str, ...], given: GivenSetting) -> str:
-    aliases = ALIASES.get(given.name, {})
-    value = aliases.get(str(given.value), str(given.value))
+    value = str(given.value)
+    if aliases := ALIASES.get(given.name):
+        value = aliases.get(value.lower(), value.lower())
     if value not in choices:
         raise given.build_invalid(f"it must be one of {', '.join(choices)}.", choices)
     return value

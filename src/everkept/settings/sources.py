@@ -25,7 +25,8 @@ OTHER_VARIABLES = frozenset[str]().union(*VARIABLES.values())
 # Other names in a file: those of surrealdb-memory.
 REMOTE_KEYS = {"remote_url": "database_url", "remote_user": "database_user", "remote_pass": "database_password"}
 FILE_KEYS = {"db_path": "data_dir", **REMOTE_KEYS}
-# Flags of settings whose names mean something else in a file.
+PLUGIN_FOLDER_KEYS = ("MEMORY_DB_PATH", "db_path")
+# The flags of settings whose names a file uses for something else.
 REMOTE_FLAGS = {"ssh_user": "--remote-user", "ssh_host": "--remote-host", "ssh_path": "--remote-path"}
 LIST_SETTINGS = frozenset({"toolsets", "history_exclude"})
 # Keys with a single allowed value, and the reason.
@@ -74,21 +75,24 @@ def _read_environment(names: Collection[str], environment: Mapping[str, str]) ->
 
 
 def _read_file(names: Collection[str], path: Path) -> tuple[list[GivenSetting], list[GivenSetting]]:
-    """Read the settings at the top of the file and in its block for the remote mode."""
-    # Most starts have no file, and load no reader.
+    """Return the settings of the file, and the server's in its body, which count only in the modes of a server."""
+    # Most starts have no file to read, and load no reader.
     from everkept.settings.config_file import ConfigEntry, read_config
 
     def given(entry: ConfigEntry) -> GivenSetting:
         name, source = FILE_KEYS.get(entry.key, entry.key), f"config file {path} line {entry.line}"
         return GivenSetting(name, entry.value, entry.key, source, path, entry.line)
 
-    found = read_config(path)
+    known = [*(name for name in names if name not in FLAG_ONLY_SETTINGS), *FILE_KEYS, *FIXED_SETTINGS]
+    found = read_config(path, known)
     at_top = [given(entry) for entry in found.settings]
-    in_body = [given(entry) for entry in found.remote]
-    _check_keys(at_top, [*(name for name in names if name not in FLAG_ONLY_SETTINGS), *FILE_KEYS, *FIXED_SETTINGS])
+    in_body = [given(entry) for entry in found.body]
+    _check_keys(at_top, known)
     at_top = [item for item in at_top if item.value is not None]
-    _check_keys(in_body, [*REMOTE_KEYS, *SERVER_SETTINGS], at_top)
-    return at_top, [item for item in in_body if item.value is not None]
+    _check_keys(in_body, known, at_top)
+    in_body = [item for item in in_body if item.value is not None]
+    of_server = [item for item in in_body if item.name in SERVER_SETTINGS]
+    return [*at_top, *(item for item in in_body if item not in of_server)], of_server
 
 
 def _check_keys(entries: Sequence[GivenSetting], known: Sequence[str], before: Sequence[GivenSetting] = ()) -> None:

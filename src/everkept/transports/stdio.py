@@ -284,8 +284,10 @@ class _StdioServer:
         except (ValueError, RecursionError) as error:
             self._send_error(None, PARSE_ERROR, f"This line is not JSON: {error}")
             return
-        if isinstance(message, list):
-            # Batches existed in one revision. Their members are answered one by one.
+        if message == []:
+            self._send_error(None, INVALID_REQUEST, "The batch is empty.")
+        elif isinstance(message, list):
+            # Batches existed in one revision; their members are answered one by one.
             for member in cast(list[Any], message):
                 self._handle_message(member)
         else:
