@@ -1,4 +1,4 @@
-"""The doctor: a look at everything that can be wrong, with a fix for what can be fixed."""
+"""Doctor: checks of everything that can be wrong, with fixes."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,10 +38,10 @@ ACCESS_LOG_CHECK = "access log"
 
 
 def check_access_log(context: CheckContext) -> Iterator[DoctorFinding]:
-    """Nothing where no server has written one."""
+    """Check the access log, if a server has written one."""
     folder = context.folder / LOG_FOLDER
     if sizes := [path.stat().st_size for path in folder.glob("*.jsonl")]:
-        what = f"{format_count(len(sizes), 'file')} with {sum(sizes):,} bytes in {folder}."
+        what = f"{format_count(len(sizes), 'file')} ({format_count(sum(sizes), 'byte')}) in {folder}."
         yield DoctorFinding(ACCESS_LOG_CHECK, "ok", what)
 
 
@@ -50,7 +50,7 @@ PEERS_COMMAND = "everkept peer check"
 
 
 def check_peers(context: CheckContext) -> Iterator[DoctorFinding]:
-    """Nothing where none are known. One that is away is no fault of this installation."""
+    """Check the known peers. An unreachable one is not a fault of this installation."""
     listed = PeerList(context.folder).read_peers()
     for sentence in listed.warnings:
         yield DoctorFinding(PEERS_CHECK, "advice", sentence)
@@ -58,7 +58,7 @@ def check_peers(context: CheckContext) -> Iterator[DoctorFinding]:
         if isinstance(met, PeerFault):
             yield DoctorFinding(PEERS_CHECK, "advice", f"{met.peer}: {met.reason}", PEERS_COMMAND)
         else:
-            yield DoctorFinding(PEERS_CHECK, "ok", f"{met.peer} is there and knows us.")
+            yield DoctorFinding(PEERS_CHECK, "ok", f"{met.peer} is reachable and knows this server.")
 
 
 async def _contact_peers(peers: Sequence[Peer]) -> "list[ReachedPeer | PeerFault]":
@@ -68,8 +68,8 @@ async def _contact_peers(peers: Sequence[Peer]) -> "list[ReachedPeer | PeerFault
 
 
 VECTORS_CHECK = "search by meaning"
-MAX_UNREPORTED_TEXTS = 200  # texts that a running server embeds within a minute
-MAX_FIXABLE_TEXTS = 5_000  # texts that are embedded in a minute or so; more are for who watches them
+MAX_UNREPORTED_TEXTS = 200  # a running server embeds them within a minute
+MAX_FIXABLE_TEXTS = 5_000  # embedded in about a minute; more need a person who watches
 
 
 def check_vectors(context: CheckContext) -> Iterator[DoctorFinding]:
@@ -81,13 +81,13 @@ def check_vectors(context: CheckContext) -> Iterator[DoctorFinding]:
     if fault is not None:
         yield DoctorFinding(VECTORS_CHECK, "problem", fault.message, "install Everkept again")
     else:
-        yield DoctorFinding(VECTORS_CHECK, "ok", f"The model {model} is there, and works.")
+        yield DoctorFinding(VECTORS_CHECK, "ok", f"The model {model} works.")
     if context.care is not None:
         yield from _check_queue(context.care, model, can_embed=fault is None)
 
 
 def _find_model_fault() -> ModelUnavailable | None:
-    """Loads it: files of the right size can be damaged still."""
+    """Load the model, because files of the right size can be damaged."""
     from everkept.embedders.onnx import OnnxEmbedder
 
     embedder = OnnxEmbedder()
@@ -107,19 +107,15 @@ def _check_queue(care: "SqliteCare", model: str, *, can_embed: bool) -> Iterator
     total = sum(each.texts for each in waiting)
     others = sum(each.others for each in waiting)
     if total == 0:
-        yield DoctorFinding(VECTORS_CHECK, "ok", "No text waits for its vector.")
+        yield DoctorFinding(VECTORS_CHECK, "ok", "All texts are embedded.")
         return
     where = max(waiting, key=lambda each: each.texts).title
-    what = f"{format_count(total, 'text')} {_format_wait(total)} for a vector, most of them in {where}."
+    what = f"{format_count(total, 'embedding')} pending, most of them in {where}."
     if others:
         what += f" {format_count(others, 'vector')} {_format_verb(others)} of another model."
     mend = (lambda: _embed_pending(care, model)) if can_embed and total <= MAX_FIXABLE_TEXTS else None
-    command = "everkept index, or a server that runs for a while"
+    command = "everkept index"
     yield DoctorFinding(VECTORS_CHECK, "advice" if total > MAX_UNREPORTED_TEXTS else "ok", what, command, mend)
-
-
-def _format_wait(count: int) -> str:
-    return "waits" if count == 1 else "wait"
 
 
 def _format_verb(count: int) -> str:
@@ -128,12 +124,12 @@ def _format_verb(count: int) -> str:
 
 def _embed_pending(care: "SqliteCare", model: str) -> str:
     done, failed = asyncio.run(_drain_queue(care))
-    did = f"gave {format_count(done, 'text')} a vector of {model}"
-    return f"{did}; left out: {' '.join(failed)}" if failed else did
+    did = f"embedded {format_count(done, 'text')} with {model}"
+    return f"{did}; skipped: {' '.join(failed)}" if failed else did
 
 
 async def _drain_queue(care: "SqliteCare") -> tuple[int, list[str]]:
-    """How many texts got theirs, and what kept other databases from it."""
+    """Return how many texts were embedded, and what stopped other databases."""
     from everkept.embedders.onnx import OnnxEmbedder
     from everkept.jobs.maintenance import EMBEDDED_KINDS, Indexer
 
@@ -189,7 +185,7 @@ STORE_CHECKS = (DATABASES_CHECK, PROJECTS_CHECK, VECTORS_CHECK)
 
 
 class DoctorReport(Value):
-    """What is found, after what was mended."""
+    """Findings after the fixes."""
 
     findings: list[DoctorFinding]
     mended: list[FixResult]
@@ -200,7 +196,7 @@ class DoctorReport(Value):
 
 
 def diagnose(context: CheckContext, more: Iterable[tuple[str, DoctorCheck]] = (), *, fix: bool = False) -> DoctorReport:
-    """`more` are checks of what this layer does not know. Nothing is written without `fix`."""
+    """Check the installation. `more` are checks of other layers. Write nothing without `fix`."""
     checks = (*CHECKS, *more)
     findings = _run_applicable_checks(context, checks)
     done = apply_fixes(findings) if fix else []
@@ -208,7 +204,7 @@ def diagnose(context: CheckContext, more: Iterable[tuple[str, DoctorCheck]] = ()
 
 
 def _run_applicable_checks(context: CheckContext, checks: Iterable[tuple[str, DoctorCheck]]) -> list[DoctorFinding]:
-    """While a restore is not at its end, nothing but that puts the databases right."""
+    """Run the checks. While a restore is incomplete, run only the check that completes it."""
     findings = run_checks(context, checks)
     restoring = context.care.find_unfinished_restore() if context.care else None
     if restoring is None:
