@@ -277,7 +277,7 @@ def build_tool_command(name: str, tool: Tool, called: str | None = None) -> clic
     command = click.command(name, help=tool.description)(add_common_options(run))
     command.params = [*_build_parameters(tool, own), *of_bank.values(), *command.params]
     if tool.effect is Effect.PERMANENT:
-        command.params.append(click.Option(["--yes"], is_flag=True, help="Do not ask."))
+        command.params.append(click.Option(["--yes"], is_flag=True, help="Skip the confirmation prompt."))
     return command
 
 
