@@ -23,6 +23,7 @@ EverkeptError              code, message, hint, facts
     ├── StoreDamaged        the file is no database, or a broken one
     ├── StoreTooNew         written by a newer version of the program
     ├── ModelUnavailable    the embedding model is missing or damaged
+    │   └── ModelReplaced   another model is in use in this data folder
     └── UpstreamUnavailable the server behind a tool of the gateway did not answer
 
 Anything else that is raised is a bug: it is logged once at the top with its traceback, and the
@@ -274,11 +275,22 @@ class ModelUnavailable(Unavailable):
     code = "model_unavailable"
     retry_possible = False
 
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(
-            f"The embedding model cannot be used: {path} {reason}.",
-            hint="Installing Everkept again restores it.",
-            path=path,
+    def __init__(self, path: str, reason: str, *, hint: str = "Installing Everkept again restores it.") -> None:
+        super().__init__(f"The embedding model cannot be used: {path} {reason}.", hint=hint, path=path)
+
+
+class ModelReplaced(ModelUnavailable):
+    """Another embedding model is in use in this data folder; this process searches by words."""
+
+    code = "model_replaced"
+
+    def __init__(self, own: str, current: str) -> None:
+        Unavailable.__init__(
+            self,
+            f"This data folder uses the embedding model {current}, but this process is set to {own}.",
+            hint=f"Set `embedding_model` to the same model everywhere. To use {own} again, run `everkept index`.",
+            model=own,
+            current=current,
         )
 
 

@@ -11,7 +11,7 @@ from everkept.accounts.project_rule import DEFAULT_PROJECT, ProjectRule
 from everkept.app.engines import find_standby, make_library
 from everkept.core.ports import Embedder, Library, RecordStore
 from everkept.core.times import Clock, LocalZone
-from everkept.settings import AUTO, GATEWAY, Settings, choose_toolsets, read_client_environment
+from everkept.settings import AUTO, GATEWAY, NO_MODEL, SHIPPED_MODEL, Settings, choose_toolsets, read_client_environment
 from everkept.tools.tool import LateToolset, Tool, Toolset
 
 if TYPE_CHECKING:
@@ -195,7 +195,11 @@ class AppParts:
     def indexer(self) -> "Indexer":
         from everkept.jobs.maintenance import EMBEDDED_KINDS, Indexer, TurnLease
 
-        embedder = self._embedder or _build_embedder(self._settings)
+        embedder = self._embedder or build_embedder(self._settings)
+        if embedder is not None:
+            from everkept.jobs.model_claim import ClaimedEmbedder
+
+            embedder = ClaimedEmbedder(embedder, self.library)
         return Indexer(embedder, EMBEDDED_KINDS, TurnLease(self.library, "vectors", self._clock))
 
     @cached_property
@@ -323,13 +327,19 @@ def _get_pending_reader(settings: Settings) -> "ReadPendingChanges":
     return read_no_changes if standby is None else standby.read_pending_changes
 
 
-def _build_embedder(settings: Settings) -> Embedder | None:
-    if settings.embedding_model == "none":
+def build_embedder(settings: Settings) -> Embedder | None:
+    """Build the embedder that the settings name, without loading its model. None if search by meaning is off."""
+    if settings.embedding_model == NO_MODEL:
         return None
     from everkept.embedders.cached import CachedEmbedder
-    from everkept.embedders.onnx import OnnxEmbedder
 
-    return CachedEmbedder(OnnxEmbedder())
+    if settings.embedding_model == SHIPPED_MODEL:
+        from everkept.embedders.onnx import OnnxEmbedder
+
+        return CachedEmbedder(OnnxEmbedder())
+    from everkept.embedders.model_folder import FolderEmbedder
+
+    return CachedEmbedder(FolderEmbedder(Path(settings.embedding_model)))
 
 
 def _build_memory_options(settings: Settings, started_at: int) -> "MemoryOptions":

@@ -19,11 +19,12 @@ from everkept.core.records import Record, RecordFilter
 from everkept.core.runtime import return_freed_memory
 from everkept.core.sessions import Session, ToolCall, act_as
 from everkept.core.times import Clock
-from everkept.errors import EverkeptError, ModelUnavailable, ProjectOff
+from everkept.errors import EverkeptError, ModelReplaced, ModelUnavailable, ProjectOff
 from everkept.families.bank.model import SECTION_KIND
 from everkept.families.history.model import CODE, TURN
 from everkept.families.memories.lifecycle import build_forget_steps, finish_promotions, finish_supersessions
 from everkept.families.memories.model import AUTOMATIC, MEMORY
+from everkept.jobs.model_claim import ClaimedEmbedder
 from everkept.jobs.usage_log import BatchedAccesses
 from everkept.values import Value, field, replace
 
@@ -113,7 +114,7 @@ class Indexer:
     @property
     def fault(self) -> ModelUnavailable | None:
         if self._fault is None and self._embedder is not None:
-            self._fault = self._embedder.fault
+            return self._embedder.fault
         return self._fault
 
     @property
@@ -154,6 +155,11 @@ class Indexer:
             self._awaited -= 1
         return bool(done)
 
+    async def bring_back_model(self) -> None:
+        """Use this process's model even if another one has replaced it. Raise ModelUnavailable if it does not work."""
+        if isinstance(self._embedder, ClaimedEmbedder):
+            await self._embedder.bring_back()
+
     async def drain(self, store: RecordStore, report: Progress) -> int:
         """Embed all pending texts at full speed. Return their number, including those done in the background."""
         if self._embedder is None:
@@ -181,7 +187,8 @@ class Indexer:
             try:
                 await self._embed_store(embedder, store)
             except ModelUnavailable as fault:
-                self._fault = fault
+                if not isinstance(fault, ModelReplaced):  # that may pass
+                    self._fault = fault
                 log.warning("embeddings are off: %s", fault)
                 return
             except EverkeptError as error:
@@ -238,6 +245,8 @@ class Indexer:
             return 0
         vectors = await self._embed_records(embedder, records)
         items = [RecordVector(r.id, r.version, v) for r, v in zip(records, vectors, strict=True)]
+        if isinstance(embedder, ClaimedEmbedder):
+            await embedder.claim.take()
         # The store ignores the embedding of a record that has changed, which stays pending.
         await store.put_vectors(embedder.name, items)
         return len(records)
