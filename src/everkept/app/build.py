@@ -193,14 +193,7 @@ class AppParts:
 
     @cached_property
     def indexer(self) -> "Indexer":
-        from everkept.jobs.maintenance import EMBEDDED_KINDS, Indexer, TurnLease
-
-        embedder = self._embedder or build_embedder(self._settings)
-        if embedder is not None:
-            from everkept.jobs.model_claim import ClaimedEmbedder
-
-            embedder = ClaimedEmbedder(embedder, self.library)
-        return Indexer(embedder, EMBEDDED_KINDS, TurnLease(self.library, "vectors", self._clock))
+        return build_indexer(self._settings, self.library, self._clock, self._embedder)
 
     @cached_property
     def maintenance(self) -> "Maintenance":
@@ -340,6 +333,16 @@ def build_embedder(settings: Settings) -> Embedder | None:
     from everkept.embedders.model_folder import FolderEmbedder
 
     return CachedEmbedder(FolderEmbedder(Path(settings.embedding_model)))
+
+
+def build_indexer(settings: Settings, library: Library, clock: Clock, embedder: Embedder | None = None) -> "Indexer":
+    """Build what computes embeddings with the model of the settings, or with another embedder."""
+    from everkept.jobs.maintenance import EMBEDDED_KINDS, Indexer, TurnLease
+    from everkept.jobs.model_claim import ClaimedEmbedder
+
+    embedder = embedder or build_embedder(settings)
+    claimed = None if embedder is None else ClaimedEmbedder(embedder, library)
+    return Indexer(claimed, EMBEDDED_KINDS, TurnLease(library, "vectors", clock))
 
 
 def _build_memory_options(settings: Settings, started_at: int) -> "MemoryOptions":

@@ -306,7 +306,9 @@ def _print_state(out: Console, told: Row) -> None:
     connection: Row = told["connection"]
     embeddings: Row = storage.get("embeddings") or {}
     _print_heading(out, "State")
-    queue = f"{format_total(waiting, 'texts')} to be embedded; `everkept index` does it now"
+    ready: int = told["totals"]["with_vectors"]
+    whole = f"{100 * ready // (ready + waiting)} % of texts are embedded" if waiting else "all texts are embedded"
+    queue = f"{whole}, {waiting:,} pending; to embed them now, run `everkept index`"
     facts = {
         "engine": _format_engine(told),
         "reason": str(connection.get("reason", "")) if "since" in connection else "",
@@ -316,8 +318,8 @@ def _print_state(out: Console, told: Row) -> None:
         ),
         "data": f"{told['data_dir']} ({_format_files(told['files']) or 'nothing yet'})",
         **_format_team(told.get("team") or {}),
-        "meaning": queue if waiting else "all texts are embedded",
-        "model": str(embeddings.get("problem") or ""),
+        "meaning": queue if waiting else whole,
+        "model": str(embeddings.get("problem") or storage.get("embedding_model", "")),
         "hooks": _format_hooks(hooks),
     }
     out.print(_build_facts_table(facts))

@@ -51,11 +51,12 @@ class RestoredProject(NamedTuple):
 
 
 class PendingEmbeddings(NamedTuple):
-    """How many texts of a database wait for their vectors, and how many have another model's."""
+    """How many texts of a database wait for their vectors, how many have another model's, and how many have theirs."""
 
     title: str
     texts: int
     others: int
+    stored: int
 
 
 class RestorePreview(NamedTuple):

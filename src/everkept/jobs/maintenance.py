@@ -121,6 +121,12 @@ class Indexer:
     def kinds(self) -> tuple[str, ...]:
         return self._kinds
 
+    async def count_vectors(self, store: RecordStore) -> tuple[int, int]:
+        """Count embedded and pending texts. Both are 0 if embeddings are turned off."""
+        if self._embedder is None:
+            return 0, 0
+        return await store.count_vectors(self._embedder.name, self._kinds)
+
     def wake(self, store: RecordStore) -> None:
         if self._embedder is None or self.fault is not None:
             return
@@ -160,16 +166,21 @@ class Indexer:
         if isinstance(self._embedder, ClaimedEmbedder):
             await self._embedder.bring_back()
 
-    async def drain(self, store: RecordStore, report: Progress) -> int:
-        """Embed all pending texts at full speed. Return their number, including those done in the background."""
+    async def drain(self, store: RecordStore, report: Progress, ends_at: float | None = None) -> int:
+        """Embed pending texts at full speed. Return their number, including those done in the background.
+
+        `ends_at` is a time of the monotonic clock, after which the rest stays pending.
+        """
         if self._embedder is None:
             return 0
         done = 0
         _, total = await store.count_vectors(self._embedder.name, self._kinds)
-        while count := await self._embed_some(self._embedder, store):
+        while ends_at is None or time.monotonic() < ends_at:
+            if not (count := await self._embed_some(self._embedder, store)):
+                return max(total, done)
             done += count
             report(done, max(total, done))
-        return max(total, done)
+        return done
 
     async def close(self) -> None:
         if self._task is not None:
@@ -284,9 +295,10 @@ class MemoryPair(Value):
 
 
 class IndexResult(Value, frozen=False):
-    """The number of embedded texts, and the errors of stores that failed."""
+    """The number of embedded texts, of texts that the time was too short for, and the errors of stores that failed."""
 
     done: int = 0
+    pending: int = 0
     problems: list[EverkeptError] = field(default_factory=list[EverkeptError])
 
 
@@ -420,13 +432,21 @@ class MemoryAccess:
         best = sorted(pairs.values(), key=lambda pair: -pair.score)
         return best[:MAX_PAIRS]
 
-    async def index(self, session: Session, report: Callable[[int, int], None], only: str | None = None) -> IndexResult:
-        """Compute all missing embeddings now, in all projects or `only` in one.
+    async def index(
+        self,
+        session: Session,
+        report: Callable[[int, int], None],
+        only: str | None = None,
+        seconds: float | None = None,
+    ) -> IndexResult:
+        """Compute all missing embeddings now, in all projects or `only` in one, until the time is up.
 
         Projects that are turned off are included, because embeddings show no one their content. A store that fails does
-        not stop the others.
+        not stop the others. A model that another one has replaced is used again.
         """
         indexed = IndexResult()
+        ends_at = None if seconds is None else time.monotonic() + seconds
+        await self._maintenance.indexer.bring_back_model()
         stores = await self._list_stores_to_index(only, indexed.problems)
         total = sum([await self._count_pending(store) for store in stores])
 
@@ -436,14 +456,17 @@ class MemoryAccess:
             def further(done: int, _total: int) -> None:
                 report(before + done, max(total, before + done))
 
-            indexed.done += await self._maintenance.indexer.drain(store, further)
+            indexed.done += await self._maintenance.indexer.drain(store, further, ends_at)
 
         for store in stores:
             with _collect_problems(indexed.problems):
                 await drain(store)
         with _collect_problems(indexed.problems), suppress(ProjectOff):  # nothing of an off project is indexed
             if self._bank is not None and (bank := await self._bank(ToolCall(session, "index"))):
+                stores.append(bank)
                 await drain(bank)
+        if ends_at is not None:
+            indexed.pending = sum([await self._count_pending(store) for store in stores])
         return indexed
 
     async def catch_up(self, session: Session, within: float) -> None:
@@ -474,11 +497,8 @@ class MemoryAccess:
         return stores
 
     async def _count_pending(self, store: RecordStore) -> int:
-        embedder = self._maintenance.indexer.embedder
-        if embedder is None:
-            return 0
         with suppress(EverkeptError):  # the error is reported when the store is indexed
-            return (await store.count_vectors(embedder.name, self._maintenance.indexer.kinds))[1]
+            return (await self._maintenance.indexer.count_vectors(store))[1]
         return 0
 
 

@@ -32,6 +32,9 @@ class ModelHistory(Value):
     current: str | None = None
     replaced: tuple[str, ...] = ()
 
+    def has_replaced(self, model: str) -> bool:
+        return self.current not in (None, model) and model in self.replaced
+
     def follow(self, model: str) -> "ModelHistory":
         """Return the history after a change of the model."""
         before = [*self.replaced, self.current or FIRST_MODEL]
@@ -39,9 +42,13 @@ class ModelHistory(Value):
 
 
 async def read_models(library: Library) -> ModelHistory:
-    """Read the note. A note that cannot be understood counts as missing."""
+    return parse_models(await library.get_note(MODEL_NOTE))
+
+
+def parse_models(note: str | None) -> ModelHistory:
+    """Parse the note. One that cannot be understood counts as missing."""
     try:
-        noted: Any = json.loads(await library.get_note(MODEL_NOTE) or "null")
+        noted: Any = json.loads(note or "null")
     except ValueError:
         noted = None
     if not isinstance(noted, dict):
@@ -64,9 +71,7 @@ class ModelClaim:
     def fault(self) -> ModelReplaced | None:
         """Return the error if the model was known to be replaced when it was last checked."""
         known = self._known
-        if known.current is None or known.current == self._model or self._model not in known.replaced:
-            return None
-        return ModelReplaced(self._model, known.current)
+        return ModelReplaced(self._model, str(known.current)) if known.has_replaced(self._model) else None
 
     async def check(self, max_age: float = 0.0) -> None:
         """Raise ModelReplaced if another model is that of the data folder."""

@@ -30,12 +30,13 @@ from everkept.families.memories.stores import NO_SESSION, MemoryStores
 from everkept.graph.entities import ENTITY, walk_around
 from everkept.graph.lookup import find_candidates
 from everkept.retrieval.profile import SearchHit, SearchPage, SearchPlace
-from everkept.retrieval.search import search
+from everkept.retrieval.search import find_pending_notice, search
 from everkept.tools.tool import ToolWarning
 from everkept.values import Value, field, replace
 
 PROJECT_SCOPES = (SESSION_SCOPE, "project")
 USER_SCOPES = ("user",)
+MIN_PENDING_MEMORIES = 17  # fewer are embedded in one batch, a moment later
 NO_BANK_MESSAGE = "There is no memory bank. Only memories were searched."
 
 
@@ -148,7 +149,14 @@ class MemoryRecall:
             time_limit=self._options.time_limit,
             accesses=lambda place, ids: self._read_accesses(places[place].store, ids),
         )
-        self.warnings |= {ToolWarning(notice.code, notice.message): None for notice in found.notices}
+        notices = [*found.notices]
+        is_unknown = not found.hits or any(hit.cosine is None for hit in found.hits)
+        if is_unknown and found.strategy in ("hybrid", "vector"):
+            stores = [place.store for place in places]
+            nouns = ("memory", "memories")
+            pending = await find_pending_notice(stores, self._indexing.embedder, MEMORY, nouns, MIN_PENDING_MEMORIES)
+            notices += [pending] if pending else []
+        self.warnings |= {ToolWarning(notice.code, notice.message): None for notice in notices}
         return found
 
     async def _read_accesses(self, store: RecordStore, ids: Sequence[str]) -> Mapping[str, AccessCount]:
