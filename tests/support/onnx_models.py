@@ -30,6 +30,7 @@ ROBERTA_MARKS = ("<s>", "<pad>", "</s>", "<unk>")
 TokenizerKind = Literal["wordpiece", "unigram"]
 
 _FLOAT, _INT64 = 1, 7
+_INTEGER, _INTEGERS = 2, 7  # kinds of attributes
 _OPSET, _IR_VERSION = 17, 8
 
 
@@ -78,15 +79,21 @@ def _list_other_words(groups: Sequence[Sequence[str]]) -> list[str]:
     return [word for word in dict.fromkeys(map(_drop_accents, words)) if word not in known]
 
 
-def encode_network(table: "np.ndarray[Any, Any]", inputs: Sequence[str], output: str = "last_hidden_state") -> bytes:
-    """Return the bytes of an ONNX file that looks up a row for each id."""
+def encode_network(table: "np.ndarray[Any, Any]", inputs: Sequence[str], *, pooled: bool = False) -> bytes:
+    """Return the bytes of an ONNX file that looks up a row for each id. If `pooled`, it returns the mean of a text."""
+    output = "sentence_embedding" if pooled else "last_hidden_state"
     texts = ["batch", "length"]
     tensor = [_number(1, dimension) for dimension in table.shape]
     initializer = b"".join([*tensor, _number(2, _FLOAT), _text(8, "table"), _part(9, table.tobytes())])
-    node = b"".join([_text(1, "table"), _text(1, "input_ids"), _text(2, output), _text(4, "Gather")])
-    graph = [_part(1, node), _text(2, "graph"), _part(5, initializer)]
+    found = "pieces" if pooled else output
+    nodes = [_text(1, "table") + _text(1, "input_ids") + _text(2, found) + _text(4, "Gather")]
+    if pooled:
+        axes = _part(5, _text(1, "axes") + _number(8, 1) + _number(20, _INTEGERS))
+        flat = _part(5, _text(1, "keepdims") + _number(3, 0) + _number(20, _INTEGER))
+        nodes.append(_text(1, found) + _text(2, output) + _text(4, "ReduceMean") + axes + flat)
+    graph = [*(_part(1, node) for node in nodes), _text(2, "graph"), _part(5, initializer)]
     graph += [_part(11, _describe_value(name, _INT64, texts)) for name in inputs]
-    graph += [_part(12, _describe_value(output, _FLOAT, [*texts, table.shape[1]]))]
+    graph += [_part(12, _describe_value(output, _FLOAT, [*texts[: 1 if pooled else 2], table.shape[1]]))]
     model = [_number(1, _IR_VERSION), _part(7, b"".join(graph)), _part(8, _number(2, _OPSET))]
     return b"".join(model)
 

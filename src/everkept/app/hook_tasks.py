@@ -44,6 +44,9 @@ class DeferredIndexing:
     def kinds(self) -> Sequence[str]:
         return ()
 
+    def is_behind(self, store: RecordStore) -> bool:
+        return False
+
     def wake(self, store: RecordStore) -> None:
         """Do nothing: this process computes no embeddings."""
 

@@ -317,7 +317,8 @@ def index(minutes: float | None, as_json: bool, **flags: Any) -> None:
     done, problems = outcome.done, outcome.problems
     if as_json:
         told = {"problems": [problem.to_envelope() for problem in problems]} if problems else {}
-        print_json({"embedded": done, "pending": outcome.pending, **told})
+        pending = {"pending": outcome.pending} if outcome.pending else {}
+        print_json({"embedded": done, **pending, **told})
     elif done or not problems:
         counted = "1 text" if done == 1 else f"{done:,} texts"
         left = f" {format_count(outcome.pending, 'text')} pending." if outcome.pending else ""

@@ -307,8 +307,8 @@ def _print_state(out: Console, told: Row) -> None:
     embeddings: Row = storage.get("embeddings") or {}
     _print_heading(out, "State")
     ready: int = told["totals"]["with_vectors"]
-    whole = f"{100 * ready // (ready + waiting)} % of texts are embedded" if waiting else "all texts are embedded"
-    queue = f"{whole}, {waiting:,} pending; to embed them now, run `everkept index`"
+    share = 100 * ready // (ready + waiting) if waiting else 100
+    queue = f"{format_total(waiting, 'texts')} to be embedded ({share} % done); `everkept index` does it now"
     facts = {
         "engine": _format_engine(told),
         "reason": str(connection.get("reason", "")) if "since" in connection else "",
@@ -318,7 +318,7 @@ def _print_state(out: Console, told: Row) -> None:
         ),
         "data": f"{told['data_dir']} ({_format_files(told['files']) or 'nothing yet'})",
         **_format_team(told.get("team") or {}),
-        "meaning": queue if waiting else whole,
+        "meaning": queue if waiting else "all texts are embedded",
         "model": str(embeddings.get("problem") or storage.get("embedding_model", "")),
         "hooks": _format_hooks(hooks),
     }

@@ -71,6 +71,10 @@ class VectorIndexer(Protocol):
         """Of the records that get vectors."""
         ...
 
+    def is_behind(self, store: RecordStore) -> bool:
+        """Whether many texts may be without a vector there: so it was seen, or nothing is known yet."""
+        ...
+
     def wake(self, store: RecordStore) -> None:
         """Something was stored there, or may be waiting. Returns at once."""
         ...

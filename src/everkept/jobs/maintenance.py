@@ -102,6 +102,7 @@ class Indexer:
         self._fault: ModelUnavailable | None = None
         self._waiting: list[RecordStore] = []
         self._met: WeakSet[RecordStore] = WeakSet()
+        self._behind: WeakSet[RecordStore] = WeakSet()  # stores not checked yet, or with more than one batch left
         self._long: WeakSet[RecordStore] = WeakSet()  # stores with their newest texts done and many left
         self._task: asyncio.Task[None] | None = None
         self._awaited = 0
@@ -127,10 +128,15 @@ class Indexer:
             return 0, 0
         return await store.count_vectors(self._embedder.name, self._kinds)
 
+    def is_behind(self, store: RecordStore) -> bool:
+        return store in self._behind or store not in self._met
+
     def wake(self, store: RecordStore) -> None:
         if self._embedder is None or self.fault is not None:
             return
-        self._met.add(store)
+        if store not in self._met:
+            self._met.add(store)
+            self._behind.add(store)
         self._long.discard(store)  # new texts come before the rest of a long queue
         self._called.set()
         if store not in self._waiting:
@@ -221,6 +227,10 @@ class Indexer:
                     return
                 started = time.monotonic()
             count = await self._embed_some(embedder, store)
+            if count < BATCH_TEXTS:
+                self._behind.discard(store)
+            else:
+                self._behind.add(store)
             if not count:
                 self._long.discard(store)
                 return

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MODEL_NOTE = "embedding.model"
 FIRST_MODEL = "all-MiniLM-L6-v2"  # of data folders without a note
 MAX_REPLACED = 20
-CHECK_SECONDS = 5.0  # how old the knowledge may be with which a query is embedded
+CHECK_SECONDS = 1.0  # how old the knowledge may be with which a query is embedded
 
 
 class ModelHistory(Value):

@@ -150,9 +150,9 @@ class MemoryRecall:
             accesses=lambda place, ids: self._read_accesses(places[place].store, ids),
         )
         notices = [*found.notices]
-        is_unknown = not found.hits or any(hit.cosine is None for hit in found.hits)
-        if is_unknown and found.strategy in ("hybrid", "vector"):
-            stores = [place.store for place in places]
+        is_by_meaning = found.strategy in ("hybrid", "vector")
+        stores = [place.store for place in places if is_by_meaning and self._indexing.is_behind(place.store)]
+        if not found.hits or any(hit.cosine is None for hit in found.hits):
             nouns = ("memory", "memories")
             pending = await find_pending_notice(stores, self._indexing.embedder, MEMORY, nouns, MIN_PENDING_MEMORIES)
             notices += [pending] if pending else []
