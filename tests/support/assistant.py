@@ -47,6 +47,9 @@ class PromptIndexing:
     def wake(self, store: RecordStore) -> None:
         self.woken.append(store)
 
+    async def find_fault(self) -> ModelUnavailable | None:
+        return self.fault
+
     def is_behind(self, store: RecordStore) -> bool:
         return False
 

@@ -40,6 +40,9 @@ class DeferredIndexing:
     def fault(self) -> ModelUnavailable | None:
         return None
 
+    async def find_fault(self) -> ModelUnavailable | None:
+        return None
+
     @property
     def kinds(self) -> Sequence[str]:
         return ()

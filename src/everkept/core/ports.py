@@ -66,6 +66,10 @@ class VectorIndexer(Protocol):
         """Why texts get no vectors, where that is known."""
         ...
 
+    async def find_fault(self) -> ModelUnavailable | None:
+        """The same, after a look at which model other processes use."""
+        ...
+
     @property
     def kinds(self) -> Sequence[str]:
         """Of the records that get vectors."""

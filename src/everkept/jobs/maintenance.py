@@ -118,6 +118,12 @@ class Indexer:
             return self._embedder.fault
         return self._fault
 
+    async def find_fault(self) -> ModelUnavailable | None:
+        if isinstance(self._embedder, ClaimedEmbedder):
+            with suppress(ModelReplaced):  # `fault` has it then
+                await self._embedder.claim.check()
+        return self.fault
+
     @property
     def kinds(self) -> tuple[str, ...]:
         return self._kinds
