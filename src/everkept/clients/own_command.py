@@ -16,21 +16,23 @@ LAUNCHER_NAME = "run"  # of a checkout
 SERVE_VERB = "serve"
 HOOK_VERB = "hook"
 
+# Without these flags, Python runs code from the working folder, and from folders that PYTHON variables name. `-I` would
+# also hide packages that `pip install --user` installed.
+ISOLATED_MODULE = ("-E", "-P", "-m", PROGRAM_NAME)
+
+_ISOLATION_FLAGS = frozenset({"-E", "-I", "-P", "-s"})
 _SEPARATOR = re.compile(r"[/\\]")
 _PROGRAM_SUFFIXES = (".exe", ".cmd")
 _BATCH_SUFFIXES = (".cmd", ".bat")
 _RUNNERS = (("cmd", "/c"), ("uvx",), ("uv", "run"), ("pipx", "run"))
 
 
-def build_own_command(launcher: str | None, started_as: str, python: str) -> tuple[str, ...]:
-    """How to start this program from any folder.
+def build_own_command(launcher: str | None, python: str) -> tuple[str, ...]:
+    """Return how to start this program from any folder, also from one that a stranger filled.
 
-    `started_as` is the first word of this process, `python` its interpreter.
+    `python` is the interpreter of this process. The script that pip installs is not used, because it is not isolated.
     """
-    if launcher:
-        return (launcher,)
-    found = shutil.which(started_as) if _get_stem(started_as) == PROGRAM_NAME else None
-    return (str(Path(found).absolute()),) if found else (python, "-m", PROGRAM_NAME)
+    return (launcher,) if launcher else (python, *ISOLATED_MODULE)
 
 
 def make_startable(program: Sequence[str], platform: str) -> tuple[str, ...]:
@@ -139,7 +141,8 @@ def _strip_runner(words: Sequence[str]) -> tuple[str, ...]:
 def _count_program_words(words: Sequence[str], launchers: Collection[str]) -> int:
     if words and is_program(words[0], launchers):
         return 1
-    return 3 if tuple(words[1:3]) == ("-m", PROGRAM_NAME) else 0
+    module = next((at for at, word in enumerate(words[1:], 1) if word not in _ISOLATION_FLAGS), 0)
+    return module + 2 if tuple(words[module : module + 2]) == ("-m", PROGRAM_NAME) else 0
 
 
 def _split_words(line: str, *, posix: bool) -> tuple[str, ...]:

@@ -59,12 +59,20 @@ class PendingEmbeddings(NamedTuple):
     stored: int
 
 
+class OmittedAccess(NamedTuple):
+    """Tokens and accounts of a backup that a restore does not restore. Grants belong to accounts."""
+
+    tokens: int = 0
+    accounts: int = 0
+
+
 class RestorePreview(NamedTuple):
     """What a restore will bring: the projects that are off then, and whether what was decided
     since the backup could not be read."""
 
     off: Sequence[str]
     decisions_lost: bool
+    omitted: OmittedAccess
 
 
 class UnfinishedRestore(Value):

@@ -5,6 +5,7 @@ Hooks and the start of a server load this module: it imports nothing that takes 
 
 import errno
 import os
+import stat
 import sys
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
@@ -107,6 +108,41 @@ def replace(
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def read_limited(path: Path, limit: int) -> bytes:
+    """Return what a regular file holds; raise OSError for a device, a pipe, or more than `limit` bytes.
+
+    A device and a pipe can be endless. Nothing is read of a file that is too large.
+    """
+    with open_regular(path, limit) as file:
+        content = file.read(limit + 1)  # the file may grow
+    if len(content) > limit:
+        raise _refuse_size(path, limit)
+    return content
+
+
+def open_regular(path: Path, limit: int) -> IO[bytes]:
+    """Open a regular file of at most `limit` bytes for reading; raise OSError for any other."""
+    # Without waiting: opening a pipe waits for a writer, and so can a device.
+    file = os.open(path, os.O_RDONLY | _BINARY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
+    try:
+        _check_regular(path, os.fstat(file), limit)
+        return os.fdopen(file, "rb")
+    except BaseException:
+        os.close(file)
+        raise
+
+
+def _check_regular(path: Path, found: os.stat_result, limit: int) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    if found.st_size > limit:
+        raise _refuse_size(path, limit)
+
+
+def _refuse_size(path: Path, limit: int) -> OSError:
+    return OSError(errno.EFBIG, f"it is larger than {limit:,} bytes", str(path))
 
 
 def append(path: Path, text: str) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from everkept.core import disk
 from everkept.core.text import clip_text, find_forbidden, has_control_characters
 from everkept.errors import InvalidInput
 from everkept.values import Value, replace
@@ -123,6 +124,7 @@ class OffHistory(Value):
 
 
 DEFAULT_PROJECT = "default"
+MAX_POINTER_BYTES = 10_000  # of a file in which git names a folder; paths are shorter
 
 
 class WorkspaceInfo(NamedTuple):
@@ -180,12 +182,26 @@ def find_workspace_root(folder: Path) -> Path | None:
 
 
 def _find_main_checkout(root: Path) -> Path:
-    """A worktree's `.git` is a file that points into the main checkout's `.git` folder."""
+    """Return the main checkout of a worktree, or `root` if the repository does not know it as its worktree.
+
+    A worktree's `.git` file names a folder inside the main checkout's `.git`, and the `gitdir` file there names the
+    `.git` file. A folder from a stranger can forge only the first.
+    """
     marker = root / ".git"
-    if not marker.is_file():
+    if not marker.is_file() or marker.is_symlink():
         return root
-    pointer = marker.read_text(encoding="utf-8", errors="replace").strip()
-    target = (root / pointer.removeprefix("gitdir:").strip()).resolve()
-    if target.parent.name == "worktrees" and target.parent.parent.name == ".git":
-        return target.parent.parent.parent
-    return root
+    target = _read_pointer(marker, "gitdir:")
+    if target is None or target.parent.name != "worktrees" or target.parent.parent.name != ".git":
+        return root
+    back = _read_pointer(target / "gitdir")
+    is_known = back is not None and back == marker.resolve()
+    return target.parent.parent.parent if is_known else root
+
+
+def _read_pointer(file: Path, prefix: str = "") -> Path | None:
+    """Return the real path that a file of git names, which can be relative; None if it names none."""
+    try:
+        text = disk.read_limited(file, MAX_POINTER_BYTES).decode("utf-8", "replace").strip()
+        return (file.parent / text.removeprefix(prefix).strip()).resolve() if text.startswith(prefix) else None
+    except (OSError, RuntimeError, ValueError):  # unreadable, a loop of links, or not a path
+        return None

@@ -244,6 +244,18 @@ class Settings(Value):
     rate_limit: int = 600
     #: HTTP: proxies in front whose `X-Forwarded-For` counts: addresses or networks, with commas.
     trusted_proxies: str = ""
+    #: HTTP: open connections; 0 for half of the descriptors that the system allows.
+    max_connections: int = 0
+    #: HTTP: open connections of one address; 0 for a fourth of `max_connections`.
+    max_connections_per_address: int = 0
+    #: HTTP: seconds in which the headers of a request must arrive.
+    header_timeout: float = 10.0
+    #: HTTP: seconds in which the body of a request must arrive.
+    body_timeout: float = 60.0
+    #: HTTP: seconds after which a connection without a request is closed.
+    idle_timeout: float = 75.0
+    #: HTTP: seconds in which a client must read some of a waiting answer.
+    send_timeout: float = 30.0
     #: HTTP: file in PEM with the server's certificate; with it HTTPS is spoken.
     certificate: Path | None = None
     #: HTTP: file in PEM with the key of the certificate. Default: the file of the certificate.
@@ -276,8 +288,8 @@ class Settings(Value):
     mode: BankMode = "code"
     #: Memory bank: name of its folder inside the working folder.
     folder: str = "memory-bank"
-    #: Memory bank: who made an entry; a name or the address of a GitHub profile.
-    username: str = "Unknown User"
+    #: Memory bank: author of entries; a name or the address of a GitHub profile. Default: git's `user.name`.
+    username: str | None = None
     #: Memory bank: offer the eight tools that came after the original's specification too.
     bank_extras: bool = False
     #: Memory bank: offer only the tools that the mode of the start is for.

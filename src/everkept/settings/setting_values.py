@@ -8,7 +8,12 @@ from everkept.errors import EverkeptError, InvalidInput, Refused
 from everkept.patterns import compile_late
 
 # Smallest and largest value, where there is one.
-BOUNDS: dict[str, tuple[int, int | None]] = {"port": (0, 65535), "max_memories_per_session": (1, None)}
+BOUNDS: dict[str, tuple[int, int | None]] = {
+    "port": (0, 65535),
+    "max_memories_per_session": (1, None),
+    "max_connections": (0, None),
+    "max_connections_per_address": (0, None),
+}
 # Other spellings that people know from elsewhere.
 ALIASES: dict[str, dict[str, str]] = {"log_level": {"warn": "warning"}}
 SHIPPED_MODEL = "all-MiniLM-L6-v2"

@@ -74,7 +74,7 @@ class TokenAuth:
         secret = _get_bearer_token(headers)
         if not secret:
             return _build_unauthorized("This server wants a bearer token.", "")
-        secret_hash, network = hash_secret(secret), _get_network(get_client_address(scope))
+        secret_hash, network = hash_secret(secret), get_network(get_client_address(scope))
         is_new = secret_hash not in self._right
         # Before it is looked for: of many that come at once each counts.
         wait = self._wrong.take(network) if is_new else 0
@@ -133,13 +133,11 @@ def _find_path_refusal(account: Account | None, path: str) -> Refusal | None:
     return Refusal(403, f"The token of another server is for {PEER_PATHS} alone.")
 
 
-def _get_network(address: str) -> str:
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if parsed.version == 4:
-        return address
+def get_network(address: str) -> str:
+    """Return what counts as one client: an address of IPv4, or a network of IPv6."""
+    parsed = _parse_address(address.partition("%")[0])
+    if parsed is None or parsed.version == 4:
+        return address if parsed is None else str(parsed)
     return str(ipaddress.ip_network((parsed, NETWORK_BITS), strict=False))
 
 
@@ -290,6 +288,8 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 FORWARDED_FOR = "x-forwarded-for"
+FORWARDED_KEY = "everkept.forwarded"  # in a scope: a trusted proxy asked for someone else
+MAX_FORWARDED = 20  # proxies in a row
 
 
 class TrustedProxies:
@@ -304,17 +304,29 @@ class TrustedProxies:
         parts = [part.strip() for part in text.split(",")]
         return cls(tuple(_parse_network(part) for part in parts if part))
 
-    def set_client_address(self, scope: Message, headers: Mapping[str, str]) -> None:
-        """From here on the scope names the machine that the proxy was asked by.
+    def is_trusted(self, address: str) -> bool:
+        parsed = _parse_address(address) if self._networks else None
+        return parsed is not None and self._contains(parsed)
 
-        What stands before the last address came with the request, and so may be made up.
+    def set_client_address(self, scope: Message, headers: Mapping[str, str]) -> None:
+        """Name the machine in the scope that the first trusted proxy was asked by.
+
+        Each proxy adds the address that it was asked by to the end, so the last address that is not a proxy's own is
+        the client's. Addresses before it came with the request, and may be made up.
         """
-        proxy = _parse_address(get_client_address(scope)) if self._networks else None
-        if proxy is None or not any(proxy in network for network in self._networks):
+        if not self.is_trusted(get_client_address(scope)):
             return
-        told = _parse_address(headers.get(FORWARDED_FOR, "").rpartition(",")[2].strip())
-        if told is not None:
+        scope[FORWARDED_KEY] = True
+        for part in reversed(_list_forwarded(scope, headers)):
+            told = _parse_forwarded(part)
+            if told is None:
+                return
             scope["client"] = (str(told), 0)
+            if not self._contains(told):
+                return
+
+    def _contains(self, address: Address) -> bool:
+        return any(address in network for network in self._networks)
 
 
 NO_PROXIES = TrustedProxies()
@@ -328,6 +340,22 @@ def _parse_address(text: str) -> Address | None:
         return None
     mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
     return mapped or parsed
+
+
+def _list_forwarded(scope: Message, headers: Mapping[str, str]) -> list[str]:
+    """Return the addresses of all headers, because a proxy may add a header instead of extending the last one."""
+    if FORWARDED_FOR not in headers:
+        return []
+    name = FORWARDED_FOR.encode()
+    texts = (value.decode("latin-1") for key, value in scope["headers"] if key == name)
+    return [part.strip() for text in texts for part in text.split(",")][-MAX_FORWARDED:]
+
+
+def _parse_forwarded(text: str) -> Address | None:
+    """Return the address of an entry. Some proxies add a port, and brackets to IPv6."""
+    if text.startswith("["):
+        return _parse_address(text[1:].partition("]")[0])
+    return _parse_address(text.partition(":")[0] if text.count(":") == 1 else text)
 
 
 def _parse_network(text: str) -> Network:

@@ -9,7 +9,6 @@ import stat
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import uvicorn
 
@@ -31,6 +30,8 @@ from everkept.transports.http_exchange import (
     route_by_path,
     send_refusal,
 )
+from everkept.transports.http_listener import ConnectionCounts, HttpListener, derive_connections, derive_per_address
+from everkept.transports.http_protocol import ConnectionLimits, HttpProtocol
 from everkept.transports.http_requests import HandshakeEra, StatelessEra
 from everkept.transports.http_sessions import HttpSessions
 from everkept.transports.metrics import Metrics
@@ -211,6 +212,24 @@ class HttpOptions(Value):
     #: Whose word is taken for where a request came from.
     proxies: TrustedProxies = NO_PROXIES
 
+    #: Limits of connections, and their deadlines.
+    limits: ConnectionLimits = field(default_factory=lambda: build_limits())
+
+
+def build_limits(
+    connections: int = 0,
+    per_address: int = 0,
+    *,
+    header_seconds: float = 10.0,
+    body_seconds: float = 60.0,
+    idle_seconds: float = 75.0,
+    send_seconds: float = 30.0,
+) -> ConnectionLimits:
+    """Return the limits. A number of 0 follows from the limit of descriptors."""
+    connections = connections or derive_connections()
+    per_address = min(per_address or derive_per_address(connections), connections)
+    return ConnectionLimits(connections, per_address, header_seconds, body_seconds, idle_seconds, send_seconds)
+
 
 DEFAULT_OPTIONS = HttpOptions()
 
@@ -238,8 +257,9 @@ async def serve_http(
             server_header=False,
             proxy_headers=False,  # the guard knows whose word to take
             timeout_graceful_shutdown=1,
-            ssl_context_factory=None if offer.tls is None else _make_context_factory(offer.tls),
-        )
+            http=HttpProtocol,
+        ),
+        offer,
     )
     stop = asyncio.Event()
     install_signal_handlers(asyncio.get_running_loop(), stop.set)
@@ -270,20 +290,34 @@ def build_guarded_app(endpoint: ASGIApp, host: str, token_auth: TokenAuth | None
     return requests
 
 
-def _make_context_factory(context: ssl.SSLContext) -> Callable[[uvicorn.Config, Any], ssl.SSLContext]:
-    return lambda _config, _default: context
-
-
 class _Server(uvicorn.Server):
-    """Leaves the signals to us and tells when it is ready."""
+    """Server that leaves signals to its caller, accepts connections within limits and reports when it is ready."""
 
     on_ready: Callable[[], None]
+
+    def __init__(self, config: uvicorn.Config, offer: HttpOptions) -> None:
+        super().__init__(config)
+        self._offer = offer
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            self.on_ready()
+        """Accept connections with our listener. uvicorn's has no limits, and asyncio's fills the log."""
+        [listening] = sockets or []
+        offer = self._offer
+        counts = ConnectionCounts(offer.limits)
+        if offer.metrics is not None:
+            offer.metrics.connections = counts
+        listener = HttpListener(
+            listening,
+            lambda watch: HttpProtocol(self.config, self.server_state, {}, offer.limits, watch),
+            offer.limits,
+            tls=offer.tls,
+            is_proxy=offer.proxies.is_trusted,
+            counts=counts,
+        )
+        self.servers = [listener]  # pyright: ignore[reportAttributeAccessIssue]
+        self.started = True
+        self.on_ready()

@@ -453,6 +453,8 @@ class Exchange:
         size, has_more = 0, True
         while has_more:
             part = await self.receive()
+            if part["type"] == "http.disconnect":
+                raise RequestRejected(Refusal(400, "The body ended too soon."))
             parts.append(part.get("body", b""))
             size += len(parts[-1])
             if size > MAX_MESSAGE_BYTES:

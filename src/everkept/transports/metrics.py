@@ -31,6 +31,7 @@ from everkept.transports.http_exchange import (
     send_answer,
     send_refusal,
 )
+from everkept.transports.http_listener import ConnectionCounts
 from everkept.values import Value, field
 
 HEALTH_PATH, READY_PATH = "/health", "/ready"
@@ -112,6 +113,7 @@ class Metrics:
 
     def __init__(self, condition: Callable[[], Condition]) -> None:
         self.open_requests: Callable[[], int] = lambda: 0
+        self.connections: ConnectionCounts | None = None
         self._condition = condition
         self._calls: Counter[tuple[str, str]] = Counter()
         self._durations: dict[str, _Durations] = {}
@@ -191,6 +193,8 @@ class Metrics:
             "Requests that did not come as far as the protocol, by status.",
             [((("status", str(status)),), count) for status, count in self._refused.items()],
         )
+        if self.connections is not None:
+            yield from _format_connections(self.connections)
         yield _format_gauge("journal_waiting", "Writes that wait for the database.", condition.waiting)
         yield _format_gauge("journal_set_aside", "Writes that it would not take.", condition.set_aside)
         is_degraded = int(condition.status != "connected")
@@ -216,6 +220,25 @@ class Metrics:
         if memory is not None:
             yield from _format_head(resident, "gauge", "Memory that the process holds.")
             yield _format_line(resident, (), memory)
+
+
+def _format_connections(counts: ConnectionCounts) -> Iterator[Iterator[str]]:
+    limits = counts.limits
+    yield _format_gauge("open_connections", "Open connections.", counts.open)
+    yield _format_gauge("connections_limit", "Connections that may be open.", limits.connections)
+    yield _format_gauge("connections_per_address_limit", "Of one address.", limits.per_address)
+    yield _format_family(
+        "connections_refused_total",
+        "counter",
+        "Connections that were refused or made place for another, by reason.",
+        [((("reason", reason),), count) for reason, count in counts.refused.items()],
+    )
+    yield _format_family(
+        "connections_closed_total",
+        "counter",
+        "Connections that the server closed, by the deadline that passed.",
+        [((("reason", reason),), count) for reason, count in counts.closed.items()],
+    )
 
 
 def get_outcome(result: Reply) -> str:

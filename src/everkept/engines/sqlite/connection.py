@@ -183,6 +183,9 @@ def connect(
             connection.set_busy_handler(busy or BusyHandler())
             # Otherwise SQLite plans a query again whenever a value is bound to LIMIT, which takes 30 us.
             connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+            # Our schema has no triggers. One that a stranger planted never runs.
+            connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
+            connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
             connection.create_scalar_function("lowered", _lower, 1)
             _set_pragmas(connection, "temp_store=MEMORY", "cache_size=-64000")
             check_kind(connection, path, schema, title or path.name)

@@ -29,6 +29,7 @@ from everkept.families.memories.memory_record import (
     compute_amendment,
     count_new_links,
     count_relink,
+    find_type,
     list_differences,
 )
 from everkept.families.memories.model import (
@@ -83,6 +84,7 @@ class MemoryWriter:
         """Store a memory. The same text in the same scope updates the existing memory."""
         wanted = check_memory(self._mask_memory(wanted))
         warnings = [*build_masking_warnings(self._masking.kinds), *await self._check_session_limit(wanted)]
+        wanted = replace(wanted, entities=await self._add_types(wanted.entities))
         replaced = await self._find_replaced(wanted)
 
         tries = 0
@@ -115,6 +117,9 @@ class MemoryWriter:
                 "Nothing to update.", hint="Pass content, importance, tags, metadata, related_entities or pinned."
             )
         amendment = self._mask_amendment(amendment)
+        if amendment.entities is not None:
+            added = await self._add_types(amendment.entities.add or ())
+            amendment = replace(amendment, entities=replace(amendment.entities, add=added))
         warnings = build_masking_warnings(self._masking.kinds)
 
         async def change(store: RecordStore, record: Record, at: int) -> Planned[UpdatedMemory]:
@@ -200,7 +205,14 @@ class MemoryWriter:
 
     def _mask_entities(self, entities: Sequence[RelatedEntity]) -> list[RelatedEntity]:
         mask = self._masking.mask
-        return [RelatedEntity(mask(e.name), mask(e.type), mask(e.relationship)) for e in entities]
+        return [RelatedEntity(mask(e.name), e.type and mask(e.type), mask(e.relationship)) for e in entities]
+
+    async def _add_types(self, entities: Sequence[RelatedEntity]) -> list[RelatedEntity]:
+        """Add the types of entities given by name only, which may be known in the other store."""
+        if all(entity.type for entity in entities):
+            return list(entities)
+        stores = (await self._stores.open_project(), await self._stores.open_user())
+        return [entity if entity.type else await find_type(stores, entity) for entity in entities]
 
     def _mask_tags(self, change: TagChange) -> TagChange:
         return replace(change, add=self._masking.mask_all(change.add or ()))

@@ -10,6 +10,7 @@ from everkept.core.sessions import ToolCall, format_signature
 from everkept.core.times import Clock
 from everkept.families.memories.consolidation import ReflectStrategy
 from everkept.families.memories.context import HEADINGS, ContextSection, build_context_block, gather_candidates
+from everkept.families.memories.graph_walk import GraphRoute, WalkDirection, walk_graph
 from everkept.families.memories.lifecycle import MemoryPromotion
 from everkept.families.memories.memories import MemoryWriter
 from everkept.families.memories.memory_documents import MemoryStatus, read_memory_status
@@ -49,7 +50,7 @@ from everkept.families.memories.model import (
     TimeRange,
     UpdatedMemory,
 )
-from everkept.families.memories.recall import GraphRoute, MemoryRecall, RecallRequest, WalkDirection, walk_graph
+from everkept.families.memories.recall import MemoryRecall, RecallRequest
 from everkept.families.memories.reflection import ReflectionResult, reflect_session
 from everkept.families.memories.stores import MemoryStores, SessionUses, get_session_id, require_session_id
 from everkept.graph.entities import MAX_NAME_CHARACTERS
@@ -156,13 +157,19 @@ class MemoryTools(ToolFamily):
         ] = 0,
         tags: Annotated[list[Tag], Field("With any of these tags", max_items=100)] | None = None,
         time_range: Annotated[TimeRange, Field("Only what happened in this range", listed=False)] | None = None,
+        relationship_type: Annotated[
+            str, Field("Only with this relationship to an entity", max_length=MAX_NAME_CHARACTERS, listed=False)
+        ]
+        | None = None,
         include_forgotten: Annotated[
             bool, Field("true: include forgotten memories; default false", listed=False)
         ] = False,
         session_id: SessionId | None = None,
         as_of: Annotated[int, Field("Search what was stored at this time, ISO 8601", moment=True, listed=False)]
         | None = None,
-        explain: Annotated[bool, Field("true: add the parts of each score under `why`; default false", listed=False)]
+        explain: Annotated[
+            bool, Field("true: add `why` (parts of the score) and `related_entities`; default false", listed=False)
+        ]
         | None = None,
         include_bank: Annotated[bool, Field("true: search the memory bank's files too; default false", listed=False)]
         | None = None,
@@ -182,6 +189,7 @@ class MemoryTools(ToolFamily):
             min_importance=min_importance,
             tags=tags or (),
             time_range=time_range,
+            relationship_type=relationship_type,
             include_forgotten=include_forgotten,
             as_of=as_of,
             explain=bool(explain),
@@ -202,13 +210,18 @@ class MemoryTools(ToolFamily):
         relationship_type: Annotated[
             str,
             Field(
-                "Follow only relations of this type, such as depends_on", max_length=MAX_NAME_CHARACTERS, listed=False
+                "Only relations and memory links of this type, such as depends_on",
+                max_length=MAX_NAME_CHARACTERS,
+                listed=False,
             ),
         ]
         | None = None,
         direction: Annotated[WalkDirection, Field("Relations to follow; default both", listed=False)] = "both",
         depth: Annotated[int, Field("Hops, 1 to 3, default 1", ge=1, le=3)] = 1,
         include_memories: Annotated[bool, Field("false: return entities only; default true", listed=False)] = True,
+        include_forgotten: Annotated[
+            bool, Field("true: include forgotten memories and their stale links; default false", listed=False)
+        ] = False,
         limit: Annotated[
             int, Field("Maximum entities, and maximum memories, 1 to 100, default 20", ge=1, le=100, listed=False)
         ] = 20,
@@ -222,6 +235,7 @@ class MemoryTools(ToolFamily):
             direction=direction,
             depth=depth,
             include_memories=include_memories,
+            include_forgotten=include_forgotten,
             limit=limit,
         )
         session = get_session_id(call, None, self._options)
@@ -323,6 +337,7 @@ class MemoryTools(ToolFamily):
             task_description,
             files_in_context or (),
             sections or tuple(HEADINGS),
+            await recall.find_by_files(files_in_context, session) if files_in_context else (),
         )
         block = build_context_block(found, max_tokens, self._clock())
         await recall.count_access(block.used)
