@@ -90,7 +90,7 @@ async def test_a_replaced_model_comes_back_where_a_person_asks(library: MemoryLi
     old, new = indexer(library, "old"), indexer(library, "new")
     await settle(old, store)
     await settle(new, store)
-    await old.bring_back_model()
+    await old.reclaim_model()
     assert old.fault is None
     await settle(old, store)
     assert await store.count_vectors("old", KINDS) == (40, 0)
@@ -110,7 +110,7 @@ async def test_a_model_that_does_not_work_replaces_none(library: MemoryLibrary) 
     await settle(indexer(library, "other"), store)
     returning = indexer(library, "good", fault=ModelUnavailable("/model", "is damaged"))
     with pytest.raises(ModelUnavailable):
-        await returning.bring_back_model()
+        await returning.reclaim_model()
     assert (await read_models(library)).current == "other"
 
 

@@ -119,7 +119,7 @@ class _Queue(Value):
 
 
 def _read_queue(context: CheckContext, model: str) -> _Queue:
-    """Read files without changing them, or ask the database. Nothing is made where nothing is stored."""
+    """Read files without changing them, or ask the database. A look creates nothing."""
     care = context.care
     if care is not None:
         waiting = care.count_pending_embeddings(model, EMBEDDED_KINDS)

@@ -173,10 +173,10 @@ class Indexer:
             self._awaited -= 1
         return bool(done)
 
-    async def bring_back_model(self) -> None:
+    async def reclaim_model(self) -> None:
         """Use this process's model even if another one has replaced it. Raise ModelUnavailable if it does not work."""
         if isinstance(self._embedder, ClaimedEmbedder):
-            await self._embedder.bring_back()
+            await self._embedder.reclaim()
 
     async def drain(self, store: RecordStore, report: Progress, ends_at: float | None = None) -> int:
         """Embed pending texts at full speed. Return their number, including those done in the background.
@@ -462,7 +462,7 @@ class MemoryAccess:
         """
         indexed = IndexResult()
         ends_at = None if seconds is None else time.monotonic() + seconds
-        await self._maintenance.indexer.bring_back_model()
+        await self._maintenance.indexer.reclaim_model()
         stores = await self._list_stores_to_index(only, indexed.problems)
         total = sum([await self._count_pending(store) for store in stores])
 

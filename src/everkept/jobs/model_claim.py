@@ -3,7 +3,7 @@
 Only vectors of one model can be compared, and a record has one vector. So two processes with different models would
 compute everything again and again. This rule prevents it: a model that is new to the data folder takes over, and all
 texts are embedded again. A model that was replaced does not return by itself: its processes search by words and say so.
-`everkept index` brings it back.
+`everkept index` makes it current again.
 """
 
 import json
@@ -126,7 +126,7 @@ class ClaimedEmbedder:
         await self.claim.check(CHECK_SECONDS if len(texts) == 1 else 0.0)
         return await self._embedder.embed(texts)
 
-    async def bring_back(self) -> None:
+    async def reclaim(self) -> None:
         """Make a replaced model that of the data folder again. Raise ModelUnavailable if it does not work."""
         try:
             await self.claim.check()
