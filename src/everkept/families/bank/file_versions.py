@@ -142,7 +142,7 @@ class FileVersions:
         return version
 
     async def remove_matching(self, bank: Bank, is_meant: Callable[[str], object]) -> int:
-        """Permanently delete the versions whose text is meant. Return how many there were."""
+        """Permanently delete the versions whose text matches. Return their number."""
         folder, removed = await self._open(bank.address), 0
         with suppress(NotFound):
             for entry in await folder.list():
@@ -260,7 +260,7 @@ def _describe_difference(old: bytes, new: bytes) -> str | None:
     if len(new) > MAX_COMPARED_BYTES:
         return None
     before, after = (decode_for_display(side).splitlines() for side in (old, new))
-    lines = list(difflib.unified_diff(before, after, "as you read it", "as it is now", lineterm="", n=1))
+    lines = list(difflib.unified_diff(before, after, "as you read it", "the file now", lineterm="", n=1))
     more = ["…"] if len(lines) > MAX_DIFFERENCE_LINES else []
     shown = "\n".join([*lines[:MAX_DIFFERENCE_LINES], *more])
     return shown if len(shown) <= MAX_DIFFERENCE_CHARACTERS else f"{shown[:MAX_DIFFERENCE_CHARACTERS]}…"
