@@ -192,7 +192,7 @@ def test_a_schema_has_a_name_that_postgresql_takes() -> None:
         (f"{THERE}?sslmode=verify-full", ""),
         (f"{THERE}?sslmode=verify-ca", ""),
         (f"{THERE}?sslmode=disable", "unencrypted"),
-        (f"{THERE}?sslmode=require", "Nobody checks"),
+        (f"{THERE}?sslmode=require", "does not verify"),
         (f"{HERE}?sslmode=disable", ""),
         (f"{HERE}?sslmode=require", ""),
     ],
