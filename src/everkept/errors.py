@@ -34,7 +34,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 MAX_LISTED = 10  # candidates in a sentence
-NO_FOLDER = "(no folder is selected)"  # where a memory bank is that nobody named
+NO_FOLDER = "(no folder is selected)"  # place of a memory bank without a selected folder
 
 
 def escape_name(name: str) -> str:

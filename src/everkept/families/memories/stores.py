@@ -238,6 +238,16 @@ async def read_session_memories(stores: Sequence[RecordStore], session: str, lim
     return found
 
 
+async def is_known_session(stores: Sequence[RecordStore], session: str) -> bool:
+    """Return whether the session ever stored something, even if that was forgotten since."""
+    where = RecordFilter(kinds=(MEMORY,), sessions=(session,), deleted=None)
+    for store in stores:
+        found = await store.get([session], include_deleted=True)
+        if any(record.kind == SESSION for record in found) or await store.count_records(where):
+            return True
+    return False
+
+
 async def close_session(
     store: RecordStore, session: str, at: int, use: "SessionUse | None" = None, user: RecordStore | None = None
 ) -> bool:
@@ -257,10 +267,8 @@ async def close_session(
         # Automatic memories do not show what a session was about.
         stated = [record for record in stored.live if not record.facets.get(AUTOMATIC)][:MAX_SUMMARIZED_MEMORIES]
         told = await asyncio.to_thread(format_session_summary, stored.records, stated, stored.format_since())
-        counted = use.add_to(facets) if use else {}
-        return [
-            Update(session, {"text": told, "facets": {**facets, **counted, "ended_at": at}}, found[0].version)
-        ], True
+        changed = {**facets, **(use.add_to(facets) if use else {}), "ended_at": at}
+        return [Update(session, {"text": told, "facets": changed}, found[0].version)], True
 
     try:
         written = await ChangeWriter(lambda: at, CLOSING_TOOL).commit(store, plan)
