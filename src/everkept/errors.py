@@ -13,6 +13,7 @@ EverkeptError              code, message, hint, facts
 │   ├── NoActiveProject
 │   ├── ProjectArchived
 │   ├── ProjectOff          switched off: nothing of it is stored or given out
+│   ├── QuotaExceeded       an account has or asks for more than the owner allows
 │   ├── MarkerMismatch      a file is not what its name says
 │   └── ReadOnly
 └── Unavailable             something outside failed; retrying may help
@@ -177,6 +178,12 @@ class Refused(EverkeptError):
     """Understood, and denied by policy."""
 
     code = "refused"
+
+
+class QuotaExceeded(Refused):
+    """An account has, or asks for, more than the owner of the server allows."""
+
+    code = "quota_exceeded"
 
 
 class NoActiveProject(Refused):

@@ -32,8 +32,8 @@ from everkept.transports.http_exchange import (
 )
 from everkept.transports.http_listener import ConnectionCounts, HttpListener, derive_connections, derive_per_address
 from everkept.transports.http_protocol import ConnectionLimits, HttpProtocol
-from everkept.transports.http_requests import HandshakeEra, StatelessEra
-from everkept.transports.http_sessions import HttpSessions
+from everkept.transports.http_requests import MAX_ANSWER_BYTES, HandshakeEra, StatelessEra
+from everkept.transports.http_sessions import IDLE_SECONDS, MAX_TOKEN_SESSIONS, HttpSessions
 from everkept.transports.metrics import Metrics
 from everkept.values import Value, field
 
@@ -154,12 +154,13 @@ class McpEndpoint:
         *,
         sessions: HttpSessions | None = None,
         ping_seconds: float = PING_SECONDS,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> None:
         self._paths = (path, path + "/")
         self._ping_seconds = ping_seconds
         self.sessions = HttpSessions(metrics) if sessions is None else sessions
-        self._stateless = StatelessEra(dispatcher)
-        self._handshake = HandshakeEra(dispatcher, self.sessions, self._stateless)
+        self._stateless = StatelessEra(dispatcher, max_answer_bytes)
+        self._handshake = HandshakeEra(dispatcher, self.sessions, self._stateless, max_answer_bytes)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, self._ping_seconds)
@@ -198,6 +199,15 @@ GRACE_SECONDS = 0.3  # seconds that calls under way get when we are told to stop
 METRICS_PATH = "/metrics"
 
 
+class RequestQuotas(Value):
+    """What an account may use at the same time, and what one answer to it may have."""
+
+    sessions: int = MAX_TOKEN_SESSIONS
+    session_seconds: float = IDLE_SECONDS
+    calls: int = 100
+    answer_bytes: int = MAX_ANSWER_BYTES
+
+
 class HttpOptions(Value):
     """What the HTTP server does beside the protocol, and how."""
 
@@ -214,6 +224,8 @@ class HttpOptions(Value):
 
     #: Limits of connections, and their deadlines.
     limits: ConnectionLimits = field(default_factory=lambda: build_limits())
+    #: Limits of each account.
+    quotas: RequestQuotas = field(default_factory=RequestQuotas)
 
 
 def build_limits(
@@ -245,7 +257,9 @@ async def serve_http(
     offer: HttpOptions = DEFAULT_OPTIONS,
 ) -> None:
     """Serves clients until a signal comes. Without an `entrance` nobody is asked for a token."""
-    endpoint = McpEndpoint(dispatcher, path, offer.metrics)
+    quotas = offer.quotas
+    sessions = HttpSessions(offer.metrics, per_token=quotas.sessions, idle_seconds=quotas.session_seconds)
+    endpoint = McpEndpoint(dispatcher, path, sessions=sessions, max_answer_bytes=quotas.answer_bytes)
     app = build_guarded_app(endpoint, host, token_auth, offer)
     server = _Server(
         uvicorn.Config(
@@ -283,7 +297,16 @@ def build_guarded_app(endpoint: ASGIApp, host: str, token_auth: TokenAuth | None
         routes[METRICS_PATH] = metrics.page
     app = route_by_path(endpoint, routes)
     count = None if metrics is None else metrics.count_refusal
-    guard = Guard(app, host, token_auth, open_paths=offer.open_routes, tell=count, proxies=offer.proxies)
+    guard = Guard(
+        app,
+        host,
+        token_auth,
+        open_paths=offer.open_routes,
+        tell=count,
+        proxies=offer.proxies,
+        per_address=offer.limits.per_address,
+        per_account=offer.quotas.calls,
+    )
     requests = OpenRequests(guard)
     if metrics is not None:
         metrics.open_requests = lambda: len(requests)
