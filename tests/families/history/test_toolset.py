@@ -141,12 +141,18 @@ async def test_a_type_narrows_what_is_found(historian: Historian, kind: str, typ
     assert {result["type"] for result in answer["results"]} == types
 
 
-async def test_decisions_are_told_apart_unless_conversations_are_asked_for(historian: Historian) -> None:
-    query = "SQLite instead of Postgres"
-    best = (await historian("recall_previous_discussions", query=query))["results"][0]
-    assert best["type"] == "decision"
-    asked = await historian("recall_previous_discussions", query=query, type="conversation")
-    assert asked["results"][0]["id"] == best["id"]
+async def test_a_result_has_one_type_whatever_is_asked_for(historian: Historian) -> None:
+    query = "SQLite instead of Postgres for the login form"
+    types = {
+        kind: {
+            (result["id"], result["type"])
+            for result in (await historian("recall_previous_discussions", query=query, type=kind))["results"]
+        }
+        for kind in ("all", "conversation", "decision", "code")
+    }
+    assert {kind for _, kind in types["conversation"]} == {"conversation"}
+    assert {kind for _, kind in types["decision"]} == {"decision"}
+    assert dict(types["all"]).items() <= dict(types["conversation"] | types["decision"] | types["code"]).items()
 
 
 @pytest.mark.parametrize(("project", "found"), [("blog", True), (BLOG, True), ("shop-api", False), ("ann", True)])

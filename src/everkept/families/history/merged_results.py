@@ -66,7 +66,7 @@ PARTIAL_CODE = "peer_partial"  # code of the warnings that a peer reports
 COMPARED_CHARACTERS = 2_000  # length of the compared beginning
 KIND_TYPES: dict[SearchKind, tuple[str, ...]] = {
     "all": HISTORY_TYPES,
-    "conversation": ("conversation", "decision"),
+    "conversation": ("conversation",),
     "code": ("code",),
     "decision": ("decision",),
 }
@@ -162,13 +162,12 @@ def _matches_filter(finding: SearchFinding, meant: SearchFilter) -> bool:
 
 
 def _build_peer_result(peer: str, finding: SearchFinding, meant: SearchFilter) -> MemoryResult:
-    kind = "conversation" if meant.kind == "conversation" else finding.type
     context = TurnContext(
         session_id="", project_path=finding.project or "", timestamp=format_iso(finding.at or 0), participants=[]
     )
     return MemoryResult(
         id=finding.id,
-        type=cast(ResultType, kind),
+        type=cast(ResultType, finding.type),
         content=finding.content,
         context=context,
         relevance_score=finding.score,
@@ -259,16 +258,14 @@ def group_results(results: Sequence[UnifiedResult], limit: int) -> list[ResultGr
 
 def remove_unified_duplicates(results: Sequence[UnifiedResult]) -> list[UnifiedResult]:
     """Drop results with the id or text of a better one. Local results win, and name the other servers."""
-    kept: dict[tuple[str, str], UnifiedResult] = {}
-    texts: dict[str, tuple[str, str]] = {}
+    kept: dict[str, UnifiedResult] = {}
+    texts: dict[str, str] = {}
     for result in sorted(_sort_by_score(results), key=lambda result: result.source != LOCAL_SOURCE):
-        # One piece of code may show many relations, and also has its own text.
-        key = (result.id, result.content if result.type == "relation" else "")
         text = normalize_text(result.content)
-        known = key if key in kept else texts.get(text)
+        known = result.id if result.id in kept else texts.get(text)
         if known is None:
-            kept[key] = result
-            texts[text] = key
+            kept[result.id] = result
+            texts[text] = result.id
         else:
             first = kept[known]
             kept[known] = replace(first, also_in=add_source(first.source, first.also_in, result.source))

@@ -57,8 +57,11 @@ def build_turn_id(source: str, key: str) -> str:
     return _build_id("turn", source, key)
 
 
+CODE_PREFIX = "code_"  # of the ids of code
+
+
 def build_code_id(turn: str, number: int) -> str:
-    return _build_id("code", turn, str(number))
+    return _build_id(CODE_PREFIX.removesuffix("_"), turn, str(number))
 
 
 def build_symbol_id(project: str, name: str) -> str:

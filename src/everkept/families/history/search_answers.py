@@ -400,6 +400,7 @@ CONVERSATIONS_PART = "conversations"
 CODE_PART = "code"
 NO_HISTORY_CODE = "no_history"  # code of the warning that no conversation was ever imported
 RELATION_TYPE = "relation"  # type of a result that describes a relation
+RELATION_MARK = "#"  # in the id of a relation, between the id of its code and a digest
 
 
 class ResultContext(Value):

@@ -105,20 +105,14 @@ def build_results(
     query: str,
     around: NearbyTurns,
     *,
-    decisions: bool = True,
     with_context: bool = True,
     resolutions: Mapping[str, Record] | None = None,
 ) -> list[MemoryResult]:
-    """Build the results in the given order. Without `decisions`, decisions get the type conversation."""
+    """Build the results in the given order."""
     known = resolutions or {}
     return [
         _build_result(
-            hit,
-            query,
-            around,
-            _get_type(hit.record, decisions=decisions),
-            with_context=with_context,
-            resolution=known.get(hit.record.id),
+            hit, query, around, _get_type(hit.record), with_context=with_context, resolution=known.get(hit.record.id)
         )
         for hit in hits
     ]
@@ -132,10 +126,10 @@ def compute_stats(results: Sequence[MemoryResult]) -> SearchStats:
     return SearchStats(len(results), sources, ResultPeriod(times[0], times[-1]) if times else None)
 
 
-def _get_type(record: Record, *, decisions: bool) -> ResultType:
+def _get_type(record: Record) -> ResultType:
     if record.kind == CODE:
         return "code"
-    return "decision" if decisions and record.type == DECISION else "conversation"
+    return "decision" if record.type == DECISION else "conversation"
 
 
 def _build_result(

@@ -11,7 +11,7 @@ from everkept.core.sessions import get_acting_account
 from everkept.core.text import clip_text, compute_name_key, format_count
 from everkept.core.times import format_ago, parse_time
 from everkept.families.history.code_languages import normalize_language
-from everkept.families.history.model import CODE, CONVERSATION, DECISION, TURN
+from everkept.families.history.model import CODE, CONVERSATION, DECISION, SAID, SUMMARY, TURN
 from everkept.families.history.relevance import (
     SIMILAR_PROFILE,
     QueryContext,
@@ -268,6 +268,12 @@ RECORD_KINDS: dict[SearchKind, tuple[str, ...]] = {
     "code": (CODE,),
     "decision": (TURN,),
 }
+TURN_TYPES: dict[SearchKind, tuple[str, ...]] = {
+    "all": (),
+    "conversation": (SAID, SUMMARY),
+    "code": (),
+    "decision": (DECISION,),
+}
 KIND_NOUNS: dict[SearchKind, ResultNoun] = {
     "all": DISCUSSIONS,
     "conversation": DISCUSSIONS,
@@ -328,7 +334,7 @@ async def recall_discussions(
         store,
         asked,
         kinds=RECORD_KINDS[kind],
-        types=(DECISION,) if kind == "decision" else (),
+        types=TURN_TYPES[kind],
         scopes=scopes,
         after=after,
         before=before,
@@ -337,7 +343,7 @@ async def recall_discussions(
     )
     hits = sort_for_display(prefer_decisions(query, answer.hits), _collect_decision_ids(query, answer))
     around = await read_nearby_turns(store, [hit.record for hit in hits])
-    results = build_results(hits, asked, around, decisions=kind != "conversation")
+    results = build_results(hits, asked, around)
     within = _format_restriction(project, time_range)
     return replace(await _build_answer(store, asked, answer, results, KIND_NOUNS[kind]), within=within)
 

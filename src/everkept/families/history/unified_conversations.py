@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 
 from everkept.core.answers import SearchType
 from everkept.core.ports import RecordStore, VectorIndexer
+from everkept.core.text import compute_digest
 from everkept.core.times import Clock, format_iso
 from everkept.families.history.call_trace import CodeRelation, trace_calls
 from everkept.families.history.model import CODE, TURN, HistoryOptions
@@ -22,6 +23,7 @@ from everkept.families.history.relevance import (
 from everkept.families.history.search_answers import (
     CODE_PART,
     CONVERSATIONS_PART,
+    RELATION_MARK,
     RELATION_TYPE,
     MemoryResult,
     ResultContext,
@@ -265,7 +267,7 @@ async def find_relations(
 def _relation_to_result(relation: CodeRelation, factor: float) -> UnifiedResult:
     code = relation.code
     return UnifiedResult(
-        id=code.id,
+        id=f"{code.id}{RELATION_MARK}{compute_digest(relation.sentence)[:8]}",  # code may show many relations
         type=RELATION_TYPE,
         content=relation.sentence,
         relevance_score=round(min(factor * relation.score, 1.0), 3),

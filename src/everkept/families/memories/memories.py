@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from everkept.core.commits import Planned, check_writable
 from everkept.core.ports import RecordStore, VectorIndexer
-from everkept.core.records import Delete, Insert, Record, Step, Update
+from everkept.core.records import Delete, Insert, Record, RecordFilter, Step, Update
 from everkept.core.secrets import Masker
 from everkept.core.sessions import format_signature
 from everkept.core.text import clip_text, format_count
@@ -33,6 +33,7 @@ from everkept.families.memories.memory_record import (
     list_differences,
 )
 from everkept.families.memories.model import (
+    MEMORY,
     SUPERSEDED_BY,
     EntityChange,
     ForgottenMemory,
@@ -49,7 +50,6 @@ from everkept.families.memories.stores import (
     SessionUses,
     build_session_steps,
     read_live_memory,
-    read_session_memories,
 )
 from everkept.tools.tool import ToolWarning, build_masking_warnings
 from everkept.values import Value, replace
@@ -288,17 +288,20 @@ class MemoryWriter:
             return []
         limit = self._options.max_per_session
         use = self._uses.get_use(wanted.session)
-        if use.stored is None:
+        if use.stored is None or use.stored >= limit:
+            where = RecordFilter(kinds=(MEMORY,), sessions=(wanted.session,))
             stores = (await self._stores.open_project(), await self._stores.open_user())
-            use.stored = len(await read_session_memories(stores, wanted.session, limit))
+            use.stored = max(use.stored or 0, sum([await store.count_records(where) for store in stores]))
         if use.stored < limit:
             return []
-        message = f'Session "{wanted.session}" has reached its limit of {format_count(limit, "memory", "memories")}.'
+        stored = format_count(use.stored, "memory", "memories")
+        message = f'Session "{wanted.session}" has stored {stored}; its limit is {limit:,}.'
         if wanted.is_automatic:
             raise Refused(
                 f"{message} Automatic memories are no longer stored.",
                 hint="Call reflect_and_consolidate to summarize them, or raise max_memories_per_session.",
                 session_id=wanted.session,
+                stored=use.stored,
                 limit=limit,
             )
         return [ToolWarning("session_full", message)]
