@@ -126,9 +126,7 @@ async def test_a_stream_that_has_ended_is_sent_again_from_any_event(endpoint: Mc
         assert [event.id for event in told] == ["1-1", "1-2"][2 - expected :]
 
 
-@pytest.mark.parametrize(
-    "wrong", ["7-0", "x", "1", "1-x", "-1-0", "", "0-9", "0-0 ", f"{'9' * 5000}-0", f"0-{'9' * 5000}"]
-)
+@pytest.mark.parametrize("wrong", ["7-0", "x", "1", "1-x", "-1-0", "", "0-0 ", f"{'9' * 5000}-0", f"0-{'9' * 5000}"])
 async def test_an_event_that_is_not_known_cannot_be_resumed_from(endpoint: McpEndpoint, wrong: str) -> None:
     client = await SessionClient.begin(endpoint)
     assert (await client.listen(wrong).document())[0] == 400

@@ -174,8 +174,8 @@ class EventStream:
         return self._reader is reader
 
     def has_all_after(self, number: int) -> bool:
-        """Return whether this event was sent, and every event after it is still kept."""
-        return self._last - len(self._events) <= number <= self._last
+        """Return whether every event after this one still exists."""
+        return number >= self._last - len(self._events)
 
     def resume_after(self, number: int) -> None:
         """Send all events after this one again."""
