@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # a server answers the handshake before it loads these
     from everkept.app.resources import AbsenceNotices, AllResources, ResourceWatcher
     from everkept.app.search_sources import SharedSearch
     from everkept.core.ports import Embedder, Library
+    from everkept.families.bank.toolset import BankFamily
     from everkept.jobs.graph_files import GraphMirrors
     from everkept.jobs.maintenance import MemoryAccess
     from everkept.jobs.usage_log import BatchedUsage
@@ -198,6 +199,11 @@ class App:
     @property
     def watcher(self) -> "ResourceWatcher":
         return self._parts.watcher
+
+    @property
+    def bank(self) -> "BankFamily | None":
+        """The memory bank and its files. None if no bank is served."""
+        return None if self._parts.bank is None else self._parts.bank.family
 
     @cached_property
     def graph_mirrors(self) -> "GraphMirrors | None":
