@@ -87,13 +87,7 @@ class PluginDatabase:
         [found] = await self._run("INFO FOR DB")
         present = [table for table in TABLES if table in found["tables"]]
         if MEMORIES not in present:
-            raise InvalidInput(
-                f"{self._place.shown} has no data of the {PLUGIN} plugin "
-                f"(namespace {self._place.namespace}, database {self._place.database}).",
-                hint="Pass --namespace and --database if the plugin's settings have other names.",
-                argument="PATH|URL",
-                value=self._place.shown,
-            )
+            raise _build_missing_error(self._place)
         return {table: (await self._run(f"SELECT VALUE id FROM {table}"))[0] for table in present}
 
     async def list_session_ids(self) -> set[str]:
@@ -115,6 +109,15 @@ class PluginDatabase:
         return await self._connection.run(self._place.database, statements, values)
 
 
+def _build_missing_error(place: PluginPlace) -> InvalidInput:
+    return InvalidInput(
+        f"{place.shown} has no data of the {PLUGIN} plugin (namespace {place.namespace}, database {place.database}).",
+        hint="Pass --namespace and --database if the plugin's settings have other names.",
+        argument="PATH|URL",
+        value=place.shown,
+    )
+
+
 @asynccontextmanager
 async def open_plugin_database(place: PluginPlace) -> AsyncGenerator[PluginDatabase, None]:
     """Open the server, or a private copy of the folder, which is deleted afterwards."""
@@ -129,6 +132,8 @@ async def open_plugin_database(place: PluginPlace) -> AsyncGenerator[PluginDatab
             server.database_url or "", place.namespace, login, time_limit=QUERY_SECONDS, ca=server.database_ca
         )
         try:
+            if not await connection.has_database(place.database):
+                raise _build_missing_error(place)
             yield PluginDatabase(connection, place)
         finally:
             await connection.close()
