@@ -15,7 +15,6 @@ from everkept.core.runtime import format_install_hint
 from everkept.core.text import blake2b
 from everkept.embedders.onnx import (
     MAX_WORD_CHARACTERS,
-    MODEL_HINT,
     SPECIAL_PIECES,
     LoadedModel,
     Tokenizer,
@@ -33,6 +32,7 @@ MODULES_FILE = "modules.json"  # lists the parts of the model, each with its fol
 LENGTH_FILE = "sentence_bert_config.json"
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
 POOLING_FOLDER = "1_Pooling"
+MODEL_HINT = "Set `embedding_model` to a folder with model.onnx and tokenizer.json, or remove the setting."
 EXTRA = "models"  # installs the package that reads other tokenizers than WordPiece
 
 MAX_PIECES = 512  # with marks; longer windows take much more memory, and blur what a text is about
@@ -148,7 +148,9 @@ class FolderEmbedder(WindowEmbedder):
         window = layout.max_pieces - len(tokenizer.add_marks(()))
         if window < MIN_WINDOW_PIECES:
             raise _build_error(self._folder, f"accepts only {layout.max_pieces} pieces of text")
-        network = PooledNetwork(layout.network, threads=self._threads, pooling=layout.pooling, padding=layout.padding)
+        network = PooledNetwork(
+            layout.network, threads=self._threads, pooling=layout.pooling, padding=layout.padding, hint=MODEL_HINT
+        )
         model = LoadedModel(tokenizer, network, window)
         network.calibrate([row for text in UNRELATED_TEXTS for row in model.encode_windows(text)])
         return model

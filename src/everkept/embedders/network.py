@@ -10,7 +10,6 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from everkept.embedders.onnx import MODEL_HINT
 from everkept.errors import ModelUnavailable
 
 Vectors = NDArray[np.float32]
@@ -109,7 +108,8 @@ class PooledNetwork(Network):
     their vectors the common direction of unrelated texts is subtracted, so that cosines mean the same for each model.
     """
 
-    def __init__(self, path: Path, *, threads: int, pooling: Pooling, padding: int) -> None:
+    def __init__(self, path: Path, *, threads: int, pooling: Pooling, padding: int, hint: str) -> None:
+        self._hint = hint
         self._pooling: Pooling = pooling
         self._padding = padding
         self._output = 0
@@ -159,7 +159,7 @@ class PooledNetwork(Network):
         self._output = list(widths).index(chosen[0])
 
     def _build_error(self, reason: str) -> ModelUnavailable:
-        return ModelUnavailable(str(self._path), reason, hint=MODEL_HINT)
+        return ModelUnavailable(str(self._path), reason, hint=self._hint)
 
 
 # Best first. The first one is pooled already.

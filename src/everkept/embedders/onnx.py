@@ -176,7 +176,6 @@ OVERLAP_PIECES = 32  # shared by neighboring windows, so that few sentences are 
 TEXTS_PER_BATCH = 16
 # Including padding. A larger batch is not faster, takes more memory and delays queries.
 PIECES_PER_BATCH = 512
-MODEL_HINT = "Set `embedding_model` to a folder with model.onnx and tokenizer.json, or remove the setting."
 
 
 class Tokenizer(Protocol):
