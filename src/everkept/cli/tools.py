@@ -197,6 +197,7 @@ DEFAULT_WORDS = {
     "switch_mode": "mode",
     "select_store": "store_id",
     "set_memory_bank_path": "path",
+    "initialize_memory_bank": "path",
     "graph_delete_entity": "entity",
 }
 WORD_ARGUMENT = "word"

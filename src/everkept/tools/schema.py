@@ -385,7 +385,7 @@ def _check_json(value: Any, path: str, depth: int = 0) -> None:
 
 def _parse_list(check: Parse, field: Field, value: Any, path: str) -> list[Any]:
     if field.one_or_more and not isinstance(value, list):
-        value = [value]
+        return [check(value, path)]
     if not isinstance(value, list):
         raise _build_type_error("a list", value, path)
     items = cast(list[Any], value)

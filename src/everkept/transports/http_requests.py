@@ -1,10 +1,11 @@
-"""Requests of both eras of the protocol: stateless ones, and those that name a session."""
+"""Requests of both eras of the protocol: stateless ones, and those with a session."""
 
 import asyncio
 from typing import Any, cast
 
 from everkept.core.mcp import HANDSHAKE_VERSIONS, encode_small
-from everkept.core.sessions import Session
+from everkept.core.sessions import Account, Session
+from everkept.errors import QuotaExceeded
 from everkept.transports.connection import JSON, ClientConnection
 from everkept.transports.dispatch import (
     INVALID_PARAMS,
@@ -14,6 +15,8 @@ from everkept.transports.dispatch import (
     UNSUPPORTED_VERSION,
     Dispatcher,
     ProtocolError,
+    RequestResult,
+    build_failure,
     is_stateless,
 )
 from everkept.transports.http_exchange import (
@@ -51,9 +54,10 @@ from everkept.transports.http_sessions import (
     parse_message,
 )
 
+MAX_ANSWER_BYTES = 16 * 1024 * 1024  # of one answer to an account
 MISSING_CAPABILITY = -32021
 
-# The status of an answer by the code of its error.
+# HTTP status by error code.
 _HTTP_STATUS = {
     PARSE_ERROR: 400,
     INVALID_REQUEST: 400,
@@ -65,11 +69,28 @@ _HTTP_STATUS = {
 }
 
 
-class StatelessEra:
-    """Answers requests that carry everything there is to know about their client."""
+def encode_answer(answer: RequestResult, call: ClientRequest, account: Account | None, limit: int) -> bytes:
+    """Return the JSON-RPC message. An account gets an error instead of an answer that is too large."""
+    text = answer.respond(call.id)
+    if account is None or len(text) <= limit:
+        return text
+    error = QuotaExceeded(
+        f"The answer has {len(text):,} bytes; accounts get at most {limit:,}. What the call changed is stored.",
+        hint="Request less, for example with a smaller `limit`, or ask the owner for a larger quota_answer_bytes.",
+        quota="quota_answer_bytes",
+        limit=limit,
+    )
+    if call.method == "tools/call":
+        return RequestResult(build_failure(error, account)).respond(call.id)
+    return ProtocolError(INVALID_PARAMS, str(error), error.to_envelope()).respond(call.id)
 
-    def __init__(self, dispatcher: Dispatcher) -> None:
+
+class StatelessEra:
+    """Answers requests that carry all data about their client."""
+
+    def __init__(self, dispatcher: Dispatcher, max_answer_bytes: int = MAX_ANSWER_BYTES) -> None:
         self._dispatcher = dispatcher
+        self._max_answer_bytes = max_answer_bytes
         self._declared: dict[str, tuple[JSON, tuple[ParameterHeader, ...]]] = {}
 
     async def answer(self, exchange: Exchange, body: Any) -> None:
@@ -81,7 +102,7 @@ class StatelessEra:
         if call is None:
             await exchange.send_document(b"", 202)
             return
-        # A client cancels its request by closing the stream, and then wants no answer.
+        # A client cancels its request by closing the stream, and then expects no answer.
         with DisconnectWatch(exchange):
             text, status = await self._respond(exchange, call)
             if exchange.is_stream:
@@ -103,7 +124,7 @@ class StatelessEra:
                 announce=_announce_nothing,
                 address=get_client_address(exchange.scope),
             )
-            return answer.respond(call.id), 200
+            return encode_answer(answer, call, get_account(exchange.scope), self._max_answer_bytes), 200
         except ProtocolError as error:
             return error.respond(call.id), _HTTP_STATUS.get(error.code, 200)
 
@@ -122,18 +143,18 @@ class StatelessEra:
 
 
 def _parse_call(exchange: Exchange, body: Any) -> ClientRequest | None:
-    """Return the request in a body, None if it is a notification, which means nothing here."""
+    """Return the request in a body, or None for a notification, which has no effect here."""
     message = parse_message(body)
     if isinstance(message, ClientRequest):
         return message
     if isinstance(message, ClientAnswer):
-        raise ProtocolError(INVALID_REQUEST, "This revision has no answers of the client.")
+        raise ProtocolError(INVALID_REQUEST, "Clients cannot send answers in this revision.")
     check_version(exchange.headers.get(VERSION_HEADER, ""))
     return None
 
 
 async def _announce_nothing(_method: str, _params: JSON) -> None:
-    """Only a listening request hears of changes."""
+    """Announce nothing. Only a listening request hears of changes."""
 
 
 REQUEST_CANCELED = -32800
@@ -142,10 +163,17 @@ LAST_EVENT_ID_HEADER = "last-event-id"
 
 
 class HandshakeEra:
-    """Answers requests within sessions, which a handshake begins."""
+    """Answers requests within sessions, which begin with a handshake."""
 
-    def __init__(self, dispatcher: Dispatcher, sessions: HttpSessions, stateless: StatelessEra) -> None:
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        sessions: HttpSessions,
+        stateless: StatelessEra,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
+    ) -> None:
         self._dispatcher = dispatcher
+        self._max_answer_bytes = max_answer_bytes
         self._sessions = sessions
         self._stateless = stateless
 
@@ -167,12 +195,12 @@ class HandshakeEra:
         elif isinstance(message, ClientRequest) and message.method == "initialize":
             await self._begin(exchange, message)
         elif isinstance(message, ClientRequest) and is_stateless(message.params):
-            await self._stateless.answer(exchange, body)  # which misses the header
+            await self._stateless.answer(exchange, body)  # which rejects the missing header
         else:
             self._find_session(exchange)
 
     async def get(self, exchange: Exchange) -> None:
-        """Send what answers no request, or the rest of a stream that broke."""
+        """Send messages outside of requests, or the rest of a broken stream."""
         check_accept(exchange.headers, EVENT_STREAM)
         session = self._find_session(exchange)
         event_id = exchange.headers.get(LAST_EVENT_ID_HEADER)
@@ -213,7 +241,7 @@ class HandshakeEra:
         is_open = False
         try:
             with self._sessions.hold(session):
-                answer = SessionAnswer(self._dispatcher, session, exchange)
+                answer = SessionAnswer(self._dispatcher, session, exchange, self._max_answer_bytes)
                 text, is_open = await answer.respond(call)
                 if is_open:
                     exchange.answer_headers = session.headers
@@ -227,8 +255,8 @@ class HandshakeEra:
             _accept_message(session, message)
             await exchange.send_document(b"", 202)
             return
-        answer = SessionAnswer(self._dispatcher, session, exchange)
-        # These revisions let a request go on when its client is disconnected.
+        answer = SessionAnswer(self._dispatcher, session, exchange, self._max_answer_bytes)
+        # These revisions let a request continue when its client disconnects.
         with KeepAlive(exchange, answer.ping):
             text, _ = await answer.respond(message)
         await answer.finish([text])
@@ -239,7 +267,7 @@ class HandshakeEra:
             raise RequestRejected(Refusal(400, f"Revision {version} has no batches."))
         if not members:
             raise RequestRejected(Refusal(400, "The batch is empty."))
-        answer = SessionAnswer(self._dispatcher, session, exchange)
+        answer = SessionAnswer(self._dispatcher, session, exchange, self._max_answer_bytes)
         texts: list[bytes] = []
         with KeepAlive(exchange, answer.ping):
             for member in members:
@@ -263,10 +291,11 @@ class HandshakeEra:
 
 
 class SessionAnswer:
-    """The answer to one POST in a session. Once it is a stream, the client can resume it."""
+    """Answer to one POST in a session. Once it is a stream, the client can resume it."""
 
-    def __init__(self, dispatcher: Dispatcher, session: HttpSession, exchange: Exchange) -> None:
+    def __init__(self, dispatcher: Dispatcher, session: HttpSession, exchange: Exchange, max_answer_bytes: int) -> None:
         self._dispatcher = dispatcher
+        self._max_answer_bytes = max_answer_bytes
         self._session = session
         self._exchange = exchange
         self._stream: EventStream | None = None
@@ -285,13 +314,14 @@ class SessionAnswer:
                 ask=self._ask,
                 address=get_client_address(self._exchange.scope),
             )
-            return answer.respond(call.id), True
+            account = session.connection.session.account
+            return encode_answer(answer, call, account, self._max_answer_bytes), True
         except ProtocolError as error:
             return error.respond(call.id), False
         except asyncio.CancelledError:
             if not running.absorb_cancel():
                 raise
-            # These revisions end every request with an answer, also a canceled one.
+            # These revisions end every request with an answer, even a canceled one.
             return ProtocolError(REQUEST_CANCELED, "Request cancelled").respond(call.id), False
         finally:
             if session.running.get(call.id) is running:
@@ -323,11 +353,11 @@ class SessionAnswer:
     async def _emit(self, text: bytes) -> None:
         stream, opening = self._begin()
         event = stream.add(text)
-        if stream.is_read_by(self._exchange):  # or the client reads the rest elsewhere
+        if stream.is_read_by(self._exchange):  # otherwise the client reads the rest elsewhere
             await self._exchange.send_events(opening + event)
 
     def _begin(self) -> tuple[EventStream, bytes]:
-        """Return the stream, and if it is new, the event that it begins with."""
+        """Return the stream and, if it is new, its first event."""
         if self._stream is not None:
             return self._stream, b""
         self._stream = self._session.open_stream()

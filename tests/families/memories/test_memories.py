@@ -135,6 +135,19 @@ async def test_a_full_session_warns_those_who_ask_and_refuses_hooks(library: Lib
     assert codes(await assistant.beside("two").store("Edited main.py", source=hook)) == []
 
 
+async def test_a_full_session_tells_how_many_it_has_stored(library: Library) -> None:
+    before = Assistant(library, options=MemoryOptions(max_per_session=100, time_limit=None))
+    for number in range(5):
+        await before.store(f"Thought number {number}", "session")
+    assistant = Assistant(library, options=MemoryOptions(max_per_session=2, time_limit=None))
+    for stored in (5, 6):
+        warned = await assistant.store(f"One more after {stored}", "user")
+        assert f"has stored {stored} memories; its limit is 2." in warned["warnings"][0]["message"]
+    with pytest.raises(Refused) as refused:
+        await assistant.store("Edited main.py", "session", source={"tool": "hook:PostToolUse"})
+    assert (refused.value.facts["stored"], refused.value.facts["limit"]) == (7, 2)
+
+
 async def test_without_a_session_only_session_memories_need_one(library: Library) -> None:
     assistant = Assistant(library, session=Session(stateful=False))
     with pytest.raises(InvalidInput, match="session_id"):
@@ -151,7 +164,7 @@ async def test_a_session_record_is_made_once_and_says_who_came(assistant: Assist
     await asyncio.gather(*(assistant.store(f"Thought {n}", "session") for n in range(5)))
     store = await assistant.project_store()
     (session,) = await store.scan(RecordFilter(kinds=("session",)))
-    assert (session.id, session.facets) == ("session:one", {"client": "test"})
+    assert (session.id, session.facets["client"]) == ("session:one", "test")
 
 
 async def test_a_session_id_cannot_be_the_id_of_something_else(assistant: Assistant) -> None:

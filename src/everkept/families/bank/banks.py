@@ -1,21 +1,22 @@
 """The bank that a call uses, and the valid names and URIs of its files."""
 
+import asyncio
 import json
 import posixpath
 import re
 import unicodedata
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import PurePath
 from typing import Any, Literal, Protocol, cast
 from urllib.parse import quote, unquote
 
 from everkept.core.files import FileStore, FileStores, parse_path
 from everkept.core.ports import Library, RecordStore
-from everkept.core.sessions import ToolCall
+from everkept.core.sessions import Session, ToolCall, get_acting_account
 from everkept.core.text import clip_text
 from everkept.errors import NO_FOLDER, BankNotFound, InvalidInput, NotFound, Refused, escape_name
 from everkept.families.bank.model import LEGACY_NAMES, BankOptions
-from everkept.values import Value
+from everkept.values import Value, field
 
 FILE_SUFFIXES = (".md", ".json")
 _CAMEL_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -221,9 +222,30 @@ def _parse_registration(store_id: str, value: str) -> StoreRegistration:
 
 
 SSH_SCHEME = "ssh://"
+UNKNOWN_USER = "Unknown User"
 # A folder with one of these files is a bank. A progress.md is not enough, because any project may have one.
 BANK_MARKER_FILES = (*LEGACY_NAMES, *LEGACY_NAMES.values())
 STATELESS_HINT = "This connection is stateless. Register the store, and pass `storeId` with each call."
+
+
+class FileHistory(Protocol):
+    """Earlier versions of a bank's files, and the versions that a session knows."""
+
+    async def keep(self, changes: Mapping[str, tuple[bytes, bytes]], undoes: int | None = None) -> None:
+        """Keep the old content of each file that a write changes. A pair is the content before and after."""
+        ...
+
+    def note(self, name: str, data: bytes) -> None:
+        """Remember that the session knows this content of a file."""
+        ...
+
+    def follow(self, name: str, before: bytes, after: bytes) -> None:
+        """Remember the session's own edit, if the session knew the content before it."""
+        ...
+
+    def check_known(self, name: str, current: bytes) -> None:
+        """Raise EtagMismatch if the session knows another content."""
+        ...
 
 
 class Bank(Value):
@@ -231,6 +253,7 @@ class Bank(Value):
 
     files: FileStore
     home: FileStore
+    history: FileHistory | None = field(default=None, repr=False, compare=False)
 
     @property
     def address(self) -> str:
@@ -258,13 +281,37 @@ class BankRecords(Protocol):
 class Banks:
     """Choice of the bank: the call's store, then the session's, then the initial one."""
 
-    def __init__(self, files: FileStores, registry: StoreRegistry, options: BankOptions) -> None:
+    def __init__(
+        self,
+        files: FileStores,
+        registry: StoreRegistry,
+        options: BankOptions,
+        attach: Callable[[Bank, Session], Bank] | None = None,
+    ) -> None:
         self._files = files
+        self._attach = attach  # adds the history of files
         self.registry = registry
         self.options = options
+        self._author: str | None = None  # cached result of `read_author`
+
+    async def find_username(self) -> str:
+        """Return the name for entries: the account's, the configured one, or the machine's."""
+        account = get_acting_account()
+        if account is not None:
+            return account.name
+        if self.options.username is not None:
+            return self.options.username
+        if self._author is None:
+            found = await asyncio.to_thread(self.options.read_author) if self.options.read_author else None
+            self._author = found or UNKNOWN_USER
+        return self._author
 
     async def require_bank(self, call: ToolCall, store_id: str | None = None) -> Bank:
-        """Return the existing bank of a call. Raise BankNotFound."""
+        """Return the existing bank of a call, with the history of its files. Raise BankNotFound."""
+        bank = await self._require_bank(call, store_id)
+        return bank if self._attach is None else self._attach(bank, call.session)
+
+    async def _require_bank(self, call: ToolCall, store_id: str | None) -> Bank:
         place = self.options.place
         if store_id is None and call.session.bank is None and place is not None:
             # The usual case, without looking elsewhere.
@@ -284,12 +331,22 @@ class Banks:
     async def find_bank(self, call: ToolCall, store_id: str | None = None) -> Bank | None:
         """Return the bank of a call, which may not exist yet, or None if no folder is known."""
         if store_id is not None:
-            return await self.open_in_folder((await self.registry.get(store_id)).path)
+            return await self._find_store(call, store_id)
         if call.session.bank is not None:
             return await self.open_at(call.session.bank)
         if self.options.place is None:
             return None
         return await self.open_in_folder(self.options.place)
+
+    async def _find_store(self, call: ToolCall, store_id: str) -> Bank:
+        """Return the bank with this id. The active bank has one too, even if it is not registered."""
+        try:
+            return await self.open_in_folder((await self.registry.get(store_id)).path)
+        except NotFound:
+            bank = await self.find_bank(call)
+            if bank is None or store_id not in (bank.home.address, get_last_part(bank.home.address)):
+                raise
+            return bank
 
     async def open_in_folder(self, address: str) -> Bank:
         """Open the bank of a project's folder. The folder may itself be a bank."""

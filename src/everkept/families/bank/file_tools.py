@@ -10,6 +10,7 @@ from everkept.core.times import Clock, format_iso
 from everkept.errors import BankNotFound, EtagMismatch, EverkeptError, FileNotFound, InvalidInput, NotFound, escape_name
 from everkept.families.bank.bank_files import (
     BANK_LOCK,
+    WriteOptions,
     as_utf8,
     build_decoding_warning,
     compute_etag,
@@ -30,6 +31,7 @@ from everkept.families.bank.banks import (
     Banks,
     check_name,
     check_new_name,
+    exists,
     find_matching,
     find_present,
     find_repeated,
@@ -38,6 +40,7 @@ from everkept.families.bank.banks import (
 from everkept.families.bank.core_files import find_folder_warnings, prepare_core_files
 from everkept.families.bank.file_answers import (
     MAX_BATCH_FILES,
+    STATELESS_ETAG_NOTICE,
     BankStatus,
     BatchCounts,
     BatchReadResult,
@@ -50,6 +53,7 @@ from everkept.families.bank.file_answers import (
     FileList,
     FileName,
     FileWrite,
+    Force,
     GraphSummarizer,
     InitializedBank,
     MaxTokens,
@@ -64,15 +68,16 @@ from everkept.families.bank.file_answers import (
 )
 from everkept.families.bank.mode_rules import write_rules
 from everkept.families.bank.model import CORE_FILES, StoreId, prefix_errors
-from everkept.tools.schema import Field
+from everkept.tools.schema import Field, to_json
 from everkept.tools.tool import Effect, ToolFamily, ToolWarning, tool
+from everkept.values import Value
 
 SKIPPED_MESSAGE = "Skipped due to previous error"
 
 
 async def read_batch(
     bank: Bank, names: Sequence[str], *, with_etags: bool
-) -> tuple[dict[str, ReadResult], list[ToolWarning] | None]:
+) -> tuple[dict[str, ReadResult | EverkeptError], list[ToolWarning] | None]:
     """Read several files. A file that cannot be read has an error instead of its content."""
     [read] = await bank.files.run_all([partial(_read_in_turn, bank, names, with_etags)])
     return read
@@ -80,25 +85,29 @@ async def read_batch(
 
 async def _read_in_turn(
     bank: Bank, names: Sequence[str], with_etags: bool
-) -> tuple[dict[str, ReadResult], list[ToolWarning] | None]:
+) -> tuple[dict[str, ReadResult | EverkeptError], list[ToolWarning] | None]:
     there = await list_file_names(bank)
-    results: dict[str, ReadResult] = {}
+    results: dict[str, ReadResult | EverkeptError] = {}
     warnings: list[ToolWarning] = []
     for name in dict.fromkeys(names):
         try:
-            data = await _read_file(bank, name, there)
+            found, data = await _read_file(bank, name, there)
         except EverkeptError as error:
-            results[name] = ReadResult("", error=str(error))
+            results[name] = error
             continue
+        if bank.history:
+            bank.history.note(found, data)
         results[name] = ReadResult(decode_for_display(data), compute_etag(data) if with_etags else None)
         if warning := build_decoding_warning(name, data):
             warnings.append(warning)
     return results, warnings or None
 
 
-async def write_batch(bank: Bank, files: Sequence[FileWrite], *, stop_on_error: bool) -> dict[str, WriteResult]:
+async def write_batch(
+    bank: Bank, files: Sequence[FileWrite], *, stop_on_error: bool, force: bool = False
+) -> dict[str, WriteResult | EverkeptError]:
     """Write files in order under one lock. Earlier files stay if one fails. Invalid or repeated names write nothing."""
-    results: dict[str, WriteResult] = {}
+    results: dict[str, WriteResult | EverkeptError] = {}
     try:
         async with bank.files.lock(BANK_LOCK):
             there = set(await list_file_names(bank))
@@ -107,15 +116,19 @@ async def write_batch(bank: Bank, files: Sequence[FileWrite], *, stop_on_error: 
             for file in files:
                 skipped = WriteResult(success=False, error=SKIPPED_MESSAGE)
                 is_skipped = failed and stop_on_error
-                result = skipped if is_skipped else await _write_file(bank, file, there)
+                result = skipped if is_skipped else await _write_file(bank, file, there, force=force)
                 results[file.filename] = result
-                failed = failed or not result.success
+                failed = failed or isinstance(result, EverkeptError)
     except EverkeptError as error:
         # Even if the lock is lost at the end, the error lists the written files.
-        if written := [name for name, result in results.items() if result.success]:
+        if written := [name for name, result in results.items() if _is_written(result)]:
             error.facts = {**error.facts, "written": written}
         raise
     return results
+
+
+def _is_written(result: WriteResult | EverkeptError) -> bool:
+    return isinstance(result, WriteResult) and result.success
 
 
 def _check_files(files: Sequence[FileWrite], there: set[str]) -> None:
@@ -135,22 +148,24 @@ def _check_files(files: Sequence[FileWrite], there: set[str]) -> None:
         raise
 
 
-async def _write_file(bank: Bank, file: FileWrite, there: set[str]) -> WriteResult:
+async def _write_file(bank: Bank, file: FileWrite, there: set[str], *, force: bool) -> WriteResult | EverkeptError:
     name = file.filename
     try:
-        written = await write_locked(bank, name, file.content, file.if_match_etag, there)
+        written = await write_locked(bank, name, file.content, WriteOptions(file.if_match_etag, force), there)
     except EverkeptError as error:
-        return WriteResult(success=False, error=str(error))
+        return error
     other = written.name if written.name != name else None
     return WriteResult(success=True, etag=written.etag, filename=other)
 
 
-async def _read_file(bank: Bank, name: str, there: Sequence[str]) -> bytes:
-    found = await find_name(bank, name, there)
+async def _read_file(bank: Bank, name: str, there: Sequence[str]) -> tuple[str, bytes]:
+    """Return the file's actual name and its content."""
+    # A link that leads outside is not listed, but its name is refused.
+    found = await find_name(bank, name, there) or await find_name(bank, name)
     if found is None:
         raise FileNotFound(name)
     try:
-        return await bank.files.read(found)
+        return found, await bank.files.read(found)
     except NotFound:
         raise FileNotFound(name) from None
 
@@ -172,15 +187,26 @@ class FileTools(ToolFamily):
     async def initialize_memory_bank(
         self,
         call: ToolCall,
-        path: Annotated[str, Field("Project folder that holds the bank, or ssh://user@host/path", blank=False)],
+        path: Annotated[
+            str, Field("Project folder, or ssh://user@host/path; default: the one the server started with", blank=False)
+        ]
+        | None = None,
         create_mode_rules: Annotated[
             bool,
             Field("true: also write the .mcprules-<mode> files; default false", name="createModeRules", listed=False),
         ] = False,
+        create_folder: Annotated[
+            bool, Field("true: create a missing project folder too; default false", name="createFolder", listed=False)
+        ] = False,
     ) -> InitializedBank:
         """Create a memory bank, or add its missing core files, and make it active."""
         with prefix_errors("Failed to initialize Memory Bank"):
-            bank = await self._banks.open_in_folder(await resolve_allowed(self._banks, path))
+            address = self._banks.options.place if path is None else await resolve_allowed(self._banks, path)
+            if address is None:
+                raise InvalidInput("Specify `path`: the server has no default folder.", argument="path")
+            bank = await self._banks.open_in_folder(address)
+            if not create_folder:
+                await self._require_folder(address, bank)
             prepared = await prepare_core_files(bank)
             rules = await write_rules(bank) if create_mode_rules else []
         note = self._banks.select(call, bank)
@@ -237,6 +263,8 @@ class FileTools(ToolFamily):
         bank = await self._banks.require_bank(call, store_id)
         with prefix_errors("Error reading file", filename):
             name, data = await read_bytes(bank, filename)
+            if bank.history:
+                bank.history.note(name, data)
             part = None
             if start_line is not None or end_line is not None:
                 part = select_lines(name, as_utf8(data), start_line, end_line)
@@ -244,9 +272,10 @@ class FileTools(ToolFamily):
         seen = data if part is None else part.data
         warning = build_decoding_warning(name, data if detect_encoding(data) else seen)
         warnings = None if warning is None else [warning]
+        note = None if call.session.stateful else STATELESS_ETAG_NOTICE
         if part is None:
-            return FileContent(decode_for_display(seen), etag, name, warnings=warnings)
-        return FileContent(decode_for_display(seen), etag, name, part.first, part.last, part.total, warnings)
+            return FileContent(decode_for_display(seen), etag, name, warnings=warnings, note=note)
+        return FileContent(decode_for_display(seen), etag, name, part.first, part.last, part.total, warnings, note)
 
     @tool(Effect.DESTROYS)
     async def write_memory_bank_file(
@@ -255,14 +284,15 @@ class FileTools(ToolFamily):
         filename: FileName,
         content: Annotated[str, Field("Whole new content")],
         if_match_etag: Etag | None = None,
+        force: Force = False,
         store_id: StoreId | None = None,
     ) -> WrittenFile:
-        """Create or replace a file of the memory bank."""
+        """Create or replace a file of the memory bank. Refused if others changed it since you read it."""
         bank = await self._banks.require_bank(call, store_id)
         known = (EtagMismatch, FileNotFound)
         with prefix_errors("Error writing file", filename, unless=known):
             check_content(content, filename)
-            written = await write(bank, filename, content, if_match_etag)
+            written = await write(bank, filename, content, WriteOptions(if_match_etag, force))
         return WrittenFile(
             True,
             f"File {escape_name(written.name)} successfully written to Memory Bank",
@@ -334,8 +364,13 @@ class FileTools(ToolFamily):
         if not files:
             raise _build_no_files_error()
         results, warnings = await read_batch(bank, files, with_etags=include_etags)
-        failed = [result.error is not None for result in results.values()]
-        return BatchReadResult(results, self._count_results(failed), warnings)
+        failed = [isinstance(result, EverkeptError) for result in results.values()]
+        shown = {n: ReadResult("", error=str(r)) if isinstance(r, EverkeptError) else r for n, r in results.items()}
+        note = None if call.session.stateful else STATELESS_ETAG_NOTICE
+        answer = BatchReadResult(shown, self._count_results(failed), warnings, note)
+        if all(failed):
+            raise _build_batch_error("read", results, answer)
+        return answer
 
     @tool(Effect.DESTROYS)
     async def batch_write_files(
@@ -345,16 +380,35 @@ class FileTools(ToolFamily):
         stop_on_error: Annotated[
             bool, Field("true: skip the rest after the first failure; default false", name="stopOnError", listed=False)
         ] = False,
+        force: Force = False,
         store_id: StoreId | None = None,
     ) -> BatchWriteResult:
         """Write several files in order. Returns which ones were written."""
         bank = await self._banks.require_bank(call, store_id)
         if not files:
             raise _build_no_files_error()
-        results = await write_batch(bank, files, stop_on_error=stop_on_error)
-        failed = [not result.success for result in results.values()]
-        written = {f.filename: f.content for f in files if results[f.filename].success}
-        return BatchWriteResult(results, self._count_results(failed), await self._find_secrets(written))
+        results = await write_batch(bank, files, stop_on_error=stop_on_error, force=force)
+        failed = [not _is_written(result) for result in results.values()]
+        shown = {
+            name: WriteResult(success=False, error=str(result)) if isinstance(result, EverkeptError) else result
+            for name, result in results.items()
+        }
+        written = {f.filename: f.content for f in files if shown[f.filename].success}
+        answer = BatchWriteResult(shown, self._count_results(failed), await self._find_secrets(written))
+        if all(failed):
+            raise _build_batch_error("written", results, answer)
+        return answer
+
+    async def _require_folder(self, address: str, bank: Bank) -> None:
+        """Raise NotFound if neither the folder nor the bank's parent folder exists: the path may be mistyped."""
+        place = await self._banks.open_at(address)
+        if not await exists(place) and await bank.home.read_info() is None:
+            raise NotFound(
+                "path",
+                address,
+                message=f"Folder does not exist: {place.address}. Nothing was created.",
+                hint="Check the path, or pass createFolder=true to create the folder.",
+            )
 
     async def _find_secrets(self, texts: Mapping[str, str]) -> list[ToolWarning] | None:
         return await find_secret_warnings(texts) if self._banks.options.mask_secrets else None
@@ -368,6 +422,14 @@ class FileTools(ToolFamily):
 
 def _list_shown_names(seen: FolderSurvey) -> list[str]:
     return sorted(name for name in (*seen.files, *seen.folders) if name[0] != ".")
+
+
+def _build_batch_error(done: str, results: Mapping[str, object], answer: Value) -> EverkeptError:
+    """Return the first error of a batch in which every file failed."""
+    name, first = next((name, result) for name, result in results.items() if isinstance(result, EverkeptError))
+    first.message = f"No file was {done}. {escape_name(name)}: {first.message}"
+    first.facts = {**first.facts, **to_json(answer)}
+    return first
 
 
 def _build_no_files_error() -> InvalidInput:

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from everkept.core.commits import Planned, check_writable
 from everkept.core.ports import RecordStore, VectorIndexer
-from everkept.core.records import Delete, Insert, Record, Step, Update
+from everkept.core.records import Delete, Insert, Record, RecordFilter, Step, Update
 from everkept.core.secrets import Masker
 from everkept.core.sessions import format_signature
 from everkept.core.text import clip_text, format_count
@@ -33,6 +33,7 @@ from everkept.families.memories.memory_record import (
     list_differences,
 )
 from everkept.families.memories.model import (
+    MEMORY,
     SUPERSEDED_BY,
     EntityChange,
     ForgottenMemory,
@@ -48,8 +49,8 @@ from everkept.families.memories.stores import (
     MemoryStores,
     SessionUses,
     build_session_steps,
+    get_own_start,
     read_live_memory,
-    read_session_memories,
 )
 from everkept.tools.tool import ToolWarning, build_masking_warnings
 from everkept.values import Value, replace
@@ -105,7 +106,7 @@ class MemoryWriter:
         finally:
             looking.cancel()
         self._indexing.wake(store)
-        self._count_stored(store, wanted.session, kept)
+        await self._count_stored(store, wanted.session, kept)
         if replaced is not None:
             await self._mark_superseded(replaced, kept.record.id)
         warnings += _list_store_warnings(kept, resemblance, replaced)
@@ -262,7 +263,8 @@ class MemoryWriter:
             steps += await build_supersession(store, record.id, replaced, new.created_at)
         if wanted.session is not None and wanted.scope != "user":
             client = format_signature(self._stores.call.session.client)
-            steps += await build_session_steps(store, wanted.session, client, new.created_at)
+            began = get_own_start(self._stores.call, wanted.session, self._options)
+            steps += await build_session_steps(store, wanted.session, client, new.created_at, began)
         unlike = [name for name in list_differences(record, new) if name not in updated]
         return steps, _StoreOutcome(record, there is None, count_new_links(links), updated, unlike)
 
@@ -288,22 +290,25 @@ class MemoryWriter:
             return []
         limit = self._options.max_per_session
         use = self._uses.get_use(wanted.session)
-        if use.stored is None:
+        if use.stored is None or use.stored >= limit:
+            where = RecordFilter(kinds=(MEMORY,), sessions=(wanted.session,))
             stores = (await self._stores.open_project(), await self._stores.open_user())
-            use.stored = len(await read_session_memories(stores, wanted.session, limit))
+            use.stored = max(use.stored or 0, sum([await store.count_records(where) for store in stores]))
         if use.stored < limit:
             return []
-        message = f'Session "{wanted.session}" has reached its limit of {format_count(limit, "memory", "memories")}.'
+        stored = format_count(use.stored, "memory", "memories")
+        message = f'Session "{wanted.session}" has stored {stored}; its limit is {limit:,}.'
         if wanted.is_automatic:
             raise Refused(
                 f"{message} Automatic memories are no longer stored.",
                 hint="Call reflect_and_consolidate to summarize them, or raise max_memories_per_session.",
                 session_id=wanted.session,
+                stored=use.stored,
                 limit=limit,
             )
         return [ToolWarning("session_full", message)]
 
-    def _count_stored(self, store: RecordStore, session: str | None, kept: _StoreOutcome) -> None:
+    async def _count_stored(self, store: RecordStore, session: str | None, kept: _StoreOutcome) -> None:
         if session is None:
             return
         use = self._uses.get_use(session)
@@ -311,6 +316,7 @@ class MemoryWriter:
             use.stored += kept.is_new
         if kept.record.scope != "user":
             use.stores.add(store)
+        use.user = await self._stores.open_user()
 
     async def _find_similar(self, store: RecordStore, wanted: NewMemory) -> list[SimilarMemory]:
         try:

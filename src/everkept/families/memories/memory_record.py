@@ -320,6 +320,7 @@ def merge_values(there: Record, new: Record) -> tuple[FieldValues, list[str]]:
         gained.append("occurred_at")
     if (source := _get_source(there, new)) and not facets.get("source"):
         facets["source"] = source
+        values["name"] = source.get("file")
         gained.append("source")
         if there.session == new.session and there.position is None:
             values["position"] = new.position
@@ -385,6 +386,7 @@ def build_record(wanted: NewMemory, replaced: str | None, at: int) -> Record:
     return Record(
         id=create_memory_id(at),
         kind=MEMORY,
+        name=wanted.source.file,  # indexed, so that a query with the file finds the memory
         type=wanted.type,
         text=wanted.content,
         name_key=compute_text_key(wanted.content),

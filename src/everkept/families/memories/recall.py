@@ -1,12 +1,13 @@
 """Recall of memories by a query."""
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from time import perf_counter
 
 from everkept.core.answers import SectionHit, SectionSearch
 from everkept.core.ports import AccessCount, AccessCounter, RecordStore, VectorIndexer
-from everkept.core.records import SESSION_SCOPE, Record, RecordFilter
+from everkept.core.records import SESSION_SCOPE, Record, RecordFilter, Weights
 from everkept.core.sessions import get_acting_account
 from everkept.errors import EverkeptError, NotFound, Unavailable
 from everkept.families.memories.memory_record import find_memories_by_type, list_linked_entities
@@ -22,6 +23,8 @@ from everkept.families.memories.model import (
     TimeRange,
 )
 from everkept.families.memories.stores import NO_SESSION, MemoryStores
+from everkept.language.spellings import fold, split_tokens
+from everkept.language.words import AnyOf, WordPhrase, parse_query
 from everkept.retrieval.profile import SearchHit, SearchPage, SearchPlace
 from everkept.retrieval.search import search
 from everkept.tools.tool import ToolWarning
@@ -104,6 +107,13 @@ class MemoryRecall:
         once = {record.id: record for records in found for record in records}  # the user's copy wins
         return sorted(once.values(), key=lambda record: -record.effective_at)[:limit]
 
+    async def find_by_files(self, files: Sequence[str], session: str | None) -> list[Record]:
+        """Return the memories whose source is one of the files, the most important and then the newest first."""
+        places = await self._open_places(RecallRequest("", session), or_none=True)
+        found = await asyncio.gather(*(_find_by_files(place, files) for place in places))
+        once = {record.id: record for records in found for record in records}
+        return sorted(once.values(), key=lambda record: (-(record.importance or 0.0), -record.effective_at))
+
     async def count_access(self, given: Sequence[Record]) -> None:
         """Count an access of each memory in the store that holds it."""
         of_user = {record.id for record in given if record.scope == "user"}
@@ -149,7 +159,7 @@ class MemoryRecall:
     async def _search(self, places: Sequence[SearchPlace], wanted: RecallRequest) -> SearchPage:
         found = await search(
             places,
-            wanted.query,
+            add_file_names(wanted.query),
             replace(MEMORY_PROFILE, strategy=wanted.strategy),
             limit=wanted.limit,
             embedder=self._indexing.embedder,
@@ -243,3 +253,42 @@ def build_where(wanted: RecallRequest) -> RecordFilter:
 def build_type_warning(relationship_type: str) -> ToolWarning:
     message = f'No relationship has the type "{relationship_type}". Omit `relationship_type` to see all.'
     return ToolWarning("no_such_relationship", message)
+
+
+MAX_FILES = 100  # whose memories are read
+MAX_FILE_MEMORIES = 200  # of all files, in each store
+_FILES_ONLY = Weights(name=1.0, text=0.0, context=0.0)  # the name of a memory is the file that it is about
+_PATH_SEPARATOR = re.compile(r"[\\/]+")
+
+
+def split_path(path: str) -> list[str]:
+    """Return the parts of a path of any system, in lower case."""
+    return [part for part in _PATH_SEPARATOR.split(path.strip().casefold()) if part not in ("", ".")]
+
+
+def is_same_file(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Return whether two split paths may name the same file: one of them may start further down."""
+    size = min(len(one), len(other))
+    return size > 0 and list(one[-size:]) == list(other[-size:])
+
+
+def add_file_names(query: str) -> str:
+    """Add the names of the files to a query that has their paths, because a memory may have a shorter path."""
+    if "/" not in query and "\\" not in query:
+        return query
+    paths = (split_path(word.strip("`'\"(),;:?!")) for word in query.split())
+    names = [path[-1] for path in paths if len(path) > 1 and "." in path[-1][1:-1]]
+    is_expression = bool(names) and parse_query(query).expression is not None
+    return query if is_expression else " ".join([query, *dict.fromkeys(names)])
+
+
+async def _find_by_files(place: SearchPlace, files: Sequence[str]) -> list[Record]:
+    paths = [path for path in map(split_path, files[:MAX_FILES]) if path]
+    # With its folder, a file comes before others of the same name.
+    named = dict.fromkeys(tuple(split_tokens(fold("/".join(path[-size:])))) for path in paths for size in (2, 1))
+    phrases = tuple(WordPhrase(words) for words in named if words)
+    if not phrases:
+        return []
+    found = await place.store.match(AnyOf(phrases), place.where, _FILES_ONLY, MAX_FILE_MEMORIES)
+    records = await place.store.get([match.id for match in found if match.score > 0])
+    return [r for r in records if any(is_same_file(split_path(r.name or ""), path) for path in paths)]

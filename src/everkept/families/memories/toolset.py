@@ -7,6 +7,7 @@ from everkept.core.ports import AccessCounter, Library, ProjectChoice, VectorInd
 from everkept.core.records import SESSION_SCOPE
 from everkept.core.secrets import Masker
 from everkept.core.sessions import ToolCall, format_signature
+from everkept.core.text import clip_text
 from everkept.core.times import Clock
 from everkept.families.memories.consolidation import ReflectStrategy
 from everkept.families.memories.context import HEADINGS, ContextSection, build_context_block, gather_candidates
@@ -52,10 +53,17 @@ from everkept.families.memories.model import (
 )
 from everkept.families.memories.recall import MemoryRecall, RecallRequest
 from everkept.families.memories.reflection import ReflectionResult, reflect_session
-from everkept.families.memories.stores import MemoryStores, SessionUses, get_session_id, require_session_id
+from everkept.families.memories.stores import (
+    MemoryStores,
+    SessionUses,
+    get_session_id,
+    is_known_session,
+    require_session_id,
+)
 from everkept.graph.entities import MAX_NAME_CHARACTERS
 from everkept.tools.schema import JSON, Field
-from everkept.tools.tool import Effect, ToolFamily, tool
+from everkept.tools.tool import Effect, ToolFamily, ToolWarning, tool
+from everkept.values import replace
 
 QUERY_LIMIT = 10_000  # characters
 STRATEGIES = (
@@ -287,9 +295,10 @@ class MemoryTools(ToolFamily):
         """Summarize this session's memories and save recurring themes; originals stay. Use after long work."""
         stores = self._build_stores(call, project)
         places = (await stores.open_project(), await stores.open_user())
+        session = require_session_id(call, session_id, self._options)
         reflected = await reflect_session(
             places,
-            require_session_id(call, session_id, self._options),
+            session,
             strategy=strategy,
             dry_run=dry_run,
             indexing=self._indexing,
@@ -300,12 +309,17 @@ class MemoryTools(ToolFamily):
         if not dry_run:
             for store in places:
                 self._indexing.wake(store)
-        return reflected
+        if session_id is None or await is_known_session(places, session):
+            return reflected
+        unknown = ToolWarning("unknown_session", f'Session "{clip_text(session)}" is unknown: it stored no memories.')
+        return replace(reflected, warnings=[*(reflected.warnings or ()), unknown])
 
     @tool()
-    async def get_memory_status(self, call: ToolCall, project: InProject | None = None) -> MemoryStatus:
+    async def get_memory_status(
+        self, call: ToolCall, session_id: SessionId | None = None, project: InProject | None = None
+    ) -> MemoryStatus:
         """Show memory counts, storage health and the current session."""
-        session = get_session_id(call, None, self._options)
+        session = get_session_id(call, session_id, self._options)
         stores = self._build_stores(call, project)
         return await read_memory_status(stores, self._indexing, self._options, session)
 
@@ -337,6 +351,7 @@ class MemoryTools(ToolFamily):
             task_description,
             files_in_context or (),
             sections or tuple(HEADINGS),
+            await recall.find_by_files(files_in_context, session) if files_in_context else (),
         )
         block = build_context_block(found, max_tokens, self._clock())
         await recall.count_access(block.used)
