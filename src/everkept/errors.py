@@ -15,6 +15,7 @@ EverkeptError                 code, message, hint, facts
 │   ├── NoActiveProject
 │   ├── ProjectArchived
 │   ├── ProjectOff             memory is turned off for the project
+│   ├── QuotaExceeded          the account has or requests more than the owner allows
 │   ├── MarkerMismatch         the first line is not the marker of a graph log
 │   └── ReadOnly
 └── Unavailable                something outside failed; trying again may help
@@ -206,6 +207,12 @@ class Refused(EverkeptError):
     """The request is understood and not allowed."""
 
     code = "refused"
+
+
+class QuotaExceeded(Refused):
+    """An account has, or asks for, more than the owner of the server allows."""
+
+    code = "quota_exceeded"
 
 
 class NoActiveProject(Refused):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from everkept.accounts.account_library import GuardedLibrary
 from everkept.accounts.project_rule import DEFAULT_PROJECT, ProjectRule
+from everkept.accounts.quotas import StorageQuotas
 from everkept.app.engines import find_standby, make_library
 from everkept.core.ports import Embedder, Library, RecordStore
 from everkept.core.times import Clock, LocalZone
@@ -140,7 +141,7 @@ class AppParts:
         self._made: dict[str, list[Tool]] = {}
         self.library = library or make_library(settings, clock, on_return=lambda: self.indexer.wake_all())
         # The same library, limited to what the acting account may see.
-        self.guarded = GuardedLibrary(self.library, clock)
+        self.guarded = GuardedLibrary(self.library, clock, _build_quotas(settings))
         self.choice = _build_graph_rule(settings, self.guarded)
 
     def has_part(self, part: str) -> bool:
@@ -359,6 +360,16 @@ def _get_graph_renderer(settings: Settings) -> "Render":
     from everkept.families.graph.graph import read_graph_page
 
     return lambda store: read_graph_page(store, limit=None, cursor=None)
+
+
+def _build_quotas(settings: Settings) -> StorageQuotas:
+    return StorageQuotas(
+        project_records=settings.quota_project_records,
+        project_bytes=settings.quota_project_bytes,
+        account_records=settings.quota_account_records,
+        account_bytes=settings.quota_account_bytes,
+        projects=settings.quota_projects,
+    )
 
 
 def _build_graph_rule(settings: Settings, library: Library) -> ProjectRule:

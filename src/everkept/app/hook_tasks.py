@@ -115,7 +115,8 @@ class SessionEnd:
         arguments = {"session_id": session, "strategy": "summarize"}
         async with asyncio.timeout(CONSOLIDATION_SECONDS):
             await self._app.call(self._session, "reflect_and_consolidate", arguments)
-            await close_session(store, session, self._app.clock())
+            user = await self._app.library.open_user_store()
+            await close_session(store, session, self._app.clock(), user=user)
 
     async def fade_memories(self) -> int:
         """Forget automatic memories that were not used, and return their number."""

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everkept.accounts.access_log import LOG_FOLDER
+from everkept.accounts.account_library import GuardedLibrary
 from everkept.accounts.accounts import Accounts
+from everkept.accounts.quotas import StoredAmount, measure_stores
 from everkept.app.history import HistoryOverview as PastOverview
 from everkept.app.history import ImportedHistory
 from everkept.core.ports import Library, RecordStore
@@ -339,9 +341,11 @@ class TeamOverview(Value):
     problem: str | None = None  # of the list of peers
     access_log: str | None = None  # its folder, or None if no server has written it yet
     access_log_bytes: int = 0
+    most_records: int = 0  # of one account
+    most_bytes: int = 0
 
 
-async def read_team(accounts: Accounts, folder: Path) -> TeamOverview | None:
+async def read_team(accounts: Accounts, guarded: GuardedLibrary, folder: Path) -> TeamOverview | None:
     """Return the team's numbers, or None if there are no accounts and peers."""
     users = await accounts.list_users()
     log = folder / LOG_FOLDER
@@ -351,7 +355,17 @@ async def read_team(accounts: Accounts, folder: Path) -> TeamOverview | None:
     if not (users or peers or problem or size):
         return None
     people = len(users) - servers
-    return TeamOverview(people, servers, peers, problem, str(log) if size else None, size)
+    amounts = [await measure_account(guarded, user.name) for user in users if not user.is_peer]
+    fullest = max(amounts, default=StoredAmount(0, 0))
+    return TeamOverview(people, servers, peers, problem, str(log) if size else None, size, *fullest)
+
+
+async def measure_account(guarded: GuardedLibrary, name: str) -> StoredAmount:
+    """Return what belongs to an account: its private data and its projects."""
+    try:
+        return await measure_stores(await guarded.list_own_stores(name))
+    except EverkeptError:  # unreachable or damaged, which the status shows elsewhere
+        return StoredAmount(0, 0)
 
 
 def _count_peers(folder: Path) -> tuple[int, str | None]:

@@ -57,6 +57,27 @@ CLIENT_VARIABLES = (
     "XDG_CONFIG_HOME",
 )
 HOOK_VARIABLE = "EVERKEPT_INSIDE_HOOK"
+# What an account or a connection may use.
+LIMITS = frozenset(
+    {
+        "rate_limit",
+        "quota_sessions",
+        "quota_session_hours",
+        "quota_calls",
+        "quota_answer_bytes",
+        "quota_projects",
+        "quota_project_records",
+        "quota_project_bytes",
+        "quota_account_records",
+        "quota_account_bytes",
+        "max_connections",
+        "max_connections_per_address",
+        "header_timeout",
+        "body_timeout",
+        "idle_timeout",
+        "send_timeout",
+    }
+)
 AUTO = "auto"
 REPLICA = "replica"  # folder of the replica, inside the standby folder
 DEFAULT = "default"
@@ -195,6 +216,11 @@ def list_warnings(settings: Settings) -> tuple[str, ...]:
         address, password = settings.database_url, settings.database_password
         told += list_wire_warnings(address, password, settings.database_ca)
     return tuple(told)
+
+
+def list_limits(settings: Settings) -> dict[str, int | float]:
+    """Return the limits of accounts and of connections, by their names."""
+    return {field.name: getattr(settings, field.name) for field in list_fields(Settings) if field.name in LIMITS}
 
 
 def get_gateway_path(settings: Settings) -> Path:

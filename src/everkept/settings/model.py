@@ -250,6 +250,24 @@ class Settings(Value):
     rate_limit: int = 600
     #: HTTP: proxies whose `X-Forwarded-For` is trusted: addresses or networks, separated by commas.
     trusted_proxies: str = ""
+    #: Accounts: open sessions of each token. Another one ends the one that was idle longest.
+    quota_sessions: int = 100
+    #: Accounts: hours after which an idle session ends.
+    quota_session_hours: float = 8.0
+    #: Accounts: requests of one account that are under way.
+    quota_calls: int = 100
+    #: Accounts: bytes of one answer.
+    quota_answer_bytes: int = 16 * 1024 * 1024
+    #: Accounts: projects that an account may create; 0 for any number.
+    quota_projects: int = 100
+    #: Accounts: records and links in one project up to which they may add some; 0 for any number.
+    quota_project_records: int = 100_000
+    #: Accounts: bytes of one project up to which they may add some; 0 for any number.
+    quota_project_bytes: int = 1024**3
+    #: Accounts: records and links in all that belongs to one account; 0 for any number.
+    quota_account_records: int = 200_000
+    #: Accounts: bytes of all that belongs to one account; 0 for any number.
+    quota_account_bytes: int = 2 * 1024**3
     #: HTTP: open connections; 0 for half of the descriptors that the system allows.
     max_connections: int = 0
     #: HTTP: open connections of one address; 0 for a fourth of `max_connections`.

@@ -11,6 +11,14 @@ from everkept.patterns import compile_late
 BOUNDS: dict[str, tuple[int, int | None]] = {
     "port": (0, 65535),
     "max_memories_per_session": (1, None),
+    "quota_sessions": (1, None),
+    "quota_calls": (1, None),
+    "quota_answer_bytes": (65_536, None),
+    "quota_projects": (0, None),
+    "quota_project_records": (0, None),
+    "quota_project_bytes": (0, None),
+    "quota_account_records": (0, None),
+    "quota_account_bytes": (0, None),
     "max_connections": (0, None),
     "max_connections_per_address": (0, None),
 }
