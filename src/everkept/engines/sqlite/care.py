@@ -63,6 +63,26 @@ def check_leftovers(folder: Path, check: str) -> Iterator[DoctorFinding]:
     for path in _list_drafts(folder):
         if time.time() - path.stat().st_mtime > STALE_DRAFT_SECONDS:
             yield _report_leftover(check, path, "A process that crashed left a temporary file")
+    for process, name in _find_deleted_files(folder):
+        what = f"Process {process} still has {name} open, which was deleted. Its next write fails, and is not lost."
+        yield DoctorFinding(check, "advice", what, f"restart process {process}")
+
+
+def _find_deleted_files(folder: Path) -> list[tuple[int, str]]:
+    """Return the processes of this user that have a deleted database open, with its name.
+
+    Only Linux shows them. Windows does not delete a file that is open.
+    """
+    found: set[tuple[int, str]] = set()
+    start, end = f"{folder.resolve()}/", ".db (deleted)"
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        try:
+            target = str(link.readlink())
+        except OSError:  # another user's, or closed since then
+            continue
+        if target.startswith(start) and target.endswith(end):
+            found.add((int(link.parts[2]), target.removeprefix(start).removesuffix(" (deleted)")))
+    return sorted(found)
 
 
 def _report_leftover(check: str, path: Path, what: str) -> DoctorFinding:
