@@ -37,6 +37,7 @@ from everkept.cli.selftest_workers import (
     judge,
 )
 from everkept.core.sessions import Session
+from everkept.core.text import format_count
 from everkept.errors import Unavailable
 from everkept.values import Value
 

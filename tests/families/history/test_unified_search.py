@@ -63,7 +63,7 @@ async def test_what_was_said_decided_and_coded_is_found_with_what_others_remembe
     assert (best.source, best.search_type) == ("local", "semantic")
     assert (best.context.project_path, best.context.session_id) == (SHOP, "caching")
     assert best.context.timestamp == "2023-11-14T22:14:20.000Z"
-    assert {"decision", "conversation", "memory"} <= types(answer.results)
+    assert {"decision", "memory"} <= types(answer.results)
     assert answer.intent.primary_intent == "recall_discussion"
     assert answer.warnings is None
     scores = [result.relevance_score for result in answer.results]

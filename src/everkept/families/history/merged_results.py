@@ -30,7 +30,8 @@ from everkept.families.history.search_answers import (
 )
 from everkept.families.history.search_filters import get_folder_name, match_projects
 from everkept.families.history.search_results import find_highlights
-from everkept.families.history.searches import HistoryAnswer, SearchKind, extract_topics, select_good
+from everkept.families.history.search_summary import extract_topics
+from everkept.families.history.searches import HistoryAnswer, SearchKind, select_good
 from everkept.language.telling_words import list_stems
 from everkept.retrieval.excerpts import compute_coverage
 from everkept.tools.tool import ToolWarning
@@ -108,7 +109,13 @@ def merge_peer_answers(own: HistoryAnswer, asked: PeerAnswers, meant: SearchFilt
     if results is None:
         return replace(own, warnings=warnings)
     spoken = [result.content for result in select_good(results) if result.type != "code"]
-    return replace(own, results=results, topics=extract_topics(spoken, meant.query), warnings=warnings)
+    return replace(
+        own,
+        results=results,
+        topics=extract_topics(spoken, meant.query),
+        warnings=warnings,
+        of_peers={format_source(peer): len(some) for peer, some in found.items() if some},
+    )
 
 
 def remove_duplicates(results: Iterable[MemoryResult]) -> list[MemoryResult]:

@@ -64,6 +64,15 @@ def build_code_id(turn: str, number: int) -> str:
     return _build_id(CODE_PREFIX.removesuffix("_"), turn, str(number))
 
 
+def build_block_id(turn: str, number: int) -> str:
+    """Return the id of a fenced block. Blocks have even numbers and edits odd ones, so ids stay when a turn grows."""
+    return build_code_id(turn, 2 * number)
+
+
+def build_edit_id(turn: str, number: int) -> str:
+    return build_code_id(turn, 2 * number + 1)
+
+
 def build_symbol_id(project: str, name: str) -> str:
     return _build_id("sym", project, name)
 
