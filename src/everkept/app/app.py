@@ -15,6 +15,7 @@ from everkept.settings import AUTO, GATEWAY, Settings, choose_toolsets
 from everkept.tools.tool import Effect, Tool, ToolResult, Toolset
 
 if TYPE_CHECKING:  # a server answers the handshake before it loads these
+    from everkept.accounts.account_library import GuardedLibrary
     from everkept.accounts.accounts import Accounts
     from everkept.accounts.project_rule import ProjectRule
     from everkept.app.build import AppParts
@@ -76,6 +77,11 @@ class App:
     @property
     def library(self) -> "Library":
         return self._parts.library
+
+    @property
+    def guarded(self) -> "GuardedLibrary":
+        """The library, limited to what the acting account may see."""
+        return self._parts.guarded
 
     @property
     def accounts(self) -> "Accounts":
