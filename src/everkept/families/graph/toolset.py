@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Literal
 
 from everkept.core.ports import Library, ProjectChoice, RecordStore
+from everkept.core.secrets import Masker
 from everkept.core.sessions import ToolCall
 from everkept.core.text import format_count
 from everkept.core.times import Clock, format_iso
@@ -36,6 +37,7 @@ from everkept.retrieval.candidates import find_page_by_tiers
 from everkept.retrieval.profile import SearchPlace, SearchProfile
 from everkept.tools.schema import Field
 from everkept.tools.tool import Effect, ToolFamily, ToolResult, build_masking_warnings, tool
+from everkept.values import replace
 
 SEARCH_PROFILE = SearchProfile(kinds=(ENTITY, OBSERVATION), merge_children=True)
 NO_PROJECT_MESSAGE = "No project is currently active. Use switch_project to select one."
@@ -53,8 +55,9 @@ Cursor = Annotated[str, Field("next_cursor of the previous page")]
 class ProjectTools(ToolFamily):
     """Tools for projects, each with its own graph."""
 
-    def __init__(self, library: Library, choice: ProjectChoice, accesses: ReadAccesses) -> None:
+    def __init__(self, library: Library, choice: ProjectChoice, accesses: ReadAccesses, *, mask: bool = True) -> None:
         self._library = library
+        self._mask = mask
         self._choice = choice
         self._accesses = accesses
 
@@ -75,8 +78,10 @@ class ProjectTools(ToolFamily):
         description: Annotated[str, Field("What the project is for", max_length=10_000, listed=False)] = "",
     ) -> ProjectView:
         """Create a project and make it active for this session."""
-        project = await self._library.create(name, description)
-        return ProjectView.from_project(project, _select_project(call, name))
+        masking = Masker(enabled=self._mask)
+        project = await self._library.create(masking.mask(name), masking.mask(description))
+        view = ProjectView.from_project(project, _select_project(call, project.name))
+        return replace(view, warnings=build_masking_warnings(masking.kinds) or None)
 
     @tool(Effect.SESSION_ONLY)
     async def switch_project(
