@@ -32,7 +32,8 @@ EXPOSE 8081
 # Where and how it listens is in the variables (EVERKEPT_TRANSPORT, EVERKEPT_PORT,
 # EVERKEPT_CERTIFICATE), which this reads as the server does; flags of `serve` it cannot see. Over
 # stdio there is nothing to ask.
-HEALTHCHECK --interval=30s --timeout=10s --start-period=30s CMD ["everkept", "health"]
+HEALTHCHECK --interval=30s --timeout=10s --start-period=30s CMD ["python", "-I", "-m", "everkept", "health"]
 
-ENTRYPOINT ["everkept"]
+# Isolated from variables and from the folder that `docker run --workdir` names.
+ENTRYPOINT ["python", "-I", "-m", "everkept"]
 CMD ["serve"]

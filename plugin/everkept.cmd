@@ -1,6 +1,7 @@
 @echo off
 rem What the plugin starts for its server and its hooks: `everkept ARGS`, as `run.cmd` does it.
 setlocal
+set "NoDefaultCurrentDirectoryInExePath=1"
 set "program=%~dp0"
 rem Git writes a link as a small file where the system lets it make none.
 if not exist "%program%src\everkept\" set "program=%~dp0..\"

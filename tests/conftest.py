@@ -3,6 +3,7 @@
 import asyncio
 import difflib
 import json
+import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Collection
 from pathlib import Path
@@ -93,8 +94,10 @@ def anyio_backend() -> str:
 
 @pytest.fixture(autouse=True)
 def no_config_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A developer's own settings must not decide what a test sees."""
+    """A developer's own settings, and git's, must not decide what a test sees."""
     monkeypatch.setenv("EVERKEPT_CONFIG", "none")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
 
 
 @pytest.fixture(scope="session")

@@ -35,7 +35,6 @@ def build_editable(directory, config_settings=None, metadata_directory=None):
         "everkept.pth": str(pathlib.Path("src").absolute()),
         f"{info}/METADATA": "Metadata-Version: 2.1\\nName: everkept\\nVersion: 1\\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n",
-        f"{info}/entry_points.txt": "[console_scripts]\\neverkept = program:main\\n",
     }
     files[f"{info}/RECORD"] = "".join(f"{path},,\\n" for path in [*files, f"{info}/RECORD"])
     with zipfile.ZipFile(pathlib.Path(directory, name), "w") as wheel:
@@ -53,7 +52,7 @@ def checkout(tmp_path: Path) -> Checkout:
 def test_a_first_start_installs_the_project_with_what_the_machine_has(checkout: Checkout) -> None:
     (checkout.root / "backend.py").write_text(BACKEND)
     (checkout.root / "src").mkdir()
-    (checkout.root / "src/program.py").write_text("import sys\ndef main(): print('ran', *sys.argv[1:])\n")
+    (checkout.root / "src/everkept.py").write_text("import sys\nprint('ran', *sys.argv[1:])\n")
     path = os.environ["PATH"]
     done = checkout.run("a", "b c", PATH=path, PIP_NO_INDEX="1", UV_OFFLINE="1", UV_NO_CACHE="1")
     assert (done.stdout, done.returncode) == ("ran a b c\n", 0), done.stderr
@@ -84,6 +83,19 @@ def test_a_later_start_is_silent_and_needs_no_python(checkout: Checkout) -> None
     checkout.run()
     later = checkout.run("x", EVERKEPT_PYTHON="/nowhere", PATH="/nowhere")
     assert (later.stdout, later.stderr, later.returncode) == ("ran x\n", "", 0)
+
+
+@pytest.mark.parametrize("path", ["", ":", "code", ".:/nowhere"])
+def test_no_start_runs_code_of_the_working_folder(checkout: Checkout, tmp_path: Path, path: str) -> None:
+    hostile = tmp_path / "hostile"
+    for name in ("sitecustomize", "usercustomize", "everkept", "venv", "pip", "sys", "json", "installers", "hashlib"):
+        for folder in (hostile, hostile / "code"):
+            folder.mkdir(exist_ok=True)
+            (folder / f"{name}.py").write_text("open('was here', 'w').close()\n")
+    checkout.folder = hostile
+    for _ in range(2):
+        assert checkout.run("x", PYTHONPATH=path, PYTHONSAFEPATH="").stdout == "ran x\n"
+    assert not (hostile / "was here").exists()
 
 
 def test_a_start_through_a_link_finds_the_checkout(checkout: Checkout) -> None:

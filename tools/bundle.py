@@ -15,6 +15,7 @@ from typing import Any
 
 from everkept import __version__
 from everkept.app.app import App
+from everkept.clients.own_command import ISOLATED_MODULE
 from everkept.settings import read_settings
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -73,7 +74,10 @@ def manifest() -> dict[str, Any]:
             "entry_point": "src/everkept/__main__.py",
             "mcp_config": {
                 "command": "uv",
-                "args": [*("run", "--project", "${__dirname}"), *("everkept", "serve", "--project", "auto")],
+                "args": [
+                    *("run", "--project", "${__dirname}"),
+                    *("python", *ISOLATED_MODULE, "serve", "--project", "auto"),
+                ],
                 "env": {"EVERKEPT_TOOLSETS": "${user_config.toolsets}"},
             },
         },

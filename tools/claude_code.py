@@ -35,11 +35,10 @@ MIGRATION = f"[ -e column ] || {{ echo '{FAULT}' >&2; exit 3; }}"
 INSTALLER = """#!/bin/sh
 for project; do :; done
 case $* in *--editable*) ;; *) exit 0 ;; esac
-cat >"${{4%/*}}/everkept" <<END
-#!/bin/sh
-PYTHONPATH="$project/src" exec "{python}" -m everkept "\\$@"
-END
-chmod +x "${{4%/*}}/everkept"
+for packages in "${{4%/*}}"/../lib/python*/site-packages; do
+    "{python}" -I -c 'import sys; print(*sys.path[1:], sep="\\n")' >"$packages/outer.pth"
+    echo "$project/src" >"$packages/everkept.pth"
+done
 """
 
 

@@ -18,7 +18,7 @@ is_ready() {
 }
 
 is_new_enough() {
-    "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' </dev/null >/dev/null 2>&1
+    "$1" -I -c 'import sys; sys.exit(sys.version_info < (3, 11))' </dev/null >/dev/null 2>&1
 }
 
 find_python() {
@@ -51,5 +51,6 @@ MESSAGE
         exit 1
     fi
     # Standard input and output belong to the protocol that everkept speaks.
-    "$python" "$here/tools/bootstrap.py" "$needs" "$venv" </dev/null >&2 || exit
+    # Not -I, because the script imports the modules beside it.
+    "$python" -E -s "$here/tools/bootstrap.py" "$needs" "$venv" </dev/null >&2 || exit
 fi

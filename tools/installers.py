@@ -91,7 +91,10 @@ def version_of(python: Path) -> tuple[int, ...]:
     """Return the version, or an empty tuple if it does not run."""
     try:
         said = subprocess.run(
-            [str(python), "-c", "import sys; print(*sys.version_info[:2])"], capture_output=True, check=True, text=True
+            [str(python), "-I", "-c", "import sys; print(*sys.version_info[:2])"],
+            capture_output=True,
+            check=True,
+            text=True,
         ).stdout
     except (OSError, subprocess.CalledProcessError):
         return ()
@@ -200,8 +203,7 @@ def _run(command: Command, checkout: Path) -> None:
             close_fds=False,
             # Python would import a folder named `pip` in the working folder as pip.
             cwd=checkout,
-            # Drop settings for a shared Python; this is a private environment.
-            env=os.environ | {"PIP_USER": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
+            env=_build_environment(),
             errors="replace",
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -213,6 +215,12 @@ def _run(command: Command, checkout: Path) -> None:
     if done.returncode:
         tail = done.stdout.strip().splitlines()[-20:]
         raise Unable("\n".join(f"  {line}" for line in tail) or "  it said nothing")
+
+
+def _build_environment() -> dict[str, str]:
+    """Return the variables without settings for a shared Python, because this is a private environment."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return kept | {"PIP_USER": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 
 
 def _last_line(error: Exception) -> str:

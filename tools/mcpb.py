@@ -26,10 +26,9 @@ LIST = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
 
 # Stands for the host's uv: what it would install is in this environment already.
 UV = """#!/bin/sh
-[ "$1 $2 $4" = "run --project everkept" ] || exit 64
-project=$3
+[ "$1 $2 $4" = "run --project python" ] || exit 64
 shift 4
-PYTHONPATH=$project/src exec "{python}" -m everkept "$@"
+exec "{python}" "$@"
 """
 
 

@@ -23,6 +23,8 @@ from everkept.families.gateway.file_reader import parse_file
 from everkept.families.graph import model
 from everkept.settings import PREFIX, Settings, read_settings
 from everkept.settings import model as settings_model
+from everkept.settings.locations import PLUGIN_CONFIG_VARIABLE, PLUGIN_FILE
+from everkept.settings.sources import FILE_KEYS, FIXED_SETTINGS, VARIABLES
 from everkept.tools.tool import Effect, Tool
 from everkept.values import MISSING, list_fields
 
@@ -145,6 +147,10 @@ def settings_page() -> str:
         "# Settings\n",
         "Everkept reads settings in this order: command-line flag, environment variable, config file, default. "
         "`everkept config` shows each value and its source. `everkept config init` writes a config file.\n",
+        "A config file is Markdown. Its settings are at the top between two lines of `---`, or in `yaml` blocks below. "
+        "The address of a server in a block counts only if a server is asked for.\n",
+        f"Without its own file, Everkept reads that of the surrealdb-memory plugin: `~/{PLUGIN_FILE.as_posix()}`. "
+        "The table has the plugin's names second.\n",
         "| setting | variable | default | |",
         "|---|---|---|---|",
     ]
@@ -154,8 +160,17 @@ def settings_page() -> str:
         choices = get_args(kind) if get_origin(kind) is Literal else ()
         allowed = f" One of {', '.join(f'`{c}`' for c in choices)}." if choices else ""
         text = described[field.name] + allowed
-        lines.append(f"| `{field.name}` | `{PREFIX}{field.name.upper()}` | {default} | {text} |")
+        keys = [field.name, *(key for key, name in FILE_KEYS.items() if name == field.name)]
+        variables = [PREFIX + field.name.upper(), *VARIABLES.get(field.name, ())]
+        variables += [PLUGIN_CONFIG_VARIABLE] if field.name == "config" else []
+        lines.append(f"| {_code(keys)} | {_code(variables)} | {default} | {text} |")
+    for key, (only, reason) in FIXED_SETTINGS.items():
+        lines.append(f"| `{key}` | | `{only}` | In a file of the plugin; it can only be {only}: {reason}. |")
     return "\n".join(lines) + "\n"
+
+
+def _code(names: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _field_comments(module: Any, class_name: str) -> dict[str, str]:

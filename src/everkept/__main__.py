@@ -3,18 +3,18 @@
 import os
 import sys
 
-TYPE_CHECKING = False  # `typing` takes longer to load than a client's first questions to answer
+TYPE_CHECKING = False  # `typing` takes longer to load than the first answers
 if TYPE_CHECKING:
     from everkept.first_answers import ServerStart
 
-# What a server over stdio loads in any case, beside its family and its engine.
+# Modules that every server over stdio loads, besides its family and engine.
 LOADED = ("everkept.cli.stdio_start", "everkept.transports.stdio", "everkept.app.build")
 
 
 def main() -> None:
-    """Answer a hook, and a client's first questions, before the command line is loaded.
+    """Answer a hook or a client's first questions before the command line is loaded.
 
-    Its parser takes longer than the answers.
+    Loading its parser takes longer than answering.
     """
     if sys.argv[1:2] == ["hook"] and not {"-h", "--help"} & set(sys.argv):
         from everkept.hooks.unhandled import end_if_unhandled
@@ -38,7 +38,7 @@ def main() -> None:
 def _start() -> "ServerStart | None":
     try:
         from everkept.first_answers import ServerStart
-    except ImportError:  # a Python that is built without parts that others have
+    except ImportError:  # a Python that was built without some parts
         return None
     start = ServerStart.from_arguments(sys.argv[2:], os.environ)
     try:
@@ -49,7 +49,7 @@ def _start() -> "ServerStart | None":
 
 
 def _load() -> None:
-    """Import what every server takes."""
+    """Import what every server needs."""
     from importlib import import_module
 
     for name in LOADED:

@@ -1,48 +1,49 @@
 """Every deliberate error, named for what the caller does next.
 
-EverkeptError              code, message, hint, facts
-├── InvalidInput            the caller can fix an argument
-│   └── AmbiguousName       carries the candidates
-├── NotFound                carries kind and name
-│   ├── BankNotFound        carries where it was expected, and what to do
-│   └── FileNotFound        of a memory bank
-├── UpstreamError           the server behind a tool of the gateway said no, in its own words
-├── Conflict                exists already, or changed underneath
-│   └── EtagMismatch        a file is not the one that was read
-├── Refused                 understood, and denied by policy
+EverkeptError                 code, message, hint, facts
+├── InvalidInput               the caller can fix an argument
+│   └── AmbiguousName          lists the candidates
+├── NotFound                   has the kind and the name
+│   ├── BankNotFound           has the expected folder and what to do
+│   └── FileNotFound           of a memory bank
+├── UpstreamError              an error of the server behind a tool of the gateway, in its own words
+├── Conflict                   the data changed since it was read; trying again can help
+│   ├── ProjectExists          trying again cannot help
+│   ├── ProjectStatusConflict  the project is archived already, or not archived
+│   └── EtagMismatch           the file changed since it was read
+├── Refused                    understood and not allowed
 │   ├── NoActiveProject
 │   ├── ProjectArchived
-│   ├── ProjectOff          switched off: nothing of it is stored or given out
-│   ├── MarkerMismatch      a file is not what its name says
+│   ├── ProjectOff             memory is turned off for the project
+│   ├── MarkerMismatch         the first line is not the marker of a graph log
 │   └── ReadOnly
-└── Unavailable             something outside failed; retrying may help
-    ├── StoreBusy           another process kept the write lock
-    ├── StoreUnreachable    the database cannot be reached, or does not answer
-    ├── QueryTimeout        the database answers, but not this in time
-    ├── StorageFull         carries the sizes
-    ├── StoreDamaged        the file is no database, or a broken one
-    ├── StoreTooNew         written by a newer version of the program
-    ├── ModelUnavailable    the embedding model is missing or damaged
-    └── UpstreamUnavailable the server behind a tool of the gateway did not answer
+└── Unavailable                something outside failed; trying again may help
+    ├── StoreBusy              another process held the write lock for too long
+    ├── StoreUnreachable       the database is unreachable
+    ├── QueryTimeout           the database took too long to answer
+    ├── StorageFull            has the sizes
+    ├── StoreDamaged           the file cannot be read as a database
+    ├── StoreTooNew            a newer version wrote the database
+    ├── ModelUnavailable       the embedding model is missing or damaged
+    └── UpstreamUnavailable    the server behind a tool of the gateway did not answer
 
-Anything else that is raised is a bug: it is logged once at the top with its traceback, and the
-caller sees ``internal_error`` with an id.
+Any other exception is a bug. It is logged once with its traceback, and the caller gets ``internal_error`` with an id.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 MAX_LISTED = 10  # candidates in a sentence
-NO_FOLDER = "(no folder is chosen)"  # where a memory bank is that nobody named
+NO_FOLDER = "(no folder is selected)"  # place of a memory bank without a selected folder
 
 
 def escape_name(name: str) -> str:
-    """A name as a message shows it: escaped where it holds what cannot be seen, or turns others."""
+    """Return a name for a message. Invisible and bidirectional characters are escaped."""
     return name if name.isprintable() else ascii(name)[1:-1]
 
 
 class EverkeptError(Exception):
-    """Base of everything that is raised on purpose."""
+    """Base of all errors that Everkept raises on purpose."""
 
     code = "error"
     retry_possible = False
@@ -58,7 +59,7 @@ class EverkeptError(Exception):
         return f"{self.message} {self.hint}" if self.hint else self.message
 
     def to_envelope(self) -> dict[str, Any]:
-        """The error as structured content: the same keys for every tool, then the facts."""
+        """Return the error as structured content: the same keys for every tool, then the facts."""
         fixed: dict[str, Any] = {
             "error": self.code,
             "message": self.message,
@@ -71,13 +72,13 @@ class EverkeptError(Exception):
 
 
 class InvalidInput(EverkeptError):
-    """An argument is wrong; the message names it, its value and what would do."""
+    """An argument is wrong. The message names it, its value and the values that are allowed."""
 
     code = "invalid_input"
 
 
 class AmbiguousName(InvalidInput):
-    """A name fits several things."""
+    """A name matches several things."""
 
     code = "ambiguous_name"
 
@@ -85,7 +86,7 @@ class AmbiguousName(InvalidInput):
         listed = ", ".join(f"`{c['use']}` (id {c['id']})" for c in candidates[:MAX_LISTED])
         more = f" and {len(candidates) - MAX_LISTED} more" if len(candidates) > MAX_LISTED else ""
         super().__init__(
-            f'{kind.capitalize()} "{name}" fits {len(candidates)}: {listed}{more}.',
+            f'{kind.capitalize()} "{name}" matches {len(candidates)}: {listed}{more}.',
             hint="Use one of these forms, or its id.",
             kind=kind,
             name=name,
@@ -94,7 +95,7 @@ class AmbiguousName(InvalidInput):
 
 
 class NotFound(EverkeptError):
-    """There is no such thing."""
+    """The named thing does not exist."""
 
     code = "not_found"
 
@@ -104,14 +105,41 @@ class NotFound(EverkeptError):
 
 
 class Conflict(EverkeptError):
-    """It exists already, or it changed since it was read."""
+    """Another write got in between: the data changed since it was read. Trying again can help."""
 
     code = "conflict"
     retry_possible = True
 
 
+class ProjectExists(Conflict):
+    """A project with this name exists, so another attempt fails too."""
+
+    code = "project_exists"
+    retry_possible = False
+
+    def __init__(self, name: str, *, is_archived: bool = False) -> None:
+        if is_archived:
+            message, tool = f'Project "{name}" already exists and is archived.', "restore_project"
+        else:
+            message, tool = f'Project "{name}" already exists.', "switch_project"
+        super().__init__(message, hint=f"Call {tool} to use it, or choose another name.", kind="project", name=name)
+
+
+class ProjectStatusConflict(Conflict):
+    """The project already has the requested status."""
+
+    code = "project_status"
+    retry_possible = False
+
+    def __init__(self, name: str, status: str) -> None:
+        state = "already archived" if status == "archived" else "not archived"
+        super().__init__(
+            f'Project "{name}" is {state}.', hint="See the status of projects with list_projects.", project=name
+        )
+
+
 class UpstreamError(EverkeptError):
-    """The server behind a tool of the gateway answered with an error; the message is its own."""
+    """The server behind a tool of the gateway answered with an error. The message is from that server."""
 
     code = "upstream_error"
 
@@ -127,7 +155,7 @@ class UpstreamError(EverkeptError):
 
 
 class BankNotFound(NotFound):
-    """There is no memory bank where one was looked for."""
+    """The folder is not a memory bank."""
 
     code = "bank_not_found"
 
@@ -135,7 +163,7 @@ class BankNotFound(NotFound):
         suggestion = "Use initialize_memory_bank to create one."
         super().__init__("memory bank", expected_path, message="Memory Bank not found.")
         if expected_path == NO_FOLDER:
-            self.place = "No folder is chosen: give `path` to it, or `storeId` to this call."
+            self.place = "No folder is selected. Pass `path` to it, or pass `storeId` to this call."
             self.facts = {"kind": "memory bank", "suggestion": f"{suggestion} {self.place}"}
         else:
             self.place = f"Expected at {expected_path}."
@@ -145,7 +173,7 @@ class BankNotFound(NotFound):
 
 
 class FileNotFound(NotFound):
-    """A memory bank has no file of that name."""
+    """The memory bank does not have a file with that name."""
 
     code = "FILE_NOT_FOUND"
 
@@ -154,19 +182,20 @@ class FileNotFound(NotFound):
             "file",
             name,
             message=f"File not found: {escape_name(name)}.",
-            hint=hint or "list_memory_bank_files shows what there is.",
+            hint=hint or "List the files with list_memory_bank_files.",
         )
 
 
 class EtagMismatch(Conflict):
-    """The file was changed since it was read."""
+    """The file changed since it was read."""
 
     code = "ETAG_MISMATCH"
+    retry_possible = False  # with the same ETag
 
     def __init__(self, name: str, expected: str, current: str) -> None:
         super().__init__(
-            f"{escape_name(name)} was changed since it was read: expected ETag {expected}, it has {current}.",
-            hint="Read it again, and write what takes the change into account.",
+            f"{escape_name(name)} changed since it was read: expected ETag {expected}, found {current}.",
+            hint="Read it again, and write a text that includes the change.",
             filename=name,
             expectedEtag=expected,
             currentEtag=current,
@@ -174,13 +203,13 @@ class EtagMismatch(Conflict):
 
 
 class Refused(EverkeptError):
-    """Understood, and denied by policy."""
+    """The request is understood and not allowed."""
 
     code = "refused"
 
 
 class NoActiveProject(Refused):
-    """A graph tool was called without a project."""
+    """A graph tool was called without an active project."""
 
     code = "no_active_project"
 
@@ -189,104 +218,101 @@ class NoActiveProject(Refused):
 
 
 class ProjectArchived(Refused):
-    """The project is put away."""
+    """The project is archived."""
 
     code = "project_archived"
 
     def __init__(self, name: str) -> None:
-        super().__init__(f'Project "{name}" is archived.', hint="restore_project brings it back.", project=name)
+        super().__init__(f'Project "{name}" is archived.', hint="Call restore_project to use it again.", project=name)
 
 
 class ProjectOff(Refused):
-    """The project is switched off: nothing of it is stored, and nothing of it is given out."""
+    """Memory is turned off for the project: nothing is stored or recalled."""
 
     code = "project_off"
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f'Project "{name}" is switched off.',
-            hint="`everkept on` in its folder, or with --project, switches it on again.",
+            f'Memory is off for project "{name}".',
+            hint="To turn it on, run `everkept on` in its folder, or with --project.",
             project=name,
         )
 
 
 class MarkerMismatch(Refused):
-    """The first line is not the one that a graph's log begins with; the file is left as it is."""
+    """The first line is not the marker of a graph log. The file is unchanged."""
 
     code = "MARKER_MISMATCH"
 
 
 class ReadOnly(Refused):
-    """Nothing may be written here."""
+    """Writing is not allowed here."""
 
     code = "read_only"
 
 
 class Unavailable(EverkeptError):
-    """Something outside failed; retrying may help."""
+    """Something outside Everkept failed. Trying again may help."""
 
     code = "unavailable"
     retry_possible = True
 
 
 class StoreBusy(Unavailable):
-    """Another process kept the write lock longer than we wait."""
+    """Another process held the write lock for too long."""
 
     code = "store_busy"
 
 
 class StoreUnreachable(Unavailable):
-    """The database cannot be reached, or went away: what was under way may have happened."""
+    """The database is unreachable. The outcome of a call in progress is unknown."""
 
     code = "memory_unavailable"
     degraded = True
 
 
 class QueryTimeout(Unavailable):
-    """The database is there, but it took longer over this than it may."""
+    """The database took too long to answer."""
 
     code = "query_timeout"
 
 
 class StorageFull(Unavailable):
-    """There is no room for the write; nothing of it was kept."""
+    """The disk is full. Nothing was stored."""
 
     code = "storage_full"
 
 
 class StoreDamaged(Unavailable):
-    """The file cannot be read as a database; it was not touched."""
+    """The file cannot be read as a database. It is unchanged."""
 
     code = "store_damaged"
     retry_possible = False
 
 
 class StoreTooNew(Unavailable):
-    """The database was written by a newer version; it was not touched."""
+    """A newer version wrote the database. It is unchanged."""
 
     code = "store_too_new"
     retry_possible = False
 
 
 class ModelUnavailable(Unavailable):
-    """The embedding model is missing or damaged; what needs no meaning works without it."""
+    """The embedding model is missing or damaged. Search by words still works."""
 
     code = "model_unavailable"
     retry_possible = False
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(
-            f"The embedding model cannot be used: {path} {reason}.",
-            hint="Installing Everkept again restores it.",
-            path=path,
+            f"Cannot use the embedding model: {path} {reason}.", hint="Install Everkept again to restore it.", path=path
         )
 
 
 class UpstreamUnavailable(Unavailable):
-    """The server behind a tool of the gateway cannot be reached, ended, or took too long."""
+    """The server behind a tool of the gateway is unreachable, ended, or took too long."""
 
-    # Whether a call that was sent took effect is unknown: another attempt is possible only where
-    # nothing could happen twice by it, and where it may help.
+    # A call that was sent may have taken effect. So another attempt is possible only if it cannot do anything twice.
     code = "upstream_unavailable"
 
     def __init__(

@@ -1,11 +1,10 @@
-"""The first answers of a server over stdio, kept from its last start.
+"""First answers of a server over stdio, saved by its last start.
 
-A client first asks for the handshake and the list of tools, and waits for both while the program
-loads. They depend on what `build_path` and the kept files name and on nothing else, so a server
-gives those of its last start before it loads anything. `transports/stdio.py` compares them with
-the real ones afterwards.
+A client first asks for the handshake and the list of tools, and waits for both while the program loads. They depend
+only on the arguments, variables and files that `build_path` and the saved answers name. So a server returns those of
+its last start before it loads anything. `transports/stdio.py` compares them with the real ones afterwards.
 
-Each import here is time that the client waits: `json`, `typing` and `hashlib` would double it.
+The client waits for each import here: `json`, `typing` and `hashlib` would double the time.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 FILE_PREFIX = "first-answers-"
-MAX_FILES = 32  # one for each folder that a client works in
-MAX_LINE_BYTES = 1 << 16  # of the first requests; clients send some hundred
-SWITCH_SECONDS = 0.0005  # how long the program may load on when a request has come
+MAX_FILES = 32  # one for each working folder of a client
+MAX_LINE_BYTES = 1 << 16  # of the first requests, which have a few hundred
+SWITCH_SECONDS = 0.0005  # head start of the program's loading when a request has come
 
-# Environment variables that say what is offered. `SESSION_VARIABLES` may change with each session.
+# Environment variables that decide what is listed. `SESSION_VARIABLES` may differ for each session.
 VARIABLE_PREFIXES = ("EVERKEPT_", "MEMORY_")
 VARIABLES = ("APPDATA", "CLAUDE_PROJECT_DIR", "HOME", "LOCALAPPDATA", "USERPROFILE", "XDG_CONFIG_HOME")
 SESSION_VARIABLES = ("EVERKEPT_SESSION_ID", "MEMORY_SESSION_ID")
@@ -41,9 +40,9 @@ PACKAGE_FOLDER = os.path.dirname(__file__)
 
 
 class CachedAnswers:
-    """What a server answered: the handshake after its version, and the list of tools.
+    """Saved answers of a server: the handshake after its version, and the list of tools.
 
-    `flags` are its arguments as the command line understood them; None if they are not kept.
+    `flags` are the parsed arguments, or None if they are not saved.
     """
 
     __slots__ = ("flags", "handshake", "tools", "versions")
@@ -58,7 +57,7 @@ class CachedAnswers:
 
 
 class ServerStart:
-    """The start of one server: its requests that were answered, and the input after them."""
+    """Start of one server: the requests that were answered, and the input after them."""
 
     def __init__(self, path: str | None) -> None:
         self.path = path
@@ -71,13 +70,13 @@ class ServerStart:
     def from_arguments(cls, arguments: Iterable[str], environment: Mapping[str, str]) -> ServerStart:
         try:
             folder = os.getcwd()
-        except OSError:  # it was removed
+        except OSError:  # it was deleted
             return cls(None)
         # A person at a terminal gets an explanation.
         return cls(None if os.isatty(0) else build_path(arguments, environment, folder))
 
     def greet(self, load: Callable[[], object]) -> None:
-        """Answer what is kept while `load` runs in a thread; return when the server takes over."""
+        """Return saved answers while `load` runs in a thread. Return when the server takes over."""
         if self.kept is None:
             return
         loader = _Loader(load)
@@ -85,7 +84,7 @@ class ServerStart:
         sys.setswitchinterval(SWITCH_SECONDS)
         try:
             self._greet(self.kept, loader)
-        except OSError:  # the client is gone, and the server finds that out too
+        except OSError:  # the client is gone, and the server will notice it too
             return
         finally:
             loader.join()
@@ -108,13 +107,13 @@ class ServerStart:
                 return
 
     def _answer(self, kept: CachedAnswers, line: bytes) -> bytes | None:
-        """Return the answer, empty for a notification, or None if it takes the real server."""
+        """Return the answer, empty for a notification, or None if only the real server can answer."""
         message = _parse(line)
         if not _is_object(message):
             return None
         method: Any = message.get("method")
         params: Any = message.get("params") or {}
-        if not _is_object(params) or "_meta" in params:  # as in the era without a handshake
+        if not _is_object(params) or "_meta" in params:  # as in the protocol revision without a handshake
             return None
         if "id" not in message:
             return b"" if method == INITIALIZED and self.answered else None
@@ -136,7 +135,7 @@ class ServerStart:
 
 
 def build_path(arguments: Iterable[str], environment: Mapping[str, str], folder: str) -> str | None:
-    """Return where the answers of such a start are kept; None without a folder for caches."""
+    """Return the path of the saved answers for such a start, or None without a cache folder."""
     cache = find_cache_folder(environment)
     if cache is None:
         return None
@@ -152,7 +151,7 @@ def build_path(arguments: Iterable[str], environment: Mapping[str, str], folder:
 
 
 def find_cache_folder(environment: Mapping[str, str]) -> str | None:
-    """Return our folder for what can be lost, as platformdirs names it."""
+    """Return our cache folder, as platformdirs names it."""
     named = environment.get("XDG_CACHE_HOME", "").strip()
     home, local = environment.get("HOME"), environment.get("LOCALAPPDATA")
     if named:
@@ -167,7 +166,7 @@ def find_cache_folder(environment: Mapping[str, str]) -> str | None:
 
 
 def read_answers(path: str) -> CachedAnswers | None:
-    """Return what is kept there, if it is whole, ours, and nothing has changed since."""
+    """Return the saved answers if they are complete, ours, and still valid."""
     try:
         with open(path, "rb") as file:
             if not _is_private(os.fstat(file.fileno())):
@@ -185,7 +184,7 @@ def read_answers(path: str) -> CachedAnswers | None:
 
 
 def encode_answers(kept: CachedAnswers, files: Iterable[str]) -> bytes:
-    """Return answers as `read_answers` expects them, which depend on these files."""
+    """Encode answers for `read_answers`, with the files on which they depend."""
     import json
 
     names = (name.removeprefix(PACKAGE_FOLDER + os.sep) for name in files)
@@ -196,9 +195,9 @@ def encode_answers(kept: CachedAnswers, files: Iterable[str]) -> bytes:
 
 
 def read_file_state(name: str) -> list[int] | None:
-    """Return what changes with a file's content; of a folder only that it exists.
+    """Return a value that changes with a file's content. For a folder, only whether it exists.
 
-    A name that is not a whole path is one of the package.
+    A relative name is a file of the package.
     """
     try:
         found = os.stat(os.path.join(PACKAGE_FOLDER, name))
@@ -208,7 +207,7 @@ def read_file_state(name: str) -> list[int] | None:
 
 
 def prune(folder: str) -> None:
-    """Delete the oldest files, such as those of older versions and of writers that were killed."""
+    """Delete the oldest files, such as those of older versions and of killed writers."""
     with os.scandir(folder) as entries:
         ours = [(each.stat().st_mtime, each.path) for each in entries if each.name.startswith(FILE_PREFIX)]
     for _, path in sorted(ours, reverse=True)[MAX_FILES - 1 :]:
@@ -216,23 +215,23 @@ def prune(folder: str) -> None:
 
 
 def _is_private(found: os.stat_result) -> bool:
-    """Return whether nobody but the owner can have written it: it is what an assistant reads."""
+    """Return whether only the owner can have written it, because an assistant reads it."""
     if sys.platform == "win32":
         return True
     return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 class _Loader:
-    """Loads the program in a thread, from the moment there is nothing to read."""
+    """Loads the program in a thread while there is nothing to read."""
 
     def __init__(self, load: Callable[[], object]) -> None:
         self._load = load
         self._thread: Thread | None = None
-        self._loaded = self._ends = -1  # a pipe, which ends with the thread
+        self._loaded = self._ends = -1  # a pipe that closes when the thread ends
 
     def wait_for_input(self) -> bool:
-        """Return False if the program is loaded before anything came."""
-        if sys.platform == "win32":  # has no way to wait for a pipe and something else
+        """Wait for input. Return False if the program is loaded before."""
+        if sys.platform == "win32":  # it cannot wait for a pipe and something else
             self._start()
             return True
         import select
@@ -276,7 +275,7 @@ def _write(data: bytes) -> None:
 
 
 def _parse(line: bytes) -> Any:
-    """Return the value of one line; None also if it is not JSON, or not written plainly."""
+    """Return the value of one line, or None if it is not plain JSON."""
     try:
         text = line.decode()
         value, end = _scan(text, 0)
@@ -286,7 +285,7 @@ def _parse(line: bytes) -> Any:
 
 
 class _JsonDefaults:
-    """How `json` reads by default."""
+    """The defaults of `json`."""
 
     strict = True
     object_hook = object_pairs_hook = array_hook = None

@@ -1,6 +1,6 @@
 """Regular expressions that are compiled at their first use.
 
-Most processes use few of them, and compiling all that the modules of a start define took 27 ms.
+Most processes use few of them. Compiling all patterns of a start took 27 ms.
 """
 
 import re
@@ -10,7 +10,7 @@ _METHODS = ("findall", "finditer", "fullmatch", "match", "search", "split", "sub
 
 
 def compile_late(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """Return what behaves like the compiled pattern, and is compiled when it is used."""
+    """Return an object that behaves like the compiled pattern and compiles it at the first use."""
     return cast("re.Pattern[AnyStr]", _LatePattern(pattern, flags))
 
 
@@ -20,7 +20,7 @@ class _LatePattern:
         self._given = flags
 
     def __getattr__(self, name: str) -> Any:
-        """Take over the methods of the compiled pattern: no later use comes here."""
+        """Copy the methods of the compiled pattern. Later uses do not come here."""
         if name.startswith("__"):
             raise AttributeError(name)
         compiled = re.compile(self.pattern, self._given)

@@ -1,8 +1,8 @@
-"""Value types: classes that are only their fields, and cost little to define.
+"""Value types: classes that consist of their fields and cost little to define.
 
-A standard dataclass writes and compiles six functions when its class is made, half a millisecond;
-a server has hundreds of them and uses a tenth. A `Value` compiles its constructor at the first
-instance, and shares everything else. It needs `typing` alone, so a hook can afford it.
+A standard dataclass writes and compiles six functions when the class is defined, half a millisecond. A server has
+hundreds of them and uses a tenth. A `Value` compiles its constructor at the first instance, and shares the rest.
+It needs only `typing`, so a hook can afford it.
 """
 
 import sys
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class _Missing:
-    """Stands for a default that does not exist."""
+    """Marks a default that does not exist."""
 
     def __repr__(self) -> str:
         return "MISSING"
@@ -24,7 +24,7 @@ MISSING: Any = _Missing()
 
 
 class ValueField:
-    """One field of a value type: its name, its type, and its default or the maker of one."""
+    """One field of a value type: name, type, and default or its factory."""
 
     __slots__ = ("compare", "default", "default_factory", "is_keyword", "name", "repr", "type")
 
@@ -52,9 +52,9 @@ def field(*, default_factory: Callable[[], T], repr: bool = True, compare: bool 
 @overload
 def field(*, repr: bool = True, compare: bool = True) -> Any: ...
 def field(*, default: Any = MISSING, default_factory: Any = MISSING, repr: bool = True, compare: bool = True) -> Any:
-    """Describe a field beyond its type. `default_factory` makes the default of each value.
+    """Describe a field beyond its type. `default_factory` creates the default of each value.
 
-    `repr=False` hides the field from `repr`; `compare=False` keeps it out of equality and hash.
+    `repr=False` hides the field from `repr`; `compare=False` excludes it from equality and hash.
     """
     return ValueField(default, default_factory, repr=repr, compare=compare)
 
@@ -64,7 +64,7 @@ def _list_inherited(base: type) -> tuple[ValueField, ...]:
 
 
 def _take_own_fields(namespace: dict[str, Any], *, kw_only: bool) -> dict[str, ValueField]:
-    """Take the fields that a class body declares, and their defaults out of it."""
+    """Move the declared fields and their defaults out of a class body."""
     found: dict[str, ValueField] = {}
     for name, kind in _read_annotations(namespace).items():
         if kind is ClassVar or get_origin(kind) is ClassVar:
@@ -79,7 +79,7 @@ def _take_own_fields(namespace: dict[str, Any], *, kw_only: bool) -> dict[str, V
 
 
 def _read_annotations(namespace: dict[str, Any]) -> Mapping[str, Any]:
-    if sys.version_info >= (3, 14):  # there a class body has a function that makes them
+    if sys.version_info >= (3, 14):  # a class body then has a function that returns them
         import annotationlib
 
         make = annotationlib.get_annotate_from_class_namespace(namespace)
@@ -89,19 +89,19 @@ def _read_annotations(namespace: dict[str, Any]) -> Mapping[str, Any]:
 
 
 def _build_reader(names: list[str]) -> Callable[[Any], Any]:
-    """Return what reads these attributes in one step. It is no method: it does not bind."""
+    """Return a function that reads these attributes in one step. It does not bind as a method would."""
     return attrgetter(*names) if names else attrgetter("__class__")
 
 
 def _init_first(self: Any, *args: Any, **kwargs: Any) -> None:
-    """Compile the constructor of a type, and construct with it."""
+    """Compile the constructor of a type, and call it."""
     kind = cast(Any, type(self))
     kind.__init__ = _compile_init(kind)
     kind.__init__(self, *args, **kwargs)
 
 
 def _compile_init(kind: Any) -> Callable[..., None]:
-    """Write the constructor as one would by hand. A frozen slot is set through its descriptor."""
+    """Write the constructor as a person would. A frozen slot is set through its descriptor."""
     is_frozen = kind.__setattr__ is _refuse_assignment
     known: dict[str, Any] = {"MISSING": MISSING}
     given = ["self"]
@@ -129,7 +129,7 @@ def _compile_init(kind: Any) -> Callable[..., None]:
     lines = "\n    ".join(body or ["pass"])
     exec(f"def __init__({', '.join(given)}):\n    {lines}\n", known)
     init = known["__init__"]
-    init.__qualname__ = f"{kind.__qualname__}.__init__"  # what a wrong argument's error names
+    init.__qualname__ = f"{kind.__qualname__}.__init__"  # the name in the error for a wrong argument
     return init
 
 
@@ -152,7 +152,7 @@ def _refuse_deletion(self: Any, name: str) -> None:
 
 
 class ValueType(type):
-    """The type of value types: turns annotations into slots and fields."""
+    """Type of value types: turns annotations into slots and fields."""
 
     __fields__: tuple[ValueField, ...]
 
@@ -185,10 +185,10 @@ class ValueType(type):
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 class Value(metaclass=ValueType, frozen=False, eq=False):
-    """The base of value types: frozen unless made with `frozen=False`, equal by their fields.
+    """Base of value types: frozen unless defined with `frozen=False`, equal by their fields.
 
-    `eq=False` keeps identity, `kw_only=True` refuses positional arguments. A `__post_init__` is
-    called when all fields are set.
+    `eq=False` compares by identity, `kw_only=True` refuses positional arguments. `__post_init__` is called when all
+    fields are set.
     """
 
     def __repr__(self) -> str:
@@ -200,7 +200,7 @@ class Value(metaclass=ValueType, frozen=False, eq=False):
 
 
 def list_fields(value: Value | type[Value]) -> tuple[ValueField, ...]:
-    """Return the fields of a value or of its type, in the order of their definition."""
+    """Return the fields of a value or of its type, in the order of definition."""
     return value.__fields__
 
 
@@ -220,7 +220,7 @@ def replace(value: V, /, **changes: Any) -> V:
 
 
 def as_dict(value: Value) -> dict[str, Any]:
-    """Return the fields as a dictionary, and values within them too."""
+    """Return the fields as a dictionary, including values within them."""
     return {each.name: _to_plain(getattr(value, each.name)) for each in list_fields(value)}
 
 

@@ -111,7 +111,7 @@ async def test_of_two_who_make_the_same_at_once_one_does(library: Library, guard
     other = GuardedLibrary(library, read_clock)
     with act_as(ANNA):
         made = await asyncio.gather(*(each.create("shop", "") for each in (guarded, other)), return_exceptions=True)
-    assert sorted(type(each).__name__ for each in made) == ["Conflict", "Project"]
+    assert sorted(type(each).__name__ for each in made) == ["Project", "ProjectExists"]
     assert await names(guarded, ANNA) == ["shop"]
     assert len(await Accounts(library, read_clock).list_user_grants("anna")) == 1
 

@@ -112,7 +112,7 @@ async def graph(library: Library) -> Graphs:
 
 async def test_entities_are_found_with_their_observations(graph: Graphs) -> None:
     best, other = await found(graph.finder, "who sends paid invoices")
-    assert (best.title, best.type, best.search_type) == ("Billing", "entity", "keyword")
+    assert (best.title, best.type, best.search_type) == ("Billing", "entity", "graph")
     assert best.content == "Billing (service)\n- sends invoices at midnight\n- is written in Go"
     assert other.title == "Postgres"
     assert best.score > other.score > 0
@@ -132,6 +132,18 @@ async def test_relations_are_found_where_the_graph_is_asked(graph: Graphs) -> No
     assert scores == sorted(scores, reverse=True)
     assert len(await found(graph.finder, "Postgres Billing", RELATIONS, limit=2)) == 2
     assert "relation" not in {hit.type for hit in await found(graph.finder, "Postgres")}
+
+
+async def test_the_relation_that_a_question_states_comes_first(graph: Graphs) -> None:
+    await graph.entity("Orders DB", "is the database that everything depends on", kind="database")
+    await graph.relation("Billing", "depends_on", "Orders DB")
+    await graph.relation("Orders DB", "depends_on", "Postgres")
+    for question, relation in (
+        ("what depends on Orders DB?", "Billing depends_on Orders DB"),
+        ("What does Orders DB depend on", "Orders DB depends_on Postgres"),
+        ("what is stored in Postgres", "Billing stores_in Postgres"),
+    ):
+        assert (await found(graph.finder, question, RELATIONS))[0].content == relation
 
 
 async def test_without_a_project_the_graph_has_nothing_and_that_is_no_error(library: Library) -> None:

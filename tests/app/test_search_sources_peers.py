@@ -5,6 +5,7 @@ import pytest
 from everkept.app.search_sources import map_project_folders
 from everkept.core.projects import Project, find_workspace_key
 from everkept.engines.memory.library import MemoryLibrary
+from worktrees import add_worktree
 
 
 @pytest.fixture
@@ -54,11 +55,7 @@ async def test_a_repository_in_a_shared_folder_that_has_no_project_goes_with_it(
     root = Path(find_workspace_key(str(tmp_path)) or "")
     shop = await project(library, "shop", str(root / "shop"))
     (root / "shop" / "src").mkdir(parents=True)
-    (root / "worktree").mkdir()
-    git = root / "shop" / ".git"
-    (git / "worktrees" / "one").mkdir(parents=True)
-    pointer = f"gitdir: {git / 'worktrees' / 'one'}"
-    (root / "worktree" / ".git").write_text(pointer, encoding="utf-8")
+    add_worktree(root / "shop", root / "worktree")
     folders = (str(root / "shop" / "src"), str(root / "worktree"), str(root))
     assert set(await shared(library, [shop], *folders)) == set(folders[:2])
     other = await project(library, "other", str(root / "worktree"))

@@ -1,3 +1,4 @@
+import hashlib
 import json
 import shutil
 import zipfile
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_folders import backed_up, everything, filled, restored
+from data_folders import backed_up, everything, filled, restored, statement
 from everkept.care.archive import open_backup
 from everkept.engines.sqlite.care import SqliteCare
 from everkept.errors import EverkeptError, InvalidInput, StoreDamaged, StoreTooNew
@@ -142,3 +143,57 @@ def test_no_cut_file_goes_unnoticed(backup: Path, data: st.DataObject) -> None:
     cut.write_bytes(content[: data.draw(st.integers(0, len(content) - 1))])
     with pytest.raises(EverkeptError), open_backup(SqliteCare(cut.parent), cut):
         pass
+
+
+def with_statement(source: Path, target: Path, name: str, sql: str) -> Path:
+    """The same archive, in which a stranger has changed a database and its line in the manifest."""
+    changed = target.with_suffix(".db")
+    with zipfile.ZipFile(source) as old:
+        changed.write_bytes(old.read(name))
+    statement(changed, sql)
+    content = changed.read_bytes()
+
+    def change(told: dict[str, Any]) -> None:
+        [entry] = [each for each in told["databases"] if each["name"] == name]
+        entry |= {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+    with_manifest(source, target.with_suffix(".new"), change)
+    return rewritten(target.with_suffix(".new"), target, lambda each, old: content if each == name else old)
+
+
+@pytest.mark.parametrize(
+    ("name", "sql", "told"),
+    [
+        (
+            "_meta.db",
+            "CREATE TRIGGER own AFTER INSERT ON notes BEGIN INSERT INTO tokens VALUES ('x', 'x', 'x', 0); END",
+            'trigger "own" was not created',
+        ),
+        ("user.db", "CREATE VIEW spy AS SELECT * FROM records", 'view "spy" was not created'),
+        ("user.db", "CREATE INDEX spy ON records(abs(length(text)))", 'index "spy" was not created'),
+        ("history.db", 'CREATE TABLE "a\u202eb"(x)', r'table "a\u202eb" was not created'),
+        ("user.db", "DROP VIEW relations", 'view "relations" is missing'),
+        ("user.db", "DROP VIEW relations; CREATE VIEW relations AS SELECT 1", 'view "relations" was changed'),
+        ("user.db", "ALTER TABLE records ADD COLUMN spy AS (abs(text)) VIRTUAL", 'table "records" was changed'),
+    ],
+)
+def test_a_database_with_foreign_parts_is_refused(
+    backup: Path, tmp_path: Path, place: Path, name: str, sql: str, told: str
+) -> None:
+    forged = with_statement(backup, tmp_path / "forged.zip", name, sql)
+    with pytest.raises(StoreDamaged) as caught:
+        restored(place, forged)
+    assert told in caught.value.message
+    assert not [*place.glob("*.db")]
+
+
+@pytest.mark.parametrize("path", ["projects/../../x.db", "../x.db", "projects/other.db", "/x.db"])
+def test_a_list_of_projects_that_names_other_files_is_refused(
+    backup: Path, tmp_path: Path, place: Path, path: str
+) -> None:
+    forged = with_statement(backup, tmp_path / "forged.zip", "_meta.db", f"UPDATE projects SET db_path = '{path}'")
+    damaged = with_manifest(forged, tmp_path / "damaged.zip", lambda told: told["damaged"].append(path))
+    for file in (forged, damaged):
+        with pytest.raises((StoreDamaged, InvalidInput)):
+            restored(place, file)
+        assert not [*place.glob("*.db")]

@@ -124,6 +124,26 @@ def test_what_was_decided_since_the_backup_still_holds(stored: Run, file: Path) 
     assert stored("restore", str(file), "--project", "shop", "--json").json == {"project": "shop-3", "off": True}
 
 
+def test_tokens_and_accounts_of_a_backup_are_counted_and_restored_on_request(
+    stored: Run, file: Path, tmp_path: Path
+) -> None:
+    for user in ("anna", "bela"):
+        assert stored("token", "--user", user).status == 0
+    assert stored("backup", str(file)).status == 0
+    elsewhere = ("--data-dir", str(tmp_path / "elsewhere"))
+    first = stored("restore", str(file), *elsewhere)
+    assert "Not restored: 2 tokens and 2 accounts" in first.out
+    assert f"everkept restore {file} --replace --with-access" in first.out
+    assert stored("token", "list", "--json", *elsewhere).json["tokens"] == []
+    second = stored("restore", str(file), "--replace", "--with-access", "--yes", *elsewhere)
+    assert "Tokens, accounts and grants are those of the backup." in second.out
+    assert "Not restored" not in second.out
+    assert len(stored("token", "list", "--json", *elsewhere).json["tokens"]) == 2
+    third = stored("restore", str(file), "--replace", "--yes", "--json", *elsewhere)
+    assert third.json["omitted"] == {"tokens": 0, "accounts": 0}
+    assert stored("restore", str(file), "--project", "shop", "--with-access").status == 2
+
+
 def test_what_cannot_be_is_said_clearly(
     stored: Run, file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -1,4 +1,7 @@
 import json
+import os
+import shlex
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -8,10 +11,11 @@ import pytest
 
 from everkept.clients.config_files import CLIENTS
 from everkept.clients.entries import HOOK_EVENTS
+from server_processes import HANG
 
 Run = Callable[..., Any]
 
-PROGRAM = [sys.executable, "-m", "everkept"]
+PROGRAM = [sys.executable, "-E", "-P", "-m", "everkept"]
 
 
 @pytest.fixture
@@ -83,6 +87,27 @@ def test_claude_code_gets_the_server_and_the_hooks(setup: Run, home: Path) -> No
         assert group["hooks"][0]["command"].endswith(f"-m everkept hook {event}")
 
 
+@pytest.mark.parametrize("path", ["", ":", "code"])
+def test_nothing_that_is_written_runs_code_of_the_working_folder(
+    setup: Run, home: Path, tmp_path: Path, path: str
+) -> None:
+    setup("claude-code", "--yes", "--data-dir", str(tmp_path / "data"))
+    server = servers(home / ".claude.json")["everkept"]
+    hooks = json.loads((home / ".claude" / "settings.json").read_text(encoding="utf-8"))["hooks"]
+    hook = hooks["SessionStart"][0]["hooks"][0]["command"]
+    hostile = tmp_path / "hostile"
+    (hostile / "code").mkdir(parents=True)
+    for name in ("sitecustomize", "usercustomize", "everkept", "runpy", "json"):
+        for folder in (hostile, hostile / "code"):
+            (folder / f"{name}.py").write_text("open('was here', 'w').close()\n", encoding="utf-8")
+    for command in ([server["command"], *server["args"]], shlex.split(hook)):
+        variables = os.environ | {"PYTHONPATH": path, "PYTHONSTARTUP": "json.py"}
+        subprocess.run(
+            command, input=b"", env=variables, cwd=hostile, check=True, stdout=subprocess.DEVNULL, timeout=HANG
+        )
+    assert not (hostile / "was here").exists()
+
+
 def test_the_hooks_can_be_left_out(setup: Run, home: Path) -> None:
     setup("claude-code", "--yes", "--no-hooks")
     assert list(state(home)) == [".claude.json"]
@@ -92,7 +117,7 @@ def test_options_are_passed_on_to_server_and_hooks(setup: Run, home: Path, tmp_p
     options = ["--toolsets", "memories,bank", "--read-only", "--project", "shop"]
     setup("claude-code", "--yes", "--data-dir", str(tmp_path / "my data"), *options)
     arguments = servers(home / ".claude.json")["everkept"]["args"]
-    assert arguments[2:] == [
+    assert arguments[4:] == [
         *("serve", "--project", "shop", "--data-dir", str(tmp_path / "my data")),
         *("--toolsets", "memories,bank", "--read-only"),
     ]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from plugin_databases import make_folder, read_files
 from server_processes import command, environment
 
 Run = Callable[..., Any]
@@ -140,3 +141,66 @@ def test_what_comes_while_somebody_watches_is_taken_in(home: Path, tmp_path: Pat
         watching.kill()  # a process group in the background may ignore anything softer
         watching.wait()
         watching.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def plugin_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_folder(tmp_path_factory.mktemp("plugin") / "data")
+
+
+def test_the_plugins_database_is_imported_once_and_stays_as_it_is(everkept: Run, plugin_folder: Path) -> None:
+    before = read_files(plugin_folder)
+    dry = everkept("import", "surrealdb-memory", str(plugin_folder), "--dry-run")
+    assert f"Would add 6 memories, 2 entities and 5 relations from {plugin_folder} to default" in dry.out
+    assert everkept("list-projects", "--json").json["projects"] == []
+    first = everkept("import", "surrealdb-memory", str(plugin_folder), "--project", "shop")
+    assert "Added 6 memories, 2 entities and 5 relations" in first.out
+    assert "masked: anthropic key" in first.err
+    assert "skipped memory:empty: `content` is empty" in first.err
+    again = everkept("import", "surrealdb-memory", str(plugin_folder), "--project", "shop", "--json").json
+    assert (again["memories"], again["entities"], again["links"], again["updated"]) == (0, 0, 0, 0)
+    found = everkept("recall", "green tea", "--project", "shop", "--json").json["memories"]
+    assert found[0]["id"] == "memory:01JNFACT"
+    assert read_files(plugin_folder) == before
+
+
+def test_without_a_path_the_plugins_settings_name_its_database(plugin_folder: Path) -> None:
+    told = subprocess.run(
+        command("import", "surrealdb-memory", "--json"),
+        capture_output=True,
+        check=True,
+        encoding="utf-8",
+        env=environment() | {"MEMORY_DB_PATH": str(plugin_folder)},
+    )
+    assert json.loads(told.stdout)["place"] == str(plugin_folder)
+    assert json.loads(told.stdout)["memories"] == 6
+    assert sorted(each.name for each in plugin_folder.iterdir()) == ["clog", "manifest"]
+    assert (plugin_folder.parent / "data.everkept" / "user.db").exists()
+
+
+@pytest.mark.parametrize(("make", "words"), [(False, "does not exist"), (True, "is not the folder of a SurrealDB")])
+def test_a_place_without_a_database_is_refused(everkept: Run, tmp_path: Path, make: bool, words: str) -> None:
+    place = tmp_path / "nothing"
+    if make:
+        place.mkdir()
+    refused = everkept("import", "surrealdb-memory", str(place))
+    assert refused.status == 2
+    assert words in refused.err
+    assert everkept("import", "surrealdb-memory", "postgresql://localhost/x").status == 2
+
+
+def test_a_database_that_the_plugin_never_used_is_refused_and_makes_no_project(
+    everkept: Run, plugin_folder: Path
+) -> None:
+    refused = everkept("import", "surrealdb-memory", str(plugin_folder), "--namespace", "other")
+    assert refused.status == 2
+    assert "(namespace other, database default)" in refused.err
+    assert everkept("list-projects", "--json").json["projects"] == []
+
+
+def test_files_of_a_newer_database_are_told_how_to_be_read(everkept: Run, tmp_path: Path) -> None:
+    for name in ("manifest", "wal", "sstables"):
+        (tmp_path / "new" / name).mkdir(parents=True)
+    refused = everkept("import", "surrealdb-memory", str(tmp_path / "new"))
+    assert refused.status == 1
+    assert "surreal start surrealkv://" in refused.err

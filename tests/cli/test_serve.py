@@ -66,6 +66,28 @@ def test_what_waits_for_a_server_of_before_is_said_at_the_start(tmp_path: Path) 
     assert server.finish().count("are still on this machine: 1 pending") == 1
 
 
+def test_memories_of_the_plugin_are_announced_once_with_the_command_that_imports_them(tmp_path: Path) -> None:
+    folder = tmp_path / ".claude" / "surrealdb-memory" / "data"
+    (folder / "clog").mkdir(parents=True)
+    home = {"HOME": str(tmp_path), "USERPROFILE": str(tmp_path)}
+    said: list[str] = []
+    for _ in range(2):
+        with stdio_server(tmp_path / "data", **home) as server:
+            assert _asked(server) == 2
+            assert server.close_input() == 0
+        said.append(server.finish())
+    assert [text.count("`everkept import surrealdb-memory ") for text in said] == [1, 0]
+    assert str(folder) in said[0]
+    assert [each.name for each in folder.iterdir()] == ["clog"]
+
+
+def test_a_server_over_http_announces_them_too(tmp_path: Path) -> None:
+    (tmp_path / ".claude" / "surrealdb-memory" / "data" / "clog").mkdir(parents=True)
+    with http_server(tmp_path / "data", "--no-token", HOME=str(tmp_path), USERPROFILE=str(tmp_path)) as server:
+        pass
+    assert "".join(server.said).count("`everkept import surrealdb-memory ") == 1
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [

@@ -26,6 +26,13 @@ def test_every_tool_is_a_command_with_the_common_options(everkept: Run) -> None:
             assert option in page
 
 
+@pytest.mark.parametrize("alias", ["search-memory", "find-past-conversations"])
+def test_other_names_of_a_tool_are_commands_too(everkept: Run, alias: str) -> None:
+    answer = everkept(alias, "how", "did", "we", "limit", "logins", "--json").json
+    assert answer["warnings"][0]["code"] == "no_history"
+    assert f" {alias} " not in everkept("--help").out
+
+
 def test_a_selected_project_is_kept_between_commands(everkept: Run) -> None:
     everkept("create-project", "shop")
     everkept("create-project", "other")

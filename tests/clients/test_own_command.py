@@ -18,22 +18,11 @@ from everkept.clients.own_command import (
 
 
 def test_a_launcher_is_what_clients_should_start() -> None:
-    assert build_own_command("/opt/shop/run", "/usr/bin/everkept", "python") == ("/opt/shop/run",)
+    assert build_own_command("/opt/shop/run", "python") == ("/opt/shop/run",)
 
 
-def test_the_program_in_use_is_named_with_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = "everkept.exe" if sys.platform == "win32" else "everkept"
-    program = tmp_path / name
-    program.write_text("", encoding="utf-8")
-    program.chmod(0o755)
-    assert build_own_command(None, str(program), "python") == (str(program),)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert build_own_command(None, "everkept", "python") == (str(program),)
-
-
-@pytest.mark.parametrize("started_as", ["/site/everkept/__main__.py", "/usr/bin/pytest", "-c", ""])
-def test_else_it_is_a_module_of_the_interpreter(started_as: str) -> None:
-    assert build_own_command(None, started_as, "/usr/bin/python3") == ("/usr/bin/python3", "-m", "everkept")
+def test_without_a_launcher_it_is_an_isolated_module_of_the_interpreter() -> None:
+    assert build_own_command(None, "/usr/bin/python3") == ("/usr/bin/python3", "-E", "-P", "-m", "everkept")
 
 
 def test_a_batch_file_of_windows_needs_its_shell() -> None:
@@ -58,6 +47,8 @@ def test_a_line_for_the_shell_is_read_back_as_the_words_that_it_was_made_of() ->
         "C:\\tools\\everkept.exe hook SessionStart",
         "/usr/bin/python3 -m everkept hook SessionStart",
         "python -m everkept hook SessionStart",
+        "python -E -P -m everkept hook SessionStart",
+        "python -I -m everkept hook SessionStart",
         "everkept hook SessionStart",
         "C:/tools/everkept.cmd hook SessionStart",
         "cmd /c C:/tools/everkept.cmd hook SessionStart",
@@ -86,6 +77,8 @@ def test_our_program_is_known_however_it_is_started(line: str) -> None:
         "echo everkept",
         "everkept remember hook",
         "hook everkept",
+        "python -E everkept hook SessionStart",
+        "python -c -m everkept hook SessionStart",
         "unclosed 'quote everkept hook",
         "",
     ],

@@ -45,7 +45,7 @@ def test_names_are_kept_in_small_letters(given_name: str, kept: str) -> None:
 
 @pytest.mark.parametrize("name", ["", " ", "an na", "a/b", "ä", "a" * (MAX_NAME_CHARACTERS + 1), "a\x00", "a\nb"])
 def test_other_names_are_refused_with_what_would_do(name: str) -> None:
-    with pytest.raises(InvalidInput, match="is no name of a user") as refused:
+    with pytest.raises(InvalidInput, match="is not a valid user name") as refused:
         validate_account_name(name)
     assert refused.value.hint is not None
 

@@ -18,6 +18,7 @@ from everkept.language.telling_words import find_telling_words
 from everkept.settings import Settings
 from prompts import ELSEWHERE, HERE, NOW, SESSION, Past, shop
 from records import batch
+from worktrees import add_worktree
 
 ANSWER = "The sharding of the ledger is done by the customer's region, in eight shards."
 
@@ -241,9 +242,7 @@ def test_the_folders_of_a_repository_are_those_at_and_below_its_root(tmp_path: P
 
 def test_a_worktree_has_the_conversations_of_its_main_checkout(tmp_path: Path) -> None:
     main, tree = tmp_path / "main", tmp_path / "tree"
-    (main / ".git" / "worktrees" / "tree").mkdir(parents=True)
-    tree.mkdir()
-    (tree / ".git").write_text(f"gitdir: {main / '.git' / 'worktrees' / 'tree'}\n", "utf-8")
+    add_worktree(main, tree)
     assert set(ProjectFolders.from_folder(tree).select_scopes([str(main), str(tree)])) == {str(main), str(tree)}
     assert ProjectFolders.from_folder(main).select_scopes([str(main), str(tree)]) == (str(main),)
 

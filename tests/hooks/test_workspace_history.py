@@ -13,17 +13,14 @@ from everkept.engines.sqlite.read_only_library import SqliteReadOnlyLibrary, ope
 from everkept.families.history.model import TURN
 from everkept.hooks.workspace import open_history
 from records import DAY_ONE, batch
+from worktrees import add_worktree
 
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
     """A repository with a worktree and a link to it beside it."""
     folder = tmp_path / "shop"
-    (folder / ".git" / "worktrees" / "tree").mkdir(parents=True)
-    tree = tmp_path / "tree"
-    tree.mkdir()
-    pointer = f"gitdir: {folder / '.git' / 'worktrees' / 'tree'}\n"
-    (tree / ".git").write_text(pointer, encoding="utf-8")
+    add_worktree(folder, tmp_path / "tree")
     (tmp_path / "link").symlink_to(folder)
     return folder
 

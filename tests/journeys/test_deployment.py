@@ -45,5 +45,6 @@ def test_there_is_one_image_and_its_variables_are_settings() -> None:
 def test_the_health_check_of_the_image_is_a_command() -> None:
     image = (ROOT / "Dockerfile").read_text("utf-8")
     [check] = re.findall(r"HEALTHCHECK .*CMD (\[.*\])", image)
-    program, command = json.loads(check)
-    assert (program, command in COMMANDS) == ("everkept", True)
+    [entry] = re.findall(r"ENTRYPOINT (\[.*\])", image)
+    *program, command = json.loads(check)
+    assert (program, command in COMMANDS) == (json.loads(entry), True)

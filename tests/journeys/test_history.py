@@ -117,7 +117,8 @@ def test_an_assistant_finds_what_is_imported_while_it_is_connected(home: Path, t
         assert nothing["warnings"][0]["code"] == "no_history"
         imported(home, data)
         [first, *_] = recall(server, "rate limiting for logins")
-        assert first["content"] == "Add rate limiting to the login endpoint"
+        assert first["content"].startswith("We decided on a token bucket with 5 attempts per minute.")
+        assert first["context"]["before"] == "Add rate limiting to the login endpoint"
         assert first["context"]["project_path"] == "/home/dev/shop-api"
         page = server.call("read_conversation", id=first["id"])
         assert any("token bucket" in turn["text"] for turn in page["turns"])

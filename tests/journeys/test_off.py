@@ -17,6 +17,7 @@ from everkept.settings import Settings
 from everkept.tools.tool import Effect
 from everkept.values import replace
 from hook_processes import PATIENCE, Hooks
+from worktrees import add_worktree
 
 SECRET = "stripes"  # stands in all that the project holds, and in no question
 OTHERS = "crossing"
@@ -267,10 +268,8 @@ async def test_the_dialect_of_the_reference_server_is_refused_too(scene: Scene) 
 async def test_no_hook_tells_another_project_of_it(tmp_path: Path, name: str) -> None:
     """Neither of what was said in its folder, nor in a worktree of it, nor behind a link."""
     shop, tree, other = (tmp_path / each for each in ("shop", "tree", "other"))
-    trees = shop / ".git" / "worktrees" / "tree"
-    for folder in (trees, tree, other / ".git"):
-        folder.mkdir(parents=True)
-    (tree / ".git").write_text(f"gitdir: {trees}\n", encoding="utf-8")
+    (other / ".git").mkdir(parents=True)
+    add_worktree(shop, tree)
     (tmp_path / "link").symlink_to(shop)
     library = SqliteLibrary(tmp_path / "data")
     said = "How do we round the zebra invoices?", f"By banker's rounding in the {SECRET} module."

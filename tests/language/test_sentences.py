@@ -2,7 +2,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everkept.language.sentences import list_blocks, remove_blocks, split_sentences, take_beginning
+from everkept.language.sentences import (
+    list_block_surroundings,
+    list_blocks,
+    remove_blocks,
+    split_sentences,
+    take_beginning,
+)
 
 
 @pytest.mark.parametrize(
@@ -101,3 +107,14 @@ def test_a_block_gives_back_the_code_that_was_put_in(code: str, fence: str) -> N
     found = list_blocks(f"see:\n{fence}py\n{code}\n{fence}\nthere")
     expected = code.strip("\n").rstrip()
     assert [block.text for block in found] == ([expected] if expected else [])
+
+
+def test_the_paragraphs_around_a_block_belong_to_it() -> None:
+    text = "Intro.\n\nFirst:\n```\na\n```\nSecond:\n```\nb\n```\nAbout b.\n\nThird:\n```\n\n```\n```\nc\n```\nThe end."
+    assert [block.text for block in list_blocks(text)] == ["a", "b", "c"]
+    first, second, third = list_block_surroundings(text)
+    assert first.split() == ["Intro.", "First:"]
+    assert second.split() == ["Second:", "About", "b."]
+    assert "Third:" in third
+    assert third.endswith("The end.")
+    assert list_block_surroundings("No block.") == []

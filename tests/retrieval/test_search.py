@@ -217,6 +217,27 @@ async def test_pages_follow_each_other_without_gap_or_repeat(shelf: Shelf) -> No
     assert len(whole) == 12
 
 
+@pytest.mark.parametrize("profile", [KEYWORD, VECTOR, MEMORIES], ids=lambda profile: profile.strategy)
+async def test_the_total_says_when_more_records_may_match_than_a_search_takes(
+    shelf: Shelf, profile: SearchProfile
+) -> None:
+    await shelf.put(*(memory(f"port {number}") for number in range(20)), *(memory(f"tree {n}") for n in range(80)))
+    found = await shelf.search("port", profile)
+    assert (found.total, found.is_lower_bound) == (20, False)
+    await shelf.put(*(memory(f"port {number}") for number in range(20, 130)))
+    found = await shelf.search("port", profile)
+    assert (found.total >= 100, found.is_lower_bound) == (True, True)
+
+
+async def test_a_total_over_several_places_says_when_matches_were_not_read(two_shelves: Shelf) -> None:
+    for store in (0, 1):
+        await two_shelves.put(*(memory(f"port {number} in {store}") for number in range(80)), store=store)
+    found = await two_shelves.search("port", KEYWORD)
+    assert (found.total, found.is_lower_bound) == (128, True)
+    found = await two_shelves.search("port", KEYWORD, limit=80)
+    assert (found.total, found.is_lower_bound) == (160, False)
+
+
 async def test_a_cursor_of_another_search_is_refused(shelf: Shelf) -> None:
     with pytest.raises(InvalidInput):
         await shelf.search("x", cursor="WyJhbnkiLCA1XQ==")

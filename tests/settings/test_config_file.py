@@ -70,6 +70,20 @@ def test_the_block_in_the_body_counts_in_the_modes_of_a_server(file: Path, mode:
     assert (settings.database_user, settings.database_password) == ("root", "root")
 
 
+@pytest.mark.parametrize("heading", ["## Database", "Not a heading", "# Remote\n\n## Remote Mode Settings"])
+def test_a_yaml_block_counts_under_any_heading(file: Path, heading: str) -> None:
+    settings = read(file, f"---\ndeployment_mode: remote\n---\n{heading}\n\n```yaml\nremote_url: ws://a.example\n```\n")
+    assert (settings.deployment_mode, settings.database_url) == ("remote", "ws://a.example")
+
+
+def test_every_yaml_block_with_a_setting_counts_and_examples_of_other_things_do_not(file: Path) -> None:
+    example = "```yaml\nservices:\n  db:\n    image: surrealdb\n```"
+    settings = read(file, f"---\nport: 1\n---\n{example}\n```yml\nlog_level: debug\n```\n```yaml\nproject: shop\n```\n")
+    assert (settings.port, settings.log_level, settings.project) == (1, "debug", "shop")
+    twice = error(file, "---\nport: 1\n---\n\n```yaml\nport: 2\n```\n")
+    assert (twice.facts["line"], twice.facts["argument"]) == (6, "port")
+
+
 def test_the_block_in_the_body_asks_for_no_server(file: Path) -> None:
     settings = read(file, AS_DOCUMENTED.replace("deployment_mode: embedded-file\n", ""))
     assert (settings.engine, settings.deployment_mode) == ("sqlite", "embedded-file")

@@ -6,8 +6,8 @@ import platformdirs
 import pytest
 from platformdirs.macos import MacOS
 
-from everkept.errors import InvalidInput
-from everkept.settings import find_config_paths, read_settings
+from everkept.errors import InvalidInput, Refused
+from everkept.settings import explain_settings, find_config_paths, find_plugin_folder, read_settings
 from everkept.settings.locations import find_own_path, get_default_data_dir, list_config_candidates
 
 
@@ -135,3 +135,36 @@ def test_every_file_that_is_read_when_it_is_there_is_looked_for(home: dict[str, 
     assert own is not None
     assert list_config_candidates(home) == [own, own.with_name("tools.json"), usual, named]
     assert list_config_candidates({}) == []
+
+
+@pytest.mark.parametrize("names", [("clog", "manifest"), ("manifest", "wal", "sstables"), ("CURRENT", "IDENTITY")])
+def test_a_database_of_the_plugin_gets_no_file_of_ours(tmp_path: Path, names: tuple[str, ...]) -> None:
+    folder = tmp_path / "data"
+    for name in names:
+        (folder / name).mkdir(parents=True)
+    named = {"MEMORY_DB_PATH": str(folder)}
+    settings = read_settings({}, named)
+    assert settings.data_dir == tmp_path / "data.everkept"
+    assert find_plugin_folder(settings) == folder
+    shown = {item.name: item.value for item in explain_settings({}, named)}
+    assert shown["data_dir"] == str(tmp_path / "data.everkept")
+    with pytest.raises(Refused, match="everkept import surrealdb-memory"):
+        read_settings({"data_dir": folder}, {})
+    assert sorted(each.name for each in folder.iterdir()) == sorted(names)
+
+
+def test_a_folder_that_has_files_of_ours_stays_the_data_folder(tmp_path: Path) -> None:
+    (tmp_path / "clog").mkdir()
+    (tmp_path / "user.db").touch()
+    for settings in (read_settings({"data_dir": tmp_path}, {}), read_settings({}, {"MEMORY_DB_PATH": str(tmp_path)})):
+        assert settings.data_dir == tmp_path
+
+
+def test_the_usual_folder_of_the_plugin_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    settings = read_settings({"data_dir": tmp_path / "ours"}, {})
+    assert find_plugin_folder(settings) is None
+    folder = tmp_path / ".claude" / "surrealdb-memory" / "data"
+    (folder / "clog").mkdir(parents=True)
+    assert find_plugin_folder(settings) == folder

@@ -65,7 +65,7 @@ def test_a_mode_that_was_said_stays_beside_an_address() -> None:
 def test_postgresql_needs_an_address(mode: str | None) -> None:
     wrong = error(WHO, engine="postgres", deployment_mode=mode)
     assert isinstance(wrong, InvalidInput)
-    assert "set database_url, as in postgresql://" in wrong.message
+    assert "an address such as postgresql://" in wrong.message
 
 
 @pytest.mark.parametrize("mode", ["embedded-file", "embedded-memory"])
@@ -192,7 +192,7 @@ def test_a_schema_has_a_name_that_postgresql_takes() -> None:
         (f"{THERE}?sslmode=verify-full", ""),
         (f"{THERE}?sslmode=verify-ca", ""),
         (f"{THERE}?sslmode=disable", "unencrypted"),
-        (f"{THERE}?sslmode=require", "Nobody checks"),
+        (f"{THERE}?sslmode=require", "does not verify"),
         (f"{HERE}?sslmode=disable", ""),
         (f"{HERE}?sslmode=require", ""),
     ],

@@ -108,7 +108,8 @@ def test_the_working_folder_is_the_clients_project_where_it_says_so(tmp_path: Pa
     ("variable", "text", "name", "value"),
     [
         ("MEMORY_LOG_LEVEL", "warn", "log_level", "warning"),
-        ("MEMORY_LOG_LEVEL", "debug", "log_level", "debug"),
+        ("MEMORY_LOG_LEVEL", "WARN", "log_level", "warning"),
+        ("MEMORY_LOG_LEVEL", "Debug", "log_level", "debug"),
         ("MEMORY_DEPLOYMENT_MODE", "embedded-memory", "deployment_mode", "embedded-memory"),
         ("MEMORY_DB_PATH", "~/memories", "data_dir", Path.home() / "memories"),
         ("MEMORY_REMOTE_URL", "wss://a", "database_url", "wss://a"),
@@ -122,6 +123,18 @@ def test_the_variables_of_surrealdb_memory_and_of_the_client_are_honoured(
     assert getattr(read_settings({}, {variable: text}), name) == value
     shown = {item.name: item for item in explain_settings({}, {variable: text})}
     assert shown[name].source == f"environment {variable}"
+
+
+def test_the_settings_page_has_every_variable_and_key_of_surrealdb_memory() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "settings.md").read_text(encoding="utf-8")
+    variables = ("CONFIG_PATH", "LOG_LEVEL", "DEPLOYMENT_MODE", "DB_PATH", "REMOTE_URL", "SESSION_ID")
+    keys = (
+        *("deployment_mode", "db_path", "namespace", "database", "embedding_model", "embedding_dimensions"),
+        *("max_memories_per_session", "consolidation_on_shutdown", "log_level"),
+        *("remote_url", "remote_user", "remote_pass"),
+    )
+    for name in (*(f"MEMORY_{variable}" for variable in variables), *keys):
+        assert f"`{name}`" in page
 
 
 def test_our_own_variable_goes_before_the_others() -> None:

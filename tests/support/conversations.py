@@ -21,7 +21,7 @@ from everkept.families.history.model import (
     SYMBOL,
     TURN,
     HistoryOptions,
-    build_code_id,
+    build_block_id,
     build_conversation_id,
     build_symbol_id,
     build_turn_id,
@@ -135,7 +135,7 @@ async def embed(store: RecordStore, embedder: Embedder | None = None, kinds: Seq
 
 async def _coded(store: RecordStore, turn: Record, place: int, code: Written) -> list[Step]:
     record = Record(
-        id=build_code_id(turn.id, place),
+        id=build_block_id(turn.id, place),
         kind=CODE,
         created_at=turn.created_at,
         updated_at=turn.updated_at,

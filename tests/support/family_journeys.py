@@ -135,12 +135,13 @@ def history(talk: Talk) -> None:
         assert nothing["warnings"][0]["code"] == "no_history"
         return
     [first, *_] = talk.settled("recall_previous_discussions", query="rate limiting for logins")["results"]
-    assert first["content"] == "Add rate limiting to the login endpoint"
+    assert first["type"] == "decision"
+    assert first["context"]["before"] == "Add rate limiting to the login endpoint"
     assert talk("read_conversation", id=first["id"])["total_turns"] == 4
     decided = talk.settled("recall_previous_discussions", query="rate limiting", type="decision")
     talk.keep("decisions", decided["results"])
     similar = talk.settled("find_similar_problems", problem_description="login without limits")
-    assert first["id"] in [result["id"] for result in similar["results"]]
+    assert first["id"] in [result.get("resolution", result)["id"] for result in similar["results"]]
     code = talk.settled("search_code_history", query="LIMIT attempts", language="python")
     assert "LIMIT = 5" in talk.keep("code", code["results"])[0]["content"]
     everything = talk.settled("unified_memory_search", query="token bucket attempts per minute")

@@ -14,9 +14,10 @@ from pathlib import Path
 PROJECT = Path(__file__).parents[2]
 
 # Stands for the program that gets installed: says how it was called and passes on what it is told.
-PROGRAM = """#!/bin/sh
-echo "ran $*"
-[ "$1" != relay ] || cat
+PROGRAM = """import shutil, sys
+print("ran", *sys.argv[1:], flush=True)
+if sys.argv[1] == "relay":
+    shutil.copyfileobj(sys.stdin, sys.stdout)
 """
 
 # Stands for uv, so that nothing is fetched: `uv pip install --python ENVIRONMENT/bin/python ...`.
@@ -29,10 +30,9 @@ bin=${{4%/*}}
 for packages in "${{bin%/*}}"/lib/python*/site-packages; do
     echo "x = 1" >"$packages/dependency.py"
     echo "print x" >"$packages/template.py"
-done
-cat >"$bin/everkept" <<'END'
+    cat >"$packages/everkept.py" <<'END'
 {PROGRAM}END
-chmod +x "$bin/everkept"
+done
 """
 
 
@@ -41,6 +41,7 @@ class Checkout:
 
     def __init__(self, root: Path, bench: Path) -> None:
         self.root = root
+        self.folder = Path("/")  # the working folder of each start
         self.environment = root / ".venv"
         self.log = bench / "uv.log"
         self.gate = bench / "gate"
@@ -55,7 +56,7 @@ class Checkout:
         return subprocess.Popen(
             [str(self.root / by), *arguments],
             env=self.variables | variables,
-            cwd="/",
+            cwd=self.folder,
             text=True,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -19,6 +19,9 @@ class Passing:
     def openings(self) -> int:
         return self._connection.openings
 
+    async def measure_files(self) -> int | None:
+        return await self._connection.measure_files()
+
     async def open(self) -> None:
         await self._connection.open()
 

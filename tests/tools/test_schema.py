@@ -225,7 +225,7 @@ def test_a_moment_is_text_outside_and_microseconds_inside(text: str, moment: int
 @pytest.mark.parametrize(
     ("arguments", "argument", "words"),
     [
-        ({"colours": "green"}, "colours[0]", ["green", "red, blue"]),
+        ({"colours": "green"}, "colours", ["green", "red, blue"]),
         ({"colours": [1]}, "colours[0]", ["1"]),
         ({"tags": "a"}, "tags", ["object", '"a"']),
         ({"tags": ["a", "toolong"]}, "tags[1]", ["7", "5"]),

@@ -49,3 +49,43 @@ async def test_an_address_of_ipv6_is_one() -> None:
 def test_what_is_no_network_is_told(trusted: str) -> None:
     with pytest.raises(InvalidInput, match="trusted_proxies"):
         TrustedProxies.from_text(trusted)
+
+
+async def test_proxies_in_a_row_are_skipped_from_the_end() -> None:
+    row = ("198.51.100.1", "203.0.113.9", "10.0.0.6", "10.0.0.7")
+    assert await seen("10.0.0.0/24", "10.0.0.5", *row) == "203.0.113.9"
+    # A proxy that is not listed cannot name another, and neither can the client.
+    assert await seen("10.0.0.5, 10.0.0.7", "10.0.0.5", *row) == "10.0.0.6"
+
+
+async def test_an_address_with_a_port_is_read() -> None:
+    assert await seen("10.0.0.5", "10.0.0.5", "203.0.113.9:4711") == "203.0.113.9"
+    assert await seen("10.0.0.5", "10.0.0.5", "[2001:db8::7]:4711") == "2001:db8::7"
+    assert await seen("10.0.0.5", "10.0.0.5", "[2001:db8::7]") == "2001:db8::7"
+
+
+async def test_a_proxy_may_add_a_header_of_its_own() -> None:
+    found: list[str] = []
+
+    async def inside(scope: Message, _receive: Receive, send: Send) -> None:
+        found.append(get_client_address(scope))
+        await send_answer(send, 200, b"{}")
+
+    guard = Guard(inside, "127.0.0.1", None, proxies=TrustedProxies.from_text("10.0.0.0/24"))
+    forwarded = [(b"x-forwarded-for", b"203.0.113.9"), (b"x-forwarded-for", b"10.0.0.7")]
+    scope: Message = {
+        "type": "http",
+        "method": "GET",
+        "path": "/",
+        "client": ("10.0.0.5", 1),
+        "headers": [(b"host", b"localhost"), *forwarded],
+    }
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b""}
+
+    async def send(_message: Message) -> None:
+        return
+
+    await guard(scope, receive, send)
+    assert found == ["203.0.113.9"]

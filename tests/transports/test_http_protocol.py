@@ -1,187 +1,193 @@
-"""What every request over HTTP must be like, before and beside the two eras."""
+"""What a connection may send, and how long it may take."""
 
 import asyncio
-import json
-from typing import Any
 
-import orjson
 import pytest
 
-from everkept.core.mcp import MAX_MESSAGE_BYTES
-from everkept.transports.dispatch import Dispatcher, Request
-from everkept.transports.guard import Guard, OpenRequests
-from everkept.transports.http import McpEndpoint
-from http_client import Exchange, SessionClient, request, stateless
+from everkept.transports.http_exchange import Message, Receive, Send
+from loopback_http import SHORT, loopback_http
 
-
-async def test_another_path_is_not_found(endpoint: McpEndpoint) -> None:
-    assert (await Exchange(endpoint, stateless("ping"), path="/else").document())[0] == 404
-
-
-async def test_a_slash_after_the_path_changes_nothing(endpoint: McpEndpoint) -> None:
-    answered = await Exchange(endpoint, stateless("tools/list"), path="/mcp/").document()
-    assert answered[0] == 200
+GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
+POST = b"POST / HTTP/1.1\r\nHost: localhost\r\n"
+BIG = b"x" * (1024 * 1024)
 
 
 @pytest.mark.parametrize(
-    ("method", "version", "allowed"),
-    [("PUT", "2025-11-25", "GET, POST, DELETE"), ("GET", "2026-07-28", "POST"), ("DELETE", "2026-07-28", "POST")],
-)
-async def test_a_wrong_method_is_refused_with_those_that_do(
-    endpoint: McpEndpoint, method: str, version: str, allowed: str
-) -> None:
-    status, headers = await Exchange(endpoint, None, {"MCP-Protocol-Version": version}, method).start()
-    assert (status, headers["allow"]) == (405, allowed)
-
-
-@pytest.mark.parametrize("version", [{}, {"MCP-Protocol-Version": "2026-07-28"}])
-@pytest.mark.parametrize(
-    ("headers", "status"),
+    "request_bytes",
     [
-        ({"Accept": "application/json"}, 406),
-        ({"Accept": "text/event-stream"}, 406),
-        ({"Accept": "text/html, application/*"}, 406),
-        ({"Content-Type": "text/plain"}, 415),
-        ({"Content-Type": ""}, 415),
+        pytest.param(POST + b"Content-Length: 2, 2\r\n\r\n{}", id="a list of lengths"),
+        pytest.param(POST + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}", id="two lengths"),
+        pytest.param(POST + b"Content-Length: +2\r\n\r\n{}", id="a sign"),
+        pytest.param(POST + b"content-length:\t2 ,2\r\n\r\n{}", id="a list after a tab"),
+        pytest.param(POST + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", id="both"),
+        pytest.param(b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", id="chunks in HTTP/1.0"),
+        pytest.param(GET.replace(b"\r\n", b"\n") + b"\n", id="only line feeds"),
+        pytest.param(GET + b"X-A: 1\nX-B: 2\r\n\r\n", id="one line feed"),
+        pytest.param(GET + b"X-A: 1\rX-B: 2\r\n\r\n", id="a carriage return"),
+        pytest.param(GET + b"X-A: 1\r\n\n", id="an empty line without a carriage return"),
+        pytest.param(GET + b"X-A: 1\r\n more\r\n\r\n", id="a folded header"),
+        pytest.param(GET + b"X-A:\r\n\tmore\r\n\r\n", id="a header folded by a tab"),
+        pytest.param(POST + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\n", id="a bare end of chunks"),
+        pytest.param(POST + b"Transfer-Encoding: chunked\r\n\r\n0\r\nContent-Length: 9\r\n\r\n", id="a trailer"),
+        pytest.param(POST + b"Transfer-Encoding: chunked\r\n\r\n2\n{}\r\n0\r\n\r\n", id="a bare end of a chunk size"),
     ],
 )
-async def test_a_client_must_take_both_kinds_of_answer_and_send_json(
-    endpoint: McpEndpoint, version: dict[str, str], headers: dict[str, str], status: int
-) -> None:
-    asked = Exchange(endpoint, stateless("tools/list"), version | headers)
-    assert (await asked.document())[0] == status
+async def test_requests_that_proxies_read_differently_are_refused(request_bytes: bytes) -> None:
+    async with loopback_http() as server:
+        async with server.connect() as client:
+            assert (await client.ask(request_bytes)).startswith(b"HTTP/1.1 400")
+        async with server.connect() as client:
+            # The same after a request that was right, in one piece.
+            client.send(GET + b"\r\n" + request_bytes)
+            assert (await client.read_status()).startswith(b"HTTP/1.1 200")
+            assert (await client.read_status()).startswith(b"HTTP/1.1 400")
+            assert await client.wait_closed() == b""
+        async with server.connect() as client:
+            for each in request_bytes:
+                client.send(bytes([each]))
+                await client.writer.drain()
+            assert (await client.read_status()).startswith(b"HTTP/1.1 400")
 
 
 @pytest.mark.parametrize(
-    "headers",
-    [{"Accept": "*/*"}, {"Accept": "application/*;q=0.9, text/*"}, {"Content-Type": "Application/JSON; charset=utf-8"}],
-)
-async def test_the_same_can_be_said_in_other_ways(endpoint: McpEndpoint, headers: dict[str, str]) -> None:
-    modern = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/list"}
-    assert (await Exchange(endpoint, stateless("tools/list"), modern | headers).document())[0] == 200
-
-
-@pytest.mark.parametrize("headers", [{}, {"MCP-Protocol-Version": "2026-07-28"}])
-@pytest.mark.parametrize(
-    ("body", "code"),
+    "request_bytes",
     [
-        (b"no json", -32700),
-        (b"\xff", -32700),
-        (b"[" * 100_000, -32700),
-        (b"7", -32600),
-        (b"{}", -32600),
-        (b'{"jsonrpc": "1.0", "id": 1, "method": "ping"}', -32600),
-        (b'{"jsonrpc": "2.0", "id": null, "method": "ping"}', -32600),
-        (b'{"jsonrpc": "2.0", "id": true, "method": "ping"}', -32600),
-        (b'{"jsonrpc": "2.0", "id": 1, "method": 7}', -32600),
-        (b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": [1]}', -32600),
+        pytest.param(POST + b"Content-Length:  2 \r\n\r\n{}", id="a length"),
+        pytest.param(POST + b"Transfer-Encoding: chunked\r\n\r\n2;a=b\r\n{}\r\n0\r\n\r\n", id="chunks"),
+        pytest.param(GET + b"X-Empty:\r\n\r\n", id="an empty header"),
     ],
 )
-async def test_a_body_that_is_not_a_message_is_refused(
-    endpoint: McpEndpoint, headers: dict[str, str], body: bytes, code: int
-) -> None:
-    status, answered = await Exchange(endpoint, body, headers).document()
-    assert (status, answered["id"], answered["error"]["code"]) == (400, None, code)
+async def test_usual_requests_are_answered_in_any_pieces(request_bytes: bytes) -> None:
+    async with loopback_http() as server, server.connect() as client:
+        client.send(request_bytes + request_bytes)
+        for each in request_bytes:
+            client.send(bytes([each]))
+            await client.writer.drain()
+        for _ in range(3):
+            assert await client.read_status() == b"HTTP/1.1 200 OK"
 
 
-async def test_a_body_of_unknown_length_is_read_up_to_the_limit(endpoint: McpEndpoint) -> None:
-    parts = 0
-
-    async def receive() -> dict[str, Any]:
-        nonlocal parts
-        parts += 1
-        return {"type": "http.request", "body": b" " * (MAX_MESSAGE_BYTES // 4), "more_body": True}
-
-    sent: list[Any] = []
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    headers = [(b"accept", b"*/*"), (b"content-type", b"application/json")]
-    scope = {"type": "http", "method": "POST", "path": "/mcp", "headers": headers}
-    await endpoint(scope, receive, send)
-    assert (sent[0]["status"], parts) == (413, 5)
+async def test_headers_that_never_end_are_refused() -> None:
+    async with loopback_http() as server, server.connect() as client:
+        client.send(GET + b"X-A: " + b"a" * 100_000)
+        assert (await client.read_status()).startswith((b"HTTP/1.1 400", b""))
+        await client.wait_closed()
 
 
-async def test_a_bug_is_masked_and_ends_one_request(
-    endpoint: McpEndpoint, dispatcher: Dispatcher, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def broken(request: Request) -> dict[str, Any]:
-        raise RuntimeError("secret detail")
-
-    dispatcher.methods["test/broken"] = broken
-    status, answered = await Exchange(endpoint, stateless("test/broken")).document()
-    assert (status, answered["error"]["code"]) == (200, -32603)
-    assert "secret" not in json.dumps(answered)
-    assert "secret detail" in caplog.text
-    assert (await Exchange(endpoint, stateless("server/discover")).document())[0] == 200
+async def test_a_connection_without_a_request_is_closed() -> None:
+    async with loopback_http(header_seconds=SHORT) as server, server.connect() as client:
+        assert await client.wait_closed() == b""
+        assert server.counts.closed == {"no_request": 1}
 
 
-async def test_an_answer_that_cannot_be_written_is_an_error(endpoint: McpEndpoint, dispatcher: Dispatcher) -> None:
-    async def wrong(request: Request) -> dict[str, Any]:
-        return {"value": float("nan")}
-
-    dispatcher.methods["test/wrong"] = wrong
-    _, answered = await Exchange(endpoint, stateless("test/wrong")).document()
-    assert (answered["id"], answered["error"]["code"]) == (1, -32603)
-
-
-async def test_a_request_that_does_not_end_is_ended_when_the_server_stops(
-    endpoint: McpEndpoint, dispatcher: Dispatcher
-) -> None:
-    began = asyncio.Event()
-
-    async def slow(request: Request) -> dict[str, Any]:
-        began.set()
-        await asyncio.Event().wait()
-        return {}
-
-    dispatcher.methods["test/slow"] = slow
-    requests = OpenRequests(Guard(endpoint, "127.0.0.1", None))
-    exchange = Exchange(requests, stateless("test/slow"))
-    await began.wait()
-    await requests.stop(grace=0.01)
-    assert (await exchange.document())[0] == 503
+@pytest.mark.parametrize("before", [b"", GET + b"\r\n"])
+async def test_slow_headers_are_refused(before: bytes) -> None:
+    async with loopback_http(header_seconds=SHORT) as server, server.connect() as client:
+        if before:
+            assert await client.ask(before) == b"HTTP/1.1 200 OK"
+        client.send(GET[:10])
+        answer = await client.wait_closed()
+        assert answer.startswith(b"HTTP/1.1 408")
+        assert b"headers" in answer
+        assert server.counts.closed == {"slow_headers": 1}
 
 
-async def test_a_stream_that_has_begun_is_finished_when_the_server_stops(
-    endpoint: McpEndpoint, dispatcher: Dispatcher
-) -> None:
-    async def slow(request: Request) -> dict[str, Any]:
-        await request.notify("notifications/progress", {"progressToken": 1, "progress": 1})
-        await asyncio.Event().wait()
-        return {}
-
-    dispatcher.methods["test/slow"] = slow
-    requests = OpenRequests(Guard(endpoint, "127.0.0.1", None))
-    exchange = Exchange(requests, stateless("test/slow"))
-    await exchange.start()
-    assert (await exchange.event()).message["method"] == "notifications/progress"
-    await requests.stop(grace=0.01)
-    assert await exchange.part() == (b"", False)
-    await exchange.task
-    assert exchange.is_silent
+async def test_a_byte_now_and_then_does_not_extend_the_deadline() -> None:
+    async with loopback_http(header_seconds=SHORT) as server, server.connect() as client:
+        ended = asyncio.ensure_future(client.wait_closed())
+        while not ended.done():
+            client.send(b"G")
+            await asyncio.wait({ended}, timeout=SHORT / 10)
+        assert server.counts.closed == {"slow_headers": 1}
 
 
-@pytest.mark.parametrize("has_session", [False, True])
-async def test_the_facts_of_a_call_are_encoded_once_for_text_and_structure(
-    endpoint: McpEndpoint, has_session: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    encoded: list[Any] = []
-    dumps = orjson.dumps
+async def test_a_slow_body_is_refused_and_never_reaches_the_application() -> None:
+    finished: list[bytes] = []
 
-    def count(value: Any) -> bytes:
-        encoded.append(value)
-        return dumps(value)
+    async def app(_scope: Message, receive: Receive, _send: Send) -> None:
+        while (message := await receive())["type"] != "http.disconnect":
+            finished.append(message["body"])
 
-    call = {"name": "list_projects", "arguments": {}}
-    if has_session:
-        client = await SessionClient.begin(endpoint)
-        exchange = client.post(request("tools/call", call))
-    else:
-        modern = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call"}
-        exchange = Exchange(endpoint, stateless("tools/call", **call), modern | {"Mcp-Name": "list_projects"})
-    monkeypatch.setattr(orjson, "dumps", count)
-    _, answered = await exchange.document()
-    assert [type(value) for value in encoded] == [dict, str]  # the second time as a quoted text
-    assert answered["result"]["structuredContent"] == encoded[0]
+    async with loopback_http(app, body_seconds=SHORT) as server, server.connect() as client:
+        client.send(POST + b"Content-Length: 9\r\n\r\n{")
+        answer = await client.wait_closed()
+        assert answer.startswith(b"HTTP/1.1 408")
+        assert server.counts.closed == {"slow_body": 1}
+        assert b"".join(finished) in (b"", b"{")
+
+
+async def test_an_idle_connection_is_closed() -> None:
+    async with loopback_http(idle_seconds=SHORT) as server, server.connect() as client:
+        assert await client.ask(GET + b"\r\n") == b"HTTP/1.1 200 OK"
+        assert await client.wait_closed() == b""
+        assert server.counts.closed == {"idle": 1}
+
+
+async def test_an_answer_may_take_longer_than_every_deadline() -> None:
+    async def app(_scope: Message, receive: Receive, send: Send) -> None:
+        await receive()
+        while server.counts.closed["no_request"] == 0:  # noqa: ASYNC110 - a count has no event
+            await asyncio.sleep(0)
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    short = dict.fromkeys(("header_seconds", "body_seconds", "idle_seconds", "send_seconds"), SHORT)
+    async with loopback_http(app, **short) as server, server.connect() as busy:
+        busy.send(GET + b"\r\n")
+        async with server.connect() as silent:
+            await silent.wait_closed()
+        assert await busy.read_status() == b"HTTP/1.1 200 OK"
+
+
+@pytest.mark.parametrize("ending", [b"", b"Connection: close\r\n"])
+async def test_a_client_that_stops_reading_loses_its_connection(ending: bytes) -> None:
+    is_ended = asyncio.Event()
+
+    async def app(_scope: Message, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            for _ in range(50):
+                await send({"type": "http.response.body", "body": BIG, "more_body": True})
+        finally:
+            is_ended.set()
+
+    async with loopback_http(app, send_seconds=SHORT) as server, server.connect(limit=1024) as client:
+        client.send(GET + ending + b"\r\n")
+        await is_ended.wait()
+        while server.counts.open:  # noqa: ASYNC110 - a count has no event
+            await asyncio.sleep(0)
+        assert server.counts.closed == {"not_reading": 1}
+
+
+async def test_a_whole_answer_that_nobody_reads_does_not_keep_the_connection() -> None:
+    async def app(_scope: Message, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": BIG * 20})
+
+    async with (
+        loopback_http(app, idle_seconds=SHORT, send_seconds=SHORT) as server,
+        server.connect(limit=1024) as client,
+    ):
+        client.send(GET + b"Connection: close\r\n\r\n")
+        while not server.counts.closed["not_reading"]:  # noqa: ASYNC110 - a count has no event
+            await asyncio.sleep(0)
+        while server.counts.open:  # noqa: ASYNC110 - a count has no event
+            await asyncio.sleep(0)
+
+
+async def test_a_client_that_reads_slowly_gets_everything() -> None:
+    async def app(_scope: Message, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": BIG * 5})
+
+    async with loopback_http(app, send_seconds=1) as server, server.connect(limit=1024) as client:
+        client.send(GET + b"Connection: close\r\n\r\n")
+        received = 0
+        while part := await client.reader.read(64 * 1024):
+            received += len(part)
+            await asyncio.sleep(0)
+        assert received > len(BIG) * 5
+        assert not server.counts.closed

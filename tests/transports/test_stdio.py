@@ -44,6 +44,7 @@ def test_ids_come_back_as_they_were(server: StdioServer) -> None:
         (b"12\n", -32600),
         (b'"text"\n', -32600),
         (b"null\n", -32600),
+        (b"[]\n", -32600),
         (b'{"jsonrpc": "2.0", "id": null, "method": "ping"}\n', -32600),
         (b'{"jsonrpc": "2.0", "id": 1.5, "method": "ping"}\n', -32600),
         (b'{"jsonrpc": "2.0", "id": true, "method": "ping"}\n', -32600),

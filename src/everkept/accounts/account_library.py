@@ -45,6 +45,7 @@ from everkept.errors import (
     InvalidInput,
     NotFound,
     ProjectArchived,
+    ProjectExists,
     ReadOnly,
     Refused,
     StoreUnreachable,
@@ -269,7 +270,7 @@ class GuardedLibrary(Library):
             return await self._library.apply(change)
         _refuse_peer(account)
         if name in await self._map_shown(account):
-            raise _build_exists_error(name)
+            raise ProjectExists(name)
         begun = await self._find_begun_grant(account, name)
         granted = begun or Grant(account.name, str(uuid4()), "own", name, self._clock())
         key = build_grant_key(granted.user, granted.project_id)
@@ -465,7 +466,7 @@ class GuardedLibrary(Library):
                 return await self._library.create(stored, description, project_id=granted.project_id)
             except Conflict:
                 if granted.name in await self._map_shown(account):
-                    raise _build_exists_error(granted.name) from None
+                    raise ProjectExists(granted.name) from None
                 number += 1
 
     _answers: ClassVar[CatalogAnswers] = {
@@ -498,21 +499,14 @@ def _translate_errors(stored: str, shown: str) -> Generator[None, None, None]:
         raise ProjectArchived(shown) from None
     except Conflict as error:
         message = error.message.replace(stored, shown)
-        raise Conflict(message, hint=error.hint, project=shown) from None
+        told = Conflict(message, hint=error.hint, project=shown)
+        told.code, told.retry_possible = error.code, error.retry_possible
+        raise told from None
 
 
 def _has_equal_names(grants: Sequence[Grant]) -> bool:
     """Return whether two grants have the same name. The shown names then depend on all of them."""
     return len({grant.name for grant in grants}) < len(grants)
-
-
-def _build_exists_error(name: str) -> Conflict:
-    return Conflict(
-        f'Project "{name}" already exists.',
-        hint="Call switch_project to use it, or choose another name.",
-        kind="project",
-        name=name,
-    )
 
 
 def _build_unreachable_error() -> Refused:

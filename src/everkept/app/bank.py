@@ -5,6 +5,7 @@ import logging
 import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from everkept.accounts.project_rule import ProjectRule, get_empty_store
@@ -55,6 +56,7 @@ from everkept.settings import AUTO, Settings, find_remote_bank, list_environment
 from everkept.tools.tool import Tool
 from everkept.values import Value, field, replace
 
+GIT_SECONDS = 2.0  # to read a name from its configuration
 _FIRST_BANK_NOTE = "bank of workspace "
 _PROJECT_NOTE = "project of bank "
 
@@ -207,6 +209,7 @@ def build_bank(settings: Settings, library: Library, maintenance: Maintenance, c
         place=remote or (None if folder is None else str(_find_bank_home(folder, settings.folder))),
         folder=settings.folder,
         username=settings.username,
+        read_author=partial(read_git_user, None if folder is None else os.fspath(folder)),
         mode=settings.mode,
         mask_secrets=settings.mask_secrets,
         read_only=settings.read_only,
@@ -232,6 +235,26 @@ def _find_bank_home(folder: Path, name: str) -> Path:
     if root is not None and not (folder / name).is_dir() and (root / name).is_dir():
         return root
     return folder.absolute()
+
+
+def read_git_user(folder: str | None) -> str | None:
+    """Return the user's name in git, or None if git or the name is missing."""
+    import subprocess  # only the first entry of a process needs it
+
+    try:
+        found = subprocess.run(
+            ["git", *(["-C", folder] if folder else []), "config", "--get", "user.name"],
+            capture_output=True,
+            check=True,
+            encoding="utf-8",
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            timeout=GIT_SECONDS,
+            creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip() or None
 
 
 def _find_current_folder() -> str | None:

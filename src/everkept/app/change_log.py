@@ -13,7 +13,7 @@ from everkept.core.times import Clock
 from everkept.errors import EverkeptError, InvalidInput, NotFound, ProjectOff, Refused
 from everkept.families.bank.model import INDEX_BANK, MERGE_GRAPH_FILE
 from everkept.families.memories.lifecycle import FADING_TOOL
-from everkept.families.memories.memory_identity import SESSION
+from everkept.families.memories.memory_identity import SESSION, get_title
 from everkept.families.memories.memory_record import HOOK_PREFIX
 from everkept.families.memories.stores import CLOSING_TOOL
 from everkept.values import Value
@@ -78,12 +78,12 @@ class _ChangeSummarizer:
             return _EditedItem("relation", " ".join(ends))
         if thing.parent is None:
             return _EditedItem(thing.kind, self._get_name(thing.id))
-        text = clip_text(thing.name or thing.text, MAX_TEXT_CHARACTERS)
+        text = clip_text(get_title(thing), MAX_TEXT_CHARACTERS)
         return _EditedItem(thing.kind, f'"{text}"', self._get_name(thing.parent))
 
     def _get_name(self, record_id: str) -> str:
         record = self._records.get(record_id)
-        return clip_text((record and (record.name or record.text)) or record_id, MAX_TEXT_CHARACTERS)
+        return clip_text((record and get_title(record)) or record_id, MAX_TEXT_CHARACTERS)
 
 
 def _format_items(kind: str, things: Sequence[_EditedItem]) -> str:

@@ -366,7 +366,7 @@ def find_standby(settings: Settings) -> StandbyFolder | None:
     return StandbyFolder(get_standby_folder(settings)) if is_on_server(settings) else None
 
 
-def _expect_installed(engine: str, package: str) -> None:
+def expect_installed(engine: str, package: str) -> None:
     """Raise if the package of an engine is missing. Its extra has the engine's name."""
     if find_spec(package) is None:
         from everkept.core.runtime import format_install_hint
@@ -379,7 +379,7 @@ def _expect_installed(engine: str, package: str) -> None:
 
 
 def _build_postgres(settings: Settings, clock: Clock, *, founds: bool) -> Library:
-    _expect_installed("postgres", "psycopg")
+    expect_installed("postgres", "psycopg")
     place = settings.database_url or ""
 
     def make() -> Library:
@@ -400,7 +400,7 @@ def _build_postgres(settings: Settings, clock: Clock, *, founds: bool) -> Librar
 
 
 def _build_surreal(settings: Settings, clock: Clock, waiting: "FailoverOptions | None") -> Library:
-    _expect_installed("surreal", "surrealdb")
+    expect_installed("surreal", "surrealdb")
     keep_surreal_commits()
     from everkept.engines.surreal.library import SurrealLibrary
 

@@ -25,6 +25,7 @@ from everkept.families.memories.model import MEMORY, MEMORY_PROFILE, MemoryView,
 from everkept.families.memories.toolset import MemoryTools
 from everkept.graph.entities import ENTITY, OBSERVATION
 from everkept.graph.lookup import read_entities
+from everkept.language.spellings import fold, split_tokens, stem
 from everkept.language.telling_words import list_stems
 from everkept.retrieval.excerpts import compute_coverage
 from everkept.retrieval.profile import SearchPlace, SearchProfile
@@ -39,7 +40,9 @@ MAX_OBSERVATIONS = 5  # per entity
 MAX_RELATIONS = 5  # of the results, so that relations do not fill a page
 ENTITY_PROFILE = SearchProfile(kinds=(ENTITY, OBSERVATION), merge_children=True)
 NAME_SCORE = 0.95  # for an entity that the question names
+STATED_SCORE = 0.98  # for a relation that the question states except for one end
 RELATION_FACTOR = 0.9  # factor from the score of an entity to that of its relations
+_VERB_PARTICLES = frozenset(("by", "for", "from", "in", "is", "of", "on", "to", "with"))
 _OTHER_SCORE_PARTS = frozenset({"importance", "recency"})  # parts of a score that say nothing about relevance
 
 
@@ -130,22 +133,21 @@ async def search_graph(store: RecordStore, query: str, ways: Sequence[SearchType
     hits = (await search([SearchPlace(store)], query, ENTITY_PROFILE, limit=limit)).hits
     found = await read_entities(store, [hit.record.id for hit in hits])
     asked = list_stems(query)
-    names = f" {compute_name_key(query)} "
-    way: SearchType = "graph" if "graph" in ways else "keyword"
+    names = f" {compute_name_key(query)} | {' '.join(_list_words(query))} "
     findings = [
         SearchFinding(
             id=node.id,
             type=ENTITY,
             content=(text := _describe_entity(node)),
             score=_score_entity(node, text, names, asked),
-            search_type=way,
+            search_type="graph",
             title=node.name,
             at=node.updated_at,
         )
         for node in found.nodes
     ]
-    if way == "graph":
-        findings += _build_relation_findings(found.edges, {each.id: each.score for each in findings})
+    if "graph" in ways:
+        findings += _build_relation_findings(found.edges, {each.id: each.score for each in findings}, query)
     findings.sort(key=lambda each: -each.score)
     return findings[:limit]
 
@@ -179,8 +181,10 @@ def _score_entity(entity: Node, text: str, names: str, asked: frozenset[str]) ->
     return min(compute_coverage(asked, text), NAME_SCORE)
 
 
-def _build_relation_findings(edges: Sequence[Edge], scores: dict[str, float]) -> list[SearchFinding]:
+def _build_relation_findings(edges: Sequence[Edge], scores: dict[str, float], query: str) -> list[SearchFinding]:
     def score(edge: Edge) -> float:
+        if _is_stated(edge, query):
+            return STATED_SCORE
         return RELATION_FACTOR * max(scores.get(edge.source, 0.0), scores.get(edge.target, 0.0))
 
     telling = sorted(edges, key=lambda edge: (-score(edge), -edge.created_at))
@@ -196,6 +200,22 @@ def _build_relation_findings(edges: Sequence[Edge], scores: dict[str, float]) ->
         )
         for edge in telling[:MAX_RELATIONS]
     ]
+
+
+def _list_words(query: str) -> list[str]:
+    """Return the words of a question, without the marks around them."""
+    return [word.strip(".,:;?!()\"'`") for word in compute_name_key(query).split()]
+
+
+def _is_stated(edge: Edge, query: str) -> bool:
+    """Return whether a question has the verb, and the source before it or the target after it."""
+    verb = frozenset(map(stem, split_tokens(fold(edge.verb.replace("_", " ")).lower()))) - _VERB_PARTICLES
+    words = _list_words(query)
+    places = [place for place, word in enumerate(words) if stem(word) in verb]
+    if not places or not verb <= {stem(word) for word in words}:
+        return False
+    before, after = (f" {' '.join(part)} " for part in (words[: places[0]], words[places[-1] + 1 :]))
+    return f" {compute_name_key(edge.target_name)} " in after or f" {compute_name_key(edge.source_name)} " in before
 
 
 def _build_section_finding(hit: SectionHit) -> SearchFinding:

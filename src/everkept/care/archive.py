@@ -141,7 +141,7 @@ def _check_names(care: "SqliteCare", archive: zipfile.ZipFile, manifest: Archive
     """Only names that a data folder has: nothing is ever written anywhere else."""
     names = [copied.name for copied in manifest.databases]
     if (
-        not all(map(care.is_database_name, names))
+        not all(map(care.is_database_name, (*names, *manifest.damaged)))
         or len({*names}) != len(names)
         or care.catalogue not in (*names, *manifest.damaged)
     ):

@@ -17,7 +17,7 @@ from everkept import __version__
 from everkept.app.history import EXCLUDED_NOTES
 from everkept.care import archive
 from everkept.care.archive import ArchiveManifest, BackupDatabase
-from everkept.core.care_results import Progress, RestoredProject, UnfinishedOperation
+from everkept.core.care_results import OmittedAccess, Progress, RestoredProject, UnfinishedOperation
 from everkept.core.disk import translate_os_errors, write_new_file
 from everkept.core.sessions import is_private_name
 from everkept.core.times import Clock, format_iso
@@ -211,6 +211,7 @@ class RestoreOutcome(Value):
     left: tuple[str, ...] = ()
     off: tuple[str, ...] = ()
     decisions_lost: bool = False
+    omitted: OmittedAccess = OmittedAccess()
 
 
 def restore(
@@ -222,10 +223,12 @@ def restore(
     *,
     replace: bool = False,
     safety: Path | None = None,
+    with_access: bool = False,
 ) -> RestoreOutcome | None:
     """Makes the data folder what the backup is; None where nobody wants that.
 
-    Where there is data already this is refused, unless it may `replace` it.
+    Where there is data already this is refused, unless it may `replace` it. Tokens, accounts and grants of the backup
+    are restored only `with_access`.
     """
     folder = care.folder
     safety = safety or _build_safety_path(folder, clock())
@@ -251,12 +254,12 @@ def restore(
             kept = None if live.is_empty else safety
             if kept is not None:
                 write_backup(care, kept, clock, report, with_damaged=True, is_locked=True)
-            prepared = live.prepare(stage, file, kept, DECISION_NOTES, clock())
+            prepared = live.prepare(stage, file, kept, DECISION_NOTES, clock(), with_access=with_access)
             try:
                 left = live.put(stage, report)
             except (EverkeptError, OSError, KeyboardInterrupt) as error:
                 raise _build_interrupted_error(error, kept) from error
-    return RestoreOutcome(manifest, kept, tuple(left), tuple(prepared.off), prepared.decisions_lost)
+    return RestoreOutcome(manifest, kept, tuple(left), tuple(prepared.off), prepared.decisions_lost, prepared.omitted)
 
 
 def restore_project(care: "SqliteCare", file: Path, name: str, clock: Clock) -> RestoredProject:

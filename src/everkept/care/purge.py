@@ -14,7 +14,7 @@ from everkept.core.secrets import mask_json, mask_text
 from everkept.core.sessions import is_private_name
 from everkept.core.text import clip_text, compute_digest, compute_name_key
 from everkept.errors import EverkeptError, ProjectOff
-from everkept.families.memories.memory_identity import compute_text_key
+from everkept.families.memories.memory_identity import compute_text_key, get_title
 from everkept.graph.lookup import (
     ExactNameAndTypeIdentity,
     ExactNameIdentity,
@@ -43,7 +43,7 @@ async def select_items(
 
 
 def get_label(thing: PurgeItem) -> str:
-    return thing.verb if isinstance(thing, RecordLink) else thing.name or thing.text
+    return thing.verb if isinstance(thing, RecordLink) else get_title(thing)
 
 
 async def _find_named(store: RecordStore, name: str) -> Sequence[PurgeItem]:

@@ -1,5 +1,6 @@
 """`everkept doctor`, `backup` and `restore`: what is wrong here, and everything in one file."""
 
+import shlex
 import signal
 import sys
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -267,9 +268,17 @@ def backup(as_json: bool, project: str | None, file: Path, force: bool, with_dam
     type=click.Path(path_type=Path),
     help="Where to keep what is there. Default: beside the data folder.",
 )
+@click.option("--with-access", is_flag=True, help="Restore the tokens, accounts and grants of the backup too.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def restore(
-    as_json: bool, project: str | None, file: Path, replace: bool, safety_copy: Path | None, yes: bool, **flags: Any
+    as_json: bool,
+    project: str | None,
+    file: Path,
+    replace: bool,
+    safety_copy: Path | None,
+    with_access: bool,
+    yes: bool,
+    **flags: Any,
 ) -> None:
     """Bring back what `everkept backup` wrote into FILE.
 
@@ -286,7 +295,7 @@ def restore(
     left = f"{care.folder} is whole: as it was, unless all was done already."
     with report_interruption(lambda: left), _handle_terminate():
         if project is not None:
-            _refuse_to_replace(replace, safety_copy)
+            _refuse_to_replace(replace, safety_copy, with_access)
             _restore_project(care, file, project, as_json=as_json)
             return
 
@@ -302,9 +311,10 @@ def restore(
                 ask,
                 replace=replace,
                 safety=safety_copy.expanduser().absolute() if safety_copy else None,
+                with_access=with_access,
             )
     if outcome is not None:
-        _print_restore(outcome, care.folder, as_json=as_json)
+        _print_restore(outcome, care.folder, file, as_json=as_json, with_access=with_access)
 
 
 def _read_stamp(file: Path) -> tuple[int, int] | None:
@@ -316,9 +326,9 @@ def _read_stamp(file: Path) -> tuple[int, int] | None:
     return found.st_ino, found.st_mtime_ns
 
 
-def _refuse_to_replace(replace: bool, safety_copy: Path | None) -> None:
-    if replace or safety_copy is not None:
-        option = "--replace" if replace else "--safety-copy"
+def _refuse_to_replace(replace: bool, safety_copy: Path | None, with_access: bool) -> None:
+    if replace or safety_copy is not None or with_access:
+        option = "--replace" if replace else "--with-access" if with_access else "--safety-copy"
         raise InvalidInput(
             f"{option} has no place beside --project: one project is added, and nothing replaced.",
             hint=f"Leave {option} out; `everkept delete-project NAME` before it frees the name.",
@@ -354,18 +364,27 @@ def _print_backup(made: WrittenBackup) -> None:
         click.echo(f"{name} is damaged, and in it as it is.", err=True)
 
 
-def _print_restore(outcome: RestoreOutcome, folder: Path, *, as_json: bool) -> None:
+def _print_restore(outcome: RestoreOutcome, folder: Path, file: Path, *, as_json: bool, with_access: bool) -> None:
     manifest, safety = outcome.manifest, outcome.safety
     if as_json:
         told = {"created_at": manifest.created_at, "rows": _count_rows(manifest)}
         kept = {"safety_copy": str(safety) if safety else None, "left": list(outcome.left)}
         decided = {"off": list(outcome.off), "decisions_lost": outcome.decisions_lost}
-        print_json({"data_dir": str(folder), **told, **kept, **decided})
+        omitted = {"omitted": outcome.omitted._asdict()}
+        print_json({"data_dir": str(folder), **told, **kept, **decided, **omitted})
         return
     click.echo(f"{folder} is as it was at {_format_time(manifest)}: {_format_contents(manifest)}.")
     if safety:
         click.echo(f"What was there before is in {safety}; `everkept restore` brings it back.")
-        click.echo(DECISIONS_LOST if outcome.decisions_lost else DECISIONS_KEPT)
+        if not with_access:
+            click.echo(DECISIONS_LOST if outcome.decisions_lost else DECISIONS_KEPT)
+    if with_access:
+        click.echo("Tokens, accounts and grants are those of the backup. To list them, run `everkept token list`.")
+    elif any(outcome.omitted):
+        tokens, accounts = outcome.omitted
+        counts = f"{format_count(tokens, 'token')} and {format_count(accounts, 'account')}"
+        click.echo(f"Not restored: {counts} of the backup, with the grants and private data of these accounts.")
+        click.echo(f"If you trust the backup, run `everkept restore {shlex.quote(str(file))} --replace --with-access`.")
     if outcome.off:
         click.echo(f"Switched off: {', '.join(outcome.off)}.")
     for name in outcome.left:

@@ -209,7 +209,7 @@ def _read_launchers(settings: Settings) -> frozenset[str]:
 def _build_parts(
     client: ClientProgram, scope: ConfigScope, settings: Settings, flags: dict[str, Any], *, force: bool, hooks: bool
 ) -> list[ConfigPart]:
-    program = build_own_command(settings.launcher, sys.argv[0], sys.executable)
+    program = build_own_command(settings.launcher, sys.executable)
     options = _build_options(settings, flags)
     served = ["--project", flags["project"] or AUTO, *options]
     if flags["toolsets"]:

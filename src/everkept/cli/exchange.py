@@ -215,6 +215,72 @@ def import_server_file(as_json: bool, file: Path, project: str | None, **flags: 
         click.echo(f"  … and {rest} more lines; --json lists them all.", err=True)
 
 
+@import_.command("surrealdb-memory")
+@add_common_options
+@click.argument("place", metavar="[PATH|URL]", required=False)
+@click.option("--namespace", metavar="NAME", help="Namespace of the plugin. Default: memory.")
+@click.option("--database", metavar="NAME", help="Database of the plugin. Default: default.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be imported.")
+def import_plugin_database(
+    as_json: bool,
+    place: str | None,
+    namespace: str | None,
+    database: str | None,
+    dry_run: bool,
+    project: str | None,
+    **flags: Any,
+) -> None:
+    """Import the memories and the graph of the surrealdb-memory plugin.
+
+    PATH is the folder of its database, URL the address of its server. Without either, the plugin's settings name it.
+    Memories of scope user are imported as such, everything else into one project, by default `default`. Running it
+    again adds only what is new. The folder is copied before it is opened, so nothing in it changes.
+    """
+    from everkept.exchange.plugin_database import find_plugin_place, note_place, open_plugin_database
+    from everkept.exchange.plugin_import import PluginImport, import_plugin
+
+    async def work(app: App) -> PluginImport:
+        found = find_plugin_place(app.settings, flags, place, namespace=namespace, database=database)
+        call = ToolCall(await read_session(app), "import")
+        async with open_plugin_database(found) as plugin:
+            await plugin.list_ids()  # before a project is created for it
+            rule = app.project_rule
+            store = await (rule.open_to_read if dry_run else rule.open_to_write)(call, None)
+            user = await app.library.open_user_store()
+            with show_progress("Importing") as progress:
+                mask = app.settings.mask_secrets
+                outcome = await import_plugin(plugin, store, user, app.clock, progress, mask=mask, dry_run=dry_run)
+        if not dry_run:
+            note_place(app.settings, found.shown)
+            await update_graph_files(app, [project or DEFAULT_PROJECT])
+        return outcome
+
+    with _report_interruption("imported"):
+        outcome = run_with_app(work, writes=not dry_run, project=project or DEFAULT_PROJECT, **flags)
+    if as_json:
+        print_json(to_json(outcome))
+        return
+    click.echo(
+        f"{'Would add' if dry_run else 'Added'} {format_count(outcome.memories, 'memory', 'memories')}, "
+        f"{format_count(outcome.entities, 'entity', 'entities')} and {format_count(outcome.links, 'relation')} "
+        f"from {outcome.place} to {project or DEFAULT_PROJECT}; "
+        f"updated {outcome.updated}, {outcome.unchanged} unchanged."
+    )
+    for count, what in (
+        (outcome.older, "newer here, and kept unchanged"),
+        (outcome.forgotten, "forgotten here, and stay so"),
+        (outcome.left_out, "links skipped: one of their ends does not exist"),
+    ):
+        if count:
+            click.echo(f"  {count} {what}", err=True)
+    if outcome.masked:
+        click.echo(f"  masked: {', '.join(outcome.masked)}", err=True)
+    for row in outcome.unreadable[:MAX_SHOWN_LINES]:
+        click.echo(f"  skipped {row.id}: {row.reason}", err=True)
+    if len(outcome.unreadable) > MAX_SHOWN_LINES:
+        click.echo(f"  … and {len(outcome.unreadable) - MAX_SHOWN_LINES} more; --json lists them all.", err=True)
+
+
 @import_.command("history")
 @add_common_options
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))

@@ -122,12 +122,11 @@ class CommandGroup(click.Group):
         if cmd_name in COMMANDS:
             module, _, attribute = COMMANDS[cmd_name][0].partition(":")
             return getattr(importlib.import_module(module), attribute)
-        from everkept.cli.tools import build_tool_command, get_tool_commands
+        from everkept.cli.tools import find_tool_command, get_tool_commands
 
-        tools = get_tool_commands()
-        if cmd_name in tools:
-            return build_tool_command(cmd_name, tools[cmd_name])
-        tool = _read_gateway_commands(tools).get(cmd_name)
+        if (command := find_tool_command(cmd_name)) is not None:
+            return command
+        tool = _read_gateway_commands(get_tool_commands()).get(cmd_name)
         return None if tool is None else _build_gateway_command(cmd_name, tool)
 
     def resolve_command(

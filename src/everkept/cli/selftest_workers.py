@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from everkept.app.app import App
+from everkept.clients.own_command import ISOLATED_MODULE
 from everkept.core.ports import RecordStore
 from everkept.core.sessions import Session
 from everkept.settings import build_unset_environment, read_settings
@@ -330,7 +331,7 @@ class SelftestClient:
 
     def __init__(self, data_dir: Path, name: str, log: IO[bytes]) -> None:
         self._command = (
-            *(sys.executable, "-m", "everkept", "serve", "--data-dir", str(data_dir)),
+            *(sys.executable, *ISOLATED_MODULE, "serve", "--data-dir", str(data_dir)),
             *("--transport", "stdio", "--dialect", "everkept", "--toolsets", "graph"),
         )
         self._name = name

@@ -13,7 +13,7 @@ import click
 
 from everkept.app.app import App
 from everkept.cli.options import add_common_options
-from everkept.cli.stdio_start import load_server_settings, serve_stdio
+from everkept.cli.stdio_start import announce_plugin, load_server_settings, serve_stdio
 from everkept.core.library import track_replica_use
 from everkept.errors import InvalidInput, Refused, StoreUnreachable
 from everkept.settings import AUTO, BankMode, Settings
@@ -106,10 +106,11 @@ def _serve_http(settings: Settings) -> None:
     proxies = TrustedProxies.from_text(settings.trusted_proxies)
 
     async def run() -> None:
-        app = App(settings)
+        app, announcing = App(settings), None
         try:
             await _require_token(settings, app.library, local=local)
             app.start(at_once=True)
+            announcing = announce_plugin(settings)
             with listen(settings.host, settings.port) as listening:
                 # The server takes a moment to load; mistakes are told before that.
                 from everkept.transports.http import serve_http
@@ -126,6 +127,8 @@ def _serve_http(settings: Settings) -> None:
                     offer=replace(_build_offer(app, dispatcher), tls=tls, proxies=proxies),
                 )
         finally:
+            if announcing is not None:
+                announcing.cancel()
             await app.end_sessions()
             await app.close()
 
@@ -167,20 +170,29 @@ def _build_offer(app: App, dispatcher: Dispatcher) -> "HttpOptions":
     """What is served beside the protocol, and what watches over it."""
     from everkept.accounts.access_log import LOG_FOLDER, AccessLog
     from everkept.transports.access_audit import audit
-    from everkept.transports.http import HttpOptions
+    from everkept.transports.http import HttpOptions, build_limits
     from everkept.transports.metrics import Metrics, build_health_routes
     from everkept.transports.peer_endpoint import build_peer_routes
 
-    access_log = AccessLog(app.settings.data_dir / LOG_FOLDER)
+    settings = app.settings
+    access_log = AccessLog(settings.data_dir / LOG_FOLDER)
     audit(dispatcher, access_log)
     metrics = None
-    if app.settings.metrics:
+    if settings.metrics:
         metrics = Metrics(lambda: app.library.condition)
         metrics.watch(dispatcher)
     return HttpOptions(
         routes=build_peer_routes(lambda: app.shared_search, access_log, app.clock),
         open_routes=build_health_routes(lambda: app.library),
         metrics=metrics,
+        limits=build_limits(
+            settings.max_connections,
+            settings.max_connections_per_address,
+            header_seconds=settings.header_timeout,
+            body_seconds=settings.body_timeout,
+            idle_seconds=settings.idle_timeout,
+            send_seconds=settings.send_timeout,
+        ),
     )
 
 
@@ -226,7 +238,7 @@ def _print_explanation(settings: Settings) -> None:
     """A person started the server by hand: tell how a client starts it."""
     from everkept.clients.own_command import build_own_command
 
-    program = build_own_command(settings.launcher, sys.argv[0], sys.executable)
+    program = build_own_command(settings.launcher, sys.executable)
     # With the options that were given: they are what this person wants the client to use.
     command = [*program, *sys.argv[1:]]
     if settings.project is None and settings.dialect == "everkept":

@@ -16,9 +16,11 @@ from everkept.settings import (
     NO_FILE,
     Settings,
     choose_toolsets,
+    find_plugin_folder,
     find_remote_bank,
     get_gateway_path,
     get_standby_folder,
+    is_on_server,
     list_decisive_files,
     list_warnings,
 )
@@ -63,6 +65,15 @@ def load_server_settings(flags: Mapping[str, Any]) -> Settings:
     _check_paths(settings)
     _check_gateway(settings, flags["gateway_config"])
     return settings
+
+
+def announce_plugin(settings: Settings) -> "asyncio.Task[None] | None":
+    """Look for memories of the surrealdb-memory plugin in the background, if there can be any."""
+    if not is_on_server(settings) and find_plugin_folder(settings) is None:
+        return None
+    from everkept.exchange.plugin_database import announce_plugin_data
+
+    return asyncio.create_task(announce_plugin_data(settings), name="plugin data")
 
 
 def _warn_of_left_writes(settings: Settings) -> None:
@@ -111,15 +122,18 @@ def serve_stdio(settings: Settings, flags: Mapping[str, Any], start: "ServerStar
     from everkept.transports.stdio import serve_stdio as serve
 
     async def run() -> None:
-        app = App(settings)
+        app, announcing = App(settings), None
         try:
             app.start()
+            announcing = announce_plugin(settings)
             dispatcher = Dispatcher(app)
             if start is not None and (start.kept or _list_decisive_files(app)):
                 start.flags = _flags_to_json(flags)
                 check_answers(dispatcher, start, lambda: _list_decisive_files(app))
             await serve(dispatcher, read, written, start)
         finally:
+            if announcing is not None:
+                announcing.cancel()
             await app.end_sessions()
             await app.close()
 

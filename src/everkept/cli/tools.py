@@ -197,6 +197,7 @@ DEFAULT_WORDS = {
     "switch_mode": "mode",
     "select_store": "store_id",
     "set_memory_bank_path": "path",
+    "initialize_memory_bank": "path",
     "graph_delete_entity": "entity",
 }
 WORD_ARGUMENT = "word"
@@ -217,7 +218,18 @@ def get_tool_commands() -> dict[str, Tool]:
     return {to_command_name(tool.name): tool for tool in App(read_settings(FULL_SETTINGS)).tools}
 
 
-def build_tool_command(name: str, tool: Tool) -> click.Command:
+def find_tool_command(name: str) -> click.Command | None:
+    """The command of a tool, by the tool's name or an alias of it."""
+    tools = get_tool_commands()
+    for tool in tools.values():
+        for alias in (tool.name, *tool.aliases):
+            if to_command_name(alias) == name:
+                return build_tool_command(name, tool, alias)
+    return None
+
+
+def build_tool_command(name: str, tool: Tool, called: str | None = None) -> click.Command:
+    """The command of a tool that is called by its name, or by the alias `called`."""
     own = [parameter for parameter in tool.parameters if parameter.name != PROJECT_PARAMETER]
     of_bank = _select_bank_options(tool, own)
 
@@ -246,7 +258,7 @@ def build_tool_command(name: str, tool: Tool) -> click.Command:
         async def call(app: App) -> tuple[ToolResult, str | None]:
             session = await read_session(app, keeps_bank=not names_bank)
             before = replace(session)
-            result = await app.call(session, tool.name, arguments)
+            result = await app.call(session, called or tool.name, arguments)
             await save_selection(app, session, before)
             return result, _format_bank_choice(app, session, before, _is_bank_question(tool, arguments))
 

@@ -1,1 +1,1 @@
-"""The configuration files of the programs that people talk to."""
+"""Configuration files of MCP clients."""

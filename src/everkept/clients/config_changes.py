@@ -1,4 +1,4 @@
-"""Planning a change of a client's configuration, showing it, making it, and taking it back."""
+"""Changes of a client's configuration: plan, show, apply, undo."""
 
 from collections.abc import Iterator, Sequence
 from difflib import unified_diff
@@ -24,13 +24,13 @@ from everkept.core.secrets import mask_text
 from everkept.errors import Conflict, EverkeptError, Refused
 from everkept.values import Value
 
-_CONTEXT_LINES = 3  # lines that are shown before and after a change
+_CONTEXT_LINES = 3  # shown before and after a change
 _MAX_LINE_CHARACTERS = 500
-_CONTEXT_CHARACTERS = 40  # characters that are shown before and after a change within a longer line
+_CONTEXT_CHARACTERS = 40  # shown before and after a change in a long line
 
 
 class ConfigChange(Value):
-    """What is to become of a file; `before` is None where it is not there yet."""
+    """Planned change of a file. `before` is None for a new file."""
 
     part: ConfigPart
     before: ConfigFileContent | None
@@ -42,7 +42,7 @@ class ConfigChange(Value):
 
     @property
     def diff(self) -> str:
-        """As a person reads it; what looks like a password in it is masked."""
+        """Return the change as a diff, with masked passwords."""
         old, new = (self.before or EMPTY_CONTENT).text, self.text
         lines = list(_diff_lines(old.splitlines(), new.splitlines()))
         if any(len(line) > _MAX_LINE_CHARACTERS and line[0] in "+-" for line in lines):
@@ -52,11 +52,11 @@ class ConfigChange(Value):
 
 class AppliedChange(Value):
     file: Path
-    backup: Path | None  # None for a file that is new
+    backup: Path | None  # None for a new file
 
 
 def plan_setup(part: ConfigPart) -> ConfigChange:
-    """How the file looks with what is ours. Refused where it cannot take it."""
+    """Return the file with our entries. Raise Refused if it cannot contain them."""
     held = read_config_file(part.file)
     before = held or EMPTY_CONTENT
     try:
@@ -69,7 +69,7 @@ def plan_setup(part: ConfigPart) -> ConfigChange:
 
 
 def plan_removal(part: ConfigPart, copies: Path | None = None) -> ConfigChange:
-    """How the file looks without what is ours; `copies` as in `made`."""
+    """Return the file without our entries; `copies` is as in `apply_changes`."""
     held = read_config_file(part.file)
     before = held or EMPTY_CONTENT
     try:
@@ -88,9 +88,9 @@ def plan_removal(part: ConfigPart, copies: Path | None = None) -> ConfigChange:
 def apply_changes(
     parts: Sequence[ConfigPart], moment: str, *, undo: bool, copies: Path | None = None
 ) -> list[AppliedChange]:
-    """Makes the changes, all or none, of what the files hold at this moment.
+    """Apply the changes, all or none, if the files are unchanged.
 
-    `copies` is the folder for copies of files that a project shares; a user's own lie beside them.
+    `copies` is the folder for copies of files that a project shares. Copies of a user's own files are next to them.
     """
     finished: list[tuple[ConfigChange, AppliedChange]] = []
     try:
@@ -110,7 +110,7 @@ def _apply_change(change: ConfigChange, moment: str, copies: Path | None) -> App
     backup = None if held is None else back_up(file, held.raw, moment, copies)
     try:
         if read_config_file(file) != held:
-            raise Conflict(f"{file} was changed at this moment.", hint="Try again.")
+            raise Conflict(f"{file} changed in the meantime.", hint="Try again.")
         content = (held or EMPTY_CONTENT).encode_text(change.text)
         replace_config_file(file, content, is_shared=copies is not None)
     except EverkeptError:
@@ -130,9 +130,9 @@ def _revert_change(change: ConfigChange, done: AppliedChange) -> None:
 
 
 def _find_original(part: ConfigPart, left: str, copies: Path | None) -> str | None:
-    """The newest copy without ours, if it comes to what is left now, down to the comments.
+    """Return the newest copy without our entries, if it equals what remains now, down to the comments.
 
-    What is empty tells nobody whether it was so before; a copy does.
+    The copy shows whether an empty part was there before.
     """
     for copy in list_backups(part.file, copies):
         try:
@@ -152,7 +152,7 @@ def _remove_whitespace(text: str) -> str:
 
 
 def _require_sound(part: ConfigPart, values: Any, text: str, *, is_in: bool) -> None:
-    """The text must say what the values did, except for what is ours."""
+    """Check that the text contains the same values as before, except for our entries."""
     try:
         changed = part.editor.parse_text(text)
         is_sound = part.is_present(changed) == is_in
@@ -160,24 +160,24 @@ def _require_sound(part: ConfigPart, values: Any, text: str, *, is_in: bool) -> 
     except (NotJson, NotToml):
         is_sound = False
     if not is_sound:
-        raise UnexpectedShape("it is written in a way that leaves no room for an entry")
+        raise UnexpectedShape("its form does not allow another entry")
 
 
 def _build_refusal(part: ConfigPart, error: Exception) -> Refused:
     if isinstance(error, NotJson | NotToml):
         return Refused(
             f"{part.file} cannot be read ({error}). Nothing was changed.",
-            hint="Mend it, or see what to paste with --print.",
+            hint="Fix it, or print the entry to paste with --print.",
             file=str(part.file),
         )
-    hint = "--print shows what to paste by hand."
+    hint = "Print the entry to paste with --print."
     if isinstance(error, NameTaken):
         hint = f"--force replaces it; {hint}"
     return Refused(f"{part.file} cannot be changed: {error}. Nothing was changed.", hint=hint, file=str(part.file))
 
 
 def _diff_lines(old: list[str], new: list[str]) -> Iterator[str]:
-    """Only what lies between the first and the last change is compared: files may be large."""
+    """Compare only from the first to the last change, because files may be large."""
     same = _count_common_prefix(old, new)
     rest = min(len(old), len(new)) - same
     same_after = min(_count_common_prefix(old[::-1], new[::-1]), rest)
@@ -193,7 +193,7 @@ def _diff_lines(old: list[str], new: list[str]) -> Iterator[str]:
 
 
 def _diff_long_lines(old: str, new: str) -> list[str]:
-    """Of a file that is one line only the place of the change, or nobody could read it."""
+    """Show only the place of the change for a file with one long line."""
     same = _count_common_prefix(old, new)
     same_after = min(_count_common_prefix(old[::-1], new[::-1]), min(len(old), len(new)) - same)
     begin = max(same - _CONTEXT_CHARACTERS, 0)

@@ -1,4 +1,4 @@
-"""The configuration files of other programs: where they are, their values, their replacement."""
+"""Configuration files of other programs: their places, values and replacement."""
 
 import errno
 import hashlib
@@ -16,7 +16,7 @@ Key = str | int
 
 
 class UnexpectedShape(ValueError):
-    """The file can be read, but what we have to say has no place in it."""
+    """The file can be read, but its structure has no place for our entry."""
 
 
 def format_key_path(path: Sequence[Key]) -> str:
@@ -24,26 +24,26 @@ def format_key_path(path: Sequence[Key]) -> str:
 
 
 def as_object(value: Any, path: Sequence[Key] = ()) -> Mapping[str, Any]:
-    """Unfitting where it is none; `path` says where it stands."""
+    """Return the object, or raise UnexpectedShape. `path` is its position."""
     if not isinstance(value, Mapping):
-        raise UnexpectedShape(f"{format_key_path(path) or 'the whole file'} is no object")
+        raise UnexpectedShape(f"{format_key_path(path) or 'the whole file'} is not an object")
     return cast(Mapping[str, Any], value)
 
 
 def as_list(value: Any, path: Sequence[Key]) -> list[Any]:
     if not isinstance(value, list):
-        raise UnexpectedShape(f"{format_key_path(path)} is no list")
+        raise UnexpectedShape(f"{format_key_path(path)} is not a list")
     return cast(list[Any], value)
 
 
 def with_entry(values: Any, name: str, value: Mapping[str, Any]) -> dict[str, Any]:
-    """The values with another one of that name, or without one where it would be empty."""
+    """Return the values with the named one replaced, or removed if it would be empty."""
     rest = {key: item for key, item in as_object(values).items() if key != name}
     return {**rest, name: value} if value else rest
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Equal also where a value is no number, which is never equal to itself."""
+    """Return whether values are equal, including NaN, which never equals itself."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         left, right = cast(Mapping[str, Any], one), cast(Mapping[str, Any], other)
         return left.keys() == right.keys() and all(is_same(left[k], right[k]) for k in left)
@@ -61,9 +61,9 @@ CLIENTS = (CLAUDE_CODE, "claude-desktop", "codex", "cursor", "gemini", "vscode",
 
 
 class ClientEnvironment(Value):
-    """What decides where files are. `platform` as in `sys.platform`; `project` is its folder.
+    """What decides the places of files. `platform` is as in `sys.platform`; `project` is a folder.
 
-    `launchers` as in `programs.arguments`, for whoever looks into the files.
+    `launchers` is as in `own_command.find_arguments`.
     """
 
     environment: Mapping[str, str]
@@ -74,17 +74,17 @@ class ClientEnvironment(Value):
 
 
 class ClientProgram(Value):
-    """A program that starts MCP servers, and the files that tell it which."""
+    """Program that starts MCP servers, and its configuration files."""
 
     name: str
     title: str
-    signs: tuple[Path, ...]  # where one of these is, the program is installed
+    signs: tuple[Path, ...]  # the program is installed if one of these exists
     user_file: Path
-    check: str  # how its user sees that it works
+    check: str  # how its user verifies the connection
     project_file: Path | None = None
-    servers: str = "mcpServers"  # the table of servers in the file
+    servers: str = "mcpServers"  # name of the table of servers in the file
     syntax: ConfigSyntax = "json"
-    names_transport: bool = False  # an entry says that it is of the type `stdio`
+    names_transport: bool = False  # an entry has the type `stdio`
     user_hooks_file: Path | None = None
     project_hooks_file: Path | None = None
 
@@ -93,13 +93,13 @@ class ClientProgram(Value):
         return any(_exists(sign) for sign in self.signs)
 
     def get_file(self, scope: ConfigScope) -> Path:
-        """InvalidInput for a client that has no file in its projects."""
+        """Return the file. Raise InvalidInput for a client without project files."""
         if scope == "user":
             return self.user_file
         if self.project_file is None:
             raise InvalidInput(
-                f"{self.title} has no configuration in a project.",
-                hint="Leave --scope out: the user's own configuration counts in every project.",
+                f"{self.title} does not have a configuration in projects.",
+                hint="Omit --scope. The user's own configuration applies to every project.",
                 argument="scope",
                 value=scope,
             )
@@ -110,7 +110,7 @@ class ClientProgram(Value):
 
 
 def list_clients(places: ClientEnvironment) -> list[ClientProgram]:
-    """In the order of their names."""
+    """Return the clients sorted by name."""
     applications = _get_applications_folder(places)
     return [
         _build_claude_code(places),
@@ -119,7 +119,7 @@ def list_clients(places: ClientEnvironment) -> list[ClientProgram]:
             "Claude Desktop",
             signs=(applications / "Claude",),
             user_file=applications / "Claude" / "claude_desktop_config.json",
-            check="Quit Claude Desktop and start it again; Settings > Developer lists everkept.",
+            check="Quit Claude Desktop and start it again. Settings > Developer lists everkept.",
         ),
         _build_codex(places),
         ClientProgram(
@@ -128,7 +128,7 @@ def list_clients(places: ClientEnvironment) -> list[ClientProgram]:
             signs=(places.home / ".cursor", applications / "Cursor"),
             user_file=places.home / ".cursor" / "mcp.json",
             project_file=places.project / ".cursor" / "mcp.json",
-            check="Restart Cursor; its settings for MCP list everkept with its tools.",
+            check="Restart Cursor. Its MCP settings list everkept with its tools.",
         ),
         _build_gemini(places),
         ClientProgram(
@@ -139,14 +139,14 @@ def list_clients(places: ClientEnvironment) -> list[ClientProgram]:
             project_file=places.project / ".vscode" / "mcp.json",
             servers="servers",
             names_transport=True,
-            check="In VS Code run the command `MCP: List Servers`; it shows everkept.",
+            check="In VS Code, run the command `MCP: List Servers`. It shows everkept.",
         ),
         ClientProgram(
             "windsurf",
             "Windsurf",
             signs=(places.home / ".codeium" / "windsurf",),
             user_file=places.home / ".codeium" / "windsurf" / "mcp_config.json",
-            check="Restart Windsurf; Cascade lists everkept among its MCP servers.",
+            check="Restart Windsurf. Cascade lists everkept among its MCP servers.",
         ),
     ]
 
@@ -156,7 +156,7 @@ def get_client(name: str, places: ClientEnvironment) -> ClientProgram:
         if client.name == name:
             return client
     raise InvalidInput(
-        f'There is no client "{name}".',
+        f'Unknown client "{name}".',
         hint=f"The clients are {', '.join(CLIENTS)}.",
         argument="client",
         value=name,
@@ -167,7 +167,7 @@ def get_client(name: str, places: ClientEnvironment) -> ClientProgram:
 def _build_claude_code(places: ClientEnvironment) -> ClientProgram:
     named = _get_variable_path(places.environment, "CLAUDE_CONFIG_DIR")
     folder = named or places.home / ".claude"
-    # Beside its folder, unless a variable names the folder: then inside it.
+    # Next to its folder, unless a variable names the folder. Then inside it.
     file = (named or places.home) / ".claude.json"
     return ClientProgram(
         CLAUDE_CODE,
@@ -178,7 +178,7 @@ def _build_claude_code(places: ClientEnvironment) -> ClientProgram:
         names_transport=True,
         user_hooks_file=folder / "settings.json",
         project_hooks_file=places.project / ".claude" / "settings.json",
-        check="Start a new session: `/mcp` shows everkept as connected, and so does `claude mcp list`.",
+        check="Start a new session. `/mcp` and `claude mcp list` show everkept as connected.",
     )
 
 
@@ -192,7 +192,7 @@ def _build_codex(places: ClientEnvironment) -> ClientProgram:
         project_file=places.project / ".codex" / "config.toml",
         servers="mcp_servers",
         syntax="toml",
-        check="Start Codex anew: `/mcp` shows everkept, and so does `codex mcp list`.",
+        check="Restart Codex. `/mcp` and `codex mcp list` show everkept.",
     )
 
 
@@ -204,12 +204,12 @@ def _build_gemini(places: ClientEnvironment) -> ClientProgram:
         signs=(folder,),
         user_file=folder / "settings.json",
         project_file=places.project / ".gemini" / "settings.json",
-        check="Start Gemini CLI anew in a folder that you trust: `/mcp` shows everkept.",
+        check="Restart Gemini CLI in a folder that you trust. `/mcp` shows everkept.",
     )
 
 
 def _get_applications_folder(places: ClientEnvironment) -> Path:
-    """The folder in which programs with windows keep theirs."""
+    """Return the folder in which desktop programs keep their data."""
     if places.platform == "win32":
         return _get_variable_path(places.environment, "APPDATA") or places.home / "AppData" / "Roaming"
     if places.platform == "darwin":
@@ -224,24 +224,24 @@ def _get_variable_path(environment: Mapping[str, str], variable: str) -> Path | 
     path = Path(value)
     try:
         return path.expanduser().absolute()
-    except RuntimeError:  # of a user whose home is not known
+    except RuntimeError:  # of a user whose home is unknown
         return path.absolute()
 
 
 def _exists(path: Path) -> bool:
     try:
         return path.exists()
-    except OSError:  # in a folder that may not be looked into
+    except OSError:  # in a folder without permission to list
         return False
 
 
 BACKUP_INFIX = ".everkept-backup-"
 _SHARED_FILE_MODE = 0o644
-_BYTE_ORDER_MARK = "\ufeff"  # which some editors of Windows put before a text
+_BYTE_ORDER_MARK = "\ufeff"  # which some Windows editors put before a text
 
 
 class ConfigFileContent(Value):
-    """What a file holds; `text` without the mark that may stand before it."""
+    """Content of a file; `text` is without a byte order mark."""
 
     raw: bytes
     text: str
@@ -255,37 +255,39 @@ EMPTY_CONTENT = ConfigFileContent(b"", "", has_mark=False)
 
 
 def read_config_file(file: Path) -> ConfigFileContent | None:
-    """None where there is no file. Refused for what is no file of text, and may not be read."""
+    """Return None if the file does not exist. Raise Refused if it is not a readable text file."""
     try:
         if not stat.S_ISREG(file.stat().st_mode):
-            raise Refused(f"{_format_path(file)} is no file.", hint="Move it away, then try again.")
+            raise Refused(f"{_format_path(file)} is not a file.", hint="Move it away, then try again.")
         raw = file.read_bytes()
     except FileNotFoundError:
         return None
     except NotADirectoryError as error:
-        raise Refused(f"{_format_path(file)} cannot be there: a folder above it is a file.") from error
+        raise Refused(
+            f"{_format_path(file)} cannot exist because a folder above it is a file.",
+            hint="Move that file away, then try again.",
+        ) from error
     except OSError as error:
         raise _build_error(error, file, "read") from error
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise Refused(
-            f"{_format_path(file)} is no text in UTF-8.", hint="Store it as UTF-8, then try again."
-        ) from error
+        raise Refused(f"{_format_path(file)} is not UTF-8 text.", hint="Save it as UTF-8, then try again.") from error
     return ConfigFileContent(raw, text.removeprefix(_BYTE_ORDER_MARK), text.startswith(_BYTE_ORDER_MARK))
 
 
 def replace_config_file(file: Path, content: bytes, *, is_shared: bool = False) -> None:
-    """In one step, through links, with the permissions that it has.
+    """Replace a file in one step, through links, with its present permissions.
 
-    A new file is its owner's alone unless it `is_shared`, and so is a folder for it.
+    A new file and its folder are private unless `is_shared`.
     """
     try:
         target = Path(os.path.realpath(file))
         about = _find_stat(target)
         if about is not None and not about.st_mode & stat.S_IWUSR:
             raise ReadOnly(
-                f"{_format_path(file)} may not be changed: it is read-only.", hint="Look at its permissions."
+                f"{_format_path(file)} may not be changed: it is read-only.",
+                hint="Change its permissions, then try again.",
             )
         if is_shared:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -295,7 +297,7 @@ def replace_config_file(file: Path, content: bytes, *, is_shared: bool = False) 
             mode = _SHARED_FILE_MODE if is_shared else disk.PRIVATE_FILE
             disk.replace(target, content, mode=mode)
         else:
-            # Under sudo the file would belong to root, and its client could not write it again.
+            # Under sudo, the file would belong to root, and its client could not write it.
             owner = about.st_uid, about.st_gid
             disk.replace(target, content, mode=stat.S_IMODE(about.st_mode), owner=owner)
     except OSError as error:
@@ -310,10 +312,10 @@ def remove_config_file(file: Path) -> None:
 
 
 def back_up(file: Path, content: bytes, moment: str, copies: Path | None = None) -> Path:
-    """A copy beside the file, with its permissions; `moment` tells copies apart.
+    """Copy the file with its permissions; `moment` distinguishes copies.
 
-    In the folder `copies` where one is given, and its owner's alone then: what lies in a project
-    is committed easily, and a configuration may hold others' passwords.
+    With `copies`, the copy is in that folder and private, because projects are easily committed and a configuration may
+    contain passwords.
     """
     folder = _get_backup_folder(file, copies)
     try:
@@ -334,7 +336,7 @@ def back_up(file: Path, content: bytes, moment: str, copies: Path | None = None)
 
 
 def list_backups(file: Path, copies: Path | None = None) -> list[Path]:
-    """The copies that were made of a file, the newest first."""
+    """Return the copies of a file, newest first."""
     folder = _get_backup_folder(file, copies)
     try:
         names = [path.name for path in folder.iterdir()]
@@ -345,7 +347,7 @@ def list_backups(file: Path, copies: Path | None = None) -> list[Path]:
 
 
 def _get_backup_folder(file: Path, copies: Path | None) -> Path:
-    """One for each folder that files are copied from: many files have the same name."""
+    """Return the folder for copies from one folder, because many files have the same name."""
     if copies is None:
         return file.parent
     origin = os.path.realpath(file.parent)
@@ -364,12 +366,12 @@ def _build_error(error: OSError, file: Path, verb: str) -> EverkeptError:
     reason = error.strerror or type(error).__name__
     message = f"{_format_path(file)} could not be {verb}: {reason}."
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StorageFull(message, hint="Make room, then try again.")
+        return StorageFull(message, hint="Free some disk space, then try again.")
     if isinstance(error, PermissionError) or error.errno == errno.EROFS:
         kind = Refused if verb == "read" else ReadOnly
-        return kind(message, hint="Look at its permissions, and whether its client has it open.")
+        return kind(message, hint="Check its permissions, and close its client.")
     if error.errno == errno.ELOOP:
-        return Refused(message)
+        return Refused(message, hint="Remove the circular link, then try again.")
     return Unavailable(message)
 
 

@@ -1,4 +1,4 @@
-"""The entries in clients' configurations that start our server and our hooks."""
+"""Entries in the configuration of clients that start our server and hooks."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -40,7 +40,7 @@ PLUGIN_NAME = "everkept"  # before the `@` and the name of its marketplace
 
 
 def find_plugin(settings_file: Path) -> str | None:
-    """Its full name, unless it is switched off; a file that cannot be read says nothing."""
+    """Return the full name of the plugin if it is enabled. An unreadable file counts as without it."""
     enabled = _read_names(settings_file, "enabledPlugins")
     installed = _read_names(settings_file.parent / "plugins" / "installed_plugins.json", "plugins")
     for name in (*enabled, *installed):
@@ -59,11 +59,11 @@ def _read_names(file: Path, key: str) -> dict[str, Any]:
     return cast(dict[str, Any], listed) if isinstance(listed, dict) else {}
 
 
-SERVER_NAME = "everkept"  # the name of our entry among the servers
+SERVER_NAME = "everkept"  # name of our entry among the servers
 
 
 class ConfigEditor(Protocol):
-    """One syntax of configuration files; the modules `jsonc` and `toml_text`."""
+    """One syntax of configuration files: the module `jsonc` or `toml_text`."""
 
     def parse_text(self, text: str) -> Any: ...
     def with_value(self, text: str, path: Sequence[Any], value: Any) -> str: ...
@@ -74,7 +74,7 @@ EDITORS: Mapping[ConfigSyntax, ConfigEditor] = {"json": jsonc, "toml": toml_text
 
 
 class ConfigPart(Protocol):
-    """What we have to say in one file."""
+    """Our entries in one file."""
 
     @property
     def file(self) -> Path: ...
@@ -82,31 +82,31 @@ class ConfigPart(Protocol):
     def editor(self) -> ConfigEditor: ...
     @property
     def content(self) -> str:
-        """What a person would paste."""
+        """Return the text that a person would paste."""
         ...
 
     def insert(self, text: str) -> str:
-        """With what is ours; NotOurs or Unfitting where there is no place for it."""
+        """Return the text with our entries. Raise NameTaken or UnexpectedShape if that is impossible."""
         ...
 
     def remove(self, text: str) -> str:
-        """Without what is ours, and what is empty then."""
+        """Return the text without our entries and without parts that are empty then."""
         ...
 
     def exclude_ours(self, values: Any) -> Any:
-        """What there is beside ours, without what is empty only because of us.
+        """Return everything except our entries, without parts that are empty only because of us.
 
-        Told by other signs than `is_in`, or a mistake of the one could not be noticed by the other.
+        It finds our entries in another way than `is_present`, so that each detects errors of the other.
         """
         ...
 
     def is_present(self, values: Any) -> bool:
-        """Whether something of ours is there."""
+        """Return whether one of our entries is present."""
         ...
 
 
 class NameTaken(Exception):
-    """Something else has our name already."""
+    """Another entry already has our name."""
 
     def __init__(self, path: Sequence[Key], words: Sequence[str]) -> None:
         what = f"starts `{' '.join(words)}`" if words else "is something else"
@@ -114,9 +114,9 @@ class NameTaken(Exception):
 
 
 class ServerConfigPart(Value):
-    """Our entry among a client's servers. `force` replaces whatever has its name.
+    """Our entry among a client's servers. `force` replaces any entry with its name.
 
-    `launchers` as in `programs.arguments`.
+    `launchers` is as in `own_command.find_arguments`.
     """
 
     file: Path
@@ -146,7 +146,7 @@ class ServerConfigPart(Value):
         servers = self._get_servers(self.editor.parse_text(text))
         old = servers.get(SERVER_NAME)
         if is_ours(get_command_words(old), SERVE_VERB, self.launchers):
-            # What somebody added to our entry stays as it is.
+            # Additions of other people to our entry are kept.
             for name in ("command", "args"):
                 text = self.editor.with_value(text, (*self.path, name), self.value[name])
             return text
@@ -178,7 +178,7 @@ HOOK_TIMEOUT_SECONDS = 15  # a hook ends itself earlier
 _SHELL_MATCHER = "Bash|PowerShell"
 _TOOL_MATCHER = f"{_SHELL_MATCHER}|Edit|MultiEdit|Write|NotebookEdit"
 
-# Each event that we answer, and what its group says beside the hook.
+# Events that we answer, with the other fields of their group.
 HOOK_EVENTS: Mapping[str, Mapping[str, str]] = {
     "SessionStart": {},
     "UserPromptSubmit": {},
@@ -187,13 +187,13 @@ HOOK_EVENTS: Mapping[str, Mapping[str, str]] = {
     "PostToolUse": {"matcher": _TOOL_MATCHER},
     "PostToolUseFailure": {"matcher": _SHELL_MATCHER},
 }
-# What would make something else of a hook of ours. One that is not waited for is called off when
-# the session ends, and may come behind a later one.
+# Fields that change the meaning of our hook. An asynchronous hook is canceled when the session ends, and may run after
+# a later one.
 _OBSOLETE_KEYS = ("args", "async")
 
 
 class _HookPosition(Value):
-    """Where a hook of ours stands; `is_alone` in its group."""
+    """Position of one of our hooks. `is_alone`: the only one in its group."""
 
     event: str
     group: int
@@ -206,9 +206,9 @@ class _HookPosition(Value):
 
 
 class HooksConfigPart(Value):
-    """Our hooks among others'; `line` gives what the shell runs at an event.
+    """Our hooks among others. `line` returns the shell command for an event.
 
-    `launchers` as in `programs.arguments`.
+    `launchers` is as in `own_command.find_arguments`.
     """
 
     file: Path
@@ -253,7 +253,7 @@ class HooksConfigPart(Value):
         return self._update_hook(_remove_positions(text, more), first, group)
 
     def _update_hook(self, text: str, place: _HookPosition, group: Mapping[str, Any]) -> str:
-        """Value by value: what somebody added to our hook stays as it is."""
+        """Update each value. Additions of other people to our hook are kept."""
         hook = group[HOOKS_KEY][0]
         for name in _OBSOLETE_KEYS:
             text = jsonc.remove_value(text, (*place.path, name))
@@ -269,12 +269,12 @@ class HooksConfigPart(Value):
 
 
 def list_hooked_events(values: Any, launchers: Collection[str] = ()) -> tuple[str, ...]:
-    """The events that a hook of ours stands under; Unfitting for hooks of another shape."""
+    """Return the events with one of our hooks. Raise UnexpectedShape for hooks in another form."""
     return tuple(dict.fromkeys(place.event for place in _find_positions(values, launchers)))
 
 
 def list_our_hooks(values: Any, launchers: Collection[str] = ()) -> list[tuple[str, ...]]:
-    """The words that each hook of ours runs."""
+    """Return the command words of each of our hooks."""
     hooks: list[tuple[str, ...]] = []
     for place in _find_positions(values, launchers):
         hook: Any = values
@@ -296,7 +296,7 @@ def _find_positions(values: Any, launchers: Collection[str]) -> list[_HookPositi
 
 
 def _remove_positions(text: str, places: Sequence[_HookPosition]) -> str:
-    """From the last to the first, so that the others keep their numbers."""
+    """Remove from last to first, so that the other numbers stay valid."""
     for place in reversed(places):
         text = jsonc.remove_value(text, place.path)
         group = jsonc.parse_text(text)[HOOKS_KEY][place.event][place.group]
@@ -323,7 +323,7 @@ def _exclude_our_hooks(groups: Sequence[Any], event: str, launchers: Collection[
 
 
 def _is_ours(hook: Any, event: str, launchers: Collection[str]) -> bool:
-    """Whether it starts this program for this event, with nothing but options behind it."""
+    """Return whether it starts this program for this event, followed only by options."""
     behind = find_arguments(_get_words(hook, launchers), HOOK_VERB, launchers)
     return bool(behind) and behind[0] == event and _are_options(behind[1:])
 
@@ -334,14 +334,14 @@ def _are_options(words: Sequence[str]) -> bool:
 
 
 def _mentions_us(hook: Any, event: str, launchers: Collection[str]) -> bool:
-    """Asked of the text alone, so that a hook which `_is_ours` takes for ours wrongly is missed."""
+    """Check only the text, so that a false match of `_is_ours` is detected."""
     before, verb, _ = " ".join(get_command_words(hook)).partition(f" {HOOK_VERB} {event}")
     program = split_line(before)[-1:]
     return bool(verb and program) and is_program(program[0], launchers)
 
 
 def _get_words(hook: Any, launchers: Collection[str]) -> tuple[str, ...]:
-    """Of a line for the shell, or of a command with its arguments."""
+    """Return the words of a shell line, or of a command with arguments."""
     words = get_command_words(hook)
     return split_line(words[0], launchers) if len(words) == 1 else words
 
@@ -356,7 +356,7 @@ def _get_hooks(values: Any) -> Mapping[str, Any]:
 
 
 def _iterate_our_events(values: Any) -> Iterator[tuple[str, list[Any]]]:
-    """Those that we answer, with their groups: what stands under others is never ours."""
+    """Iterate over the groups of the events that we answer. Hooks of other events are never ours."""
     for event, groups in _get_hooks(values).items():
         if event in HOOK_EVENTS:
             yield event, as_list(groups, (HOOKS_KEY, event))
@@ -366,11 +366,11 @@ InstallationKind = Literal["server", "hooks", "plugin"]
 
 
 class ClientInstallation(Value):
-    """One thing that a client is told about us, in one of its files.
+    """One entry about us in one file of a client.
 
-    A client that is told nothing has one of these without `words`. `scope` is `local` for what
-    Claude Code keeps for one folder alone. `data_dir` and `project` are as they are written there;
-    None where they are left to the settings. `problem` says why a file could not be read.
+    A client without entries has one of these without `words`. `scope` is `local` for entries of Claude Code for one
+    folder. `data_dir` and `project` are as written there, or None if the settings decide. `problem` is why a file
+    cannot be read.
     """
 
     client: str
@@ -392,7 +392,7 @@ class ClientInstallation(Value):
 
     @property
     def program(self) -> str | None:
-        """The program that must be there for it to work."""
+        """Return the program that must exist for it to work."""
         return get_program(self.words) if self.words else None
 
     @property
@@ -401,14 +401,14 @@ class ClientInstallation(Value):
 
     @property
     def missing_events(self) -> tuple[str, ...]:
-        """Events without a hook, where there are hooks at all."""
+        """Return the events without a hook, if other hooks exist."""
         if self.kind != "hooks":
             return ()
         return tuple(event for event in HOOK_EVENTS if event not in self.events)
 
 
 def survey_clients(places: ClientEnvironment) -> list[ClientInstallation]:
-    """Of every client at least one, in the order of their names."""
+    """Return at least one installation for each client, sorted by name."""
     return [each for client in list_clients(places) for each in _survey_client(client, places)]
 
 
@@ -451,7 +451,7 @@ def _survey_entries(
 def _survey_local_entries(
     values: Mapping[str, Any], client: ClientProgram, here: ClientInstallation, places: ClientEnvironment
 ) -> Iterator[ClientInstallation]:
-    """What Claude Code keeps for the folder alone in which one works."""
+    """Return the entries of Claude Code for the working folder."""
     folders: object = values.get("projects")
     if isinstance(folders, dict):
         kept: object = cast(dict[str, Any], folders).get(str(places.project))

@@ -1,6 +1,6 @@
-"""Changing one value in the text of a JSON file, comments and commas at the end allowed.
+"""Editor for one value in the text of a JSON file with comments and trailing commas.
 
-What is not changed keeps every byte: only positions are looked for, nothing is written anew.
+Unchanged parts keep every byte: it finds positions and does not rewrite the file.
 """
 
 import json
@@ -31,10 +31,10 @@ _SPACES = re.compile(r"[ \t]*")
 
 
 def with_value(text: str, path: JsonPath, value: Any) -> str:
-    """The text with that value in that place, made where it is missing.
+    """Return the text with that value in that place, created if it is missing.
 
-    In a list the number after the last one stands for a new item. Unfitting where something on
-    the way is neither an object nor a list, or is there twice.
+    In a list, the number after the last one appends an item. Raise UnexpectedShape if a part of the path is not a
+    container, or is repeated.
     """
     parse_text(text)
     if skip_trivia(text, 0) == len(text):
@@ -48,7 +48,7 @@ def with_value(text: str, path: JsonPath, value: Any) -> str:
 
 
 def remove_value(text: str, path: JsonPath) -> str:
-    """The text without the value in that place; as it is where there is none."""
+    """Return the text without the value in that place, unchanged if there is none."""
     parse_text(text)
     if skip_trivia(text, 0) == len(text):
         return text
@@ -60,10 +60,10 @@ def remove_value(text: str, path: JsonPath) -> str:
 
 
 def _find_containers(text: str, path: JsonPath) -> list[JsonContainer]:
-    """The containers from the outermost to the one in which the path ends, or breaks off."""
+    """Return the containers from the outermost to the one in which the path ends or breaks off."""
     begin = skip_trivia(text, 0)
     if text[begin] not in "{[":
-        raise UnexpectedShape("the file holds no object")
+        raise UnexpectedShape("the file does not contain an object")
     containers = [scan_container(text, begin)]
     for depth, key in enumerate(path):
         container = containers[-1]
@@ -83,7 +83,7 @@ def _find_containers(text: str, path: JsonPath) -> list[JsonContainer]:
 def _find_item(container: JsonContainer, key: Key) -> JsonItem | None:
     found = [item for item in container.items if item.key == key]
     if len(found) > 1:
-        raise UnexpectedShape(f'"{key}" is there {len(found)} times')
+        raise UnexpectedShape(f'"{key}" occurs more than once')
     return found[0] if found else None
 
 
@@ -92,17 +92,17 @@ def _get_kind(value: Any) -> str:
 
 
 def _begin_text(text: str, value: Any) -> str:
-    """Of a text that says nothing yet."""
+    """Return the start of an empty text."""
     newline = _detect_newline(text)
     lead = newline if text and not text.endswith("\n") else ""
     return text + lead + _format_value(value, DEFAULT_INDENT, "", newline) + newline
 
 
 def _insert_item(text: str, container: JsonContainer, key: Key, value: Any) -> str:
-    """At the end of the container, in the way its other items are written."""
+    """Append to the container in the style of its other items."""
     items = container.items
     if isinstance(key, int) and key != len(items):
-        raise UnexpectedShape(f"a list of {len(items)} has no place {key}")
+        raise UnexpectedShape(f"position {key} is outside a list of length {len(items)}")
     unit, newline = _detect_indent(text), _detect_newline(text)
     is_bare = not items and container.last == container.start + 1
     last_start = items[-1].start if items else container.close
@@ -135,7 +135,7 @@ def _replace_item(text: str, container: JsonContainer, item: JsonItem, value: An
 
 
 def _remove_item(text: str, container: JsonContainer, item: JsonItem) -> str:
-    """Without the item, the blanks before it, and the comma that there is too many then."""
+    """Remove the item, the whitespace before it, and the comma that is too many."""
     position = container.items.index(item)
     before = container.items[position - 1] if position else None
     begin = cast(int, before.comma) + 1 if before else container.start + 1
@@ -151,7 +151,7 @@ def _remove_item(text: str, container: JsonContainer, item: JsonItem) -> str:
         end = container.close
     behind = item.end + 1 if item.comma == item.end else item.end
     if in_line_comment and "\n" not in _get_whitespace(text, behind):
-        start = text.index("\n", blanks) + 1  # or what follows would become part of the comment
+        start = text.index("\n", blanks) + 1  # otherwise the rest would become part of the comment
     pieces = [(start, end), *((at, _skip_comma(text, at, item)) for at in commas)]
     for start, end in sorted(pieces, reverse=True):
         text = text[:start] + text[end:]
@@ -159,7 +159,7 @@ def _remove_item(text: str, container: JsonContainer, item: JsonItem) -> str:
 
 
 def _skip_comma(text: str, comma: int, item: JsonItem) -> int:
-    """With its spaces where the item begins a line or a bracket: those before it stay then."""
+    """Skip a comma. Its spaces go too if the item begins a line or a bracket, because those before it stay."""
     is_flush = comma == item.comma and text[item.start - 1] in "{["
     return comma + 1 + (len(_get_whitespace(text, comma + 1)) if is_flush else 0)
 
@@ -175,7 +175,7 @@ def _nest_value(path: JsonPath, value: Any) -> Any:
 
 
 def _format_value(value: Any, unit: str | None, indent: str, newline: str) -> str:
-    """On one line where there is no `unit` to indent by."""
+    """Return the value on one line if `unit` is empty."""
     if unit is None:
         return json.dumps(value, ensure_ascii=False)
     shown = json.dumps(value, ensure_ascii=False, indent=unit)
@@ -183,7 +183,7 @@ def _format_value(value: Any, unit: str | None, indent: str, newline: str) -> st
 
 
 def _detect_indent(text: str) -> str:
-    """By how much the file indents: as its first item is."""
+    """Return the indentation of the file: that of its first item."""
     root = scan_container(text, skip_trivia(text, 0))
     if root.items and "\n" in text[root.start : root.items[0].start]:
         return _get_line_indent(text, root.items[0].start) or DEFAULT_INDENT

@@ -1,4 +1,4 @@
-"""The words of a command that starts Everkept: making them, and knowing them again."""
+"""Command that starts Everkept: its construction and recognition."""
 
 import json
 import re
@@ -16,41 +16,43 @@ LAUNCHER_NAME = "run"  # of a checkout
 SERVE_VERB = "serve"
 HOOK_VERB = "hook"
 
+# Without these flags, Python runs code from the working folder, and from folders that PYTHON variables name. `-I` would
+# also hide packages that `pip install --user` installed.
+ISOLATED_MODULE = ("-E", "-P", "-m", PROGRAM_NAME)
+
+_ISOLATION_FLAGS = frozenset({"-E", "-I", "-P", "-s"})
 _SEPARATOR = re.compile(r"[/\\]")
 _PROGRAM_SUFFIXES = (".exe", ".cmd")
 _BATCH_SUFFIXES = (".cmd", ".bat")
 _RUNNERS = (("cmd", "/c"), ("uvx",), ("uv", "run"), ("pipx", "run"))
 
 
-def build_own_command(launcher: str | None, started_as: str, python: str) -> tuple[str, ...]:
-    """How to start this program from any folder.
+def build_own_command(launcher: str | None, python: str) -> tuple[str, ...]:
+    """Return how to start this program from any folder, also from one that a stranger filled.
 
-    `started_as` is the first word of this process, `python` its interpreter.
+    `python` is the interpreter of this process. The script that pip installs is not used, because it is not isolated.
     """
-    if launcher:
-        return (launcher,)
-    found = shutil.which(started_as) if _get_stem(started_as) == PROGRAM_NAME else None
-    return (str(Path(found).absolute()),) if found else (python, "-m", PROGRAM_NAME)
+    return (launcher,) if launcher else (python, *ISOLATED_MODULE)
 
 
 def make_startable(program: Sequence[str], platform: str) -> tuple[str, ...]:
-    """As a client starts it, which uses no shell: Windows runs batch files by one alone."""
+    """Return the command for a client, which uses no shell. Windows needs one to run batch files."""
     if platform == "win32" and program[0].lower().endswith(_BATCH_SUFFIXES):
         return ("cmd", "/c", *program)
     return tuple(program)
 
 
 def format_shell_line(words: Sequence[str], platform: str) -> str:
-    """For a shell, which on Windows is the one that comes with Git."""
+    """Return the line for a shell, which on Windows is that of Git."""
     if platform == "win32":
         words = [word.replace("\\", "/") for word in words]
     return shlex.join(words)
 
 
 def find_arguments(words: Sequence[str], verb: str, launchers: Collection[str] = ()) -> tuple[str, ...] | None:
-    """What follows the verb; None where the words do not start this program to do that.
+    """Return the arguments after the verb, or None if the words do not start this program for it.
 
-    `launchers` are known to be ours, although their checkout may have moved since.
+    `launchers` are known to be ours, even if their checkout has moved.
     """
     words = _strip_runner(words)
     length = _count_program_words(words, launchers)
@@ -64,9 +66,9 @@ def is_ours(words: Sequence[str], verb: str, launchers: Collection[str] = ()) ->
 
 
 def is_program(word: str, launchers: Collection[str] = ()) -> bool:
-    """By its name, or as a launcher: a known one, or that of a checkout.
+    """Return whether the name or launcher is ours: a known one, or that of a checkout.
 
-    Many a project has a script that is called `run`.
+    Many projects have a script with the name `run`.
     """
     if _get_stem(word) == PROGRAM_NAME or _use_slashes(word) in map(_use_slashes, launchers):
         return True
@@ -79,7 +81,7 @@ def is_program(word: str, launchers: Collection[str] = ()) -> bool:
 
 
 def get_command_words(entry: Any) -> tuple[str, ...]:
-    """The command of an entry and its arguments; nothing where it has no command."""
+    """Return the command of an entry with its arguments, empty if it has no command."""
     if not isinstance(entry, dict):
         return ()
     fields = cast(dict[str, Any], entry)
@@ -92,9 +94,9 @@ def get_command_words(entry: Any) -> tuple[str, ...]:
 
 
 def split_line(line: str, launchers: Collection[str] = ()) -> tuple[str, ...]:
-    """The words of a shell's line; none where it is more than one plain command.
+    """Split a shell line into words. Return nothing unless it is one plain command.
 
-    The backslashes of Windows stay, where they are meant.
+    The backslashes of Windows are kept.
     """
     try:
         words = _split_words(line, posix=True)
@@ -106,7 +108,7 @@ def split_line(line: str, launchers: Collection[str] = ()) -> tuple[str, ...]:
 
 
 def find_option(words: Sequence[str], name: str) -> str | None:
-    """The value of an option, which may follow it or stand behind a sign of equality."""
+    """Return the value of an option, which follows it or an equals sign."""
     for position, word in enumerate(words):
         if word == name and position + 1 < len(words):
             return words[position + 1]
@@ -116,13 +118,13 @@ def find_option(words: Sequence[str], name: str) -> str | None:
 
 
 def get_program(words: Sequence[str]) -> str:
-    """The program that must be there for these words to work."""
+    """Return the program that must exist for these words to work."""
     is_wrapped = len(words) > 2 and [word.lower() for word in words[:2]] == ["cmd", "/c"]
     return words[2] if is_wrapped else words[0]
 
 
 def is_available(program: str) -> bool:
-    """Whether it can be started: a file, or a name that the search path knows."""
+    """Return whether it can be started: a file, or a name on the search path."""
     try:
         return Path(program).is_file() if _SEPARATOR.search(program) else bool(shutil.which(program))
     except (OSError, ValueError):
@@ -130,7 +132,7 @@ def is_available(program: str) -> bool:
 
 
 def _strip_runner(words: Sequence[str]) -> tuple[str, ...]:
-    """Without a program before it that does nothing but start it."""
+    """Remove a program before it that only starts it."""
     lower = tuple(word.lower() for word in words[:2])
     length = next((len(each) for each in _RUNNERS if lower[: len(each)] == each), 0)
     return tuple(words[length:])
@@ -139,12 +141,13 @@ def _strip_runner(words: Sequence[str]) -> tuple[str, ...]:
 def _count_program_words(words: Sequence[str], launchers: Collection[str]) -> int:
     if words and is_program(words[0], launchers):
         return 1
-    return 3 if tuple(words[1:3]) == ("-m", PROGRAM_NAME) else 0
+    module = next((at for at, word in enumerate(words[1:], 1) if word not in _ISOLATION_FLAGS), 0)
+    return module + 2 if tuple(words[module : module + 2]) == ("-m", PROGRAM_NAME) else 0
 
 
 def _split_words(line: str, *, posix: bool) -> tuple[str, ...]:
     words = shlex.split(line, posix=posix)
-    # Read so, a shell's signs are words of their own: between two commands, or before a file.
+    # This makes the signs of a shell separate words: between commands, or before a file.
     lexer = shlex.shlex(line, posix=posix, punctuation_chars=True)
     lexer.whitespace_split, lexer.commenters = True, ""
     return tuple(words) if list(lexer) == words and "\n" not in line else ()
@@ -163,7 +166,7 @@ LAUNCHERS_FILE = "setup-launchers.json"  # in the data folder
 
 
 def read_launchers(data_dir: Path) -> frozenset[str]:
-    """None where the list cannot be read: what is not known is left alone."""
+    """Return None if the list cannot be read. Unknown commands are then left unchanged."""
     try:
         held = read_config_file(data_dir / LAUNCHERS_FILE)
         listed: object = json.loads(held.text) if held else []

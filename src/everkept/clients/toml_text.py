@@ -1,4 +1,4 @@
-"""Changing one table or value in the text of a TOML file, while every other byte stays."""
+"""Editor for one table or value in the text of a TOML file. Every other byte stays."""
 
 import json
 import re
@@ -25,15 +25,15 @@ _COMMENT = re.compile(r"#[^\n]*")
 
 
 class NotToml(ValueError):
-    """The text cannot be read; the message says where and why."""
+    """The text is not valid TOML. The message says where and why."""
 
 
 class _Statement(Value):
-    """A head of a table, or a key with its value."""
+    """Head of a table, or a key with its value."""
 
     path: tuple[str, ...]  # from the root on
     start: int  # of its line
-    end: int  # behind its last line
+    end: int  # after its last line
     value: tuple[int, int] | None  # None for a head
 
     def is_at_or_below(self, path: Sequence[str]) -> bool:
@@ -50,10 +50,10 @@ def parse_text(text: str) -> dict[str, Any]:
 
 
 def with_value(text: str, path: Sequence[str], value: Any) -> str:
-    """The text with that value in that place, made where it is missing.
+    """Return the text with that value in that place, created if it is missing.
 
-    A table is written at the end of the file, under a head of its own. Unfitting where the place
-    is written in a way that leaves no room for it.
+    A table is added at the end of the file with its own head. Raise UnexpectedShape if the form of the place does not
+    allow it.
     """
     missing = object()
     old = _look_up(parse_text(text), path, missing)
@@ -66,20 +66,20 @@ def with_value(text: str, path: Sequence[str], value: Any) -> str:
 
 
 def remove_value(text: str, path: Sequence[str]) -> str:
-    """The text without what is in that place; as it is where nothing is."""
+    """Return the text without what is in that place, unchanged if nothing is."""
     missing = object()
     if _look_up(parse_text(text), path, missing) is missing:
         return text
     statements = _scan(text)
     if not any(statement.is_at_or_below(path) for statement in statements):
-        raise UnexpectedShape(f"{format_key_path(path)} is written inside of {format_key_path(path[:1])}")
+        raise UnexpectedShape(f"{format_key_path(path)} is defined inside {format_key_path(path[:1])}")
     for start, end in reversed(_find_blocks(text, statements, path)):
         text = text[:start] + text[end:]
     return text
 
 
 def format_value(value: Any) -> str:
-    """A value on one line."""
+    """Return a value on one line."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
@@ -94,7 +94,7 @@ def format_value(value: Any) -> str:
 
 
 def format_table(path: Sequence[str], value: Mapping[str, Any], newline: str = "\n") -> str:
-    """A table under its head, without the end of its last line."""
+    """Return a table with its head, without the end of its last line."""
     head = ".".join(_format_key(name) for name in path)
     lines = [f"[{head}]", *(f"{_format_key(name)} = {format_value(item)}" for name, item in value.items())]
     return newline.join(lines)
@@ -122,10 +122,10 @@ def _with_leaf(text: str, path: Sequence[str], value: Any, *, is_new: bool) -> s
             inline = cast(dict[str, Any], _look_up(parse_text(text), path[:-1], {}))
             return text[:start] + format_value({**inline, path[-1]: value}) + text[end:]
     if not is_new:
-        raise UnexpectedShape(f"{format_key_path(path)} is written inside of {format_key_path(path[:1])}")
+        raise UnexpectedShape(f"{format_key_path(path)} is defined inside {format_key_path(path[:1])}")
     last = _find_last_statement(statements, path[:-1])
     if last is None:
-        raise UnexpectedShape(f"{format_key_path(path[:-1])} has no head of its own")
+        raise UnexpectedShape(f"{format_key_path(path[:-1])} does not have its own head")
     newline = _detect_newline(text)
     indent = cast("re.Match[str]", _SPACES.match(text, last.start)).group()
     line = f"{indent}{_format_key(path[-1])} = {format_value(value)}"
@@ -135,7 +135,7 @@ def _with_leaf(text: str, path: Sequence[str], value: Any, *, is_new: bool) -> s
 
 
 def _find_last_statement(statements: Sequence[_Statement], path: Sequence[str]) -> _Statement | None:
-    """The last line below the head of exactly this table; the head itself where it is empty."""
+    """Return the last line of exactly this table, or its head if it is empty."""
     last: _Statement | None = None
     for statement in statements:
         if statement.value is None:
@@ -148,7 +148,7 @@ def _find_last_statement(statements: Sequence[_Statement], path: Sequence[str]) 
 
 
 def _find_blocks(text: str, statements: Sequence[_Statement], path: Sequence[str]) -> list[tuple[int, int]]:
-    """What to cut out: tables that follow each other together, with the empty line before them."""
+    """Return what to cut: consecutive tables together, with the empty line before them."""
     blocks: list[tuple[int, int]] = []
     is_in_table = False
     was_cut = False
@@ -163,14 +163,14 @@ def _find_blocks(text: str, statements: Sequence[_Statement], path: Sequence[str
             blocks.append((start, statement.end))
         was_cut = is_cut
     if blocks and blocks[-1][1] == len(text) and not text.endswith("\n"):
-        # The file had no end of its last line before either.
+        # The file did not end with a line break before either.
         kept = text[: blocks[-1][0]]
         blocks[-1] = (len(kept) - len(_get_line_end(kept)), len(text))
     return blocks
 
 
 def _include_gap(text: str, at: int) -> int:
-    """The beginning of the empty line before this one, where there is one."""
+    """Return the start of the empty line before this one, if there is one."""
     above = text[:at]
     gap = above[: len(above) - len(_get_line_end(above))]
     return len(gap) if not gap or gap.endswith("\n") else at
@@ -181,7 +181,7 @@ def _get_line_end(text: str) -> str:
 
 
 def _scan(text: str) -> list[_Statement]:
-    """The statements of a text that is known to be TOML."""
+    """Return the statements of a text that is valid TOML."""
     statements: list[_Statement] = []
     head: tuple[str, ...] = ()
     at = 0
@@ -208,7 +208,7 @@ def _scan(text: str) -> list[_Statement]:
 
 
 def _scan_keys(text: str, at: int) -> tuple[tuple[str, ...], int]:
-    """The names with dots between them, and where they end."""
+    """Return the names of a dotted key, and its end."""
     names: list[str] = []
     while True:
         at = _skip(_SPACES, text, at)
@@ -251,7 +251,7 @@ def _look_up(values: Mapping[str, Any], path: Sequence[str], missing: Any) -> An
     value: Any = values
     for depth, name in enumerate(path):
         if not isinstance(value, Mapping):
-            raise UnexpectedShape(f"{format_key_path(path[:depth])} is no table")
+            raise UnexpectedShape(f"{format_key_path(path[:depth])} is not a table")
         value = cast(Mapping[str, Any], value).get(name, missing)
         if value is missing:
             return missing
@@ -263,7 +263,7 @@ def _format_key(name: str) -> str:
 
 
 def _quote(text: str) -> str:
-    """Between single quotes where that saves doubled backslashes, as in the paths of Windows."""
+    """Quote a text, with single quotes if that avoids doubled backslashes, for example in Windows paths."""
     if "\\" in text and "'" not in text and text.isprintable():
         return f"'{text}'"
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,4 +1,4 @@
-"""What stores and searches answer with beside records: counts, parts of a graph, findings."""
+"""Answers of stores and searches other than records: counts, parts of a graph, findings."""
 
 import base64
 import json
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class PurgeResult(Value):
-    """What a purge removed, or a redaction rewrote.
+    """What a purge removed or a redaction rewrote.
 
-    `complete` is False while a reader keeps old pages alive.
+    `complete` is False while a reader keeps old pages.
     """
 
     records: int
@@ -29,7 +29,7 @@ class PurgeResult(Value):
 
 
 class RecordVector(Value):
-    """A vector of length one for the text that a record had in this version."""
+    """Vector of length one for the text of a record in this version."""
 
     id: str
     version: int
@@ -37,14 +37,14 @@ class RecordVector(Value):
 
 
 class AccessCount(Value):
-    """How often a record was given out, and when last."""
+    """How often a record was recalled, and when last."""
 
     count: int
     last_at: int
 
 
 class RecordTally(Value):
-    """How many records share these traits."""
+    """Number of records with these traits."""
 
     kind: str
     scope: str
@@ -54,37 +54,36 @@ class RecordTally(Value):
 
 
 class Token(Value):
-    """A bearer token as it is kept: its hash, never itself."""
+    """Bearer token in its stored form: its hash, never its secret."""
 
     id: str
     label: str
     created_at: int
 
 
-# How the keys of notes begin that hold for a moment: no copy has them.
+# Prefixes of short-lived notes. Copies do not have them.
 LEASE_PREFIX = "lease."
 
 
 class StorePage(Value):
-    """Part of a store, with versions, times, deletions and the numbers of the log as they are.
+    """Part of a store, with the original versions, times, deletions and log numbers.
 
-    A record's parent and a link's ends are in it, or where it goes already. Of its records and
-    links it is enough that none stands for the same as another once all is there: they may come
-    in any order and trade names.
+    A record's parent and a link's ends are in the page or already in the target. The records may come in any order and
+    exchange names. Only the final state must be free of duplicates.
     """
 
     records: Sequence[Record] = ()
     links: Sequence[RecordLink] = ()
-    gone: Sequence[Ref] = ()  # purged there: with every trace
+    gone: Sequence[Ref] = ()  # purged there, with every trace
     changes: Sequence[Change] = ()
-    log_from: int | None = None  # what the log has from this number on goes first
+    log_from: int | None = None  # delete the log from this number on first
     accesses: Mapping[str, AccessCount] = field(default_factory=dict[str, AccessCount])
-    # By model; those of a version that its record does not have are left out.
+    # By model. Vectors of outdated record versions are omitted.
     vectors: Mapping[str, Sequence[RecordVector]] = field(default_factory=dict[str, Sequence[RecordVector]])
 
 
 class CatalogData(Value):
-    """What a library has beside the records, but for what was asked and how often."""
+    """What a library has beside the records, except the logs of searches and usage."""
 
     projects: Sequence[Project] = ()
     workspaces: Mapping[str, str] = field(default_factory=dict[str, str])  # folder, project id
@@ -97,11 +96,10 @@ Direction = Literal["out", "in", "both"]
 
 
 class Hops(Value):
-    """How far a walk goes, and along what.
+    """How far a walk goes, and along which links.
 
-    `sources` are kinds: only links that go out from a record of one of them. Of the links at the
-    records of one hop the oldest are followed, up to `limit`; of the records that they lead to the
-    walk goes on from those that they name first, up to `width`.
+    `sources` are kinds: only links that start at a record of one of them. A hop follows the oldest links of its
+    records, up to `limit`. The walk continues from the records that these links name first, up to `width`.
     """
 
     count: int
@@ -112,14 +110,14 @@ class Hops(Value):
 
 
 class Sources(Value):
-    """The records that link to some others: how many to each, and the links from the newest."""
+    """Records that link to some others: the number for each, and the links of the newest."""
 
     counts: Mapping[str, int]
     links: list[RecordLink]
 
 
 def count_sources(links: Sequence[RecordLink], limit: int) -> Sources:
-    """Answer `CountSources` from all the links in their order."""
+    """Answer `CountSources` from all links in their order."""
     about: dict[str, set[str]] = {}
     for link in links:
         about.setdefault(link.target, set()).add(link.source)
@@ -130,23 +128,23 @@ def count_sources(links: Sequence[RecordLink], limit: int) -> Sources:
 
 
 def list_next_ids(links: Iterable[RecordLink], seen: Set[str], width: int | None = None) -> list[str]:
-    """Where the links lead that was not seen yet, as they name it: the records of the next hop."""
+    """Return the unseen ids that links lead to, in the order of the links: the records of the next hop."""
     ends = dict.fromkeys(end for link in links for end in (link.source, link.target))
     return [end for end in ends if end not in seen][:width]
 
 
 T = TypeVar("T")
 
-# A child of a record: its id, its text and when it was created. There may be many of them, and a
-# plain tuple takes a quarter of the time of a named one.
+# A child of a record: its id, its text and its time of creation. A plain tuple takes a quarter of the time of a named
+# one.
 Leaf = tuple[str, str, int]
 
 
 class Selection(NamedTuple):
     """Which live records of a kind, and which of their links.
 
-    With `ids` these records, in that order. Otherwise all of them by name or by age, or those by
-    name behind the `(name_key, variant)` of the last one seen.
+    With `ids`, these records in that order. Otherwise all of them by name or age, or the ones by name after the last
+    seen `(name_key, variant)`.
     """
 
     kind: str
@@ -159,12 +157,12 @@ class Selection(NamedTuple):
 
     @property
     def row_limit(self) -> int | None:
-        """The limit, and one more that tells whether there are more."""
+        """The limit plus one, to find out whether more exist."""
         return None if self.limit is None else self.limit + 1
 
 
 class Node(NamedTuple):
-    """A record, and its children by age."""
+    """Record and its children by age."""
 
     id: str
     name: str
@@ -178,7 +176,7 @@ class Node(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """A link between two records of the kind, with the names of both."""
+    """Link between two records of the kind, with the names of both."""
 
     id: str
     source: str
@@ -192,7 +190,7 @@ class Edge(NamedTuple):
 class Subgraph(NamedTuple):
     """Nodes as they were selected, and the edges at them by age, each once.
 
-    It `has_more` nodes behind the last one if a limit ended it.
+    `has_more` is True if a limit cut off further nodes.
     """
 
     nodes: list[Node]
@@ -201,12 +199,12 @@ class Subgraph(NamedTuple):
 
 
 def apply_limit(wanted: Selection, found: Sequence[T]) -> tuple[Sequence[T], bool]:
-    """Return what the limit allows of what was looked for, and whether there is more."""
+    """Return the items within the limit, and whether more exist."""
     return found[: wanted.limit], wanted.limit is not None and len(found) > wanted.limit
 
 
 def list_other_ends(records: Iterable[Record], links: Iterable[RecordLink]) -> list[str]:
-    """The ends of links that are not among the records."""
+    """Return the ids at the ends of links that are not among the records."""
     ends = {end for link in links for end in (link.source, link.target)}
     return sorted(ends - {record.id for record in records})
 
@@ -219,7 +217,7 @@ def assemble(
     *,
     has_more: bool,
 ) -> Subgraph:
-    """Join what was asked for in parts; `others` are the other ends of links, of any kind."""
+    """Join the parts of a subgraph. `others` are the other ends of links, of any kind."""
     leaves: dict[str, list[Leaf]] = {record.id: [] for record in records}
     for child in children:
         leaves[child.parent or ""].append((child.id, child.text, child.created_at))
@@ -248,13 +246,13 @@ def assemble(
     )
 
 
-MAX_SEARCHES = 10_000  # questions that a library remembers
+MAX_SEARCHES = 10_000  # questions that a library keeps
 
 SearchType = Literal["semantic", "keyword", "graph"]
 
 
 class SearchRecord(Value):
-    """A question that somebody asked, as this machine keeps it: no secret is in it."""
+    """Question that was asked, as this machine stores it: without secrets."""
 
     at: int
     tool: str
@@ -266,17 +264,17 @@ class SearchRecord(Value):
 
 
 class SearchLog(Protocol):
-    """Keeps what was asked, in the background: no reader waits for it."""
+    """Log of questions, written in the background so that readers do not wait for it."""
 
     def note(self, search: SearchRecord) -> None: ...
 
     async def list_newest(self, *, session: str | None = None, limit: int = 100) -> list[SearchRecord]:
-        """With what is noted but not stored yet, the newest first."""
+        """Return the newest questions first, including the ones that are not stored yet."""
         ...
 
 
 class SectionHit(Value):
-    """A part of a file that fits a question; `line` is the first of it, counted from 1."""
+    """Part of a file that matches a question. `line` is its first line, counted from 1."""
 
     file: str
     line: int
@@ -287,25 +285,25 @@ class SectionHit(Value):
 
 
 class SectionHits(Value):
-    """The best parts first; `notices` are sentences about what could not be looked at."""
+    """The best parts first. `notices` are sentences about what could not be searched."""
 
     hits: list[SectionHit]
     notices: list[str]
 
 
 class SectionSearch(Protocol):
-    """Finds the parts of the files that people and assistants share."""
+    """Search in the files of a memory bank."""
 
     async def find_sections(self, call: ToolCall, query: str, limit: int) -> SectionHits:
-        """In the files that the call means; NotFound where there are none."""
+        """Search the files that the call selects. Raise NotFound if there are none."""
         ...
 
 
 class SearchFinding(Value):
-    """Something that one family found, in a form that all share."""
+    """Result of one family, in a form that all families share."""
 
     id: str
-    type: str  # as in `memory`, `entity`, `section`, `conversation`, `code`
+    type: str  # such as `memory`, `entity`, `section`, `conversation`, `code`
     content: str
     score: float  # 0 to 1
     search_type: SearchType
@@ -315,26 +313,26 @@ class SearchFinding(Value):
 
 
 class SearchFindings(Value):
-    """The best first; `notices` are sentences about what could not be looked at."""
+    """The best first. `notices` are sentences about what could not be searched."""
 
     hits: list[SearchFinding]
     notices: list[str] = field(default_factory=list[str])
 
 
 class Finder(Protocol):
-    """Searches what one family keeps, for a search over all of them."""
+    """Search of one family, for a search in all of them."""
 
     @property
     def name(self) -> str:
-        """What is searched, as a person calls it: `memories`."""
+        """Return the name of the searched things for people, such as `memories`."""
         ...
 
     async def find(self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int) -> SearchFindings:
-        """By those of the ways that it knows; nothing where there is nothing to be searched."""
+        """Search with the strategies that the family supports."""
         ...
 
     async def get_stamp(self, call: ToolCall) -> object:
-        """Another value once an answer may be another."""
+        """Return a value that changes when an answer may change."""
         ...
 
 
@@ -343,12 +341,17 @@ def encode_cursor(*position: Any) -> str:
 
 
 def decode_cursor(cursor: str, *kinds: type) -> tuple[Any, ...]:
-    """What `encode_cursor` was given, if it was values of these kinds."""
+    """Return the values that `encode_cursor` encoded, if they have these types."""
     try:
         found: Any = json.loads(base64.urlsafe_b64decode(cursor.encode()))
     except ValueError:
         found = None
     position = tuple(cast(list[Any], found)) if isinstance(found, list) else ()
     if len(position) != len(kinds) or not all(map(isinstance, position, kinds)):
-        raise InvalidInput("`cursor` is not one that this tool gave out.", argument="cursor", value=cursor[:100])
+        raise InvalidInput(
+            "`cursor` is not a cursor of this tool.",
+            hint="Use next_cursor of the previous page, or omit it to start again.",
+            argument="cursor",
+            value=cursor[:100],
+        )
     return position

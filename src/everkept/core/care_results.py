@@ -1,4 +1,4 @@
-"""Values of backups, restores and the doctor, for an engine that keeps files."""
+"""Results of backup, restore and doctor, for an engine that keeps files."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,9 +16,9 @@ FREE_SPACE_ADVICE = "free some disk space"
 
 
 class DoctorFinding(Value):
-    """One thing that is well, could be better, or is wrong.
+    """Fact, hint or problem that the doctor found.
 
-    `mend` puts it right and says what it did; `command` is what a person can do.
+    `mend` fixes it and returns what it did; `command` is what a person can run.
     """
 
     check: str
@@ -29,14 +29,14 @@ class DoctorFinding(Value):
 
 
 class OwningProject(NamedTuple):
-    """The project that a database belongs to."""
+    """Project that a database belongs to."""
 
     name: str
     status: Status
 
 
 class DatabaseFacts(Value):
-    """What a database is and holds."""
+    """What a database is and contains."""
 
     schema_version: int
     newest_change: int
@@ -44,30 +44,37 @@ class DatabaseFacts(Value):
 
 
 class RestoredProject(NamedTuple):
-    """A project that came back beside the others, under a name that was free."""
+    """Project restored next to the others, under a free name."""
 
     name: str
     is_off: bool
 
 
 class PendingEmbeddings(NamedTuple):
-    """How many texts of a database wait for their vectors, and how many have another model's."""
+    """How many texts of a database have a pending embedding, and how many have one of another model."""
 
     title: str
     texts: int
     others: int
 
 
+class OmittedAccess(NamedTuple):
+    """Tokens and accounts of a backup that a restore does not restore. Grants belong to accounts."""
+
+    tokens: int = 0
+    accounts: int = 0
+
+
 class RestorePreview(NamedTuple):
-    """What a restore will bring: the projects that are off then, and whether what was decided
-    since the backup could not be read."""
+    """What a restore will do: the projects that are off afterwards, and whether later decisions could not be read."""
 
     off: Sequence[str]
     decisions_lost: bool
+    omitted: OmittedAccess
 
 
 class UnfinishedRestore(Value):
-    """A restore that is under way, or was cut short: some databases are old, some new."""
+    """Restore that is running or was interrupted: some databases are old, some new."""
 
     folder: Path
     backup: str
@@ -75,19 +82,19 @@ class UnfinishedRestore(Value):
 
     @property
     def command(self) -> str:
-        """What brings it to its end."""
+        """Return the command that finishes it."""
         return f"everkept restore {_quote_path(self.backup)} --replace --data-dir {_quote_path(str(self.folder))}"
 
     def build_error(self) -> Unavailable:
         return Unavailable(
-            f"{self.folder} is being restored from {self.backup}, or that was cut short.",
-            hint=f"Try again soon; if nobody restores it any more, finish it: {self.command}",
+            f"{self.folder} is being restored from {self.backup}, or the restore was interrupted.",
+            hint=f"Try again soon. If the restore was interrupted, finish it: {self.command}",
             path=str(self.folder),
         )
 
 
 class UnfinishedOperation(Conflict):
-    """Something is in the middle of being made or moved: settle it, and try again."""
+    """Something is being created or moved. Finish it, and try again."""
 
 
 def _quote_path(path: str) -> str:

@@ -1,7 +1,6 @@
-"""Commits: plan against a state, commit, plan again if it has moved; and undo of a change.
+"""Commits: plan for a state, commit, plan again if the state has changed; and undo.
 
-Every write of a family, an import, an undo or a replay goes through `commit`, which records what
-the call touched.
+Every write of a family, import, undo or replay goes through `commit`, which records what the call touched.
 """
 
 import logging
@@ -32,7 +31,7 @@ from everkept.values import Value, field, replace
 
 
 class TouchedIds(Value, frozen=False):
-    """Of one call: the ids of records and links, each once, in the order in which they came."""
+    """Ids of the records and links that a call touched, each once, in order."""
 
     ids: dict[str, None] = field(default_factory=dict[str, None])
     is_over: bool = False
@@ -43,19 +42,20 @@ _touched: ContextVar[TouchedIds | None] = ContextVar("touched", default=None)
 
 @contextmanager
 def collect_touched() -> Generator[TouchedIds, None, None]:
-    """Whatever is said to be touched within, in tasks of its own too, is in what this gives."""
+    """Collect what is touched in this block, also in tasks that start in it."""
     noted = TouchedIds()
     token = _touched.set(noted)
     try:
         yield noted
     finally:
-        noted.is_over = True  # for what goes on in tasks of its own
+        noted.is_over = True  # for tasks that outlive the block
         _touched.reset(token)
 
 
 def note_touched(ids: Iterable[str | None]) -> None:
-    """Said where records are given out in an answer that may not name their ids, and where some
-    are changed; costs nothing where nobody notes it."""
+    """Note ids that the call touched: for changes, and for answers that may not name the ids. Costs nothing if no one
+    collects.
+    """
     noted = _touched.get()
     if noted is not None and not noted.is_over:
         noted.ids.update((each, None) for each in ids if each)
@@ -65,15 +65,15 @@ T = TypeVar("T")
 Planned = tuple[list[Step], T]
 Plan = Callable[[RecordStore, int], Awaitable[Planned[T]]]
 
-MAX_ATTEMPTS = 100  # other processes may commit between our reading and our writing
+MAX_ATTEMPTS = 100  # other processes may commit between a read and the write
 
 log = logging.getLogger(__name__)
 
 
 async def commit(store: RecordStore, batch: Batch) -> Change:
-    """Commit one batch and record what it touched. Raise Conflict if the state has moved.
+    """Commit one batch and record what it touched. Raise Conflict if the state has changed.
 
-    Derived records follow from files, so they are not what the caller changed.
+    Derived records follow from files, so they do not count as touched.
     """
     change = await store.commit(batch)
     if not batch.derived:
@@ -84,10 +84,10 @@ async def commit(store: RecordStore, batch: Batch) -> Change:
 async def retry(
     attempt: Callable[[], Awaitable[T]], what: str | None = None, *, again: Callable[[], Awaitable[bool]] | None = None
 ) -> T:
-    """Call `attempt`, which reads the store again each time, until it raises no Conflict.
+    """Call `attempt` until it raises no Conflict. Each attempt reads the store again.
 
-    `again` says after a Conflict whether another attempt has a chance. After the last one the
-    Conflict says that others keep changing `what`, or is the last one itself.
+    After a Conflict, `again` returns whether another attempt can succeed. The last Conflict says that other processes
+    keep changing `what`, or is raised unchanged.
     """
     for left in reversed(range(MAX_ATTEMPTS)):
         try:
@@ -109,11 +109,11 @@ class ChangeWriter(Value):
     client: str = ""
 
     async def commit(self, store: RecordStore, plan: Plan[T]) -> T:
-        """Plan and commit until the state does not move in between."""
+        """Plan and commit until the state does not change in between."""
         return await retry(lambda: self.attempt(store, plan))
 
     async def attempt(self, store: RecordStore, plan: Plan[T]) -> T:
-        """Plan and commit once. Raise Conflict if the state has moved in between."""
+        """Plan and commit once. Raise Conflict if the state has changed in between."""
         at = self.clock()
         steps, answer = await plan(store, at)
         if steps:
@@ -126,15 +126,15 @@ class ChangeWriter(Value):
 
 @runtime_checkable
 class RestrictedStore(Protocol):
-    """A store that not everybody who reads it may write."""
+    """Store that some of its readers may not write."""
 
     def check_writable(self) -> None:
-        """Raises what a commit would."""
+        """Raise the error that a commit would raise."""
         ...
 
 
 def check_writable(store: RecordStore) -> None:
-    """For whoever commits elsewhere first, and would leave that behind where this is refused."""
+    """Check before a write to another place that a refusal would leave half done."""
     if isinstance(store, RestrictedStore):
         store.check_writable()
 
@@ -151,7 +151,7 @@ Things = dict[Ref, Record | RecordLink]
 
 
 def find_undone(changes: Sequence[Change]) -> set[int]:
-    """Which changes are taken back at present; an undo that was itself undone does not count."""
+    """Return the changes that are undone at present. An undo that was itself undone does not count."""
     taken_back: set[int] = set()
     for change in sorted(changes, key=lambda c: -c.seq):
         if change.undoes is not None and change.seq not in taken_back:
@@ -160,13 +160,14 @@ def find_undone(changes: Sequence[Change]) -> set[int]:
 
 
 async def plan_undo(store: RecordStore, change: Change, bookkeeping: Set[str] = frozenset()) -> tuple[Step, ...]:
-    """Raises Refused when what the change touched has changed since.
+    """Plan the reversal of a change. Raise Refused if something it touched has changed since.
 
-    The steps hold for the revision of the store that they were planned at, and no other. Records
-    of `bookkeeping` kinds are no knowledge: one that has changed since stays as it is.
+    The steps are valid for one revision of the store. A changed record of a `bookkeeping` kind is kept.
     """
     if not change.edits:
-        raise Refused(f"Change {change.seq} ({change.tool}) left nothing that could be undone.")
+        raise Refused(
+            f"Change {change.seq} ({change.tool}) has nothing to undo.", hint="Choose a change with `everkept log`."
+        )
     if any(edit.id is None for edit in change.edits):
         raise _build_purged_error(change)
     refs = {Ref(edit.subject, edit.id or "") for edit in change.edits}
@@ -186,7 +187,7 @@ async def plan_undo(store: RecordStore, change: Change, bookkeeping: Set[str] = 
 
 
 def _build_step(edit: Edit, current: Record | RecordLink, amended: int) -> Step:
-    """`amended` is how often the steps before this one raise the record's version."""
+    """`amended` is how often the earlier steps raise the record's version."""
     if edit.operation == "delete":
         return Restore(current.ref)
     if edit.operation == "update" and isinstance(current, Record):
@@ -216,11 +217,15 @@ async def _find_changed_bookkeeping(store: RecordStore, change: Change, current:
 
 
 def _build_purged_error(change: Change) -> Refused:
-    return Refused(f"Part of change {change.seq} was purged since.", change=change.seq)
+    return Refused(
+        f"Part of change {change.seq} was purged since, so it cannot be undone.",
+        hint="Choose another change with `everkept log`.",
+        change=change.seq,
+    )
 
 
 async def _check_unchanged(store: RecordStore, change: Change, current: Things) -> None:
-    """Compares with how things stood right after the change: later edits laid back over them."""
+    """Compare with the state right after the change: the current values with later edits reversed."""
     later: dict[Ref, list[tuple[int, Edit]]] = {}
     for seq, edit in await store.read_history(list(current), after=change.seq):
         later.setdefault(Ref(edit.subject, edit.id or ""), []).append((seq, edit))
@@ -246,7 +251,7 @@ def _is_different(current: Record | RecordLink, later: Sequence[Edit]) -> bool:
 
 
 async def _check_no_dependents(store: RecordStore, change: Change, current: Things) -> None:
-    """Taking back an insert (or a restore) would delete what came to hang on it since."""
+    """Refuse if the reversal of an insert or restore would delete data that was added later."""
     made = [
         edit.id
         for edit in change.edits
@@ -267,8 +272,8 @@ async def _check_no_dependents(store: RecordStore, change: Change, current: Thin
             record = current[Ref("record", record_id)]
             name = record.name if isinstance(record, Record) else None
             raise Refused(
-                f'"{name or record_id}" has {len(others)} observations or relations that came later.',
-                hint="Undo the later changes first, or delete it.",
+                f'"{name or record_id}" has {len(others)} later observations or relations.',
+                hint="Undo the later changes first, or delete the record.",
                 change=change.seq,
                 later=others[:20],
             )

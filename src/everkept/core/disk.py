@@ -1,10 +1,11 @@
-"""Private files and folders, writes that are whole or absent, and errors of the file system.
+"""Private files and folders, atomic writes, and errors of the file system.
 
-Hooks and the start of a server load this module: it imports nothing that takes long.
+Hooks and the start of a server load this module, so it imports nothing slow.
 """
 
 import errno
 import os
+import stat
 import sys
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
@@ -14,14 +15,15 @@ from typing import IO
 from everkept.errors import ReadOnly, StorageFull, Unavailable
 
 PRIVATE_FOLDER, PRIVATE_FILE = 0o700, 0o600
+AMPLE_BYTES = 100_000_000  # with more than this free, a quota refused the write, not the disk
 DRAFT_SUFFIX = ".tmp"  # ends the name of a file that `replace` has not finished
 
-_BINARY = getattr(os, "O_BINARY", 0)  # Windows would write other ends of lines
+_BINARY = getattr(os, "O_BINARY", 0)  # otherwise Windows changes line ends
 
 
 @contextmanager
 def translate_os_errors(path: Path) -> Generator[None, None, None]:
-    """Raise our error, with what to do, if the file system refuses the file."""
+    """Translate errors of the file system into our errors with a hint."""
     try:
         yield
     except PermissionError as error:
@@ -35,8 +37,8 @@ def translate_os_errors(path: Path) -> Generator[None, None, None]:
             raise ReadOnly(f"{path} is on a read-only file system.", path=str(path)) from error
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StorageFull(
-                f"There is no room for {path}; nothing was changed.",
-                hint="Free some disk space and call again.",
+                f"Not enough disk space for {path}; nothing was changed.",
+                hint="Free some disk space, then call again.",
                 path=str(path),
             ) from error
         raise Unavailable(
@@ -46,24 +48,41 @@ def translate_os_errors(path: Path) -> Generator[None, None, None]:
         ) from error
 
 
+def find_free_bytes(path: Path) -> int | None:
+    """Return the free bytes of the disk, or None if they are unknown."""
+    try:
+        from shutil import disk_usage  # a hook that starts does not pay for it
+
+        return disk_usage(next(each for each in (path, *path.parents) if each.exists())).free
+    except (OSError, ImportError):  # the folder or the program's files may be out of reach
+        return None
+
+
+def build_size_facts(size: int, free: int | None) -> dict[str, int]:
+    """Return the facts of an error about a full disk. `limit` is the largest possible size."""
+    if free is None:
+        return {"current_size": size}
+    return {"current_size": size, "free": free, "limit": size if free > AMPLE_BYTES else size + free}
+
+
 def make_folder(folder: Path) -> None:
-    """Create a private folder, and every missing folder above it."""
-    # One at a time: `parents=True` gives the mode only to the last.
+    """Create a private folder and its missing parents."""
+    # One at a time, because `parents=True` sets the mode only for the last one.
     for each in (*reversed(folder.parents), folder):
         if not each.exists():
             each.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
 
 
 def open_private(path: Path | str, flags: int) -> int:
-    """Open a file, which is private if this creates it; can be the `opener` of `open`."""
+    """Open a file. A new file is private. Can be the `opener` of `open`."""
     return os.open(path, flags | _BINARY, PRIVATE_FILE)
 
 
 @contextmanager
 def write_new_file(path: Path, *, is_synced: bool = True) -> Generator[IO[bytes], None, None]:
-    """Create a private file to write to, which an error deletes.
+    """Create a private file to write to, and delete it after an error.
 
-    Raise FileExistsError if the file exists. After the block the disk has it, if `is_synced`.
+    Raise FileExistsError if the file exists. With `is_synced`, it is on the disk after the block.
     """
     descriptor = open_private(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
@@ -78,7 +97,7 @@ def write_new_file(path: Path, *, is_synced: bool = True) -> Generator[IO[bytes]
 
 
 def create(path: Path, content: bytes = b"", *, mode: int = PRIVATE_FILE, is_synced: bool = True) -> None:
-    """Create a file, which others can read only when it is whole; raise FileExistsError."""
+    """Create a file that other processes see only when it is complete. Raise FileExistsError."""
     with write_new_file(path, is_synced=is_synced) as file:
         file.write(content)
     if mode != PRIVATE_FILE:
@@ -93,9 +112,9 @@ def replace(
     owner: tuple[int, int] | None = None,
     is_synced: bool = True,
 ) -> None:
-    """Write a file in one step: a reader sees the file before, or this one.
+    """Write a file in one step: a reader sees either the old file or the new one.
 
-    `owner` is the user and group that it should belong to, as far as we may decide that.
+    `owner` is the user and group to set, if we have the rights to do so.
     """
     draft = path.with_name(f"{path.name}.{os.urandom(4).hex()}{DRAFT_SUFFIX}")
     try:
@@ -109,10 +128,45 @@ def replace(
         raise
 
 
-def append(path: Path, text: str) -> None:
-    """Add whole lines to a private file; create the file and its folder if they are missing.
+def read_limited(path: Path, limit: int) -> bytes:
+    """Return what a regular file holds; raise OSError for a device, a pipe, or more than `limit` bytes.
 
-    This is one write to the end, so lines that others add at the same time stay whole too.
+    A device and a pipe can be endless. Nothing is read of a file that is too large.
+    """
+    with open_regular(path, limit) as file:
+        content = file.read(limit + 1)  # the file may grow
+    if len(content) > limit:
+        raise _refuse_size(path, limit)
+    return content
+
+
+def open_regular(path: Path, limit: int) -> IO[bytes]:
+    """Open a regular file of at most `limit` bytes for reading; raise OSError for any other."""
+    # Without waiting: opening a pipe waits for a writer, and so can a device.
+    file = os.open(path, os.O_RDONLY | _BINARY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
+    try:
+        _check_regular(path, os.fstat(file), limit)
+        return os.fdopen(file, "rb")
+    except BaseException:
+        os.close(file)
+        raise
+
+
+def _check_regular(path: Path, found: os.stat_result, limit: int) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    if found.st_size > limit:
+        raise _refuse_size(path, limit)
+
+
+def _refuse_size(path: Path, limit: int) -> OSError:
+    return OSError(errno.EFBIG, f"it is larger than {limit:,} bytes", str(path))
+
+
+def append(path: Path, text: str) -> None:
+    """Append whole lines to a private file. Create the file and its folder if they are missing.
+
+    This is one write, so lines of other processes stay whole too.
     """
     make_folder(path.parent)
     file = open_private(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -123,28 +177,28 @@ def append(path: Path, text: str) -> None:
 
 
 def append_lines(path: Path, lines: Iterable[str]) -> None:
-    """Add lines after a new line: a process may have died in the middle of the last one."""
+    """Append lines after a line break, because a process may have died in the middle of the last line."""
     append(path, "".join(f"\n{line}" for line in (*lines, "")))
 
 
 def sync(file: int) -> None:
-    """Wait until the disk itself has a file, and not only the memory of the drive."""
+    """Wait until a file is on the disk itself, and not only in the drive's memory."""
     if sys.platform == "darwin":
         import fcntl
 
-        with suppress(OSError):  # not every file system offers it
+        with suppress(OSError):  # not every file system supports it
             fcntl.fcntl(file, fcntl.F_FULLFSYNC)
             return
     os.fsync(file)
 
 
 def sync_folder(folder: int | Path | None) -> None:
-    """Make a new name survive a power cut; Windows does that by itself."""
+    """Make a new name survive a power cut. Windows does that by itself."""
     if sys.platform == "win32" or folder is None:
         return
     file = os.open(folder, os.O_RDONLY) if isinstance(folder, Path) else folder
     try:
-        with suppress(OSError):  # some network folders cannot
+        with suppress(OSError):  # some network folders do not support it
             os.fsync(file)
     finally:
         if file != folder:

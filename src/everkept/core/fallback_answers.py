@@ -1,6 +1,6 @@
-"""Answers worked out in Python, for stores that have no quicker way and for records at hand.
+"""Answers computed in Python, for stores without a faster way and for records in memory.
 
-Hooks load this module for the matches of words, and walk nowhere: `answers` is imported late.
+Hooks load this module to match words, but do not walk: `answers` is imported late.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -48,9 +48,9 @@ def is_selected(record: Record, where: RecordFilter) -> bool:
 
 
 def has_context(record: Record, other: Record) -> bool:
-    """Whether the other's text is part of what the record is found by.
+    """Return whether the other record's text is part of the context that this record is found by.
 
-    It stands just before or after it in a session, and whoever sees the record may see it too.
+    That is so if it comes just before or after in a session and is visible to the same readers.
     """
     return (
         record.session is not None
@@ -62,9 +62,9 @@ def has_context(record: Record, other: Record) -> bool:
     )
 
 
-CONTEXT_CHARACTERS = 500  # characters of a text beside a record that it is found by; the nearest ones
+CONTEXT_CHARACTERS = 500  # nearest characters of a neighboring text that a record is found by
 
-Fields = tuple[list[str], list[str], list[str]]  # the stems of name, text and context
+Fields = tuple[list[str], list[str], list[str]]  # stems of name, text and context
 
 
 def split_fields(name: str, text: str, context: str) -> Fields:
@@ -72,10 +72,10 @@ def split_fields(name: str, text: str, context: str) -> Fields:
 
 
 def clip_context(text: str, *, before: bool) -> str:
-    """What counts of a text just before a record, or just after it: the end, or the beginning."""
+    """Return the end of the text before a record, or the beginning of the text after it."""
     if len(text) <= CONTEXT_CHARACTERS:
         return text
-    # No half word, where there are blanks between words.
+    # Do not cut words, if the text has spaces.
     if before:
         near = text[-CONTEXT_CHARACTERS:]
         return near.partition(" ")[2] or near
@@ -96,7 +96,7 @@ def is_match(fields: Fields, query: WordQuery) -> bool:
 
 
 def compute_score(fields: Fields, query: WordQuery, weights: Weights) -> float:
-    """The weighted hits, shorter fields first."""
+    """Return the sum of the weighted matches. Shorter fields count more."""
     match query:
         case WordPhrase():
             counted = zip(fields, (weights.name, weights.text, weights.context), strict=True)
@@ -129,7 +129,7 @@ async def walk_by_hops(
     *,
     fits: Callable[[RecordLink], bool] | None = None,
 ) -> list[list[RecordLink]]:
-    """Answer `WalkLinks` by a question for each hop; go only along links that fit."""
+    """Answer `WalkLinks` with one question for each hop, only along matching links."""
     from everkept.core.answers import list_next_ids
 
     walked: list[list[RecordLink]] = []
@@ -149,7 +149,7 @@ async def walk_by_hops(
 
 
 async def ask_for_subgraph(store: RecordStore, wanted: "Selection") -> "Subgraph":
-    """Answer `ReadSubgraph` by four other questions."""
+    """Answer `ReadSubgraph` with four other questions."""
     from everkept.core.answers import Subgraph, apply_limit, assemble, list_other_ends
 
     kind = wanted.kind

@@ -1,4 +1,4 @@
-"""Reading JSON as people write it, comments and commas at the end allowed, with its places."""
+"""Parser for JSON as people write it, with comments, trailing commas and positions."""
 
 import json
 import math
@@ -10,17 +10,17 @@ from typing import Any, NamedTuple, cast
 
 Key = str | int
 
-MAX_DEPTH = 100  # brackets inside each other in a document; nobody means to write so many
+MAX_DEPTH = 100  # nested brackets; no one writes so many on purpose
 
 WHITESPACE = re.compile(r"[ \t\r\n]*")
 _COMMENT = re.compile(r"//[^\r\n]*|/\*.*?\*/", re.DOTALL)
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_BAD_STRING = "the quotes are not closed, or something between them needs a backslash"
+_BAD_STRING = "the quotes are not closed, or a character between them needs a backslash"
 _BYTE_ORDER_MARK = "\ufeff"
 
 
 class NotJson(ValueError):
-    """The text cannot be read; the message says where and why."""
+    """The text is not valid JSON. The message says where and why."""
 
     def __init__(self, reason: str, text: str, at: int) -> None:
         self.reason = reason
@@ -33,25 +33,25 @@ class JsonItem(NamedTuple):
     key: Key
     start: int  # of its key, or of its value in a list
     value_start: int
-    end: int  # behind its value
+    end: int  # after its value
     value: Any
-    comma: int | None = None  # where the comma behind it stands
+    comma: int | None = None  # position of the comma after it
 
 
 class JsonContainer(NamedTuple):
     start: int
-    close: int  # where its closing bracket stands
+    close: int  # position of its closing bracket
     items: list[JsonItem]
-    last: int  # behind the last thing in it that is no blank
+    last: int  # after the last character in it that is not whitespace
     ends_in_line_comment: bool
 
 
-# The value that begins at a place of the text, and where it ends.
+# The value that begins at a position, and its end.
 _ReadValue = Callable[[str, int], tuple[Any, int]]
 
 
 def parse_json(text: str) -> Any:
-    """The value of the whole text; an empty one is an empty object. NotJson where it is none."""
+    """Return the value of the text. An empty text is an empty object. Raise NotJson."""
     begin = skip_trivia(text, 0)
     if begin == len(text):
         return {}
@@ -64,7 +64,7 @@ def parse_json(text: str) -> Any:
 
 
 class RepeatedKey(NamedTuple):
-    """A key that an object has twice: where it stands again, and where at first."""
+    """Key that an object has twice, with both positions."""
 
     path: tuple[Key, ...]
     line: int
@@ -75,15 +75,14 @@ class _Node(NamedTuple):
     value: Any
     start: int  # of its key, or of itself
     children: "Mapping[Key, _Node]" = MappingProxyType({})
-    again: Sequence[tuple[str, int, int]] = ()  # keys that are there twice, and both their starts
+    again: Sequence[tuple[str, int, int]] = ()  # repeated keys with the start of both
 
 
 class JsonDocument:
-    """A text's value, and the line of everything in it. NotJson where it is none.
+    """Value of a text with the line of everything in it. Raise NotJson if the text is not valid.
 
-    Unlike `parsed` it refuses a text that says nothing, numbers too large to be told from
-    infinity, and too many brackets inside each other. Of a key that an object has twice the last
-    one counts, as everywhere; `repeated` lists them.
+    Unlike `parse_json`, it refuses an empty text, infinite numbers and too many nested brackets. The last one of
+    repeated keys counts, as everywhere; `repeated` lists them.
     """
 
     def __init__(self, text: str) -> None:
@@ -98,7 +97,7 @@ class JsonDocument:
         self.repeated = self._list_repeated(self._root, ())
 
     def find_line(self, path: Sequence[Key]) -> int:
-        """Of a key, or of an item of a list; of the last that there is on the way to a place."""
+        """Return the line of a key or list item. If it does not exist, return the line of its nearest parent."""
         node = self._root
         for key in path:
             if key not in node.children:
@@ -116,7 +115,7 @@ class JsonDocument:
                 raise NotJson("the number is too large", text, at)
             return _Node(value, at), end
         if depth > MAX_DEPTH:
-            raise NotJson(f"more than {MAX_DEPTH} brackets stand inside each other", text, at)
+            raise NotJson(f"more than {MAX_DEPTH} brackets are nested", text, at)
         container = scan_container(text, at, lambda text, at: self._parse_node(text, at, depth + 1))
         children: dict[Key, _Node] = {}
         again: list[tuple[str, int, int]] = []
@@ -138,7 +137,7 @@ class JsonDocument:
 
 
 def scan_container(text: str, start: int, read: _ReadValue | None = None) -> JsonContainer:
-    """The object or list that begins there, with the places of its items."""
+    """Return the object or list that begins there, with the positions of its items."""
     read = read or _parse_value
     is_list = text[start] == "["
     closing = "]" if is_list else "}"
@@ -159,9 +158,10 @@ def scan_container(text: str, start: int, read: _ReadValue | None = None) -> Jso
 
 
 def scan_trivia(text: str, at: int) -> tuple[int, int, bool]:
-    """Past blanks and comments; where the last comment ends; whether that reaches its line's end.
+    """Skip whitespace and comments. Return the position after them, the end of the last comment, and whether it ends
+    its line.
 
-    Without a comment the second is where it began.
+    Without a comment, the second is the start.
     """
     last, in_line_comment = at, False
     while True:
@@ -180,18 +180,18 @@ def skip_trivia(text: str, at: int) -> int:
 def _check_end(text: str, end: int) -> None:
     rest = skip_trivia(text, end)
     if rest < len(text):
-        raise NotJson("there is more behind the end", text, rest)
+        raise NotJson("more text follows the end", text, rest)
 
 
 def _parse_value(text: str, at: int) -> tuple[Any, int]:
-    """The value that begins here, and where it ends."""
+    """Return the value that begins here, and its end."""
     if at >= len(text):
         raise NotJson("something is missing", text, at)
     try:
         return _DECODER.raw_decode(text, at)
-    except ValueError as error:  # perhaps only for a comment, or a comma at the end
+    except ValueError as error:  # possibly only because of a comment or a trailing comma
         if text[at] not in "{[":
-            reason = _BAD_STRING if text[at] == '"' else "no value can begin here"
+            reason = _BAD_STRING if text[at] == '"' else "a value cannot begin here"
             raise NotJson(reason, text, at) from error
     container = scan_container(text, at)
     if text[at] == "[":

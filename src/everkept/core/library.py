@@ -1,4 +1,4 @@
-"""The port of a library: projects, notes and stores, the questions it answers, its state."""
+"""Port of a library: projects, notes and stores, the questions it answers, and its state."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
@@ -18,29 +18,29 @@ Reachability = Literal["connected", "reconnecting", "degraded"]
 
 
 class Condition(Value):
-    """What a library is kept in, and how that is doing."""
+    """State of the database behind a library."""
 
     engine: Engine
     mode: Mode
     status: Reachability = "connected"
     version: str = ""  # of the engine, once it is known
-    place: str = ""  # a folder or an address, without any secret
-    since: int | None = None  # when it was last seen to go, where it is not connected
-    reason: str = ""  # why
-    never_reached: bool = False  # nor was it ever, from this folder: the address may be wrong
-    is_catching_up: bool = False  # it answers, and is brought what waited before it is asked
-    waiting: int = 0  # writes that are kept here until it is back
-    set_aside: int = 0  # writes that could not be made there when it was back
-    copy_at: int | None = None  # when the copy here was last level with it, as far as is known
-    accounts_at: int | None = None  # when that knew last who has a token, and what each sees
-    copy_kept: str = ""  # where that copy is kept, of a database that has lost something since
+    place: str = ""  # a folder or an address, without secrets
+    since: int | None = None  # start of the outage, if it is not connected
+    reason: str = ""  # of the outage
+    never_reached: bool = False  # also not earlier from this folder, so the address may be wrong
+    is_catching_up: bool = False  # it answers, and receives the pending writes before any question
+    waiting: int = 0  # pending writes in the journal
+    set_aside: int = 0  # rejected writes
+    copy_at: int | None = None  # last time the replica was level with it, if known
+    accounts_at: int | None = None  # last time the replica was level with its tokens and grants
+    copy_kept: str = ""  # folder of the replica of a database that has lost data since
 
 
 class UnreachableInfo(Value):
-    """Why the engine itself was not asked, as it was known at that moment."""
+    """Why the engine was not asked, as known at that moment."""
 
     since: int | None = None
-    # It answers, and is not asked before what waited has been brought over.
+    # It answers, but gets the pending writes before any question.
     is_catching_up: bool = False
     never_reached: bool = False  # from this folder
 
@@ -49,11 +49,11 @@ UNKNOWN_REASON = UnreachableInfo()
 
 
 class ReplicaUse(Value, frozen=False):
-    """One call that is being answered."""
+    """How one call uses the replica."""
 
-    from_replica: bool = False  # something was read from what was last seen
-    kept_here: bool = False  # something was written that waits for the engine to be back
-    absence: UnreachableInfo = UNKNOWN_REASON  # when the first of that was noted
+    from_replica: bool = False  # the call read from the replica
+    kept_here: bool = False  # the call wrote to the journal
+    absence: UnreachableInfo = UNKNOWN_REASON  # at the first of these
     is_over: bool = False
 
     @property
@@ -66,30 +66,30 @@ _replica_use: ContextVar[ReplicaUse | None] = ContextVar("answering", default=No
 
 @contextmanager
 def track_replica_use() -> Generator[ReplicaUse, None, None]:
-    """Whatever is asked within, in tasks of its own too, is noted in what this gives."""
+    """Track the use of the replica in this block, also in tasks that start in it."""
     noted = ReplicaUse()
     token = _replica_use.set(noted)
     try:
         yield noted
     finally:
-        noted.is_over = True  # for what goes on in tasks of its own
+        noted.is_over = True  # for tasks that outlive the block
         _replica_use.reset(token)
 
 
 def note_replica_read(absence: UnreachableInfo = UNKNOWN_REASON) -> None:
-    """Something was read from what was last seen of an engine that is away."""
+    """Note a read from the replica of an unreachable engine."""
     if noted := _note_reason(absence):
         noted.from_replica = True
 
 
 def has_read_replica() -> bool:
-    """Whether the call that is being answered has read what was last seen: the rest of it does."""
+    """Return whether this call has read from the replica. The rest of the call does so too."""
     noted = _replica_use.get()
     return noted is not None and noted.from_replica and not noted.is_over
 
 
 def note_pending_write(absence: UnreachableInfo = UNKNOWN_REASON) -> None:
-    """Something was written that waits until the engine is back."""
+    """Note a write that is pending until the engine is reachable."""
     if noted := _note_reason(absence):
         noted.kept_here = True
 
@@ -102,11 +102,11 @@ def _note_reason(absence: UnreachableInfo) -> ReplicaUse | None:
 
 
 class CatalogQuestion(TypedRequest[A_co]):
-    """Something that a library can be asked, and which changes nothing."""
+    """Question to a library that changes nothing."""
 
 
 class CatalogChange(TypedRequest[A_co]):
-    """A write to a library beside the records of its projects."""
+    """Write to a library outside the records of its projects."""
 
 
 class ListProjects(CatalogQuestion[list[Project]]):
@@ -122,7 +122,7 @@ class GetProject(CatalogQuestion[Project]):
 
 
 class ListOffPeriods(CatalogQuestion[list[OffPeriod]]):
-    """When the projects of folders were turned off, also the ones that still are."""
+    """Periods in which the projects of folders were off, including those that still are."""
 
 
 class FindWorkspaceProject(CatalogQuestion[Project | None]):
@@ -138,7 +138,7 @@ class ListWorkspaces(CatalogQuestion[list[str]]):
 
 
 class GetNote(CatalogQuestion[str | None]):
-    """A small setting that the program stores for itself."""
+    """Small value that the program stores for itself."""
 
     key: str
 
@@ -175,9 +175,9 @@ class ReadCatalogData(CatalogQuestion[CatalogData]):
 
 
 class AddProject(CatalogChange[Project]):
-    """Create a project. Raises Conflict if a project has the name or the id, also an archived one.
+    """Create a project. Raise Conflict if a project has the name or the id, even an archived one.
 
-    `at` is the time of creation, if it was created before now.
+    `at` is the time of creation, if it was created earlier.
     """
 
     name: str
@@ -187,7 +187,7 @@ class AddProject(CatalogChange[Project]):
 
 
 class SetProjectStatus(CatalogChange[Project]):
-    """Archive or restore a project. Raises Conflict if it has the status already."""
+    """Archive or restore a project. Raise Conflict if it already has the status."""
 
     name: str
     status: Status
@@ -200,9 +200,9 @@ class DeleteProject(CatalogChange[None]):
 
 
 class SetProjectOff(CatalogChange[Project]):
-    """Turn a project off or on; nothing changes if it is so already.
+    """Turn a project off or on, unless it already is.
 
-    `at` is the time when it was turned off or on, if that was before now.
+    `at` is the time of the change, if that was earlier.
     """
 
     name: str
@@ -211,7 +211,7 @@ class SetProjectOff(CatalogChange[Project]):
 
 
 class LinkWorkspace(CatalogChange[Project]):
-    """Link the workspace to the project, unless it has one; the answer is the linked project."""
+    """Link the workspace to the project, unless it is linked. The answer is the linked project."""
 
     path: str
     project: Project
@@ -225,7 +225,7 @@ class WriteNote(CatalogChange[None]):
 
 
 class AddSearches(CatalogChange[None]):
-    """Store searches; the oldest go when there are too many."""
+    """Store searches. The oldest are deleted if there are too many."""
 
     searches: Sequence[SearchRecord]
 
@@ -254,9 +254,9 @@ class RevokeToken(CatalogChange[bool]):
 
 
 class ReplaceCatalogData(CatalogChange[None]):
-    """Make everything beside the records equal to these holdings, and discard the rest.
+    """Make everything outside the records equal to this data, and discard the rest.
 
-    Projects that stay keep their records; new ones have none yet.
+    Projects that stay keep their records. New projects have no records yet.
     """
 
     catalog_data: CatalogData
@@ -264,16 +264,16 @@ class ReplaceCatalogData(CatalogChange[None]):
 
 A = TypeVar("A")
 
-# From the type of a question or change to the function that does it, of the library and the value.
+# Maps the type of a question or change to the function that does it, which takes the library and the value.
 CatalogAnswers = Mapping[type[CatalogQuestion[Any]], Callable[[Any, Any], Awaitable[Any]]]
 CatalogChanges = Mapping[type[CatalogChange[Any]], Callable[[Any, Any], Awaitable[Any]]]
 
 
 class Library(ABC):
-    """All projects, and what belongs to none of them.
+    """All projects, and the data that belongs to no project.
 
-    An engine or wrapper defines the abstract methods. All others are shorter spellings of a
-    question or a change, whose type documents them.
+    An engine or wrapper defines the abstract methods. The other methods are shorter spellings of a question or change,
+    whose type documents them.
     """
 
     @abstractmethod
@@ -282,15 +282,15 @@ class Library(ABC):
 
     @abstractmethod
     async def apply(self, change: CatalogChange[A]) -> A:
-        """Do a change, and return its result."""
+        """Make a change and return its result."""
 
     @abstractmethod
     async def open(self, name: str) -> "tuple[Project, RecordStore]":
-        """Return the project as it is now, and its store. Raises ProjectArchived."""
+        """Return the current project and its store. Raise ProjectArchived."""
 
     @abstractmethod
     async def get_store(self, project: "Project") -> RecordStore:
-        """Return the store of a project that may be archived, for a copy."""
+        """Return the store of a project, even an archived one, for a copy."""
 
     @abstractmethod
     async def open_user_store(self) -> RecordStore:
@@ -302,19 +302,19 @@ class Library(ABC):
 
     @abstractmethod
     async def on_change(self, hear: Callable[[], None]) -> bool:
-        """Call `hear` soon after each change of any process from now on.
+        """Call `hear` soon after each later change of any process.
 
-        Return False if the library cannot know of them, so that the caller has to look.
+        Return False if the library cannot detect them, so that the caller has to poll.
         """
 
     @property
     @abstractmethod
     def condition(self) -> "Condition":
-        """The database and its state, as far as they are known without a question to it."""
+        """Return what is known of the database without a question to it."""
 
     @abstractmethod
     async def close(self) -> None:
-        """End all work and close all connections."""
+        """Finish all work and close all connections."""
 
     async def list_projects(self, status: "Status | None" = None) -> "list[Project]":
         return await self.ask(ListProjects(status))
@@ -406,7 +406,7 @@ class TableLibrary(Library):
 
 
 class ForwardingLibrary(Library):
-    """A library that passes each call on to another one, once that is reached."""
+    """Library that passes each call on to another one, once that is reachable."""
 
     @abstractmethod
     async def _reach_library(self) -> Library:

@@ -1,6 +1,6 @@
-"""Locks among the processes of a machine, which the system releases if their holder dies.
+"""Locks between processes of a machine. The system releases them if their holder dies.
 
-Hooks load this module: it imports nothing that takes long.
+Hooks load this module, so it imports nothing slow.
 """
 
 import os
@@ -17,7 +17,7 @@ from everkept.errors import StoreBusy
 if TYPE_CHECKING:
     import asyncio
 
-# Whether a process can be born with the lock that its parent took.
+# Whether a process can start with a lock that its parent holds.
 IS_INHERITED = sys.platform != "win32"
 WAIT_SECONDS = 10.0
 
@@ -49,9 +49,9 @@ else:
 
 
 class FileLock:
-    """A lock that one object of one process holds, or the process that inherits its descriptor.
+    """Lock that one object of one process holds, or a child process that inherits its descriptor.
 
-    The file stays. Each method raises OSError if the file system has no locks.
+    The file is never deleted. Each method raises OSError if the file system has no locks.
     """
 
     def __init__(self, path: Path) -> None:
@@ -60,7 +60,7 @@ class FileLock:
 
     @classmethod
     def from_parent(cls, path: Path) -> "FileLock":
-        """Return the lock that the parent gave as standard input, otherwise one that is free.
+        """Return the lock that the parent passed as standard input, otherwise a free one.
 
         Nothing else reads standard input there, and no argument has to name the descriptor.
         """
@@ -74,13 +74,13 @@ class FileLock:
 
     @property
     def descriptor(self) -> int:
-        """For the standard input of a child, which then has the lock too."""
+        """Return the descriptor for the standard input of a child, which then holds the lock too."""
         if self._descriptor is None:
             raise RuntimeError(f"{self._path} is not held")
         return self._descriptor
 
     def take(self) -> bool:
-        """Return False, without waiting, if another object or process holds the lock."""
+        """Take the lock without waiting. Return False if another object or process holds it."""
         if self._descriptor is None:
             self._descriptor = open_private(self._path, os.O_RDWR | os.O_CREAT)
         is_ours = False
@@ -92,7 +92,7 @@ class FileLock:
         return is_ours
 
     def wait(self, seconds: float) -> bool:
-        """Return False if the lock is not free in time."""
+        """Wait for the lock. Return False if it is not free in time."""
         until = time.monotonic() + seconds
         while not self.take():
             if time.monotonic() > until:
@@ -101,31 +101,31 @@ class FileLock:
         return True
 
     def release(self) -> None:
-        """Let another one take the lock, even if a child inherited it."""
+        """Release the lock, even if a child inherited it."""
         if self._descriptor is not None:
             with suppress(OSError):
                 _unlock(self._descriptor)
             self.leave()
 
     def leave(self) -> None:
-        """End only our hold: a child that inherited the lock keeps it."""
+        """Release only our hold. A child that inherited the lock keeps it."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
 
 class WaitingLock:
-    """A lock that threads, tasks and processes wait for; `title` names the work for an error."""
+    """Lock that threads, tasks and processes wait for. `title` names the work for an error."""
 
     def __init__(self, path: Path, title: str, patience: float = WAIT_SECONDS) -> None:
         self._path = path
         self._title = title
         self._patience = patience
-        self._turn: asyncio.Lock | None = None  # among the tasks of this process
+        self._turn: asyncio.Lock | None = None  # for the tasks of this process
 
     @contextmanager
     def hold(self) -> Generator[None, None, None]:
-        """Wait in the calling thread; raise StoreBusy if the lock is not free in time."""
+        """Wait in the calling thread. Raise StoreBusy if the lock is not free in time."""
         lock = self._build_lock()
         with translate_os_errors(self._path):
             is_ours = lock.wait(self._patience)
@@ -138,8 +138,8 @@ class WaitingLock:
 
     @asynccontextmanager
     async def hold_async(self) -> AsyncGenerator[None, None]:
-        """Wait in a task; raise StoreBusy if the lock is not free in time."""
-        import asyncio  # a hook never waits, and would pay for it
+        """Wait in a task. Raise StoreBusy if the lock is not free in time."""
+        import asyncio  # slow to import, and a hook never waits
 
         lock = self._build_lock()
         turn = self._turn = self._turn or asyncio.Lock()
@@ -171,26 +171,26 @@ class WaitingLock:
     def _build_busy_error(self) -> StoreBusy:
         return StoreBusy(
             f"{self._title} is locked by another process.",
-            hint="Try again; an import or a stopped Everkept process may be holding it.",
+            hint="Try again. An import or a suspended Everkept process may be holding it.",
             path=str(self._path),
         )
 
 
 class ExpiringLock:
-    """The right to do something that takes a moment; it ends with its time if its owner died."""
+    """Right to do short work. It expires if its owner dies."""
 
     def __init__(self, path: Path, seconds: float) -> None:
         self._path = path
         self._seconds = seconds
 
     def take(self) -> bool:
-        """Return True to one of those that call at the same time."""
+        """Take the right. Return True to only one of several concurrent callers."""
         with suppress(OSError):
             if time.time() - self._path.stat().st_mtime > self._seconds:
                 self._path.unlink()
         try:
             create(self._path, is_synced=False)
-        except (FileExistsError, PermissionError):  # Windows: another process just removes it
+        except (FileExistsError, PermissionError):  # Windows: another process is removing it
             return False
         return True
 
@@ -200,7 +200,7 @@ class ExpiringLock:
 
 
 def _choose_delay() -> float:
-    """Return 0.5 to 2 ms: whoever waits longer starves beside a process that never pauses."""
+    """Return 0.5 to 2 ms. A longer wait would never succeed next to a process without pauses."""
     return 0.0005 + os.urandom(1)[0] / 170_000
 
 

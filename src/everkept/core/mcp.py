@@ -1,4 +1,4 @@
-"""MCP as server and gateway share it: constants, JSON, lines of bytes, and other MCP servers."""
+"""Shared parts of MCP for server and gateway: constants, JSON, lines, and the port to other servers."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,12 +10,12 @@ from everkept.core.sessions import Report
 from everkept.patterns import compile_late
 from everkept.values import Value, field
 
-# Revisions that begin with a handshake, the oldest first, and the one that needs none.
+# Revisions with a handshake, oldest first, and the one without.
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 STATELESS_VERSION = "2026-07-28"
 
-META_PREFIX = "io.modelcontextprotocol/"  # how the protocol's own keys in `_meta` begin
-MAX_MESSAGE_BYTES = 16 * 1024 * 1024  # bytes of one message, on every transport
+META_PREFIX = "io.modelcontextprotocol/"  # prefix of the protocol's keys in `_meta`
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024  # of one message, on every transport
 
 
 _STANDARD = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -23,13 +23,13 @@ _ESCAPING = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 
 
 def encode(value: Any) -> str:
-    """Return the JSON text of plain values; raise ValueError if NaN or Infinity is among them."""
+    """Return plain values as JSON text. Raise ValueError for NaN and Infinity."""
     return encode_utf8(value).decode()
 
 
 def encode_utf8(value: Any) -> bytes:
-    """Return the same text as bytes."""
-    import orjson  # takes milliseconds to load, and neither a start nor a hook needs it
+    """Return plain values as JSON in UTF-8."""
+    import orjson  # takes milliseconds to load; starts and hooks do not need it
 
     try:
         data = orjson.dumps(value)
@@ -49,17 +49,17 @@ def encode_small(value: Any) -> bytes:
 
 
 def _has_null(data: bytes) -> bool:
-    """Whether a value is null, or a text seems to have one. A pattern takes 20 ms a megabyte."""
+    """Return whether a value may be null. A pattern would take 20 ms for each megabyte."""
     place = data.find(b"null")
     while place > 0 and data[place - 1] not in b"[:,":
         place = data.find(b"null", place + 4)
     return place >= 0
 
 
-_KEPT_BYTES = 4096  # bytes of either end of a line that is too long
-_TAIL_BYTES = 400  # bytes at the end of a line that an id is looked for in
+_KEPT_BYTES = 4096  # kept from each end of a line that is too long
+_TAIL_BYTES = 400  # at the end of a line that may contain the id
 
-# The id of a message that cannot be read as a whole, where the usual writers put it.
+# The id of an incomplete message, where common writers put it.
 _ID = rb'"id"\s*:\s*(\d{1,18}|"[^"\\]{0,200}")\s*'
 _VERSION = rb'"jsonrpc"\s*:\s*"2\.0"\s*'
 _ID_AT_HEAD = compile_late(rb"\s*\{\s*(?:" + _VERSION + rb",\s*)?" + _ID + rb",")
@@ -67,14 +67,14 @@ _ID_AT_TAIL = compile_late(_ID + rb"(?:,\s*" + _VERSION + rb")?\}\s*$")
 
 
 class OverlongLine(Value):
-    """A line that was dropped because it is too long; its ends may tell what it was."""
+    """Line that was dropped because it is too long. Its ends may identify it."""
 
     head: bytes
     tail: bytes
 
 
 class LineBuffer:
-    """Takes bytes in any pieces, and gives whole lines without their ends."""
+    """Buffer that takes bytes in any pieces and returns whole lines without their ends."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -92,7 +92,7 @@ class LineBuffer:
         return lines
 
     def get_rest(self) -> bytes:
-        """What came after the last end of a line."""
+        """Return what follows the last line end."""
         return b"".join(self._parts)
 
     def _add(self, piece: bytes) -> None:
@@ -114,50 +114,49 @@ class LineBuffer:
 
 
 def find_id(head: bytes, tail: bytes) -> str | int | None:
-    """The id of a message of which only the ends are known; None where they do not tell."""
+    """Return the id of a message of which only the ends are known, or None."""
     if not head.lstrip().startswith(b"{"):
         return None
     found = _ID_AT_HEAD.match(head) or _ID_AT_TAIL.search(tail[-_TAIL_BYTES:])
     try:
         return None if found is None else json.loads(found[1])
-    except ValueError:  # a text that is none
+    except ValueError:  # not valid text
         return None
 
 
 JSON = dict[str, Any]
 
-SINGLE_UPSTREAM = "upstream"  # the name of an upstream that stands alone in its file
-GATEWAY_CLIENT = "everkept-gateway"  # the name under which a gateway greets the servers behind it
-CONNECT_SECONDS = 60.0  # the first start of a package may have to fetch it
-CALL_SECONDS = 120.0  # clients themselves rarely wait longer
-MAX_RENEWALS = 10  # how many times its time a call may take that tells of progress
+SINGLE_UPSTREAM = "upstream"  # name of the only upstream of a file
+GATEWAY_CLIENT = "everkept-gateway"  # name that the gateway gives to upstreams
+CONNECT_SECONDS = 60.0  # the first start may have to download a package
+CALL_SECONDS = 120.0  # clients rarely wait longer
+MAX_RENEWALS = 10  # by progress, for each call
 
-_SWITCHES = ("-y", "--yes", "-m")  # what may stand before the name of what is to be run
-# A package, a script or a module: no address, and nothing that is said beside a name.
+_SWITCHES = ("-y", "--yes", "-m")  # may come before the name of the package or module
+# A package, script or module. Not an address or an option.
 _NAME = compile_late(r"@?[\w.-]+(?:/[\w.-]+)*(?:@[\w.^~-]+)?")
 
-VARIABLE = compile_late(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")  # of ours, inside a value
+VARIABLE = compile_late(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")  # a variable of our environment inside a value
 
 
 class UpstreamProgram(Value):
-    """A program that speaks MCP on its standard input and output.
+    """Program that speaks MCP on its standard input and output.
 
-    Of our environment it gets a short list of what every program needs, and `env` beside; there
-    `${NAME}` inside a value stands for a variable of ours.
+    It gets a short list of variables that every program needs, and `env`. In a value of `env`, `${NAME}` is a variable
+    of our environment.
     """
 
     command: str
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict[str, str])
-    cwd: str | None = None  # absolute; None: the home folder, and never the one we are in
+    cwd: str | None = None  # absolute; None: the home folder, never our working folder
 
     @property
     def label(self) -> str:
-        """What a person calls it: `npx @x/y`. Further arguments are left out: a key may be
-        among them."""
+        """Return a short name such as `npx @x/y`. Other arguments are omitted, because they may contain a key."""
         from everkept.core.secrets import mask_text
 
-        # Someone may have given a whole line.
+        # The command may be a whole line.
         program = mask_text(PurePath(self.command.partition(" -")[0]).name)[0]
         rest = [argument for argument in self.args if argument not in _SWITCHES][:1]
         names = [PurePath(a).name if PurePath(a).is_absolute() else a for a in rest]
@@ -166,77 +165,75 @@ class UpstreamProgram(Value):
 
 
 class UpstreamEndpoint(Value):
-    """An address that speaks MCP over Streamable HTTP; headers may hold `${NAME}` too."""
+    """Address that speaks MCP over Streamable HTTP. Headers may contain `${NAME}` too."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def label(self) -> str:
-        """Its host: all else may hold a key."""
+        """Return the host. The rest may contain a key."""
         try:
             return urlsplit(self.url).netloc.rpartition("@")[2]
-        except ValueError:  # it is none
+        except ValueError:  # not a valid address
             return ""
 
 
 class UpstreamSettings(Value):
-    """One upstream, and how patient we are with it.
+    """One upstream and its time limits.
 
-    Each word of progress gives a call its `call_timeout` anew, up to MAX_RENEWALS times that in
-    all.
+    Each progress notification restarts the `call_timeout` of a call, up to MAX_RENEWALS times.
     """
 
     name: str
     way: UpstreamProgram | UpstreamEndpoint
     connect_timeout: float = CONNECT_SECONDS
     call_timeout: float = CALL_SECONDS
-    starts_at_once: bool = False  # else at the first use
+    starts_at_once: bool = False  # otherwise at the first use
 
     @property
     def label(self) -> str:
-        """What errors and the log call it: its name where it was given one."""
+        """Return its name for errors and the log."""
         return self.name if self.name != SINGLE_UPSTREAM else self.way.label or self.name
 
 
 class Upstream(Protocol):
-    """A server behind the gateway. It is started when it is first needed, and again after it
-    ended; every failure is an UpstreamUnavailable or an UpstreamError of one call alone.
+    """Server behind the gateway. It starts at the first use, and again after it has ended. Each failure is an
+    UpstreamUnavailable or UpstreamError of one call.
 
-    Nothing is kept of what it answers: each question reaches the server.
+    Answers are not cached: each question reaches the server.
     """
 
     @property
     def name(self) -> str: ...
 
     def start(self) -> None:
-        """Begins to connect, without waiting for it."""
+        """Start to connect, without waiting."""
         ...
 
     async def list_tools(self) -> list[JSON]:
-        """Its tools, as it describes them: every page of tools/list."""
+        """Return its tools with its own descriptions, from all pages of tools/list."""
         ...
 
     async def call(self, tool: str, arguments: Mapping[str, Any], report: Report | None = None) -> JSON:
-        """The result of a tool, as it came but for what belongs to the protocol alone.
+        """Return the result of a tool unchanged, without protocol fields.
 
-        `report` is told of progress; without it none is asked for. A call that is cancelled is
-        cancelled there too. An answer with `isError` is a result like any other.
+        `report` receives progress; without it, none is requested. Canceling the call cancels it on the server. An
+        answer with `isError` is a result like any other.
         """
         ...
 
     def on_tools_changed(self, tell: Callable[[], None]) -> None:
-        """Has `tell` called whenever it says that its tools have changed, or was connected anew."""
+        """Call `tell` when the tools have changed or the server has reconnected."""
         ...
 
     async def close(self) -> None:
-        """Ends the connection, and with it the program if we started one. Takes a few seconds at
-        most, whatever the program does."""
+        """Close the connection and end a program that we started, within a few seconds."""
         ...
 
 
 class ToolUsage(Value):
-    """Calls of one tool: a sum that others are added to."""
+    """Sum of calls of one tool."""
 
     tool: str
     calls: int
@@ -251,19 +248,19 @@ class ToolUsage(Value):
 
 
 class UsageLog(Protocol):
-    """What is known of it on this machine."""
+    """Usage of tools on this machine."""
 
     async def add_usage(self, rows: Sequence[ToolUsage]) -> None:
-        """Adds to what is stored, all of it or nothing, whatever others add meanwhile."""
+        """Add to the stored sums, all or none. Other processes may add at the same time."""
         ...
 
     async def list_usage(self) -> list[ToolUsage]:
-        """One for each tool that was called, the most called first and then by name."""
+        """Return one sum for each tool that was called, most called first, then by name."""
         ...
 
 
 def sum_usage(rows: Iterable[ToolUsage]) -> list[ToolUsage]:
-    """One for each tool, the most called first and then by name."""
+    """Return one sum for each tool, most called first, then by name."""
     sums: dict[str, ToolUsage] = {}
     for row in rows:
         known = sums.get(row.tool)

@@ -1,4 +1,4 @@
-"""Comparison of paths as text, whatever machine they are from, and rules that name folders."""
+"""Comparison of paths as text, from any machine, and rules that name folders."""
 
 import posixpath
 import re
@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-Parts = tuple[str, ...]  # the names in a path, after `/` if it begins at the root
+Parts = tuple[str, ...]  # names in a path, after `/` if it begins at the root
 
 
 def is_windows(path: str) -> bool:
-    """Return whether a path begins with a drive or a server of Windows."""
+    """Return whether a path begins with a Windows drive or server."""
     has_drive = path[1:3] in (":\\", ":/") and path[0].isascii() and path[0].isalpha()
     return has_drive or path.startswith("\\\\")
 
@@ -22,7 +22,7 @@ def is_absolute(path: str) -> bool:
 def split_exact(path: str, *, as_windows: bool | None = None) -> Parts:
     """Return the parts of a path as its machine compares them: on Windows without case.
 
-    `as_windows` is for a name that does not say which machine it is from.
+    `as_windows` is for a name that does not show which machine it is from.
     """
     root = "//" if path.startswith("\\\\") else "/"
     if is_windows(path) if as_windows is None else as_windows:
@@ -32,9 +32,9 @@ def split_exact(path: str, *, as_windows: bool | None = None) -> Parts:
 
 
 def split_loose(path: str) -> Parts:
-    """Return the parts of a path for a search, whatever its case and its separators.
+    """Return the parts of a path for a search, ignoring case and separator style.
 
-    `~` stands for a folder that is unknown here, so the names after it must do.
+    `~` is an unknown folder here, so only the names after it count.
     """
     plain = path.strip().lower().replace("\\", "/")
     names = tuple(name for name in plain.split("/") if name not in ("", "."))
@@ -55,7 +55,7 @@ def is_whole(parts: Parts) -> bool:
 
 
 def starts_with(parts: Parts, above: Parts) -> bool:
-    """Return whether parts are those of a folder or of something below it."""
+    """Return whether parts are those of a folder or of something in it."""
     return bool(above) and parts[: len(above)] == above
 
 
@@ -64,20 +64,19 @@ def ends_with(parts: Parts, last: Parts) -> bool:
 
 
 def is_within(folder: str | None, others: Iterable[str]) -> bool:
-    """Return whether a folder is one of the others or below one; no character is a wildcard.
+    """Return whether a folder is one of the others or inside one, without wildcards.
 
-    The root names no folder, so nothing is within it.
+    The root never contains a folder here.
     """
     parts = split_exact(folder or "")
     return any(strip_root(above) and starts_with(parts, above) for above in map(split_exact, others))
 
 
 class FolderExclusion:
-    """Folders that are left out, with all below them.
+    """Excluded folders with their contents.
 
-    A pattern is a folder, in which `*` and `?` stand for any characters of one name and `**` for
-    any names; `~` is the home folder. One that does not begin at the root means folders of that
-    name anywhere.
+    A pattern is a folder. In it, `*` and `?` match characters of one name, `**` matches any names, and `~` is the home
+    folder. A pattern that does not begin at the root matches folders of that name anywhere.
     """
 
     def __init__(self, patterns: Sequence[str], *, home: Path | None = None) -> None:
@@ -86,7 +85,7 @@ class FolderExclusion:
         self.pattern_of = lru_cache(4_096)(self._find_folder_pattern)
 
     def _find_folder_pattern(self, folder: str) -> str | None:
-        """The pattern that leaves a folder out; one that nobody knows stays in."""
+        """Return the pattern that excludes a folder. An unknown folder is included."""
         if not folder:
             return None
         path, on_windows = _normalize_folder(folder), is_windows(folder)
@@ -96,7 +95,7 @@ class FolderExclusion:
         return self.pattern_of(folder or "") is not None
 
     def find_pattern(self, files: Iterable[str], project: str | None) -> str | None:
-        """The pattern that leaves out the folder of one of these files."""
+        """Return the pattern that excludes the folder of one of these files."""
         if not self.patterns:
             return None
         found = (self.pattern_of(_get_folder(file, project or "")) for file in files)
@@ -104,7 +103,7 @@ class FolderExclusion:
 
 
 def _get_folder(file: str, project: str) -> str:
-    """Where a file lies; one that is not named from the root lies below its project."""
+    """Return the folder of a file. A relative one is inside its project."""
     path = _expand_home(file.removeprefix("file://"), None)
     on_windows = is_windows(path) or is_windows(project)
     if not is_absolute(path):
@@ -121,7 +120,7 @@ def _expand_home(pattern: str, home: Path | None) -> str:
 
 
 def _normalize_folder(folder: str) -> str:
-    """With slashes alone; on Windows, whose file names know no case, without it."""
+    """Return the folder with slashes only; for Windows, where case does not matter, in lower case."""
     if is_windows(folder):
         folder = folder.replace("\\", "/").lower()
     return folder.rstrip("/") or "/"

@@ -1,4 +1,4 @@
-"""Other people's servers: how they are known, what they are asked, and what they answer."""
+"""Other people's servers: their identity, questions to them, and their answers."""
 
 import re
 from collections.abc import Sequence
@@ -12,15 +12,15 @@ from everkept.errors import InvalidInput, escape_name
 from everkept.values import Value, field
 
 PROTOCOL_VERSION = 1  # of questions and answers
-PEER_PATHS = "/peers/"  # how all that other servers may ask for begins
+PEER_PATHS = "/peers/"  # prefix of everything that other servers may request
 SEARCH_PATH, INFO_PATH = PEER_PATHS + "search", PEER_PATHS + "info"
 MAX_RESULTS = 50  # of one answer
 MAX_QUESTION_CHARACTERS = 10_000
-DEFAULT_SECONDS = 5.0  # seconds that an answer may take
+DEFAULT_SECONDS = 5.0  # for an answer
 MAX_SECONDS = 60.0
 MAX_PEERS = 32
-PEER_SCORE_FACTOR = 0.9  # what a score of a peer counts beside one of our own
-# What can be asked for: how results call themselves.
+PEER_SCORE_FACTOR = 0.9  # weight of a peer's score compared with ours
+# Result types that can be requested.
 HISTORY_TYPES = ("conversation", "decision", "code")
 MEMORY_TYPES = ("memory", "entity", "relation")
 RESULT_TYPES = (*HISTORY_TYPES, *MEMORY_TYPES)
@@ -31,9 +31,9 @@ _SHA256 = re.compile(r"(?:sha-?256(?: fingerprint)?[:=])?((?:[0-9a-f]{2}:?){31}[
 
 
 class Peer(Value):
-    """A server that may be asked. It is known by its certificate, whatever name that has.
+    """Server that searches may ask. Its certificate identifies it, not its name.
 
-    `fingerprint` are the 64 hexadecimal digits of the SHA-256 of the certificate.
+    `fingerprint` is the SHA-256 of the certificate in 64 hexadecimal digits.
     """
 
     name: str
@@ -50,14 +50,14 @@ class Peer(Value):
 
     @property
     def source(self) -> str:
-        """What results say of where they come from."""
+        """Return the source that results name."""
         return format_source(self.name)
 
 
 class PeerAnswer(Value):
-    """What one server has found, best first; nothing in it is trusted but that it is well-formed.
+    """Findings of one server, best first. They are well-formed but not trusted.
 
-    `notices` are sentences about what it could not look at.
+    `notices` are sentences about what it could not search.
     """
 
     peer: str
@@ -66,7 +66,7 @@ class PeerAnswer(Value):
 
 
 class PeerFault(Value):
-    """Why a server gave no answer, in a sentence that names it; `reason` is the same without."""
+    """Why a server gave no answer, in a sentence that names it. `reason` is the same without the name."""
 
     peer: str
     code: str
@@ -75,7 +75,7 @@ class PeerFault(Value):
 
 
 class PeerQuestion(Value):
-    """What a server is asked; no `types` are all."""
+    """Question to a server. Empty `types` means all."""
 
     query: str
     types: tuple[str, ...] = ()
@@ -83,23 +83,23 @@ class PeerQuestion(Value):
 
 
 class PeerAnswers(Value):
-    """What asking everybody came to; `faults` are also those of the list of peers itself."""
+    """Answers of all peers. `faults` includes those of the peer list itself."""
 
     answers: Sequence[PeerAnswer] = ()
     faults: Sequence[PeerFault] = ()
-    is_anybody: bool = True  # False where no server is known that could be asked
+    is_anybody: bool = True  # False if no server is known
 
 
 class Peers(Protocol):
-    """Everybody who may be asked. Whoever does not answer in time, or well, is a fault."""
+    """All peers that searches may ask. A late or invalid answer is a fault."""
 
     async def ask(self, question: PeerQuestion) -> PeerAnswers:
-        """All at once, none longer than its own limit."""
+        """Ask all at the same time, each within its own limit."""
         ...
 
 
 class NoPeers:
-    """Nobody: for who may not ask, or where nobody can be."""
+    """No peers: for callers that may not ask, and for servers without peers."""
 
     async def ask(self, question: PeerQuestion) -> PeerAnswers:
         return PeerAnswers(is_anybody=False)
@@ -110,19 +110,18 @@ def format_source(name: str) -> str:
 
 
 def parse_source(source: str) -> str | None:
-    """The name of the peer that a source is; None where it is none."""
+    """Return the peer's name from a source, or None if the source is not a peer."""
     return source.removeprefix(_SOURCE_PREFIX) if source.startswith(_SOURCE_PREFIX) else None
 
 
 def validate_peer_name(name: str) -> str:
-    """As answers will name the server."""
+    """Return the name as answers show it."""
     plain = name.strip().lower()
     if not re.fullmatch(NAME_PATTERN, plain):
         shown = escape_name(clip_text(name, MAX_NAME_CHARACTERS))
         raise InvalidInput(
-            f'"{shown}" cannot name a peer: 1 to {MAX_NAME_CHARACTERS} of the letters a to z, '
-            f"digits, "
-            "`.`, `_` and `-` can.",
+            f'"{shown}" is not a valid name for a peer.',
+            hint=f"Use 1 to {MAX_NAME_CHARACTERS} characters of a-z, 0-9, `.`, `_` and `-`.",
             argument="name",
             value=shown,
         )
@@ -130,42 +129,39 @@ def validate_peer_name(name: str) -> str:
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """Host and port of an address such as https://host:8443."""
+    """Return host and port of an address such as https://host:8443."""
     try:
         parts = urlsplit(address.strip())
         host, port = parts.hostname, parts.port
     except ValueError:
         parts, host, port = urlsplit(""), None, None
     if parts.scheme == "http":
-        raise _build_address_error(address, "is not encrypted, so that others could read the token")
+        raise _build_address_error(address, "is not encrypted, so others could read the token")
     is_bare = parts.path in ("", "/") and not (parts.query or parts.fragment)
     if parts.scheme != "https" or not host or not is_bare or port == 0:
-        raise _build_address_error(address, "is no address of a server")
+        raise _build_address_error(address, "is not the address of a server")
     if "@" in parts.netloc:
-        raise _build_address_error(f"https://{host}", "has a name or a password in it")
+        raise _build_address_error(f"https://{host}", "contains a user name or password")
     if not host.isascii() or not host.isprintable() or " " in host:
-        raise _build_address_error(address, "has a host that is no name or number")
+        raise _build_address_error(address, "has an invalid host")
     return host, 443 if port is None else port
 
 
 def _build_address_error(address: str, reason: str) -> InvalidInput:
     shown = escape_name(clip_text(address, 200))
     return InvalidInput(
-        f"{shown} {reason}.",
-        hint="An address is https://HOST:PORT, and nothing behind it.",
-        argument="address",
-        value=shown,
+        f"{shown} {reason}.", hint="Use https://HOST:PORT with nothing after it.", argument="address", value=shown
     )
 
 
 def parse_fingerprint(text: str) -> str:
-    """Its 64 digits, however it was written: with colons, in capitals, after `sha256:`."""
+    """Return the 64 digits of a fingerprint with colons, capitals or the prefix `sha256:`."""
     found = _SHA256.fullmatch(text.strip())
     if found is None:
         shown = escape_name(clip_text(text, 100))
         raise InvalidInput(
-            f"{shown} is no fingerprint of a certificate.",
-            hint="It is sha256: and 64 hexadecimal digits; `everkept peer identity` on the peer's machine prints it.",
+            f"{shown} is not the fingerprint of a certificate.",
+            hint="Use sha256: and 64 hexadecimal digits. `everkept peer identity` prints it on the peer's machine.",
             argument="fingerprint",
             value=shown,
         )
@@ -175,9 +171,9 @@ def parse_fingerprint(text: str) -> str:
 def validate_token(text: str) -> str:
     token = text.strip()
     if not _TOKEN.fullmatch(token):
-        what = "holds characters that no token has" if token else "is empty"
+        what = "contains characters that a token cannot have" if token else "is empty"
         raise InvalidInput(
-            f"The token {what}.", hint="It is one word, which `everkept token --peer` on the peer's machine prints."
+            f"The token {what}.", hint="Use the word that `everkept token --peer` prints on the peer's machine."
         )
     return token
 

@@ -1,4 +1,4 @@
-"""Ports of the core: stores of records, their library, vectors for texts, rights of accounts."""
+"""Ports of the core: embedder, indexer, access counts, choice of a project, rights, reading library."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -19,17 +19,17 @@ from everkept.core.store import ScanPosition as ScanPosition
 from everkept.errors import ModelUnavailable
 from everkept.values import Value
 
-if TYPE_CHECKING:  # numpy takes a tenth of a second to import, and only who embeds needs it
+if TYPE_CHECKING:  # numpy takes a tenth of a second to import, and only embedding needs it
     import numpy as np
     from numpy.typing import NDArray
 
 
 class Embedder(Protocol):
-    """Texts as vectors, near each other where the meanings are."""
+    """Computes embeddings: vectors that are near each other for similar meanings."""
 
     @property
     def name(self) -> str:
-        """Kept with each vector: only vectors of the same name can be compared."""
+        """Return the name that is stored with each vector. Only vectors with the same name are comparable."""
         ...
 
     @property
@@ -37,79 +37,78 @@ class Embedder(Protocol):
 
     @property
     def fault(self) -> ModelUnavailable | None:
-        """What is known to be wrong, as far as that can be said without loading a model."""
+        """Return a known fault, without loading a model to find it."""
         ...
 
     async def embed(self, texts: Sequence[str]) -> "NDArray[np.float32]":
-        """A row of length one for each text, the empty one included, in their order.
+        """Return a row of length one for each text, including the empty one, in order.
 
-        Neither the other texts nor the order change a row by more than rounding. Raises
-        ModelUnavailable.
+        Other texts and their order change a row only by rounding. Raise ModelUnavailable.
         """
         ...
 
     async def close(self) -> None:
-        """Gives back memory; calls under way end as they would have."""
+        """Free memory. Calls in progress finish normally."""
         ...
 
 
 class VectorIndexer(Protocol):
-    """Sees to it that what is stored gets its vector, soon and in the background."""
+    """Computes the embeddings of stored texts soon, in the background."""
 
     @property
     def embedder(self) -> Embedder | None:
-        """None where meaning is switched off."""
+        """Return None if search by meaning is off."""
         ...
 
     @property
     def fault(self) -> ModelUnavailable | None:
-        """Why texts get no vectors, where that is known."""
+        """Return why texts get no embeddings, if that is known."""
         ...
 
     @property
     def kinds(self) -> Sequence[str]:
-        """Of the records that get vectors."""
+        """Return the kinds of records that get embeddings."""
         ...
 
     def wake(self, store: RecordStore) -> None:
-        """Something was stored there, or may be waiting. Returns at once."""
+        """Note that the store may have pending embeddings. Return immediately."""
         ...
 
     async def wait_until_settled(self, within: float | None = None) -> bool:
-        """Waits until nothing is left to do; False where that many seconds did not suffice."""
+        """Wait until nothing is pending. Return False if the time was too short."""
         ...
 
 
 class AccessCounter(Protocol):
-    """Counts what is given out, in batches: it is no change, and no reader waits for it."""
+    """Counts recalls in batches. A count is not a change, and no reader waits for it."""
 
     def note(self, store: RecordStore, ids: Sequence[str]) -> None: ...
 
     async def read_accesses(self, store: RecordStore, ids: Sequence[str]) -> Mapping[str, AccessCount]:
-        """With what is counted but not stored yet."""
+        """Return the counts, including the ones that are not stored yet."""
         ...
 
 
 class ProjectChoice(Protocol):
-    """The one rule that says which project a call means."""
+    """The one rule that decides the project of a call."""
 
     async def open_to_read(self, call: ToolCall, name: str | None) -> RecordStore:
-        """A project that is yet to be made reads as an empty one."""
+        """Open a project to read. A project that is not created yet reads as empty."""
         ...
 
     async def open_to_write(self, call: ToolCall, name: str | None) -> RecordStore: ...
 
     async def find_active(self, call: ToolCall) -> Project | None:
-        """What a call without a name would mean; None when nothing is chosen or made yet."""
+        """Return the project of a call that names none, or None if none is selected or created yet."""
         ...
 
     def find_pending_name(self, call: ToolCall) -> str | None:
-        """The name of a project that is chosen but not made yet."""
+        """Return the name of a project that is selected but not created yet."""
         ...
 
 
 class Rights(Value):
-    """Of one account, as a library has them. Projects are named by their ids."""
+    """Rights of one account, as stored in a library. Projects are named by id."""
 
     account: Account
     writes: frozenset[str] = frozenset()
@@ -121,28 +120,28 @@ FindRights = Callable[[Library, str], Awaitable[Rights | None]]
 
 
 async def find_no_rights(_library: Library, _user: str) -> Rights | None:
-    """For who knows of no accounts."""
+    """Return no rights, for a library without accounts."""
     return None
 
 
 class ReadOnlyLibrary(Protocol):
-    """The part of a library that a process needs which lives for a tenth of a second.
+    """Part of a library for a process that lives a tenth of a second.
 
-    It reads, and makes nothing: what is not there yet is None. A library is one too.
+    It only reads. Whatever does not exist yet is None. A full library is one too.
     """
 
     async def get_project(self, name: str) -> Project:
-        """Raises NotFound."""
+        """Return the project. Raise NotFound."""
         ...
 
     async def find_workspace_project(self, path: str) -> Project | None: ...
 
     async def open(self, name: str) -> tuple[Project, RecordStore]:
-        """The project as it is now, and its store; an archived one is refused."""
+        """Return the current project and its store. Refuse an archived one."""
         ...
 
     async def list_off_periods(self) -> list[OffPeriod]:
-        """When the projects of folders were switched off, those that are so now included."""
+        """Return the periods in which the projects of folders were off, including current ones."""
         ...
 
     async def open_user_store(self) -> RecordStore | None: ...

@@ -8,10 +8,10 @@ from everkept.values import Value, field
 Subject = Literal["record", "link"]
 Operation = Literal["insert", "update", "delete", "restore"]
 
-# What has it is seen by its own session alone.
+# Visible only to its own session.
 SESSION_SCOPE = "session"
 
-# The columns of a record that an Update may set; the rest is identity or bookkeeping.
+# Fields of a record that an Update may set. The rest is identity or bookkeeping.
 AMENDABLE = frozenset(
     {
         "type",
@@ -32,10 +32,10 @@ AMENDABLE = frozenset(
 
 
 class Record(Value):
-    """Something remembered. Its family gives `kind`, `type` and `facets` their meaning.
+    """Stored thing. Its family gives `kind`, `type` and `facets` their meaning.
 
-    Among the live children of one parent (or among those without a parent), `(kind, name_key,
-    variant)` is unique wherever `name_key` is given.
+    Among the live children of one parent (or among those without a parent), `(kind, name_key, variant)` is unique if
+    `name_key` is set.
     """
 
     id: str
@@ -48,12 +48,12 @@ class Record(Value):
     name_key: str | None = None
     variant: str = ""
     parent: str | None = None
-    scope: str = ""  # how far it reaches, where its family tells scopes apart
+    scope: str = ""  # how far it reaches, if its family has scopes
     session: str | None = None  # the conversation it comes from
-    position: int | None = None  # its place in that conversation
+    position: int | None = None  # its position in that conversation
     author: str | None = None
     importance: float | None = None
-    occurred_at: int | None = None  # where that is not when it was stored
+    occurred_at: int | None = None  # if that differs from the time it was stored
     tags: tuple[str, ...] = ()
     facets: Mapping[str, Any] = field(default_factory=dict[str, Any])
     deleted_at: int | None = None
@@ -65,12 +65,12 @@ class Record(Value):
 
     @property
     def effective_at(self) -> int:
-        """When it happened, as far as is known."""
+        """Return when it happened, as far as known."""
         return self.created_at if self.occurred_at is None else self.occurred_at
 
 
 class RecordLink(Value):
-    """A directed edge between two records; `(source, verb, target)` is unique while live."""
+    """Directed edge between two records. `(source, verb, target)` is unique while live."""
 
     id: str
     source: str
@@ -86,7 +86,7 @@ class RecordLink(Value):
 
 
 class Ref(Value):
-    """Points at a record or a link."""
+    """Reference to a record or a link."""
 
     subject: Subject
     id: str
@@ -95,7 +95,7 @@ class Ref(Value):
 class Edit(Value):
     """What one change did to one thing, with the old values of what it altered.
 
-    `before` is None for an insert. An `id` of None means that the thing was purged since.
+    `before` is None for an insert. `id` is None if the thing has been purged since.
     """
 
     operation: Operation
@@ -105,7 +105,7 @@ class Edit(Value):
 
 
 class Change(Value):
-    """One committed transaction, as the log keeps it."""
+    """One committed transaction, as the log stores it."""
 
     seq: int
     at: int
@@ -120,9 +120,9 @@ class Insert(Value):
 
 
 class Update(Value):
-    """Sets `values` (keys of AMENDABLE) where the record still has `version`.
+    """Sets `values` (keys of AMENDABLE) if the record still has `version`.
 
-    `at` is when that was done, where it was done somewhere else.
+    `at` is the time, if it was done in another place.
     """
 
     id: str
@@ -132,13 +132,13 @@ class Update(Value):
 
 
 class Delete(Value):
-    """Soft. A record takes its children and its links with it."""
+    """Soft deletion. A record takes its children and links with it."""
 
     ref: Ref
 
 
 class Restore(Value):
-    """Takes a soft delete back, for this one thing."""
+    """Reverses the soft deletion of this one thing."""
 
     ref: Ref
 
@@ -147,16 +147,14 @@ Step = Insert | Update | Delete | Restore
 
 
 class Batch(Value):
-    """What is to be committed, all of it or nothing.
+    """Steps that are committed completely or not at all.
 
-    With a `revision`, nothing either once the store has another one: for steps that are right
-    only where nobody has committed since they were planned. What is `derived` can be made again
-    from elsewhere: the log keeps that it changed and not what it was, and of a record that is
-    deleted no text stays. What is `copied` is as it was somewhere else: what it belongs to has not
-    changed by it.
+    With a `revision`, nothing is committed if the store has another one: for steps that are right only without other
+    commits since. A `derived` batch can be created again from elsewhere. The log then keeps only that it changed, and
+    no text of deleted records. A `copied` batch happened somewhere else, so parents do not count as changed.
 
-    A `key` makes it safe to commit a batch again whose outcome is unknown: a store that has
-    committed one of that key gives its change, and does nothing.
+    A `key` makes it safe to repeat a batch with an unknown outcome: a store that has committed it returns its change
+    and does nothing.
     """
 
     steps: tuple[Step, ...]
@@ -171,7 +169,7 @@ class Batch(Value):
 
 
 class RecordFilter(Value):
-    """Which records are meant; an empty field does not restrict."""
+    """Selection of records. An empty field does not restrict."""
 
     kinds: tuple[str, ...] = ()
     ids: tuple[str, ...] | None = None
@@ -180,21 +178,21 @@ class RecordFilter(Value):
     types: tuple[str, ...] = ()
     scopes: tuple[str, ...] = ()
     sessions: tuple[str, ...] | None = None
-    places: tuple[tuple[str, int], ...] | None = None  # a session, and a position in it
-    visible_to: str | None = None  # a session: what others keep in session scope stays out
-    tags: tuple[str, ...] = ()  # any of them
-    pinned: bool = False  # True: only those whose facet `pinned` is set
-    automatic: bool = False  # likewise, `automatic`: nobody asked for them
+    places: tuple[tuple[str, int], ...] | None = None  # a session and a position in it
+    visible_to: str | None = None  # a session; hides the session memories of others
+    tags: tuple[str, ...] = ()  # at least one of them
+    pinned: bool = False  # True: only records with the facet `pinned`
+    automatic: bool = False  # True: only records with the facet `automatic`
     min_importance: float | None = None
-    after: int | None = None  # `effective_at` of the record, this moment included
-    before: int | None = None  # likewise
-    created_before: int | None = None  # stored by then, this moment included
-    touched_after: int | None = None  # changed or deleted since, this moment not included
-    deleted: bool | None = False  # None: live and deleted ones
+    after: int | None = None  # minimum `effective_at`
+    before: int | None = None  # maximum `effective_at`
+    created_before: int | None = None  # maximum `created_at`
+    touched_after: int | None = None  # changed or deleted after this time
+    deleted: bool | None = False  # None: live and deleted records
 
 
 class Match(Value):
-    """A record found by words or by meaning; the higher score is the better one."""
+    """Record found by words or by meaning. A higher score is better."""
 
     id: str
     parent: str | None
@@ -202,10 +200,10 @@ class Match(Value):
 
 
 class Weights(Value):
-    """What a hit in each part of a record counts.
+    """Weight of a match in each part of a record.
 
-    `context` holds its parent's name, and the texts just before and after it where it has a
-    place in a session and whoever sees it may see them.
+    `context` holds the parent's name. It also holds the texts just before and after the record in its session, if its
+    readers may see them.
     """
 
     name: float = 4.0

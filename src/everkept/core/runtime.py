@@ -1,6 +1,6 @@
-"""The Python that runs this: coroutines without a loop or to their end, extras, freed memory.
+"""The running Python: coroutines with and without a loop, extras, freed memory.
 
-Hooks load this module: it imports nothing that takes long, and an event loop least of all.
+Hooks load this module, so it imports nothing slow, and above all no event loop.
 """
 
 import sys
@@ -15,17 +15,17 @@ T = TypeVar("T")
 
 
 def run_without_loop(work: Coroutine[Any, Any, T]) -> T:
-    """What the coroutine returns; it may await only what is done at once."""
+    """Return the result of a coroutine that never has to wait."""
     try:
         work.send(None)
     except StopIteration as end:
         return end.value
     work.close()
-    raise RuntimeError(f"{work!r} waits for something, and nobody here could wake it")
+    raise RuntimeError(f"{work!r} has to wait, which is impossible without an event loop")
 
 
 def is_on_event_loop() -> bool:
-    """Return whether this thread runs an event loop; a coroutine can be driven without one."""
+    """Return whether this thread runs an event loop. A coroutine can run without one."""
     import asyncio
 
     try:
@@ -36,10 +36,10 @@ def is_on_event_loop() -> bool:
 
 
 async def wait_finished(work: "asyncio.Future[T] | Coroutine[Any, Any, T]") -> T:
-    """The result; a cancellation is raised only after the work has ended.
+    """Return the result. Raise a cancellation only after the work has ended.
 
-    A thread cannot be stopped, and whoever is cancelled lets go of its locks: a write that was
-    still under way would then fall into another's turn.
+    A thread cannot be stopped, and a canceled caller releases its locks. A write in progress would then overlap with
+    that of another caller.
     """
     import asyncio
 
@@ -52,7 +52,7 @@ async def wait_finished(work: "asyncio.Future[T] | Coroutine[Any, Any, T]") -> T
             cancelled = error
     if cancelled is not None:
         if not task.cancelled():
-            task.exception()  # heard, so that nobody reports it as lost
+            task.exception()  # read, so that it is not reported as lost
         raise cancelled
     return task.result()
 
@@ -62,9 +62,9 @@ ENVIRONMENT, LAUNCHER = ".venv", "run"  # of a checkout
 
 
 def format_install_hint(extra: str) -> str:
-    """Return the sentence that tells the reader how to install an extra.
+    """Return a sentence that explains how to install an extra.
 
-    It names the checkout, folder or wheel that this program was installed from.
+    It names the checkout, folder or wheel from which this program was installed.
     """
     from pathlib import Path
 
@@ -78,7 +78,7 @@ def format_install_hint(extra: str) -> str:
 
 
 def _find_source() -> "Path | None":
-    """Return the folder or file that pip installed this program from, if it is still there."""
+    """Return the folder or file that pip installed this program from, if it still exists."""
     import json
     from importlib import metadata
     from pathlib import Path
@@ -95,17 +95,17 @@ def _find_source() -> "Path | None":
     return path if parts.scheme == "file" and path.exists() else None
 
 
-# What mallopt of the GNU C library calls them.
+# Names for mallopt of the GNU C library.
 _TRIM_THRESHOLD, _ARENA_MAX = -1, -8
 
-MAX_ARENAS = 2  # heaps for all threads together; the default is eight for each processor
-KEPT_FREE_BYTES = 64 * 1024  # bytes at the end of a heap that stay with the process
+MAX_ARENAS = 2  # heaps of all threads; the default is eight for each processor
+KEPT_FREE_BYTES = 64 * 1024  # at the end of a heap that the process keeps
 
 
 def keep_heaps_small() -> None:
-    """Limit what the C library of Linux keeps for threads that come and go.
+    """Limit the memory that the C library of Linux keeps for short-lived threads.
 
-    Without it each thread that embeds leaves a heap behind, some 80 MB in all.
+    Otherwise each thread that embeds leaves a heap behind, about 80 MB in all.
     """
     if adjust := _find_c_function("mallopt"):
         adjust(_ARENA_MAX, MAX_ARENAS)
@@ -113,13 +113,13 @@ def keep_heaps_small() -> None:
 
 
 def return_freed_memory() -> None:
-    """Return to Linux what its C library keeps of freed memory, tens of megabytes."""
+    """Return the freed memory that the C library keeps to Linux, tens of megabytes."""
     if trim := _find_c_function("malloc_trim"):
         trim(0)
 
 
 def _find_c_function(name: str) -> Any:
-    """Return a function of the GNU C library, or None: musl and other systems have none."""
+    """Return a function of the GNU C library, or None on systems without it, such as musl."""
     if sys.platform != "linux":
         return None
     import ctypes

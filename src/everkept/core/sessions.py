@@ -1,4 +1,4 @@
-"""Who is calling: an account, its session, and the one call that is under way."""
+"""The caller: an account, its session, and the current call."""
 
 import json
 import re
@@ -12,16 +12,16 @@ from everkept.core.text import clip_text
 from everkept.errors import InvalidInput
 from everkept.values import Value, field
 
-NOTE_PREFIX = "account."  # how the keys of notes begin that say who has an account, and sees what
-# of those, the ones about who there is; the name of the account follows
+NOTE_PREFIX = "account."  # prefix of notes about accounts and their access
+# Prefix of the notes about existing accounts, followed by the name of the account.
 USER_NOTE_PREFIX = NOTE_PREFIX + "user."
 MAX_NAME_CHARACTERS = 40
 NAME_PATTERN = rf"[a-z0-9._-]{{1,{MAX_NAME_CHARACTERS}}}"  # as a pattern
-OWNER = "owner"  # how lists and logs call who has everything; no account is called so
+OWNER = "owner"  # name of the owner in lists and logs, and never of an account
 
 
 class Account(Value):
-    """Somebody who has a token of their own. A name may become another's; an `id` never does."""
+    """Person with tokens. Another person may get the name later, but never the `id`."""
 
     name: str
     is_peer: bool = False  # another server, which asks and never writes
@@ -32,13 +32,13 @@ _acting: ContextVar[Account | None] = ContextVar("acting", default=None)
 
 
 def get_acting_account() -> Account | None:
-    """Whose call this is; None where it is the owner's, or nobody's: work of our own."""
+    """Return the account that makes the call, or None for the owner and for background work."""
     return _acting.get()
 
 
 @contextmanager
 def act_as(account: Account | None) -> Generator[None, None, None]:
-    """Whatever is done within, in tasks that begin there too, is done for this account."""
+    """Run the block, and tasks that start in it, for this account."""
     token = _acting.set(account)
     try:
         yield
@@ -47,7 +47,7 @@ def act_as(account: Account | None) -> Generator[None, None, None]:
 
 
 def format_signature(client: str) -> str:
-    """How the log names whoever is acting: an account with the program that it uses."""
+    """Return the name of the caller for the log: an account with its program."""
     account = get_acting_account()
     if account is None:
         return client
@@ -55,23 +55,23 @@ def format_signature(client: str) -> str:
 
 
 def find_signer(client: str) -> str | None:
-    """Whose name stands before the program's, where the log has it from an account."""
+    """Return the account in a log entry, which precedes the program."""
     found = re.fullmatch(rf"({NAME_PATTERN}) \(.*\)", client, re.DOTALL)
     return found[1] if found else None
 
 
 def format_session_prefix(user: str) -> str:
-    """How the names of a user's sessions begin where those of all are kept together."""
+    """Return the prefix of an account's sessions in a store for all accounts."""
     return f"account:{user}/"
 
 
 def is_account_session(session: str | None) -> bool:
-    """Whether a session is an account's, by the name under which it is kept."""
+    """Return whether a stored session name is an account's."""
     return re.match(format_session_prefix(NAME_PATTERN), session or "") is not None
 
 
 def parse_account_id(note: str | None) -> str | None:
-    """The id of the account that a note is about; None where that is none, or is being removed."""
+    """Return the account id in a note, or None if there is none or the account is being removed."""
     try:
         found: Any = json.loads(note) if note else None
     except ValueError:
@@ -84,34 +84,34 @@ def parse_account_id(note: str | None) -> str | None:
 
 @runtime_checkable
 class OwnedStore(Protocol):
-    """A store that others see too."""
+    """Store that others see too."""
 
     def check_own(self) -> None:
-        """Raises Refused where it is not the acting account's own."""
+        """Raise Refused if the record does not belong to the acting account."""
         ...
 
 
 def check_own(store: object) -> None:
-    """For whoever takes something out of a store, away from all who see it."""
+    """Check before data is moved out of a store that others see."""
     if isinstance(store, OwnedStore):
         store.check_own()
 
 
 def validate_account_name(name: str) -> str:
-    """The name as it is kept, in small letters, or what is wrong with it."""
+    """Return the name in lower case, or raise InvalidInput."""
     folded = name.strip().lower()
     if folded == OWNER:
         raise InvalidInput(
-            f'"{OWNER}" is who runs the server: no account is called so.',
-            hint="Choose another name; a token of the owner's is made without one.",
+            f'"{OWNER}" is reserved for the person who runs the server.',
+            hint="Choose another name, or omit the name to create a token for the owner.",
             argument="user",
             value=OWNER,
         )
     if not re.fullmatch(NAME_PATTERN, folded):
         shown = clip_text(name, MAX_NAME_CHARACTERS).encode("utf-8", "replace").decode()
         raise InvalidInput(
-            f'"{shown}" is no name of a user.',
-            hint=f"1 to {MAX_NAME_CHARACTERS} of a-z, 0-9, '.', '_' and '-' do well.",
+            f'"{shown}" is not a valid user name.',
+            hint=f"Use 1 to {MAX_NAME_CHARACTERS} characters of a-z, 0-9, '.', '_' and '-'.",
             argument="user",
             value=shown,
         )
@@ -124,7 +124,7 @@ _PRIVATE_NAME = re.compile(rf"@(user|history) \(({NAME_PATTERN})\)")
 
 
 class PrivateStore(NamedTuple):
-    """Which home of which account a project is."""
+    """Private store of an account: which one, and whose."""
 
     home: PrivateStoreKind
     user: str
@@ -135,20 +135,20 @@ def format_private_name(home: PrivateStoreKind, user: str) -> str:
 
 
 def parse_private_name(project_name: str) -> PrivateStore | None:
-    """None for a project that is one."""
+    """Return None if the project is not a private store."""
     found = _PRIVATE_NAME.fullmatch(project_name)
     return PrivateStore("user" if found[1] == "user" else "history", found[2]) if found else None
 
 
 def is_private_name(project_name: str) -> bool:
-    """Whether no tool may list or open a project of this name, and no command tell of it."""
+    """Return whether tools and commands must hide a project of this name."""
     return parse_private_name(project_name) is not None
 
 
 def is_orphaned_private(project_name: str, before: Mapping[str, str], now: Mapping[str, str]) -> bool:
-    """Whether it was the home of an account that is no more, by the notes of then and of now.
+    """Return whether it belonged to a removed account, by the notes of then and now.
 
-    Whoever is called so by now, or next, must not find it.
+    A later account with the same name must not find it.
     """
     found = parse_private_name(project_name)
     if found is None:
@@ -161,33 +161,33 @@ Report = Callable[[float, float | None, str | None], Awaitable[None]]
 
 
 class Session(Value, frozen=False):
-    """What the server keeps for one client; never shared between two.
+    """Data of one client, never shared between two.
 
-    A session that is not `stateful` lives for a single request: what it is told to remember is
-    forgotten with it, so tools must say so. Where it is no conversation, as on the command line,
-    memories belong to no session.
+    A session that is not `stateful` lasts for one request and forgets its state afterwards, so tools must say so.
+    Without a conversation, as on the command line, memories belong to no session.
     """
 
     client: str = ""
     project: str | None = None
     stateful: bool = True
     is_conversation: bool = True
-    bank: str | None = None  # address of the memory bank it chose
-    mode: str | None = None  # of working with it, once one was chosen
+    bank: str | None = None  # address of the memory bank that it selected
+    mode: str | None = None  # mode of the bank that it selected
     updates_bank: bool = False  # between "Update Memory Bank" and its end
     id: str = field(default_factory=lambda: uuid4().hex)
-    account: Account | None = None  # whose it is; None: the owner's
-    started_at: int | None = None  # when its client introduced itself
+    account: Account | None = None  # None: the owner
+    started_at: int | None = None  # time of the handshake
 
 
 def act_in(session: Session) -> AbstractContextManager[None]:
-    """What is done within is done for whose session it is; one of nobody's widens nothing."""
+    """Run the block for the account of the session. A session without one adds no rights."""
     return act_as(session.account or get_acting_account())
 
 
 def choose_conversation(session: Session, given: str | None, default: str | None) -> str | None:
-    """The conversation that a call belongs to: the one it names, else that of the process, else
-    the connection's own; None on a connection that keeps none."""
+    """Return the conversation of a call: the one it names, otherwise that of the process or of the connection. Return
+    None if the connection has none.
+    """
     if given is not None:
         return given.strip()
     if default is not None:
@@ -197,18 +197,18 @@ def choose_conversation(session: Session, given: str | None, default: str | None
 
 
 async def ignore_progress(_done: float, _total: float | None, _message: str | None) -> None:
-    """Progress that nobody asked for."""
+    """Ignore progress that the client did not request."""
 
 
 class ToolCall(Value):
-    """One call of one tool; handed to methods that have a parameter of this type."""
+    """One call of one tool. Methods with a parameter of this type receive it."""
 
     session: Session
     tool: str
     report: Report = ignore_progress
-    alias: str | None = None  # the name that it was called by, where that is another
+    alias: str | None = None  # the called name, if it is an alias
 
     @property
     def wants_progress(self) -> bool:
-        """Whether anybody listens: asking another server for progress costs messages."""
+        """Return whether the client wants progress. Requesting progress from another server costs messages."""
         return self.report is not ignore_progress

@@ -1,7 +1,7 @@
-"""The port of a store: one project's records, and the questions that it answers.
+"""Port of a store: the records of one project, and the questions that it answers.
 
-The type parameter of a question is the type of its answer. Every hook loads this module, so that
-it imports nothing but the base of value types.
+The type parameter of a question is the type of its answer. Every hook loads this module, so it imports only the base of
+value types.
 """
 
 from abc import ABC, abstractmethod
@@ -32,27 +32,27 @@ if TYPE_CHECKING:
 A_co = TypeVar("A_co", covariant=True)
 
 Order = Literal["name", "age", "newest"]
-# By name the `(name_key, variant)` of a record, by age its id; a purged one has nothing behind it.
+# Position in a scan. By name: the `(name_key, variant)` of a record. By age: its id; nothing follows a purged one.
 ScanPosition = tuple[str, str] | str
-# Takes a record or link and values of some of its fields, and returns the values to store instead.
+# Takes a record or link and values of some of its fields. Returns the values to store instead.
 Redaction = Callable[["Ref", Mapping[str, Any]], Mapping[str, Any]]
 
 
 class TypedRequest(Value, Generic[A_co]):
-    """A request with the type of its answer."""
+    """Request with the type of its answer."""
 
-    if not TYPE_CHECKING:  # an alias for each type of answer would take a third of the import
+    if not TYPE_CHECKING:  # an alias for each type of answer would take a third of the import time
 
         def __class_getitem__(cls, _answer: Any) -> type:
             return cls
 
 
 class StoreQuestion(TypedRequest[A_co]):
-    """Something that a store can be asked, and which changes nothing."""
+    """Question to a store that changes nothing."""
 
 
 class Upkeep(TypedRequest[A_co]):
-    """A write that is not a change: undo does not reverse it."""
+    """Write that is not a change. Undo does not reverse it."""
 
 
 class GetRecords(StoreQuestion["list[Record]"]):
@@ -63,7 +63,7 @@ class GetRecords(StoreQuestion["list[Record]"]):
 
 
 class ScanRecords(StoreQuestion["list[Record]"]):
-    """Records by name or by age: all of them, or the ones behind the last one seen."""
+    """Records by name or by age: all, or the ones after the last one seen."""
 
     where: "RecordFilter"
     order: Order = "age"
@@ -72,7 +72,7 @@ class ScanRecords(StoreQuestion["list[Record]"]):
 
 
 class MatchWords(StoreQuestion["list[Match]"]):
-    """The best live records for a word query, best first."""
+    """Best live records for a word query, best first."""
 
     words: "WordQuery"
     where: "RecordFilter"
@@ -81,7 +81,7 @@ class MatchWords(StoreQuestion["list[Match]"]):
 
 
 class MatchText(StoreQuestion["list[Match]"]):
-    """Live records whose name, type or text contains the text, in upper or lower case."""
+    """Live records whose name, type or text contains the text, ignoring case."""
 
     text: str
     where: "RecordFilter"
@@ -91,7 +91,7 @@ class MatchText(StoreQuestion["list[Match]"]):
 class FindLinks(StoreQuestion["list[RecordLink]"]):
     """Live links at these records, oldest first.
 
-    `sources` are kinds: only links that go out from a record of one of them.
+    `sources` are kinds: only links that start at a record of one of them.
     """
 
     ids: Sequence[str]
@@ -107,10 +107,10 @@ class ReadSubgraph(StoreQuestion["Subgraph"]):
 
 
 class WalkLinks(StoreQuestion["list[list[RecordLink]]"]):
-    """The live links that a walk from these records meets, hop by hop, oldest first.
+    """Live links that a walk from these records meets, hop by hop, oldest first.
 
-    Each link is in the first hop that meets it, and the walk continues from each record once. A
-    hop that meets nothing new ends the walk.
+    Each link is in the first hop that meets it, and the walk continues from each record once. A hop without new links
+    ends the walk.
     """
 
     ids: Sequence[str]
@@ -118,10 +118,10 @@ class WalkLinks(StoreQuestion["list[list[RecordLink]]"]):
 
 
 class CountSources(StoreQuestion["Sources"]):
-    """The number of matching records that link to each of these, and the links of the newest.
+    """Number of matching records that link to each of these, and the links of the newest.
 
-    The counts are by the id that is linked to, without zeros. The links are all that lead here
-    from the newest records, oldest first; the newest records are the ones with the last links.
+    The counts are by the id that is linked to, without zeros. The links are all that lead here from the newest records,
+    oldest first. The newest records are the ones with the last links.
     """
 
     ids: Sequence[str]
@@ -137,7 +137,7 @@ class GetLinks(StoreQuestion["list[RecordLink]"]):
 
 
 class ScanLinks(StoreQuestion["list[RecordLink]"]):
-    """Links whose verb contains the text, in upper or lower case, in the order of arrival."""
+    """Links whose verb contains the text, ignoring case, in the order of arrival."""
 
     deleted: bool | None
     containing: str = ""
@@ -148,13 +148,13 @@ class CountLive(StoreQuestion[Mapping[str, int]]):
 
 
 class CountRecords(StoreQuestion[int]):
-    """The number of matching records, which are not read."""
+    """Number of matching records, which are not read."""
 
     where: "RecordFilter"
 
 
 class ReadChanges(StoreQuestion["list[Change]"]):
-    """Log entries past a sequence number.
+    """Log entries after a sequence number.
 
     With `most_edits`, the page omits changes with more edits, and does not read them.
     """
@@ -166,26 +166,25 @@ class ReadChanges(StoreQuestion["list[Change]"]):
 
 
 class ReadHistory(StoreQuestion["list[tuple[int, Edit]]"]):
-    """Every edit of these records and links past a sequence number, oldest first, each with its
-    own number."""
+    """Every edit of these records and links after a sequence number, oldest first, each with its own number."""
 
     refs: "Sequence[Ref]"
     after: int = 0
 
 
 class GetRevision(StoreQuestion[int]):
-    """The sequence number of the newest change of any process; 0 before the first."""
+    """Sequence number of the newest change of any process; 0 before the first."""
 
 
 class GetStamp(StoreQuestion[tuple[int, int]]):
-    """Two numbers: each change raises the first, each vector that comes or goes the second.
+    """Two numbers. Each change raises the first, each new or deleted vector the second.
 
     While both stay the same, every question has the same answer.
     """
 
 
 class FindFaults(StoreQuestion["list[str]"]):
-    """Everything that is wrong with the stored data; empty if it is sound."""
+    """All faults of the stored data; empty if it is sound."""
 
 
 class TallyRecords(StoreQuestion["list[RecordTally]"]):
@@ -195,7 +194,7 @@ class TallyRecords(StoreQuestion["list[RecordTally]"]):
 
 
 class ListScopes(StoreQuestion["list[str]"]):
-    """The scopes of live records of a kind, by name. Quick for any number of records."""
+    """Scopes of live records of a kind, by name. Fast for any number of records."""
 
     kind: str
 
@@ -205,13 +204,13 @@ class ListAuthors(StoreQuestion["list[str]"]):
 
 
 class MeasureWords(StoreQuestion[Mapping[str, float]]):
-    """The share of live records whose indexed words include each of these, 0 to 1."""
+    """Share of live records whose indexed words include each of these, 0 to 1."""
 
     words: Sequence[str]
 
 
 class FindUnembedded(StoreQuestion["list[Record]"]):
-    """Live records of these kinds that have a text and no vector of the model, newest first.
+    """Live records of these kinds with a text and without a vector of the model, newest first.
 
     These are the only queue of pending embeddings.
     """
@@ -222,24 +221,24 @@ class FindUnembedded(StoreQuestion["list[Record]"]):
 
 
 class CountVectors(StoreQuestion[tuple[int, int]]):
-    """The number of live records of these kinds with a vector of the model, and without one."""
+    """Number of live records of these kinds with a vector of the model, and without one."""
 
     model: str
     kinds: Sequence[str]
 
 
 class GetVectors(StoreQuestion["Mapping[str, NDArray[np.float32]]"]):
-    """The vectors of the model that these records have."""
+    """Vectors of the model for these records."""
 
     model: str
     ids: Sequence[str]
 
 
 class FindNear(StoreQuestion["list[Match]"], eq=False):
-    """The records with the nearest vectors, best first; the score is the cosine.
+    """Records with the nearest vectors, best first. The score is the cosine.
 
-    Every stored vector can be found. `also` are ids whose scores are wanted at any distance;
-    records without a vector are omitted.
+    Every stored vector can be found. `also` are ids whose scores are wanted at any distance; records without a vector
+    are omitted.
     """
 
     model: str
@@ -250,36 +249,35 @@ class FindNear(StoreQuestion["list[Match]"], eq=False):
 
 
 class GetAccesses(StoreQuestion["Mapping[str, AccessCount]"]):
-    """How often these records were recalled; a record that never was is omitted."""
+    """How often these records were recalled. Records without recalls are omitted."""
 
     ids: Sequence[str]
 
 
 class ListMostAccessed(StoreQuestion["Mapping[str, AccessCount]"]):
-    """The live records that were recalled most often, by id: the most and then the last recalled
-    first."""
+    """Live records that were recalled most often, by id. Ties: the last recalled first."""
 
     limit: int
 
 
 class MeasureSize(StoreQuestion[int]):
-    """The bytes that the store takes on its disk; 0 if it has none."""
+    """Bytes that the store takes on its disk; 0 if it has none."""
 
 
 class Purge(Upkeep["PurgeResult"]):
     """Erase records and links permanently, with every trace in log and index.
 
-    A record takes its children and links with it, also deleted ones.
+    A record takes its children and links with it, even deleted ones.
     """
 
     refs: "Sequence[Ref]"
 
 
 class Redact(Upkeep["PurgeResult"]):
-    """Rewrite permanently the values that these records and links have and had.
+    """Rewrite permanently the current and former values of these records and links.
 
-    `clean` takes the values of each (of a link its verb and facets), and the old ones of each of
-    its edits. No log, index or vector keeps the former values. Raises Conflict.
+    `clean` takes the values of each (of a link its verb and facets), and the old ones of each of its edits. No log,
+    index or vector keeps the former values. Raises Conflict.
     """
 
     refs: "Sequence[Ref]"
@@ -287,14 +285,14 @@ class Redact(Upkeep["PurgeResult"]):
 
 
 class PutVectors(Upkeep[int]):
-    """Store the vectors of records that are live in that version; the answer is their number."""
+    """Store the vectors of records that are live in that version. The answer is their number."""
 
     model: str
     items: "Sequence[RecordVector]"
 
 
 class NoteAccesses(Upkeep[None]):
-    """Add to the numbers of how often records were recalled."""
+    """Add to the recall counts of records."""
 
     counts: Mapping[str, int]
     at: int
@@ -311,16 +309,16 @@ class Replicate(Upkeep[None]):
 
 A = TypeVar("A")
 
-# From the type of a question to the function that answers it, of the store and the question.
+# Maps the type of a question to the function that answers it, which takes the store and the question.
 Answers = Mapping[type[StoreQuestion[Any]], Callable[[Any, Any], Awaitable[Any]]]
 Upkeeps = Mapping[type[Upkeep[Any]], Callable[[Any, Any], Awaitable[Any]]]
 
 
 class RecordStore(ABC):
-    """One project's records. It stores and answers, and never ranks or decides.
+    """Records of one project. A store stores and answers, and never ranks or decides.
 
-    An engine or wrapper defines the three abstract methods. All others are shorter spellings of a
-    question or an upkeep, whose type documents them.
+    An engine or wrapper defines the three abstract methods. The other methods are shorter spellings of a question or an
+    upkeep, whose type documents them.
     """
 
     @abstractmethod
@@ -329,14 +327,14 @@ class RecordStore(ABC):
 
     @abstractmethod
     async def commit(self, batch: "Batch") -> "Change":
-        """Apply all steps, update the word index and add the log entry in one transaction.
+        """Apply all steps, update the word index and append the log entry in one transaction.
 
         Raises Conflict.
         """
 
     @abstractmethod
     async def maintain(self, upkeep: Upkeep[A]) -> A:
-        """Do a write that is not a change, and return its result."""
+        """Do a write that is not a change. Return its result."""
 
     async def get(self, ids: Sequence[str], *, include_deleted: bool = False) -> "list[Record]":
         return await self.ask(GetRecords(ids, include_deleted))

@@ -4,14 +4,14 @@ import unicodedata
 
 from everkept.patterns import compile_late
 
-# hashlib loads OpenSSL for functions that nobody here uses, which costs a hook 3 ms.
+# hashlib loads OpenSSL for functions that are not used here, which costs a hook 3 ms.
 try:
     from _blake2 import blake2b
-except ImportError:  # another Python than CPython
+except ImportError:  # not CPython
     from hashlib import blake2b
 
 
-# Tab, line feed and carriage return are part of ordinary text; in a name they are not.
+# Tab, line feed and carriage return are part of ordinary text, but not of a name.
 _CONTROL = compile_late("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _CONTROL_IN_TEXT = compile_late("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
@@ -21,7 +21,7 @@ def has_control_characters(name: str) -> bool:
 
 
 def find_forbidden(text: str) -> str | None:
-    """The first character that text may not hold, or None."""
+    """Return the first forbidden character of a text, or None."""
     found = _CONTROL_IN_TEXT.search(text)
     if found:
         return found.group()
@@ -29,17 +29,17 @@ def find_forbidden(text: str) -> str | None:
 
 
 def compute_name_key(name: str) -> str:
-    """The form in which two spellings of one name are equal: case and blanks do not count."""
+    """Return the form in which two spellings of one name are equal, ignoring case and spaces."""
     return " ".join(unicodedata.normalize("NFC", name).split()).lower()
 
 
 def compute_digest(text: str) -> str:
-    """A short fingerprint that tells texts apart."""
+    """Return a short digest that distinguishes texts."""
     return blake2b(text.encode("utf-8"), digest_size=12).hexdigest()
 
 
 def clip_text(text: str, limit: int = 80) -> str:
-    """The beginning of a text, on one line, for messages."""
+    """Return the beginning of the text on one line, for messages."""
     line = " ".join(text.split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
@@ -53,5 +53,5 @@ def _is_broken(text: str) -> bool:
 
 
 def format_count(count: int, one: str, many: str | None = None) -> str:
-    """As a person says it: `1 turn`, `2,500 turns`."""
+    """Return a count with its noun: `1 turn`, `2,500 turns`."""
     return f"{count:,} {one if count == 1 else many or f'{one}s'}"

@@ -1,4 +1,4 @@
-"""Times are integer microseconds since 1970 in UTC; people and JSON see ISO 8601."""
+"""Times are integer microseconds since 1970 in UTC. People and JSON see ISO 8601."""
 
 import time
 from collections.abc import Callable
@@ -7,17 +7,17 @@ from functools import lru_cache
 
 Clock = Callable[[], int]
 
-WHOLE_UNIT_SHARE = 0.99  # of a unit, from which it is spoken of as one
-ROUND_UP_SHARE = 0.3  # what may be missing to the next number of units
+WHOLE_UNIT_SHARE = 0.99  # of a unit, from which it counts as a whole one
+ROUND_UP_SHARE = 0.3  # missing share of a unit that is still rounded up
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _START = datetime(1970, 1, 1)
-# In minutes; months and years as long as people mean them.
+# In minutes; months and years as people use the words.
 _UNITS = (("year", 525_600), ("month", 43_200), ("week", 10_080), ("day", 1_440), ("hour", 60), ("minute", 1))
 
 
 class LocalZone(tzinfo):
-    """The time zone of this machine, with its summer time of each day."""
+    """Time zone of this machine, with its daylight saving time."""
 
     def utcoffset(self, dt: datetime | None) -> timedelta:
         naive = datetime.now() if dt is None else dt.replace(tzinfo=None)
@@ -38,15 +38,15 @@ def read_clock() -> int:
     return time.time_ns() // 1000
 
 
-@lru_cache(1024)  # what is written together has one time
+@lru_cache(1024)  # data written together has one time
 def format_iso(at: int) -> str:
-    """Milliseconds are shown, as the database's views do."""
+    """Return a time in ISO 8601 with milliseconds, as the database's views do."""
     moment = _START + timedelta(microseconds=at)
     return moment.isoformat(timespec="milliseconds") + "Z"
 
 
 def parse_time(text: str) -> int:
-    """The inverse of `format_iso`; also takes the forms that SQLite and other tools write."""
+    """Reverse `format_iso`. Also accepts the forms that SQLite and other tools write."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
@@ -54,7 +54,7 @@ def parse_time(text: str) -> int:
 
 
 def format_ago(at: int, now: int) -> str:
-    """How long something is past, in the words of a person: `3 days ago`, or `in 2 hours`."""
+    """Return how long ago something was, in words: `3 days ago`, or `in 2 hours`."""
     minutes = abs(now - at) / 60_000_000
     for unit, size in _UNITS:
         if minutes >= size * (1 if size == 1 else WHOLE_UNIT_SHARE):

@@ -1,4 +1,4 @@
-"""Transcripts of other programs: how they are read, and the markers that exclude one."""
+"""Port to transcripts of other programs, and the markers that exclude one."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,25 +10,24 @@ from everkept.values import Value, field
 USER = "user"
 ASSISTANT = "assistant"
 
-# How far a transcript was read, in its reader's own words; JSON. Whoever reads on from it misses
-# nothing and gets nothing twice, but for a turn that was still open.
+# Position in a transcript, in JSON of its reader. Reading from it misses and repeats nothing, except an unfinished
+# turn.
 Mark = Mapping[str, Any]
 
 
 class Snippet(Value):
-    """Code that a tool wrote into a file, with what stood there before."""
+    """Code that a tool wrote into a file, with the code it replaced."""
 
     text: str
     file: str | None = None
-    language: str | None = None  # where the transcript says so; else the file's name tells it
+    language: str | None = None  # if the transcript names it; otherwise the file name shows it
     replaced: str | None = None
 
 
 class Turn(Value):
-    """What one side said without the other between, and what it did meanwhile.
+    """What one side said and did without a reply in between.
 
-    `key` is the same whenever it is read, in each copy of it too, and in no other turn of its
-    source.
+    `key` is the same for every reading and every copy, and unique in the source.
     """
 
     key: str
@@ -36,36 +35,36 @@ class Turn(Value):
     author: str
     text: str
     at: int | None = None
-    project: str | None = None  # the folder that was worked in
+    project: str | None = None  # the working folder
     branch: str | None = None
     model: str | None = None
     files: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
     snippets: tuple[Snippet, ...] = ()
-    failures: tuple[str, ...] = ()  # what tools said that went wrong, each in a few lines
-    is_summary: bool = False  # a program's own summary of what went before
-    part_of: str | None = None  # the session that sent an agent to do this
-    # Which of a program's own copies of the conversation this is out of, where there may be two
-    # whose keys are not the same: `state` or `file`.
+    failures: tuple[str, ...] = ()  # errors of tools, a few lines each
+    is_summary: bool = False  # a program's own summary of earlier turns
+    part_of: str | None = None  # the session that started this agent
+    # The program's copy of the conversation that has this turn, if there may be two with different keys: `state` or
+    # `file`.
     reader: str | None = None
 
 
 class TitleEvent(Value):
-    """What the program calls a conversation."""
+    """Title that the program gave to a conversation."""
 
     session: str
     title: str
 
 
 class RewindEvent(Value):
-    """This turn, and all that came after it in its conversation, was taken back."""
+    """Removal of this turn and all later ones of its conversation."""
 
     session: str
     key: str
 
 
 class ExclusionEvent(Value):
-    """This conversation asks to be left out."""
+    """Request to exclude this conversation."""
 
     session: str
 
@@ -74,64 +73,62 @@ Event = Turn | TitleEvent | RewindEvent | ExclusionEvent
 
 
 class Portion(Value):
-    """Some of a transcript. What is in it and its `mark` are stored together.
+    """Part of a transcript. Its content and its `mark` are stored together.
 
-    The last one may hold turns that are still open: its mark lies before them, and they come again
-    when there is more of them.
+    The last one may contain unfinished turns. Its mark is before them, so they come again when they have grown.
     """
 
     events: tuple[Event, ...]
     mark: Mark
     done: int  # of the transcript's size
-    skipped: Mapping[str, int] = field(default_factory=dict[str, int])  # by what was left out
-    # Given a mark that does not fit, a reading begins at the start: what of the transcript does
-    # not come from there to the last portion is gone from it.
-    is_anew: bool = False  # the first of such a reading
-    is_last: bool = False  # of a reading, which always has one
+    skipped: Mapping[str, int] = field(default_factory=dict[str, int])  # by reason
+    # With an invalid mark, reading begins at the start. Stored turns of the transcript that do not come again by the
+    # last portion no longer exist in it.
+    is_anew: bool = False  # the first portion of such a reading
+    is_last: bool = False  # of a reading, which always has a last portion
 
 
 class Transcript(Protocol):
-    """One conversation, or file of conversations, as it lies there now. Never written to."""
+    """One conversation, or file of conversations, in its current state. Opened read-only."""
 
     @property
     def source(self) -> str:
-        """The program that keeps it, as in `claude-code`."""
+        """Return the program that writes it, such as `claude-code`."""
         ...
 
     @property
     def name(self) -> str:
-        """Where it is; no two of a source have the same."""
+        """Return its place, which is unique in the source."""
         ...
 
     @property
     def size(self) -> int:
-        """In bytes, or whatever `done` counts."""
+        """Return its size in bytes, or in the unit of `done`."""
         ...
 
     @property
     def modified(self) -> int:
-        """Microseconds since 1970."""
+        """Return its time of change in microseconds since 1970."""
         ...
 
     def read_portions(self, mark: Mark | None) -> Iterator[Portion]:
-        """What comes after the mark, or all where there is none or it does not fit any more.
+        """Read what follows the mark, or everything without a valid mark.
 
-        Blocks while it reads. Raises Unavailable where the file cannot be read.
+        Blocks. Raises Unavailable if the file cannot be read.
         """
         ...
 
 
 class Transcripts(Protocol):
-    """All that is on this machine."""
+    """All transcripts on this machine."""
 
     @property
     def sources(self) -> Sequence[str]: ...
 
     def find_transcripts(self, sources: Sequence[str] = (), files: Sequence[Path] = ()) -> list[Transcript]:
-        """Those of the sources, or of all; with `files`, these alone, which one source must have.
+        """Find the transcripts of these sources, or of all. With `files`, only these, which must belong to one source.
 
-        Blocks while it looks. Raises InvalidInput for a source that there is not, NotFound for a
-        file that is not there.
+        Blocks. Raises InvalidInput for an unknown source, NotFound for a missing file.
         """
         ...
 
@@ -143,18 +140,18 @@ _MARKER = re.compile(
     re.IGNORECASE,
 )
 _BEGINS = re.compile(r"<\s*instructions-to-ep|<!--\s*everkept", re.IGNORECASE)
-_WORDS = (b"everkept", b"instructions-to-episodic-memory")  # one is in each marker
-# Sought from where a row of backslashes begins: from each of them would take the square of it.
+_WORDS = (b"everkept", b"instructions-to-episodic-memory")  # each marker contains one of them
+# Matches from the start of a row of backslashes, because matching from each of them takes quadratic time.
 _ESCAPE = re.compile(r"(?<!\\)\\++(?:u00([2-7][0-9a-fA-F])|([nrtbf])|(?=[/\"]))")
 
 
 def has_marker(text: str) -> bool:
-    """Whether it asks to be left out, in a quotation too: nobody can tell that from a wish."""
+    """Return whether the text asks to be excluded. A quotation counts too, because it cannot be distinguished."""
     return "<" in text and bool(_BEGINS.search(text)) and bool(_MARKER.search(text))
 
 
 def has_marker_in_json(raw: bytes) -> bool:
-    """The same of JSON, or of JSON inside JSON, however it is escaped."""
+    """Return the same for JSON, or JSON inside JSON, with any escapes."""
     folded = raw.lower()
     if not any(word in folded for word in _WORDS):
         return False

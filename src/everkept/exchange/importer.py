@@ -204,7 +204,7 @@ async def import_export(
     for section in sections:
         store = await _open_store(library, section, outcome, folders=folders)
         of_section = _select_rules(section, rules)
-        joining = _StoreImport(store, clock, outcome, mask=mask, rules=of_section)
+        joining = StoreImport(store, clock, outcome, mask=mask, rules=of_section)
         await joining.import_section(section, lambda done: progress(done, total))
     return outcome
 
@@ -273,27 +273,43 @@ async def _open_store(library: Library, section: ExportSection, outcome: ExportI
     return store
 
 
-class _StoreImport:
+class StoreImport:
     """One store's share of it, in commits of which each can be the last."""
 
     def __init__(
-        self, store: RecordStore, clock: Clock, outcome: ExportImport, *, mask: bool, rules: "_ImportRules | None"
+        self,
+        store: RecordStore,
+        clock: Clock,
+        outcome: ExportImport,
+        *,
+        mask: bool,
+        rules: "_ImportRules | None" = None,
+        dry_run: bool = False,
     ) -> None:
-        """`rules` are those of past conversations, where these are what is taken in."""
+        """Use `rules` for past conversations. With `dry_run`, count what would change."""
+        self._dry_run = dry_run
+        self._planned: set[str] = set()  # ids that a dry run would have inserted
         self._store = store
         self._clock = clock
         self._outcome = outcome
         self._masking = Masker(enabled=mask)
         self._rules = rules
-        self._here: dict[str, str | None] = {}  # ids of the export that are others here, or none
+        self.here: dict[str, str | None] = {}  # ids of the export that are others here, or none
 
     async def import_section(self, section: ExportSection, report: Callable[[int], None]) -> None:
         for records in section.read_record_chunks(COMMIT_ROWS):
-            await self._commit(lambda chunk=records: self._plan_records(chunk))
+            await self.add_records(records)
             await self._report_and_pause(report)
         for links in section.read_link_chunks(COMMIT_ROWS):
-            await self._commit(lambda chunk=links: self._plan_links(chunk))
+            await self.add_links(links)
             await self._report_and_pause(report)
+
+    async def add_records(self, chunk: Sequence[Record], links: Sequence[RecordLink] = ()) -> None:
+        """Add records in one commit. `links` are those of deleted records: without a record they cannot follow."""
+        await self._commit(lambda: self._plan_records(chunk, links))
+
+    async def add_links(self, chunk: Sequence[RecordLink]) -> None:
+        await self._commit(lambda: self._plan_links(chunk))
 
     async def _report_and_pause(self, report: Callable[[int], None]) -> None:
         told = self._outcome
@@ -305,18 +321,20 @@ class _StoreImport:
         async def attempt() -> _ImportPlan:
             planned = await plan()
             steps, at = tuple(planned.steps), self._clock()
-            if steps:
+            if self._dry_run:
+                self._planned |= {s.item.id for s in steps if isinstance(s, Insert) and isinstance(s.item, Record)}
+            elif steps:
                 is_derived = self._rules is not None
                 batch = Batch(steps, at, IMPORT_TOOL, derived=is_derived, copied=True)
                 await commit(self._store, batch)
             return planned
 
         planned = await retry(attempt)
-        self._here |= planned.here
+        self.here |= planned.here
         for name, count in planned.counts.items():
             setattr(self._outcome, name, getattr(self._outcome, name) + count)
 
-    async def _plan_records(self, chunk: Sequence[Record]) -> "_ImportPlan":
+    async def _plan_records(self, chunk: Sequence[Record], links: Sequence[RecordLink] = ()) -> "_ImportPlan":
         planned = _ImportPlan()
         records = [self._prepare(record) for record in chunk if not self._is_excluded(record)]
         planned.count("left_out", len(chunk) - len(records))
@@ -324,10 +342,11 @@ class _StoreImport:
         known = {r.id: r for r in await self._store.get(ids, include_deleted=True)}
         named = await self._find_same(records, known)
         unwanted = await self._find_forgotten_turns(records) | await self._find_forgotten(records, known)
-        parents = {self._here.get(r.parent, r.parent) for r in records if r.parent}
+        parents = {self.here.get(r.parent, r.parent) for r in records if r.parent}
         live = {record.id for record in await self._store.get([each for each in parents if each])}
+        deleted: list[Record] = []
         for record in records:
-            here = {**self._here, **planned.here} if planned.here else self._here
+            here = {**self.here, **planned.here} if planned.here else self.here
             parent = here.get(record.parent, record.parent) if record.parent else None
             there = known.get(record.id)
             if there is not None:
@@ -345,10 +364,15 @@ class _StoreImport:
                 if new.name_key is not None:  # another may have become the same by being masked
                     named[_get_identity(new)] = replace(new, version=1)
                 if record.deleted_at is not None:
-                    planned.steps.append(Delete(record.ref))
+                    deleted.append(record)
                 else:
                     live.add(record.id)
                 planned.count("records")
+        if deleted:
+            ids = {record.id for record in deleted}
+            of_deleted = await self._plan_links([link for link in links if link.source in ids], ids)
+            planned.steps += [*of_deleted.steps, *(Delete(record.ref) for record in deleted)]
+            planned.count("links", of_deleted.counts.get("links", 0))
         return planned
 
     def _plan_merge(self, record: Record, same: Record, planned: "_ImportPlan") -> None:
@@ -410,13 +434,17 @@ class _StoreImport:
 
     def _with_local_parent(self, record: Record) -> Record:
         """Under the parent that it has here."""
-        parent = self._here.get(record.parent, record.parent) if record.parent else None
+        parent = self.here.get(record.parent, record.parent) if record.parent else None
         return replace(record, parent=parent)
 
     def _plan_update(self, record: Record, there: Record, planned: "_ImportPlan") -> None:
         if there.deleted_at is not None:
             planned.here[record.id] = None
             planned.count("unchanged" if record.deleted_at is not None else "forgotten")
+            return
+        if record.deleted_at is not None and record.deleted_at > there.updated_at:  # forgotten elsewhere since
+            planned.steps.append(Delete(there.ref))
+            planned.count("updated")
             return
         values = {name: getattr(record, name) for name in AMENDABLE if getattr(record, name) != getattr(there, name)}
         if record.updated_at > there.updated_at:
@@ -430,18 +458,19 @@ class _StoreImport:
         else:
             planned.count("older")
 
-    async def _plan_links(self, chunk: Sequence[RecordLink]) -> "_ImportPlan":
+    async def _plan_links(self, chunk: Sequence[RecordLink], inserted: Collection[str] = ()) -> "_ImportPlan":
+        """Plan links between live records, and those that are `inserted` with them."""
         planned = _ImportPlan()
         links = [
             replace(
                 link,
-                source=self._here.get(link.source, link.source) or "",
-                target=self._here.get(link.target, link.target) or "",
+                source=self.here.get(link.source, link.source) or "",
+                target=self.here.get(link.target, link.target) or "",
             )
             for link in chunk
         ]
         ends = list({end for link in links for end in (link.source, link.target) if end})
-        live = {record.id for record in await self._store.get(ends)}
+        live = {record.id for record in await self._store.get(ends)} | self._planned | set(inserted)
         known = {link.id for link in await self._store.get_links([link.id for link in links], include_deleted=True)}
         sources = [link.source for link in links if link.source in live]
         there = {_get_ends(link) for link in await self._store.find_links(sources, direction="out")}

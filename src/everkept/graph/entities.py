@@ -50,7 +50,7 @@ def build_entity_step(new: Record, stub: Record | None) -> tuple[Step, Record]:
     if stub is None:
         return Insert(new), new
     values = {"name": new.name, "type": new.type, "variant": new.variant, "facets": new.facets}
-    return Update(stub.id, values, stub.version), replace(new, id=stub.id)
+    return Update(stub.id, values, stub.version), replace(new, id=stub.id, created_at=stub.created_at)
 
 
 def check_name(name: str, argument: str) -> None:

@@ -18,7 +18,7 @@ from everkept.hooks.prompts import is_debugging, normalize_error
 from everkept.hooks.workspace import ProjectFolders, find_project, open_history
 from everkept.language.past_forms import find_trigger
 from everkept.language.spellings import stem
-from everkept.language.telling_words import TellingWord, WordRarity, list_stems
+from everkept.language.telling_words import TellingWord, WordRarity, has_telling_words, list_stems
 from everkept.language.words import AllOf, AnyOf, WordPhrase, WordQuery
 from everkept.retrieval.excerpts import select_excerpt
 from everkept.values import replace
@@ -37,7 +37,7 @@ USER = "user"
 MAX_COMPARED_CHARACTERS = 3_600  # of each text
 PASSAGE_CHARACTERS, STEP_CHARACTERS = 1_200, 800  # in a longer passage any words occur together
 MIN_RELATED_WORDS = 2  # words of a prompt that a passage on the same subject has
-SHORT_ANSWER_CHARACTERS = 80  # a shorter answer says less than its question
+MIN_ANSWER_WORDS = 5  # telling words; a shorter answer says less than its question
 MIN_NEW_WORDS = 3  # an old question with fewer words that the new one lacks adds nothing
 MAX_QUESTION_CHARACTERS = 400  # a longer question also gives information
 SAME_ERROR_LIKENESS = 1.0  # of an error with the same line
@@ -122,7 +122,7 @@ class EvidenceJudge:
                 if answer is None or not self._has_any_word(told):
                     return None
                 shown, own = answer, own | told
-            elif answer is not None and len(answer.text) >= SHORT_ANSWER_CHARACTERS:
+            elif answer is not None and has_telling_words(answer.text, MIN_ANSWER_WORDS):
                 shown, own = answer, own | self._select_best_passage(answer)
             elif self._is_repetition(own):
                 return None

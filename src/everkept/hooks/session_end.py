@@ -261,7 +261,7 @@ def _start_process(settings: Settings, standard_input: int | None) -> None:
     # Imported here because most hooks find no pending job and must not pay for the import.
     import subprocess
 
-    # Environment variables for the assistant's own Python must not affect this one.
+    # As `ISOLATED_MODULE` says, which takes too long to import here.
     command = [sys.executable, "-E", "-P", "-m", "everkept", "hook", WORKER_FLAG]
     command += ["--data-dir", str(settings.data_dir), "--config", str(settings.config or NO_FILE)]
     command += build_engine_flags(settings)

@@ -31,6 +31,7 @@ from everkept.hooks.prompt_evidence import (
 from everkept.hooks.prompts import (
     MIN_DOMAIN_OVERLAP,
     MIN_ERROR_SIMILARITY,
+    MIN_WORK_SIMILARITY,
     ParsedPrompt,
     PromptSignals,
     SuggestionReason,
@@ -236,7 +237,16 @@ def choose_answer(reading: ParsedPrompt, found: EvidenceResult) -> ShownEvidence
     like = tuple(find for find in found.finds if find.error_likeness > MIN_ERROR_SIMILARITY)
     some = like or _select_confident(found, SUGGESTION_SHARE, MIN_SHARED_WORDS)
     reason = find_reason(compute_signals(reading, found)) if some else None
-    return SearchSuggestion(reason, some) if reason else None
+    return SearchSuggestion(reason, _select_reasons(reason, some)) if reason else None
+
+
+def _select_reasons(reason: SuggestionReason, finds: Sequence[PromptEvidence]) -> tuple[PromptEvidence, ...]:
+    """Return the records that are the reason for a suggestion, so that it counts no others."""
+    if reason == "similar work":
+        return tuple(find for find in finds if find.likeness > MIN_WORK_SIMILARITY)
+    if reason == "similar error":
+        return tuple(find for find in finds if find.error_likeness > MIN_ERROR_SIMILARITY)
+    return tuple(finds)
 
 
 def compute_signals(reading: ParsedPrompt, found: EvidenceResult) -> PromptSignals:
@@ -285,10 +295,10 @@ def _rank(finds: Sequence[PromptEvidence], wanted: PastIntent) -> list[PromptEvi
 MAX_QUERY_WORDS = 8  # of the suggested query
 
 _REASON_TEXTS: dict[SuggestionReason | None, str] = {
-    "similar work": "You did similar work before",
-    "how to": "A similar task came up before",
+    "similar work": "Earlier work is similar to this prompt",
+    "how to": "The prompt asks how to do something, and earlier work is about it",
     "similar error": "A similar error came up before",
-    "related feature": "Related features were built before",
+    "related feature": "The prompt asks for something new, and earlier work is on the same subject",
     None: "The prompt asks about earlier work",
 }
 

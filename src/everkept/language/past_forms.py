@@ -213,6 +213,7 @@ _ENGLISH_PARTS = {
     r"|built|added|needed|found|hit|ran into)",
     "<lately>": r"( lately| recently| yesterday| last (time|week|session|night|\w+day)| before"
     r"| previously| the other day| earlier this week| this week| on \w+day| in the last session)",
+    "<in our last>": r"in (our|the) (last|previous) (session|conversation|chat|discussion|talk|meeting)",
     "<worked>": r"(work|touch|look|chang|edit|did|do|saw|deal|built|build|debug|ran|run|deploy"
     r"|updat|fix|us)(ed|e|t|ged)?( (on|at|in|with))?",
 }
@@ -311,6 +312,22 @@ _ENGLISH_FORMS: tuple[Form, ...] = (
         ("remind me",),
         r"remind me (what|where) (we were|i was|we did|i did)( doing| working on| up to)?<lately>*<end>",
     ),
+    # The most general forms come after those that state what is wanted.
+    ("memory", ("earlier",), r"earlier,? you( \w+)?( me)? <topic>"),
+    ("memory", ("in our last", "in the last", "in our previous"), r"<in our last>,?( (about|on))? <topic>"),
+    ("memory", ("in our last", "in the last", "in our previous"), r"<topic?>,? <in our last><end>"),
+    (
+        "discussion",
+        ("we ", "i "),
+        r"<ours><had>( already| previously| once)? (discussed|talked about) (?!nothing\b)<topic>",
+    ),
+    (
+        "discussion",
+        ("we discussed", "we talked about", "we've discussed", "we had discussed"),
+        r"<topic?>,?( that| as| like)? <ours><had>( already| previously| once)? (discussed|talked about)",
+    ),
+    ("memory", ("last time",), r"(?<!the\W)last time,? <topic>"),
+    ("memory", ("last time",), r"<topic?>,?( (as|like|than))? (the )?(?<!one\W)last time<end>"),
 )
 
 
@@ -334,6 +351,7 @@ _ENGLISH_INDICATORS: tuple[tuple[str, str, str], ...] = (
     ("again", r"again", r"(?:never|over and over|time and) again|again and again"),
     ("similar", r"similar(?:ly)? to", ""),
     ("before", r"(?:like|as|same as)(?: we did| i did| you did)? before", ""),
+    ("before we", r"before we", ""),
     ("last time", r"(?:like|as|same as)(?: we did| i did| you did)?(?: the)? last time", ""),
     ("same way", r"(?:the|in the) same way", ""),
     ("remember", r"remember", ""),
@@ -346,7 +364,8 @@ _ENGLISH_INDICATORS: tuple[tuple[str, str, str], ...] = (
     ("previously", r"previously", r"(?:the|a|any|all) previously \w+"),
     (
         "earlier",
-        r"(?:(?:we|i|you|they|us)\b[^.?!\n]{1,60} earlier|earlier,? we|from earlier"
+        r"(?:(?:we|i|you|they|us|was|were|had|did|came|sent|\w+ed)\b[^.?!\n]{1,60} earlier|earlier,? we|from earlier"
+        r"|earlier, (?:the|a|an|our|it)|our earlier \w+"
         r"|earlier (?:work|attempt|approach|discussion|implementation|solution|fix|conversation))",
         r"earlier (?:than|in (?:the|this)|on in)",
     ),
@@ -355,7 +374,7 @@ _ENGLISH_INDICATORS: tuple[tuple[str, str, str], ...] = (
 # are already in the assistant's context.
 _JUST_NOW = (
     r"\b(?:said|mentioned|told you|asked|wrote|noted|described|shown|gave(?: you)?)"
-    r"(?: \w+)? (?:earlier|previously|before)\b|\bearlier (?:you|i) \w+|\bearlier today\b"
+    r"(?: \w+)? (?:earlier|previously|before)\b|\bearlier i \w+|\bearlier today\b"
 )
 # "Do you remember" asks for the past, but "remember that" stores something.
 _ASKING = (
@@ -363,6 +382,8 @@ _ASKING = (
     r"(?:still |even |really |also )?(?:remember|recall)\b(?! me\b| to\b)"
     r"|\b(?:remember|recall) (?:the time |that time )?(?:when|how|what|where|why|which|who)\b(?! to\b)"
     r"|\b(?:remember|recall) (?:the|our|that) [^.?!\n]{1,60}? (?:we|i|you) "
+    r"|\bremember (?!to\b|me\b)[^.!?\n]{1,80}\?"
+    r"|(?:^|[.!?] |\bplease )recall (?:the|our|that|this|how|what|when|where|which|who|why)\b"
 )
 
 

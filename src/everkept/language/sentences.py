@@ -1,8 +1,9 @@
 """Sentences, the code between them, and phrases of a decision, a problem or a fix."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import pairwise
 
 from everkept.patterns import compile_late
 from everkept.values import Value
@@ -70,6 +71,7 @@ _FENCE = compile_late(
     r"(?:(?P<ticks>`{3,})(?P<info>[^`\n]*)|(?P<tildes>~{3,})(?P<words>[^\n]*))$",
     re.MULTILINE,
 )
+_PARAGRAPH_BREAK = compile_late(r"\n\s*\n")
 _QUOTE = compile_late(r"^(?:[ \t]{0,80}>)+[ ]?", re.MULTILINE)
 # Info strings of program output.
 _OUTPUT = compile_late(
@@ -97,36 +99,46 @@ def has_block(text: str) -> bool:
 
 def list_blocks(text: str) -> list[CodeBlock]:
     """Return the non-empty code blocks in order. The last one may have no closing fence."""
-    if not has_block(text):
-        return []
-    found: list[CodeBlock] = []
-    opening: re.Match[str] | None = None
-    for fence in _FENCE.finditer(text):
-        if opening is None:
-            opening = fence
-        elif _is_closing(fence, opening):
-            _add_block(found, opening, text[opening.end() : fence.start()])
-            opening = None
-    if opening is not None:
-        _add_block(found, opening, text[opening.end() :])
-    return found
+    return [block for block, _, _ in _iter_blocks(text) if block is not None]
 
 
 def remove_blocks(text: str) -> str:
+    return "\n".join(_list_prose(text, [(start, end) for _, start, end in _iter_blocks(text)]))
+
+
+def list_block_surroundings(text: str) -> list[str]:
+    """Return what is said around each block of `list_blocks`: two paragraphs before it, and the one after it.
+
+    A single paragraph between two blocks belongs to the next block.
+    """
+    prose = _list_prose(text, [(start, end) for block, start, end in _iter_blocks(text) if block is not None])
+    parts = [[part for part in _PARAGRAPH_BREAK.split(each) if part.strip()] for each in prose]
+    last = len(parts) - 1
+    return [
+        "\n".join((*before[-2:], *(after[:1] if number == last or len(after) > 1 else ())))
+        for number, (before, after) in enumerate(pairwise(parts), 1)
+    ]
+
+
+def _iter_blocks(text: str) -> Iterator[tuple[CodeBlock | None, int, int]]:
+    """Yield each block with its start and end in the text, and None for an empty block."""
     if not has_block(text):
-        return text
-    kept: list[str] = []
+        return
     opening: re.Match[str] | None = None
-    start = 0
     for fence in _FENCE.finditer(text):
         if opening is None:
             opening = fence
-            kept.append(text[start : fence.start()])
         elif _is_closing(fence, opening):
-            opening, start = None, fence.end()
-    if opening is None:
-        kept.append(text[start:])
-    return "\n".join(kept)
+            yield _read_block(opening, text[opening.end() : fence.start()]), opening.start(), fence.end()
+            opening = None
+    if opening is not None:
+        yield _read_block(opening, text[opening.end() :]), opening.start(), len(text)
+
+
+def _list_prose(text: str, blocks: Sequence[tuple[int, int]]) -> list[str]:
+    """Return the texts before, between and after the blocks."""
+    starts, ends = [0, *(end for _, end in blocks)], [*(start for start, _ in blocks), len(text)]
+    return [text[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
 def _is_closing(fence: re.Match[str], opening: re.Match[str]) -> bool:
@@ -139,15 +151,14 @@ def _get_sign(fence: re.Match[str]) -> str:
     return fence["ticks"] or fence["tildes"]
 
 
-def _add_block(found: list[CodeBlock], opening: re.Match[str], body: str) -> None:
+def _read_block(opening: re.Match[str], body: str) -> CodeBlock | None:
     body = body.removeprefix("\n")
     if opening["quote"]:
         body = _QUOTE.sub("", body)
     width = len(opening["indent"].expandtabs(4)) + len(opening["item"] or "")
     lines = [_outdent(line, width) for line in body.split("\n")]
     code = "\n".join(lines).strip("\n").rstrip()
-    if code.strip():
-        found.append(CodeBlock((opening["info"] or opening["words"] or "").strip(), code))
+    return CodeBlock((opening["info"] or opening["words"] or "").strip(), code) if code.strip() else None
 
 
 def _outdent(line: str, width: int) -> str:

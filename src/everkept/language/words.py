@@ -79,12 +79,14 @@ class TypedQuery(Value):
     """A query that a person typed.
 
     `terms` are the typed words in order, each with its other spellings. In an expression, they are the wanted words and
-    phrases. `expression` is None unless the text uses AND, OR, NOT or quotes. `text` is for substring search.
+    phrases. `expression` is None unless the text uses AND, OR, NOT or quotes. `is_strict` is true if it uses AND or
+    NOT, so that no looser reading applies. `text` is for substring search.
     """
 
     terms: tuple[WordQuery, ...]
     expression: WordQuery | None
     text: str
+    is_strict: bool = False
 
     def build_all_query(self) -> WordQuery | None:
         """Return a query for all words except stop words, or None if no words remain."""
@@ -128,10 +130,11 @@ def parse_query(text: str) -> TypedQuery:
     """Parse a typed query. Any text is valid."""
     readable = _NEAR.sub(r"(\1)", text)
     try:
-        expression, terms = _parse_expression(readable)
+        parser = _Parser(_read_expression(readable))
+        expression = parser.parse()
     except _NotAnExpressionError:
-        expression, terms = None, _parse_plain_terms(readable)
-    return TypedQuery(tuple(terms), expression, text.strip())
+        return TypedQuery(tuple(_parse_plain_terms(readable)), None, text.strip())
+    return TypedQuery(tuple(parser.terms), expression, text.strip(), parser.is_strict)
 
 
 def to_fts5(query: WordQuery) -> str:
@@ -299,7 +302,7 @@ class _Operand(Value):
     is_quoted: bool = False
 
 
-def _parse_expression(text: str) -> tuple[WordQuery, list[WordQuery]]:
+def _read_expression(text: str) -> "list[str | _Operand]":
     is_quoting = bool(_QUOTE.search(text))
     # Parentheses without operators are ordinary prose.
     says_how = is_quoting or _OPERATOR.search(text)
@@ -310,7 +313,7 @@ def _parse_expression(text: str) -> tuple[WordQuery, list[WordQuery]]:
     lexemes = _split_lexemes(text)
     if sum(isinstance(lexeme, _Operand) for lexeme in lexemes) > MAX_TERMS:
         raise _NotAnExpressionError
-    return _Parser(lexemes).parse()
+    return lexemes
 
 
 def _split_lexemes(text: str) -> list[str | _Operand]:
@@ -340,14 +343,14 @@ class _Parser:
         self._lexemes = lexemes
         self._position = 0
         self._nesting = 0
-        self._terms: list[WordQuery] = []
+        self.terms: list[WordQuery] = []  # the wanted ones
+        self.is_strict = False
 
-    def parse(self) -> tuple[WordQuery, list[WordQuery]]:
-        """Return the expression and its wanted terms."""
+    def parse(self) -> WordQuery:
         expression = self._parse_alternatives()
         if expression is None or self._position < len(self._lexemes):
             raise _NotAnExpressionError
-        return expression, self._terms
+        return expression
 
     def _parse_alternatives(self) -> WordQuery | None:
         parts = [self._parse_conjunction()]
@@ -357,17 +360,17 @@ class _Parser:
 
     def _parse_conjunction(self) -> WordQuery | None:
         parts = [self._parse_exclusion()]
-        while self._accept("AND"):
+        while self._accept_strict("AND"):
             parts.append(self._parse_exclusion())
         return _join_all(part for part in parts if part)
 
     def _parse_exclusion(self) -> WordQuery | None:
         wanted = self._parse_group()
-        wanted_terms = len(self._terms)
+        wanted_terms = len(self.terms)
         unwanted: list[WordQuery | None] = []
-        while self._accept("NOT"):
+        while self._accept_strict("NOT"):
             unwanted.append(self._parse_group())
-        del self._terms[wanted_terms:]
+        del self.terms[wanted_terms:]
         refused = _join_any(part for part in unwanted if part)
         return Without(wanted, refused) if wanted and refused else wanted
 
@@ -380,7 +383,7 @@ class _Parser:
             if isinstance(lexeme, _Operand):
                 self._position += 1
                 if lexeme.term:
-                    self._terms.append(lexeme.term)
+                    self.terms.append(lexeme.term)
                     is_dispensable = not lexeme.is_quoted and _is_stop_word(lexeme.term)
                     parts.append((lexeme.term, is_dispensable))
             elif self._accept("("):
@@ -404,6 +407,11 @@ class _Parser:
         if not self._accept(")"):
             raise _NotAnExpressionError
         return inner
+
+    def _accept_strict(self, symbol: str) -> bool:
+        is_next = self._accept(symbol)
+        self.is_strict |= is_next
+        return is_next
 
     def _accept(self, symbol: str) -> bool:
         is_next = self._position < len(self._lexemes) and self._lexemes[self._position] == symbol

@@ -6,7 +6,8 @@ names stay in the query for words and are removed from the query for meaning.
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +18,7 @@ from everkept.core.records import Edit, Match, Record, RecordFilter
 from everkept.core.transcripts import ASSISTANT, USER
 from everkept.errors import InvalidInput, ModelUnavailable
 from everkept.language.telling_words import compute_rarity
-from everkept.language.words import STOP_WORDS, AnyOf, TypedQuery, WordPhrase, WordQuery, parse_query
+from everkept.language.words import STOP_WORDS, AllOf, AnyOf, TypedQuery, Without, WordPhrase, WordQuery, parse_query
 from everkept.retrieval.dates import remove_dates
 from everkept.retrieval.profile import Deadline, SearchHit, SearchPage, SearchPlace, SearchProfile, Tier
 from everkept.values import Value, field, replace
@@ -39,6 +40,11 @@ Scores = dict[Key, float]
 class WordMatches(Value):
     scores: Scores = field(default_factory=dict[Key, float])
     tier: Tier | None = None
+
+    @property
+    def is_capped(self) -> bool:
+        """Return whether a place may have more matches."""
+        return MAX_CANDIDATES in Counter(place for place, _ in self.scores).values()
 
 
 class MeaningQuestion(Value):
@@ -184,7 +190,10 @@ Ask = Callable[[int], Awaitable[list[Match]]]
 async def search_by_tiers(
     places: Sequence[SearchPlace], query: str, profile: SearchProfile, limit: int, cursor: str | None
 ) -> SearchPage:
-    """Search with the first reading that finds anything: expression, all words, any word, substring."""
+    """Search with the first reading that finds anything: expression, all words, any word, substring.
+
+    An expression with AND or NOT has no other reading, because a looser one would return what it excludes.
+    """
     page = await find_page_by_tiers(places, query, profile, limit, cursor)
     records = await _read_records(places, page.matches)
     hits = [
@@ -194,7 +203,8 @@ async def search_by_tiers(
     ]
     if page.tier is None:
         return SearchPage([])
-    return SearchPage(hits, page.total, "keyword", page.tier, page.next_cursor)
+    has_more = page.next_cursor is not None
+    return SearchPage(hits, page.total, "keyword", page.tier, page.next_cursor, is_lower_bound=has_more)
 
 
 class MatchedPage(NamedTuple):
@@ -214,7 +224,10 @@ async def find_page_by_tiers(
     wanted, offset = _parse_position(cursor)
     end = offset + limit
     for tier, words in _list_tiers(parsed, wanted):
-        found = await _find_matches(places, words, parsed.text, profile, end + 1)
+        if parsed.is_strict and words is not None and profile.merge_children:
+            found = await _find_owners(places, words, profile)
+        else:
+            found = await _find_matches(places, words, parsed.text, profile, end + 1)
         if page := found[offset:end]:
             next_cursor = encode_cursor(tier, end) if len(found) > end else None
             return MatchedPage(page, len(found), tier, next_cursor)
@@ -230,7 +243,7 @@ def _list_tiers(query: TypedQuery, wanted: Tier | None) -> list[tuple[Tier, Word
     }
     return [
         (tier, readings.get(tier))
-        for tier in (TIERS if wanted is None else (wanted,))
+        for tier in (("expression",) if query.is_strict else TIERS if wanted is None else (wanted,))
         if readings.get(tier) is not None or (tier == "substring" and query.text)
     ]
 
@@ -245,6 +258,78 @@ async def _find_matches(
     if len(places) > 1:
         found.sort(key=lambda entry: -entry[1].score)
     return found[:needed]
+
+
+async def _find_owners(
+    places: Sequence[SearchPlace], words: WordQuery, profile: SearchProfile
+) -> list[tuple[int, Match]]:
+    """Find the records for which the expression is true of the record and all its children together."""
+    found = [
+        (number, Match(owner, None, score))
+        for number, place in enumerate(places)
+        for owner, score in (await _OwnerSearch(place, profile).find(words)).items()
+    ]
+    return sorted(found, key=lambda entry: -entry[1].score)
+
+
+MAX_EXPRESSION_ROWS = 20_000  # of one word or phrase in an expression with AND or NOT
+
+
+class _OwnerSearch:
+    """Evaluation of an expression. Each word may be in another child of the same record."""
+
+    def __init__(self, place: SearchPlace, profile: SearchProfile) -> None:
+        self._store = place.store
+        self._where = profile.narrow(place.where)
+        self._weights = profile.weights
+
+    async def find(self, words: WordQuery, among: Collection[str] | None = None) -> dict[str, float]:
+        """Return each record with its score, out of `among` if it is given."""
+        match words:
+            case AllOf(parts):
+                scores = await self.find(parts[0], among)
+                for part in parts[1:]:
+                    more = await self.find(part, scores)
+                    scores = {owner: scores[owner] + score for owner, score in more.items()}
+                return scores
+            case Without(wanted, unwanted):
+                scores = await self.find(wanted, among)
+                excluded = await self.find(unwanted, scores)
+                return {owner: score for owner, score in scores.items() if owner not in excluded}
+            case AnyOf(parts) if not all(isinstance(part, WordPhrase) for part in parts):
+                scores = dict[str, float]()
+                for part in parts:
+                    for owner, score in (await self.find(part, among)).items():
+                        scores[owner] = max(score, scores.get(owner, score))
+                return scores
+            case _:
+                return await self._match(words, among)
+
+    async def _match(self, words: WordQuery, among: Collection[str] | None) -> dict[str, float]:
+        if among is None:
+            return self._collect(await self._ask(words, self._where, MAX_EXPRESSION_ROWS))
+        scores: dict[str, float] = {}
+        left = list(among)
+        while left:
+            ids = tuple(left[:CHUNK_RECORDS])
+            own = await self._ask(words, replace(self._where, ids=ids), CHUNK_RECORDS)
+            of_children = await self._ask(words, replace(self._where, parents=ids), MAX_EXPRESSION_ROWS)
+            for owner, score in self._collect([*own, *of_children]).items():
+                scores[owner] = max(score, scores.get(owner, score))
+            # If rows were cut off, ask again for the records that have none yet.
+            is_cut = len(of_children) == MAX_EXPRESSION_ROWS
+            left = [owner for owner in ids if is_cut and owner not in scores] + left[CHUNK_RECORDS:]
+        return scores
+
+    async def _ask(self, words: WordQuery, where: RecordFilter, rows: int) -> list[Match]:
+        return await self._store.match(words, where, self._weights, rows)
+
+    def _collect(self, matches: Sequence[Match]) -> dict[str, float]:
+        scores: dict[str, float] = {}
+        for match in matches:
+            owner = match.parent or match.id
+            scores[owner] = max(match.score, scores.get(owner, match.score))
+        return scores
 
 
 def _build_ask(

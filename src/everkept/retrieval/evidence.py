@@ -6,7 +6,7 @@ about three percent more among the first ten.
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -119,9 +119,7 @@ def compute_confidence(signs: CandidateSignals) -> float:
 
 def mark_supported(signs: CandidateSignals, parts: SignalWeights, least_meaning: float = 0.0) -> list[bool]:
     """Mark the candidates with a word, a near meaning, a requested author or date, the graph, or such a neighbor."""
-    best = max((cosine for cosine in signs.cosine if cosine is not None), default=0.0)
-    lowest, highest = FLOOR_COSINES
-    floor = max(min(max(FAR_SHARE * best, lowest), highest), least_meaning)
+    floor = compute_floor(signs.cosine, least_meaning)
     near = [cosine is not None and cosine >= floor for cosine in signs.cosine]
     columns: tuple[tuple[float, Sequence[Any] | None], ...] = (
         (parts.keyword, [score is not None for score in signs.keyword]),
@@ -137,6 +135,13 @@ def mark_supported(signs: CandidateSignals, parts: SignalWeights, least_meaning:
     return [
         is_so or any(alone[number] for number in beside) for is_so, beside in zip(alone, signs.neighbours, strict=True)
     ]
+
+
+def compute_floor(cosines: Iterable[float | None], least_meaning: float = 0.0) -> float:
+    """Return the cosine from which a record counts as near in meaning."""
+    best = max((cosine for cosine in cosines if cosine is not None), default=0.0)
+    lowest, highest = FLOOR_COSINES
+    return max(min(max(FAR_SHARE * best, lowest), highest), least_meaning)
 
 
 def sum_columns(columns: Columns) -> list[float]:
@@ -233,6 +238,7 @@ class Evidence(Value, frozen=False):
     closeness: Scores = field(default_factory=dict[Key, float])
     authors: frozenset[str] = frozenset()
     tier: Tier | None = None
+    is_capped: bool = False  # True if there were more candidates than a search takes
     late: list[str] = field(default_factory=list[str])
     notices: list[SearchNotice] = field(default_factory=list[SearchNotice])
 
@@ -308,7 +314,7 @@ async def _narrow_to_graph(
     places: Sequence[SearchPlace], query: TypedQuery, evidence: Evidence, deadline: Deadline
 ) -> Sequence[SearchPlace]:
     """Return the places limited to records that the graph reaches, or unchanged if it reaches none."""
-    found = await deadline.run(compute_closeness(places, query.text))
+    found, evidence.is_capped = await deadline.run(compute_closeness(places, query.text)) or (None, False)
     if not found:
         evidence.strategy = "hybrid"
         evidence.notices.append(SearchNotice("no_entities", NO_GRAPH_NOTICE))
@@ -325,6 +331,7 @@ def _take_words(evidence: Evidence, found: WordMatches | None) -> None:
         evidence.late.append("search by words")
     else:
         evidence.words, evidence.tier = found.scores, found.tier
+        evidence.is_capped |= found.is_capped
 
 
 async def _take_meaning(
@@ -366,15 +373,19 @@ _QUOTED = re.compile(r"[\"“„`']([^\"”“`']{1,200})[\"”“`']")
 _NAMES_ALONE = Weights(name=1.0, text=0.0, context=0.0)
 
 
-async def compute_closeness(places: Sequence[SearchPlace], query: str) -> dict[Key, float] | None:
-    """Return how near each record is to an entity of the query, 1 at the entity, or None without an entity."""
+async def compute_closeness(places: Sequence[SearchPlace], query: str) -> tuple[dict[Key, float], bool] | None:
+    """Return how near each record is to an entity of the query, 1 at the entity, or None without an entity.
+
+    Also return whether more records are near.
+    """
     named = await asyncio.gather(*(_find_named(place.store, query) for place in places))
     if not any(named):
         return None
     found = await asyncio.gather(
         *(_find_around(place, entities) for place, entities in zip(places, named, strict=True))
     )
-    return {(i, key): value for i, near in enumerate(found) for key, value in near.items()}
+    closeness = {(i, key): value for i, (near, _) in enumerate(found) for key, value in near.items()}
+    return closeness, any(is_capped for _, is_capped in found)
 
 
 async def _find_named(store: RecordStore, query: str) -> list[str]:
@@ -405,8 +416,8 @@ def _list_possible_names(query: str) -> list[str]:
     return [name for name in dict.fromkeys(names) if name and name not in STOP_WORDS]
 
 
-async def _find_around(place: SearchPlace, entities: Sequence[str]) -> dict[str, float]:
-    """Return the newest records about the nearest entities, up to the limit of one search."""
+async def _find_around(place: SearchPlace, entities: Sequence[str]) -> tuple[dict[str, float], bool]:
+    """Return the newest records about the nearest entities, up to the limit of one search, and if it was reached."""
     store, kinds = place.store, place.where.kinds
     near: dict[str, float] = {}
 
@@ -424,7 +435,9 @@ async def _find_around(place: SearchPlace, entities: Sequence[str]) -> dict[str,
             if not edge or not await meet(edge, hop):
                 break
             seen.update(edge)
-    nearest = tuple(islice(near, MAX_NEAREST_RECORDS))
-    kept = replace(place.where, ids=nearest)
+    wanted = place.where.ids
+    kept = replace(place.where, ids=tuple(near) if wanted is None else tuple(near.keys() & set(wanted)))
     allowed = {record.id for record in await store.scan(kept)} if near else set[str]()
-    return {record_id: near[record_id] for record_id in nearest if record_id in allowed}
+    found = (record_id for record_id in near if record_id in allowed)
+    nearest = {record_id: near[record_id] for record_id in islice(found, MAX_NEAREST_RECORDS)}
+    return nearest, len(near) >= MAX_NEAREST_RECORDS

@@ -90,11 +90,12 @@ class SearchPage(Value):
     """Page of hits."""
 
     hits: list[SearchHit]
-    total: int = 0  # of all ranked records
+    total: int = 0  # of all matching records, or the least number of them
     strategy: Strategy | None = None  # finally used
     tier: Tier | None = None  # how literally the words were read
     next_cursor: str | None = None
     notices: list[SearchNotice] = field(default_factory=list[SearchNotice])
+    is_lower_bound: bool = False  # True if more records than `total` may match
 
 
 A = TypeVar("A")

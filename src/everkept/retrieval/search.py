@@ -1,7 +1,8 @@
 """The only search in the product: families differ by their profiles."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence, Set
 from datetime import UTC, tzinfo
 
 from everkept.core.answers import decode_cursor, encode_cursor
@@ -11,6 +12,7 @@ from everkept.errors import InvalidInput
 from everkept.language.words import TypedQuery, parse_query
 from everkept.retrieval.candidates import (
     LATE_PART,
+    MAX_CANDIDATES,
     Key,
     Scores,
     UnindexedRecords,
@@ -24,6 +26,7 @@ from everkept.retrieval.evidence import (
     CandidateSignals,
     Columns,
     Evidence,
+    compute_floor,
     compute_recency,
     compute_relevance,
     gather_evidence,
@@ -127,7 +130,15 @@ async def search_by_rank(
         evidence.tier,
         encode_cursor(_RANKED, end) if total > end else None,
         [*evidence.notices, *_build_late_notices(evidence.late, around.time_limit, found=total > 0)],
+        evidence.is_capped or bool(evidence.late) or _has_more_by_meaning(evidence, profile),
     )
+
+
+def _has_more_by_meaning(evidence: Evidence, profile: SearchProfile) -> bool:
+    """Return whether records beyond the nearest ones of a place may be near enough to match."""
+    floor = compute_floor(evidence.cosines.values(), profile.least_meaning)
+    near = Counter(place for (place, _), cosine in evidence.cosines.items() if cosine >= floor)
+    return max(near.values(), default=0) >= MAX_CANDIDATES
 
 
 def _parse_offset(cursor: str | None) -> int:
@@ -158,8 +169,10 @@ async def _load_pool(
     found = evidence.words.keys() | evidence.cosines.keys() | evidence.closeness.keys()
     wanted: list[list[str]] = [[] for _ in places]
     indexed = found - unindexed.hidden
-    for number, record_id in _select_promising(indexed, evidence, profile, max(MAX_LOADED_RECORDS, 2 * needed)):
+    chosen = _select_promising(indexed, evidence, profile, max(MAX_LOADED_RECORDS, 2 * needed))
+    for number, record_id in chosen:
         wanted[number].append(record_id)
+    evidence.is_capped |= _is_match_among(indexed.difference(chosen), evidence, profile)
     loaded = await asyncio.gather(*(_load_records(place, ids) for place, ids in zip(places, wanted, strict=True)))
     pool = {
         (number, record.id): record
@@ -170,11 +183,19 @@ async def _load_pool(
     return pool | {key: unindexed.records[key] for key in found & unindexed.records.keys()}
 
 
+def _is_match_among(keys: Set[Key], evidence: Evidence, profile: SearchProfile) -> bool:
+    """Return whether one of the records that are not read matches. Its author and date are unknown."""
+    floor = compute_floor(evidence.cosines.values(), profile.least_meaning)
+    return any(
+        key in evidence.words or key in evidence.closeness or evidence.cosines.get(key, 0.0) >= floor for key in keys
+    )
+
+
 async def _load_records(place: SearchPlace, ids: Sequence[str]) -> list[Record]:
     return await place.store.get(ids) if ids else []
 
 
-def _select_promising(found: Set[Key], evidence: Evidence, profile: SearchProfile, most: int) -> Iterable[Key]:
+def _select_promising(found: Set[Key], evidence: Evidence, profile: SearchProfile, most: int) -> Collection[Key]:
     """Return the best candidates by words, meaning and graph. Nothing later lifts another one to the top."""
     if len(found) <= most:
         return found

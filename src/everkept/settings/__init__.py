@@ -1,6 +1,6 @@
 """Settings: flags, then the environment, then the config file, then defaults.
 
-The only reader of the environment.
+Only this module reads the environment.
 """
 
 import os
@@ -12,6 +12,8 @@ from everkept.errors import InvalidInput
 from everkept.settings.locations import (
     CONFIG_VARIABLE,
     NO_FILE,
+    OWN_SUFFIX,
+    PLUGIN_FOLDER,
     compute_database_key,
     find_config,
     find_gateway_path,
@@ -19,23 +21,32 @@ from everkept.settings.locations import (
     find_target,
     get_default_data_dir,
     is_existing,
+    is_foreign_folder,
     list_config_candidates,
     list_wire_warnings,
 )
 from everkept.settings.locations import get_title as get_title
+from everkept.settings.locations import is_database_folder as is_database_folder
 from everkept.settings.model import DEFAULT_TOOLSETS, GATEWAY, SERVER_MODES, TOOLSETS, Settings
 from everkept.settings.model import OWN_TOOLSETS as OWN_TOOLSETS
 from everkept.settings.model import BankMode as BankMode
 from everkept.settings.model import Engine as Engine
 from everkept.settings.setting_values import GivenSetting, hide_secrets, parse_setting
-from everkept.settings.sources import OTHER_VARIABLES, PREFIX, REMOTE_FLAGS, GatheredSettings, gather
+from everkept.settings.sources import (
+    OTHER_VARIABLES,
+    PLUGIN_FOLDER_KEYS,
+    PREFIX,
+    REMOTE_FLAGS,
+    GatheredSettings,
+    gather,
+)
 from everkept.values import list_fields
 
-# Whoever sets one of these wants the memory bank.
+# Setting one of these selects the memory bank.
 BANK_SETTINGS = frozenset(
     {"mode", "folder", "username", "remote", "ssh_user", "ssh_host", "ssh_path", "ssh_key", "bank_extras", "mode_tools"}
 )
-# Of the programs whose conversations are read and whose configuration is written.
+# Variables of the programs whose conversations are read and whose configuration is written.
 CLIENT_VARIABLES = (
     "APPDATA",
     "CLAUDE_CONFIG_DIR",
@@ -47,12 +58,12 @@ CLIENT_VARIABLES = (
 )
 HOOK_VARIABLE = "EVERKEPT_INSIDE_HOOK"
 AUTO = "auto"
-REPLICA = "replica"  # inside the folder of what stands in for a server
+REPLICA = "replica"  # folder of the replica, inside the standby folder
 DEFAULT = "default"
 
 
 class ExplainedSetting(NamedTuple):
-    """A setting, its value as it can be shown, and where it comes from."""
+    """Setting with its value for display and its source."""
 
     name: str
     value: str | int | float | bool | None
@@ -62,9 +73,9 @@ class ExplainedSetting(NamedTuple):
 def read_settings(
     flags: Mapping[str, Any] | None = None, environment: Mapping[str, str] | None = None, *, folder: Path | None = None
 ) -> Settings:
-    """Settings from what was given; a flag that is None counts as not given.
+    """Return the settings from all sources. A flag that is None counts as not set.
 
-    `folder` is the working folder where nobody names one; without it the current one is.
+    `folder` is the default working folder; without it, that is the current folder.
     """
     environment = os.environ if environment is None else environment
     return _build_settings(_gather(flags, environment), environment, folder)
@@ -73,7 +84,7 @@ def read_settings(
 def explain_settings(
     flags: Mapping[str, Any] | None = None, environment: Mapping[str, str] | None = None
 ) -> list[ExplainedSetting]:
-    """Every setting with where it comes from, and then what the file says beside them."""
+    """Return every setting with its source, then the other entries of the file."""
     environment = os.environ if environment is None else environment
     gathered = _gather(flags, environment)
     settings = _build_settings(gathered, environment)
@@ -94,19 +105,19 @@ def explain_settings(
 def find_config_paths(
     flags: Mapping[str, Any] | None = None, environment: Mapping[str, str] | None = None
 ) -> tuple[Path | None, Path | None]:
-    """The config file that is read, and the one that would be written."""
+    """Return the config file that is read, and the one that would be written."""
     environment = os.environ if environment is None else environment
     named = (flags or {}).get("config")
     explicit = None if named is None else str(named)
     try:
         used = find_config(explicit, environment)
-    except InvalidInput:  # one that was named is not there yet
+    except InvalidInput:  # the named file does not exist yet
         used = None
     return used, find_target(explicit, environment)
 
 
 def choose_toolsets(settings: Settings) -> tuple[str, ...]:
-    """Whoever wants all of them wants a gateway only where there is a file for it."""
+    """Return the names of the toolsets. `all` includes the gateway only if its file exists."""
     chosen = _parse_toolsets(GivenSetting("toolsets", settings.toolsets, "toolsets", DEFAULT))
     if settings.toolsets.strip() != "all" or settings.gateway_config is not None:
         return chosen
@@ -114,29 +125,37 @@ def choose_toolsets(settings: Settings) -> tuple[str, ...]:
 
 
 def is_on_server(settings: Settings) -> bool:
-    """Whether everything is kept by a server, which may be away."""
+    """Return whether a server stores everything, which may be unreachable."""
     return settings.deployment_mode in SERVER_MODES
 
 
 def find_server_engine(scheme: str) -> str | None:
-    """Of a server whose address begins with that; None where it is the address of none."""
+    """Return the engine of a server address, or None for another address."""
     kind = find_kind(scheme)
     return None if kind is None else kind.engine
 
 
 def get_surreal_folder(settings: Settings) -> Path:
-    """Where SurrealDB keeps its files, where it runs inside this program."""
+    """Return the folder of SurrealDB's files, if it runs inside this program."""
     return settings.data_dir / "surreal"
 
 
+def find_plugin_folder(settings: Settings) -> Path | None:
+    """Return the database folder of the surrealdb-memory plugin: the one in its settings, or its usual one."""
+    home = os.environ.get("HOME") or os.environ.get("USERPROFILE")
+    named = settings.data_dir.parent / settings.data_dir.name.removesuffix(OWN_SUFFIX)
+    candidates = [named, *([Path(home, PLUGIN_FOLDER)] if home else [])]
+    return next((path for path in candidates if is_database_folder(path)), None)
+
+
 def get_standby_folder(settings: Settings) -> Path:
-    """What stands in for a server that is away; no two databases share it."""
+    """Return the folder of the replica and the journal. Each database has its own."""
     key = compute_database_key(settings.database_url or "", settings.namespace, settings.database)
     return settings.data_dir / "standby" / key
 
 
 def build_engine_flags(settings: Settings) -> list[str]:
-    """What leads another process to the same engine, where nothing but flags named it."""
+    """Return flags that lead another process to the same engine, if only flags select it."""
     flags = ["--engine", settings.engine] if settings.engine != "sqlite" else []
     for flag, value in (("--database-url", settings.database_url), ("--database-user", settings.database_user)):
         flags += [flag, value] if is_on_server(settings) and value else []
@@ -144,7 +163,7 @@ def build_engine_flags(settings: Settings) -> list[str]:
 
 
 def find_files_folder(settings: Settings) -> Path | None:
-    """The SQLite files that are read where there is no time for a server to answer."""
+    """Return the SQLite files to read if there is no time to ask a server."""
     if is_on_server(settings):
         return get_standby_folder(settings) / REPLICA
     on_disk = settings.engine == "sqlite" and settings.deployment_mode != "embedded-memory"
@@ -152,15 +171,15 @@ def find_files_folder(settings: Settings) -> Path | None:
 
 
 def keep_surreal_commits() -> None:
-    """A commit of the embedded engine is on the disk; said before its module is loaded."""
+    """Make the embedded engine write each commit to the disk. Call it before its module is loaded."""
     os.environ.setdefault("SURREAL_SYNC_DATA", "true")
 
 
 def list_warnings(settings: Settings) -> tuple[str, ...]:
-    """What works and is not safe: sentences for whoever starts a server or asks."""
+    """Return sentences about settings that work but are not safe."""
     told: list[str] = []
     if settings.config is not None:
-        # Most have no file, and load no reader.
+        # Most starts have no file, and load no reader.
         from everkept.settings.config_file import list_reader_warnings
 
         told += list_reader_warnings(settings.config)
@@ -171,32 +190,32 @@ def list_warnings(settings: Settings) -> tuple[str, ...]:
 
 
 def get_gateway_path(settings: Settings) -> Path:
-    """The gateway's file, or where it would be looked for."""
+    """Return the gateway's file, or its expected place."""
     path = settings.gateway_config or find_gateway_path(os.environ)
     if path is None:
         raise InvalidInput(
-            "No gateway file is named, and there is no home folder to look for one in.",
-            hint="--gateway-config FILE names one.",
+            "A gateway file is not set, and there is no home folder to search for one.",
+            hint="Pass --gateway-config FILE.",
             argument="gateway_config",
         )
     return path
 
 
 def list_decisive_files(settings: Settings) -> list[Path]:
-    """Return the files that decide which settings a next start has, and whether it starts."""
+    """Return the files that decide the settings of the next start, and whether it starts."""
     named = (settings.config, settings.gateway_config, settings.path, settings.ssh_key)
     return [*list_config_candidates(os.environ), *(path.absolute() for path in named if path is not None)]
 
 
 def find_remote_bank(settings: Settings) -> str | None:
-    """The address of a bank on another machine; None where it is on this one.
+    """Return the address of a bank on another machine, or None for a local one.
 
-    Raises InvalidInput for settings that do not go together.
+    Raise InvalidInput for contradictory settings.
     """
     if settings.folder.strip() in ("", ".", "..") or set(settings.folder) & set("/\\:\0"):
         raise InvalidInput(
-            f"The folder of the memory bank is {settings.folder!r}; it must be one name.",
-            hint="It lies inside the folder of the project, which --path names.",
+            f"The folder of the memory bank is {settings.folder!r}; it must be a single name.",
+            hint="Use the name of a folder inside the project's folder, which --path sets.",
             argument="folder",
             value=settings.folder,
         )
@@ -205,7 +224,7 @@ def find_remote_bank(settings: Settings) -> str | None:
     if wrong:
         raise InvalidInput(
             f"--remote needs {wrong[0]}." if settings.remote else f"{wrong[0]} needs --remote.",
-            hint="As in --remote --remote-user me --remote-host example.com --remote-path /home/me/project.",
+            hint="Pass --remote --remote-user me --remote-host example.com --remote-path /home/me/project.",
             argument=wrong[0],
         )
     if not settings.remote:
@@ -213,38 +232,38 @@ def find_remote_bank(settings: Settings) -> str | None:
     from urllib.parse import quote
 
     user, host, path = given.values()
-    # A path that is not absolute lies in the home folder there, as ssh itself has it.
+    # A relative path is inside the home folder there, as for ssh.
     place = path.lstrip("/") if path.startswith("/") else f"~/{path.removeprefix('~/')}"
     return f"ssh://{quote(user)}@{host}/{quote(place, safe='/~')}"
 
 
 def read_client_environment() -> dict[str, str]:
-    """Where other programs keep their files, as far as variables say so."""
+    """Return the variables that locate the files of other programs."""
     return {name: os.environ[name] for name in CLIENT_VARIABLES if os.environ.get(name)}
 
 
 def is_inside_hook() -> bool:
-    """Whether a hook of ours has started this process, so that its own hooks must keep still."""
+    """Return whether one of our hooks started this process, so its own hooks must do nothing."""
     return bool(os.environ.get(HOOK_VARIABLE))
 
 
 def build_hook_environment() -> dict[str, str]:
-    """The environment for what a hook starts."""
+    """Return the environment for a process that a hook starts."""
     return {**os.environ, HOOK_VARIABLE: "1"}
 
 
 def read_upstream_environment() -> dict[str, str]:
-    """All of it, for the gateway's servers: what they get of it is for their file to say."""
+    """Return the whole environment. The gateway's file decides what an upstream gets of it."""
     return dict(os.environ)
 
 
 def list_environment_names() -> tuple[str, ...]:
-    """The variables that are set, without their values."""
+    """Return the names of the variables that are set."""
     return tuple(os.environ)
 
 
 def build_unset_environment() -> dict[str, str]:
-    """The environment without our variables, for a child whose settings are all given as flags."""
+    """Return the environment without our variables, for a child that gets all settings as flags."""
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(PREFIX) and name not in OTHER_VARIABLES
     }
@@ -257,9 +276,9 @@ def _gather(flags: Mapping[str, Any] | None, environment: Mapping[str, str]) -> 
 
 
 def _find_gateway_file(gathered: GatheredSettings, named: Path | None, environment: Mapping[str, str]) -> Path | None:
-    """The file that was named, else the one in our own config folder where there is one.
+    """Return the file that was named, otherwise the one in our config folder if it exists.
 
-    A project's folder is never looked into: whoever wrote it could run programs here.
+    A project's folder is never searched, because its author could then run programs here.
     """
     if named is not None:
         given = gathered.settings["gateway_config"].value
@@ -284,12 +303,24 @@ def _build_settings(gathered: GatheredSettings, environment: Mapping[str, str], 
         added = ("bank",) * bank + (GATEWAY,) * gateway
         values["toolsets"] = ",".join((*DEFAULT_TOOLSETS, *added))
     if values.get("transport") != "http" or values.get("project") == AUTO:
-        # A client of HTTP works in a folder of its own: ours is meant only where it is named.
+        # A client of HTTP works in another folder, so ours counts only if a setting names it.
         values.setdefault("path", folder or Path.cwd())
     if "data_dir" not in values:
         values["data_dir"] = get_default_data_dir(os.environ)
-    values["data_dir"] = values["data_dir"].absolute()
+    values["data_dir"] = _avoid_foreign_folder(values["data_dir"].absolute(), gathered.settings.get("data_dir"))
     return Settings(**values)
+
+
+def _avoid_foreign_folder(data_dir: Path, given: GivenSetting | None) -> Path:
+    """Return the data folder. If the plugin's key names the plugin's own database, our folder is beside it."""
+    if given is None or not is_foreign_folder(data_dir):
+        return data_dir
+    if given.key in PLUGIN_FOLDER_KEYS:
+        return data_dir.with_name(data_dir.name + OWN_SUFFIX)
+    raise given.build_refusal(
+        "this folder is the SurrealDB database of another program. Choose another folder. To import memories of the "
+        "surrealdb-memory plugin, run `everkept import surrealdb-memory` with it."
+    )
 
 
 def _parse_toolsets(given: GivenSetting) -> tuple[str, ...]:
@@ -302,7 +333,7 @@ def _parse_toolsets(given: GivenSetting) -> tuple[str, ...]:
     for name in names:
         if name not in TOOLSETS:
             known = (*TOOLSETS, "all")
-            raise given.build_invalid(f'there is no toolset "{name}": {", ".join(known)}.', known)
+            raise given.build_invalid(f'unknown toolset "{name}": {", ".join(known)}.', known)
     return names
 
 

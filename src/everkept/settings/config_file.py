@@ -1,9 +1,9 @@
-"""The config file: markdown whose settings stand in YAML at its top, read, or written anew."""
+"""Config file: Markdown with YAML settings at its top."""
 
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -21,14 +21,14 @@ _SINGLE = re.compile(r"'((?:[^']|'')*)'")
 _ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", '"': '"', "\\": "\\", "/": "/"}
 _NULLS = ("", "~", "null", "Null", "NULL")
-# What begins so is another kind of YAML than is read here.
+# A value that begins so is YAML that this parser does not support.
 _STRUCTURE = tuple("{}]&*!|>%@`,")
 
 Scalar = str | list[str] | None
 
 
 class ConfigEntry(Value):
-    """A key with its value, and the line where it stands."""
+    """Key with its value and its line."""
 
     key: str
     value: Scalar
@@ -36,7 +36,7 @@ class ConfigEntry(Value):
 
 
 class ConfigLineError(Exception):
-    """A line that is not understood, and what would be."""
+    """Invalid line, with a hint."""
 
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(reason)
@@ -45,7 +45,7 @@ class ConfigLineError(Exception):
 
 
 def parse_entries(lines: Sequence[str], first_line: int = 1) -> list[ConfigEntry]:
-    """The entries in their order. Scalars stay text: what they mean depends on the setting."""
+    """Parse the entries in order. Scalars stay text, because their type depends on the setting."""
     entries: list[ConfigEntry] = []
     for number, line in enumerate(lines, first_line):
         text = line.rstrip()
@@ -55,7 +55,7 @@ def parse_entries(lines: Sequence[str], first_line: int = 1) -> list[ConfigEntry
         if item:
             _extend_last(entries, _parse_scalar(item["value"] or "", number), number)
         elif text[0] in " \t":
-            raise ConfigLineError(number, "Settings do not nest: begin each at the start of its line.")
+            raise ConfigLineError(number, "Begin each setting at the start of its line.")
         else:
             entries.append(_parse_pair(text, number))
     return entries
@@ -64,15 +64,15 @@ def parse_entries(lines: Sequence[str], first_line: int = 1) -> list[ConfigEntry
 def _parse_pair(text: str, line: int) -> ConfigEntry:
     found = _PAIR.match(text)
     if found is None:
-        raise ConfigLineError(line, "A setting is written as `key: value`.")
+        raise ConfigLineError(line, "Write a setting as `key: value`.")
     return ConfigEntry(found["key"].replace("-", "_"), _parse_value(found["value"] or "", line), line)
 
 
 def _extend_last(entries: list[ConfigEntry], item: str | None, line: int) -> None:
-    """An item of a list in lines belongs to the key above it."""
+    """Add an item in the next line to the key above it."""
     last = entries[-1] if entries else None
     if last is None or isinstance(last.value, str):
-        raise ConfigLineError(line, "This item belongs to no list: `key:` has to stand above it.")
+        raise ConfigLineError(line, "Add a line with `key:` above this item.")
     entries[-1] = ConfigEntry(last.key, [*(last.value or []), item or ""], last.line)
 
 
@@ -81,12 +81,12 @@ def _parse_value(text: str, line: int) -> Scalar:
         return _parse_scalar(text, line)
     body = _strip_comment(text)
     if not body.endswith("]"):
-        raise ConfigLineError(line, "A list ends with `]` on the line where it began.")
+        raise ConfigLineError(line, "End the list with `]` on the same line.")
     return [_parse_scalar(item, line) or "" for item in _split_items(body[1:-1], line)]
 
 
 def _split_items(text: str, line: int) -> Iterator[str]:
-    """The items of `a, "b, c"`: commas inside quotes do not count."""
+    """Split the items of `a, "b, c"`. Commas inside quotes do not count."""
     at = 0
     while at < len(text):
         if text[at] in " \t,":
@@ -106,7 +106,7 @@ def _parse_scalar(text: str, line: int) -> str | None:
     if plain in _NULLS:
         return None
     if plain.startswith(_STRUCTURE):
-        raise ConfigLineError(line, f"`{plain[0]}` has a meaning in YAML: put the value in quotes.")
+        raise ConfigLineError(line, f"`{plain[0]}` has a meaning in YAML. Put the value in quotes.")
     return plain
 
 
@@ -114,9 +114,9 @@ def _parse_quoted(text: str, line: int) -> str:
     double = text.startswith('"')
     found = (_DOUBLE if double else _SINGLE).match(text)
     if found is None:
-        raise ConfigLineError(line, "The quotes are not closed.")
+        raise ConfigLineError(line, "Close the quotes.")
     if _strip_comment(text[found.end() :]):
-        raise ConfigLineError(line, "Something stands behind the closing quotes.")
+        raise ConfigLineError(line, "Remove the text after the closing quotes.")
     return _unescape(found[1], line) if double else found[1].replace("''", "'")
 
 
@@ -126,7 +126,7 @@ def _unescape(text: str, line: int) -> str:
         if sign.startswith("u") and len(sign) == 5:
             return chr(int(sign[1:], 16))
         if sign not in _ESCAPES:
-            raise ConfigLineError(line, f"`\\{sign}` is no escape: use single quotes, or `\\\\`.")
+            raise ConfigLineError(line, f"`\\{sign}` is not an escape. Use single quotes, or `\\\\`.")
         return _ESCAPES[sign]
 
     return _ESCAPE.sub(plain, text)
@@ -138,8 +138,6 @@ def _strip_comment(text: str) -> str:
 
 _FENCE = re.compile(r"-{3}[ \t]*$")
 _END = re.compile(r"(?:-{3}|\.{3})[ \t]*$")
-_REMOTE_HEADING = re.compile(r"#+[ \t]+remote mode settings", re.IGNORECASE)
-_HEADING = re.compile(r"#+[ \t]")
 _YAML_BLOCK = re.compile(r"[ \t]*```[ \t]*ya?ml[ \t]*$", re.IGNORECASE)
 _BLOCK_END = re.compile(r"[ \t]*```[ \t]*$")
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -147,34 +145,35 @@ _PASSWORDS = ("remote_pass", "database_password")
 
 
 class ConfigFile(Value):
-    """What one file says: the settings at its top, and those of the remote mode in its body."""
+    """The settings at the top of a file, and those in the `yaml` blocks of its body."""
 
     path: Path
     settings: list[ConfigEntry]
-    remote: list[ConfigEntry]
+    body: list[ConfigEntry]
 
 
-def read_config(path: Path) -> ConfigFile:
+def read_config(path: Path, known: Collection[str]) -> ConfigFile:
+    """Read the file. A block of the body counts if it has a `known` key; other blocks are examples."""
     lines = _read_lines(path)
     if not any(line.strip() for line in lines):
         return ConfigFile(path, [], [])
     if not _FENCE.match(lines[0]):
-        raise _build_line_error(path, 1, "The settings come first, between two lines of `---`.")
+        raise _build_line_error(path, 1, "Put the settings at the top, between two lines of `---`.")
     end = next((i for i, line in enumerate(lines[1:], 1) if _END.match(line)), None)
     if end is None:
-        raise _build_line_error(path, len(lines), "The settings are not closed by a line of `---`.")
+        raise _build_line_error(path, len(lines), "Add a line of `---` after the settings.")
     try:
-        return ConfigFile(path, parse_entries(lines[1:end], 2), _parse_remote(lines, end + 1))
+        return ConfigFile(path, parse_entries(lines[1:end], 2), _parse_body(lines, end + 1, known))
     except ConfigLineError as error:
         raise _build_line_error(path, error.line, error.reason) from None
 
 
 def list_reader_warnings(path: Path) -> list[str]:
-    """Whether a password in the file can be read by others than its owner."""
+    """Return a warning if other users can read a password in the file."""
     if os.name != "posix" or not is_existing(path) or not path.stat().st_mode & _OTHERS:
         return []
-    found = read_config(path)
-    held = [e.key for e in (*found.settings, *found.remote) if e.key in _PASSWORDS and e.value]
+    found = read_config(path, _PASSWORDS)
+    held = [e.key for e in (*found.settings, *found.body) if e.key in _PASSWORDS and e.value]
     return [f"{path} holds {key}, and others can read it: chmod 600 {path}" for key in held[:1]]
 
 
@@ -186,26 +185,32 @@ def _read_lines(path: Path) -> list[str]:
             f"{path} is not UTF-8 at byte {error.start}.", hint="Save it as UTF-8.", file=str(path)
         ) from None
     except OSError as error:
-        raise InvalidInput(f"The config file {path} cannot be read: {error.strerror}.", file=str(path)) from None
+        raise InvalidInput(
+            f"Cannot read the config file {path}: {error.strerror}.", hint="Check its permissions.", file=str(path)
+        ) from None
 
 
-def _parse_remote(lines: list[str], start: int) -> list[ConfigEntry]:
-    """The block under the heading of the remote mode, in the body."""
-    under_heading = False
-    for i in range(start, len(lines)):
-        if _HEADING.match(lines[i]):
-            under_heading = bool(_REMOTE_HEADING.match(lines[i]))
-        elif under_heading and _YAML_BLOCK.match(lines[i]):
-            end = next((j for j in range(i + 1, len(lines)) if _BLOCK_END.match(lines[j])), len(lines))
-            return parse_entries(lines[i + 1 : end], i + 2)
-    return []
+def _parse_body(lines: list[str], start: int, known: Collection[str]) -> list[ConfigEntry]:
+    """Return the entries of all blocks with a known key, under whichever heading they are."""
+    entries: list[ConfigEntry] = []
+    at = start
+    while at < len(lines):
+        if not _YAML_BLOCK.match(lines[at]):
+            at += 1
+            continue
+        end = next((i for i in range(at + 1, len(lines)) if _BLOCK_END.match(lines[i])), len(lines))
+        block = lines[at + 1 : end]
+        if any((pair := _PAIR.match(line.rstrip())) and pair["key"].replace("-", "_") in known for line in block):
+            entries += parse_entries(block, at + 2)
+        at = end + 1
+    return entries
 
 
 def _build_line_error(path: Path, line: int, reason: str) -> InvalidInput:
-    return InvalidInput(f"{path}, line {line}, cannot be read.", hint=reason, file=str(path), line=line)
+    return InvalidInput(f"Cannot read line {line} of {path}.", hint=reason, file=str(path), line=line)
 
 
-# Set by a launcher or for one run; in a file they would surprise.
+# Set by a launcher or for one run, and not expected in a file.
 _OMITTED = FLAG_ONLY_SETTINGS | {"path", "session_id", "launcher"}
 
 _DESCRIBED = compile_late(r"#: (?P<text>.+)\n\s+(?P<name>\w+):")
@@ -213,14 +218,14 @@ _DESCRIBED = compile_late(r"#: (?P<text>.+)\n\s+(?P<name>\w+):")
 _BODY = """
 # Everkept
 
-The settings stand at the top of this file, between the two lines of `---`. Take away a `# ` to
-give a setting another value. A flag of a command goes before an environment variable, and that
-before this file; `everkept config` shows each value and where it comes from.
+The settings are at the top of this file, between the two lines of `---`. Remove a `# ` to set a value.
+Flags override environment variables, and those override this file. To see each value and its source,
+run `everkept config`.
 """
 
 
 def build_template(settings: type[Any]) -> str:
-    """The text of a new file; the comments beside the fields say what each is for."""
+    """Return the text of a new file. The comments of the fields explain the settings."""
     texts = {found["name"]: found["text"] for found in _DESCRIBED.finditer(_read_source(settings))}
     hints = get_type_hints(settings)
     lines = ["---"]
@@ -236,7 +241,7 @@ def _read_source(settings: type[Any]) -> str:
 
     try:
         return inspect.getsource(settings)
-    except OSError:  # a package without its sources: the file is only less wordy
+    except OSError:  # a package without its sources has no comments
         return ""
 
 

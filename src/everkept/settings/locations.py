@@ -1,4 +1,4 @@
-"""Where things are: the config file, the folder for data, and the database servers."""
+"""Places: the config file, the data folder, and the database servers."""
 
 import re
 import sys
@@ -14,16 +14,18 @@ if TYPE_CHECKING:
 
 CONFIG_NAME = "config.md"
 GATEWAY_NAME = "tools.json"
-NO_FILE = "none"  # in place of a path: read no file
+NO_FILE = "none"  # in place of a path: do not read a file
 CONFIG_VARIABLE = "EVERKEPT_CONFIG"
 PLUGIN_CONFIG_VARIABLE = "MEMORY_CONFIG_PATH"
 PLUGIN_FILE = Path(".claude", "surrealdb-memory.local.md")
+PLUGIN_FOLDER = Path(".claude", "surrealdb-memory", "data")
+OWN_SUFFIX = ".everkept"  # ends the name of our folder beside a database of another program
 
 
 def find_own_path(environment: Mapping[str, str]) -> Path | None:
-    """Where our file belongs on this platform; None where no home folder is known.
+    """Return the place of our config file, or None without a home folder.
 
-    The same folder as platformdirs has, which takes longer to import than to go without.
+    It is the folder of platformdirs, which is slow to import.
     """
     home = environment.get("HOME") or environment.get("USERPROFILE")
     if sys.platform == "win32":
@@ -38,15 +40,15 @@ def find_own_path(environment: Mapping[str, str]) -> Path | None:
 
 
 def find_gateway_path(environment: Mapping[str, str]) -> Path | None:
-    """Where the gateway's file belongs: beside ours."""
+    """Return the place of the gateway's file, next to ours."""
     own = find_own_path(environment)
     return None if own is None else own.with_name(GATEWAY_NAME)
 
 
 def get_default_data_dir(environment: Mapping[str, str]) -> Path:
-    """The platform's folder for our data: the same as platformdirs has.
+    """Return the platform's folder for our data, the same as platformdirs has.
 
-    In the usual cases it is known without it; to import it takes a hook too long.
+    Usually it is known without that package, which is too slow to import for a hook.
     """
     home, named = environment.get("HOME", ""), environment.get("XDG_DATA_HOME", "")
     is_plain = home.startswith("/") and "ANDROID_DATA" not in environment
@@ -60,7 +62,7 @@ def get_default_data_dir(environment: Mapping[str, str]) -> Path:
 
 
 def find_config(explicit: str | None, environment: Mapping[str, str]) -> Path | None:
-    """The file to read: the one that was named, else ours, else that of surrealdb-memory."""
+    """Return the file to read: the named one, otherwise ours, otherwise that of surrealdb-memory."""
     named = explicit or environment.get(CONFIG_VARIABLE)
     if named == NO_FILE:
         return None
@@ -86,9 +88,29 @@ def list_config_candidates(environment: Mapping[str, str]) -> list[Path]:
 
 
 def find_target(explicit: str | None, environment: Mapping[str, str]) -> Path | None:
-    """The file that is to be written: the one that was named, else ours."""
+    """Return the file to write: the named one, otherwise ours."""
     named = explicit or environment.get(CONFIG_VARIABLE)
     return find_own_path(environment) if named in (None, "", NO_FILE) else Path(named).expanduser()
+
+
+def is_database_folder(path: Path) -> bool:
+    """Return whether a SurrealDB has its files directly in this folder, in any of its formats."""
+    try:
+        names = {each.name for each in path.iterdir()}
+    except OSError:
+        return False
+    return "clog" in names or {"manifest", "wal"} <= names or {"CURRENT", "IDENTITY"} <= names
+
+
+def is_foreign_folder(path: Path) -> bool:
+    """Return whether the folder is another program's database without any file of ours."""
+    try:
+        if not is_database_folder(path):
+            return False
+        ours = any((path / name).is_dir() for name in ("surreal", "standby", "projects"))
+        return not ours and not any(path.glob("*.db"))
+    except OSError:
+        return False
 
 
 def _find_plugin_file(environment: Mapping[str, str]) -> Path | None:
@@ -96,7 +118,7 @@ def _find_plugin_file(environment: Mapping[str, str]) -> Path | None:
     usual = Path(home, PLUGIN_FILE) if home else None
     if named := environment.get(PLUGIN_CONFIG_VARIABLE):
         path = Path(named).expanduser()
-        # The plugin names the usual place whether or not a file is there.
+        # The plugin names the usual place, whether a file exists or not.
         if path != usual:
             return _require_file(path, PLUGIN_CONFIG_VARIABLE)
     return usual if usual is not None and is_existing(usual) else None
@@ -105,40 +127,40 @@ def _find_plugin_file(environment: Mapping[str, str]) -> Path | None:
 def is_existing(path: Path) -> bool:
     try:
         return path.is_file()
-    except OSError:  # a folder that may not be looked into
+    except OSError:  # a folder without permission to list
         return False
 
 
 def _require_file(path: Path, named_by: str) -> Path:
     if not is_existing(path):
         raise InvalidInput(
-            f"There is no config file {path}.",
-            hint=f"`{named_by}` names it; `everkept config init` writes one.",
+            f"Cannot find the config file {path}.",
+            hint=f"`{named_by}` names it. To create it, run `everkept config init`.",
             argument=named_by,
             value=str(path),
         )
     return path
 
 
-LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")  # one server, whichever of them is written
+LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")  # all names of one server
 PASSWORD_PLACES = "EVERKEPT_DATABASE_PASSWORD, or `remote_pass` in the config file"
 
 _ENCRYPTED = ("wss", "https")
-# What PostgreSQL's own programs call how a connection is encrypted.
+# The modes of PostgreSQL's own programs for encryption.
 _SSL_MODES = ("disable", "require", "verify-ca", "verify-full")
-_UNCHECKED_MODES = ("require",)  # encrypted, and to whom is not asked
+_UNCHECKED_MODES = ("require",)  # encrypted, but the server is not verified
 _SCHEME = "postgresql"
-_MAX_NAME_BYTES = 63  # PostgreSQL cuts off what is beyond
+_MAX_NAME_BYTES = 63  # PostgreSQL cuts longer names
 
 
 class ServerKind(NamedTuple):
-    """One kind of server."""
+    """Kind of database server."""
 
     engine: str
     title: str
-    ports: Mapping[str, int]  # the usual one of each scheme
+    ports: Mapping[str, int]  # the default port of each scheme
     examples: tuple[str, ...]
-    local: str | None = None  # where it listens if nobody says otherwise
+    local: str | None = None  # its default address
 
 
 SURREAL = ServerKind(
@@ -159,12 +181,12 @@ def find_kind(scheme: str) -> ServerKind | None:
 
 
 def get_title(engine: str) -> str:
-    """What people call it."""
+    """Return its name for people."""
     return next((kind.title for kind in SERVER_KINDS if kind.engine == engine), "SQLite")
 
 
 def parse_server_kind(address: GivenSetting) -> ServerKind:
-    """Raises InvalidInput for what is not the address of a server."""
+    """Return the kind of a server address. Raise InvalidInput for any other text."""
     kind = find_kind(str(address.value).partition(":")[0])
     if kind is None:
         raise address.build_invalid(_format_examples(*SERVER_KINDS))
@@ -172,7 +194,7 @@ def parse_server_kind(address: GivenSetting) -> ServerKind:
 
 
 def split_address(address: GivenSetting) -> "SplitResult":
-    """Raises InvalidInput for what is not the address of a server, and no more than that."""
+    """Split a server address. Raise InvalidInput for any other text or extra parts."""
     from urllib.parse import urlsplit
 
     text, kind = str(address.value), parse_server_kind(address)
@@ -183,10 +205,10 @@ def split_address(address: GivenSetting) -> "SplitResult":
         raise address.build_invalid(_format_examples(kind)) from None
     if "@" in parts.netloc:
         raise address.build_invalid(
-            "it must not hold a user or a password. `database_user` is for the user, "
+            "it must not contain a user or a password. Use `database_user` for the user, "
             f"{PASSWORD_PLACES}, for the password."
         )
-    # `urlsplit` leaves out line breaks and tabs without a word.
+    # `urlsplit` drops line breaks and tabs silently.
     if not is_address or not text.isprintable() or " " in text or parts.fragment:
         raise address.build_invalid(_format_examples(kind))
     if kind is POSTGRES:
@@ -201,14 +223,14 @@ def _split_postgres(address: GivenSetting, parts: "SplitResult") -> "SplitResult
         raise address.build_invalid("it must name one server, not several.")
     if parts.query and parts.query not in (f"sslmode={mode}" for mode in _SSL_MODES):
         modes = ", ".join(_SSL_MODES)
-        raise address.build_invalid(f"behind its `?` only sslmode can stand, as one of {modes}.")
+        raise address.build_invalid(f"after `?`, only sslmode is allowed, as one of {modes}.")
     return parts._replace(scheme=_SCHEME)
 
 
 def with_database(given: Mapping[str, GivenSetting], address: GivenSetting) -> dict[str, GivenSetting]:
-    """The address of a PostgreSQL server with a database in it, and that database.
+    """Return the address of a PostgreSQL server with its database, and that database.
 
-    Raises InvalidInput where none is named, and Refused where two are.
+    Raise InvalidInput if none is named, and Refused if two are.
     """
     from urllib.parse import quote, unquote
 
@@ -217,7 +239,7 @@ def with_database(given: Mapping[str, GivenSetting], address: GivenSetting) -> d
     if not name and named is None:
         raise address.build_invalid(f"it names no database: {_format_examples(POSTGRES)}")
     if named is not None and name not in ("", named.value) and not _is_for_this_run(address, named):
-        raise named.build_refusal(f"`{address.key}` names the database {name!r}. Leave one of them out.")
+        raise named.build_refusal(f"`{address.key}` names the database {name!r}. Remove one of them.")
     if named is None or name:
         named = GivenSetting("database", name, address.key, f"follows from {address.key}")
         _check_database(address, name)
@@ -230,44 +252,44 @@ def with_database(given: Mapping[str, GivenSetting], address: GivenSetting) -> d
 def _check_database(given: GivenSetting, name: str) -> None:
     is_one = bool(name) and "/" not in name and name.isprintable()
     if not is_one or len(name.encode("utf-8")) > _MAX_NAME_BYTES:
-        raise given.build_invalid(f"the name of a database has 1 to {_MAX_NAME_BYTES} bytes, and no slash among them.")
+        raise given.build_invalid(f"the name of a database must have 1 to {_MAX_NAME_BYTES} bytes without a slash.")
 
 
 def check_schema(namespace: GivenSetting) -> None:
-    """PostgreSQL keeps some names for itself, and would cut a long one without a word."""
+    """Check the name of a schema. PostgreSQL reserves some names, and would silently cut a long one."""
     name = str(namespace.value)
     if len(name) > _MAX_NAME_BYTES:
-        raise namespace.build_invalid(f"a schema of PostgreSQL has at most {_MAX_NAME_BYTES} characters.")
+        raise namespace.build_invalid(f"a schema of PostgreSQL must have at most {_MAX_NAME_BYTES} characters.")
     if re.match(r"(?i)pg_|information_schema$", name):
-        raise namespace.build_refusal("PostgreSQL keeps such names for itself. Choose another.")
+        raise namespace.build_refusal("PostgreSQL reserves such names. Use another one.")
 
 
 def list_wire_warnings(address: str, password: str | None, ca: Path | None) -> list[str]:
-    """What is not safe about the way to a server."""
+    """Return warnings about the connection to a server."""
     from urllib.parse import urlsplit
 
     parts = urlsplit(address)
     is_near = is_loopback(parts.hostname or "")
     if find_kind(parts.scheme) is POSTGRES:
         mode = parts.query.removeprefix("sslmode=")
-        is_open, better = mode == "disable", "leave ?sslmode=disable out"
+        is_open, better = mode == "disable", "remove ?sslmode=disable"
         if mode in _UNCHECKED_MODES and ca is None and not is_near:
             return [
-                f"Nobody checks whether it is {parts.hostname} that answers: whoever is in between "
-                "can read and change everything. Use ?sslmode=verify-full."
+                f"The connection does not verify that it is {parts.hostname} that answers. An attacker "
+                "in between can read and change everything. Use ?sslmode=verify-full."
             ]
     else:
         is_open, better = parts.scheme not in _ENCRYPTED, "use wss:// or https://"
     told: list[str] = []
     if is_open and password and not is_near:
-        told.append(f"The password for {address} and all memories go over the network unencrypted: {better}.")
+        told.append(f"The password for {address} and all memories travel unencrypted: {better}.")
     if is_open and ca is not None:
         told.append(f"database_ca is not used: the way to {address} is not encrypted.")
     return told
 
 
 def compute_database_key(address: str, namespace: str, database: str) -> str:
-    """Short, and another for each database; the same however its address is written."""
+    """Return a short key of a database, the same for every spelling of its address."""
     from hashlib import sha256
     from urllib.parse import urlsplit
 

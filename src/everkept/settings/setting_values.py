@@ -1,4 +1,4 @@
-"""A setting as somebody gave it, and its value; a bad one is told with where it stands."""
+"""A setting as given, and its parsed value. Errors name where a bad one comes from."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,22 +7,27 @@ from typing import Any, Literal, NamedTuple, cast, get_args, get_origin
 from everkept.errors import EverkeptError, InvalidInput, Refused
 from everkept.patterns import compile_late
 
-# Smallest and largest value, where there is one.
-BOUNDS: dict[str, tuple[int, int | None]] = {"port": (0, 65535), "max_memories_per_session": (1, None)}
-# Other spellings that people know from elsewhere.
+# Minimum and maximum value.
+BOUNDS: dict[str, tuple[int, int | None]] = {
+    "port": (0, 65535),
+    "max_memories_per_session": (1, None),
+    "max_connections": (0, None),
+    "max_connections_per_address": (0, None),
+}
+# Other spellings that people know from elsewhere; case does not matter for these settings.
 ALIASES: dict[str, dict[str, str]] = {"log_level": {"warn": "warning"}}
 FLAG_ONLY_SETTINGS = frozenset({"config"})
 HIDDEN_TEXT = "***"
-# What nobody may read anywhere.
+# Settings that are never shown.
 SECRET_SETTINGS = frozenset({"database_password"})
 
-# Up to the last "@": a password may hold one, and whatever else should not be in an address.
+# Up to the last "@", because a password may contain one.
 _URL_PASSWORD = compile_late(r"(?<=://)([^\s/:@?#]*:).+(?=@)")
 _URL_PARAMETER = compile_late(r"(?i)(?<=[?&])([^\s=&#]*(?:pass|pwd|password|passwd|secret|token|key)=)[^\s&#]+")
 
 
 class SecretText(str):
-    """A text that only whoever uses it sees: it hides where a value is shown as it is."""
+    """Text that is hidden whenever it is displayed."""
 
     __slots__ = ()
 
@@ -31,7 +36,7 @@ class SecretText(str):
 
 
 class GivenSetting(NamedTuple):
-    """What was given for a setting, under which key, and where."""
+    """Given value of a setting, with its key and source."""
 
     name: str
     value: Any
@@ -46,7 +51,7 @@ class GivenSetting(NamedTuple):
 
     @property
     def shown_value(self) -> Any:
-        """The value as others may read it."""
+        """Return the value for display."""
         if self.name in SECRET_SETTINGS:
             return HIDDEN_TEXT
         return _hide_in_address(self.value) if self.name == "database_url" else hide_secrets(self.value)
@@ -69,7 +74,7 @@ class GivenSetting(NamedTuple):
 
 
 def hide_secrets(value: Any) -> Any:
-    """A value that others may read: without the passwords inside its addresses."""
+    """Return a value for display, without the passwords in its addresses."""
     if isinstance(value, SecretText):
         return HIDDEN_TEXT
     if not isinstance(value, str) or "://" not in value:
@@ -78,7 +83,7 @@ def hide_secrets(value: Any) -> Any:
 
 
 def _hide_in_address(value: Any) -> Any:
-    """An address may be written so badly that what is secret in it is not where it belongs."""
+    """Hide the password even in a malformed address."""
     told = hide_secrets(value)
     if not isinstance(told, str) or told != value:
         return told
@@ -88,7 +93,7 @@ def _hide_in_address(value: Any) -> Any:
 
 
 def parse_setting(kind: Any, given: GivenSetting) -> Any:
-    """The value as the type of its setting."""
+    """Parse the value into the type of its setting."""
     choices = list_choices(kind)
     if choices:
         return _parse_choice(choices, given)
@@ -108,8 +113,9 @@ def list_choices(kind: Any) -> tuple[str, ...]:
 
 
 def _parse_choice(choices: tuple[str, ...], given: GivenSetting) -> str:
-    aliases = ALIASES.get(given.name, {})
-    value = aliases.get(str(given.value), str(given.value))
+    value = str(given.value)
+    if aliases := ALIASES.get(given.name):
+        value = aliases.get(value.lower(), value.lower())
     if value not in choices:
         raise given.build_invalid(f"it must be one of {', '.join(choices)}.", choices)
     return value
@@ -150,7 +156,7 @@ def _parse_path(given: GivenSetting) -> Path:
     if given.value == "":
         raise given.build_invalid("it must name a folder.")
     path = Path(cast(str, given.value)).expanduser()
-    # In a file, a relative path means the same whoever reads it from where.
+    # In a file, a relative path means the same from every folder.
     return path if given.file is None else given.file.parent / path
 
 

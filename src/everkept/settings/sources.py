@@ -1,4 +1,4 @@
-"""What was given for each setting: by flags, else by the environment, else in the config file."""
+"""Given settings: from flags, otherwise the environment, otherwise the config file."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from everkept.settings.setting_values import FLAG_ONLY_SETTINGS, GivenSetting
 
 PREFIX = "EVERKEPT_"
 
-# Variables beside ours, in their order: those of surrealdb-memory, and of the client.
+# Other variables in their order: those of surrealdb-memory and of the client.
 VARIABLES: dict[str, tuple[str, ...]] = {
     "database_url": ("MEMORY_REMOTE_URL",),
     "data_dir": ("MEMORY_DB_PATH",),
@@ -25,15 +25,16 @@ OTHER_VARIABLES = frozenset[str]().union(*VARIABLES.values())
 # Other names in a file: those of surrealdb-memory.
 REMOTE_KEYS = {"remote_url": "database_url", "remote_user": "database_user", "remote_pass": "database_password"}
 FILE_KEYS = {"db_path": "data_dir", **REMOTE_KEYS}
+PLUGIN_FOLDER_KEYS = ("MEMORY_DB_PATH", "db_path")
 # The flags of settings whose names a file uses for something else.
 REMOTE_FLAGS = {"ssh_user": "--remote-user", "ssh_host": "--remote-host", "ssh_path": "--remote-path"}
 LIST_SETTINGS = frozenset({"toolsets", "history_exclude"})
-# Keys that have only one value here, and why.
+# Keys with a single allowed value, and the reason.
 FIXED_SETTINGS = {"embedding_dimensions": ("384", "that is what all-MiniLM-L6-v2 gives")}
 
 
 class GatheredSettings(NamedTuple):
-    """What counts for each setting, what was given beside, and the file that was read."""
+    """Effective settings, others that were given, and the file that was read."""
 
     settings: dict[str, GivenSetting]
     others: list[GivenSetting]
@@ -41,7 +42,7 @@ class GatheredSettings(NamedTuple):
 
 
 def gather(names: Collection[str], flags: Mapping[str, Any], environment: Mapping[str, str]) -> GatheredSettings:
-    """Raises InvalidInput and Refused for what cannot be, and what does not go together."""
+    """Gather the settings. Raise InvalidInput and Refused for invalid and contradictory ones."""
     from_flags = {given.name: given for given in _read_flags(names, flags)}
     config = from_flags.get("config")
     path = find_config(None if config is None else str(config.value), environment)
@@ -64,7 +65,7 @@ def _read_flags(names: Collection[str], flags: Mapping[str, Any]) -> Iterator[Gi
 
 
 def _read_environment(names: Collection[str], environment: Mapping[str, str]) -> Iterator[GivenSetting]:
-    """A variable that is empty counts as not set."""
+    """Read the environment. An empty variable counts as not set."""
     candidates = {name: (PREFIX + name.upper(), *VARIABLES.get(name, ())) for name in names}
     for name, variables in candidates.items():
         for variable in variables:
@@ -74,7 +75,7 @@ def _read_environment(names: Collection[str], environment: Mapping[str, str]) ->
 
 
 def _read_file(names: Collection[str], path: Path) -> tuple[list[GivenSetting], list[GivenSetting]]:
-    """What stands at the top of the file, and in its block for the remote mode."""
+    """Return the settings of the file, and the server's in its body, which count only in the modes of a server."""
     # Most starts have no file to read, and load no reader.
     from everkept.settings.config_file import ConfigEntry, read_config
 
@@ -82,13 +83,16 @@ def _read_file(names: Collection[str], path: Path) -> tuple[list[GivenSetting], 
         name, source = FILE_KEYS.get(entry.key, entry.key), f"config file {path} line {entry.line}"
         return GivenSetting(name, entry.value, entry.key, source, path, entry.line)
 
-    found = read_config(path)
+    known = [*(name for name in names if name not in FLAG_ONLY_SETTINGS), *FILE_KEYS, *FIXED_SETTINGS]
+    found = read_config(path, known)
     at_top = [given(entry) for entry in found.settings]
-    in_body = [given(entry) for entry in found.remote]
-    _check_keys(at_top, [*(name for name in names if name not in FLAG_ONLY_SETTINGS), *FILE_KEYS, *FIXED_SETTINGS])
+    in_body = [given(entry) for entry in found.body]
+    _check_keys(at_top, known)
     at_top = [item for item in at_top if item.value is not None]
-    _check_keys(in_body, [*REMOTE_KEYS, *SERVER_SETTINGS], at_top)
-    return at_top, [item for item in in_body if item.value is not None]
+    _check_keys(in_body, known, at_top)
+    in_body = [item for item in in_body if item.value is not None]
+    of_server = [item for item in in_body if item.name in SERVER_SETTINGS]
+    return [*at_top, *(item for item in in_body if item not in of_server)], of_server
 
 
 def _check_keys(entries: Sequence[GivenSetting], known: Sequence[str], before: Sequence[GivenSetting] = ()) -> None:
@@ -108,8 +112,8 @@ def _build_unknown_error(given: GivenSetting, known: Sequence[str]) -> InvalidIn
 
     close = get_close_matches(given.key, known, n=1)
     return InvalidInput(
-        f"There is no setting `{given.key}` ({given.file}, line {given.line}).",
-        hint=f"Did you mean `{close[0]}`?" if close else "`everkept config` shows them all.",
+        f"Unknown setting `{given.key}` ({given.file}, line {given.line}).",
+        hint=f"Did you mean `{close[0]}`?" if close else "To list all settings, run `everkept config`.",
         argument=given.key,
         file=str(given.file),
         line=given.line,

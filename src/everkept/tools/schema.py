@@ -210,7 +210,9 @@ def _build_union_parser(members: Sequence[Any], field: Field) -> Parse:
 
 
 def parse_value(kind: type[V], given: Any, path: str = "") -> V:
-    """Build a value of that type from a JSON object."""
+    """Build a value of that type from a JSON object, or from a text if the type has a `text_field` for it."""
+    if isinstance(given, str) and (text_field := getattr(kind, "text_field", None)):
+        given = {text_field: given}
     if not isinstance(given, dict):
         raise _build_type_error("an object", given, path)
     return kind(**_build_type_parser(kind)(given, path))
@@ -383,7 +385,7 @@ def _check_json(value: Any, path: str, depth: int = 0) -> None:
 
 def _parse_list(check: Parse, field: Field, value: Any, path: str) -> list[Any]:
     if field.one_or_more and not isinstance(value, list):
-        value = [value]
+        return [check(value, path)]
     if not isinstance(value, list):
         raise _build_type_error("a list", value, path)
     items = cast(list[Any], value)

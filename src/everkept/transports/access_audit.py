@@ -1,4 +1,4 @@
-"""Puts the access log before every tool and resource that an account may use."""
+"""Access log entries for every tool and resource that an account uses."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ from everkept.transports.metrics import get_outcome
 from everkept.values import replace
 
 INVALID_OUTCOME = "invalid_request"
-MAX_LOGGED_URIS = 5  # addresses of one stream that its line begins with
+MAX_LOGGED_URIS = 5  # of one stream that a line lists first
 
 log = logging.getLogger(__name__)
 
@@ -44,10 +44,10 @@ AuditHandler = Callable[[Handler, Request, Account], Awaitable[Reply]]
 
 
 def audit(dispatcher: Dispatcher, access_log: AccessLog) -> None:
-    """From now on what an account reads and changes is noted before it is answered.
+    """Log each read and change of an account before it is answered.
 
-    What changes something is noted before it is done too: an answer can be held back, a change
-    cannot be. What the owner changes is in the change log alone.
+    A change is logged before it starts, too: an answer can be withheld, a change cannot. Changes of the owner are only
+    in the change log.
     """
     auditor = _Auditor(dispatcher, access_log)
     methods = dispatcher.methods
@@ -97,7 +97,7 @@ class _Auditor:
     async def audit_subscribe(self, handler: Handler, request: Request, account: Account) -> Reply:
         uri = request.params.get("uri")
         access = self._build_resource_access(request, account, uri, "resources/subscribe ")
-        # It begins before it is answered, so it is noted before it begins.
+        # The answer is a stream, so it is logged before it begins.
         return await self._log_before_and_after(handler, request, access)
 
     async def audit_listen(self, handler: Handler, request: Request, account: Account) -> Reply:
@@ -115,8 +115,8 @@ class _Auditor:
         try:
             await asyncio.to_thread(self._log.write, ended)
         except Unavailable:
-            # It is done, and its beginning is noted: an error would have it done once more.
-            log.info("the end of %s by %s is not noted", escape_name(access.what), access.user)
+            # The change exists and its beginning is logged. An error would make the client repeat it.
+            log.info("cannot log the end of %s by %s", escape_name(access.what), access.user)
         return _unwrap_answer(answer)
 
     async def _log_after(self, handler: Handler, request: Request, access: LoggedCall) -> Reply:
@@ -127,7 +127,7 @@ class _Auditor:
     async def _run_handler(
         self, handler: Handler, request: Request, access: LoggedCall
     ) -> tuple[LoggedCall, Reply | Exception]:
-        """How it ended, and what is to be answered: a result, or the error that came instead."""
+        """Return the outcome, and the answer: a result or an error."""
         answer: Reply | Exception
         with collect_touched() as touched:
             try:
@@ -138,8 +138,8 @@ class _Auditor:
                 answer, outcome = error, error.code
             else:
                 outcome = get_outcome(answer)
-                access = await self._add_project(request, access)  # it may be there since
-        # A large answer takes a moment to look through. What was changed is named first.
+                access = await self._add_project(request, access)  # it may exist now
+        # Searching a large answer takes time. Changed ids come first.
         ids = await asyncio.to_thread(lambda: list(dict.fromkeys((*touched.ids, *_find_ids(answer)))))
         at = self._dispatcher.app.clock()
         ended = replace(access, at=at, outcome=outcome, count=len(ids) or access.count)
@@ -166,7 +166,7 @@ class _Auditor:
         return replace(access, project=name or access.project)
 
     async def _add_project(self, request: Request, access: LoggedCall) -> LoggedCall:
-        """With the project that the call means, where there is one already."""
+        """Add the project of the call, if it exists."""
         is_cut = access.project is not None and len(access.project) >= MAX_NAME_CHARACTERS
         if access.project_id is not None or is_cut:
             return access
@@ -174,7 +174,7 @@ class _Auditor:
         try:
             project = await self._dispatcher.app.project_rule.find_active(ToolCall(session, access.what))
         except EverkeptError:
-            return access  # what is wrong with it is told where it is used
+            return access  # the tool reports what is wrong with it
         if project is None:
             return access
         name = access.project or clip_name(project.name)
@@ -205,7 +205,7 @@ def _unwrap_answer(answer: Reply | Exception) -> Reply:
 
 
 def _find_ids(result: Reply | Exception) -> Iterator[str]:
-    """Of records, projects and whatever else has one, in the order in which they came out."""
+    """Return the ids of records, projects and other things in an answer, in order."""
     if isinstance(result, Exception):
         return
     if isinstance(result, RequestResult):

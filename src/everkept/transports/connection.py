@@ -1,4 +1,4 @@
-"""One client while it is connected: what it is shown, its notices, and the end of a server."""
+"""One client while it is connected: what it sees, its notifications, and the end of a server."""
 
 import asyncio
 import logging
@@ -42,9 +42,9 @@ class ServerNotification(NamedTuple):
 
 
 class NotificationQueue:
-    """What has changed and waits to be told: each thing once, however often it changed.
+    """Pending notifications: each thing once, however often it changed.
 
-    Adding never waits, so that a client that does not read holds up nobody but itself.
+    Adding never waits, so a client that does not read delays only itself.
     """
 
     def __init__(self) -> None:
@@ -53,11 +53,11 @@ class NotificationQueue:
         self._is_ended = False
 
     async def add_resource(self, uri: str) -> None:
-        """A resource has changed."""
+        """Note that a resource has changed."""
         self._add(uri, ServerNotification("notifications/resources/updated", {"uri": uri}))
 
     def add_tools(self) -> None:
-        """The list of tools has changed."""
+        """Note that the list of tools has changed."""
         self._add(TOOLS_CHANGED, ServerNotification(TOOLS_CHANGED, {}))
 
     def end(self) -> None:
@@ -65,7 +65,7 @@ class NotificationQueue:
         self._news.set()
 
     async def wait_next(self) -> ServerNotification | None:
-        """The one that has waited longest, or None once there will be no more."""
+        """Return the oldest one, or None after the end."""
         await self._news.wait()
         if not self._changed:
             return None
@@ -80,10 +80,10 @@ class NotificationQueue:
 
 
 class CallSequence:
-    """Calls of one client take effect in the order they came in.
+    """Order of the calls of one client.
 
-    A call that writes waits for all before it, one that reads for the writes before it: so what
-    was sent first is seen by what was sent next, and reads still run side by side.
+    A call that writes waits for all earlier calls, a call that reads for the earlier writes. So each call sees what was
+    sent before it, and reads still run side by side.
     """
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class CallSequence:
 
 
 class CallSlot:
-    """One call's turn. Entering it waits for the calls before it."""
+    """Turn of one call. Entering it waits for the earlier calls."""
 
     __slots__ = ("_done", "_running", "_writes")
 
@@ -127,7 +127,7 @@ class CallSlot:
 
 
 class ClientConnection(Value, frozen=False):
-    """A client's session and its subscriptions."""
+    """Session and subscriptions of a client."""
 
     session: Session
     subscriptions: dict[str, EndSubscription] = field(default_factory=dict[str, EndSubscription])
@@ -137,13 +137,13 @@ class ClientConnection(Value, frozen=False):
     _leave_tools: Callable[[], None] | None = None
 
     async def subscribe(self, uri: str, begin: Callable[[], Awaitable[EndSubscription]]) -> None:
-        """Begins it where there is none yet: two ways to write an address are one."""
+        """Subscribe, unless the client already has. Two spellings of one address are equal."""
         key = _normalize_uri(uri)
         if key in self.subscriptions:
             return
         self._check_limit()
         end = await begin()
-        # Other requests may have been quicker while this one waited.
+        # Another request may have subscribed in the meantime.
         if key in self.subscriptions:
             end()
             return
@@ -160,12 +160,12 @@ class ClientConnection(Value, frozen=False):
             end()
 
     def start_notifying(self, announce: NotifyClient) -> None:
-        """Starts to pass the notices on, if that has not begun."""
+        """Start to send notifications, unless that has begun."""
         if self._teller is None:
             self._teller = asyncio.create_task(self._send_notifications(announce), name="notices")
 
     def follow_tools(self, follow: FollowTools, announce: NotifyClient) -> None:
-        """Tells the client from now on when the list of tools has changed."""
+        """Notify the client when the list of tools changes."""
         if self._leave_tools is None:
             self._leave_tools = follow(self.notices.add_tools)
             self.start_notifying(announce)
@@ -193,7 +193,7 @@ class ClientConnection(Value, frozen=False):
 
 
 def deduplicate_uris(uris: Sequence[object]) -> list[str]:
-    """Those that name different things, each as it was written first."""
+    """Return the distinct addresses, each in its first spelling."""
     first: dict[str, str] = {}
     for uri in uris:
         if isinstance(uri, str):
@@ -202,18 +202,18 @@ def deduplicate_uris(uris: Sequence[object]) -> list[str]:
 
 
 def _normalize_uri(uri: str) -> str:
-    """The same for all the ways in which percent signs can write one address."""
+    """Return the same text for every percent encoding of an address."""
     return quote(unquote(uri), safe=":/", errors="surrogatepass")
 
 
 def install_signal_handlers(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
-    """Calls `stop` at SIGTERM and SIGINT, from now to the end of the process."""
+    """Call `stop` at SIGTERM and SIGINT until the process ends."""
     for name in ("SIGTERM", "SIGINT"):
         number = getattr(signal, name)
         try:
             loop.add_signal_handler(number, stop)
         except NotImplementedError:
-            # Windows' event loop knows no signals; the interpreter's own handler does.
+            # The event loop of Windows has no signals, but the interpreter has.
             def handle(_number: int, _frame: FrameType | None) -> None:
                 loop.call_soon_threadsafe(stop)
 
@@ -221,10 +221,10 @@ def install_signal_handlers(loop: asyncio.AbstractEventLoop, stop: Callable[[], 
 
 
 def describe_tool(tool: Tool) -> JSON:
-    """A tool as tools/list shows it."""
+    """Return a tool as tools/list shows it."""
     if tool.listing is not None:
         return tool.listing
-    from everkept.tools.tool_list import shorten_input_schema, shorten_output_schema  # a call needs none of it
+    from everkept.tools.tool_list import shorten_input_schema, shorten_output_schema  # calls do not need it
 
     listed: JSON = {
         "name": tool.name,
@@ -245,18 +245,18 @@ def describe_prompt(prompt: "Prompt") -> JSON:
 
 
 def describe_resource(info: "ResourceInfo", key: str) -> JSON:
-    """A resource, or a template of several: `key` says which of them by its address."""
+    """Return a resource or template; `key` names the field of its address."""
     return {key: info.uri, "name": info.name, "description": info.description, "mimeType": info.mime_type}
 
 
-LOG_HINT = "Whoever runs the server finds the reason in its log."
+LOG_HINT = "Ask the owner of the server, whose log has the reason."
 PUBLIC_MESSAGES = {
     StoreBusy.code: "The memory is busy.",
-    StoreUnreachable.code: "The memory cannot be reached at the moment.",
+    StoreUnreachable.code: "The memory is unreachable.",
     QueryTimeout.code: "The memory took too long to answer.",
-    StorageFull.code: "The server has no room for more.",
-    StoreTooNew.code: "This server is too old for the memory that it is to use.",
-    ModelUnavailable.code: "Searching by meaning does not work at the moment.",
+    StorageFull.code: "The server has no disk space left.",
+    StoreTooNew.code: "This server is too old for its database.",
+    ModelUnavailable.code: "Search by meaning does not work at the moment.",
 }
 DEFAULT_MESSAGE = "The server cannot do this at the moment."
 
@@ -264,10 +264,9 @@ log = logging.getLogger(__name__)
 
 
 def redact_for_account(account: Account | None, error: EverkeptError) -> EverkeptError:
-    """The error as whoever called may know it: the owner's is whole.
+    """Return the error for the caller. The owner sees all of it.
 
-    Names of machines, addresses and paths stand in the errors of what is outside alone; the code
-    stays, and what it says about trying again.
+    Only errors of outside systems contain names of machines, addresses and paths. The code and `retry_possible` stay.
     """
     if account is None or not isinstance(error, Unavailable):
         return error
@@ -276,7 +275,7 @@ def redact_for_account(account: Account | None, error: EverkeptError) -> Everkep
 
 
 def redact_error(error: EverkeptError) -> EverkeptError:
-    """The same without a word of where the server keeps things."""
+    """Return the error without any location of the server's data."""
     told = Unavailable(PUBLIC_MESSAGES.get(error.code, DEFAULT_MESSAGE), hint=LOG_HINT)
     told.code, told.degraded = error.code, error.degraded
     told.retry_possible = error.retry_possible

@@ -1,4 +1,4 @@
-"""The protocol's methods over the application, one table for every transport and both eras."""
+"""The protocol's methods, in one table for every transport and both eras."""
 
 import logging
 import uuid
@@ -34,7 +34,7 @@ from everkept.transports.connection import (
 )
 from everkept.values import Value
 
-if TYPE_CHECKING:  # loaded when they are asked for
+if TYPE_CHECKING:  # loaded at the first use
     from everkept.app.gateway import Gateway
 
 AskClient = Callable[[str, JSON], Awaitable[JSON]]
@@ -53,7 +53,7 @@ INTERNAL_ERROR = -32603
 RESOURCE_NOT_FOUND = -32002  # handshake eras only
 UNSUPPORTED_VERSION = -32022
 
-# Methods that exist in one era only.
+# Methods that exist in only one era.
 _HANDSHAKE_ONLY = frozenset({"initialize", "ping", "resources/subscribe", "resources/unsubscribe"})
 _STATELESS_ONLY = frozenset({"server/discover", "subscriptions/listen"})
 _CACHEABLE = frozenset(
@@ -64,7 +64,7 @@ log = logging.getLogger(__name__)
 
 
 class ProtocolError(Exception):
-    """An answer with an error code: the request itself was wrong, or we failed."""
+    """Error of the protocol: the request was wrong, or the server failed."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
@@ -82,7 +82,7 @@ class ProtocolError(Exception):
 
 
 class RequestResult:
-    """The result of one request: its fields, and those that come from a tool's result."""
+    """Result of one request: its fields and those of a tool's result."""
 
     __slots__ = ("fields", "result")
 
@@ -101,7 +101,7 @@ class RequestResult:
         }
 
     def as_bytes(self) -> bytes:
-        """Return the same as JSON. A tool's facts are encoded once, for both places."""
+        """Return the result as JSON. A tool's facts are encoded once for both places."""
         fields = encode_small(self.fields) if self.fields else b"{}"
         if self.result is None:
             return fields
@@ -122,16 +122,16 @@ class RequestResult:
             result = self.as_bytes()
         except (TypeError, ValueError, RecursionError):
             log.exception("cannot write an answer")
-            failure = ProtocolError(INTERNAL_ERROR, "The answer cannot be written.")
+            failure = ProtocolError(INTERNAL_ERROR, "The answer cannot be encoded.")
             return failure.respond(request_id)
         return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode_small(request_id), result)
 
 
 class Request(Value):
-    """One request: `notify` reaches the client beside the answer, `announce` at any later time.
+    """One request. `notify` reaches the client with the answer, `announce` at any later time.
 
-    `ask` puts a question to the client and waits for its answer, where the transport can;
-    `address` is the machine that it came from, where it came over a network.
+    `ask` asks the client a question, if the transport supports it. `address` is the client's machine, if it is on a
+    network.
     """
 
     id: str | int
@@ -185,7 +185,7 @@ class Dispatcher:
         ask: AskClient | None = None,
         address: str = "",
     ) -> RequestResult:
-        """Answer one request, or raise ProtocolError and nothing else."""
+        """Answer one request, or raise ProtocolError."""
         try:
             stateless = is_stateless(params)
             if stateless:
@@ -207,7 +207,7 @@ class Dispatcher:
             raise _report_bug(method, error) from error
 
     def close(self) -> None:
-        """Ends the open subscription streams."""
+        """Close the open subscription streams."""
         self._is_closing = True
         for stream in self._streams:
             stream.end()
@@ -290,7 +290,7 @@ class Dispatcher:
     async def _resolve_tool(self, session: Session, name: str) -> Tool:
         gateway = self._find_gateway(session)
         if gateway is not None and name not in self.tools:
-            await gateway.refresh()  # it may have come since the client last asked
+            await gateway.refresh()  # they may have changed since the client last asked
             if name not in self.tools and (failure := gateway.find_failure(name)) is not None:
                 raise failure
         try:
@@ -299,13 +299,13 @@ class Dispatcher:
             raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {name}. {error.hint}") from error
 
     def _select_tools(self, gateway: "Gateway | None") -> Toolset:
-        """Those that are offered to a client that is offered this gateway, or none."""
+        """Return the tools for a client; a gateway gets none of the gateway's tools."""
         if gateway is not None or self.app.gateway is None:
             return self.tools
         return combine(self.app.own_tools, self.more_tools)
 
     def _find_gateway(self, session: Session) -> "Gateway | None":
-        """Another gateway is offered none of ours: the one behind might be the one in front."""
+        """Return the gateway, or None if the client is a gateway, which may be its own upstream."""
         gateway = self.app.gateway
         if gateway is None or session.client.split(" ")[0] == GATEWAY_CLIENT:
             return None
@@ -364,7 +364,7 @@ class Dispatcher:
         return {}
 
     async def _listen(self, request: Request) -> JSON:
-        """A stream that stays open: the answer comes when it ends."""
+        """Keep a stream open. The answer comes when it ends."""
         wanted = request.params.get("notifications")
         if not isinstance(wanted, dict):
             raise ProtocolError(INVALID_PARAMS, "subscriptions/listen needs `notifications`.")
@@ -436,7 +436,7 @@ def _format_client(info: Any) -> str:
 
 
 def build_progress_report(request: Request) -> Report | None:
-    """None where the client did not ask for it."""
+    """Return None if the client did not ask for progress."""
     meta = request.params.get("_meta")
     token = cast(JSON, meta).get("progressToken") if isinstance(meta, dict) else None
     if token is None:
@@ -454,19 +454,19 @@ def build_progress_report(request: Request) -> Report | None:
 
 
 def build_failure(error: EverkeptError, account: Account | None) -> JSON:
-    """What a tool answers that could not do what it was called for."""
+    """Return a tool's result for an error."""
     told = redact_for_account(account, error)
     return {"content": [{"type": "text", "text": str(told)}], "structuredContent": told.to_envelope(), "isError": True}
 
 
 def _strip_result_type(wire: JSON, request: Request) -> JSON:
-    """Another server's answer; what stands under our era's own key there is no part of it."""
+    """Remove the key of our era from another server's answer."""
     kept = {key: value for key, value in wire.items() if key != "resultType"}
     return kept if request.is_stateless and len(kept) < len(wire) else wire
 
 
 def _reserve_slot(request: Request, tool: Tool) -> AbstractAsyncContextManager[None]:
-    """Another server keeps its own order, and one that hangs must hold up nothing of ours."""
+    """Reserve a turn. Calls to another server need none, so that a hanging one delays nothing."""
     if tool.effect is Effect.OUTSIDE:
         return nullcontext()
     return request.connection.turns.reserve(writes=tool.effect is not Effect.READS)
@@ -480,7 +480,7 @@ def _get_uri(params: JSON) -> str:
 
 
 def _refuse_cursor(request: Request) -> None:
-    """Every list fits one page, so no cursor was ever given out."""
+    """Refuse any cursor, because every list fits on one page."""
     if request.params.get("cursor") is not None:
         raise ProtocolError(INVALID_PARAMS, "Unknown cursor.")
 
@@ -496,4 +496,4 @@ def _to_protocol_error(error: EverkeptError, params: JSON) -> ProtocolError:
 def _report_bug(method: str, error: Exception) -> ProtocolError:
     fault = uuid.uuid4().hex[:8]
     log.error("internal error %s in %s", fault, method, exc_info=error)
-    return ProtocolError(INTERNAL_ERROR, f"Internal error {fault}; the server's log has the details.")
+    return ProtocolError(INTERNAL_ERROR, f"Internal error {fault}. The server's log has the details.")

@@ -1,4 +1,4 @@
-"""Who may talk to the HTTP server: its address, trusted proxies, tokens and checks of requests."""
+"""Access to the HTTP server: client addresses, trusted proxies, tokens and checks of requests."""
 
 import asyncio
 import ipaddress
@@ -38,30 +38,29 @@ from everkept.transports.http_exchange import (
     send_refusal,
 )
 
-PEER_REQUESTS_PER_MINUTE = 60  # requests a minute with the token of another server
-WRONG_TOKENS_PER_MINUTE = 20  # a minute from one address
-MAX_WAITING_REQUESTS = 100  # of an address that brought more; each is looked for in some milliseconds
-NETWORK_BITS = 64  # of an address of IPv6: within them one machine may have as many as it likes
+PEER_REQUESTS_PER_MINUTE = 60  # with a token of another server
+WRONG_TOKENS_PER_MINUTE = 20  # from one address
+MAX_WAITING_REQUESTS = 100  # from an address with wrong tokens; each takes some milliseconds to check
+NETWORK_BITS = 64  # of an IPv6 address; one machine may have many addresses in this network
 
 TOO_MANY_WRONG_TOKENS = "Too many wrong tokens came from this address."
 
 log = logging.getLogger(__name__)
 
-#: Whose secret it is; None: the owner's.
+#: Account of the token; None: the owner.
 FindAccount = Callable[[str], Awaitable[Account | UnknownAccount | None]]
 
 
 class TokenAuth:
-    """Asks every request for a token that is known at that moment, so a revoked one is refused.
+    """Checks the token of every request, so that a revoked one is refused immediately.
 
-    The owner comes as often as they like. Many people may share an address: after too many wrong
-    tokens from one, those that were right lately are looked for as before, and the others one
-    after another, so that a right one comes in and trying them is slow. While
-    MAX_WAITING_REQUESTS of them wait, no other is looked for: a right one too has to come again.
+    The owner has no limit. Several people may share an address. After too many wrong tokens from it, recently valid
+    ones are checked as before, and others one after another. So a valid token still works, and guessing is slow. While
+    MAX_WAITING_REQUESTS of them wait, any further one is refused.
     """
 
     def __init__(self, admitted: FindAccount, *, rate_limit: int, clock: SecondsClock = time.monotonic) -> None:
-        """`rate_limit` is for accounts, in requests a minute of each token; 0: none."""
+        """`rate_limit` is requests per minute for each token of an account; 0: no limit."""
         self._admitted = admitted
         self._accounts = RateLimiter(rate_limit, clock) if rate_limit else None
         self._peers = RateLimiter(min(rate_limit or PEER_REQUESTS_PER_MINUTE, PEER_REQUESTS_PER_MINUTE), clock)
@@ -70,13 +69,13 @@ class TokenAuth:
         self._right: OrderedDict[str, None] = OrderedDict()
 
     async def authenticate(self, scope: Message, headers: Mapping[str, str]) -> Refusal | None:
-        """Why the request may not come in; None: it may, and its scope says whose it is."""
+        """Return why the request is refused, or None. Store its account in the scope."""
         secret = _get_bearer_token(headers)
         if not secret:
-            return _build_unauthorized("This server wants a bearer token.", "")
-        secret_hash, network = hash_secret(secret), _get_network(get_client_address(scope))
+            return _build_unauthorized("This server needs a bearer token.", "")
+        secret_hash, network = hash_secret(secret), get_network(get_client_address(scope))
         is_new = secret_hash not in self._right
-        # Before it is looked for: of many that come at once each counts.
+        # Counted before the check, so that simultaneous requests count too.
         wait = self._wrong.take(network) if is_new else 0
         is_counted = is_new and not wait
         if wait and self._doubtful.is_full(network):
@@ -87,7 +86,7 @@ class TokenAuth:
         except EverkeptError as error:
             if is_counted:
                 self._wrong.give_back(network)
-            log.warning("a token cannot be looked for: %s", error)
+            log.warning("cannot check a token: %s", error)
             return _build_unavailable(error)
         if isinstance(account, UnknownAccount):
             if not is_new:
@@ -95,7 +94,7 @@ class TokenAuth:
             self._right.pop(secret_hash, None)
             if wait:
                 return _build_rate_limited(TOO_MANY_WRONG_TOKENS, wait)
-            return _build_unauthorized("This bearer token is not known.", ', error="invalid_token"')
+            return _build_unauthorized("This bearer token is unknown.", ', error="invalid_token"')
         if is_counted:
             self._wrong.give_back(network)
         self._remember_token(secret_hash)
@@ -104,7 +103,7 @@ class TokenAuth:
         return self._find_rate_refusal(account, secret_hash) or _find_path_refusal(account, scope["path"])
 
     async def is_token_known(self, headers: Mapping[str, str]) -> bool:
-        """Whether the token that a request came in with still would do."""
+        """Return whether the token of a request is still valid."""
         return not isinstance(await self._admitted(_get_bearer_token(headers)), UnknownAccount)
 
     def _remember_token(self, secret_hash: str) -> None:
@@ -118,11 +117,11 @@ class TokenAuth:
             return None
         buckets = self._peers if account.is_peer else self._accounts
         wait = 0 if buckets is None else buckets.take(secret_hash)
-        return _build_rate_limited("This token is used too often.", wait) if wait else None
+        return _build_rate_limited("Too many requests with this token.", wait) if wait else None
 
 
 def _get_bearer_token(headers: Mapping[str, str]) -> str:
-    """What a request shows; empty where it shows none."""
+    """Return the token of a request, or an empty text."""
     scheme, _, secret = headers.get("authorization", "").partition(" ")
     return secret.strip() if scheme.lower() == "bearer" else ""
 
@@ -130,23 +129,21 @@ def _get_bearer_token(headers: Mapping[str, str]) -> str:
 def _find_path_refusal(account: Account | None, path: str) -> Refusal | None:
     if account is None or not account.is_peer or path.startswith(PEER_PATHS):
         return None
-    return Refusal(403, f"The token of another server is for {PEER_PATHS} alone.")
+    return Refusal(403, f"The token of another server is valid only for {PEER_PATHS}.")
 
 
-def _get_network(address: str) -> str:
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if parsed.version == 4:
-        return address
+def get_network(address: str) -> str:
+    """Return what counts as one client: an address of IPv4, or a network of IPv6."""
+    parsed = _parse_address(address.partition("%")[0])
+    if parsed is None or parsed.version == 4:
+        return address if parsed is None else str(parsed)
     return str(ipaddress.ip_network((parsed, NETWORK_BITS), strict=False))
 
 
 def _build_unavailable(error: EverkeptError) -> Refusal:
-    """Nobody knows yet who asks: the reason, and nothing of where things are kept."""
+    """Return the reason why tokens cannot be checked, without locations of data."""
     told = redact_error(error)
-    return Refusal(503, f"Tokens cannot be looked for. {told}", data=told.to_envelope())
+    return Refusal(503, f"Tokens cannot be checked. {told}", data=told.to_envelope())
 
 
 def _build_rate_limited(message: str, wait: float) -> Refusal:
@@ -161,11 +158,11 @@ def _build_rate_limited(message: str, wait: float) -> Refusal:
 
 def _build_unauthorized(message: str, detail: str) -> Refusal:
     challenge = f'Bearer realm="everkept"{detail}'
-    hint = "`everkept token` on the server's machine makes one."
+    hint = "To create one, run `everkept token` on the server's machine."
     return Refusal(401, f"{message} {hint}", ((b"www-authenticate", challenge.encode()),))
 
 
-TOKEN_CHECK_SECONDS = 3.0  # seconds after which the token of a stream is asked for again
+TOKEN_CHECK_SECONDS = 3.0  # between checks of a stream's token
 STREAM_TYPE = b"text/event-stream"
 
 IsTokenKnown = Callable[[], Awaitable[bool]]
@@ -180,11 +177,10 @@ async def serve_while_known(
     *,
     interval: float = TOKEN_CHECK_SECONDS,
 ) -> None:
-    """Answers a request whose token was known at its beginning.
+    """Answer a request whose token was valid at its beginning.
 
-    A stream may stay open for hours: before each of its parts, and every few seconds, its token
-    is asked for again, and the stream ends where that is gone. What answers a request at once,
-    as the first part to a POST does, needs no second asking.
+    A stream may stay open for hours. Its token is checked again before each part and every few seconds, and the stream
+    ends if it is revoked. An immediate answer needs no second check.
     """
     limit = asyncio.timeout(None)
     stream = _GuardedStream(send, is_known, interval, limit)
@@ -236,7 +232,7 @@ class _GuardedStream:
         try:
             return await self._is_known()
         except EverkeptError:
-            return False  # nothing is told to who cannot be known
+            return False  # an unverified client learns nothing
 
     async def _watch(self) -> None:
         while not self.is_revoked:
@@ -245,7 +241,7 @@ class _GuardedStream:
                 if not await self._is_known():
                     self._revoke()
             except EverkeptError:
-                continue  # it is asked before anything is told
+                continue  # check it before anything is sent
 
     def _revoke(self) -> None:
         if not self.is_revoked:
@@ -266,23 +262,28 @@ def is_loopback(host: str) -> bool:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens; port 0 takes a free one."""
+    """Return a listening socket; port 0 selects a free one."""
     if not 0 <= port <= 65535:
-        raise InvalidInput(f"There is no port {port}.", hint="0 to 65535.", argument="port", value=port)
+        raise InvalidInput(f"Invalid port {port}.", hint="Use 0 to 65535.", argument="port", value=port)
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (socket.gaierror, UnicodeError) as error:
-        raise InvalidInput(f"Cannot listen on {host!r}, port {port}: {error}.", argument="host", value=host) from None
+        raise InvalidInput(
+            f"Cannot listen on {host!r}, port {port}: {error}.",
+            hint="Pass an address of this machine with --host.",
+            argument="host",
+            value=host,
+        ) from None
     try:
         listening = socket.create_server((str(address[0]), int(address[1])), family=family)
-        # Accepted connections inherit it. Without, an answer in two pieces waits 40 ms for the
-        # client's acknowledgement of the first.
+        # Accepted connections inherit it. Otherwise an answer in two pieces waits 40 ms for the acknowledgement of the
+        # first.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listening
     except OSError as error:
         raise Unavailable(
             f"Cannot listen on {host}, port {port}: {error.strerror}.",
-            hint="--port chooses another port; 0 takes any that is free.",
+            hint="Pass another --port, or 0 for any free one.",
         ) from error
 
 
@@ -290,38 +291,52 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 FORWARDED_FOR = "x-forwarded-for"
+FORWARDED_KEY = "everkept.forwarded"  # in a scope: a trusted proxy forwarded the request
+MAX_FORWARDED = 20  # proxies in a row
 
 
 class TrustedProxies:
-    """Those whose word is taken; nobody else can say to be another."""
+    """Proxies whose forwarded addresses are trusted."""
 
     def __init__(self, networks: tuple[Network, ...] = ()) -> None:
         self._networks = networks
 
     @classmethod
     def from_text(cls, text: str) -> "TrustedProxies":
-        """Addresses or networks, with commas; what is neither is an error."""
+        """Parse addresses or networks, separated by commas. Raise InvalidInput for others."""
         parts = [part.strip() for part in text.split(",")]
         return cls(tuple(_parse_network(part) for part in parts if part))
 
-    def set_client_address(self, scope: Message, headers: Mapping[str, str]) -> None:
-        """From here on the scope names the machine that the proxy was asked by.
+    def is_trusted(self, address: str) -> bool:
+        parsed = _parse_address(address) if self._networks else None
+        return parsed is not None and self._contains(parsed)
 
-        What stands before the last address came with the request, and so may be made up.
+    def set_client_address(self, scope: Message, headers: Mapping[str, str]) -> None:
+        """Set the address of the client that the first trusted proxy saw.
+
+        Each proxy appends the address of its client, so the last address that is not a proxy's is the client's. Earlier
+        ones came with the request and may be forged.
         """
-        proxy = _parse_address(get_client_address(scope)) if self._networks else None
-        if proxy is None or not any(proxy in network for network in self._networks):
+        if not self.is_trusted(get_client_address(scope)):
             return
-        told = _parse_address(headers.get(FORWARDED_FOR, "").rpartition(",")[2].strip())
-        if told is not None:
+        scope[FORWARDED_KEY] = True
+        for part in reversed(_list_forwarded(scope, headers)):
+            told = _parse_forwarded(part)
+            if told is None:
+                return
             scope["client"] = (str(told), 0)
+            if not self._contains(told):
+                return
+
+    def _contains(self, address: Address) -> bool:
+        return any(address in network for network in self._networks)
 
 
 NO_PROXIES = TrustedProxies()
 
 
 def _parse_address(text: str) -> Address | None:
-    """One of IPv4 in the dress of IPv6 is the same machine."""
+    """Parse an address. An IPv4 address in IPv6 form is the same machine."""
     try:
         parsed = ipaddress.ip_address(text)
     except ValueError:
@@ -330,13 +345,29 @@ def _parse_address(text: str) -> Address | None:
     return mapped or parsed
 
 
+def _list_forwarded(scope: Message, headers: Mapping[str, str]) -> list[str]:
+    """Return the addresses of all headers, because a proxy may add a header instead of extending the last one."""
+    if FORWARDED_FOR not in headers:
+        return []
+    name = FORWARDED_FOR.encode()
+    texts = (value.decode("latin-1") for key, value in scope["headers"] if key == name)
+    return [part.strip() for text in texts for part in text.split(",")][-MAX_FORWARDED:]
+
+
+def _parse_forwarded(text: str) -> Address | None:
+    """Return the address of an entry. Some proxies add a port, and brackets to IPv6."""
+    if text.startswith("["):
+        return _parse_address(text[1:].partition("]")[0])
+    return _parse_address(text.partition(":")[0] if text.count(":") == 1 else text)
+
+
 def _parse_network(text: str) -> Network:
     try:
         return ipaddress.ip_network(text)
     except ValueError:
         raise InvalidInput(
-            f"trusted_proxies names {text!r}, which is no address and no network.",
-            hint="As 10.0.0.5 or 10.0.0.0/24, several with commas.",
+            f"trusted_proxies names {text!r}, which is not an address or network.",
+            hint="Use, for example, 10.0.0.5 or 10.0.0.0/24, separated by commas.",
             argument="trusted_proxies",
             value=text,
         ) from None
@@ -346,11 +377,11 @@ LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class Guard:
-    """Checks Host, Origin, token and size, in this order, of every request.
+    """Checks Host, Origin, token and size of every request, in this order.
 
-    Host and Origin keep a web page in the user's browser from reaching a server on the same
-    machine under a name of its own. Beyond the loopback address any name may be the right one and
-    a token is always needed; there, pages that came from the same name pass.
+    Host and Origin keep web pages in the user's browser from reaching a server on the same machine under another name.
+    Beyond the loopback address, any name may be right and a token is always needed. There, pages with the same name as
+    the server pass.
     """
 
     def __init__(
@@ -363,7 +394,7 @@ class Guard:
         tell: Callable[[Refusal], None] | None = None,
         proxies: TrustedProxies = NO_PROXIES,
     ) -> None:
-        """Without an `entrance`, and on `open_paths`, nobody is asked for a token."""
+        """Without `token_auth`, and on `open_paths`, no token is needed."""
         self._app = app
         self._token_auth = token_auth
         self._open_paths = open_paths
@@ -413,7 +444,7 @@ class Guard:
 
 
 class OpenRequests:
-    """The requests under way, so that the server can end them when it stops."""
+    """Requests in progress, so that the server can end them when it stops."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -451,7 +482,7 @@ class OpenRequests:
             del self._tasks[task]
 
     async def stop(self, grace: float) -> None:
-        """Ends streams that only listen at once, and everything else after a moment."""
+        """End streams that only listen immediately, and the other requests after a moment."""
         self._is_stopping = True
         for task, method in self._tasks.items():
             if method == "GET":

@@ -1,4 +1,4 @@
-"""The HTTP server: its certificate, the protocol's endpoint, and what is served beside it."""
+"""HTTP server: its certificate, the protocol's endpoint, and the other routes."""
 
 import asyncio
 import logging
@@ -9,7 +9,6 @@ import stat
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import uvicorn
 
@@ -31,15 +30,17 @@ from everkept.transports.http_exchange import (
     route_by_path,
     send_refusal,
 )
+from everkept.transports.http_listener import ConnectionCounts, HttpListener, derive_connections, derive_per_address
+from everkept.transports.http_protocol import ConnectionLimits, HttpProtocol
 from everkept.transports.http_requests import HandshakeEra, StatelessEra
 from everkept.transports.http_sessions import HttpSessions
 from everkept.transports.metrics import Metrics
 from everkept.values import Value, field
 
-# In the line before each, of whatever kind it is.
+# Matches the line before each key, of any kind.
 CERTIFICATE_MARKER, KEY_MARKER = b"CERTIFICATE-----", b"PRIVATE KEY-----"
 KEY_MISMATCH_REASONS = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
-OTHERS_MODE_BITS = 0o077  # what group and others may do
+OTHERS_MODE_BITS = 0o077  # rights of group and others
 
 FileStamps = tuple[tuple[int, int, int], ...]
 
@@ -47,15 +48,14 @@ log = logging.getLogger(__name__)
 
 
 def build_tls_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
-    """Speaks TLS with that certificate; without a `key` the file of the certificate holds it too.
+    """Return a TLS context for the certificate. Without a `key`, the certificate file contains it.
 
-    A file that was changed counts from the next connection on. While it cannot be used, the
-    certificate before it does.
+    Changed files apply from the next connection on. While they are invalid, the earlier certificate applies.
     """
     key = key or certificate
     for path, flag in ((certificate, "--certificate"), (key, "--certificate-key")):
         if not path.is_file():
-            raise _build_file_error(flag, path, "which is no file")
+            raise _build_file_error(flag, path, "which is not a file")
     renewing = _CertificateReloader(certificate, key)
     context = renewing.context
     context.sni_callback = renewing.select_context
@@ -63,15 +63,15 @@ def build_tls_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
 
 
 def find_key_warning(certificate: Path, key: Path | None) -> str | None:
-    """What is not safe about the key, as far as the files can tell."""
+    """Return a warning if the key file is not safe."""
     path = key or certificate
     if os.name != "posix" or not stat.S_IMODE(path.stat().st_mode) & OTHERS_MODE_BITS:
         return None
-    return f"Other users of this machine may read the key {path}: chmod 600 {path}"
+    return f"Other users of this machine can read the key {path}: chmod 600 {path}"
 
 
 class _CertificateReloader:
-    """Looks at the files when a connection begins: two calls of the system."""
+    """Checks the files when a connection begins, with two system calls."""
 
     def __init__(self, certificate: Path, key: Path) -> None:
         self._certificate = certificate
@@ -89,7 +89,7 @@ class _CertificateReloader:
     def _reload_if_changed(self) -> None:
         stamp = self._read_stamps()
         if stamp != self._stamp:
-            self._stamp = stamp  # one that cannot be used is told of once
+            self._stamp = stamp  # warn once about an invalid one
             self.context = _load_context(self._certificate, self._key)
 
     def _read_stamps(self) -> FileStamps:
@@ -107,20 +107,20 @@ def _load_context(certificate: Path, key: Path) -> ssl.SSLContext:
 
     try:
         context.load_cert_chain(certificate, key, no_password)
-    except OSError as error:  # which ssl's own errors are too
+    except OSError as error:  # including errors of ssl
         if asked:
-            wrong = _build_file_error("--certificate-key", key, "which has a password; one without it works")
+            wrong = _build_file_error("--certificate-key", key, "which has a password. Use a key without one")
         elif not _contains_marker(certificate, CERTIFICATE_MARKER):
-            wrong = _build_file_error("--certificate", certificate, "which holds no certificate")
+            wrong = _build_file_error("--certificate", certificate, "which does not contain a certificate")
         elif key == certificate and not _contains_marker(key, KEY_MARKER):
-            what = "which holds no key; --certificate-key names the file that does"
+            what = "which does not contain a key. Pass its file with --certificate-key"
             wrong = _build_file_error("--certificate", certificate, what)
         elif not _contains_marker(key, KEY_MARKER):
-            wrong = _build_file_error("--certificate-key", key, "which holds no key")
+            wrong = _build_file_error("--certificate-key", key, "which does not contain a key")
         elif getattr(error, "reason", None) in KEY_MISMATCH_REASONS:
             wrong = _build_file_error("--certificate-key", key, f"which is not the key of {certificate}")
         else:
-            what = f"which with its key cannot be used ({error.strerror or error})"
+            what = f"which cannot be used with its key ({error.strerror or error})"
             wrong = _build_file_error("--certificate", certificate, what)
         raise wrong from error
     return context
@@ -129,21 +129,21 @@ def _load_context(certificate: Path, key: Path) -> ssl.SSLContext:
 def _contains_marker(path: Path, what: bytes) -> bool:
     try:
         return what in path.read_bytes()
-    except OSError:  # which is another matter
+    except OSError:  # reported elsewhere
         return True
 
 
 def _build_file_error(flag: str, path: Path, what: str) -> InvalidInput:
     return InvalidInput(
         f"{flag} names {path}, {what}.",
-        hint="Both are files in PEM: the certificate with those it rests on, and its private key.",
+        hint="Use PEM files: the certificate with its chain, and its private key.",
         argument=flag,
         value=str(path),
     )
 
 
 class McpEndpoint:
-    """The dispatch table as an ASGI application on one path, open to everyone."""
+    """The dispatch table as an ASGI application on one path, without access checks."""
 
     def __init__(
         self,
@@ -193,23 +193,41 @@ def _reject_method(method: str, allowed: str) -> RequestRejected:
     return RequestRejected(Refusal(405, f"{method} does nothing here.", ((b"allow", allowed.encode()),)))
 
 
-GRACE_SECONDS = 0.3  # seconds that calls under way get when we are told to stop
+GRACE_SECONDS = 0.3  # for calls in progress after a signal
 METRICS_PATH = "/metrics"
 
 
 class HttpOptions(Value):
-    """What the HTTP server does beside the protocol, and how."""
+    """Options of the HTTP server beyond the protocol."""
 
-    #: Applications behind the guard, by their paths: each finds the account in its scope.
+    #: Applications behind the guard, by path. The scope has the account.
     routes: Mapping[str, ASGIApp] = field(default_factory=dict[str, ASGIApp])
-    #: The same, for everybody: no token is asked for.
+    #: Applications that need no token, by path.
     open_routes: Mapping[str, ASGIApp] = field(default_factory=dict[str, ASGIApp])
-    #: Where it is counted what happens, if anywhere.
+    #: Counters, if enabled.
     metrics: Metrics | None = None
-    #: With it HTTPS is spoken.
+    #: Turns HTTPS on.
     tls: ssl.SSLContext | None = None
-    #: Whose word is taken for where a request came from.
+    #: Proxies whose forwarded addresses are trusted.
     proxies: TrustedProxies = NO_PROXIES
+
+    #: Limits of connections, and their deadlines.
+    limits: ConnectionLimits = field(default_factory=lambda: build_limits())
+
+
+def build_limits(
+    connections: int = 0,
+    per_address: int = 0,
+    *,
+    header_seconds: float = 10.0,
+    body_seconds: float = 60.0,
+    idle_seconds: float = 75.0,
+    send_seconds: float = 30.0,
+) -> ConnectionLimits:
+    """Return the limits. A number of 0 follows from the limit of descriptors."""
+    connections = connections or derive_connections()
+    per_address = min(per_address or derive_per_address(connections), connections)
+    return ConnectionLimits(connections, per_address, header_seconds, body_seconds, idle_seconds, send_seconds)
 
 
 DEFAULT_OPTIONS = HttpOptions()
@@ -225,7 +243,7 @@ async def serve_http(
     on_ready: Callable[[], None],
     offer: HttpOptions = DEFAULT_OPTIONS,
 ) -> None:
-    """Serves clients until a signal comes. Without an `entrance` nobody is asked for a token."""
+    """Serve clients until a signal comes. Without `token_auth`, no token is needed."""
     endpoint = McpEndpoint(dispatcher, path, offer.metrics)
     app = build_guarded_app(endpoint, host, token_auth, offer)
     server = _Server(
@@ -236,10 +254,11 @@ async def serve_http(
             log_config=None,
             access_log=False,
             server_header=False,
-            proxy_headers=False,  # the guard knows whose word to take
+            proxy_headers=False,  # the guard decides which proxies to trust
             timeout_graceful_shutdown=1,
-            ssl_context_factory=None if offer.tls is None else _make_context_factory(offer.tls),
-        )
+            http=HttpProtocol,
+        ),
+        offer,
     )
     stop = asyncio.Event()
     install_signal_handlers(asyncio.get_running_loop(), stop.set)
@@ -256,7 +275,7 @@ async def serve_http(
 
 
 def build_guarded_app(endpoint: ASGIApp, host: str, token_auth: TokenAuth | None, offer: HttpOptions) -> OpenRequests:
-    """Everything that is served, behind the guard."""
+    """Return the whole application behind the guard."""
     metrics = offer.metrics
     routes = {**offer.routes, **offer.open_routes}
     if metrics is not None:
@@ -270,20 +289,34 @@ def build_guarded_app(endpoint: ASGIApp, host: str, token_auth: TokenAuth | None
     return requests
 
 
-def _make_context_factory(context: ssl.SSLContext) -> Callable[[uvicorn.Config, Any], ssl.SSLContext]:
-    return lambda _config, _default: context
-
-
 class _Server(uvicorn.Server):
-    """Leaves the signals to us and tells when it is ready."""
+    """Server that leaves signals to its caller, accepts connections within limits and reports when it is ready."""
 
     on_ready: Callable[[], None]
+
+    def __init__(self, config: uvicorn.Config, offer: HttpOptions) -> None:
+        super().__init__(config)
+        self._offer = offer
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            self.on_ready()
+        """Accept connections with our listener. uvicorn's has no limits, and asyncio's fills the log."""
+        [listening] = sockets or []
+        offer = self._offer
+        counts = ConnectionCounts(offer.limits)
+        if offer.metrics is not None:
+            offer.metrics.connections = counts
+        listener = HttpListener(
+            listening,
+            lambda watch: HttpProtocol(self.config, self.server_state, {}, offer.limits, watch),
+            offer.limits,
+            tls=offer.tls,
+            is_proxy=offer.proxies.is_trusted,
+            counts=counts,
+        )
+        self.servers = [listener]  # pyright: ignore[reportAttributeAccessIssue]
+        self.started = True
+        self.on_ready()

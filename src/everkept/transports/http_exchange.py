@@ -1,4 +1,4 @@
-"""One request over HTTP and its answer: routes, rate limits, headers, JSON or an event stream."""
+"""One HTTP request and its answer: routes, rate limits, headers, JSON or an event stream."""
 
 import asyncio
 import json
@@ -29,14 +29,14 @@ Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[Message, Receive, Send], Awaitable[None]]
 Headers = tuple[tuple[bytes, bytes], ...]
 
-ACCOUNT_KEY = "everkept.account"  # in a scope behind the guard: whose request it is
+ACCOUNT_KEY = "everkept.account"  # in a scope behind the guard: the account of the request
 CREDENTIAL_KEY = "everkept.credential"  # in a scope behind the guard: the hash of its token
 HEADERS_KEY = "everkept.headers"  # in a scope: its headers as texts
 JSON_TYPE = "application/json"
 
 
 class Refusal(Value):
-    """An answer to a request that did not come as far as the protocol."""
+    """Answer to a request that was refused before the protocol."""
 
     status: int
     message: str
@@ -54,7 +54,7 @@ class RequestRejected(Exception):
 
 
 def get_account(scope: Message) -> Account | None:
-    """Whose request it is; None: the owner's."""
+    """Return the account of the request; None: the owner."""
     return cast("Account | None", scope.get(ACCOUNT_KEY))
 
 
@@ -64,7 +64,7 @@ def get_credential(scope: Message) -> str | None:
 
 
 def get_client_address(scope: Message) -> str:
-    """The machine that it came from, as far as the server knows."""
+    """Return the address of the client, as far as the server knows it."""
     client: tuple[str, int] | None = scope.get("client")
     return client[0] if client else ""
 
@@ -86,7 +86,7 @@ async def send_refusal(send: Send, refusal: Refusal) -> None:
 
 
 def read_headers(scope: Message) -> dict[str, str]:
-    """Return the headers as texts, decoded once a request; of a repeated header, the last."""
+    """Return the headers as texts, decoded once for each request. The last of a repeated header counts."""
     headers: dict[str, str] | None = scope.get(HEADERS_KEY)
     if headers is None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
@@ -95,7 +95,7 @@ def read_headers(scope: Message) -> dict[str, str]:
 
 
 def route_by_path(app: ASGIApp, routes: Mapping[str, ASGIApp]) -> ASGIApp:
-    """Some paths have an application of their own; the rest is for the first."""
+    """Route some paths to their own applications, and the rest to the first."""
 
     async def choose(scope: Message, receive: Receive, send: Send) -> None:
         is_request = scope["type"] == "http"
@@ -106,7 +106,7 @@ def route_by_path(app: ASGIApp, routes: Mapping[str, ASGIApp]) -> ASGIApp:
 
 
 def restrict_to_get(app: ASGIApp) -> ASGIApp:
-    """Answers GET, and HEAD without the body; any other method is refused."""
+    """Answer GET, and HEAD without the body. Refuse any other method."""
 
     async def read(scope: Message, receive: Receive, send: Send) -> None:
         method = scope["method"]
@@ -123,28 +123,28 @@ def restrict_to_get(app: ASGIApp) -> ASGIApp:
     return read
 
 
-MAX_KEYS = 4096  # of which something is remembered; the one that came longest ago is forgotten
+MAX_KEYS = 4096  # with an entry; the oldest is dropped
 ROUNDING_SECONDS = 1e-6  # sums of intervals are not exact
 
 SecondsClock = Callable[[], float]
 
 
 class RateLimiter:
-    """Each key may come as often as `per_minute` at once, and then as evenly as a minute allows."""
+    """Rate limiter: each key may use its `per_minute` requests at the same time, then evenly over a minute."""
 
     def __init__(self, per_minute: int, clock: SecondsClock) -> None:
         self._interval = 60 / per_minute
         self._clock = clock
-        # When the bucket of each will be full again: all that there is to know of it.
+        # Time at which the bucket of each key is full again.
         self._full_at: OrderedDict[str, float] = OrderedDict()
 
     def compute_wait(self, key: str) -> float:
-        """Seconds until it may come again; 0: now."""
+        """Return the seconds to wait; 0: none."""
         wait = self._compute_full_at(key) - self._clock() - 60
         return wait if wait > ROUNDING_SECONDS else 0
 
     def take(self, key: str) -> float:
-        """The same; where it may come now, it has come."""
+        """Return the seconds to wait, and count the request if it may pass now."""
         wait = self.compute_wait(key)
         if wait == 0:
             self._full_at[key] = self._compute_full_at(key)
@@ -154,17 +154,17 @@ class RateLimiter:
         return wait
 
     def give_back(self, key: str) -> None:
-        """It has not come after all."""
+        """Do not count the request after all."""
         if key in self._full_at:
             self._full_at[key] -= self._interval
 
     def _compute_full_at(self, key: str) -> float:
-        """When the bucket would be full after one more."""
+        """Return when the bucket would be full after one more request."""
         return max(self._full_at.get(key, 0), self._clock()) + self._interval
 
 
 class KeyedQueues:
-    """Those of one key come one after another; more than `most` of them do not wait."""
+    """Queues by key. Requests of one key run one after another, and at most `most` of them wait."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -176,7 +176,7 @@ class KeyedQueues:
 
     @asynccontextmanager
     async def wait_turn(self, key: str) -> AsyncGenerator[None, None]:
-        """Begins when all of the key have left that came before."""
+        """Wait until all earlier requests of the key have ended."""
         self._waiting[key] += 1
         try:
             async with self._turns.setdefault(key, asyncio.Lock()):
@@ -218,7 +218,7 @@ ArgumentPath = tuple[str, ...]
 
 
 class ParameterHeader(NamedTuple):
-    """A header, and the argument that it repeats."""
+    """Header that repeats an argument."""
 
     name: str
     path: ArgumentPath
@@ -226,7 +226,7 @@ class ParameterHeader(NamedTuple):
 
 
 def find_declared_headers(schema: JSON) -> tuple[ParameterHeader, ...]:
-    """Return the headers that a schema declares, none if one of the declarations is invalid."""
+    """Return the headers that a schema declares, or none if a declaration is invalid."""
     found: dict[str, ParameterHeader] = {}
     for path, node in _walk_schemas(schema):
         if HEADER_ANNOTATION not in node:
@@ -245,7 +245,7 @@ def find_declared_headers(schema: JSON) -> tuple[ParameterHeader, ...]:
 def find_mismatch(
     declared: Collection[ParameterHeader], arguments: JSON, headers: Mapping[str, str], repeated: Collection[str]
 ) -> str | None:
-    """Return a sentence about the first header that does not agree with its argument."""
+    """Return a sentence about the first header that differs from its argument."""
     for header in declared:
         text, expected = headers.get(header.name), _get_value(arguments, header.path)
         argument = ".".join(header.path)
@@ -260,7 +260,7 @@ def find_mismatch(
 
 
 def decode_value(text: str) -> str | None:
-    """Return what a header says, which may be encoded; None if the encoding is wrong."""
+    """Return the value of a header, which may be encoded. Return None if the encoding is wrong."""
     encoded = _ENCODED.fullmatch(text)
     if encoded is None:
         return text
@@ -286,7 +286,7 @@ def _is_same_value(header: ParameterHeader, expected: Any, text: str) -> bool:
 
 
 def _as_text(value: Any) -> str | None:
-    """Return a value as a header says it, None if no header can."""
+    """Return a value in the form of a header, or None if that is impossible."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, str | int | float) else None
@@ -324,12 +324,12 @@ EVENT_STREAM = "text/event-stream"
 
 HEADER_MISMATCH = -32020
 
-# The parameter that `Mcp-Name` repeats, by the methods that have one.
+# The parameter that `Mcp-Name` repeats, by method.
 _NAME_PARAMETERS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 
 
 def check_accept(headers: Mapping[str, str], *wanted: str) -> None:
-    """Raise Rejected unless the client takes each of these content types."""
+    """Raise RequestRejected unless the client accepts each of these content types."""
     accepted = {part.partition(";")[0].strip().lower() for part in headers.get("accept", "").split(",")}
     for kind in wanted:
         if not accepted & {kind, kind.partition("/")[0] + "/*", "*/*"}:
@@ -343,7 +343,7 @@ def check_content_type(headers: Mapping[str, str]) -> None:
 
 
 def check_envelope(scope: Message, headers: Mapping[str, str], method: str, params: JSON) -> None:
-    """Raise ProtocolError unless a stateless request has its `_meta` and headers that agree."""
+    """Raise ProtocolError unless a stateless request has `_meta` and matching headers."""
     meta: Any = params.get("_meta")
     meta = cast(JSON, meta) if isinstance(meta, dict) else {}
     if missing := [key for key in (PROTOCOL_VERSION, CLIENT_CAPABILITIES) if key not in meta]:
@@ -373,7 +373,7 @@ def check_version(version: str) -> None:
 def check_parameters(
     scope: Message, headers: Mapping[str, str], declared: tuple[ParameterHeader, ...], arguments: JSON
 ) -> None:
-    """Raise ProtocolError if a header and the argument that it repeats do not agree."""
+    """Raise ProtocolError if a header differs from the argument that it repeats."""
     mismatch = find_mismatch(declared, arguments, headers, find_repeated_headers(scope))
     if mismatch is not None:
         raise _build_mismatch(mismatch)
@@ -394,7 +394,7 @@ def _build_mismatch(sentence: str) -> ProtocolError:
 
 
 PING_EVENT = b": ping\r\n\r\n"
-PING_SECONDS = 15.0  # of silence, before a proxy takes the connection for dead
+PING_SECONDS = 15.0  # of silence, before a proxy considers the connection dead
 WATCH_AFTER_SECONDS = 0.05  # most answers are complete by then and need no watch
 
 EVENT_HEADERS: Headers = (
@@ -405,7 +405,7 @@ EVENT_HEADERS: Headers = (
 
 
 class Exchange:
-    """A request as it came, and the only way to answer it."""
+    """A request, and the only way to answer it."""
 
     def __init__(self, scope: Message, receive: Receive, send: Send, ping_seconds: float) -> None:
         self.scope = scope
@@ -419,7 +419,7 @@ class Exchange:
         self._is_ended = False
 
     async def read_json(self) -> Any:
-        """Return the body; raise Rejected if this request cannot carry a message."""
+        """Return the body. Raise RequestRejected if this request cannot contain a message."""
         check_accept(self.headers, JSON_TYPE, EVENT_STREAM)
         check_content_type(self.headers)
         body = await self._read_body()
@@ -434,7 +434,7 @@ class Exchange:
         await send_answer(self._send, status, body, headers=self.answer_headers)
 
     async def send_events(self, events: bytes, *, is_last: bool = False) -> None:
-        """Make the answer a stream, if it is not one, and send these events."""
+        """Turn the answer into a stream, if necessary, and send these events."""
         async with self._lock:
             if self._is_ended:
                 return
@@ -453,6 +453,8 @@ class Exchange:
         size, has_more = 0, True
         while has_more:
             part = await self.receive()
+            if part["type"] == "http.disconnect":
+                raise RequestRejected(Refusal(400, "The body ended too soon."))
             parts.append(part.get("body", b""))
             size += len(parts[-1])
             if size > MAX_MESSAGE_BYTES:
@@ -462,9 +464,9 @@ class Exchange:
 
 
 class KeepAlive:
-    """Pings while the answer that is made inside is silent.
+    """Pings while the answer is silent.
 
-    It begins after a moment, so that quick answers cost no task, and ends when the client leaves.
+    It begins after a moment, so that quick answers need no task, and ends when the client leaves.
     """
 
     def __init__(
@@ -507,7 +509,7 @@ class KeepAlive:
 
 
 class DisconnectWatch:
-    """Keeps an answer alive, and quietly cancels what runs inside when the client leaves."""
+    """Keeps an answer alive, and cancels its handler when the client leaves."""
 
     def __init__(self, exchange: Exchange) -> None:
         self._keep_alive = KeepAlive(exchange, exchange.ping, self._leave)

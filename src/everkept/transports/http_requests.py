@@ -1,4 +1,4 @@
-"""Requests of both eras of the protocol: stateless ones, and those that name a session."""
+"""Requests of both eras of the protocol: stateless ones, and those with a session."""
 
 import asyncio
 from typing import Any, cast
@@ -53,7 +53,7 @@ from everkept.transports.http_sessions import (
 
 MISSING_CAPABILITY = -32021
 
-# The status of an answer by the code of its error.
+# HTTP status by error code.
 _HTTP_STATUS = {
     PARSE_ERROR: 400,
     INVALID_REQUEST: 400,
@@ -66,7 +66,7 @@ _HTTP_STATUS = {
 
 
 class StatelessEra:
-    """Answers requests that carry everything there is to know about their client."""
+    """Answers requests that carry all data about their client."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
@@ -81,7 +81,7 @@ class StatelessEra:
         if call is None:
             await exchange.send_document(b"", 202)
             return
-        # A client cancels its request by closing the stream, and then wants no answer.
+        # A client cancels its request by closing the stream, and then expects no answer.
         with DisconnectWatch(exchange):
             text, status = await self._respond(exchange, call)
             if exchange.is_stream:
@@ -122,18 +122,18 @@ class StatelessEra:
 
 
 def _parse_call(exchange: Exchange, body: Any) -> ClientRequest | None:
-    """Return the request in a body, None if it is a notification, which means nothing here."""
+    """Return the request in a body, or None for a notification, which has no effect here."""
     message = parse_message(body)
     if isinstance(message, ClientRequest):
         return message
     if isinstance(message, ClientAnswer):
-        raise ProtocolError(INVALID_REQUEST, "This revision has no answers of the client.")
+        raise ProtocolError(INVALID_REQUEST, "Clients cannot send answers in this revision.")
     check_version(exchange.headers.get(VERSION_HEADER, ""))
     return None
 
 
 async def _announce_nothing(_method: str, _params: JSON) -> None:
-    """Only a listening request hears of changes."""
+    """Announce nothing. Only a listening request hears of changes."""
 
 
 REQUEST_CANCELED = -32800
@@ -142,7 +142,7 @@ LAST_EVENT_ID_HEADER = "last-event-id"
 
 
 class HandshakeEra:
-    """Answers requests within sessions, which a handshake begins."""
+    """Answers requests within sessions, which begin with a handshake."""
 
     def __init__(self, dispatcher: Dispatcher, sessions: HttpSessions, stateless: StatelessEra) -> None:
         self._dispatcher = dispatcher
@@ -167,12 +167,12 @@ class HandshakeEra:
         elif isinstance(message, ClientRequest) and message.method == "initialize":
             await self._begin(exchange, message)
         elif isinstance(message, ClientRequest) and is_stateless(message.params):
-            await self._stateless.answer(exchange, body)  # which misses the header
+            await self._stateless.answer(exchange, body)  # which rejects the missing header
         else:
             self._find_session(exchange)
 
     async def get(self, exchange: Exchange) -> None:
-        """Send what answers no request, or the rest of a stream that broke."""
+        """Send messages outside of requests, or the rest of a broken stream."""
         check_accept(exchange.headers, EVENT_STREAM)
         session = self._find_session(exchange)
         event_id = exchange.headers.get(LAST_EVENT_ID_HEADER)
@@ -228,7 +228,7 @@ class HandshakeEra:
             await exchange.send_document(b"", 202)
             return
         answer = SessionAnswer(self._dispatcher, session, exchange)
-        # These revisions let a request go on when its client is disconnected.
+        # These revisions let a request continue when its client disconnects.
         with KeepAlive(exchange, answer.ping):
             text, _ = await answer.respond(message)
         await answer.finish([text])
@@ -263,7 +263,7 @@ class HandshakeEra:
 
 
 class SessionAnswer:
-    """The answer to one POST in a session. Once it is a stream, the client can resume it."""
+    """Answer to one POST in a session. Once it is a stream, the client can resume it."""
 
     def __init__(self, dispatcher: Dispatcher, session: HttpSession, exchange: Exchange) -> None:
         self._dispatcher = dispatcher
@@ -291,7 +291,7 @@ class SessionAnswer:
         except asyncio.CancelledError:
             if not running.absorb_cancel():
                 raise
-            # These revisions end every request with an answer, also a canceled one.
+            # These revisions end every request with an answer, even a canceled one.
             return ProtocolError(REQUEST_CANCELED, "Request cancelled").respond(call.id), False
         finally:
             if session.running.get(call.id) is running:
@@ -323,11 +323,11 @@ class SessionAnswer:
     async def _emit(self, text: bytes) -> None:
         stream, opening = self._begin()
         event = stream.add(text)
-        if stream.is_read_by(self._exchange):  # or the client reads the rest elsewhere
+        if stream.is_read_by(self._exchange):  # otherwise the client reads the rest elsewhere
             await self._exchange.send_events(opening + event)
 
     def _begin(self) -> tuple[EventStream, bytes]:
-        """Return the stream, and if it is new, the event that it begins with."""
+        """Return the stream and, if it is new, its first event."""
         if self._stream is not None:
             return self._stream, b""
         self._stream = self._session.open_stream()

@@ -17,7 +17,7 @@ from everkept.transports.metrics import Metrics
 
 
 class ClientRequest(NamedTuple):
-    """A request of the client."""
+    """Request of the client."""
 
     id: str | int
     method: str
@@ -25,14 +25,14 @@ class ClientRequest(NamedTuple):
 
 
 class ClientNotification(NamedTuple):
-    """A message of the client that is not answered."""
+    """Message of the client without an answer."""
 
     method: str
     params: JSON
 
 
 class ClientAnswer(NamedTuple):
-    """What the client answers to a question of the server; None if it reports an error."""
+    """Answer of the client to a question; None for an error."""
 
     id: object
     result: JSON | None
@@ -42,7 +42,7 @@ Incoming = ClientRequest | ClientNotification | ClientAnswer
 
 
 def parse_message(message: Any) -> Incoming:
-    """Return one message; raise ProtocolError if it is not valid."""
+    """Return one message. Raise ProtocolError if it is invalid."""
     if not isinstance(message, dict):
         raise ProtocolError(INVALID_REQUEST, "The body must be a JSON-RPC message.")
     message = cast(JSON, message)
@@ -70,19 +70,19 @@ def encode_notification(method: str, params: JSON) -> bytes:
 
 
 def encode_event(text: bytes, event_id: bytes = b"") -> bytes:
-    """Return a message as an event of a stream; without an id it cannot be resumed from."""
+    """Return a message as an event of a stream. Without an id, it cannot be resumed from."""
     numbered = b"id: %b\r\n" % event_id if event_id else b""
     return b"event: message\r\n%bdata: %b\r\n\r\n" % (numbered, text)
 
 
 MAX_LOG_BYTES = 16 * 1024 * 1024  # of all sessions together
 KEEP_EVENTS_SECONDS = 300.0
-EVENT_OVERHEAD_BYTES = 200  # of Python, beside the event itself
-RETRY_MILLISECONDS = 1000  # after which a client whose stream broke reconnects
+EVENT_OVERHEAD_BYTES = 200  # of Python, besides the event itself
+RETRY_MILLISECONDS = 1000  # before a client with a broken stream reconnects
 
 
 class EventLog:
-    """The events that may be sent again, bounded in size and age over all streams."""
+    """Events that may be sent again, limited in size and age over all streams."""
 
     def __init__(
         self, *, limit: int = MAX_LOG_BYTES, keep: float = KEEP_EVENTS_SECONDS, clock: SecondsClock = time.monotonic
@@ -94,23 +94,23 @@ class EventLog:
         self._order: deque[tuple[float, EventStream]] = deque()
 
     def note(self, stream: "EventStream", size: int) -> None:
-        """Count an event that a stream has added, and forget the oldest ones beyond the limits."""
+        """Count a new event, and drop the oldest ones beyond the limits."""
         self._order.append((self._clock(), stream))
         self.size += size
         self.expire()
 
     def expire(self) -> None:
-        """Forget the events that are too old or too many."""
+        """Drop the events that are too old or too many."""
         oldest = self._clock() - self._keep
         while self._order and (self.size > self._limit or self._order[0][0] < oldest):
             self.size -= self._order.popleft()[1].forget_first()
 
 
 class EventStream:
-    """Numbered events, and at most one reader that sends them to the client."""
+    """Numbered events, with at most one reader that sends them to the client."""
 
     def __init__(self, log: EventLog, number: int, on_forgotten: Callable[[], None]) -> None:
-        """`on_forgotten` is called when the stream has ended and no event of it is left."""
+        """`on_forgotten` is called when the stream has ended and has no events left."""
         self.is_ended = False
         self.attached = asyncio.Event()
         self.settled = asyncio.Event()  # while no event waits for the reader
@@ -120,7 +120,7 @@ class EventStream:
         self._on_forgotten = on_forgotten
         self._events: deque[bytes] = deque()
         self._last = 0  # number of the newest event
-        self._sent = 0  # number of the newest event that a reader has sent
+        self._sent = 0  # number of the newest event that was sent
         self._reader: object | None = None
         self._news = asyncio.Event()
 
@@ -149,7 +149,7 @@ class EventStream:
             self._on_forgotten()
 
     def forget_first(self) -> int:
-        """Return the bytes that are free now, 0 if there is no event to forget."""
+        """Return the freed bytes, or 0 if there is no event to drop."""
         if not self._events:
             return 0
         size = len(self._events.popleft()) + EVENT_OVERHEAD_BYTES
@@ -158,7 +158,7 @@ class EventStream:
         return size
 
     def attach(self, reader: object) -> None:
-        """Make `reader` the only one; the reader before it stops."""
+        """Make `reader` the only one. The earlier reader stops."""
         self._reader = reader
         self.attached.set()
         self._news.set()
@@ -172,15 +172,15 @@ class EventStream:
         return self._reader is reader
 
     def has_all_after(self, number: int) -> bool:
-        """Return whether every event after this one is still kept."""
+        """Return whether every event after this one still exists."""
         return number >= self._last - len(self._events)
 
     def resume_after(self, number: int) -> None:
-        """Send again everything after this event."""
+        """Send all events after this one again."""
         self._sent = min(number, self._last)
 
     async def wait_events(self, reader: object) -> bytes:
-        """Wait for events to send; empty bytes mean that `reader` has nothing more to do."""
+        """Wait for events to send. Empty bytes mean that `reader` is finished."""
         while self._reader is reader:
             first = self._last - len(self._events)  # the number before the oldest event
             waiting = list(self._events)[max(0, self._sent - first) :]
@@ -198,7 +198,7 @@ class EventStream:
         return b"%d-%d" % (self._number, event)
 
 
-IDLE_SECONDS = 8 * 60 * 60.0  # not every client can begin again, so a working day
+IDLE_SECONDS = 8 * 60 * 60.0  # a working day, because not every client can start a new session
 SWEEP_SECONDS = 60.0
 MAX_SESSIONS = 10_000
 
@@ -208,7 +208,7 @@ OPENING_VERSION = "2025-11-25"  # the first revision whose clients expect an eve
 
 
 class RunningCall:
-    """A request under way, in the task that answers it."""
+    """Request in progress, in the task that answers it."""
 
     def __init__(self, task: asyncio.Task[Any]) -> None:
         self._task = task
@@ -219,7 +219,7 @@ class RunningCall:
         self._task.cancel()
 
     def absorb_cancel(self) -> bool:
-        """Let the task continue if the client canceled it; return whether it did."""
+        """Let the task continue if the client canceled it. Return whether it did."""
         if self._is_canceled:
             self._task.uncancel()
         return self._is_canceled
@@ -247,7 +247,7 @@ class HttpSession:
 
     @property
     def has_opening_events(self) -> bool:
-        """Return whether a stream begins with an event that only carries an id."""
+        """Return whether a stream begins with an event that only has an id."""
         return self.version >= OPENING_VERSION
 
     def open_stream(self) -> EventStream:
@@ -256,7 +256,7 @@ class HttpSession:
         return self._create_stream(self._last_stream)
 
     def resume_stream(self, event_id: str) -> EventStream:
-        """Return the stream of an event that the client got last, set to what follows it."""
+        """Return the stream after the last event that the client received."""
         number, _, event = event_id.partition("-")
         is_ours = number.isdecimal() and event.isdecimal()
         stream = self._streams.get(int(number)) if is_ours else None
@@ -271,14 +271,14 @@ class HttpSession:
             running.cancel()
 
     async def announce(self, method: str, params: JSON) -> None:
-        """Notify on the standing stream, as soon as the client reads it."""
+        """Notify on the standing stream, when the client reads it."""
         await self.standing.attached.wait()
         await self.standing.settled.wait()
         self.standing.add(encode_notification(method, params))
 
     @contextmanager
     def open_question(self) -> Generator[tuple[int, asyncio.Future[JSON]], None, None]:
-        """Yield the id of a question to the client, and where its answer arrives."""
+        """Yield the id of a question to the client, and the future of its answer."""
         self._last_question += 1
         number = self._last_question
         answer: asyncio.Future[JSON] = asyncio.get_running_loop().create_future()
@@ -289,7 +289,7 @@ class HttpSession:
             del self._questions[number]
 
     def take_answer(self, message: ClientAnswer) -> None:
-        """Pass on what the client answered to a question of ours."""
+        """Deliver the client's answer to a question."""
         answer = self._questions.get(message.id) if isinstance(message.id, int) else None
         if answer is None or answer.done():
             return
@@ -315,7 +315,7 @@ class HttpSession:
 
 
 class HttpSessions:
-    """All open sessions. A session is only found with the credential that opened it."""
+    """All open sessions. Only the credential that opened a session finds it."""
 
     def __init__(
         self, metrics: Metrics | None = None, *, log: EventLog | None = None, clock: SecondsClock = time.monotonic
@@ -368,11 +368,11 @@ class HttpSessions:
 
     @property
     def is_sweeping(self) -> bool:
-        """Return whether expired sessions and events are looked for from time to time."""
+        """Return whether expired sessions and events are removed regularly."""
         return self._timer is not None
 
     def sweep(self) -> None:
-        """Close the sessions that were idle too long, and forget the events that are too old."""
+        """Close idle sessions, and drop old events."""
         oldest = self._clock() - IDLE_SECONDS
         for session in list(self._open.values()):
             if not session.open_requests and session.idle_since < oldest:

@@ -1,6 +1,6 @@
-"""Health of the server, and its counts in the text format of Prometheus (version 0.0.4).
+"""Health of the server, and its counters in the text format of Prometheus (version 0.0.4).
 
-No name of a user or a project stands in it, and no label takes a value that a caller made up.
+It contains no names of users or projects, and no label with a value from a caller.
 """
 
 import asyncio
@@ -31,12 +31,13 @@ from everkept.transports.http_exchange import (
     send_answer,
     send_refusal,
 )
+from everkept.transports.http_listener import ConnectionCounts
 from everkept.values import Value, field
 
 HEALTH_PATH, READY_PATH = "/health", "/ready"
-READY_TIMEOUT_SECONDS = 1.0  # seconds that the library has to answer
-READY_CACHE_SECONDS = 1.0  # seconds that one answer counts: nobody needs a token to ask
-PROBE_NOTE = "ready"  # a note that nobody writes
+READY_TIMEOUT_SECONDS = 1.0  # for the library's answer
+READY_CACHE_SECONDS = 1.0  # that one answer stays valid, because asking needs no token
+PROBE_NOTE = "ready"  # a note that is never written
 
 NO_STORE_HEADERS = ((b"cache-control", b"no-store"),)
 
@@ -44,7 +45,7 @@ NO_STORE_HEADERS = ((b"cache-control", b"no-store"),)
 def build_health_routes(
     library: Callable[[], Library], *, patience: float = READY_TIMEOUT_SECONDS, clock: SecondsClock = time.monotonic
 ) -> dict[str, ASGIApp]:
-    """They tell nothing of what is stored, and so need no token."""
+    """Return the routes. They reveal nothing about stored data, so they need no token."""
     readiness = _Readiness(library, patience, clock)
     return {HEALTH_PATH: restrict_to_get(_answer_health), READY_PATH: restrict_to_get(readiness.answer)}
 
@@ -54,7 +55,7 @@ async def _answer_health(_scope: Message, _receive: Receive, send: Send) -> None
 
 
 class _Readiness:
-    """One question at a time, and one a second at most, however many ask."""
+    """Readiness check: one at a time, and at most one per second."""
 
     def __init__(self, library: Callable[[], Library], patience: float, clock: SecondsClock) -> None:
         self._library = library
@@ -89,15 +90,15 @@ async def _send_status(send: Send, status: int, word: str) -> None:
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 BUCKET_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 UNKNOWN_TOOL = "unknown"
-MAX_OUTCOMES = 64  # of all tools; codes of other servers' making must not fill the memory
+MAX_OUTCOMES = 64  # of all tools; codes of other servers must not fill the memory
 OTHER_OUTCOME = "other"
-STATM_PATH = Path("/proc/self/statm")  # Linux: pages, the second number those that are resident
+STATM_PATH = Path("/proc/self/statm")  # Linux: pages; the second number is the resident ones
 
 Labels = tuple[tuple[str, str], ...]
 
 
 class _Durations(Value, frozen=False):
-    """How long the calls of one tool took."""
+    """Durations of the calls of one tool."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKET_SECONDS) + 1))
     total: float = 0.0
@@ -108,10 +109,11 @@ class _Durations(Value, frozen=False):
 
 
 class Metrics:
-    """Counts from the start of a server to its end, and shows them to the owner."""
+    """Counters from the start of a server to its end, which only the owner sees."""
 
     def __init__(self, condition: Callable[[], Condition]) -> None:
         self.open_requests: Callable[[], int] = lambda: 0
+        self.connections: ConnectionCounts | None = None
         self._condition = condition
         self._calls: Counter[tuple[str, str]] = Counter()
         self._durations: dict[str, _Durations] = {}
@@ -122,7 +124,7 @@ class Metrics:
         self.page = restrict_to_get(self._serve_page)
 
     def watch(self, dispatcher: Dispatcher) -> None:
-        """Counts the calls of tools from now on."""
+        """Count the calls of tools from now on."""
         call = dispatcher.methods["tools/call"]
         dispatcher.methods["tools/call"] = self._count_calls(dispatcher, call)
 
@@ -179,27 +181,29 @@ class Metrics:
         yield _format_family(
             "calls_total",
             "counter",
-            "Calls of tools, by outcome.",
+            "Tool calls by outcome.",
             [((("tool", tool), ("outcome", how)), n) for (tool, how), n in self._calls.items()],
         )
         yield self._format_histogram()
         yield _format_gauge("open_requests", "Requests under way.", self.open_requests())
-        yield _format_gauge("open_sessions", "Sessions that are open.", self._sessions)
+        yield _format_gauge("open_sessions", "Open sessions.", self._sessions)
         yield _format_family(
             "refused_total",
             "counter",
-            "Requests that did not come as far as the protocol, by status.",
+            "Requests refused before the protocol, by status.",
             [((("status", str(status)),), count) for status, count in self._refused.items()],
         )
-        yield _format_gauge("journal_waiting", "Writes that wait for the database.", condition.waiting)
-        yield _format_gauge("journal_set_aside", "Writes that it would not take.", condition.set_aside)
+        if self.connections is not None:
+            yield from _format_connections(self.connections)
+        yield _format_gauge("journal_waiting", "Pending writes.", condition.waiting)
+        yield _format_gauge("journal_set_aside", "Rejected writes.", condition.set_aside)
         is_degraded = int(condition.status != "connected")
-        yield _format_gauge("degraded", "Whether the database is away: 1.", is_degraded)
+        yield _format_gauge("degraded", "1 if the database is unreachable.", is_degraded)
         yield self._format_process()
 
     def _format_histogram(self) -> Iterator[str]:
         name = "everkept_call_duration_seconds"
-        yield from _format_head(name, "histogram", "How long calls of tools took.")
+        yield from _format_head(name, "histogram", "Duration of tool calls.")
         for tool, durations in self._durations.items():
             count = 0
             for bound, number in zip((*BUCKET_SECONDS, "+Inf"), durations.counts, strict=True):
@@ -210,26 +214,45 @@ class Metrics:
 
     def _format_process(self) -> Iterator[str]:
         started, resident = "process_start_time_seconds", "process_resident_memory_bytes"
-        yield from _format_head(started, "gauge", "When the process began.")
+        yield from _format_head(started, "gauge", "Start time of the process.")
         yield _format_line(started, (), self._started)
         memory = read_resident_bytes()
         if memory is not None:
-            yield from _format_head(resident, "gauge", "Memory that the process holds.")
+            yield from _format_head(resident, "gauge", "Memory of the process.")
             yield _format_line(resident, (), memory)
 
 
+def _format_connections(counts: ConnectionCounts) -> Iterator[Iterator[str]]:
+    limits = counts.limits
+    yield _format_gauge("open_connections", "Open connections.", counts.open)
+    yield _format_gauge("connections_limit", "Connections that may be open.", limits.connections)
+    yield _format_gauge("connections_per_address_limit", "Of one address.", limits.per_address)
+    yield _format_family(
+        "connections_refused_total",
+        "counter",
+        "Connections that were refused or made place for another, by reason.",
+        [((("reason", reason),), count) for reason, count in counts.refused.items()],
+    )
+    yield _format_family(
+        "connections_closed_total",
+        "counter",
+        "Connections that the server closed, by the deadline that passed.",
+        [((("reason", reason),), count) for reason, count in counts.closed.items()],
+    )
+
+
 def get_outcome(result: Reply) -> str:
-    """How a call of a tool ended: `ok`, or the code of its error."""
+    """Return the outcome of a tool call: `ok`, or the code of its error."""
     if isinstance(result, RequestResult) or result.get("isError") is not True:
         return "ok"
     structured: Any = result.get("structuredContent")
     code = cast(JSON, structured).get("error") if isinstance(structured, dict) else None
-    # Another server's own error has a text of any kind here, or nothing.
+    # An error of another server has any text or nothing as its code.
     return code if isinstance(code, str) and code.replace("_", "").isalnum() else "refused"
 
 
 def read_resident_bytes() -> int | None:
-    """Bytes, on macOS the most there have been; None where only other programs could tell."""
+    """Return the resident bytes, on macOS their maximum, or None if only another program knows."""
     if sys.platform == "linux":
         import resource
 

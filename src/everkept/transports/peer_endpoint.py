@@ -1,4 +1,4 @@
-"""What other servers may ask this one: a search of what is granted to them, and what we are."""
+"""What other servers may request: a search in the data shared with them, and this server's name."""
 
 import asyncio
 import json
@@ -36,9 +36,9 @@ from everkept.transports.http_exchange import (
     send_refusal,
 )
 
-MAX_BODY_BYTES = 128 * 1024  # bytes of a question
+MAX_BODY_BYTES = 128 * 1024  # of a question
 DEFAULT_RESULTS = 10
-PEERS_ONLY_MESSAGE = "This is for the tokens of other servers; `everkept token --peer NAME` makes one."
+PEERS_ONLY_MESSAGE = "Only tokens of other servers may be used here. To create one, run `everkept token --peer NAME`."
 
 JSON = dict[str, Any]
 
@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 
 def build_peer_routes(sharing: Callable[[], SharedSearch], access_log: AccessLog, clock: Clock) -> dict[str, ASGIApp]:
-    """By their paths; they stand behind the guard, which knows whose token it is."""
+    """Return the routes. They are behind the guard, which identifies the token."""
     endpoint = _PeerEndpoint(sharing, access_log, clock)
     return {
         SEARCH_PATH: _restrict_to_peers(endpoint.search),
@@ -55,7 +55,7 @@ def build_peer_routes(sharing: Callable[[], SharedSearch], access_log: AccessLog
 
 
 def _restrict_to_peers(app: ASGIApp) -> ASGIApp:
-    """Owner and users have the protocol, in which more can be asked."""
+    """Refuse the owner and users, who can ask more through the protocol."""
 
     async def guarded(scope: Message, receive: Receive, send: Send) -> None:
         account = get_account(scope)
@@ -92,14 +92,14 @@ class _PeerEndpoint:
             found = await self._sharing().search(question)
             await self._log_access(scope, question, found.results)
         except EverkeptError as error:
-            # Of a failure here nobody else needs to know more.
-            log.warning("a peer was not answered: %s", error)
-            await send_refusal(send, Refusal(503, "Nothing can be searched at the moment."))
+            # Another server does not need to know more about a failure here.
+            log.warning("cannot answer a peer: %s", error)
+            await send_refusal(send, Refusal(503, "Search does not work at the moment."))
             return
         await send_answer(send, 200, _encode_json(_to_json(found)))
 
     async def _log_access(self, scope: Message, question: PeerQuestion, results: list[SearchFinding]) -> None:
-        """Before it is answered: what cannot be noted is not told."""
+        """Log the access before the answer. Without a log entry there is no answer."""
         account = cast(Account, get_account(scope))
         projects = dict.fromkeys(each.project for each in results if each.project)
         access = LoggedCall(
@@ -124,10 +124,10 @@ async def _read_body(receive: Receive) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise InvalidInput("The question ended too soon.")
+            raise InvalidInput("The connection ended before the question was complete.", hint="Send it again.")
         body += message.get("body", b"")
         if len(body) > MAX_BODY_BYTES:
-            raise InvalidInput(f"A question may have {MAX_BODY_BYTES:,} bytes at most.")
+            raise InvalidInput(f"A question must have at most {MAX_BODY_BYTES:,} bytes.")
         if not message.get("more_body"):
             return bytes(body)
 
@@ -138,15 +138,15 @@ def _parse_question(body: bytes) -> PeerQuestion:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise InvalidInput("A question is a JSON object.")
+        raise InvalidInput("A question must be a JSON object.")
     asked = cast(JSON, value)
     version, query = asked.get("version"), asked.get("query")
     if version != PROTOCOL_VERSION:
-        raise InvalidInput(f"`version` must be {PROTOCOL_VERSION}: this server knows no other.")
+        raise InvalidInput(f"`version` must be {PROTOCOL_VERSION}, the only one that this server supports.")
     if not isinstance(query, str) or not query.strip():
-        raise InvalidInput("`query` must be a text that is not blank.")
+        raise InvalidInput("`query` must be a text that is not empty.")
     if len(query) > MAX_QUESTION_CHARACTERS:
-        raise InvalidInput(f"`query` may have {MAX_QUESTION_CHARACTERS:,} characters at most.")
+        raise InvalidInput(f"`query` must have at most {MAX_QUESTION_CHARACTERS:,} characters.")
     readable = query.encode("utf-8", "replace").decode()
     return PeerQuestion(readable, _parse_types(asked.get("types")), _parse_limit(asked.get("limit")))
 

@@ -1,7 +1,7 @@
-"""MCP over standard input and output, and the check of first answers that the last start left.
+"""MCP over standard input and output, and the check of the saved first answers.
 
-Pipes are read on the event loop if possible, else by threads. A client that got another first
-answer than the real one is notified, and every further answer is the real one.
+Pipes are read on the event loop if possible, otherwise by threads. A client that got a wrong first answer is notified,
+and every further answer is the real one.
 """
 
 import asyncio
@@ -33,32 +33,32 @@ from everkept.transports.dispatch import (
 )
 
 READ_BYTES = 1 << 16
-PIPE_BYTES = 1 << 20  # what Linux allows any user
+PIPE_BYTES = 1 << 20  # the limit for any user of Linux
 LAST_LINE_BREAK = b"\n"  # the last line counts without its line break too
 
 log = logging.getLogger(__name__)
 
 
 class MessageWriter(Protocol):
-    """Writes messages whole and in their order, without making the caller wait."""
+    """Writes messages whole and in order, without making the caller wait."""
 
     @property
     def pending_count(self) -> int:
-        """How many messages the client has yet to read."""
+        """Return how many messages the client has not read."""
         ...
 
     def put(self, data: bytes) -> None: ...
 
     async def close(self, seconds: float) -> None:
-        """Wait so long for what is pending."""
+        """Wait this long for pending messages."""
         ...
 
 
 def start_reading(read: int, deliver: Callable[[bytes], None], end: Callable[[], None]) -> None:
-    """Call `deliver` with all that comes and a last line break, then `end`."""
+    """Call `deliver` with all input and a last line break, then `end`."""
     loop = asyncio.get_running_loop()
     if not _is_waitable(read):
-        # A daemon thread with os.read: a thread inside sys.stdin would hold its lock at exit.
+        # A daemon thread with os.read, because a thread inside sys.stdin would hold its lock at exit.
         threading.Thread(target=_read_all, args=(read, loop, deliver, end), daemon=True).start()
         return
 
@@ -86,7 +86,7 @@ def open_writer(written: int, on_gone: Callable[[], None]) -> MessageWriter:
 
 
 def _is_waitable(descriptor: int) -> bool:
-    """Return whether every system's event loop can wait for it: files and terminals are not."""
+    """Return whether every system's event loop can wait for it, unlike files and terminals."""
     if sys.platform == "win32":
         return False
     mode = os.fstat(descriptor).st_mode
@@ -94,16 +94,16 @@ def _is_waitable(descriptor: int) -> bool:
 
 
 def _widen_pipe(written: int) -> None:
-    """Let a pipe hold a large answer whole, if the system can: the client reads it in one go."""
+    """Make a pipe large enough for a whole answer, if the system allows it."""
     if sys.platform == "linux":
         import fcntl
 
-        with suppress(OSError):  # a socket, or more than this user may have
+        with suppress(OSError):  # a socket, or beyond the limit of this user
             fcntl.fcntl(written, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
 
 class _LoopWriter:
-    """Writes immediately what the client has room for, and the rest when it has read that."""
+    """Writes immediately what the pipe can take, and the rest when the client has read that."""
 
     def __init__(self, written: int, on_gone: Callable[[], None]) -> None:
         self._written = written
@@ -148,7 +148,7 @@ class _LoopWriter:
             self._forget()
 
     def _write(self, view: memoryview) -> memoryview | None:
-        """Return what the client had no room for."""
+        """Return what did not fit into the pipe."""
         try:
             return view[os.write(self._written, view) :]
         except BlockingIOError:
@@ -166,7 +166,7 @@ class _LoopWriter:
 
 
 class _ThreadWriter:
-    """Writes by a thread: a client that does not read must not keep us from shutting down."""
+    """Writes in a thread, because a client that does not read must not block the shutdown."""
 
     def __init__(self, written: int, on_gone: Callable[[], None]) -> None:
         self._written = written
@@ -219,16 +219,16 @@ def _read(read: int) -> bytes:
         return b""
 
 
-GRACE_SECONDS = 0.4  # seconds that calls under way get when we are told to stop
-LAST_CALLS_SECONDS = 5.0  # seconds for calls under way when the input has ended: the client still reads
-LAST_WRITE_SECONDS = 0.1  # seconds for those that were cancelled, and for what is still to be written
+GRACE_SECONDS = 0.4  # for calls in progress after a signal
+LAST_CALLS_SECONDS = 5.0  # for calls in progress after the end of input, because the client still reads
+LAST_WRITE_SECONDS = 0.1  # for canceled calls and pending output
 
 PROGRESS_METHOD = "notifications/progress"
-MAX_PENDING_MESSAGES = 100  # messages to the client before progress is left out
+MAX_PENDING_MESSAGES = 100  # to the client, before progress is dropped
 
 
 def claim_stdio() -> tuple[int, int]:
-    """Keeps the wire for ourselves: a stray print goes to stderr, a child reads nothing."""
+    """Reserve the wire: a stray print goes to stderr, and a child reads nothing."""
     written, read = os.dup(1), os.dup(0)
     os.dup2(2, 1)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -239,9 +239,9 @@ def claim_stdio() -> tuple[int, int]:
 
 
 async def serve_stdio(dispatcher: Dispatcher, read: int, written: int, start: "ServerStart | None" = None) -> None:
-    """Serves one client until its input ends or a signal comes.
+    """Serve one client until its input ends or a signal comes.
 
-    `start` has the requests that were answered before, and the input that followed them.
+    `start` has the requests that were answered before, and the input after them.
     """
     await _StdioServer(dispatcher, written).run(read, start)
 
@@ -251,7 +251,7 @@ class _StdioServer:
         self._dispatcher = dispatcher
         self._connection = ClientConnection(Session())
         self._running: dict[str | int, asyncio.Task[None]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()  # those too that were canceled
+        self._tasks: set[asyncio.Task[None]] = set()  # including canceled ones
         self._stop = asyncio.Event()
         self._writer = open_writer(written, self._stop_soon)
 
@@ -284,7 +284,9 @@ class _StdioServer:
         except (ValueError, RecursionError) as error:
             self._send_error(None, PARSE_ERROR, f"This line is not JSON: {error}")
             return
-        if isinstance(message, list):
+        if message == []:
+            self._send_error(None, INVALID_REQUEST, "The batch is empty.")
+        elif isinstance(message, list):
             # Batches existed in one revision; their members are answered one by one.
             for member in cast(list[Any], message):
                 self._handle_message(member)
@@ -343,7 +345,7 @@ class _StdioServer:
 
     async def _notify(self, method: str, params: JSON) -> None:
         if method == PROGRESS_METHOD and self._writer.pending_count > MAX_PENDING_MESSAGES:
-            return  # the client is behind, and the next progress says more than this one
+            return  # the client is behind, and the next progress report replaces this one
         try:
             self._put(encode_small({"jsonrpc": "2.0", "method": method, "params": params}))
         except ValueError:  # NaN, which JSON does not have
@@ -357,12 +359,12 @@ class _StdioServer:
         self._writer.put(message + b"\n")
 
     def _stop_soon(self) -> None:
-        """Stop for a signal, or a client that is gone: calls under way have little time."""
+        """Stop after a signal, or if the client is gone. Calls in progress have little time."""
         self._stop.set()
         asyncio.get_running_loop().call_later(GRACE_SECONDS, self._cancel)
 
     async def _finish(self) -> None:
-        """Let the calls under way end, then cancel them."""
+        """Let the calls in progress end, then cancel them."""
         self._connection.close()
         self._dispatcher.close()
         if self._tasks:
@@ -377,29 +379,29 @@ class _StdioServer:
 
 
 def _start_task(answer: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """Start the task immediately if Python can: an answer that waits for nothing is then given."""
+    """Start the task immediately if Python can, so that an answer without waiting is returned now."""
     loop = asyncio.get_running_loop()
     if sys.version_info >= (3, 12):
         return asyncio.Task(answer, loop=loop, eager_start=True)
     return loop.create_task(answer)
 
 
-CHECK_SECONDS = 0.5  # after the list was answered: the calls that follow it come first
+CHECK_SECONDS = 0.5  # after the answer to tools/list, so that later calls come first
 
 
-#: Names the files that decide the first answers; None if more than files decides them.
+#: Returns the files that decide the first answers, or None if more than files decides them.
 DecisiveFiles = Callable[[], Iterable[str] | None]
 
 
 def check_answers(dispatcher: Dispatcher, start: ServerStart, files: DecisiveFiles) -> None:
-    """From now on keep first answers, and compare those that were given."""
+    """Save the first answers from now on, and compare those that were returned."""
     check = _AnswerCheck(dispatcher, start, files)
     dispatcher.methods |= {"initialize": check.initialize, "tools/list": check.list_tools}
 
 
 def save_answers(path: Path, answers: CachedAnswers, files: Iterable[str]) -> None:
-    """Keep answers for the next start, which depend on these files; raise OSError if it cannot."""
-    # Imported here: only a start whose answers are new needs it.
+    """Save answers for the next start, which depend on these files. Raise OSError."""
+    # Imported here, because only a start with new answers needs it.
     from everkept.core import disk
 
     disk.make_folder(path.parent)
@@ -414,13 +416,13 @@ class _AnswerCheck:
         self._path = start.path
         self._flags = start.flags
         self._files = files
-        self._kept = start.kept  # None once a client has its list
+        self._kept = start.kept  # None once the client has its list
         self._handshake = b""
         self._task: asyncio.Task[None] | None = None
 
     async def initialize(self, request: Request) -> JSON:
         result = cast(JSON, await self._initialize(request))
-        # Clients listen for a correction only if it was announced.
+        # Clients accept a correction only if it was announced.
         tools: JSON = {**result["capabilities"]["tools"], "listChanged": True}
         result |= {"capabilities": {**result["capabilities"], "tools": tools}}
         rest = {name: value for name, value in result.items() if name != "protocolVersion"}
@@ -428,7 +430,7 @@ class _AnswerCheck:
         return result
 
     async def list_tools(self, request: Request) -> Reply:
-        # A client without a handshake cannot be notified, so it gets no answer but the real one.
+        # A client without a handshake cannot be notified, so it gets only the real answer.
         if request.is_stateless or not self._handshake:
             return await self._list_tools(request)
         kept, self._kept = self._kept, None
@@ -436,7 +438,7 @@ class _AnswerCheck:
             self._task = asyncio.create_task(self._check(kept, request), name="answer check")
             return json.loads(kept.tools)
         result = await self._list_tools(request)
-        if self._task is None:  # nothing was kept, or it was not used
+        if self._task is None:  # nothing was saved or used
             asyncio.get_running_loop().call_soon(self._save_answers, self._build_answers(result))
         return result
 
@@ -446,7 +448,7 @@ class _AnswerCheck:
             await asyncio.sleep(CHECK_SECONDS)
         try:
             real = self._build_answers(await self._list_tools(request))
-        except Exception:  # whatever is wrong, the client must not keep the list
+        except Exception:  # after any error, the client must not keep the list
             log.exception("the list of tools from the last start is wrong")
             self._forget()
         else:

@@ -33,7 +33,7 @@ async def test_of_many_that_create_one_name_at_once_exactly_one_wins(libraries: 
     for number in range(3):
         name = f"project {number}"
         ended = await outcomes(*(libraries[task % SERVERS].create(name, "") for task in range(TASKS)))
-        assert sorted(ended) == ["conflict"] * (TASKS - 1) + ["done"]
+        assert sorted(ended) == ["done"] + ["project_exists"] * (TASKS - 1)
     assert len(await libraries[0].list_projects()) == 3
 
 
@@ -48,7 +48,7 @@ async def test_of_many_that_create_one_id_at_once_exactly_one_wins(libraries: li
 
 async def test_of_several_that_archive_or_delete_at_once_exactly_one_does(libraries: list[PostgresLibrary]) -> None:
     await libraries[0].create("shop", "")
-    for operation, refusal in (("archive", "conflict"), ("delete", "not_found")):
+    for operation, refusal in (("archive", "project_status"), ("delete", "not_found")):
         ended = await outcomes(*(getattr(library, operation)("shop") for library in libraries))
         assert sorted(ended) == sorted([refusal] * (SERVERS - 1) + ["done"])
 

@@ -46,6 +46,7 @@ def test_a_full_disk_is_told_with_what_is_taken_and_what_is_free(
     has_free(monkeypatch, 8_192)
     error = build_storage_full_error(path, "The file of project")
     assert (error.facts["current_size"], error.facts["free"]) == (2_500_000, 8_192)
+    assert error.facts["limit"] == 2_508_192
     assert "2.5 MB" in error.message
     assert "8.2 kB are free" in error.message
     assert error.to_envelope()["error"] == "storage_full"
@@ -55,7 +56,9 @@ def test_a_quota_is_not_taken_for_a_full_disk(tmp_path: Path, monkeypatch: pytes
     has_free(monkeypatch, 8_192)
     assert "Free some disk space" in str(build_storage_full_error(tmp_path, "It"))
     has_free(monkeypatch, 10**12)
-    assert "quota" in str(build_storage_full_error(tmp_path, "It"))
+    quota = build_storage_full_error(tmp_path, "It")
+    assert "quota" in str(quota)
+    assert quota.facts["limit"] == quota.facts["current_size"]
 
 
 def test_a_disk_that_says_nothing_of_itself_is_not_called_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import pytest
 from data_folders import backed_up, everything, filled, statement
 from everkept.care.check_context import CheckContext, DoctorFinding, apply_fixes
 from everkept.care.doctor import check_databases
+from everkept.engines.sqlite.connection import create
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.schema import PROJECT
 from everkept.values import replace
@@ -63,7 +64,8 @@ def test_a_page_that_is_wrong_in_the_middle_is_found(context: CheckContext) -> N
 
 
 def test_a_newer_form_is_a_problem_and_an_older_one_is_none(context: CheckContext) -> None:
-    statement(context.folder / "user.db", f"PRAGMA user_version={PROJECT.version - 1}")
+    (context.folder / "user.db").unlink()
+    create(context.folder / "user.db", replace(PROJECT, migrations=PROJECT.migrations[:-1], temporary=""))
     assert worst(context) == []
     assert any("older schema" in finding.what for finding in check_databases(context))
     statement(context.folder / "user.db", "PRAGMA user_version=99")
@@ -189,4 +191,37 @@ def test_a_database_that_lacks_a_table_is_damaged(context: CheckContext) -> None
     statement(context.folder / "user.db", "DROP TABLE words")
     statement(context.folder / "user.db", "DROP TABLE meta")
     [finding] = worst(context)
-    assert "no such table" in finding.what
+    assert 'table "meta" is missing' in finding.what
+
+
+def test_a_planted_trigger_is_found_and_dropped(context: CheckContext) -> None:
+    meta = context.folder / "_meta.db"
+    planted = "INSERT INTO tokens VALUES ('x', 'x', 'x', 0)"
+    statement(meta, f'CREATE TRIGGER "own ""it" AFTER INSERT ON notes BEGIN {planted}; END')
+    statement(meta, "CREATE VIEW spy AS SELECT * FROM tokens")
+    [finding] = worst(context)
+    assert finding.severity == "problem"
+    assert "was not created by Everkept" in finding.what
+    assert [mended.is_done for mended in apply_fixes([finding])] == [True]
+    assert worst(context) == []
+
+
+def test_a_planted_trigger_never_runs(context: CheckContext) -> None:
+    planted = "INSERT INTO tokens VALUES ('x', 'x', 'x', 0)"
+    statement(context.folder / "_meta.db", f"CREATE TRIGGER own AFTER INSERT ON notes BEGIN {planted}; END")
+
+    async def run() -> int:
+        library = SqliteLibrary(context.folder)
+        await library.set_note("any", "value")
+        tokens = await library.list_tokens()
+        await library.close()
+        return len(tokens)
+
+    assert asyncio.run(run()) == 0
+
+
+def test_a_foreign_table_is_found_and_kept(context: CheckContext) -> None:
+    statement(context.folder / "user.db", "CREATE TABLE mine(x)")
+    [finding] = worst(context)
+    assert (finding.severity, finding.mend) == ("problem", None)
+    assert 'table "mine" was not created by Everkept' in finding.what

@@ -195,14 +195,26 @@ def test_tokens_are_those_of_now(data: Path, tmp_path: Path) -> None:
     assert done(data, lambda lib: lib.has_token("hash of new"))
 
 
-def test_an_empty_folder_gets_the_tokens_of_the_backup_unless_it_has_its_own(data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("with_access", "wanted"), [(False, ([], ["own"])), (True, (["old"], ["old"]))])
+def test_the_tokens_of_a_backup_are_restored_only_with_access(
+    data: Path, tmp_path: Path, *, with_access: bool, wanted: tuple[list[str], list[str]]
+) -> None:
     done(data, lambda lib: add_token(lib, "old"))
     backed_up(data, tmp_path / "copy.zip")
     empty, own = tmp_path / "empty", tmp_path / "own"
     done(own, lambda lib: add_token(lib, "own"))
-    for folder, wanted in ((empty, "old"), (own, "own")):
-        restored(folder, tmp_path / "copy.zip")
-        assert [token.id for token in done(folder, lambda lib: lib.list_tokens())] == [wanted]
+    for folder, tokens in zip((empty, own), wanted, strict=True):
+        outcome = restored(folder, tmp_path / "copy.zip", with_access=with_access)
+        assert [token.id for token in done(folder, lambda lib: lib.list_tokens())] == tokens
+        assert outcome.omitted == (int(not with_access), 0)
+
+
+def test_where_the_list_is_damaged_no_token_of_the_backup_is_valid(data: Path, tmp_path: Path) -> None:
+    done(data, lambda lib: add_token(lib, "planted"))
+    backed_up(data, tmp_path / "copy.zip")
+    (data / "_meta.db").write_bytes(b"scribbled over")
+    assert restored(data, tmp_path / "copy.zip", replace=True).omitted.tokens == 1
+    assert done(data, lambda lib: lib.list_tokens()) == []
 
 
 def test_folders_left_out_of_past_conversations_are_those_of_both(data: Path, tmp_path: Path) -> None:
@@ -247,16 +259,20 @@ def test_accounts_and_grants_are_those_of_now_as_tokens_are(data: Path, tmp_path
     assert done(data, found) == (["anna", "bob"], [], [UNKNOWN_ACCOUNT, Account("bob")])
 
 
-def test_an_empty_folder_gets_the_accounts_of_the_backup(data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("with_access", [False, True])
+def test_the_accounts_of_a_backup_are_restored_only_with_access(
+    data: Path, tmp_path: Path, *, with_access: bool
+) -> None:
     async def before(library: SqliteLibrary) -> str:
         return (await Accounts(library, read_clock).create_token("anna", ""))[1]
 
     secret = done(data, before)
     backed_up(data, tmp_path / "copy.zip")
     elsewhere = tmp_path / "elsewhere"
-    restored(elsewhere, tmp_path / "copy.zip", replace=False)
+    outcome = restored(elsewhere, tmp_path / "copy.zip", with_access=with_access)
     comer = done(elsewhere, lambda lib: Accounts(lib, read_clock).authenticate(secret))
-    assert without_id(comer) == Account("anna")
+    assert without_id(comer) == (Account("anna") if with_access else UNKNOWN_ACCOUNT)
+    assert outcome.omitted == ((0, 0) if with_access else (1, 1))
 
 
 @pytest.mark.parametrize("is_same", [True, False])

@@ -27,6 +27,8 @@ async def connection(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGen
 async def test_every_statement_gives_its_result(connection: EmbeddedConnection) -> None:
     assert await connection.run(DB, "RETURN 1; RETURN $two", {"two": 2}) == [1, 2]
     assert not connection.is_modern
+    assert connection.version.startswith("2.")
+    assert connection.version.count(".") == 2
 
 
 async def test_a_failure_of_any_statement_is_raised(connection: EmbeddedConnection) -> None:
@@ -165,4 +167,5 @@ if sys.platform != "win32":
         assert told["error"] == "storage_full"
         assert told["current_size"] > 0
         assert told["free"] > 0
+        assert told["limit"] >= told["current_size"]
         assert found == [[1, 3]]

@@ -77,3 +77,13 @@ async def test_one_row_that_is_too_large_is_told(narrow: NarrowConnection) -> No
     narrow.widest = 0
     with pytest.raises(AnswerTooLarge):
         await store.scan(RecordFilter())
+
+
+async def test_the_size_of_a_store_on_a_server_grows_with_its_texts_and_vectors(narrow: NarrowConnection) -> None:
+    store = store_over(narrow)
+    assert await store.measure_size() == 0
+    await store.commit(batch(memory("x" * 10_000, id="a"), memory("y" * 10_000, id="b")))
+    texts = await store.measure_size()
+    assert 20_000 < texts < 100_000
+    await store.put_vectors("m", [RecordVector(each, 1, np.ones(1_000, np.float32)) for each in ("a", "b")])
+    assert await store.measure_size() > texts + 10_000

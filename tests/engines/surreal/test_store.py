@@ -133,3 +133,14 @@ async def test_a_server_that_is_started_again_has_it_too(tmp_path: Path) -> None
             library = SurrealLibrary(connection, mode="local-server", place=server.url)
             assert await told(await library.open_user_store()) == before
             await library.close()
+
+
+async def test_the_files_of_a_folder_are_counted_once_with_the_users_store(tmp_path: Path) -> None:
+    library = library_in(tmp_path / "db")
+    await library.create("shop", "")
+    _, project = await library.open("shop")
+    await fill(project)
+    files = sum(path.stat().st_size for path in (tmp_path / "db").rglob("*") if path.is_file())
+    assert 0 < await (await library.open_user_store()).measure_size() <= files + 100_000
+    assert await project.measure_size() == await (await library.open_history_store()).measure_size() == 0
+    await library.close()

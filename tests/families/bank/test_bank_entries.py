@@ -93,7 +93,7 @@ def test_hours_are_those_of_a_clock(time: str, shown: str) -> None:
 
 
 def test_notes_carry_the_sign_of_their_kind() -> None:
-    assert format_session_note(AT, "text") == "- [10:30 AM] text"
+    assert format_session_note(AT, "Alice", "text") == "- [10:30 AM] [Alice] text"
     signs: dict[Category, str] = {
         "observation": "\N{EYES}",
         "blocker": "\N{CONSTRUCTION SIGN}",
@@ -103,7 +103,10 @@ def test_notes_carry_the_sign_of_their_kind() -> None:
         "other": "\N{MEMO}",
     }
     assert signs == CATEGORY_SIGNS
-    assert format_session_note(AT, "text", CATEGORY_SIGNS["blocker"]) == "- [10:30 AM] \N{CONSTRUCTION SIGN} text"
+    assert (
+        format_session_note(AT, "Alice", "text", CATEGORY_SIGNS["blocker"])
+        == "- [10:30 AM] [Alice] \N{CONSTRUCTION SIGN} text"
+    )
 
 
 def test_entries_carry_the_label_of_their_kind() -> None:
@@ -121,21 +124,21 @@ def test_entries_carry_the_label_of_their_kind() -> None:
 
 def test_a_block_of_progress() -> None:
     entry = ProgressEntry("feature", "Login", "Some text.", ["a.py", "b`c.py"], ["auth", "web"])
-    assert format_progress_block(AT, "p_2026-02-13_x", entry) == (
-        "### [Feb 13, 2026, 10:30 AM] \N{SPARKLES} Feature: Login\n"
+    assert format_progress_block(AT, "Alice", "p_2026-02-13_x", entry) == (
+        "### [Feb 13, 2026, 10:30 AM] [Alice] \N{SPARKLES} Feature: Login\n"
         "<!-- ID: p_2026-02-13_x -->\n\n"
         "Some text.\n\n"
         "**Affected files:**\n- `a.py`\n- `` b`c.py ``\n\n"
         "**Tags:** `auth`, `web`\n\n"
         "---"
     )
-    bare = format_progress_block(AT, "p_2026-02-13_x", ProgressEntry("fix", "Typo"))
+    bare = format_progress_block(AT, "Alice", "p_2026-02-13_x", ProgressEntry("fix", "Typo"))
     assert bare.splitlines()[1:] == ["<!-- ID: p_2026-02-13_x -->", "", "---"]
 
 
 def test_details_cannot_break_out_of_their_entry() -> None:
     entry = ProgressEntry("fix", "S\n## T", "## Heading\n\nUnder\n---\n\n```\nopen", ["f\n## g"])
-    block = format_progress_block(AT, "p_x", entry)
+    block = format_progress_block(AT, "Alice", "p_x", entry)
     assert [part.level for part in list_sections(block)] == [3]
     assert [part.title for part in list_sections(f"{block}\n\n## After\n")][-1] == "After"
 

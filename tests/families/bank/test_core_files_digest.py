@@ -12,6 +12,7 @@ from everkept.families.bank.core_files import (
     parse_moment,
     shorten_text,
 )
+from everkept.families.bank.model import PRODUCT
 
 ACTIVE = """\
 # Current Context
@@ -313,3 +314,14 @@ def test_a_long_line_at_the_beginning_is_no_front_matter() -> None:
     text = f"---\n{'a' * LONG}\n---\n\n## Next Steps\n\n- go on\n"
     found = build_digest({"active-context.md": text}, most_progress=1, most_decisions=1, with_patterns=False)
     assert found.current_context.next_steps == ["go on"]
+
+
+def test_the_digest_begins_with_what_the_project_is() -> None:
+    product = TEMPLATES[PRODUCT]
+    assert build_digest({PRODUCT: product}, most_progress=1, most_decisions=1, with_patterns=False) == build_digest(
+        {}, most_progress=1, most_decisions=1, with_patterns=False
+    )
+    product = product.replace("[What the project is, and whom it is for]", "A shop\nfor tea.")
+    product = product.replace("- [Technology 1]", "- Python").replace("- [Technology 2]", "- SQLite")
+    digest = build_digest({PRODUCT: product}, most_progress=1, most_decisions=1, with_patterns=False)
+    assert digest.project_overview == "A shop for tea.\nTechnologies: Python; SQLite"

@@ -125,10 +125,27 @@ async def test_initializing_again_changes_nothing(bank: Banking) -> None:
 
 
 async def test_initializing_selects_the_bank_for_the_session(team: Banking, tmp_path: Path) -> None:
-    await team("initialize_memory_bank", path="deep/er")
+    with pytest.raises(NotFound, match="Nothing was created"):
+        await team("initialize_memory_bank", path="deep/er")
+    assert not (tmp_path / "deep").exists()
+    await team("initialize_memory_bank", path="deep/er", createFolder=True)
     status = await team("get_memory_bank_status")
     assert status["path"] == str(tmp_path / "deep" / "er" / "memory-bank")
     assert status["isComplete"] is True
+
+
+async def test_initializing_uses_the_folder_of_the_start_unless_another_is_named(team: Banking) -> None:
+    assert (await team("initialize_memory_bank"))["path"] == str(team.folder)
+    assert team.names() == sorted(CORE_FILES)
+
+
+async def test_a_batch_fails_if_every_file_fails_and_keeps_each_reason(bank: Banking) -> None:
+    with pytest.raises(FileNotFound, match=r"No file was read\. a\.md: File not found") as read:
+        await bank("batch_read_files", files=["a.md", "../b.md"])
+    assert read.value.facts["metadata"]["failed"] == 2
+    assert read.value.facts["results"]["../b.md"]["error"]
+    with pytest.raises(EtagMismatch, match="No file was written"):
+        await bank("batch_write_files", files=[{"filename": "progress.md", "content": "x", "ifMatchEtag": "0" * 16}])
 
 
 async def test_a_connection_without_state_is_told_what_to_pass(tmp_path: Path) -> None:
@@ -235,7 +252,7 @@ async def test_no_place_at_the_start_is_an_error_too(tmp_path: Path) -> None:
         for tool in ("get_memory_bank_status", "set_memory_bank_path"):
             with pytest.raises(BankNotFound) as caught:
                 await team(tool)
-            way_out = "No folder is chosen: give `path` to it, or `storeId` to this call."
+            way_out = "No folder is selected. Pass `path` to it, or pass `storeId` to this call."
             assert str(caught.value).endswith(f"create one. {way_out}")
             assert "expectedPath" not in caught.value.facts
             assert caught.value.facts["suggestion"].endswith(way_out)
@@ -316,8 +333,8 @@ async def test_a_file_that_cannot_be_read_is_named(bank: Banking, name: str) -> 
     [
         ("../outside.md", "it is no name inside this folder: it holds '..'. Names are relative, as in progress.md."),
         ("notes.txt", "it is not a valid name for a bank file. Use a name at the top level "),
-        ("missing.md", "File not found. list_memory_bank_files shows what there is."),
-        ("dir.md", "it is a folder, not a file. list_memory_bank_files shows what there is."),
+        ("missing.md", "File not found. List the files with list_memory_bank_files."),
+        ("dir.md", "it is a folder, not a file. List the files with list_memory_bank_files."),
     ],
 )
 async def test_an_error_names_the_file_once(bank: Banking, name: str, said: str) -> None:
@@ -399,12 +416,12 @@ async def test_a_bank_on_another_machine_works_the_same(tmp_path: Path) -> None:
         options, files = BankOptions(place=address), FileStoreResolver(server.options)
         async with bank_in(there / "shop", options=options, files=files, made=False) as team:
             offer(team)
-            text = await team.text("initialize_memory_bank", path=".")
+            text = await team.text("initialize_memory_bank", path=".", createFolder=True)
             assert text == f"Memory Bank initialized at {address}/memory-bank"
             await team("write_memory_bank_file", filename="activeContext.md", content="new")
             assert team.get("active-context.md") == "new"
             assert (await team("get_memory_bank_status"))["isComplete"] is True
-            again = await team("initialize_memory_bank", path=f"{address}/deep er")
+            again = await team("initialize_memory_bank", path=f"{address}/deep er", createFolder=True)
             assert len(again["created"]) == len(CORE_FILES)
             assert (there / "shop" / "deep er" / "memory-bank" / "progress.md").exists()
     with pytest.raises(Unavailable):

@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from everkept.core.files import FileStore
-from everkept.errors import EverkeptError, InvalidInput, Refused, StoreBusy
+from everkept.errors import EtagMismatch, EverkeptError, InvalidInput, Refused, StoreBusy
 from everkept.families.bank.bank_files import compute_etag
-from everkept.families.bank.file_answers import FileWrite
+from everkept.families.bank.file_answers import FileWrite, ReadResult, WriteResult
 from everkept.families.bank.file_tools import SKIPPED_MESSAGE, read_batch, write_batch
 from everkept.values import replace
 from memory_bank import Banking, bank_in
@@ -28,17 +28,16 @@ async def test_each_file_that_cannot_be_read_says_why(team: Banking) -> None:
     names = ["a.md", "b.md", "../c.md", "a.md", "latin.md"]
     results, warnings = await read_batch(team.bank, names, with_etags=True)
     assert list(results) == ["a.md", "b.md", "../c.md", "latin.md"]
-    assert (results["a.md"].content, results["a.md"].etag) == ("text", compute_etag(b"text"))
+    assert results["a.md"] == ReadResult("text", compute_etag(b"text"))
     for name in ("b.md", "../c.md"):
-        assert results[name].content == ""
-        assert results[name].error
+        assert isinstance(results[name], EverkeptError)
     assert [warning.code for warning in warnings or []] == ["not_utf8"]
 
 
 async def test_old_names_are_read_too(team: Banking) -> None:
     team.put("activeContext.md", "old")
     results, _ = await read_batch(team.bank, ["active-context.md"], with_etags=False)
-    assert (results["active-context.md"].content, results["active-context.md"].etag) == ("old", None)
+    assert results["active-context.md"] == ReadResult("old")
 
 
 async def test_a_batch_says_which_files_were_written(team: Banking) -> None:
@@ -48,13 +47,9 @@ async def test_a_batch_says_which_files_were_written(team: Banking) -> None:
         [FileWrite("a.md", "new", "0123456789abcdef"), FileWrite("myNotes.md", "notes"), FileWrite("c.md", "c")],
         stop_on_error=False,
     )
-    assert {name: result.success for name, result in results.items()} == {
-        "a.md": False,
-        "myNotes.md": True,
-        "c.md": True,
-    }
-    assert results["myNotes.md"].filename == "my-notes.md"
-    assert results["c.md"].etag == compute_etag(b"c")
+    assert isinstance(results["a.md"], EtagMismatch)
+    assert results["myNotes.md"] == WriteResult(True, compute_etag(b"notes"), "my-notes.md")
+    assert results["c.md"] == WriteResult(True, compute_etag(b"c"))
     assert team.names() == ["a.md", "c.md", "my-notes.md"]
     assert team.get("a.md") == "old"
 
@@ -62,8 +57,8 @@ async def test_a_batch_says_which_files_were_written(team: Banking) -> None:
 async def test_the_rest_is_skipped_after_a_failure_if_asked(team: Banking) -> None:
     files = [FileWrite("a.md", "a"), FileWrite("b.md", "b", "0" * 16), FileWrite("c.md", "c")]
     results = await write_batch(team.bank, files, stop_on_error=True)
-    assert results["a.md"].success
-    assert results["c.md"].error == SKIPPED_MESSAGE
+    assert results["a.md"] == WriteResult(True, compute_etag(b"a"))
+    assert results["c.md"] == WriteResult(False, error=SKIPPED_MESSAGE)
     assert team.names() == ["a.md"]
 
 
@@ -119,7 +114,7 @@ async def test_a_batch_writes_through_no_link_to_what_is_no_file_of_the_bank(tea
     team.put("graph/graph.jsonl", "theirs")
     (team.folder / "g.md").symlink_to("graph/graph.jsonl")
     written = await write_batch(team.bank, [FileWrite("g.md", "ours")], stop_on_error=False)
-    assert "is a link to" in (written["g.md"].error or "")
+    assert "is a link to" in str(written["g.md"])
     found, _ = await read_batch(team.bank, ["g.md"], with_etags=True)
-    assert found["g.md"].error is not None
+    assert isinstance(found["g.md"], Refused)
     assert team.get("graph/graph.jsonl") == "theirs"

@@ -1,6 +1,12 @@
 import pytest
 
-from everkept.families.bank.mode_rules import MAX_PATTERN_CHARACTERS, BadTrigger, compile_trigger, is_update_command
+from everkept.families.bank.mode_rules import (
+    DEFAULT_TRIGGER,
+    MAX_PATTERN_CHARACTERS,
+    BadTrigger,
+    compile_trigger,
+    is_update_command,
+)
 
 
 @pytest.mark.parametrize("command", ["UMB", "umb", " Umb! ", "Update Memory Bank", "please update  memory\nbank now"])
@@ -77,3 +83,10 @@ def test_a_long_command_is_read_in_part_by_a_pattern_of_a_project() -> None:
 
 def test_no_pattern_that_is_taken_needs_long_for_a_command() -> None:
     assert not is_update_command("a " * 5_000, r"a\s*" * 45 + "b")
+
+
+@pytest.mark.parametrize("words", ["please update the memory bank", "Update our  memory bank now", "umb"])
+def test_an_article_does_not_matter(words: str) -> None:
+    assert is_update_command(words, None)
+    assert is_update_command(words, DEFAULT_TRIGGER)
+    assert not is_update_command("read the memory bank", None)

@@ -7,6 +7,8 @@ import anyio
 import pytest
 
 from assistant import Time
+from everkept.app.bank import read_git_user
+from everkept.core.sessions import Account, act_as
 from everkept.core.times import parse_time
 from everkept.errors import BankNotFound, EverkeptError, InvalidInput, NotFound
 from everkept.families.bank.model import BankOptions
@@ -82,7 +84,7 @@ async def test_an_entry_with_details_is_put_under_the_history(filled: Banking) -
     assert added["timestamp"] == "2026-02-13T10:30:00.000Z"
     assert filled.get("progress.md") == PROGRESS.replace(
         "- old",
-        "### [Feb 13, 2026, 10:30 AM] \N{BUG} Fix: Typo\n"
+        "### [Feb 13, 2026, 10:30 AM] [Alice] \N{BUG} Fix: Typo\n"
         f"<!-- ID: {added['entryId']} -->\n\nText\n\n"
         "**Affected files:**\n- `a`\n\n**Tags:** `t`\n\n---\n\n- old",
     )
@@ -104,18 +106,18 @@ async def test_a_note_goes_to_the_top_of_whichever_heading_there_is(filled: Bank
         "timestamp": "2026-02-13T10:30:00.000Z",
         "category": "blocker",
     }
-    line = "- [10:30 AM] \N{CONSTRUCTION SIGN} Slow\n"
+    line = "- [10:30 AM] [Alice] \N{CONSTRUCTION SIGN} Slow\n"
     assert filled.get("active-context.md") == CONTEXT.replace("- [Note 1]", line + "- [Note 1]")
     filled.put("active-context.md", "## Session Notes\n\n- x\n\n## Current Session Notes\n\n- y\n")
     assert (await filled("add_session_note", note="n"))["category"] == "none"
-    assert filled.get("active-context.md").startswith("## Session Notes\n\n- [10:30 AM] n\n- x\n")
+    assert filled.get("active-context.md").startswith("## Session Notes\n\n- [10:30 AM] [Alice] n\n- x\n")
 
 
 async def test_a_note_makes_its_heading_where_there_is_none(bank: Banking) -> None:
     bank.put("active-context.md", "# Mine\r\n\r\nText without end")
     await bank("add_session_note", note="n")
     assert bank.get("active-context.md") == (
-        "# Mine\r\n\r\nText without end\r\n\r\n## Session Notes\r\n\r\n- [10:30 AM] n"
+        "# Mine\r\n\r\nText without end\r\n\r\n## Session Notes\r\n\r\n- [10:30 AM] [Alice] n"
     )
 
 
@@ -285,3 +287,18 @@ async def test_a_file_of_fifty_megabytes_takes_one_more_line(bank: Banking) -> N
     after = bank.get("progress.md")
     assert len(after) > len(text) > 50_000_000
     assert "] - Work: done\n- xxx" in after[:200]
+
+
+async def test_git_names_the_author_if_no_one_else_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "git").write_text("[user]\n\tname = Grace\n", encoding="utf-8")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "git"))
+    options = BankOptions(place=str(tmp_path), read_author=partial(read_git_user, str(tmp_path)))
+    async with bank_in(tmp_path, options=options) as bank:
+        bank.offer(ProgressTools(bank.banks, Time(AT - SECOND)))
+        await bank("add_session_note", note="n")
+        await bank("add_progress_entry", type="fix", summary="s")
+        with act_as(Account("ada")):
+            await bank("track_progress", action="a", description="d")
+        assert "- [10:30 AM] [Grace] n\n" in bank.get("active-context.md")
+        assert "[Grace]" in bank.get("progress.md")
+        assert "[ada] - a: d" in bank.get("progress.md")

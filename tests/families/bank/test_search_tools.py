@@ -63,6 +63,26 @@ async def test_lines_can_be_narrowed(searched: Searched, arguments: dict[str, An
     assert answer["metadata"]["truncated"] is ("maxResults" in arguments)
 
 
+async def test_a_result_that_has_every_line_is_not_truncated(searched: Searched) -> None:
+    assert (await searched("login", maxResults=4))["metadata"]["truncated"] is False
+    assert (await searched("login", maxResults=3))["metadata"]["truncated"] is True
+
+
+async def test_case_counts_for_sections_too(searched: Searched) -> None:
+    assert [section["file"] for section in (await searched("Factor second"))["sections"]] == ["notes.md"]
+    assert (await searched("Factor second", caseSensitive=True))["sections"] == []
+    assert (await searched("factor second", caseSensitive=True))["sections"][0]["file"] == "notes.md"
+
+
+async def test_a_link_that_leads_outside_is_called_refused(searched: Searched, tmp_path: Path) -> None:
+    (tmp_path / "other.md").write_text("login", encoding="utf-8")
+    (searched.at.folder / "link.md").symlink_to(tmp_path / "other.md")
+    answer = await searched("login", files=["link.md", "none.md"])
+    said = answer["metadata"]["warnings"]
+    assert "symbolic link" in said[0]
+    assert said[1] == "File not found: none.md."
+
+
 async def test_sections_follow_that_the_lines_do_not_show(searched: Searched) -> None:
     assert [s["file"] for s in (await searched("second factor"))["sections"]] == []
     answer = await searched("what does signing in need")

@@ -239,7 +239,7 @@ async def test_select_store_registers_and_unregisters_too(tmp_path: Path) -> Non
         ({"action": "register", "path": "x"}, "Both path and storeId are required"),
         ({"action": "unregister", "path": "x"}, "storeId is required for unregister action"),
         ({"action": "rename", "storeId": "y"}, "must be one of"),
-        ({"storeId": " "}, "blank"),
+        ({"storeId": " "}, "empty"),
         ({"action": "register", "storeId": "a\tb", "path": "."}, "control character"),
         ({"action": "register", "storeId": "y", "path": ".", "kind": "remote"}, "is a local path"),
         ({"action": "register", "storeId": "y", "path": REMOTE, "kind": "local"}, "remote path"),
@@ -336,3 +336,12 @@ async def test_a_folder_that_has_gone_is_not_available(tmp_path: Path) -> None:
         (tmp_path / "other").rename(tmp_path / "moved")
         listed = {store["id"]: store for store in (await bank("list_stores"))["stores"]}
         assert listed["team"]["available"] is False
+
+
+async def test_the_id_of_an_unregistered_bank_is_accepted_like_any_other(tmp_path: Path) -> None:
+    async with storing(tmp_path) as bank:
+        offered = (await bank("list_stores"))["stores"][0]["id"]
+        assert await bank.banks.find_bank(bank.call(), offered) == bank.bank
+        assert (await bank("select_store", storeId=offered))["memoryBankDir"] == str(bank.folder)
+        with pytest.raises(NotFound):
+            await bank.banks.find_bank(bank.call(), f"{offered}-2")

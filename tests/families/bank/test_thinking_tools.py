@@ -93,7 +93,7 @@ async def test_what_came_out_of_it_is_written_to_the_files(bank: Banking) -> Non
     }
     assert bank.get("active-context.md") == (
         "## Next Steps\n- go\n\n## Ongoing Tasks\n- old\n- new\n\n"
-        "## Session Notes\n\n- [10:30 AM] \N{BRAIN} We know. [session:a]\n  More.\n"
+        "## Session Notes\n\n- [10:30 AM] [Unknown User] \N{BRAIN} We know. [session:a]\n  More.\n"
     )
     assert bank.get("decision-log.md").endswith(
         "\n\n## 3. T\n- **Date:** 2026-02-13\n- **Context:** c\n- **Decision:** d\n- **Consequences:**\n  - x\n"

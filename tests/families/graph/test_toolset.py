@@ -112,7 +112,7 @@ async def test_a_session_without_state_is_told_to_name_the_project(app: App) -> 
     assert 'project="one"' in (await client("switch_project", name="one"))["note"]
     with pytest.raises(NoActiveProject) as caught:
         await client("read_graph")
-    assert "pass `project`" in str(caught.value)
+    assert "Pass `project`" in str(caught.value)
     assert await client("read_graph", project="one") == {"entities": [], "relations": []}
 
 
@@ -226,7 +226,7 @@ async def test_a_name_that_fits_two_entities_is_chosen_by_type_or_id(graph: Clie
 
 @pytest.mark.parametrize("name", ["a" + " " * 450 + "b", "(" * 450, "x (" + " " * 400, "( )"])
 async def test_a_name_of_an_odd_form_is_only_unknown(graph: Client, name: str) -> None:
-    assert await graph("open_nodes", names=[name]) == {"entities": []}
+    assert await graph("open_nodes", names=[name]) == {"entities": [], "not_found": [name]}
 
 
 async def test_a_name_with_brackets_is_a_name_first(graph: Client) -> None:
@@ -341,6 +341,64 @@ async def test_the_spelling_of_the_official_server_is_accepted(graph: Client) ->
     await graph("delete_observations", deletions=[{"entityName": "Ada", "observations": ["x"]}])
     await graph("delete_relations", relations=[{"from": "Ada", "to": "Ada", "relationType": "is"}])
     assert (await graph("delete_entities", entityNames=["Ada"]))["deleted"] == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("redis NOT carts", ["Sessions"]),  # the other entity has the word in another observation
+        ("redis NOT shop", ["Sessions"]),  # or in its name
+        ("redis NOT (carts OR tokens)", []),
+        ("redis AND carts", ["Shop API"]),  # one word in each of two observations
+        ("redis AND elephants", []),
+        ("elephants OR (redis NOT tokens)", ["Shop API"]),
+        ('"redis runs" NOT carts', []),
+    ],
+)
+async def test_and_and_not_apply_to_the_whole_entity(graph: Client, query: str, found: list[str]) -> None:
+    await entity(graph, "Shop API", "service", "redis runs here", "keeps carts")
+    await entity(graph, "Sessions", "service", "redis holds the tokens")
+    assert await graph.names(query) == found
+
+
+async def test_not_excludes_on_every_page(graph: Client) -> None:
+    for number in range(6):
+        await entity(graph, f"e{number}", "thing", "redis", "old" if number % 2 else "new")
+    names: list[str] = []
+    page: dict[str, Any] = {"next_cursor": None}
+    while "next_cursor" in page:
+        page = await graph("search_nodes", query="redis NOT old", limit=2, cursor=page["next_cursor"])
+        names += [each["name"] for each in page["entities"]]
+    assert sorted(names) == ["e0", "e2", "e4"]
+
+
+async def test_opening_lists_the_names_that_were_not_found(graph: Client) -> None:
+    await entity(graph, "Ada")
+    opened = await graph("open_nodes", names=["Ada", "Bob", "Eve"])
+    assert ([each["name"] for each in opened["entities"]], opened["not_found"]) == (["Ada"], ["Bob", "Eve"])
+    assert "not_found" not in await graph("open_nodes", names=["Ada"])
+
+
+async def test_the_times_that_a_write_returns_are_the_times_that_are_read(graph: Client) -> None:
+    for fact in ("one", "two"):
+        made = await entity(graph, "Ada", "person", fact)
+        [read] = (await graph("open_nodes", names=["Ada"]))["entities"]
+        assert (made["created_at"], made["updated_at"]) == (read["created_at"], read["updated_at"])
+
+
+async def test_creating_an_archived_project_points_to_restore_project(app: App) -> None:
+    client = Client(app)
+    await client("create_project", name="old")
+    with pytest.raises(Conflict) as caught:
+        await client("create_project", name="old")
+    assert ("switch_project" in str(caught.value), caught.value.retry_possible) == (True, False)
+    await client("archive_project", name="old")
+    with pytest.raises(Conflict) as caught:
+        await client("create_project", name="old")
+    assert ("restore_project" in str(caught.value), caught.value.retry_possible) == (True, False)
+    with pytest.raises(Conflict) as caught:
+        await client("archive_project", name="old")
+    assert not caught.value.retry_possible
 
 
 async def test_a_search_stays_inside_its_project(graph: Client) -> None:

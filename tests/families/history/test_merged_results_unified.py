@@ -74,15 +74,6 @@ def test_what_is_kept_here_goes_before_the_same_elsewhere_and_names_it() -> None
     assert once == [("bert:b", ["peer:anna"]), ("b", ["peer:anna", "peer:bert"])]
 
 
-def test_relations_of_one_piece_of_code_all_stand() -> None:
-    found = [
-        result("`a` calls `b`", 0.5, id="code", type="relation"),
-        result("`a` calls `c`", 0.5, id="code", type="relation"),
-        result("def a(): b(); c()", 0.4, id="code", type="code"),
-    ]
-    assert len(remove_unified_duplicates(found)) == 3
-
-
 def test_the_best_of_each_part_stays_in_the_page_if_it_is_good() -> None:
     many = [result(f"m{number}", 0.9 - number / 100) for number in range(10)]
     found = [

@@ -29,6 +29,7 @@ from everkept.families.history.relevance import (
     strip_decision_words,
 )
 from everkept.language import telling_words
+from everkept.retrieval.candidates import MAX_CANDIDATES
 from everkept.retrieval.profile import SearchHit
 from hash_embedder import HashingEmbedder
 from records import DAY_ONE
@@ -59,7 +60,7 @@ async def test_turns_that_were_found_are_read_once(store: RecordStore) -> None:
     turns = await tell(store, "s1", "The login form", "Another login form", "One more login form")
     await embed(store)
     noting = Noting(store)
-    answer = await find_turns(cast(RecordStore, noting), "login form", limit=10, asking=ASKING)
+    answer = await find_turns(cast(RecordStore, noting), "login form", asking=ASKING)
     assert {hit.record.id for hit in answer.hits} == {*turns}
     assert [sorted(ids) for ids in noting.read] == [sorted(turns)]
 
@@ -69,9 +70,9 @@ async def test_a_turn_and_its_code_are_found_once(store: RecordStore) -> None:
     before = user("What do you have for me?")
     await tell(store, "s1", before, assistant("Here is parse_invoice", code=code))
     await embed(store)
-    answer = await find_turns(store, "parse_invoice", limit=10, asking=ASKING)
+    answer = await find_turns(store, "parse_invoice", asking=ASKING)
     assert [hit.record.kind for hit in answer.hits] == [CODE]  # its turn's text does not show it
-    code_alone = await find_turns(store, "parse_invoice", kinds=(CODE,), limit=10, asking=ASKING)
+    code_alone = await find_turns(store, "parse_invoice", kinds=(CODE,), asking=ASKING)
     assert len(code_alone.hits) == 2
 
 
@@ -80,9 +81,9 @@ async def test_a_turn_stands_for_the_code_in_its_text(store: RecordStore) -> Non
     said = assistant(f"We read it line by line.\n```python\n{code}\n```", code=(Written(code),))
     [turn] = await tell(store, "s1", said)
     await embed(store)
-    answer = await find_turns(store, "parse_invoice", limit=10, asking=ASKING)
+    answer = await find_turns(store, "parse_invoice", asking=ASKING)
     assert [hit.record.id for hit in answer.hits] == [turn]
-    by_the_code = await find_turns(store, "invoice", kinds=(CODE,), limit=10, asking=ASKING)
+    by_the_code = await find_turns(store, "invoice", kinds=(CODE,), asking=ASKING)
     assert [hit.record.kind for hit in by_the_code.hits] == [CODE]
 
 
@@ -91,26 +92,30 @@ async def test_of_equal_texts_the_newest_is_found(store: RecordStore) -> None:
     [newest] = await tell(store, "s2", "Look at the  login form.", at=DAY_ONE + DAY)
     await tell(store, "s3", "Look at the login form.")
     await embed(store)
-    answer = await find_turns(store, "login form", limit=10, asking=ASKING)
+    answer = await find_turns(store, "login form", asking=ASKING)
     assert [hit.record.id for hit in answer.hits] == [newest]
-    repeated = await find_turns(store, "login form", limit=10, asking=ASKING, repeated=True)
+    repeated = await find_turns(store, "login form", asking=ASKING, repeated=True)
     assert len(repeated.hits) == 3
 
 
 async def test_what_only_stands_beside_an_answer_and_says_nothing_is_no_result(store: RecordStore) -> None:
     await tell(store, "s1", "Where is the login form?", "In login.html.", "Great, thanks!")
     await embed(store)
-    answer = await find_turns(store, "login form", limit=10, asking=ASKING)
+    answer = await find_turns(store, "login form", asking=ASKING)
     assert "Great, thanks!" not in [hit.record.text for hit in answer.hits]
-    named = await find_turns(store, "thanks", limit=10, asking=ASKING)
+    named = await find_turns(store, "thanks", asking=ASKING)
     assert "Great, thanks!" in [hit.record.text for hit in named.hits]
 
 
-async def test_no_more_are_found_than_asked_for(store: RecordStore) -> None:
+async def test_all_that_match_are_counted_and_more_than_a_search_takes_are_at_least_these(store: RecordStore) -> None:
     await tell(store, "s1", *(f"the login form number {number}" for number in range(30)))
     await embed(store)
-    answer = await find_turns(store, "login form", limit=7, asking=ASKING)
-    assert len(answer.hits) == 7
+    answer = await find_turns(store, "login form", asking=ASKING)
+    assert (len(answer.hits), answer.total, answer.is_lower_bound) == (30, 30, False)
+    await tell(store, "s2", *(f"the login form again, number {number}" for number in range(MAX_CANDIDATES)))
+    answer = await find_turns(store, "login form", asking=ASKING)
+    assert answer.is_lower_bound
+    assert answer.total >= MAX_CANDIDATES
 
 
 async def test_the_user_is_no_name_in_a_question(store: RecordStore) -> None:
@@ -118,7 +123,7 @@ async def test_the_user_is_no_name_in_a_question(store: RecordStore) -> None:
     [_, told] = await tell(store, "s1", "How is the weather?", "The user table has an index on the email column.")
     await tell(store, "s2", *(f"Remark {number} by me." for number in range(9)))
     await embed(store)
-    answer = await find_turns(store, "index of the user table", limit=3, asking=ASKING)
+    answer = await find_turns(store, "index of the user table", asking=ASKING)
     assert answer.hits[0].record.id == told
 
 
@@ -304,7 +309,7 @@ async def told(store: RecordStore, ready: int, left: int) -> None:
 @pytest.mark.parametrize(("ready", "left"), [(8, 2), (0, 3)])
 async def test_an_answer_says_when_many_turns_wait_for_their_vectors(store: RecordStore, ready: int, left: int) -> None:
     await told(store, ready, left)
-    answer = await find_turns(store, "login", limit=5, asking=QueryContext(HashingEmbedder(), DAY_ONE))
+    answer = await find_turns(store, "login", asking=QueryContext(HashingEmbedder(), DAY_ONE))
     assert [(notice.code, notice.message) for notice in answer.notices] == [
         ("partial_results", f"{left} of {ready + left} turns have no embedding yet, so only their words are searched.")
     ]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conversations import MINUTE, Said, Written, assistant, tell, user
+from conversations import Said, Written, assistant, tell, user
 from everkept.core.ports import RecordStore
 from everkept.core.records import RecordFilter
 from everkept.engines.sqlite.library import SqliteLibrary
@@ -18,12 +18,10 @@ from everkept.families.history.search_results import (
     MAX_PHRASE_CHARACTERS,
     MAX_PHRASES,
     build_results,
-    compute_stats,
     find_highlights,
     read_nearby_turns,
 )
 from everkept.retrieval.profile import SearchHit
-from records import DAY_ONE
 from sqlite_watch import watched
 
 
@@ -88,17 +86,6 @@ async def test_turns_of_another_program_do_not_stand_beside(store: RecordStore) 
     await tell(store, "s1", "zero", "one", source="codex")
     [result] = await shown(store, [turn], "alone")
     assert (result.context.before, result.context.after) == (None, None)
-
-
-async def test_the_time_range_is_that_of_the_results(store: RecordStore) -> None:
-    ids = await tell(store, "s1", "one", "two", "three", at=DAY_ONE - 2 * MINUTE)
-    stats = compute_stats(await shown(store, [ids[2], ids[0]], "x"))
-    assert stats.time_range is not None
-    assert (stats.time_range.oldest, stats.time_range.newest) == (
-        "2023-11-14T22:11:20.000Z",
-        "2023-11-14T22:13:20.000Z",
-    )
-    assert compute_stats([]).time_range is None
 
 
 @pytest.mark.parametrize(

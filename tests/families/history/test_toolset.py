@@ -141,12 +141,62 @@ async def test_a_type_narrows_what_is_found(historian: Historian, kind: str, typ
     assert {result["type"] for result in answer["results"]} == types
 
 
-async def test_decisions_are_told_apart_unless_conversations_are_asked_for(historian: Historian) -> None:
-    query = "SQLite instead of Postgres"
-    best = (await historian("recall_previous_discussions", query=query))["results"][0]
-    assert best["type"] == "decision"
-    asked = await historian("recall_previous_discussions", query=query, type="conversation")
-    assert asked["results"][0]["id"] == best["id"]
+async def test_a_cursor_leads_through_all_matches(library: MemoryLibrary, store: RecordStore) -> None:
+    await tell(store, "s3", *(f"Remark {number} on the checkout page" for number in range(25)))
+    await embed(store)
+    historian = Historian(library, Moment())
+    seen: list[str] = []
+    cursor: str | None = None
+    for shown in ("showing 10", "showing 11 to 20", "showing 21 to 25"):
+        more = {"cursor": cursor} if cursor else {}
+        answer = await historian("recall_previous_discussions", query="remark on the checkout page", **more)
+        assert answer["stats"]["total_results"] == 25
+        assert answer["stats"]["sources"] == {"local": 25}
+        assert f'25 relevant discussions about "remark on the checkout page", {shown}' in answer["summary"]
+        seen += ids(answer)
+        cursor = answer.get("next_cursor")
+    assert cursor is None
+    assert len(set(seen)) == 25
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("search_code_history", {"query": "checkout"}),
+        ("recall_previous_discussions", {"query": "another question"}),
+        ("recall_previous_discussions", {"query": "remark", "include_peers": True}),
+    ],
+)
+async def test_a_cursor_belongs_to_its_question(
+    library: MemoryLibrary, store: RecordStore, tool: str, arguments: dict[str, Any]
+) -> None:
+    await tell(store, "s3", *(f"Remark {number} on the checkout page" for number in range(25)))
+    historian = Historian(library, Moment())
+    cursor = (await historian("recall_previous_discussions", query="remark"))["next_cursor"]
+    with pytest.raises(InvalidInput) as refused:
+        await historian(tool, cursor=cursor, **arguments)
+    assert refused.value.facts["argument"] == "cursor"
+
+
+async def test_code_that_nobody_wrote_is_no_new_topic_if_it_was_talked_about(historian: Historian) -> None:
+    summary = (await historian("search_code_history", query="Postgres database"))["summary"]
+    assert "new topic" not in summary
+    assert "recall_previous_discussions" in summary
+    assert "new topic" in (await historian("search_code_history", query="kubernetes"))["summary"]
+
+
+async def test_a_result_has_one_type_whatever_is_asked_for(historian: Historian) -> None:
+    query = "SQLite instead of Postgres for the login form"
+    types = {
+        kind: {
+            (result["id"], result["type"])
+            for result in (await historian("recall_previous_discussions", query=query, type=kind))["results"]
+        }
+        for kind in ("all", "conversation", "decision", "code")
+    }
+    assert {kind for _, kind in types["conversation"]} == {"conversation"}
+    assert {kind for _, kind in types["decision"]} == {"decision"}
+    assert dict(types["all"]).items() <= dict(types["conversation"] | types["decision"] | types["code"]).items()
 
 
 @pytest.mark.parametrize(("project", "found"), [("blog", True), (BLOG, True), ("shop-api", False), ("ann", True)])

@@ -10,6 +10,7 @@ from conversations import SHOP, Written, assistant, tell
 from everkept.core.records import Batch, Insert
 from everkept.families.history.call_trace import build_symbol_links
 from everkept.families.history.code_outlines import CodeCall, CodeDefinition, CodeOutline
+from everkept.families.history.conversation_reader import resolve_target
 from everkept.families.history.model import IMPORT_TOOL, build_code_id
 from everkept.families.history.unified_conversations import build_literal_query, find_relations, parse_period
 from everkept.retrieval.intent import QuestionEntities
@@ -107,8 +108,17 @@ async def test_who_calls_a_function_is_found_with_where_it_was_shown(coded: Ever
     assert (found.search_type, found.found_in) == ("graph", "code")
     assert (found.context.project_path, found.context.session_id) == (SHOP, "shop")
     assert (found.file, found.language) == ("shop.py", "python")
-    assert found.id.startswith("code_")
     assert "through relations" in answer.explanation
+
+
+async def test_each_relation_has_its_own_id_which_opens_its_conversation(coded: Everything) -> None:
+    answer = await coded("what does checkout call?")
+    relations = [result for result in answer.results if result.type == "relation"]
+    assert len({result.id for result in answer.results}) == len(answer.results) > 2
+    assert len(relations) > 1
+    for relation in relations:
+        opened = await resolve_target(await coded.store(), relation.id)
+        assert opened.session == "shop"
 
 
 async def test_to_whom_asks_who_calls_it_the_relation_comes_before_what_was_said(coded: Everything) -> None:

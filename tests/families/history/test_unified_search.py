@@ -63,7 +63,7 @@ async def test_what_was_said_decided_and_coded_is_found_with_what_others_remembe
     assert (best.source, best.search_type) == ("local", "semantic")
     assert (best.context.project_path, best.context.session_id) == (SHOP, "caching")
     assert best.context.timestamp == "2023-11-14T22:14:20.000Z"
-    assert {"decision", "conversation", "memory"} <= types(answer.results)
+    assert {"decision", "memory"} <= types(answer.results)
     assert answer.intent.primary_intent == "recall_discussion"
     assert answer.warnings is None
     scores = [result.relevance_score for result in answer.results]
@@ -90,11 +90,32 @@ async def test_families_are_asked_by_the_ways_of_the_intent(told: Everything) ->
     await told("what calls login", graph, limit=30)
     await told("what calls login", graph, include_graph=False)
     await told("what did we decide", graph)
-    assert graph.asked == [
-        ("what calls login", ("graph", "semantic"), 30),
-        ("what calls login", ("semantic",), 10),
-        ("what did we decide", ("semantic",), 10),
-    ]
+    assert graph.asked == [("what calls login", ("graph", "semantic"), 30), ("what did we decide", ("semantic",), 10)]
+
+
+async def test_without_the_graph_no_entity_and_no_relation_is_found(told: Everything) -> None:
+    entity = SearchFinding("e1", "entity", "Shop API (service)", 0.9, "graph")
+    relation = SearchFinding("r1", "relation", "Cart depends_on Shop API", 0.9, "graph")
+    graph = Told("graph", [entity, relation])
+    for question in ("what depends on Shop API", "Shop API"):
+        answer = await told(question, graph, include_graph=False)
+        assert {"entity", "relation"}.isdisjoint(types(answer.results))
+        assert "graph" not in answer.intent.search_types
+        assert "knowledge graph" not in answer.explanation
+
+
+async def test_the_search_types_of_the_intent_are_those_of_the_results(told: Everything) -> None:
+    graph = Told("graph", [SearchFinding("e1", "entity", "product list (page)", 0.9, "graph")])
+    for question in ("the product list", "what depends on product list", "where did we define cache_products"):
+        answer = await told(question, graph)
+        assert {result.search_type for result in answer.results} <= set(answer.intent.search_types)
+
+
+async def test_who_asks_for_dependencies_gets_the_relation_first(told: Everything) -> None:
+    entity = SearchFinding("e1", "entity", "Orders DB (database)", 0.95, "graph", title="Orders DB")
+    relation = SearchFinding("r1", "relation", "Shop API reads Orders DB", 0.855, "graph")
+    answer = await told("what depends on Orders DB", Told("graph", [entity, relation]), Told("memories", [memory("x")]))
+    assert [result.id for result in answer.results[:2]] == ["r1", "e1"]
 
 
 async def test_a_family_that_fails_is_a_warning(told: Everything) -> None:

@@ -11,7 +11,7 @@ from everkept.core.records import RecordFilter
 from everkept.core.sessions import Session
 from everkept.core.times import format_iso
 from everkept.engines.sqlite.library import SqliteLibrary
-from everkept.errors import Conflict, InvalidInput, ModelUnavailable, NotFound, Refused
+from everkept.errors import AmbiguousName, Conflict, InvalidInput, ModelUnavailable, NotFound, Refused
 from everkept.families.memories.model import MEMORY, MemoryOptions
 
 API = {"name": "API", "type": "component", "relationship": "about"}
@@ -135,6 +135,19 @@ async def test_a_full_session_warns_those_who_ask_and_refuses_hooks(library: Lib
     assert codes(await assistant.beside("two").store("Edited main.py", source=hook)) == []
 
 
+async def test_a_full_session_tells_how_many_it_has_stored(library: Library) -> None:
+    before = Assistant(library, options=MemoryOptions(max_per_session=100, time_limit=None))
+    for number in range(5):
+        await before.store(f"Thought number {number}", "session")
+    assistant = Assistant(library, options=MemoryOptions(max_per_session=2, time_limit=None))
+    for stored in (5, 6):
+        warned = await assistant.store(f"One more after {stored}", "user")
+        assert f"has stored {stored} memories; its limit is 2." in warned["warnings"][0]["message"]
+    with pytest.raises(Refused) as refused:
+        await assistant.store("Edited main.py", "session", source={"tool": "hook:PostToolUse"})
+    assert (refused.value.facts["stored"], refused.value.facts["limit"]) == (7, 2)
+
+
 async def test_without_a_session_only_session_memories_need_one(library: Library) -> None:
     assistant = Assistant(library, session=Session(stateful=False))
     with pytest.raises(InvalidInput, match="session_id"):
@@ -175,7 +188,9 @@ async def test_a_session_id_cannot_be_the_id_of_something_else(assistant: Assist
         {"author": "a\x1bb"},
         {"session_id": "a\nb"},
         {"related_entities": [{"name": "a\tb", "type": "t", "relationship": "r"}]},
-        {"related_entities": [{"name": "a", "type": "t"}]},
+        {"related_entities": [{"type": "t", "relationship": "r"}]},
+        {"related_entities": ["a\tb"]},
+        {"related_entities": [" "]},
         {"related_entities": [API] * 101},
         {"source": {"conversation_turn": 2**60}},
         {"source": {"colour": "red"}},
@@ -367,3 +382,36 @@ async def test_a_new_memory_takes_one_question_for_each_thing_it_rests_on(assist
     assert made["graph_edges_created"] == 1
     assert choice.asked == Counter(scan=1, get=1, commit=1)
     assert choice.given["scan"] == choice.given["get"] == 1
+
+
+async def test_plain_names_of_entities_are_enough(assistant: Assistant) -> None:
+    known = {"name": "Shop API", "type": "service", "relationship": "uses"}
+    await assistant.store("The Shop API uses Redis", related_entities=[known])
+    for scope in ("project", "user"):
+        memory_id = await assistant.stored(f"A {scope} note", scope, related_entities=["shop api", "Ledger"])
+        await assistant("update_memory", memory_id=memory_id, related_entities={"add": [{"name": "Queue"}]})
+    found = await assistant("recall_memories", query="note", explain=True)
+    for memory in found["memories"]:
+        linked = [(each["name"], each["type"], each["relationship"]) for each in memory.get("related_entities", [])]
+        if linked != [("Shop API", "service", "uses")]:
+            assert linked == [
+                ("Shop API", "service", "about"),
+                ("Ledger", "unknown", "about"),
+                ("Queue", "unknown", "about"),
+            ]
+    ledger = {"name": "Ledger", "type": "service", "relationship": "describes"}
+    await assistant.store("The ledger is a service", related_entities=[ledger, "Ledger"])
+    walked = await assistant("search_knowledge_graph", entity="Ledger")
+    assert ("Ledger", "service") in {(each["name"], each["type"]) for each in walked["entities"]}
+
+
+async def test_a_plain_name_of_two_entities_is_refused(assistant: Assistant) -> None:
+    for kind in ("service", "team"):
+        entity = {"name": "Shop", "type": kind, "relationship": "describes"}
+        await assistant.store(f"The {kind}", related_entities=[entity])
+    with pytest.raises(AmbiguousName):
+        await assistant.store("Which one?", related_entities=["Shop"])
+    assert await assistant.recall("Which one") == []
+    await assistant.store("This one", related_entities=["Shop (team)"])
+    found = await assistant("recall_memories", query="This one", explain=True)
+    assert found["memories"][0]["related_entities"] == [{"name": "Shop", "type": "team", "relationship": "about"}]

@@ -9,6 +9,8 @@ from everkept.core.ports import Library, RecordStore
 from everkept.core.sessions import ToolCall
 from everkept.core.times import format_iso
 from everkept.errors import BankNotFound, EverkeptError, InvalidInput, StoreDamaged, Unavailable
+from everkept.families.memories.recall import is_same_file, split_path
+from records import batch, memory
 
 
 class WithoutUser:
@@ -210,3 +212,89 @@ async def test_a_recall_asks_a_store_each_thing_once(assistant: Assistant) -> No
     assert set(counted.accesses.counts.values()) == {1}
     again = await counted.recall("ready tea")
     assert [memory["access_count"] for memory in again] == [1, 1, 1]
+
+
+async def test_recall_selects_memories_by_their_relationship_to_an_entity(assistant: Assistant) -> None:
+    entity = {"name": "Shop API", "type": "service"}
+    await assistant.store("Port 80 is open", related_entities=[{**entity, "relationship": "describes"}])
+    await assistant.store("Port 443 is chosen", "user", related_entities=[{**entity, "relationship": "Decides"}])
+    gone = await assistant.stored("Port 22 is chosen", related_entities=[{**entity, "relationship": "decides"}])
+    await assistant("forget_memory", memory_id=gone)
+    for strategy in ("keyword", "hybrid", "graph"):
+        wanted = {"query": "port of the Shop API", "relationship_type": "decides", "strategy": strategy}
+        found = await assistant("recall_memories", **wanted, explain=True)
+        assert [memory["content"] for memory in found["memories"]] == ["Port 443 is chosen"]
+        assert found["memories"][0]["related_entities"] == [{**entity, "relationship": "Decides"}]
+    found = await assistant("recall_memories", query="port", relationship_type="decides", include_forgotten=True)
+    assert {memory["content"] for memory in found["memories"]} == {"Port 443 is chosen", "Port 22 is chosen"}
+    assert "related_entities" not in found["memories"][0]
+
+
+async def test_a_relationship_that_no_memory_has_recalls_nothing(assistant: Assistant) -> None:
+    await fill(assistant)
+    found = await assistant("recall_memories", query="port", relationship_type="paints")
+    assert (found["memories"], found["total_matched"], codes(found)) == ([], 0, ["no_such_relationship"])
+
+
+def from_file(path: str) -> dict[str, Any]:
+    return {"source": {"file": path}}
+
+
+@pytest.mark.parametrize("strategy", ["keyword", "hybrid"])
+@pytest.mark.parametrize(
+    "query",
+    ["login.py", "what do we know of src/auth/login.py?", "fix /home/ada/shop/src/auth/login.py", r"src\auth\login.py"],
+)
+async def test_a_file_in_a_query_finds_the_memories_of_that_file(
+    assistant: Assistant, query: str, strategy: str
+) -> None:
+    await assistant.store("Tokens expire after an hour", **from_file("src/auth/login.py"))
+    await assistant.store("Carts are emptied at night", **from_file("src/cart.py"))
+    found = await assistant("recall_memories", query=query, strategy=strategy)
+    assert found["memories"][0]["content"] == "Tokens expire after an hour"
+
+
+async def test_the_file_that_a_known_memory_gains_finds_it(assistant: Assistant) -> None:
+    await assistant.store("Tokens expire after an hour")
+    await assistant.store("Tokens expire after an hour", **from_file("src/auth/login.py"))
+    assert await assistant.texts("login.py", strategy="keyword") == ["Tokens expire after an hour"]
+
+
+def test_paths_are_the_same_file_if_one_starts_further_down() -> None:
+    for other in ("src/a.py", "./src/A.py", r"C:\work\src\a.py", "a.py"):
+        assert is_same_file(split_path("src/a.py"), split_path(other))
+    for other in ("lib/a.py", "src/a.py/b", "aa.py", ""):
+        assert not is_same_file(split_path("src/a.py"), split_path(other))
+
+
+async def test_memories_of_the_files_in_context_come_first(assistant: Assistant) -> None:
+    for number in range(5):
+        await assistant.store(f"Login form rule {number} is important", importance=1)
+    await assistant.store("Tokens expire after an hour", importance=0.1, **from_file("src/auth/login.py"))
+    await assistant.store("Another login.py", importance=0.9, **from_file("old/login.py"))
+    await assistant.store("Renew tokens by hand", type="procedural", **from_file("src/auth/login.py"))
+    await assistant.store("Dislikes long logins", "user", importance=0.1, **from_file("src/auth/login.py"))
+    await assistant.store("Looked at it", "session", type="semantic", **from_file("src/auth/login.py"))
+    await assistant.store("Tests failed", "session", type="episodic")
+    await assistant.store("Prefers tabs", "user", importance=1)
+    files = ["/home/ada/shop/src/auth/login.py"]
+    answer = await assistant("get_memory_context", task_description="fix the login form", files_in_context=files)
+    lines = answer["context_block"].splitlines()
+    firsts = [lines[i + 1].partition(" (")[0] for i, line in enumerate(lines) if line.startswith("### ")]
+    assert firsts == [
+        "- Dislikes long logins",
+        "- Tokens expire after an hour",
+        "- Looked at it",
+        "- Renew tokens by hand",
+    ]
+    without = await assistant("get_memory_context", task_description="paint the wall", files_in_context=["none.py"])
+    assert "Looked at it" in without["context_block"]
+
+
+async def test_a_total_below_the_number_of_matches_is_called_a_lower_bound(assistant: Assistant) -> None:
+    await fill(assistant)
+    store = await assistant.project_store()
+    await store.commit(batch(*(memory(f"port {number}", scope="project") for number in range(150))))
+    found = await assistant("recall_memories", query="port")
+    assert (found["total_matched"] >= 100, found["total_is_lower_bound"]) == (True, True)
+    assert "total_is_lower_bound" not in await assistant("recall_memories", query="port", tags=["none"])

@@ -256,6 +256,25 @@ async def test_a_connection_without_sessions_must_say_which_to_consolidate(assis
     assert "current_session" not in await stateless("get_memory_status")
 
 
+async def test_a_session_that_never_stored_anything_is_said_to_be_unknown(assistant: Assistant) -> None:
+    unknown = await assistant("reflect_and_consolidate", session_id="sesion:one")
+    assert codes(unknown) == ["unknown_session"]
+    assert '"sesion:one"' in unknown["warnings"][0]["message"]
+    await assistant("forget_memory", memory_id=await assistant.stored("Said here", "session"))
+    assert codes(await assistant("reflect_and_consolidate", session_id="session:one")) == []
+    assert codes(await assistant("reflect_and_consolidate")) == []
+
+
+async def test_a_single_value_that_is_not_allowed_is_reported_by_its_own_name(assistant: Assistant) -> None:
+    for name, one, many in (("scope", "galaxy", ["user", "galaxy"]), ("type", "odd", ["semantic", "odd"])):
+        with pytest.raises(InvalidInput) as single:
+            await assistant("recall_memories", query="x", **{name: one})
+        assert single.value.facts["argument"] == name
+        with pytest.raises(InvalidInput) as listed:
+            await assistant("recall_memories", query="x", **{name: many})
+        assert listed.value.facts["argument"] == f"{name}[1]"
+
+
 async def test_a_context_block_takes_one_search_and_few_scans(assistant: Assistant) -> None:
     for scope in ("project", "user"):
         await assistant.store(f"The login of the {scope} is slow", scope)

@@ -15,7 +15,7 @@ from everkept.core.ports import Token
 from everkept.core.projects import OffHistory, OffPeriod, Project, validate_project_name
 from everkept.core.times import Clock, read_clock
 from everkept.engines.memory.store import MemoryStore
-from everkept.errors import Conflict, NotFound, ProjectArchived
+from everkept.errors import Conflict, NotFound, ProjectArchived, ProjectExists, ProjectStatusConflict
 from everkept.values import Value, replace
 
 MEMORY_CONDITION = Condition("memory", "embedded-memory", version=__version__)
@@ -59,8 +59,7 @@ class MemoryLibrary(TableLibrary):
     async def _add_project(self, change: catalog.AddProject) -> Project:
         name = validate_project_name(change.name)
         if name in self._entries:
-            hint = "Call switch_project to use it, or choose another name."
-            raise Conflict(f'Project "{name}" already exists.', hint=hint, kind="project", name=name)
+            raise ProjectExists(name)
         if any(entry.project.id == change.project_id for entry in self._entries.values()):
             message = f"A project with the id {change.project_id} already exists."
             raise Conflict(message, hint="Use a new id.", kind="project", name=name)
@@ -72,9 +71,7 @@ class MemoryLibrary(TableLibrary):
     async def _set_project_status(self, change: catalog.SetProjectStatus) -> Project:
         entry = self._require_entry(change.name)
         if entry.project.status == change.status:
-            state = "already archived" if change.status == "archived" else "not archived"
-            hint = "See the status of projects with list_projects."
-            raise Conflict(f'Project "{change.name}" is {state}.', hint=hint, project=change.name)
+            raise ProjectStatusConflict(change.name, change.status)
         entry.project = replace(entry.project, status=change.status, updated_at=self._clock())
         return entry.project
 

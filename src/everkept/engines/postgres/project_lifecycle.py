@@ -33,7 +33,7 @@ from everkept.engines.postgres.catalog import (
 from everkept.engines.postgres.connection import Connection
 from everkept.engines.postgres.statements import Cursor
 from everkept.engines.postgres.transactions import note_change
-from everkept.errors import Conflict, InvalidInput, NotFound, StoreBusy
+from everkept.errors import Conflict, InvalidInput, NotFound, ProjectExists, ProjectStatusConflict, StoreBusy
 from everkept.values import replace
 
 MAX_DIRECT_ROWS = 100_000  # records, links and changes; up to here, they are removed within the call
@@ -84,9 +84,7 @@ def create_project(cursor: Cursor, project: Project) -> None:
 def set_status(cursor: Cursor, name: str, status: Status, at: int) -> Project:
     project, store = _lock_project(cursor, name)
     if project.status == status:
-        state = "already archived" if status == "archived" else "not archived"
-        hint = "See the status of projects with list_projects."
-        raise Conflict(f'Project "{name}" is {state}.', hint=hint, project=name)
+        raise ProjectStatusConflict(name, status)
     cursor.execute("UPDATE projects SET status = %s, updated_at = %s WHERE id = %s", (status, at, project.id))
     cursor.execute("UPDATE stores SET is_closed = %s WHERE number = %s", (status == "archived", store))
     note_change(cursor, store)
@@ -150,12 +148,7 @@ def _lock_project(cursor: Cursor, name: str) -> StoredProject:
 
 def _build_name_conflict(project: Project, error: psycopg.errors.UniqueViolation) -> Conflict:
     if error.diag.constraint_name == NAME_CONSTRAINT:
-        return Conflict(
-            f'Project "{project.name}" already exists.',
-            hint="Call switch_project to use it, or choose another name.",
-            kind="project",
-            name=project.name,
-        )
+        return ProjectExists(project.name)
     return Conflict(
         f"A project with the id {project.id} already exists.", hint="Use a new id.", kind="project", id=project.id
     )

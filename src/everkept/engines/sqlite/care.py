@@ -53,7 +53,7 @@ from everkept.engines.sqlite.snapshot import (
     read_verified_facts,
 )
 from everkept.engines.sqlite.store import read_generation
-from everkept.errors import EverkeptError
+from everkept.errors import EverkeptError, StoreDamaged
 
 
 def check_leftovers(folder: Path, check: str) -> Iterator[DoctorFinding]:
@@ -250,9 +250,14 @@ class SqliteCare:
         return read_verified_facts(copy, name)
 
     def read_owners(self, catalogue: Path) -> Mapping[str, OwningProject]:
-        """Return the owners in a copy of the catalog, by database name."""
+        """Return the owners in a copy of the catalog, by database name. Raise StoreDamaged for an invalid path."""
         with translate_errors(catalogue), closing(open_at_rest(catalogue)) as db:
-            return snapshot.get_owners(snapshot.list_project_files(db))
+            projects = snapshot.list_project_files(db)
+        for kept in projects:
+            # Later moves build the path from the id.
+            if Path(kept.path).stem != kept.id or not self.is_database_name(kept.path):
+                raise StoreDamaged("The list of projects names a file outside the data folder.", path=str(catalogue))
+        return snapshot.get_owners(projects)
 
     def open_snapshot(
         self, *, lenient: bool = False, is_locked: bool = False

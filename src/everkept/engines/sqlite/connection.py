@@ -12,6 +12,7 @@ from urllib.parse import quote
 import apsw
 
 from everkept.core import disk
+from everkept.core.disk import AMPLE_BYTES, build_size_facts, find_free_bytes
 from everkept.engines.sqlite.schema import PROJECT, Schema
 from everkept.errors import (
     Conflict,
@@ -183,6 +184,9 @@ def connect(
             connection.set_busy_handler(busy or BusyHandler())
             # Otherwise SQLite plans a query again whenever a value is bound to LIMIT, which takes 30 us.
             connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+            # Our schema has no triggers. One that a stranger planted never runs.
+            connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
+            connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
             connection.create_scalar_function("lowered", _lower, 1)
             _set_pragmas(connection, "temp_store=MEMORY", "cache_size=-64000")
             check_kind(connection, path, schema, title or path.name)
@@ -392,7 +396,6 @@ def _translate_error(error: apsw.Error, path: Path, schema: Schema, title: str, 
 
 
 _MIN_FREE_BYTES = 1_000_000  # with less, a file that cannot be used lacks disk space
-_AMPLE_BYTES = 100_000_000  # with more, a quota or limit is the reason
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
@@ -408,25 +411,23 @@ def get_log_path(path: Path) -> Path:
 
 def is_full(folder: Path) -> bool:
     """Return whether the disk has too little free space for anything. Return False if that is unknown."""
-    free = _find_free_bytes(folder)
+    free = find_free_bytes(folder)
     return free is not None and free < _MIN_FREE_BYTES
 
 
 def build_storage_full_error(path: Path, title: str) -> StorageFull:
     """Build the error for a write that the disk, a quota or a limit prevented."""
-    size, free = _measure_path(path), _find_free_bytes(path)
+    size, free = _measure_path(path), find_free_bytes(path)
     sizes = f"It takes {format_size(size)}" + ("" if free is None else f"; {format_size(free)} are free")
-    facts = {} if free is None else {"free": free}
     return StorageFull(
         f"{title} cannot be written: no disk space is left. {sizes}. Nothing was stored.",
         hint=(
             "Raise the quota or file size limit, or choose another data folder with --data-dir."
-            if free is not None and free > _AMPLE_BYTES
+            if free is not None and free > AMPLE_BYTES
             else "Free some disk space and try again."
         ),
         path=str(path),
-        current_size=size,
-        **facts,
+        **build_size_facts(size, free),
     )
 
 
@@ -456,13 +457,3 @@ def _measure_path(path: Path) -> int:
         return sum(measure_file(each) for each in path.rglob("*.db"))
     except OSError:
         return 0
-
-
-def _find_free_bytes(path: Path) -> int | None:
-    """Return the free bytes of the disk, or None if they are unknown."""
-    try:
-        from shutil import disk_usage  # a hook that starts does not pay for it
-
-        return disk_usage(next(each for each in (path, *path.parents) if each.exists())).free
-    except (OSError, ImportError):  # the folder or the program's files may be out of reach
-        return None

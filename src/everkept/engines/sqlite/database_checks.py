@@ -20,8 +20,10 @@ from everkept.engines.sqlite.snapshot import (
     META,
     USER,
     ProjectFile,
+    SchemaDifference,
     count_index_faults,
     find_page_faults,
+    find_schema_differences,
     format_project,
     get_schema,
     list_project_files,
@@ -95,8 +97,11 @@ class _DatabaseCheck:
         try:
             with open_checked(path, schema, title=title) as db:
                 yield from self._check_version(db, schema, title)
-                db.execute("BEGIN")
-                yield from self._check_content(db, name, schema, title)
+                if differences := find_schema_differences(db, schema):
+                    yield self._report_differences(name, schema, title, differences)
+                else:
+                    db.execute("BEGIN")
+                    yield from self._check_content(db, name, schema, title)
         except StoreTooNew as error:
             yield self._report_problem(error.message, "update Everkept")
         except StoreDamaged as error:
@@ -112,6 +117,14 @@ class _DatabaseCheck:
         if version < schema.version:
             what = f"{title} has the older schema {version}. The next start upgrades it to {schema.version}."
             yield DoctorFinding(self._check, "ok", what)
+
+    def _report_differences(
+        self, name: str, schema: Schema, title: str, found: Sequence[SchemaDifference]
+    ) -> DoctorFinding:
+        what = f"{title} is not as Everkept creates it: {', '.join(each.description for each in found[:3])}."
+        if all(each.is_removable for each in found):
+            return self._report_problem(what, FIX_COMMAND, lambda: drop_parts(self._folder / name, schema))
+        return self._report_damage(name, what)
 
     def _check_content(self, db: Connection, name: str, schema: Schema, title: str) -> Iterator[DoctorFinding]:
         path = self._folder / name
@@ -204,6 +217,16 @@ def fix_word_index(path: Path, *, anew: bool = False) -> int:
                 if len(keys) < BATCH_ROWS:
                     break
     return done
+
+
+def drop_parts(path: Path, schema: Schema) -> str:
+    """Drop the indexes, triggers and views that Everkept did not create. No data is in them."""
+    with translate_errors(path, schema), closing(connect(path, schema)) as db, open_transaction(db):
+        extra = [each for each in find_schema_differences(db, schema) if each.is_removable]
+        for each in extra:
+            quoted = each.name.replace('"', '""')
+            db.execute(f'DROP {each.kind} "{quoted}"')
+    return f"dropped {', '.join(each.description.rpartition(' was ')[0] for each in extra)}"
 
 
 def fix_generation(folder: Path, kept: ProjectFile) -> str:

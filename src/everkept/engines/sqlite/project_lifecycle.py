@@ -35,7 +35,16 @@ from everkept.engines.sqlite.connection import (
 from everkept.engines.sqlite.database import Database
 from everkept.engines.sqlite.schema import LIBRARY, PROJECT
 from everkept.engines.sqlite.store import DELETED_GENERATION, read_generation
-from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound, StoreBusy, StoreDamaged
+from everkept.errors import (
+    Conflict,
+    EverkeptError,
+    InvalidInput,
+    NotFound,
+    ProjectExists,
+    ProjectStatusConflict,
+    StoreBusy,
+    StoreDamaged,
+)
 from everkept.values import Value
 
 log = logging.getLogger(__name__)
@@ -113,17 +122,12 @@ async def create_project(meta: Database, place: ProjectPaths, description: str, 
 
 
 def _refuse_if_taken(db: Connection, place: ProjectPaths) -> None:
-    facts = {"kind": "project", "name": place.name}
     if db.execute("SELECT count(*) FROM projects WHERE name = ?", (place.name,)).get:
-        raise Conflict(
-            f'Project "{place.name}" already exists.',
-            hint="Call switch_project to use it, or choose another name.",
-            **facts,
-        )
+        raise ProjectExists(place.name)
     # A file that no project owns may still be someone's data.
     if _is_listed(db, place) or place.active_path.exists() or place.archive_path.exists():
         message = f"A project with the id {place.id} already exists."
-        raise Conflict(message, hint="Use a new id.", id=place.id, **facts)
+        raise Conflict(message, hint="Use a new id.", id=place.id, kind="project", name=place.name)
 
 
 async def archive_project(meta: Database, place: ProjectPaths, at: str) -> None:
@@ -219,9 +223,7 @@ def _declare(db: Connection, place: ProjectPaths, intent: Intent) -> bool:
     if status is None:
         raise NotFound("project", place.name, hint="It was deleted. Select another project.")
     if (intent, status) in (("archiving", "archived"), ("restoring", "active")):
-        state = "already archived" if status == "archived" else "not archived"
-        hint = "See the status of projects with list_projects."
-        raise Conflict(f'Project "{place.name}" is {state}.', hint=hint, project=place.name)
+        raise ProjectStatusConflict(place.name, str(status))
     path = place.archive_path if status == "archived" else place.active_path
     if intent != "deleting" and not path.exists():
         raise build_missing_file_error(place, path)

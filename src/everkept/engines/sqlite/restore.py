@@ -9,8 +9,9 @@ All write locks are held from before the safety copy on. A file is frozen when i
 So every acknowledged write is in the safety copy, or came after the restore.
 
 Decisions since the backup stay in force. Projects that are off stay off, with all their off periods. Tokens, accounts
-and grants are the current ones, so that no revoked one is valid again. The private data of a removed account is not
-restored, even if another account has its name now. Notes with the caller's prefixes are kept.
+and grants are the current ones, so that no revoked one is valid again, and none that a stranger added to the backup;
+the caller can ask for those of the backup. The private data of an account that does not exist is not restored, even if
+another account has its name now. Notes with the caller's prefixes are kept.
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -21,10 +22,10 @@ from uuid import uuid4
 
 import apsw
 
-from everkept.core.care_results import Progress, RestoredProject, RestorePreview
+from everkept.core.care_results import OmittedAccess, Progress, RestoredProject, RestorePreview
 from everkept.core.disk import make_folder
 from everkept.core.projects import OffHistory
-from everkept.core.sessions import NOTE_PREFIX, is_orphaned_private
+from everkept.core.sessions import NOTE_PREFIX, USER_NOTE_PREFIX, is_orphaned_private
 from everkept.core.times import Clock, format_iso
 from everkept.engines.sqlite import project_list, snapshot
 from everkept.engines.sqlite.connection import (
@@ -85,10 +86,9 @@ class _SwitchedProject(Value):
         return replace(ended, folders=(), deleted_at=None)
 
 
-def keep_decisions(now: Connection, prepared: Path, prefixes: Sequence[str], at: int, *, was_empty: bool) -> None:
-    """Copy decisions from the current catalog. A folder that `was_empty` without tokens keeps the backup's."""
+def keep_decisions(now: Connection, prepared: Path, prefixes: Sequence[str], at: int) -> None:
+    """Copy decisions from the current catalog."""
     with translate_errors(prepared), closing(connect(prepared, LIBRARY)) as db, open_transaction(db):
-        _keep_tokens(now, db, was_empty=was_empty)
         for prefix in prefixes:
             notes = project_list.list_notes(now, prefix)
             db.executemany("INSERT OR IGNORE INTO notes VALUES (?,?)", list(notes.items()))
@@ -118,15 +118,21 @@ def should_be_off(now: Connection, before: Path | None, project_id: str, name: s
     return switching.off_since is not None
 
 
-def _keep_tokens(now: Connection, db: Connection, *, was_empty: bool) -> None:
-    tokens = now.execute(f"SELECT {_TOKEN_COLUMNS} FROM tokens").fetchall()
-    if tokens or not was_empty:
+def keep_access(now: Connection | None, prepared: Path) -> OmittedAccess:
+    """Give the prepared catalog the current tokens, accounts and grants, or none if these are unknown.
+
+    A stranger who can change a backup could add a token to it. Return what this omits.
+    """
+    select = f"SELECT {_TOKEN_COLUMNS} FROM tokens"
+    with translate_errors(prepared), closing(connect(prepared, LIBRARY)) as db, open_transaction(db):
+        tokens = [] if now is None else now.execute(select).fetchall()
+        omitted = {row[0] for row in db.execute(select)} - {row[0] for row in tokens}
         db.execute("DELETE FROM tokens")
         db.executemany(f"INSERT INTO tokens({_TOKEN_COLUMNS}) VALUES (?,?,?,?)", tokens)
         # The owner of a token and the access of that user belong together.
         before = project_list.list_notes(db, NOTE_PREFIX)
         db.executemany("DELETE FROM notes WHERE key = ?", [(key,) for key in before])
-        accounts = project_list.list_notes(now, NOTE_PREFIX)
+        accounts = {} if now is None else project_list.list_notes(now, NOTE_PREFIX)
         db.executemany("INSERT INTO notes VALUES (?,?)", list(accounts.items()))
         homes = [
             (each.id,)
@@ -134,6 +140,8 @@ def _keep_tokens(now: Connection, db: Connection, *, was_empty: bool) -> None:
             if is_orphaned_private(each.name, before, accounts)
         ]
         db.executemany("DELETE FROM projects WHERE id = ?", homes)
+    users = [key for key in before if key.startswith(USER_NOTE_PREFIX) and key not in accounts]
+    return OmittedAccess(len(omitted), len(users))
 
 
 def _list_switched(now: Connection) -> list[_SwitchedProject]:
@@ -446,21 +454,30 @@ class LockedFolder:
         return self._live.is_empty
 
     def prepare(
-        self, stage: Path, backup: Path, safety: Path | None, kept_notes: Sequence[str], at: int
+        self,
+        stage: Path,
+        backup: Path,
+        safety: Path | None,
+        kept_notes: Sequence[str],
+        at: int,
+        *,
+        with_access: bool = False,
     ) -> RestorePreview:
         """Prepare the copies in the stage for replacing the databases. From now on the restore is unfinished.
 
-        Decisions since the backup stay: turned-off projects, tokens, and notes with these prefixes.
+        Decisions since the backup stay: turned-off projects, and notes with these prefixes. Tokens, accounts and
+        grants stay too, unless those of the backup are restored `with_access`.
         """
         live, meta = self._live, stage / META
         drop_lost_projects(meta)
         now = live.databases.get(META)
+        omitted = OmittedAccess() if with_access else keep_access(now, meta)
         if now is not None:
-            keep_decisions(now, meta, kept_notes, at, was_empty=live.is_empty)
+            keep_decisions(now, meta, kept_notes, at)
         off = list_off_projects(meta)
         self._renumber(stage)
         snapshot.mark_restore(stage, backup, safety)
-        return RestorePreview(off, decisions_lost=now is None)
+        return RestorePreview(off, decisions_lost=now is None, omitted=omitted)
 
     def put(self, stage: Path, report: Progress) -> list[str]:
         """Give each database its new content. Return the files that cannot be removed yet."""

@@ -19,8 +19,9 @@ import shutil
 import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, NamedTuple, cast
 from uuid import uuid4
 
 import apsw
@@ -31,7 +32,7 @@ from everkept.core.disk import create, replace
 from everkept.core.locks import FileLock
 from everkept.core.projects import Status
 from everkept.core.sessions import is_private_name
-from everkept.core.text import format_count
+from everkept.core.text import clip_text, format_count
 from everkept.engines.sqlite.connection import (
     BusyHandler,
     Connection,
@@ -111,6 +112,58 @@ def open_in_use(path: Path) -> Connection:
     return connection
 
 
+class SchemaDifference(NamedTuple):
+    """A part of a database that our schema lacks (`extra`), or that differs from our schema."""
+
+    kind: str  # table, index, trigger or view
+    name: str
+    problem: Literal["extra", "missing", "changed"]
+
+    @property
+    def is_removable(self) -> bool:
+        """Whether it holds no data, so that dropping it loses nothing."""
+        return self.problem == "extra" and self.kind in ("index", "trigger", "view")
+
+    @property
+    def description(self) -> str:
+        shown = ascii(clip_text(self.name, 60))[1:-1]
+        what = {"extra": "was not created by Everkept", "missing": "is missing", "changed": "was changed"}
+        return f'{self.kind} "{shown}" {what[self.problem]}'
+
+
+def find_schema_differences(db: Connection, schema: Schema) -> list[SchemaDifference]:
+    """Compare all tables, indexes, triggers and views with those that our migrations create."""
+    found, ours = _list_parts(db), _build_parts(schema, int(db.pragma("user_version")))
+    extra = [SchemaDifference(kind, name, "extra") for kind, name in found.keys() - ours.keys()]
+    lost = [SchemaDifference(kind, name, "missing") for kind, name in ours.keys() - found.keys()]
+    shared = found.keys() & ours.keys()
+    changed = [SchemaDifference(*part, "changed") for part in shared if found[part] != ours[part]]
+    return [*sorted(extra), *sorted(lost), *sorted(changed)]
+
+
+def _list_parts(db: Connection) -> dict[tuple[str, str], tuple[str, str | None]]:
+    rows = db.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE name <> 'sqlite_stat4'")
+    return {
+        (str(kind), str(name)): (str(table), None if sql is None else " ".join(str(sql).split()))
+        for kind, name, table, sql in rows
+    }
+
+
+@cache
+def _build_parts(schema: Schema, version: int) -> dict[tuple[str, str], tuple[str, str | None]]:
+    with closing(apsw.Connection(":memory:")) as empty:
+        db = cast(Connection, empty)
+        for migration in schema.migrations[: max(version, 0)]:
+            db.execute(migration)
+        return _list_parts(db)
+
+
+def _refuse_foreign_parts(db: Connection, schema: Schema, title: str, path: Path) -> None:
+    found = find_schema_differences(db, schema)
+    if found:
+        raise StoreDamaged(f"{title} is not as Everkept creates it: {found[0].description}.", path=str(path))
+
+
 def read_facts(db: Connection) -> DatabaseFacts:
     tables = [name for (name,) in db.execute(_SELECT_TABLES)]
     rows = {name: int(db.execute(f'SELECT count(*) FROM "{name}"').get) for name in tables}
@@ -119,10 +172,11 @@ def read_facts(db: Connection) -> DatabaseFacts:
 
 
 def read_verified_facts(copy: Path, title: str) -> DatabaseFacts:
-    """Return the facts of a copy. Raise StoreDamaged if a full check finds a fault."""
+    """Return the facts of a copy. Raise StoreDamaged if its schema is not ours, or a full check finds a fault."""
     schema = get_schema(title)
     with translate_errors(copy, schema, title=title), closing(open_at_rest(copy)) as db:
         check_kind(db, copy, schema, title)
+        _refuse_foreign_parts(db, schema, title, copy)
         found = find_page_faults(db) if schema is LIBRARY else find_faults(db)
         if found:
             raise StoreDamaged(f"{title} is damaged: {found[0]}.", hint=schema.when_damaged)

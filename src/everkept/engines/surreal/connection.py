@@ -119,6 +119,10 @@ class Connection(Protocol):
         """Return the version that the database reports, or an empty text. It never decides the dialect."""
         ...
 
+    async def measure_files(self) -> int | None:
+        """Return the bytes of the files of all databases, or None if they are unknown."""
+        ...
+
     async def open(self) -> None:
         """Open the connection, as the first use does."""
         ...

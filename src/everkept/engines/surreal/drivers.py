@@ -6,12 +6,12 @@ SURREAL_SYNC_DATA is in the environment before the package surrealdb is imported
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everkept.core.disk import make_folder, translate_os_errors
+from everkept.core.disk import build_size_facts, find_free_bytes, make_folder, translate_os_errors
 from everkept.core.locks import FileLock
 from everkept.engines.surreal.connection import (
     DISK_FULL_PATTERN,
@@ -105,17 +105,16 @@ class DatabaseFolder:
         )
 
     def build_storage_full(self) -> StorageFull:
-        return build_storage_full(f"The disk of {self._path}", path=str(self._path), **self._measure_sizes())
+        sizes = build_size_facts(self.measure_files(), find_free_bytes(self._path))
+        return build_storage_full(f"The disk of {self._path}", path=str(self._path), **sizes)
 
-    def _measure_sizes(self) -> dict[str, int]:
-        from shutil import disk_usage
-
-        try:
-            files = [entry for entry in self._path.rglob("*") if entry.is_file()]
-            size = sum(entry.stat().st_size for entry in files)
-            return {"current_size": size, "free": disk_usage(self._path).free}
-        except OSError:  # sizes are optional, and must not hide the error
-            return {}
+    def measure_files(self) -> int:
+        """Return the bytes of all files, without those that the engine removes in between."""
+        size = 0
+        for entry in self._path.rglob("*"):
+            with suppress(OSError):
+                size += entry.stat().st_size if entry.is_file() else 0
+        return size
 
     def _is_version_3(self) -> bool:
         return not (self._path / VERSION_2_FOLDER).exists() and any(
@@ -145,6 +144,7 @@ class EmbeddedConnection:
         self._is_broken = False
         self._is_closed = False
         self._is_modern: bool | None = None
+        self._version = ""
 
     @property
     def is_modern(self) -> bool:
@@ -154,11 +154,14 @@ class EmbeddedConnection:
 
     @property
     def version(self) -> str:
-        return ""  # the engine reports only the version of its package
+        return self._version
 
     @property
     def openings(self) -> int:
         return self._openings
+
+    async def measure_files(self) -> int | None:
+        return None if self._folder is None else await asyncio.to_thread(self._folder.measure_files)
 
     async def open(self) -> None:
         await self._ensure_engine()
@@ -237,6 +240,7 @@ class EmbeddedConnection:
                 raise
             raise self._folder.build_open_error(str(error)) from error
         self._is_modern = protocol.is_modern(await self._execute(engine, [protocol.DIALECT_PROBE, {}]))
+        self._version = self._version or await asyncio.to_thread(protocol.read_engine_version)
         return engine
 
     async def _ask(self, engine: "AsyncEmbeddedDB", query: Sequence[Any], in_turn: bool) -> Mapping[str, Any]:
@@ -335,6 +339,9 @@ class SocketConnection:
     @property
     def openings(self) -> int:
         return self._openings
+
+    async def measure_files(self) -> int | None:
+        return None  # a server does not report it
 
     async def open(self) -> None:
         await self._ensure_link()

@@ -83,7 +83,7 @@ class SurrealLibrary(TableLibrary):
         return await catalog.list_off_periods(self._catalog_db)
 
     async def open_user_store(self) -> SurrealStore:
-        return await self._open_store(f"{self._catalog_db.database}_user")
+        return await self._open_store(f"{self._catalog_db.database}_user", counts_files=True)
 
     async def open_history_store(self) -> SurrealStore:
         return await self._open_store(f"{self._catalog_db.database}_history")
@@ -204,11 +204,13 @@ class SurrealLibrary(TableLibrary):
             await project_lifecycle.sync_status(self._catalog_db, project)
         return store, is_new
 
-    async def _open_store(self, database: str, name: str = "") -> SurrealStore:
+    async def _open_store(self, database: str, name: str = "", *, counts_files: bool = False) -> SurrealStore:
         """Open the store. Without a name, it does not belong to a project."""
         async with self._opening:
             if database not in self._stores:
-                store = SurrealStore(self._connection, database, self._clock, name, of_project=bool(name))
+                store = SurrealStore(
+                    self._connection, database, self._clock, name, of_project=bool(name), counts_files=counts_files
+                )
                 await store.get_revision()  # creates a missing database
                 self._stores[database] = store
             return self._stores[database]

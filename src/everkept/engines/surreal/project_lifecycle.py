@@ -29,7 +29,7 @@ from everkept.engines.surreal.catalog import (
 )
 from everkept.engines.surreal.connection import TransactionThrown, build_put, quote_name, retry
 from everkept.engines.surreal.schema import META_DEFINITION
-from everkept.errors import Conflict, NotFound
+from everkept.errors import Conflict, NotFound, ProjectExists, ProjectStatusConflict
 from everkept.values import replace
 
 # How long a removed database is watched: some versions create it again, empty, when another process uses it.
@@ -63,12 +63,7 @@ async def create_project(catalog_db: CatalogDatabase, name: str, description: st
         if str(thrown) == "id":
             message = f"A project with the id {project_id} already exists."
             raise Conflict(message, hint="Use a new id.", kind="project", id=project_id) from thrown
-        raise Conflict(
-            f'Project "{name}" already exists.',
-            hint="Call switch_project to use it, or choose another name.",
-            kind="project",
-            name=name,
-        ) from thrown
+        raise ProjectExists(name) from thrown
     return project
 
 
@@ -85,9 +80,7 @@ async def set_status(catalog_db: CatalogDatabase, project: Project, status: Stat
     except TransactionThrown as thrown:
         if str(thrown) == "gone":
             raise _build_deleted_error(project) from thrown
-        state = "already archived" if status == "archived" else "not archived"
-        hint = "See the status of projects with list_projects."
-        raise Conflict(f'Project "{project.name}" is {state}.', hint=hint, project=project.name) from thrown
+        raise ProjectStatusConflict(project.name, status) from thrown
     return replace(project, status=status, updated_at=at)
 
 

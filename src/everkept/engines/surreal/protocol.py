@@ -3,7 +3,9 @@
 The import takes half a second, including its dependencies.
 """
 
+import json
 from collections.abc import Mapping, Sequence
+from importlib.metadata import files
 from typing import Any, cast
 
 from surrealdb.cbor import CBOREncodeError
@@ -12,6 +14,22 @@ from surrealdb.data.cbor import decode, encode
 from everkept.errors import InvalidInput
 
 DIALECT_PROBE = "RETURN type::record('a', 'b')"  # the function takes two arguments only from version 3 on
+
+
+_PARTS_FILE = ".cyclonedx.json"
+_CORE = "surrealdb-core"
+
+
+def read_engine_version() -> str:
+    """Return the version of the embedded engine, or an empty text. The engine itself reports that of its package."""
+    listed = next((path for path in files("surrealdb") or () if path.name.endswith(_PARTS_FILE)), None)
+    if listed is None:
+        return ""
+    try:
+        parts = json.loads(listed.read_text(encoding="utf-8"))["components"]
+        return next((str(part["version"]) for part in parts if part["name"] == _CORE), "")
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
 
 
 class UnreadableMessage(Exception):

@@ -233,6 +233,10 @@ class StoreTables:
     def is_modern(self) -> bool:
         return self._connection.is_modern
 
+    async def measure_files(self) -> int | None:
+        """Return the bytes of the files of all stores, or None if they are unknown."""
+        return await self._connection.measure_files()
+
     async def ensure_ready(self) -> None:
         """Create missing tables and detect the dialect."""
         await self._connection.open()

@@ -74,11 +74,14 @@ class SurrealStore(TableStore):
         name: str = "",
         *,
         of_project: bool = True,
+        counts_files: bool = False,
     ) -> None:
         """Use the store in this database. `name` is the name of the project, for error messages.
 
-        A store without a project is created again if it is missing.
+        A store without a project is created again if it is missing. The files belong to all stores together; the one
+        that `counts_files` has their size.
         """
+        self._counts_files = counts_files
         self.tables = StoreTables(connection, database, name or database, of_project=of_project)
         self._clock = clock
 
@@ -111,7 +114,10 @@ class SurrealStore(TableStore):
         return find_faults(self.tables)
 
     async def _measure_size(self, _: questions.MeasureSize) -> int:
-        return 0
+        files = await self.tables.measure_files()
+        if files is None:
+            return await queries.estimate_size(self.tables)
+        return files if self._counts_files else 0
 
     async def _purge(self, upkeep: questions.Purge) -> PurgeResult:
         at = self._clock()

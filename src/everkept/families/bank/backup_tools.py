@@ -430,7 +430,14 @@ class BackupTools(ToolFamily):
     async def _open_backup_folder(self, bank: Bank, backup_dir: str | None) -> FileStore:
         if backup_dir is None:
             return bank.home
-        backup_folder = await self._files.open_folder(await resolve_allowed(self._banks, backup_dir))
+        try:
+            address = await resolve_allowed(self._banks, backup_dir)
+        except Refused as error:
+            error.message = f"`backupDir` is {backup_dir}, which a client of this server may not use for backups."
+            error.hint = "Omit backupDir, or allow the folder: on the server, run `everkept register-store ID PATH`."
+            error.facts = {**error.facts, "argument": "backupDir"}
+            raise
+        backup_folder = await self._files.open_folder(address)
         if _is_inside(backup_folder, bank):
             raise InvalidInput(
                 f"`backupDir` is {backup_dir}, which is inside the memory bank.",

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from everkept.core.text import clip_text, compute_name_key
 from everkept.errors import NotFound
 from everkept.families.bank.bank_files import TextChange
+from everkept.families.bank.banks import UNKNOWN_USER
 from everkept.families.bank.markdown_sections import (
     CURRENT_NOTE_TITLES,
     HISTORY_TITLES,
@@ -54,7 +55,6 @@ THOUGHT_SIGN = "🧠"
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _GITHUB_PROFILE = re.compile(r"(?i:https?://(?:www\.)?github\.com)/([^\s/?#]+)/?")
-UNKNOWN_USER = "Unknown User"
 _BASE36_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 EntryLine = Annotated[str, Field(max_length=1_000, blank=False)]
@@ -142,9 +142,9 @@ def format_note_line(at: int, user: str, work: WorkItem) -> str:
     return _format_entry(f"{stamp} {to_one_line(work.action)}:", work.description, work.details)
 
 
-def format_session_note(at: int, note: str, sign: str | None = None) -> str:
-    """Format `- [10:30 AM] 👀 text`."""
-    return _format_entry(f"[{format_clock_time(at)}]{f' {sign}' if sign else ''}", note)
+def format_session_note(at: int, user: str, note: str, sign: str | None = None) -> str:
+    """Format `- [10:30 AM] [Alice] 👀 text`."""
+    return _format_entry(f"[{format_clock_time(at)}] [{format_user(user)}]{f' {sign}' if sign else ''}", note)
 
 
 def build_entry_id(at: int, taken: str = "") -> str:
@@ -155,10 +155,10 @@ def build_entry_id(at: int, taken: str = "") -> str:
     return found
 
 
-def format_progress_block(at: int, identity: str, entry: ProgressEntry) -> str:
+def format_progress_block(at: int, user: str, identity: str, entry: ProgressEntry) -> str:
     """Format an entry of several lines. Its details cannot change the structure of the file."""
     label = f"{ENTRY_TYPE_LABELS[entry.type]}: {to_one_line(entry.summary)}"
-    parts = [f"### [{format_long_date(at)}] {label}\n<!-- ID: {identity} -->"]
+    parts = [f"### [{format_long_date(at)}] [{format_user(user)}] {label}\n<!-- ID: {identity} -->"]
     if entry.details and entry.details.strip():
         parts.append(contain_text("\n".join(entry.details.strip("\r\n").splitlines())))
     if entry.files:
@@ -332,14 +332,15 @@ def build_decision_change(block: str) -> TextChange:
 class HistoryEntry:
     """Edit that inserts an entry of several lines. `id` is set when it is applied."""
 
-    def __init__(self, at: int, entry: ProgressEntry) -> None:
+    def __init__(self, at: int, user: str, entry: ProgressEntry) -> None:
         self._at = at
+        self._user = user
         self._entry = entry
         self.id = ""
 
     def __call__(self, text: str | None) -> str:
         self.id = build_entry_id(self._at, text or "")
-        block = format_progress_block(self._at, self.id, self._entry)
+        block = format_progress_block(self._at, self._user, self.id, self._entry)
         return insert_at_top(_ensure_header(text, PROGRESS_HEADER), HISTORY_TITLES, block)
 
 

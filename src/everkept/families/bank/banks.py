@@ -1,5 +1,6 @@
 """The bank that a call uses, and the valid names and URIs of its files."""
 
+import asyncio
 import json
 import posixpath
 import re
@@ -11,7 +12,7 @@ from urllib.parse import quote, unquote
 
 from everkept.core.files import FileStore, FileStores, parse_path
 from everkept.core.ports import Library, RecordStore
-from everkept.core.sessions import ToolCall
+from everkept.core.sessions import ToolCall, get_acting_account
 from everkept.core.text import clip_text
 from everkept.errors import NO_FOLDER, BankNotFound, InvalidInput, NotFound, Refused, escape_name
 from everkept.families.bank.model import LEGACY_NAMES, BankOptions
@@ -221,6 +222,7 @@ def _parse_registration(store_id: str, value: str) -> StoreRegistration:
 
 
 SSH_SCHEME = "ssh://"
+UNKNOWN_USER = "Unknown User"
 # A folder with one of these files is a bank. A progress.md is not enough, because any project may have one.
 BANK_MARKER_FILES = (*LEGACY_NAMES, *LEGACY_NAMES.values())
 STATELESS_HINT = "This connection is stateless. Register the store, and pass `storeId` with each call."
@@ -262,6 +264,19 @@ class Banks:
         self._files = files
         self.registry = registry
         self.options = options
+        self._author: str | None = None  # cached result of `read_author`
+
+    async def find_username(self) -> str:
+        """Return the name for entries: the account's, the configured one, or the machine's."""
+        account = get_acting_account()
+        if account is not None:
+            return account.name
+        if self.options.username is not None:
+            return self.options.username
+        if self._author is None:
+            found = await asyncio.to_thread(self.options.read_author) if self.options.read_author else None
+            self._author = found or UNKNOWN_USER
+        return self._author
 
     async def require_bank(self, call: ToolCall, store_id: str | None = None) -> Bank:
         """Return the existing bank of a call. Raise BankNotFound."""
@@ -284,12 +299,22 @@ class Banks:
     async def find_bank(self, call: ToolCall, store_id: str | None = None) -> Bank | None:
         """Return the bank of a call, which may not exist yet, or None if no folder is known."""
         if store_id is not None:
-            return await self.open_in_folder((await self.registry.get(store_id)).path)
+            return await self._find_store(call, store_id)
         if call.session.bank is not None:
             return await self.open_at(call.session.bank)
         if self.options.place is None:
             return None
         return await self.open_in_folder(self.options.place)
+
+    async def _find_store(self, call: ToolCall, store_id: str) -> Bank:
+        """Return the bank with this id. The active bank has one too, even if it is not registered."""
+        try:
+            return await self.open_in_folder((await self.registry.get(store_id)).path)
+        except NotFound:
+            bank = await self.find_bank(call)
+            if bank is None or store_id not in (bank.home.address, get_last_part(bank.home.address)):
+                raise
+            return bank
 
     async def open_in_folder(self, address: str) -> Bank:
         """Open the bank of a project's folder. The folder may itself be a bank."""

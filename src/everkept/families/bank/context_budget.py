@@ -339,6 +339,7 @@ def _collect_kinds(digest: Digest) -> dict[str, Sequence[Any]]:
     """Return the digest's items by JSON key, the most useful first."""
     current = digest.current_context
     return {
+        "projectOverview": [digest.project_overview] if digest.project_overview else [],
         "projectState": [digest.project_state] if digest.project_state else [],
         "tasks": current.tasks,
         "issues": current.issues,
@@ -357,6 +358,7 @@ def _select_chosen(digest: Digest, kinds: Mapping[str, Sequence[Any]], chosen: S
         kept[kind].append(kinds[kind][at])
     return replace(
         digest,
+        project_overview=next(iter(kept["projectOverview"]), None),
         project_state=next(iter(kept["projectState"]), None),
         current_context=CurrentContext(kept["tasks"], kept["issues"], kept["nextSteps"]),
         also_unfinished=kept["alsoUnfinished"] or None,

@@ -224,6 +224,8 @@ def is_placeholder(text: str) -> bool:
 
 
 STATE_TITLES = ("Current Project State", "Project State", "Current State")
+MAX_OVERVIEW_LINES = 6  # of product-context.md, a line per section
+OVERVIEW_TITLES = ("description", "overview", "project overview", "purpose", "summary")
 PENDING_TITLES = ("Pending Milestones",)
 MAX_PATTERN_LINES = 20  # of system-patterns.md
 MAX_ITEM_CHARACTERS = 1_000
@@ -257,6 +259,7 @@ class CurrentContext(Value):
 class Digest(Value, kw_only=True):
     """Summary of the core files, newest first. `alsoUnfinished` has open items outside the current context."""
 
+    project_overview: Annotated[str, Field(name="projectOverview")] | None = None
     project_state: Annotated[str, Field(name="projectState")] | None = None
     current_context: Annotated[CurrentContext, Field(name="currentContext")]
     also_unfinished: Annotated[list[str], Field(name="alsoUnfinished")] | None = None
@@ -287,6 +290,7 @@ def build_digest(
     patterns = texts.get(PATTERNS, "")
     shows_patterns = with_patterns and patterns.strip() not in ("", TEMPLATES[PATTERNS].strip())
     return Digest(
+        project_overview=_describe_project(read.get(PRODUCT, "")),
         project_state=_find_state(active),
         current_context=CurrentContext(
             [_format_item(task) for task in sorted(tasks, key=_is_done)],
@@ -390,6 +394,20 @@ def _format_item(text: str) -> str:
 def _is_done(item: str) -> bool:
     """Return whether the item is ticked and has no open nested items."""
     return parse_box(item) is True and not any(map(_INNER_BOX.match, item.splitlines()[1:]))
+
+
+def _describe_project(product: str) -> str | None:
+    """Return what product-context.md says about the project, a line per section, or None if it is not filled in."""
+    lines = split_lines(product)
+    parts = list_sections(product)
+    starts = [*(part.heading for part in parts), len(lines)]
+    told: list[str] = []
+    for part, end in zip(parts, starts[1:], strict=True):
+        filled = [line for line in lines[part.first : end] if not is_placeholder(_CHILD.sub("", line, count=1))]
+        if said := _format_item("\n".join(filled)):
+            label = "" if part.level == 1 or compute_name_key(part.title) in OVERVIEW_TITLES else f"{part.title}: "
+            told.append(clip_text(f"{label}{said}", MAX_SUMMARY_CHARACTERS))
+    return "\n".join(told[:MAX_OVERVIEW_LINES]) or None
 
 
 def _find_state(active: str) -> str | None:

@@ -30,6 +30,7 @@ from everkept.families.bank.banks import (
     Banks,
     check_name,
     check_new_name,
+    exists,
     find_matching,
     find_present,
     find_repeated,
@@ -64,15 +65,16 @@ from everkept.families.bank.file_answers import (
 )
 from everkept.families.bank.mode_rules import write_rules
 from everkept.families.bank.model import CORE_FILES, StoreId, prefix_errors
-from everkept.tools.schema import Field
+from everkept.tools.schema import Field, to_json
 from everkept.tools.tool import Effect, ToolFamily, ToolWarning, tool
+from everkept.values import Value
 
 SKIPPED_MESSAGE = "Skipped due to previous error"
 
 
 async def read_batch(
     bank: Bank, names: Sequence[str], *, with_etags: bool
-) -> tuple[dict[str, ReadResult], list[ToolWarning] | None]:
+) -> tuple[dict[str, ReadResult | EverkeptError], list[ToolWarning] | None]:
     """Read several files. A file that cannot be read has an error instead of its content."""
     [read] = await bank.files.run_all([partial(_read_in_turn, bank, names, with_etags)])
     return read
@@ -80,15 +82,15 @@ async def read_batch(
 
 async def _read_in_turn(
     bank: Bank, names: Sequence[str], with_etags: bool
-) -> tuple[dict[str, ReadResult], list[ToolWarning] | None]:
+) -> tuple[dict[str, ReadResult | EverkeptError], list[ToolWarning] | None]:
     there = await list_file_names(bank)
-    results: dict[str, ReadResult] = {}
+    results: dict[str, ReadResult | EverkeptError] = {}
     warnings: list[ToolWarning] = []
     for name in dict.fromkeys(names):
         try:
             data = await _read_file(bank, name, there)
         except EverkeptError as error:
-            results[name] = ReadResult("", error=str(error))
+            results[name] = error
             continue
         results[name] = ReadResult(decode_for_display(data), compute_etag(data) if with_etags else None)
         if warning := build_decoding_warning(name, data):
@@ -96,9 +98,11 @@ async def _read_in_turn(
     return results, warnings or None
 
 
-async def write_batch(bank: Bank, files: Sequence[FileWrite], *, stop_on_error: bool) -> dict[str, WriteResult]:
+async def write_batch(
+    bank: Bank, files: Sequence[FileWrite], *, stop_on_error: bool
+) -> dict[str, WriteResult | EverkeptError]:
     """Write files in order under one lock. Earlier files stay if one fails. Invalid or repeated names write nothing."""
-    results: dict[str, WriteResult] = {}
+    results: dict[str, WriteResult | EverkeptError] = {}
     try:
         async with bank.files.lock(BANK_LOCK):
             there = set(await list_file_names(bank))
@@ -109,13 +113,17 @@ async def write_batch(bank: Bank, files: Sequence[FileWrite], *, stop_on_error: 
                 is_skipped = failed and stop_on_error
                 result = skipped if is_skipped else await _write_file(bank, file, there)
                 results[file.filename] = result
-                failed = failed or not result.success
+                failed = failed or isinstance(result, EverkeptError)
     except EverkeptError as error:
         # Even if the lock is lost at the end, the error lists the written files.
-        if written := [name for name, result in results.items() if result.success]:
+        if written := [name for name, result in results.items() if _is_written(result)]:
             error.facts = {**error.facts, "written": written}
         raise
     return results
+
+
+def _is_written(result: WriteResult | EverkeptError) -> bool:
+    return isinstance(result, WriteResult) and result.success
 
 
 def _check_files(files: Sequence[FileWrite], there: set[str]) -> None:
@@ -135,18 +143,19 @@ def _check_files(files: Sequence[FileWrite], there: set[str]) -> None:
         raise
 
 
-async def _write_file(bank: Bank, file: FileWrite, there: set[str]) -> WriteResult:
+async def _write_file(bank: Bank, file: FileWrite, there: set[str]) -> WriteResult | EverkeptError:
     name = file.filename
     try:
         written = await write_locked(bank, name, file.content, file.if_match_etag, there)
     except EverkeptError as error:
-        return WriteResult(success=False, error=str(error))
+        return error
     other = written.name if written.name != name else None
     return WriteResult(success=True, etag=written.etag, filename=other)
 
 
 async def _read_file(bank: Bank, name: str, there: Sequence[str]) -> bytes:
-    found = await find_name(bank, name, there)
+    # A link that leads outside is not listed, but its name is refused.
+    found = await find_name(bank, name, there) or await find_name(bank, name)
     if found is None:
         raise FileNotFound(name)
     try:
@@ -172,15 +181,26 @@ class FileTools(ToolFamily):
     async def initialize_memory_bank(
         self,
         call: ToolCall,
-        path: Annotated[str, Field("Project folder that holds the bank, or ssh://user@host/path", blank=False)],
+        path: Annotated[
+            str, Field("Project folder, or ssh://user@host/path; default: the one the server started with", blank=False)
+        ]
+        | None = None,
         create_mode_rules: Annotated[
             bool,
             Field("true: also write the .mcprules-<mode> files; default false", name="createModeRules", listed=False),
         ] = False,
+        create_folder: Annotated[
+            bool, Field("true: create a missing project folder too; default false", name="createFolder", listed=False)
+        ] = False,
     ) -> InitializedBank:
         """Create a memory bank, or add its missing core files, and make it active."""
         with prefix_errors("Failed to initialize Memory Bank"):
-            bank = await self._banks.open_in_folder(await resolve_allowed(self._banks, path))
+            address = self._banks.options.place if path is None else await resolve_allowed(self._banks, path)
+            if address is None:
+                raise InvalidInput("Specify `path`: the server has no default folder.", argument="path")
+            bank = await self._banks.open_in_folder(address)
+            if not create_folder:
+                await self._require_folder(address, bank)
             prepared = await prepare_core_files(bank)
             rules = await write_rules(bank) if create_mode_rules else []
         note = self._banks.select(call, bank)
@@ -334,8 +354,12 @@ class FileTools(ToolFamily):
         if not files:
             raise _build_no_files_error()
         results, warnings = await read_batch(bank, files, with_etags=include_etags)
-        failed = [result.error is not None for result in results.values()]
-        return BatchReadResult(results, self._count_results(failed), warnings)
+        failed = [isinstance(result, EverkeptError) for result in results.values()]
+        shown = {n: ReadResult("", error=str(r)) if isinstance(r, EverkeptError) else r for n, r in results.items()}
+        answer = BatchReadResult(shown, self._count_results(failed), warnings)
+        if all(failed):
+            raise _build_batch_error("read", results, answer)
+        return answer
 
     @tool(Effect.DESTROYS)
     async def batch_write_files(
@@ -352,9 +376,27 @@ class FileTools(ToolFamily):
         if not files:
             raise _build_no_files_error()
         results = await write_batch(bank, files, stop_on_error=stop_on_error)
-        failed = [not result.success for result in results.values()]
-        written = {f.filename: f.content for f in files if results[f.filename].success}
-        return BatchWriteResult(results, self._count_results(failed), await self._find_secrets(written))
+        failed = [not _is_written(result) for result in results.values()]
+        shown = {
+            name: WriteResult(success=False, error=str(result)) if isinstance(result, EverkeptError) else result
+            for name, result in results.items()
+        }
+        written = {f.filename: f.content for f in files if shown[f.filename].success}
+        answer = BatchWriteResult(shown, self._count_results(failed), await self._find_secrets(written))
+        if all(failed):
+            raise _build_batch_error("written", results, answer)
+        return answer
+
+    async def _require_folder(self, address: str, bank: Bank) -> None:
+        """Raise NotFound if neither the folder nor the bank's parent folder exists: the path may be mistyped."""
+        place = await self._banks.open_at(address)
+        if not await exists(place) and await bank.home.read_info() is None:
+            raise NotFound(
+                "path",
+                address,
+                message=f"Folder does not exist: {place.address}. Nothing was created.",
+                hint="Check the path, or pass createFolder=true to create the folder.",
+            )
 
     async def _find_secrets(self, texts: Mapping[str, str]) -> list[ToolWarning] | None:
         return await find_secret_warnings(texts) if self._banks.options.mask_secrets else None
@@ -368,6 +410,14 @@ class FileTools(ToolFamily):
 
 def _list_shown_names(seen: FolderSurvey) -> list[str]:
     return sorted(name for name in (*seen.files, *seen.folders) if name[0] != ".")
+
+
+def _build_batch_error(done: str, results: Mapping[str, object], answer: Value) -> EverkeptError:
+    """Return the first error of a batch in which every file failed."""
+    name, first = next((name, result) for name, result in results.items() if isinstance(result, EverkeptError))
+    first.message = f"No file was {done}. {escape_name(name)}: {first.message}"
+    first.facts = {**first.facts, **to_json(answer)}
+    return first
 
 
 def _build_no_files_error() -> InvalidInput:

@@ -21,6 +21,7 @@ MAX_COMMAND_CHARACTERS = 120  # part of a command that a rule file's pattern is 
 
 DEFAULT_TRIGGER = r"\b(umb|update\s+memory\s+bank)\b"
 _DEFAULT_PATTERN = re.compile(DEFAULT_TRIGGER, re.IGNORECASE)
+_ARTICLE = re.compile(r"\b(?:the|this|my|our|your)\s+(?=memory)", re.IGNORECASE)
 # Allowed parts of a pattern. Any other part could make matching very slow.
 _PATTERN_PART = re.compile(
     r"""(?P<open>\((?:\?:)?)
@@ -60,11 +61,14 @@ def compile_trigger(pattern: str) -> re.Pattern[str]:
 
 
 def is_update_command(command: str, trigger: str | None) -> bool:
-    """Return whether the command matches the trigger, or the built-in one if it is None. Raise BadTrigger."""
+    """Return whether the command matches the trigger, or the built-in one if it is None. Raise BadTrigger.
+
+    "Update the memory bank" is the same as "update memory bank".
+    """
     line = " ".join(command.split())
-    if trigger is None:
-        return bool(_DEFAULT_PATTERN.search(line))
-    return bool(compile_trigger(trigger).search(line[:MAX_COMMAND_CHARACTERS]))
+    pattern = _DEFAULT_PATTERN if trigger is None else compile_trigger(trigger)
+    most = None if trigger is None else MAX_COMMAND_CHARACTERS
+    return any(pattern.search(each[:most]) for each in (line, _ARTICLE.sub("", line)))
 
 
 def find_own_words(trigger: str | None) -> str | None:

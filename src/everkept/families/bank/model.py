@@ -3,7 +3,7 @@
 Besides the tools that are always offered, each mode has:
 
 - architect: decisions, the whole graph and its maintenance, context, files, thinking, backups
-- ask: reading the graph, and session notes; no other file is written
+- ask: search, the digest, reading the graph, and session notes; no other file is written
 - code: progress, files, context, reading the graph and adding observations, backups
 - debug: notes, reading the graph and adding observations, progress, decisions, thinking, backups
 - test: progress, files, context, reading the graph
@@ -57,7 +57,8 @@ StoreId = Annotated[str, Field("Registered bank id; default: the active bank", n
 class BankOptions(Value):
     place: str | None  # address of the initial folder, if any
     folder: str = "memory-bank"
-    username: str = "Unknown User"
+    username: str | None = None
+    read_author: Callable[[], str | None] | None = None  # name to use without a `username`
     mode: Mode | None = None
     mask_secrets: bool = True
     read_only: bool = False
@@ -117,7 +118,7 @@ ALWAYS_OFFERED = frozenset((*_STATUS_TOOLS, *_SESSION_TOOLS))
 # Tools of each mode besides ALWAYS_OFFERED, the most typical first.
 MODE_TOOLS: Mapping[Mode, tuple[str, ...]] = {
     "architect": (*_DECISION_TOOLS, *_GRAPH_TOOLS, *_CONTEXT_TOOLS, *_FILE_TOOLS, *_THINKING_TOOLS, *_CARE_TOOLS),
-    "ask": (*_GRAPH_READ_TOOLS, "add_session_note"),
+    "ask": ("search_memory_bank", "get_context_digest", *_GRAPH_READ_TOOLS, "add_session_note"),
     "code": (*_PROGRESS_TOOLS, *_FILE_TOOLS, *_CONTEXT_TOOLS, *_GRAPH_READ_TOOLS, _OBSERVATION_TOOL, *_CARE_TOOLS),
     "debug": (
         "add_session_note",

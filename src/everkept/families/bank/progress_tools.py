@@ -150,7 +150,7 @@ class ProgressTools(ToolFamily):
     ) -> TrackedProgress:
         """Add a line to progress.md and to the session notes."""
         bank, at = await self._banks.require_bank(call, store_id), self._clock()
-        user, work = self._banks.options.username, WorkItem(action, description, filename, status)
+        user, work = await self._banks.find_username(), WorkItem(action, description, filename, status)
         entry = format_progress_line(at, user, work)
         changes: dict[str, TextChange] = {PROGRESS: build_history_change(entry)}
         if update_active_context:
@@ -173,7 +173,7 @@ class ProgressTools(ToolFamily):
         """Add an entry with details to progress.md. For one line use track_progress."""
         bank, at = await self._banks.require_bank(call, store_id), self._clock()
         entry = ProgressEntry(type, to_one_line(summary), details, files or [], tags or [])
-        change = HistoryEntry(at, entry)
+        change = HistoryEntry(at, await self._banks.find_username(), entry)
         written = await edit(bank, {PROGRESS: change})
         texts = [summary, details or "", *entry.files, *entry.tags]
         warnings = await _find_warnings(written, PROGRESS, texts)
@@ -217,7 +217,8 @@ class ProgressTools(ToolFamily):
     ) -> AddedNote:
         """Add a note with its time to active-context.md."""
         bank, at = await self._banks.require_bank(call, store_id), self._clock()
-        line = format_session_note(at, note, CATEGORY_SIGNS[category] if category else None)
+        user = await self._banks.find_username()
+        line = format_session_note(at, user, note, CATEGORY_SIGNS[category] if category else None)
         written = await edit(bank, {ACTIVE: lambda text: insert_session_note(text, line)})
         warnings = await _find_warnings(written, ACTIVE, [note])
         return AddedNote(True, "Session note added", format_iso(at), category or "none", warnings)
@@ -274,7 +275,7 @@ class ProgressTools(ToolFamily):
     ) -> LoggedDecision:
         """Add a decision to decision-log.md and a line to progress.md."""
         bank, at = await self._banks.require_bank(call, store_id), self._clock()
-        user = self._banks.options.username
+        user = await self._banks.find_username()
         taken = Decision(to_one_line(title), context, decision, alternatives or [], consequences or [])
         work = WorkItem(DECISION_ACTION, taken.title)
         written = await edit(

@@ -205,7 +205,12 @@ class SearchTools(ToolFamily):
             ),
         ] = 20,
         case_sensitive: Annotated[
-            bool, Field("true: match case; default false", name="caseSensitive", listed=False)
+            bool,
+            Field(
+                "true: match case; sections then have every word of the query; default false",
+                name="caseSensitive",
+                listed=False,
+            ),
         ] = False,
         store_id: StoreId | None = None,
     ) -> SearchAnswer:
@@ -217,31 +222,33 @@ class SearchTools(ToolFamily):
         looked = _ScanState()
         if files:
             meant, missing = await find_named_files(bank, files)
-            looked.warnings |= dict.fromkeys(f"File not found: {name}." for name in missing)
+            looked.warnings |= dict.fromkeys(missing)
         else:
             meant = await list_searched_files(bank)
         needle = Needle(query.strip(), case_sensitive=case_sensitive)
-        await self._scan_files(bank, meant, needle, max_results, looked)
+        await self._scan_files(bank, meant, needle, max_results + 1, looked)
+        lines = looked.results[:max_results]
         ranked = RankedSections([], [])
         if meant:
             ranked = await self._sections.rank_sections(
                 call, bank, query, MAX_RANKED_SECTIONS, files=meant, is_all=not files
             )
         looked.warnings |= dict.fromkeys(ranked.notices)
-        sections = _select_unseen(ranked.sections, looked.results)[: min(MAX_SECTIONS, max_results)]
+        found = [section for section in ranked.sections if not case_sensitive or _has_words(section, query)]
+        sections = _select_unseen(found, lines)[: min(MAX_SECTIONS, max_results)]
         warnings = list(looked.warnings)[:MAX_WARNINGS]
         if (more := len(looked.warnings) - MAX_WARNINGS) > 0:
             warnings.append(f"And {format_count(more, 'more warning')}.")
         return SearchAnswer(
             query=query,
-            results=looked.results,
+            results=lines,
             sections=[_build_section(section, query) for section in sections],
             metadata=SearchMetadata(
                 timestamp=format_iso(self._clock()),
-                total_results=len(looked.results),
+                total_results=len(lines),
                 files_searched=looked.names[:MAX_FILES_LISTED],
                 file_count=len(looked.names),
-                truncated=len(looked.results) >= max_results,
+                truncated=len(looked.results) > max_results,
                 warnings=warnings or None,
             ),
         )
@@ -311,6 +318,12 @@ def _select_unseen(sections: Sequence[LocatedSection], shown: Sequence[ResultLin
         for section in sections
         if not any(section.line <= line <= section.last for line in lines.get(section.file, ()))
     ]
+
+
+def _has_words(section: LocatedSection, query: str) -> bool:
+    """Return whether the section has every word of the query in the same case."""
+    text = f"{section.heading or ''}\n{section.text}"
+    return all(word in text for word in query.split())
 
 
 def _build_section(section: LocatedSection, query: str) -> ResultSection:

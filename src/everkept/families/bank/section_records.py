@@ -18,7 +18,7 @@ from everkept.core.secrets import find_secrets, mask_text
 from everkept.core.times import Clock, parse_time
 from everkept.errors import Refused
 from everkept.families.bank.bank_entries import MONTHS
-from everkept.families.bank.bank_files import as_utf8, compute_etag
+from everkept.families.bank.bank_files import as_utf8, compute_etag, find_name
 from everkept.families.bank.banks import (
     FILE_SUFFIXES,
     Bank,
@@ -137,7 +137,7 @@ async def list_searched_files(bank: Bank) -> list[FileInfo]:
 
 
 async def find_named_files(bank: Bank, names: Sequence[str]) -> tuple[list[FileInfo], list[str]]:
-    """Return the existing files in search order, and the missing names. Raise Refused for an invalid name.
+    """Return the existing files in search order, and why others are missing. Raise Refused for an invalid name.
 
     The folder is listed only if a name is spelled differently there, or for many names.
     """
@@ -148,7 +148,16 @@ async def find_named_files(bank: Bank, names: Sequence[str]) -> tuple[list[FileI
         listed = {info.path: info for info in await list_searched_files(bank)}
         found |= {name: listed.get(find_matching(listed, name) or "") for name in missing}
     infos = {info.path: info for info in found.values() if info is not None}
-    return sorted(infos.values(), key=_get_sort_key), [name for name in wanted if found[name] is None]
+    faults = [await _describe_missing(bank, name) for name in wanted if found[name] is None]
+    return sorted(infos.values(), key=_get_sort_key), faults
+
+
+async def _describe_missing(bank: Bank, name: str) -> str:
+    try:
+        await find_name(bank, name)
+    except Refused as error:  # a link that leads outside
+        return f"{name}: {error.message}"
+    return f"File not found: {name}."
 
 
 async def _read_info(bank: Bank, name: str) -> FileInfo | None:

@@ -199,16 +199,26 @@ class StoreTools(ToolFamily):
         if (path is None) == (store_id is None):
             wanted = "Either path or storeId is required for select action"
             raise InvalidInput(f"{wanted}{', not both' if path else ''}.", hint="Pass exactly one of them.")
-        if store_id is not None:
-            address = (await self._banks.registry.get(store_id)).path
+        bank = None
+        if path is not None:
+            address = await resolve_allowed(self._banks, path)
         else:
-            address = await resolve_allowed(self._banks, path or "")
+            bank = await self._banks.find_bank(call, store_id)
+            address = await self._get_address(bank, store_id or "")
         address = await self._require_folder(address)
-        bank = await self._banks.open_in_folder(address)
+        bank = bank or await self._banks.open_in_folder(address)
         made = await self._prepare_bank(bank)
         note = self._banks.select(call, bank)
         used = await self._note_use(address, store_id)
         return SelectedStore(note is None, used or get_last_part(address), address, bank.address, made or None, note)
+
+    async def _get_address(self, bank: Bank | None, store_id: str) -> str:
+        try:
+            return (await self._banks.registry.get(store_id)).path
+        except NotFound:
+            if bank is None:
+                raise
+            return bank.home.address  # the active bank, which is not registered
 
     async def _prepare_bank(self, bank: Bank) -> list[str]:
         if not self._banks.options.read_only:

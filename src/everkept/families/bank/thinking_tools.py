@@ -117,8 +117,9 @@ class ThinkingOutcome(Value):
 class OutcomeWriter:
     """Edits that save a result. The changes of the tasks are known after the edits."""
 
-    def __init__(self, at: int, outcome: ThinkingOutcome) -> None:
+    def __init__(self, at: int, user: str, outcome: ThinkingOutcome) -> None:
         self._at = at
+        self._user = user
         self._outcome = outcome
         self._tasks: TaskOutcome | None = None
         self._texts: dict[str, str] = {}
@@ -131,7 +132,7 @@ class OutcomeWriter:
         if outcome.decision:
             changes[DECISIONS] = self._add_decision
         if outcome.progress_entry:
-            changes[PROGRESS] = HistoryEntry(self._at, outcome.progress_entry)
+            changes[PROGRESS] = HistoryEntry(self._at, self._user, outcome.progress_entry)
         return {name: self._track_change(name, change) for name, change in changes.items()}
 
     def _track_change(self, name: str, change: TextChange) -> TextChange:
@@ -180,7 +181,8 @@ class OutcomeWriter:
         name = self._outcome.session_id
         first, *rest = self._outcome.summary.strip().splitlines()
         tagged = f"{first} [session:{to_one_line(name)}]" if name else first
-        return insert_session_note(text, format_session_note(self._at, "\n".join([tagged, *rest]), THOUGHT_SIGN))
+        line = format_session_note(self._at, self._user, "\n".join([tagged, *rest]), THOUGHT_SIGN)
+        return insert_session_note(text, line)
 
     def _add_decision(self, text: str | None) -> str | None:
         assert self._outcome.decision is not None
@@ -294,7 +296,7 @@ class ThinkingTools(ToolFamily):
         """Save the result of a thinking session to the bank's files."""
         bank, at = await self._banks.require_bank(call, store_id), self._clock()
         outcome = ThinkingOutcome(summary, session_id, decision, tasks, next_steps or [], progress_entry)
-        finalizing = OutcomeWriter(at, outcome)
+        finalizing = OutcomeWriter(at, await self._banks.find_username(), outcome)
         await edit(bank, finalizing.build_changes())
         secrets = await find_secret_warnings(outcome.texts)
         warnings = [*(await finalizing.find_warnings()), *(secrets or ())]

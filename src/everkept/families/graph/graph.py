@@ -147,7 +147,10 @@ class Graph:
                 texts.setdefault(record.id, []).extend(item.observations)
             added = await build_missing_observations(store, texts, at, inserted)
             steps += [Insert(o) for many in added.values() for o in many]
-            return steps, [replace(entry, observations=added[entry.record.id]) for entry in made.values()]
+            return steps, [
+                replace(entry, record=_date_record(entry.record, added[i], at), observations=added[i])
+                for i, entry in made.items()
+            ]
 
         return await self._commit(plan)
 
@@ -253,6 +256,11 @@ class Graph:
             return await self._writer.attempt(await self._open_store(), plan)
 
         return await retry(attempt)
+
+
+def _date_record(record: Record, added: Sequence[Record], at: int) -> Record:
+    """Return the record as the commit leaves it: new observations change their entity."""
+    return replace(record, updated_at=max(record.updated_at, at)) if added else record
 
 
 def _check_size(rows: int, argument: str) -> None:

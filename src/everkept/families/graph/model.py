@@ -199,6 +199,7 @@ class FoundNodes(Value):
 
 class OpenedNodes(Value):
     entities: list[EntityView]
+    not_found: list[str] | None = None
 
 
 class GraphPage(Value):

@@ -8,6 +8,7 @@ from everkept.core.secrets import Masker
 from everkept.core.sessions import ToolCall
 from everkept.core.text import format_count
 from everkept.core.times import Clock, format_iso
+from everkept.errors import ProjectExists
 from everkept.families.graph.graph import JSON, Graph, read_entity_views, read_graph_page
 from everkept.families.graph.model import (
     BATCH_LIMIT,
@@ -79,8 +80,13 @@ class ProjectTools(ToolFamily):
     ) -> ProjectView:
         """Create a project and make it active for this session."""
         masking = Masker(enabled=self._mask)
-        project = await self._library.create(masking.mask(name), masking.mask(description))
-        view = ProjectView.from_project(project, _select_project(call, project.name))
+        name, description = masking.mask(name), masking.mask(description)
+        try:
+            project = await self._library.create(name, description)
+        except ProjectExists:
+            archived = await self._library.list_projects("archived")
+            raise ProjectExists(name, is_archived=any(each.name == name for each in archived)) from None
+        view = ProjectView.from_project(project, _select_project(call, name))
         return replace(view, warnings=build_masking_warnings(masking.kinds) or None)
 
     @tool(Effect.SESSION_ONLY)
@@ -217,11 +223,14 @@ class GraphTools(ToolFamily):
         names: Annotated[list[EntityRef], Field("Names, `name (type)` or ids", max_items=BATCH_LIMIT)],
         project: OptionalProject | None = None,
     ) -> Annotated[ToolResult, OpenedNodes]:
-        """Get entities by exact name, with observations and relations."""
+        """Get entities by exact name, with observations and relations. Lists names that were not found."""
         store = await self._choice.open_to_read(call, project)
         found = await find_candidates(store, list(dict.fromkeys(names)))
         ids = dict.fromkeys(record.id for meant in found.values() for record in meant)
-        return ToolResult({"entities": await read_entity_views(store, list(ids))})
+        answer: JSON = {"entities": await read_entity_views(store, list(ids))}
+        if missing := [name for name, meant in found.items() if not meant]:
+            answer["not_found"] = missing
+        return ToolResult(answer)
 
     @tool()
     async def read_graph(

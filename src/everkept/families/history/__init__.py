@@ -18,7 +18,8 @@ Records: a conversation is the parent of its turns, and a turn is the parent of 
 it defines, calls, imports or extends (`code_*.py`, tree-sitter). Symbols are not linked to each other. Calls are read
 from the code that shows them, so they are forgotten together with its conversation.
 
-Search: `searches.py` runs the common search with a profile for each tool and builds the results. `unified_search.py`
+Search: `searches.py` runs the common search with a profile for each tool and builds the results. `code_search.py` also
+finds code through the turns around it, and `exchanges.py` lets the answer represent its question. `unified_search.py`
 analyzes the intent (`retrieval/intent.py`), asks the other families through the port `Finder` and merges the results.
 `app/search_sources.py` has the adapters, because families do not import each other.
 

@@ -9,8 +9,8 @@ from everkept.core.records import Record, RecordFilter
 from everkept.core.sessions import NAME_PATTERN
 from everkept.core.times import format_iso
 from everkept.errors import AmbiguousName, InvalidInput, NotFound
-from everkept.families.history.model import CODE, CONVERSATION, SAID, TURN, build_conversation_id
-from everkept.families.history.search_answers import CodeView, ConversationPage, TurnView
+from everkept.families.history.model import CODE, CODE_PREFIX, CONVERSATION, SAID, TURN, build_conversation_id
+from everkept.families.history.search_answers import RELATION_MARK, CodeView, ConversationPage, TurnView
 from everkept.families.history.search_results import read_turns_between
 from everkept.values import Value, replace
 
@@ -54,6 +54,8 @@ class ConversationTarget(Value):
 async def resolve_target(store: RecordStore, given: str) -> ConversationTarget:
     """Find a turn, code or conversation by id, or by session id. The suffix `-chunk-7` selects the nearest turn."""
     name = given.strip()
+    if name.startswith(CODE_PREFIX):
+        name = name.partition(RELATION_MARK)[0]
     record = next(iter(await store.get([name])), None)
     if record is not None and record.kind == CONVERSATION:
         return ConversationTarget(_require_stored(record))

@@ -30,7 +30,8 @@ from everkept.families.history.search_answers import (
 )
 from everkept.families.history.search_filters import get_folder_name, match_projects
 from everkept.families.history.search_results import find_highlights
-from everkept.families.history.searches import HistoryAnswer, SearchKind, extract_topics, select_good
+from everkept.families.history.search_summary import extract_topics
+from everkept.families.history.searches import HistoryAnswer, SearchKind, select_good
 from everkept.language.telling_words import list_stems
 from everkept.retrieval.excerpts import compute_coverage
 from everkept.tools.tool import ToolWarning
@@ -66,7 +67,7 @@ PARTIAL_CODE = "peer_partial"  # code of the warnings that a peer reports
 COMPARED_CHARACTERS = 2_000  # length of the compared beginning
 KIND_TYPES: dict[SearchKind, tuple[str, ...]] = {
     "all": HISTORY_TYPES,
-    "conversation": ("conversation", "decision"),
+    "conversation": ("conversation",),
     "code": ("code",),
     "decision": ("decision",),
 }
@@ -108,7 +109,13 @@ def merge_peer_answers(own: HistoryAnswer, asked: PeerAnswers, meant: SearchFilt
     if results is None:
         return replace(own, warnings=warnings)
     spoken = [result.content for result in select_good(results) if result.type != "code"]
-    return replace(own, results=results, topics=extract_topics(spoken, meant.query), warnings=warnings)
+    return replace(
+        own,
+        results=results,
+        topics=extract_topics(spoken, meant.query),
+        warnings=warnings,
+        of_peers={format_source(peer): len(some) for peer, some in found.items() if some},
+    )
 
 
 def remove_duplicates(results: Iterable[MemoryResult]) -> list[MemoryResult]:
@@ -162,13 +169,12 @@ def _matches_filter(finding: SearchFinding, meant: SearchFilter) -> bool:
 
 
 def _build_peer_result(peer: str, finding: SearchFinding, meant: SearchFilter) -> MemoryResult:
-    kind = "conversation" if meant.kind == "conversation" else finding.type
     context = TurnContext(
         session_id="", project_path=finding.project or "", timestamp=format_iso(finding.at or 0), participants=[]
     )
     return MemoryResult(
         id=finding.id,
-        type=cast(ResultType, kind),
+        type=cast(ResultType, finding.type),
         content=finding.content,
         context=context,
         relevance_score=finding.score,
@@ -259,16 +265,14 @@ def group_results(results: Sequence[UnifiedResult], limit: int) -> list[ResultGr
 
 def remove_unified_duplicates(results: Sequence[UnifiedResult]) -> list[UnifiedResult]:
     """Drop results with the id or text of a better one. Local results win, and name the other servers."""
-    kept: dict[tuple[str, str], UnifiedResult] = {}
-    texts: dict[str, tuple[str, str]] = {}
+    kept: dict[str, UnifiedResult] = {}
+    texts: dict[str, str] = {}
     for result in sorted(_sort_by_score(results), key=lambda result: result.source != LOCAL_SOURCE):
-        # One piece of code may show many relations, and also has its own text.
-        key = (result.id, result.content if result.type == "relation" else "")
         text = normalize_text(result.content)
-        known = key if key in kept else texts.get(text)
+        known = result.id if result.id in kept else texts.get(text)
         if known is None:
-            kept[key] = result
-            texts[text] = key
+            kept[result.id] = result
+            texts[text] = result.id
         else:
             first = kept[known]
             kept[known] = replace(first, also_in=add_source(first.source, first.also_in, result.source))

@@ -57,8 +57,20 @@ def build_turn_id(source: str, key: str) -> str:
     return _build_id("turn", source, key)
 
 
+CODE_PREFIX = "code_"  # of the ids of code
+
+
 def build_code_id(turn: str, number: int) -> str:
-    return _build_id("code", turn, str(number))
+    return _build_id(CODE_PREFIX.removesuffix("_"), turn, str(number))
+
+
+def build_block_id(turn: str, number: int) -> str:
+    """Return the id of a fenced block. Blocks have even numbers and edits odd ones, so ids stay when a turn grows."""
+    return build_code_id(turn, 2 * number)
+
+
+def build_edit_id(turn: str, number: int) -> str:
+    return build_code_id(turn, 2 * number + 1)
 
 
 def build_symbol_id(project: str, name: str) -> str:

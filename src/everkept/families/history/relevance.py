@@ -5,15 +5,15 @@ import re
 from collections.abc import Container, Mapping, Sequence
 from datetime import UTC, tzinfo
 from functools import lru_cache
-from itertools import islice
 
 from everkept.core.ports import Embedder, RecordStore
 from everkept.core.records import Record, RecordFilter, Weights
 from everkept.core.text import compute_name_key, format_count
-from everkept.families.history.model import CODE, DECISION, DEFINES, SYMBOL, TURN
+from everkept.families.history.model import CODE, DECISION, TURN
 from everkept.language.spellings import fold, stem
 from everkept.language.telling_words import has_telling_words, list_stems
-from everkept.language.words import FOREIGN_STOP_WORDS, STOP_WORDS
+from everkept.language.words import FOREIGN_STOP_WORDS
+from everkept.retrieval.candidates import MAX_CANDIDATES
 from everkept.retrieval.excerpts import StemSearch, select_excerpt
 from everkept.retrieval.profile import (
     SearchHit,
@@ -54,9 +54,7 @@ CODE_PROFILE = SearchProfile(
 
 BUCKET_WIDTH = 0.1  # scores in one bucket count as equal
 BLOCK_RESULTS = 10  # results that are sorted among themselves
-# Times the limit, because a turn and its code are separate hits, and a text may occur many times.
-SEARCH_FACTOR, MIN_HITS_READ = 4, 128
-CANDIDATE_FACTOR = 3  # times the limit, because equal texts are merged, and code with its turn
+MAX_HITS = 2 * MAX_CANDIDATES  # as many as words and meaning can find
 
 
 class QueryContext(Value):
@@ -72,7 +70,6 @@ async def find_turns(
     store: RecordStore,
     query: str,
     *,
-    limit: int,
     asking: QueryContext,
     profile: SearchProfile = RECALL_PROFILE,
     kinds: Sequence[str] = (),
@@ -83,7 +80,7 @@ async def find_turns(
     strategy: Strategy | None = None,
     repeated: bool = False,
 ) -> SearchPage:
-    """Return the best relevant hits, with a turn and its code as one hit. Empty filters do not restrict.
+    """Return all relevant hits, best first, with a turn and its code as one hit. Empty filters do not restrict.
 
     If only code is requested, all code of a turn is returned. Equal texts are returned once unless `repeated`.
     """
@@ -93,7 +90,7 @@ async def find_turns(
         [SearchPlace(store, where)],
         query,
         profile,
-        limit=max(limit * SEARCH_FACTOR, MIN_HITS_READ),
+        limit=MAX_HITS,
         embedder=asking.embedder,
         now=asking.now,
         zone=asking.zone,
@@ -103,12 +100,20 @@ async def find_turns(
     # Without a search by meaning, its absence was already reported or requested.
     by_meaning = answer.strategy in ("hybrid", "vector")
     notices = [*answer.notices, pending] if pending and by_meaning else answer.notices
-    hits = select_relevant(answer.hits, query, enough=limit * CANDIDATE_FACTOR)
+    hits = select_relevant(answer.hits, query)
+    is_lower_bound = _is_capped(hits)
     if not repeated:
         hits = keep_newest_duplicates(hits)
     if profile.kinds != (CODE,):
         hits = merge_code_hits(hits, await _read_turns(store, hits))
-    return replace(answer, hits=hits[:limit], next_cursor=None, notices=notices)
+    return replace(answer, hits=hits, total=len(hits), is_lower_bound=is_lower_bound, next_cursor=None, notices=notices)
+
+
+def _is_capped(hits: Sequence[SearchHit]) -> bool:
+    """Return whether words or meaning found as many as a search takes, so that there may be more."""
+    by_words = sum(bool(hit.why.get("keyword")) for hit in hits)
+    by_meaning = sum(hit.cosine is not None and hit.cosine >= MIN_COSINE for hit in hits)
+    return max(by_words, by_meaning) >= MAX_CANDIDATES
 
 
 async def _read_turns(store: RecordStore, hits: Sequence[SearchHit]) -> dict[str, Record]:
@@ -158,14 +163,18 @@ _TYPED_WORD = re.compile(r"\S*\w\S*")
 _EDGE_PUNCTUATION = re.compile(r"^\W+|\W+$")
 
 
-def select_relevant(hits: Sequence[SearchHit], query: str, enough: int | None = None) -> list[SearchHit]:
-    """Drop irrelevant hits and those far below the best. Stop after `enough` hits unless later ones could move up."""
+def select_relevant(hits: Sequence[SearchHit], query: str) -> list[SearchHit]:
+    """Drop irrelevant hits and those far below the best. The hits come best first."""
     sought = parse_query(query)
     near = MIN_COSINE if len(sought.stems) > 1 else MIN_ONE_WORD_COSINE
-    kept = (hit for hit in hits if _is_relevant(hit, query, sought, near))
-    if typed := _parse_literal_words(query):
-        return drop_low_scores(sorted(_boost_literal_hits(list(kept), typed), key=_get_score_key))
-    return drop_low_scores(list(islice(kept, enough)))
+    typed = _parse_literal_words(query)
+    kept: list[SearchHit] = []
+    for hit in hits:
+        if kept and not typed and hit.score < MIN_SCORE_SHARE * kept[0].score:
+            break  # reading texts takes long
+        if _is_relevant(hit, query, sought, near):
+            kept.append(hit)
+    return drop_low_scores(sorted(_boost_literal_hits(kept, typed), key=get_score_key)) if typed else kept
 
 
 def drop_low_scores(hits: Sequence[SearchHit]) -> list[SearchHit]:
@@ -249,7 +258,7 @@ def _boost_literal_hits(hits: Sequence[SearchHit], typed: Sequence[str]) -> list
     ]
 
 
-def _get_score_key(hit: SearchHit) -> tuple[float, int, str]:
+def get_score_key(hit: SearchHit) -> tuple[float, int, str]:
     return -hit.score, -hit.record.effective_at, hit.record.id
 
 
@@ -284,7 +293,7 @@ def prefer_decisions(question: str, hits: Sequence[SearchHit]) -> list[SearchHit
     """
     if is_decision_question(question):
         hits = [_adjust_score(hit, hits) for hit in hits]
-    return sorted(hits, key=_get_score_key)
+    return sorted(hits, key=get_score_key)
 
 
 def _adjust_score(hit: SearchHit, hits: Sequence[SearchHit]) -> SearchHit:
@@ -336,73 +345,3 @@ def blank_masks(text: str) -> str:
     if "[masked: " not in text:
         return text
     return _MASK.sub(lambda mask: " " * len(mask[0]), text)
-
-
-DEFINITION_GAIN = 0.6  # share of the distance to 1 that code gains if it defines a name of the question
-USAGE_FACTOR = 0.7  # factor for other code if some code defines the name
-MAX_NAME_WORDS = 3  # in a question of at most this many words, any word may be a name
-MAX_NAMES = 16
-MAX_LINKS = 500
-CODE_FACTOR = 2
-
-_CODE_NAME = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|::)[A-Za-z_$][\w$]*)*")
-_MIN_NAME_CHARACTERS = 3
-
-
-async def find_code(
-    store: RecordStore, query: str, language: str | None, limit: int, asking: QueryContext
-) -> SearchPage:
-    """Return the best code. Code that defines a name of the question comes before code that uses it."""
-    answer = await find_turns(
-        store,
-        query,
-        profile=CODE_PROFILE,
-        types=(language,) if language else (),
-        limit=limit * CODE_FACTOR,
-        asking=asking,
-    )
-    return replace(answer, hits=(await prefer_definitions(store, query, answer.hits))[:limit])
-
-
-async def prefer_definitions(store: RecordStore, query: str, hits: Sequence[SearchHit]) -> list[SearchHit]:
-    """Sort the hits best first, with code that defines a name of the question before other code."""
-    defining = await _find_defining_code(store, query)
-    if any(hit.record.id in defining for hit in hits):
-        hits = [_adjust_code_score(hit, defining) if hit.record.kind == CODE else hit for hit in hits]
-    return sorted(hits, key=_get_score_key)
-
-
-async def list_languages(store: RecordStore) -> list[str]:
-    """Return the languages of stored code, most frequent first."""
-    counts: dict[str, int] = {}
-    for tally in await store.tally((CODE,)):
-        if tally.type and not tally.is_deleted:
-            counts[tally.type] = counts.get(tally.type, 0) + tally.count
-    return sorted(counts, key=lambda name: (-counts[name], name))
-
-
-def _adjust_code_score(hit: SearchHit, defining: frozenset[str]) -> SearchHit:
-    is_defining = hit.record.id in defining
-    gained = hit.score + DEFINITION_GAIN * (1 - hit.score)
-    return replace(hit, score=gained if is_defining else USAGE_FACTOR * hit.score)
-
-
-async def _find_defining_code(store: RecordStore, query: str) -> frozenset[str]:
-    """Return the ids of code that defines a name of the question."""
-    wanted = tuple(dict.fromkeys(_parse_code_names(query)))[:MAX_NAMES]
-    if not wanted:
-        return frozenset()
-    symbols = await store.scan(RecordFilter(kinds=(SYMBOL,), name_keys=wanted))
-    if not symbols:
-        return frozenset()
-    links = await store.find_links([symbol.id for symbol in symbols], direction="in", sources=(CODE,), limit=MAX_LINKS)
-    return frozenset(link.source for link in links if link.verb == DEFINES)
-
-
-def _parse_code_names(query: str) -> list[str]:
-    """Return possible names of code. In a longer question, only words that look like names count."""
-    words = [word for word in _CODE_NAME.findall(query) if word.lower() not in STOP_WORDS]
-    long_enough = [word for word in words if len(word) >= _MIN_NAME_CHARACTERS]
-    if len(words) <= MAX_NAME_WORDS:
-        return long_enough
-    return [word for word in long_enough if not (word.isalpha() and word[1:].islower())]

@@ -46,7 +46,7 @@ class TurnContext(Value):
     author: str | None = None
     branch: str | None = None
     program: str | None = None  # the source of the conversation
-    before: str | None = None  # the previous turn, clipped
+    before: str | None = None  # the previous turn, or the question that this one answers, clipped
     after: str | None = None  # the next turn, clipped
     said: str | None = None  # the turn that contains the code
 
@@ -84,15 +84,17 @@ class SearchStats(Value):
     total_results: int
     sources: dict[str, int]
     time_range: ResultPeriod | None = None  # None without results
+    total_is_lower_bound: bool | None = None
 
 
 class MemorySearchResult(Value, TextAnswer):
-    """The best results. In each block of ten, results with similar scores are sorted newest first."""
+    """A page of the best results; `stats` counts all. In each block of ten, similar scores are sorted newest first."""
 
     results: list[MemoryResult]
     summary: str
     stats: SearchStats
     topics: list[str]
+    next_cursor: str | None = None
     warnings: list[ToolWarning] | None = None
 
 
@@ -288,7 +290,8 @@ def format_results_page(
 
 def format_search_answer(answer: MemorySearchResult, now: int) -> str:
     shown = [_to_displayed(result) for result in answer.results]
-    return format_results_page(as_data(answer.summary), shown, now, warnings=answer.warnings or ())
+    text = format_results_page(as_data(answer.summary), shown, now, warnings=answer.warnings or ())
+    return f"{text}\n*More results: cursor `{answer.next_cursor}`*\n" if answer.next_cursor else text
 
 
 def format_conversation(read: ConversationPage) -> str:
@@ -400,6 +403,7 @@ CONVERSATIONS_PART = "conversations"
 CODE_PART = "code"
 NO_HISTORY_CODE = "no_history"  # code of the warning that no conversation was ever imported
 RELATION_TYPE = "relation"  # type of a result that describes a relation
+RELATION_MARK = "#"  # in the id of a relation, between the id of its code and a digest
 
 
 class ResultContext(Value):

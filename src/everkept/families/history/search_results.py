@@ -14,9 +14,7 @@ from everkept.families.history.search_answers import (
     LOCAL_SOURCE,
     MemoryResult,
     ProblemResolution,
-    ResultPeriod,
     ResultType,
-    SearchStats,
     TurnContext,
     flatten_code,
 )
@@ -105,41 +103,39 @@ def build_results(
     query: str,
     around: NearbyTurns,
     *,
-    decisions: bool = True,
     with_context: bool = True,
     resolutions: Mapping[str, Record] | None = None,
+    questions: Mapping[str, Record] | None = None,
 ) -> list[MemoryResult]:
-    """Build the results in the given order. Without `decisions`, decisions get the type conversation."""
-    known = resolutions or {}
+    """Build the results in the given order. `questions` are the turns that some of them answer."""
+    known, asked = resolutions or {}, questions or {}
     return [
         _build_result(
             hit,
             query,
             around,
-            _get_type(hit.record, decisions=decisions),
             with_context=with_context,
             resolution=known.get(hit.record.id),
+            question=asked.get(hit.record.id),
         )
         for hit in hits
     ]
 
 
-def compute_stats(results: Sequence[MemoryResult]) -> SearchStats:
-    sources: dict[str, int] = {}
-    for result in results:
-        sources[result.source] = sources.get(result.source, 0) + 1
-    times = sorted(result.context.timestamp for result in results)
-    return SearchStats(len(results), sources, ResultPeriod(times[0], times[-1]) if times else None)
-
-
-def _get_type(record: Record, *, decisions: bool) -> ResultType:
+def _get_type(record: Record) -> ResultType:
     if record.kind == CODE:
         return "code"
-    return "decision" if decisions and record.type == DECISION else "conversation"
+    return "decision" if record.type == DECISION else "conversation"
 
 
 def _build_result(
-    hit: SearchHit, query: str, around: NearbyTurns, kind: ResultType, *, with_context: bool, resolution: Record | None
+    hit: SearchHit,
+    query: str,
+    around: NearbyTurns,
+    *,
+    with_context: bool,
+    resolution: Record | None,
+    question: Record | None,
 ) -> MemoryResult:
     record = hit.record
     is_code = record.kind == CODE
@@ -147,9 +143,9 @@ def _build_result(
     conversation = around.find_conversation(around.find_turn(record))
     return MemoryResult(
         id=record.id,
-        type=kind,
+        type=_get_type(record),
         content=content,
-        context=_build_context(record, around, with_context=with_context),
+        context=_build_context(record, around, question, with_context=with_context),
         relevance_score=round_score(hit.score),
         source=LOCAL_SOURCE,
         highlights=find_highlights(content, query),
@@ -160,7 +156,7 @@ def _build_result(
     )
 
 
-def _build_context(record: Record, around: NearbyTurns, *, with_context: bool) -> TurnContext:
+def _build_context(record: Record, around: NearbyTurns, question: Record | None, *, with_context: bool) -> TurnContext:
     turn = around.find_turn(record)
     context = TurnContext(
         session_id=record.session or "",
@@ -175,7 +171,7 @@ def _build_context(record: Record, around: NearbyTurns, *, with_context: bool) -
         return context
     return replace(
         context,
-        before=_clip_turn(around.find_neighbor(turn, -1)),
+        before=_clip_turn(question or around.find_neighbor(turn, -1)),
         after=_clip_turn(around.find_neighbor(turn, 1)),
         said=_clip_turn(turn) if turn is not record else None,
     )

@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import Annotated, Any, Literal
 from weakref import WeakSet
 
-from everkept.core.answers import SearchLog, SearchRecord
+from everkept.core.answers import SearchLog, SearchRecord, decode_cursor, encode_cursor
 from everkept.core.peers import NoPeers, Peers
 from everkept.core.ports import Library, RecordStore, VectorIndexer
 from everkept.core.secrets import mask_json, mask_text
@@ -51,10 +51,12 @@ MAX_RESULTS, DEFAULT_RESULTS = 50, 10
 MAX_TURNS, DEFAULT_TURNS = 100, 20
 MAX_LOGGED_CHARACTERS = 500  # of a question, kept in the log
 
+_RESULTS_CURSOR = "results"  # kind of a cursor
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Query = Annotated[str, Field("Question in plain words", max_length=QUERY_LIMIT, blank=False)]
 Limit = Annotated[int, Field("Maximum results, 1 to 50, default 10", listed=False)]
+Cursor = Annotated[str, Field("next_cursor of an answer", max_length=NAME_LIMIT, listed=False)]
 Format = Annotated[Literal["json", "markdown"], Field("Form of the text: json or markdown; default json", listed=False)]
 
 
@@ -105,6 +107,7 @@ class HistoryTools(ToolFamily):
         include_peers: Annotated[bool, Field("true: search peer servers too; default false", listed=False)]
         | None = None,
         limit: Limit | None = None,
+        cursor: Cursor | None = None,
         format: Format | None = None,
     ) -> MemorySearchResult:
         """Search past conversations of all projects and assistants. Use when the user refers to earlier work.
@@ -114,17 +117,25 @@ class HistoryTools(ToolFamily):
         _check_not_empty(project_filter, "project_filter")
         asking = self._build_context()
 
-        async def make(store: RecordStore) -> HistoryAnswer:
-            return await recall_discussions(store, query, wanted, project_filter, when, most, asking)
-
         filters = {"type": wanted, "project_filter": project_filter, "time_range": when, "limit": most}
-        asked = _SearchRequest(query, filters, period=self._get_cache_period(when))
+        asked = _SearchRequest(query, filters, period=self._get_cache_period(when)).at(cursor)
+
+        async def make(store: RecordStore) -> HistoryAnswer:
+            return await recall_discussions(store, query, wanted, project_filter, when, most, asking, asked.start)
+
         if not include_peers:
-            return self._format_answer(await self._get_answer(call, asked, make), query, form)
+            return self._format_answer(await self._get_answer(call, asked, make), asked, form)
+        if cursor is not None:
+            raise InvalidInput(
+                "`cursor` continues a search of this server only.",
+                hint="Omit `include_peers`, or ask for more results with `limit`.",
+                argument="cursor",
+                value=cursor,
+            )
         after, before = compute_bounds(when, asking.now, asking.zone)
         meant = SearchFilter(query, wanted, most, project_filter, after, before)
         own, elsewhere = await asyncio.gather(self._get_answer(call, asked, make), self._peers.ask(meant.peer_question))
-        return self._format_answer(replace(own, answer=merge_peer_answers(own.answer, elsewhere, meant)), query, form)
+        return self._format_answer(replace(own, answer=merge_peer_answers(own.answer, elsewhere, meant)), asked, form)
 
     @tool()
     async def find_similar_problems(
@@ -136,18 +147,20 @@ class HistoryTools(ToolFamily):
         code_context: Annotated[str, Field("Code the problem is about", max_length=CODE_LIMIT, listed=False)]
         | None = None,
         limit: Limit | None = None,
+        cursor: Cursor | None = None,
         format: Format | None = None,
     ) -> MemorySearchResult:
         """Find past conversations about a similar problem, solved ones first. Use before you debug."""
         form, most = format or "json", _check_result_limit(limit)
         asking = self._build_context()
 
-        async def make(store: RecordStore) -> HistoryAnswer:
-            return await find_solved_problems(store, problem_description, code_context, most, asking)
-
         filters = {"with_code": True if code_context else None, "limit": most}
-        asked = _SearchRequest(problem_description, filters, code_context or "", self._get_cache_period())
-        return self._format_answer(await self._get_answer(call, asked, make), problem_description, form)
+        asked = _SearchRequest(problem_description, filters, code_context or "", self._get_cache_period()).at(cursor)
+
+        async def make(store: RecordStore) -> HistoryAnswer:
+            return await find_solved_problems(store, problem_description, code_context, most, asking, asked.start)
+
+        return self._format_answer(await self._get_answer(call, asked, make), asked, form)
 
     @tool()
     async def search_code_history(
@@ -161,6 +174,7 @@ class HistoryTools(ToolFamily):
         include_context: Annotated[bool, Field("false: omit what was said with the code; default true", listed=False)]
         | None = None,
         limit: Limit | None = None,
+        cursor: Cursor | None = None,
         format: Format | None = None,
     ) -> MemorySearchResult:
         """Find code from past conversations by name, file or idea."""
@@ -169,12 +183,13 @@ class HistoryTools(ToolFamily):
         _check_not_empty(language, "language")
         asking = self._build_context()
 
-        async def make(store: RecordStore) -> HistoryAnswer:
-            return await search_code(store, query, language, most, asking, with_context=with_context)
-
         filters = {"language": language, "include_context": with_context, "limit": most}
-        asked = _SearchRequest(query, filters, period=self._get_cache_period())
-        return self._format_answer(await self._get_answer(call, asked, make), query, form)
+        asked = _SearchRequest(query, filters, period=self._get_cache_period()).at(cursor)
+
+        async def make(store: RecordStore) -> HistoryAnswer:
+            return await search_code(store, query, language, most, asking, with_context=with_context, start=asked.start)
+
+        return self._format_answer(await self._get_answer(call, asked, make), asked, form)
 
     @tool()
     async def unified_memory_search(
@@ -299,13 +314,14 @@ class HistoryTools(ToolFamily):
             )
         )
 
-    def _format_answer(self, given: "_ProjectAnswer", query: str, form: str) -> MemorySearchResult:
+    def _format_answer(self, given: "_ProjectAnswer", asked: "_SearchRequest", form: str) -> MemorySearchResult:
         now = self._clock()
         off: list[ToolWarning] = []
         if given.off is not None:
             error = ProjectOff(given.off)
             off.append(ToolWarning(error.code, str(error)))
-        told = given.answer.to_result(query, now, *off, is_all=not off)
+        cursor = asked.build_cursor(given.answer.next_start)
+        told = given.answer.to_result(asked.query, now, *off, is_all=not off, cursor=cursor)
         return told if form == "json" else told.with_text(search_answers.format_search_answer(told, now))
 
     def _build_context(self) -> QueryContext:
@@ -334,11 +350,34 @@ class _SearchRequest(Value):
     filters: Mapping[str, Any]
     code: str = ""
     period: tuple[object, ...] = ()
+    start: int = 0  # number of results on the pages before
 
     def build_key(self, tool: str) -> str:
         """Return the cache key. It includes the case of the question, which distinguishes names and months."""
-        parts = [tool, self.query.strip(), self.code.strip(), dict(self.filters), self.period]
+        parts = [tool, self._build_digest(), self.period, self.filters.get("limit"), self.start]
         return compute_digest(json.dumps(parts, sort_keys=True))
+
+    def at(self, cursor: str | None) -> "_SearchRequest":
+        """Return the request for the page at a cursor. Raise InvalidInput if it belongs to another question."""
+        if cursor is None:
+            return self
+        kind, digest, start = decode_cursor(cursor, str, str, int)
+        if kind != _RESULTS_CURSOR or digest != self._build_digest() or start < 0:
+            raise InvalidInput(
+                "`cursor` does not belong to this question.",
+                hint="Pass next_cursor with the same arguments, or omit it to start again.",
+                argument="cursor",
+                value=cursor[:100],
+            )
+        return replace(self, start=start)
+
+    def build_cursor(self, start: int | None) -> str | None:
+        return None if start is None else encode_cursor(_RESULTS_CURSOR, self._build_digest(), start)
+
+    def _build_digest(self) -> str:
+        """Return a digest of the question, without the size of a page."""
+        filters = {name: value for name, value in self.filters.items() if name != "limit"}
+        return compute_digest(json.dumps([self.query.strip(), self.code.strip(), filters], sort_keys=True))
 
 
 def _check_not_empty(given: str | None, argument: str) -> None:

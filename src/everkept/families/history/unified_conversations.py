@@ -7,21 +7,23 @@ from datetime import UTC, datetime, timedelta, tzinfo
 
 from everkept.core.answers import SearchType
 from everkept.core.ports import RecordStore, VectorIndexer
+from everkept.core.text import compute_digest
 from everkept.core.times import Clock, format_iso
 from everkept.families.history.call_trace import CodeRelation, trace_calls
+from everkept.families.history.code_search import find_code, prefer_definitions
+from everkept.families.history.exchanges import lead_with_answers
 from everkept.families.history.model import CODE, TURN, HistoryOptions
 from everkept.families.history.relevance import (
-    CODE_PROFILE,
     RECALL_PROFILE,
     QueryContext,
     find_turns,
     prefer_decisions,
-    prefer_definitions,
     strip_decision_words,
 )
 from everkept.families.history.search_answers import (
     CODE_PART,
     CONVERSATIONS_PART,
+    RELATION_MARK,
     RELATION_TYPE,
     MemoryResult,
     ResultContext,
@@ -159,22 +161,25 @@ class ConversationSearch:
         asked = strip_decision_words((remove_dates(question) if within else "") or question)
 
         async def by(profile: SearchProfile, text: str, kinds: Sequence[str] = ()) -> SearchPage:
-            return await find_turns(
-                store, text, limit=limit, asking=asking, profile=profile, kinds=kinds, after=after, before=before
+            found = await find_turns(
+                store, text, asking=asking, profile=profile, kinds=kinds, after=after, before=before
             )
+            return replace(found, hits=found.hits[: 2 * limit])
 
         if intent.primary_intent == "find_code":
-            said, coded = await asyncio.gather(by(RECALL_PROFILE, asked, (TURN,)), by(CODE_PROFILE, asked))
+            said, coded = await asyncio.gather(
+                by(RECALL_PROFILE, asked, (TURN,)), find_code(store, asked, asking, after=after, before=before)
+            )
             said = replace(said, hits=[_discount_turn(hit) for hit in said.hits])
-            coded = replace(coded, hits=await prefer_definitions(store, asked, coded.hits))
             answers = [said, coded]
         else:
             answers = [await by(RECALL_PROFILE, asked)]
-        hits = prefer_decisions(question, [hit for answer in answers for hit in answer.hits])
+        ranked = prefer_decisions(question, [hit for answer in answers for hit in answer.hits])
+        hits = (await lead_with_answers(store, asked, ranked)).hits[:limit]
         results = await _build_unified_results(store, asked, hits, "semantic")
         literal = build_literal_query(intent.entities) if "keyword" in ways else None
         if literal is not None:
-            typed = _select_literal_hits(await by(LITERAL_PROFILE, literal), intent.entities)
+            typed = _select_literal_hits(await by(LITERAL_PROFILE, literal), intent.entities)[:limit]
             typed = await prefer_definitions(store, asked, list(map(_discount_turn, typed)))
             results += await _build_unified_results(store, asked, typed, "keyword")
         notices = dict.fromkeys(notice for answer in answers for notice in answer.notices)
@@ -265,7 +270,7 @@ async def find_relations(
 def _relation_to_result(relation: CodeRelation, factor: float) -> UnifiedResult:
     code = relation.code
     return UnifiedResult(
-        id=code.id,
+        id=f"{code.id}{RELATION_MARK}{compute_digest(relation.sentence)[:8]}",  # code may show many relations
         type=RELATION_TYPE,
         content=relation.sentence,
         relevance_score=round(min(factor * relation.score, 1.0), 3),

@@ -45,6 +45,7 @@ from everkept.tools.tool import ToolWarning
 from everkept.values import Value, field, replace
 
 HISTORY_PART = "history"  # the part with past conversations
+GRAPH_PART = "graph"  # the part with the knowledge graph
 MAX_SUGGESTIONS = 4
 MIN_SUGGESTION_SHARE = 0.5  # share of the best score from which a result leads to suggestions
 MAX_REPEATED_CHARACTERS = 120  # of a question that a suggestion repeats
@@ -59,7 +60,7 @@ _INTENT_PHRASES: dict[PrimaryIntent, str] = {
 }
 _PART_PHRASES = {
     HISTORY_PART: "past conversations and their code",
-    "graph": "the knowledge graph",
+    GRAPH_PART: "the knowledge graph",
     "bank": "the memory bank",
 }
 
@@ -241,7 +242,8 @@ class UnifiedSearch:
         intent = analyze_question(query)
         ways = tuple[SearchType, ...](way for way in intent.search_types if include_graph or way != "graph")
         wanted = max(limit, MIN_PART_RESULTS)
-        asked = [self._ask_finder(finder, call, query, ways, wanted) for finder in self._finders]
+        finders = [finder for finder in self._finders if include_graph or finder.name != GRAPH_PART]
+        asked = [self._ask_finder(finder, call, query, ways, wanted) for finder in finders]
         (history, recalled), related, others, elsewhere = await asyncio.gather(
             self._search_history(query, intent, ways, wanted),
             self._search_relations(intent, ways, wanted, include_graph=include_graph),
@@ -252,18 +254,17 @@ class UnifiedSearch:
         comparable = scale_results(query, {part.name: part.results for part in parts})
         results = [discount_peer_score(result) for some in comparable.values() for result in some]
         if "graph" in ways:
-            if intent.primary_intent == "trace_dependencies" and related.results:
-                results = [
-                    replace(result, relevance_score=round(NON_RELATION_FACTOR * result.relevance_score, 3))
-                    for result in results
-                ]
             results += related.results
+            if intent.primary_intent == "trace_dependencies":
+                results = _prefer_relations(results)
         page = merge_results(results, limit) if merge else []
         groups = None if merge else group_results(results, limit)
         searched = [part.name for part in parts if part.is_searched]
         zone = self._options.zone
         course = SearchReport(query, intent, ways, searched, recalled, related.results, zone)
         answer = UnifiedAnswer(page, intent, "", [], groups)
+        used = dict.fromkeys((*ways, *(result.search_type for result in answer.all_results)))
+        answer = replace(answer, intent=replace(intent, search_types=tuple(used)))
         return replace(
             answer,
             explanation=format_explanation(course, answer.all_results),
@@ -331,6 +332,18 @@ class UnifiedSearch:
             message = f"Results do not include {name}: no answer within {limit:g} s."
             return ToolWarning("partial_results", message)
         return found
+
+
+def _prefer_relations(results: Sequence[UnifiedResult]) -> list[UnifiedResult]:
+    """Lower all other results if there are relations."""
+    if not any(result.type == RELATION_TYPE for result in results):
+        return list(results)
+    return [
+        result
+        if result.type == RELATION_TYPE
+        else replace(result, relevance_score=round(NON_RELATION_FACTOR * result.relevance_score, 3))
+        for result in results
+    ]
 
 
 async def _ask_peers(peers: Peers | None, query: str, limit: int) -> list[_SearchedPart]:

@@ -3,7 +3,7 @@
 - `memories.py`: store, change and forget.
 - `memory_record.py`, `memory_identity.py`: memories as records, and what a known text gains.
 - `likeness.py`: similar memories.
-- `recall.py`: recall by a query, or over the graph.
+- `recall.py`, `graph_walk.py`: recall by a query, and over the graph.
 - `lifecycle.py`: fading, supersession, and promotion, a move between two databases.
 - `stores.py`: stores and sessions.
 - `consolidation.py`, `reflection.py`: a pure plan, the same for the same memories, and its commit in each store.

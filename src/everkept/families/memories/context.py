@@ -178,12 +178,17 @@ _SESSION_SECTION = "session_history"
 
 
 async def gather_candidates(
-    recall: FindByQuery, newest: FindNewest, task: str | None, files: Sequence[str], sections: Sequence[str]
+    recall: FindByQuery,
+    newest: FindNewest,
+    task: str | None,
+    files: Sequence[str],
+    sections: Sequence[str],
+    of_files: Sequence[Record] = (),
 ) -> dict[str, list[Record]]:
     """Return candidates for each section, best first. All queries run at the same time.
 
     `recall` ranks by a query, `newest` by age. Both exclude session memories of other sessions. Pinned memories come
-    first, consolidated ones last.
+    first, then `of_files`, whose source is one of the files. Consolidated ones come last.
     """
     import asyncio  # not at the top, because the SessionStart hook never needs it
 
@@ -195,7 +200,7 @@ async def gather_candidates(
         ask.find_recalled(), ask.find_pinned(), *(ask.find_others(section) for section in wanted)
     )
     return {
-        section: rank_records(ask.sort_candidates(section, recalled, pinned, more))
+        section: rank_records([*ask.select(section, of_files), *ask.sort_candidates(section, recalled, pinned, more)])
         for section, more in zip(wanted, others, strict=True)
     }
 
@@ -256,6 +261,12 @@ class _SectionQueries(Value):
             self.newest(replace(where, min_importance=MIN_IMPORTANT), MAX_PERMANENT), self.newest(where, MAX_PERMANENT)
         )
         return [*important, *newest]
+
+    def select(self, section: str, records: Sequence[Record]) -> list[Record]:
+        """Return the first records that belong into the section."""
+        if section == _SESSION_SECTION:
+            return [record for record in records if record.scope == SESSION_SCOPE][:MAX_RECALLED]
+        return self.parts[section].select(records, MAX_RECALLED)
 
     def sort_candidates(
         self, section: str, recalled: Sequence[Record], pinned: Sequence[Record], others: Sequence[Record]

@@ -51,6 +51,7 @@ from everkept.families.memories.model import (
     RelatedEntity,
 )
 from everkept.families.memories.stores import MemoryStores, read_live_memory
+from everkept.graph.entities import UNKNOWN_TYPE, is_stub
 from everkept.tools.tool import ToolWarning, build_masking_warnings
 from everkept.values import Value, replace
 
@@ -265,7 +266,7 @@ class MemoryMove:
 
 async def read_carried_links(store: RecordStore, record: Record) -> CarriedLinks:
     entities = [
-        RelatedEntity(entity.name or "", entity.type or "", link.verb)
+        RelatedEntity(entity.name or "", None if is_stub(entity) else entity.type, link.verb)
         for link, entity in await read_linked_entities(store, record.id)
     ]
     return CarriedLinks(entities, [*_parse_links(record), *await read_memory_links(store, record.id)])
@@ -349,7 +350,7 @@ async def _build_links(store: RecordStore, kept: str, old: str, carried: Carried
 
 async def _build_unlinks(store: RecordStore, memory_id: str, entities: Sequence[RelatedEntity]) -> list[Step]:
     """Return steps that remove the links to all other entities."""
-    wanted = {(compute_name_key(e.name), compute_name_key(e.type), e.relationship) for e in entities}
+    wanted = {(compute_name_key(e.name), compute_name_key(e.type or UNKNOWN_TYPE), e.relationship) for e in entities}
     return [
         Delete(link.ref)
         for link, entity in await read_linked_entities(store, memory_id)

@@ -109,7 +109,7 @@ async def find_similar(store: RecordStore, text: str, kind: str, visible_to: str
     if query is None:
         return []
     where = RecordFilter(kinds=(MEMORY,), visible_to=visible_to)
-    matches = await store.match(query, where, Weights(context=0.0), MAX_CANDIDATES + 1)
+    matches = await store.match(query, where, Weights(name=0.0, context=0.0), MAX_CANDIDATES + 1)
     judged = [
         (_compute_overlap(words, extract_stems(record.text)), SimilarMemory(record, likeness))
         for record in (await store.get([match.id for match in matches]) if matches else [])

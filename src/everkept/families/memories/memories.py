@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from everkept.core.commits import Planned, check_writable
 from everkept.core.ports import RecordStore, VectorIndexer
-from everkept.core.records import Delete, Insert, Record, Step, Update
+from everkept.core.records import Delete, Insert, Record, RecordFilter, Step, Update
 from everkept.core.secrets import Masker
 from everkept.core.sessions import format_signature
 from everkept.core.text import clip_text, format_count
@@ -29,9 +29,11 @@ from everkept.families.memories.memory_record import (
     compute_amendment,
     count_new_links,
     count_relink,
+    find_type,
     list_differences,
 )
 from everkept.families.memories.model import (
+    MEMORY,
     SUPERSEDED_BY,
     EntityChange,
     ForgottenMemory,
@@ -48,7 +50,6 @@ from everkept.families.memories.stores import (
     SessionUses,
     build_session_steps,
     read_live_memory,
-    read_session_memories,
 )
 from everkept.tools.tool import ToolWarning, build_masking_warnings
 from everkept.values import Value, replace
@@ -83,6 +84,7 @@ class MemoryWriter:
         """Store a memory. The same text in the same scope updates the existing memory."""
         wanted = check_memory(self._mask_memory(wanted))
         warnings = [*build_masking_warnings(self._masking.kinds), *await self._check_session_limit(wanted)]
+        wanted = replace(wanted, entities=await self._add_types(wanted.entities))
         replaced = await self._find_replaced(wanted)
 
         tries = 0
@@ -115,6 +117,9 @@ class MemoryWriter:
                 "Nothing to update.", hint="Pass content, importance, tags, metadata, related_entities or pinned."
             )
         amendment = self._mask_amendment(amendment)
+        if amendment.entities is not None:
+            added = await self._add_types(amendment.entities.add or ())
+            amendment = replace(amendment, entities=replace(amendment.entities, add=added))
         warnings = build_masking_warnings(self._masking.kinds)
 
         async def change(store: RecordStore, record: Record, at: int) -> Planned[UpdatedMemory]:
@@ -200,7 +205,14 @@ class MemoryWriter:
 
     def _mask_entities(self, entities: Sequence[RelatedEntity]) -> list[RelatedEntity]:
         mask = self._masking.mask
-        return [RelatedEntity(mask(e.name), mask(e.type), mask(e.relationship)) for e in entities]
+        return [RelatedEntity(mask(e.name), e.type and mask(e.type), mask(e.relationship)) for e in entities]
+
+    async def _add_types(self, entities: Sequence[RelatedEntity]) -> list[RelatedEntity]:
+        """Add the types of entities given by name only, which may be known in the other store."""
+        if all(entity.type for entity in entities):
+            return list(entities)
+        stores = (await self._stores.open_project(), await self._stores.open_user())
+        return [entity if entity.type else await find_type(stores, entity) for entity in entities]
 
     def _mask_tags(self, change: TagChange) -> TagChange:
         return replace(change, add=self._masking.mask_all(change.add or ()))
@@ -276,17 +288,20 @@ class MemoryWriter:
             return []
         limit = self._options.max_per_session
         use = self._uses.get_use(wanted.session)
-        if use.stored is None:
+        if use.stored is None or use.stored >= limit:
+            where = RecordFilter(kinds=(MEMORY,), sessions=(wanted.session,))
             stores = (await self._stores.open_project(), await self._stores.open_user())
-            use.stored = len(await read_session_memories(stores, wanted.session, limit))
+            use.stored = max(use.stored or 0, sum([await store.count_records(where) for store in stores]))
         if use.stored < limit:
             return []
-        message = f'Session "{wanted.session}" has reached its limit of {format_count(limit, "memory", "memories")}.'
+        stored = format_count(use.stored, "memory", "memories")
+        message = f'Session "{wanted.session}" has stored {stored}; its limit is {limit:,}.'
         if wanted.is_automatic:
             raise Refused(
                 f"{message} Automatic memories are no longer stored.",
                 hint="Call reflect_and_consolidate to summarize them, or raise max_memories_per_session.",
                 session_id=wanted.session,
+                stored=use.stored,
                 limit=limit,
             )
         return [ToolWarning("session_full", message)]

@@ -13,9 +13,9 @@ from everkept.core.records import RecordFilter, RecordLink
 from everkept.core.text import clip_text, format_count
 from everkept.core.times import format_iso
 from everkept.families.memories.context import fence_memories
+from everkept.families.memories.graph_walk import MAX_OVERVIEW_ENTITIES, find_other_sessions_memories
 from everkept.families.memories.likeness import MEMORY_TYPES, extract_key_topics
 from everkept.families.memories.model import MEMORY, MemoryOptions
-from everkept.families.memories.recall import MAX_OVERVIEW_ENTITIES, find_other_sessions_memories
 from everkept.families.memories.stores import (
     NO_SESSION,
     MemoryStores,

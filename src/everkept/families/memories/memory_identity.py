@@ -5,7 +5,7 @@ Hooks load this module at every start, so it imports nothing that takes long to 
 
 import os
 
-from everkept.core.records import SESSION_SCOPE
+from everkept.core.records import SESSION_SCOPE, Record
 from everkept.core.text import blake2b, compute_digest
 
 MEMORY = "memory"
@@ -20,6 +20,11 @@ EVENT_TYPE = "episodic"  # type of a memory of an event
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base 32, the alphabet of ULIDs
 _ULID_CHARACTERS = 26
 _RANDOM_BYTES = 10  # that distinguish ids of the same millisecond
+
+
+def get_title(record: Record) -> str:
+    """Return the text that shows a record to a person. The name of a memory is the file that it is about."""
+    return record.text if record.kind == MEMORY else record.name or record.text
 
 
 def create_memory_id(at: int) -> str:

@@ -1,11 +1,12 @@
 """Memories as records with links: new ones, and the changes to stored ones."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from everkept.core.ports import RecordStore
 from everkept.core.records import Delete, Insert, Record, RecordLink, Step, Update
+from everkept.core.text import compute_name_key
 from everkept.errors import InvalidInput
 from everkept.families.memories.memory_identity import (
     EVENT_TYPE,
@@ -21,18 +22,30 @@ from everkept.families.memories.model import (
     DERIVED_FROM,
     MAX_TAGS,
     MEMORY,
+    MERGED_INTO,
     METADATA_LIMIT,
     SUPERSEDED_BY,
     SUPERSEDES,
     EntityChange,
+    LinkedEntity,
     MemorySource,
     MemoryType,
     RelatedEntity,
     Scope,
     TagChange,
 )
-from everkept.graph.entities import ENTITY, build_missing_relations, check_name, group_by_triple, list_relations_from
-from everkept.graph.lookup import ensure_entities, match_names
+from everkept.graph.entities import (
+    ENTITY,
+    STUB_FACETS,
+    UNKNOWN_TYPE,
+    build_entity,
+    build_missing_relations,
+    check_name,
+    group_by_triple,
+    is_stub,
+    list_relations_from,
+)
+from everkept.graph.lookup import ensure_entities, find_candidates, match_names, require_unique
 from everkept.values import Value, replace
 
 FieldValues = dict[str, Any]
@@ -133,7 +146,7 @@ def count_relink(facets: Mapping[str, Any]) -> dict[str, Any]:
 def check_entities(entities: Sequence[RelatedEntity], argument: str) -> None:
     for i, entity in enumerate(entities):
         check_name(entity.name, f"{argument}[{i}].name")
-        check_name(entity.type, f"{argument}[{i}].type")
+        check_name(entity.type or "", f"{argument}[{i}].type")
         check_name(entity.relationship, f"{argument}[{i}].relationship")
 
 
@@ -143,12 +156,35 @@ async def build_link_steps(
     """Return steps that create the missing entities and the links that the memory does not have yet."""
     if not entities:
         return []
-    steps, meant = await ensure_entities(store, [(e.name, e.type) for e in entities], at)
-    wanted = [
-        (memory_id, entity.relationship.strip(), record.id) for entity, record in zip(entities, meant, strict=True)
-    ]
+    typed = [entity for entity in entities if entity.type is not None]
+    steps, meant = await ensure_entities(store, [(e.name, e.type or "") for e in typed], at)
+    linked = [*zip(typed, meant, strict=True)]
+    by_key = {record.name_key: record for record in meant}
+    for entity in (entity for entity in entities if entity.type is None):
+        record = by_key.get(compute_name_key(entity.name)) or await find_plain_entity(store, entity.name)
+        if record is None:
+            name = entity.name.strip()
+            record = build_entity(name, UNKNOWN_TYPE, compute_name_key(UNKNOWN_TYPE), at, STUB_FACETS)
+            steps.append(Insert(record))
+        by_key[record.name_key] = record
+        linked.append((entity, record))
+    wanted = [(memory_id, entity.relationship.strip(), record.id) for entity, record in linked]
     present = {} if is_new else await list_relations_from(store, [memory_id])
     return [*steps, *(Insert(link) for link in build_missing_relations(wanted, present, at))]
+
+
+async def find_type(stores: Sequence[RecordStore], wanted: RelatedEntity) -> RelatedEntity:
+    """Return the entity with the type it has in one of the stores, or as it is."""
+    for store in stores:
+        known = await find_plain_entity(store, wanted.name)
+        if known is not None and not is_stub(known):
+            return replace(wanted, name=known.name or wanted.name, type=known.type)
+    return wanted
+
+
+async def find_plain_entity(store: RecordStore, name: str) -> Record | None:
+    """Return the one entity of this name, or None. Raise AmbiguousName if there are several."""
+    return require_unique(await find_candidates(store, [name]))[name]
 
 
 async def build_unlink_steps(store: RecordStore, memory_id: str, names: Sequence[str]) -> list[Step]:
@@ -166,6 +202,51 @@ async def read_linked_entities(store: RecordStore, memory_id: str) -> list[tuple
     links = await store.find_links([memory_id], direction="out")
     found = {r.id: r for r in await store.get([x.target for x in links]) if r.kind == ENTITY}
     return [(link, found[link.target]) for link in links if link.target in found]
+
+
+async def list_linked_entities(store: RecordStore, records: Sequence[Record]) -> dict[str, list[LinkedEntity]]:
+    """Return the entities that each of these memories is about. Links of forgotten memories are stale."""
+    live = [record.id for record in records if record.deleted_at is None]
+    links = await store.find_links(live, direction="out") if live else []
+    gone = {record.id for record in records} - set(live)
+    stale = await read_forgotten_links(store, sources=gone) if gone else {}
+    links += [link for some in stale.values() for link in some]
+    targets = list(dict.fromkeys(x.target for x in links if not x.target.startswith(MEMORY_PREFIX)))
+    entities = {r.id: r for r in await store.get(targets) if r.kind == ENTITY} if targets else {}
+    found: dict[str, list[LinkedEntity]] = {}
+    for link in links:
+        if (entity := entities.get(link.target)) is not None:
+            shown = LinkedEntity(entity.name or "", entity.type or "", link.verb, True if link.deleted_at else None)
+            found.setdefault(link.source, []).append(shown)
+    return found
+
+
+async def read_forgotten_links(
+    store: RecordStore, *, sources: Container[str] | None = None, targets: Container[str] | None = None
+) -> dict[str, list[RecordLink]]:
+    """Return the links that forgotten memories had until they were forgotten, by memory."""
+    gone: dict[str, list[RecordLink]] = {}
+    for link in await store.scan_links(deleted=True):
+        is_wanted = (sources is None or link.source in sources) and (targets is None or link.target in targets)
+        if is_wanted and link.source.startswith(MEMORY_PREFIX):
+            gone.setdefault(link.source, []).append(link)
+    forgotten = {
+        record.id: record.deleted_at
+        for record in (await store.get(list(gone), include_deleted=True) if gone else [])
+        if record.deleted_at is not None and MERGED_INTO not in record.facets
+    }
+    # A link that was removed earlier has another time.
+    kept = {i: [x for x in links if x.deleted_at == forgotten.get(i, -1)] for i, links in gone.items()}
+    return {i: links for i, links in kept.items() if links}
+
+
+async def find_memories_by_type(store: RecordStore, relationship_type: str, *, forgotten: bool) -> set[str]:
+    """Return the ids of memories with this relationship to an entity."""
+    wanted = compute_name_key(relationship_type)
+    links = await store.scan_links(deleted=False, containing=relationship_type.strip())
+    if forgotten:
+        links += [link for some in (await read_forgotten_links(store)).values() for link in some]
+    return {x.source for x in links if x.source.startswith(MEMORY_PREFIX) and compute_name_key(x.verb) == wanted}
 
 
 async def read_memory_links(store: RecordStore, memory_id: str) -> list[RecordLink]:
@@ -239,6 +320,7 @@ def merge_values(there: Record, new: Record) -> tuple[FieldValues, list[str]]:
         gained.append("occurred_at")
     if (source := _get_source(there, new)) and not facets.get("source"):
         facets["source"] = source
+        values["name"] = source.get("file")
         gained.append("source")
         if there.session == new.session and there.position is None:
             values["position"] = new.position
@@ -304,6 +386,7 @@ def build_record(wanted: NewMemory, replaced: str | None, at: int) -> Record:
     return Record(
         id=create_memory_id(at),
         kind=MEMORY,
+        name=wanted.source.file,  # indexed, so that a query with the file finds the memory
         type=wanted.type,
         text=wanted.content,
         name_key=compute_text_key(wanted.content),

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, tzinfo
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 from everkept.core.answers import SectionHit
 from everkept.core.ports import AccessCount
@@ -36,6 +36,7 @@ METADATA_LIMIT = 20_000  # characters of JSON
 REASON_LIMIT = 2_000  # characters
 PATH_LIMIT = 4_000  # characters
 DEFAULT_IMPORTANCE = 0.5
+DEFAULT_RELATIONSHIP = "about"  # of a memory to an entity of which only the name is given
 
 MEMORY_PROFILE = SearchProfile(
     kinds=(MEMORY,),
@@ -87,13 +88,20 @@ class MemorySource(Value):
 
 
 class RelatedEntity(Value):
-    """Entity that a memory is about, and its relationship to it."""
+    """Entity that a memory is about, and its relationship to it. A plain text is its name.
+
+    Without a type, it is the entity of that name.
+    """
+
+    text_field: ClassVar = "name"
 
     name: Annotated[str, Field(max_length=MAX_NAME_CHARACTERS, blank=False)]
-    type: Annotated[str, Field(aliases=("entity_type", "entityType"), max_length=MAX_NAME_CHARACTERS, blank=False)]
+    type: (
+        Annotated[str, Field(aliases=("entity_type", "entityType"), max_length=MAX_NAME_CHARACTERS, blank=False)] | None
+    ) = None
     relationship: Annotated[
         str, Field(aliases=("relation_type", "relationType"), max_length=MAX_NAME_CHARACTERS, blank=False)
-    ]
+    ] = DEFAULT_RELATIONSHIP
 
 
 RelatedEntities = Annotated[
@@ -133,6 +141,15 @@ class StoredMemory(Value):
     warnings: list[ToolWarning] | None = None
 
 
+class LinkedEntity(Value):
+    """Entity that a memory is about. The link of a forgotten memory is stale."""
+
+    name: str
+    type: str
+    relationship: str
+    stale: bool | None = None
+
+
 class MemoryView(Value):
     """Recalled memory. Fields that it does not have are None."""
 
@@ -156,11 +173,17 @@ class MemoryView(Value):
     forgotten: bool | None = None
     forgotten_reason: str | None = None
     metadata: Mapping[str, Any] | None = None
+    related_entities: list[LinkedEntity] | None = None
     why: Mapping[str, float] | None = None
 
     @classmethod
     def from_record(
-        cls, record: Record, score: float, access: AccessCount | None = None, why: Mapping[str, float] | None = None
+        cls,
+        record: Record,
+        score: float,
+        access: AccessCount | None = None,
+        why: Mapping[str, float] | None = None,
+        related: list[LinkedEntity] | None = None,
     ) -> "MemoryView":
         facets = record.facets
         return cls(
@@ -184,17 +207,22 @@ class MemoryView(Value):
             forgotten=True if record.deleted_at is not None else None,
             forgotten_reason=facets.get("forgotten_reason") if record.deleted_at else None,
             metadata=facets.get("metadata") or None,
+            related_entities=related or None,
             why=None if why is None else {part: round(value, 4) for part, value in why.items()},
         )
 
 
 class RecalledMemories(Value):
-    """Recalled memories. `total_matched` counts all matches, not only the returned ones."""
+    """Recalled memories. `total_matched` counts all matches, not only the returned ones.
+
+    If a search takes only its best candidates, more may match, and `total_is_lower_bound` is true.
+    """
 
     memories: list[MemoryView]
     total_matched: int
     strategy_used: str
     query_time_ms: float
+    total_is_lower_bound: bool | None = None
     bank: list[SectionHit] | None = None  # sections of the memory bank's files, if requested
     warnings: list[ToolWarning] | None = None
 
@@ -240,9 +268,12 @@ class MemoryContext(Value):
 
 
 class GraphRelationship(Value):
+    """Relation to another entity. With `memory_id`, a memory about both says it, and the other one is the target."""
+
     type: str
     target: str
     direction: str
+    memory_id: str | None = None
 
 
 class GraphEntity(Value):

@@ -1,25 +1,21 @@
-"""Recall of memories by a query, or by a walk over the knowledge graph."""
+"""Recall of memories by a query."""
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from time import perf_counter
-from typing import Literal
 
-from everkept.core.answers import Hops, SectionHit, SectionSearch
-from everkept.core.commits import note_touched
-from everkept.core.ports import AccessCount, AccessCounter, Direction, RecordStore, VectorIndexer
-from everkept.core.records import SESSION_SCOPE, Record, RecordFilter, RecordLink
+from everkept.core.answers import SectionHit, SectionSearch
+from everkept.core.ports import AccessCount, AccessCounter, RecordStore, VectorIndexer
+from everkept.core.records import SESSION_SCOPE, Record, RecordFilter, Weights
 from everkept.core.sessions import get_acting_account
-from everkept.core.text import compute_name_key
 from everkept.errors import EverkeptError, NotFound, Unavailable
+from everkept.families.memories.memory_record import find_memories_by_type, list_linked_entities
 from everkept.families.memories.model import (
     MEMORY,
     MEMORY_PROFILE,
     SCOPES,
-    GraphEntity,
-    GraphRelationship,
-    GraphStats,
-    MemoryGraph,
+    LinkedEntity,
     MemoryOptions,
     MemoryView,
     RecalledMemories,
@@ -27,12 +23,12 @@ from everkept.families.memories.model import (
     TimeRange,
 )
 from everkept.families.memories.stores import NO_SESSION, MemoryStores
-from everkept.graph.entities import ENTITY, walk_around
-from everkept.graph.lookup import find_candidates
+from everkept.language.spellings import fold, split_tokens
+from everkept.language.words import AnyOf, WordPhrase, parse_query
 from everkept.retrieval.profile import SearchHit, SearchPage, SearchPlace
 from everkept.retrieval.search import search
 from everkept.tools.tool import ToolWarning
-from everkept.values import Value, field, replace
+from everkept.values import Value, replace
 
 PROJECT_SCOPES = (SESSION_SCOPE, "project")
 USER_SCOPES = ("user",)
@@ -51,6 +47,7 @@ class RecallRequest(Value):
     min_importance: float = 0.0
     tags: Sequence[str] = ()
     time_range: TimeRange | None = None
+    relationship_type: str | None = None  # only memories with this relationship to an entity
     include_forgotten: bool = False
     as_of: int | None = None
     explain: bool = False
@@ -79,6 +76,8 @@ class MemoryRecall:
     async def recall(self, wanted: RecallRequest) -> RecalledMemories:
         started = perf_counter()
         places = await self._open_places(wanted)
+        if wanted.relationship_type:
+            places = await self._narrow_to_type(places, wanted.relationship_type, wanted)
         found = await self._search(places, wanted)
         memories = await self._build_views(places, found.hits, explain=wanted.explain)
         sections = await self._find_sections(wanted) if wanted.include_bank else None
@@ -87,6 +86,7 @@ class MemoryRecall:
             total_matched=found.total,
             strategy_used=found.strategy or wanted.strategy,
             query_time_ms=round((perf_counter() - started) * 1000, 1),
+            total_is_lower_bound=found.is_lower_bound or None,
             bank=sections,
             warnings=list(self.warnings) or None,
         )
@@ -107,6 +107,13 @@ class MemoryRecall:
         once = {record.id: record for records in found for record in records}  # the user's copy wins
         return sorted(once.values(), key=lambda record: -record.effective_at)[:limit]
 
+    async def find_by_files(self, files: Sequence[str], session: str | None) -> list[Record]:
+        """Return the memories whose source is one of the files, the most important and then the newest first."""
+        places = await self._open_places(RecallRequest("", session), or_none=True)
+        found = await asyncio.gather(*(_find_by_files(place, files) for place in places))
+        once = {record.id: record for records in found for record in records}
+        return sorted(once.values(), key=lambda record: (-(record.importance or 0.0), -record.effective_at))
+
     async def count_access(self, given: Sequence[Record]) -> None:
         """Count an access of each memory in the store that holds it."""
         of_user = {record.id for record in given if record.scope == "user"}
@@ -118,6 +125,20 @@ class MemoryRecall:
             self._accesses.note(await self._stores.open_user(), sorted(of_user))
         if others:
             self._accesses.note(await self._stores.open_project(), others)
+
+    async def _narrow_to_type(
+        self, places: Sequence[SearchPlace], relationship_type: str, wanted: RecallRequest
+    ) -> list[SearchPlace]:
+        """Return the places limited to memories with this relationship to an entity."""
+        found = [
+            await find_memories_by_type(place.store, relationship_type, forgotten=wanted.include_forgotten)
+            for place in places
+        ]
+        if not any(found):
+            self.warnings[build_type_warning(relationship_type)] = None
+        return [
+            replace(place, where=replace(place.where, ids=tuple(ids))) for place, ids in zip(places, found, strict=True)
+        ]
 
     async def _find_sections(self, wanted: RecallRequest) -> list[SectionHit]:
         """Search the bank. Warn if it is missing or unavailable, so that the memories are still returned."""
@@ -138,7 +159,7 @@ class MemoryRecall:
     async def _search(self, places: Sequence[SearchPlace], wanted: RecallRequest) -> SearchPage:
         found = await search(
             places,
-            wanted.query,
+            add_file_names(wanted.query),
             replace(MEMORY_PROFILE, strategy=wanted.strategy),
             limit=wanted.limit,
             embedder=self._indexing.embedder,
@@ -185,11 +206,15 @@ class MemoryRecall:
         self, places: Sequence[SearchPlace], hits: Sequence[SearchHit], *, explain: bool
     ) -> list[MemoryView]:
         known: dict[str, AccessCount] = {}
+        linked: dict[str, list[LinkedEntity]] = {}
         for number, place in enumerate(places):
-            ids = [hit.record.id for hit in hits if hit.place == number]
-            known |= await self._count_given_out(place.store, ids)
+            records = [hit.record for hit in hits if hit.place == number]
+            known |= await self._count_given_out(place.store, [record.id for record in records])
+            linked |= await list_linked_entities(place.store, records) if explain else {}
         return [
-            MemoryView.from_record(hit.record, hit.score, known.get(hit.record.id), hit.why if explain else None)
+            MemoryView.from_record(
+                hit.record, hit.score, known.get(hit.record.id), hit.why if explain else None, linked.get(hit.record.id)
+            )
             for hit in hits
         ]
 
@@ -225,201 +250,45 @@ def build_where(wanted: RecallRequest) -> RecordFilter:
     )
 
 
-WalkDirection = Literal["outgoing", "incoming", "both"]
-DIRECTIONS: dict[WalkDirection, Direction] = {"outgoing": "out", "incoming": "in", "both": "both"}
-
-MAX_HOP_ENTITIES = 1_000  # entities from which one hop continues
-MAX_HOP_LINKS = 20_000  # read in one hop
-MAX_OVERVIEW_ENTITIES = 2_000  # entities among which an overview finds the best connected
-MAX_MEMORIES = 100  # read; more are only counted
-
-EntityKey = tuple[str, str]  # normalized name and type, which identify an entity in both stores
+def build_type_warning(relationship_type: str) -> ToolWarning:
+    message = f'No relationship has the type "{relationship_type}". Omit `relationship_type` to see all.'
+    return ToolWarning("no_such_relationship", message)
 
 
-class GraphRoute(Value):
-    """Parameters of a graph walk."""
-
-    entity: str | None = None
-    relationship_type: str | None = None
-    direction: WalkDirection = "both"
-    depth: int = 1
-    include_memories: bool = True
-    limit: int = 20
+MAX_FILES = 100  # whose memories are read
+MAX_FILE_MEMORIES = 200  # of all files, in each store
+_FILES_ONLY = Weights(name=1.0, text=0.0, context=0.0)  # the name of a memory is the file that it is about
+_PATH_SEPARATOR = re.compile(r"[\\/]+")
 
 
-class _ReachedEntity(Value, frozen=False):
-    """Entity reached by a walk, combined over both stores."""
-
-    name: str
-    type: str
-    depth: int
-    relationships: dict[tuple[str, str, str], GraphRelationship] = field(
-        default_factory=dict[tuple[str, str, str], GraphRelationship]
-    )
-    memories: dict[str, None] = field(default_factory=dict[str, None])  # the newest ones
-    memory_count: int = 0
+def split_path(path: str) -> list[str]:
+    """Return the parts of a path of any system, in lower case."""
+    return [part for part in _PATH_SEPARATOR.split(path.strip().casefold()) if part not in ("", ".")]
 
 
-class _GraphWalk(Value, frozen=False):
-    """Entities and relations found so far in all stores."""
-
-    met: dict[EntityKey, _ReachedEntity] = field(default_factory=dict[EntityKey, _ReachedEntity])
-    edges: set[tuple[EntityKey, str, EntityKey]] = field(default_factory=set[tuple[EntityKey, str, EntityKey]])
-    depth: int = 0
-
-    def add_entity(self, record: Record, depth: int) -> _ReachedEntity:
-        there = self.met.setdefault(_get_key(record), _ReachedEntity(record.name or "", record.type or "", depth))
-        there.depth = min(there.depth, depth)
-        return there
-
-    def add_relation(self, source: Record, verb: str, target: Record) -> None:
-        edge = (_get_key(source), verb, _get_key(target))
-        self.edges.add(edge)
-        for key, other, direction in ((edge[0], target, "outgoing"), (edge[2], source, "incoming")):
-            if (end := self.met.get(key)) is not None:
-                relationship = (verb, other.name or "", direction)
-                end.relationships[relationship] = GraphRelationship(*relationship)
+def is_same_file(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Return whether two split paths may name the same file: one of them may start further down."""
+    size = min(len(one), len(other))
+    return size > 0 and list(one[-size:]) == list(other[-size:])
 
 
-async def walk_graph(
-    stores: MemoryStores, accesses: AccessCounter, route: GraphRoute, session: str | None
-) -> MemoryGraph:
-    """Walk both stores as one graph. Without an entity, return an overview of the best connected entities."""
-    so_far = _GraphWalk()
-    places = (await stores.open_project(), await stores.open_user())
-    starts = await asyncio.gather(*(_find_starts(store, route) for store in places))
-    met = [await _walk_store(store, some, route, so_far) for store, some in zip(places, starts, strict=True)]
-    # The entities of an overview also depend on their memories. Otherwise only memories of shown entities count.
-    counting = len(so_far.met) if route.entity is None else route.limit
-    chosen = {id(entity) for entity in _sort_entities(so_far)[:counting]}
-    memories: list[tuple[RecordStore, Record]] = []
-    for store, entities in zip(places, met, strict=True):
-        wanted = {i: r for i, r in entities.items() if id(so_far.met[_get_key(r)]) in chosen}
-        if wanted:
-            about = await _read_memories(store, wanted, so_far, route, session or NO_SESSION)
-            memories += [(store, record) for record in about]
-    ranked = _sort_entities(so_far)
-    shown = ranked[: route.limit] if route.entity is None else [entity for entity in ranked if id(entity) in chosen]
-    seen = {id(entity) for entity in shown}
-    note_touched(i for some in met for i, r in some.items() if id(so_far.met[_get_key(r)]) in seen)
-    attached = await _build_memory_views(memories, shown, accesses, route) if route.include_memories else []
-    unknown = f'No entity is named "{route.entity}". Omit `entity` for an overview of the graph.'
-    missing = route.entity is not None and not so_far.met
-    return MemoryGraph(
-        entities=[GraphEntity(e.name, e.type, list(e.relationships.values()), e.memory_count) for e in shown],
-        memories=attached,
-        graph_stats=GraphStats(len(so_far.met), len(so_far.edges), so_far.depth),
-        warnings=[ToolWarning("entity_not_found", unknown)] if missing else None,
-    )
+def add_file_names(query: str) -> str:
+    """Add the names of the files to a query that has their paths, because a memory may have a shorter path."""
+    if "/" not in query and "\\" not in query:
+        return query
+    paths = (split_path(word.strip("`'\"(),;:?!")) for word in query.split())
+    names = [path[-1] for path in paths if len(path) > 1 and "." in path[-1][1:-1]]
+    is_expression = bool(names) and parse_query(query).expression is not None
+    return query if is_expression else " ".join([query, *dict.fromkeys(names)])
 
 
-async def find_other_sessions_memories(store: RecordStore, ids: Sequence[str], session: str) -> set[str]:
-    """Return the ids of memories that belong to other sessions."""
-    if not ids:
-        return set()
-    where = RecordFilter(kinds=(MEMORY,), ids=tuple(ids), scopes=(SESSION_SCOPE,))
-    return {record.id for record in await store.scan(where) if record.session != session}
-
-
-async def _find_starts(store: RecordStore, route: GraphRoute) -> list[Record]:
-    """Find the start entities by name, id or `name (type)`, otherwise by a part of the name."""
-    if route.entity is None:
-        return await store.scan(RecordFilter(kinds=(ENTITY,)), order="newest", limit=MAX_OVERVIEW_ENTITIES)
-    if exact := (await find_candidates(store, [route.entity]))[route.entity]:
-        return exact
-    wanted = compute_name_key(route.entity)
-    found = await store.match_text(wanted, RecordFilter(kinds=(ENTITY,)), route.limit)
-    records = await store.get([match.id for match in found]) if found else []
-    return [record for record in records if wanted in (record.name_key or "")]
-
-
-async def _walk_store(
-    store: RecordStore, starts: Sequence[Record], route: GraphRoute, so_far: _GraphWalk
-) -> dict[str, Record]:
-    """Walk one store and return the entities reached in it, by id."""
-    known = {record.id: record for record in starts}
-    for record in starts:
-        so_far.add_entity(record, 0)
-    hops = Hops(
-        1 if route.entity is None else route.depth,
-        DIRECTIONS[route.direction],
-        sources=(ENTITY,),
-        width=MAX_HOP_ENTITIES,
-        limit=MAX_HOP_LINKS,
-    )
-    wanted = compute_name_key(route.relationship_type or "")
-
-    def fits(link: RecordLink) -> bool:
-        return compute_name_key(link.verb) == wanted
-
-    depth = 0
-    async for hop in walk_around(store, starts, hops, fits=fits if wanted else None):
-        depth += 1
-        for record in sorted(hop.entities, key=lambda record: record.id):
-            known[record.id] = record
-            so_far.add_entity(record, depth)
-        for link in hop.relations:
-            if link.source in known and link.target in known:
-                so_far.add_relation(known[link.source], link.verb, known[link.target])
-        if hop.entities:
-            so_far.depth = max(so_far.depth, depth)
-    return known
-
-
-async def _read_memories(
-    store: RecordStore, entities: dict[str, Record], so_far: _GraphWalk, route: GraphRoute, visible_to: str
-) -> list[Record]:
-    """Return the memories about the entities that this session may see, best first."""
-    where = RecordFilter(kinds=(MEMORY,), visible_to=visible_to)
-    found = await store.count_sources(list(entities), where, MAX_MEMORIES)
-    for entity_id, count in found.counts.items():
-        so_far.met[_get_key(entities[entity_id])].memory_count += count
-    for entity_id, memory_id in dict.fromkeys((x.target, x.source) for x in found.links):
-        about = so_far.met[_get_key(entities[entity_id])]
-        about.memory_count -= memory_id in about.memories  # a memory that is being promoted is in both stores
-        about.memories[memory_id] = None
-    wanted = compute_name_key(route.relationship_type or "")
-    fitting = {link.source for link in found.links if compute_name_key(link.verb) == wanted}
-    newest = tuple(dict.fromkeys(link.source for link in found.links))
-    records = await store.scan(RecordFilter(ids=newest)) if newest else []
-
-    def rank(record: Record) -> tuple[bool, float, int]:
-        return record.id not in fitting, -(record.importance or 0.0), -record.effective_at
-
-    return sorted(records, key=rank)
-
-
-async def _build_memory_views(
-    memories: Sequence[tuple[RecordStore, Record]],
-    shown: Sequence[_ReachedEntity],
-    accesses: AccessCounter,
-    route: GraphRoute,
-) -> list[MemoryView]:
-    """Return views of the memories. The nearer the entity a memory is about, the more relevant it is."""
-    nearness: dict[str, float] = {}
-    for entity in shown:
-        for memory_id in entity.memories:
-            score = 1 / (1 + entity.depth)
-            nearness[memory_id] = max(nearness.get(memory_id, 0.0), score)
-    wanted = [(store, record) for store, record in memories if record.id in nearness]
-    broadest = {record.id: (store, record) for store, record in wanted}  # the user's copy comes last and wins
-    best = sorted(broadest.values(), key=lambda pair: -nearness[pair[1].id])[: route.limit]
-    known: dict[str, AccessCount] = {}
-    for store in {id(store): store for store, _ in best}.values():
-        ids = [record.id for other, record in best if other is store]
-        known |= await count_given_out(accesses, store, ids)
-    return [MemoryView.from_record(r, nearness[r.id], known.get(r.id)) for _, r in best]
-
-
-def _sort_entities(walk: _GraphWalk) -> list[_ReachedEntity]:
-    """Sort entities by distance, then by number of connections."""
-
-    def rank(entity: _ReachedEntity) -> tuple[int, int, str]:
-        connected = len(entity.relationships) + entity.memory_count
-        return entity.depth, -connected, entity.name
-
-    return sorted(walk.met.values(), key=rank)
-
-
-def _get_key(record: Record) -> EntityKey:
-    return record.name_key or "", compute_name_key(record.type or "")
+async def _find_by_files(place: SearchPlace, files: Sequence[str]) -> list[Record]:
+    paths = [path for path in map(split_path, files[:MAX_FILES]) if path]
+    # With its folder, a file comes before others of the same name.
+    named = dict.fromkeys(tuple(split_tokens(fold("/".join(path[-size:])))) for path in paths for size in (2, 1))
+    phrases = tuple(WordPhrase(words) for words in named if words)
+    if not phrases:
+        return []
+    found = await place.store.match(AnyOf(phrases), place.where, _FILES_ONLY, MAX_FILE_MEMORIES)
+    records = await place.store.get([match.id for match in found if match.score > 0])
+    return [r for r in records if any(is_same_file(split_path(r.name or ""), path) for path in paths)]

@@ -176,6 +176,16 @@ async def read_session_memories(stores: Sequence[RecordStore], session: str, lim
     return found
 
 
+async def is_known_session(stores: Sequence[RecordStore], session: str) -> bool:
+    """Return whether the session ever stored something, even if that was forgotten since."""
+    where = RecordFilter(kinds=(MEMORY,), sessions=(session,), deleted=None)
+    for store in stores:
+        found = await store.get([session], include_deleted=True)
+        if any(record.kind == SESSION for record in found) or await store.count_records(where):
+            return True
+    return False
+
+
 async def close_session(store: RecordStore, session: str, at: int, use: "SessionUse | None" = None) -> bool:
     """Write the summary of the session, unless it is already up to date. Return whether it was written."""
     found = [record for record in await store.get([session]) if record.kind == SESSION]

@@ -7,9 +7,11 @@ from everkept.core.ports import AccessCounter, Library, ProjectChoice, VectorInd
 from everkept.core.records import SESSION_SCOPE
 from everkept.core.secrets import Masker
 from everkept.core.sessions import ToolCall, format_signature
+from everkept.core.text import clip_text
 from everkept.core.times import Clock
 from everkept.families.memories.consolidation import ReflectStrategy
 from everkept.families.memories.context import HEADINGS, ContextSection, build_context_block, gather_candidates
+from everkept.families.memories.graph_walk import GraphRoute, WalkDirection, walk_graph
 from everkept.families.memories.lifecycle import MemoryPromotion
 from everkept.families.memories.memories import MemoryWriter
 from everkept.families.memories.memory_documents import MemoryStatus, read_memory_status
@@ -49,12 +51,19 @@ from everkept.families.memories.model import (
     TimeRange,
     UpdatedMemory,
 )
-from everkept.families.memories.recall import GraphRoute, MemoryRecall, RecallRequest, WalkDirection, walk_graph
+from everkept.families.memories.recall import MemoryRecall, RecallRequest
 from everkept.families.memories.reflection import ReflectionResult, reflect_session
-from everkept.families.memories.stores import MemoryStores, SessionUses, get_session_id, require_session_id
+from everkept.families.memories.stores import (
+    MemoryStores,
+    SessionUses,
+    get_session_id,
+    is_known_session,
+    require_session_id,
+)
 from everkept.graph.entities import MAX_NAME_CHARACTERS
 from everkept.tools.schema import JSON, Field
-from everkept.tools.tool import Effect, ToolFamily, tool
+from everkept.tools.tool import Effect, ToolFamily, ToolWarning, tool
+from everkept.values import replace
 
 QUERY_LIMIT = 10_000  # characters
 STRATEGIES = (
@@ -156,13 +165,19 @@ class MemoryTools(ToolFamily):
         ] = 0,
         tags: Annotated[list[Tag], Field("With any of these tags", max_items=100)] | None = None,
         time_range: Annotated[TimeRange, Field("Only what happened in this range", listed=False)] | None = None,
+        relationship_type: Annotated[
+            str, Field("Only with this relationship to an entity", max_length=MAX_NAME_CHARACTERS, listed=False)
+        ]
+        | None = None,
         include_forgotten: Annotated[
             bool, Field("true: include forgotten memories; default false", listed=False)
         ] = False,
         session_id: SessionId | None = None,
         as_of: Annotated[int, Field("Search what was stored at this time, ISO 8601", moment=True, listed=False)]
         | None = None,
-        explain: Annotated[bool, Field("true: add the parts of each score under `why`; default false", listed=False)]
+        explain: Annotated[
+            bool, Field("true: add `why` (parts of the score) and `related_entities`; default false", listed=False)
+        ]
         | None = None,
         include_bank: Annotated[bool, Field("true: search the memory bank's files too; default false", listed=False)]
         | None = None,
@@ -182,6 +197,7 @@ class MemoryTools(ToolFamily):
             min_importance=min_importance,
             tags=tags or (),
             time_range=time_range,
+            relationship_type=relationship_type,
             include_forgotten=include_forgotten,
             as_of=as_of,
             explain=bool(explain),
@@ -202,13 +218,18 @@ class MemoryTools(ToolFamily):
         relationship_type: Annotated[
             str,
             Field(
-                "Follow only relations of this type, such as depends_on", max_length=MAX_NAME_CHARACTERS, listed=False
+                "Only relations and memory links of this type, such as depends_on",
+                max_length=MAX_NAME_CHARACTERS,
+                listed=False,
             ),
         ]
         | None = None,
         direction: Annotated[WalkDirection, Field("Relations to follow; default both", listed=False)] = "both",
         depth: Annotated[int, Field("Hops, 1 to 3, default 1", ge=1, le=3)] = 1,
         include_memories: Annotated[bool, Field("false: return entities only; default true", listed=False)] = True,
+        include_forgotten: Annotated[
+            bool, Field("true: include forgotten memories and their stale links; default false", listed=False)
+        ] = False,
         limit: Annotated[
             int, Field("Maximum entities, and maximum memories, 1 to 100, default 20", ge=1, le=100, listed=False)
         ] = 20,
@@ -222,6 +243,7 @@ class MemoryTools(ToolFamily):
             direction=direction,
             depth=depth,
             include_memories=include_memories,
+            include_forgotten=include_forgotten,
             limit=limit,
         )
         session = get_session_id(call, None, self._options)
@@ -273,9 +295,10 @@ class MemoryTools(ToolFamily):
         """Summarize this session's memories and save recurring themes; originals stay. Use after long work."""
         stores = self._build_stores(call, project)
         places = (await stores.open_project(), await stores.open_user())
+        session = require_session_id(call, session_id, self._options)
         reflected = await reflect_session(
             places,
-            require_session_id(call, session_id, self._options),
+            session,
             strategy=strategy,
             dry_run=dry_run,
             indexing=self._indexing,
@@ -286,7 +309,10 @@ class MemoryTools(ToolFamily):
         if not dry_run:
             for store in places:
                 self._indexing.wake(store)
-        return reflected
+        if session_id is None or await is_known_session(places, session):
+            return reflected
+        unknown = ToolWarning("unknown_session", f'Session "{clip_text(session)}" is unknown: it stored no memories.')
+        return replace(reflected, warnings=[*(reflected.warnings or ()), unknown])
 
     @tool()
     async def get_memory_status(self, call: ToolCall, project: InProject | None = None) -> MemoryStatus:
@@ -323,6 +349,7 @@ class MemoryTools(ToolFamily):
             task_description,
             files_in_context or (),
             sections or tuple(HEADINGS),
+            await recall.find_by_files(files_in_context, session) if files_in_context else (),
         )
         block = build_context_block(found, max_tokens, self._clock())
         await recall.count_access(block.used)

@@ -73,11 +73,13 @@ async def test_what_only_an_observation_says_lists_the_observation_alone(graph: 
     shop = await graph.entity("Shop API", "service")
     await graph.observe("Shop API", "Runs on port 8443", timestamp="2026-03-02T13:00:00Z")
     found = await graph.search("port 8443")
+    observation = found["observations"][0]["id"]
     assert found == {
         "query": "port 8443",
         "entities": [],
         "observations": [
             {
+                "id": observation,
                 "text": "Runs on port 8443",
                 "entityId": shop,
                 "entityName": "Shop API",
@@ -86,6 +88,8 @@ async def test_what_only_an_observation_says_lists_the_observation_alone(graph: 
         ],
         "relations": [],
     }
+    await graph("delete_observation", observationId=observation)
+    assert (await graph.search("port 8443"))["observations"] == []
 
 
 async def test_observations_with_the_very_text_come_first(graph: Graphing) -> None:
@@ -160,10 +164,13 @@ async def test_an_entity_related_to_itself_is_opened_once(graph: Graphing) -> No
     assert len(opened["relations"]) == 1
 
 
-async def test_one_unknown_node_fails_the_whole_call_and_all_are_named(graph: Graphing) -> None:
+async def test_known_nodes_are_opened_and_the_others_are_listed(graph: Graphing) -> None:
     await graph.entity("known")
+    opened = await graph("open_nodes", nodes=["first", "known", "ent_AAAAAAAAAAAA", "second"])
+    assert [entity["name"] for entity in opened["entities"]] == ["known"]
+    assert opened["notFound"] == ["first", "ent_AAAAAAAAAAAA", "second"]
     with pytest.raises(NotFound) as caught:
-        await graph("open_nodes", nodes=["first", "known", "ent_AAAAAAAAAAAA", "second"])
+        await graph("open_nodes", nodes=["first", "ent_AAAAAAAAAAAA", "second"])
     assert caught.value.message == ("Some entities not found: first, ent_AAAAAAAAAAAA, second.")
 
 
@@ -200,8 +207,9 @@ async def test_spellings_that_only_an_exact_dialect_tells_apart_are_listed_with_
     await store.commit(batch(*(entity(name, id=own, name_key="shop", variant=f"={name}") for name, own in spelled)))
     public = (await graph.search("shop"))["entities"][0]["id"]
     for name in ("SHOP", public):
+        assert len((await graph("open_nodes", nodes=[name]))["entities"]) == 2
         with pytest.raises(AmbiguousName) as caught:
-            await graph("open_nodes", nodes=[name])
+            await graph("delete_entity", entity=name)
         assert {c["id"] for c in caught.value.facts["candidates"]} == set(ids)
     opened = await graph("open_nodes", nodes=[ids[1]])
     assert [e["name"] for e in opened["entities"]] == ["shop"]

@@ -38,14 +38,16 @@ async def test_an_entity_is_made_with_its_computed_id(graph: Graphing) -> None:
     }
 
 
-async def test_an_upsert_replaces_the_attributes_and_none_drops_them(graph: Graphing) -> None:
+async def test_an_upsert_replaces_the_attributes_only_if_it_has_some(graph: Graphing) -> None:
     await graph.entity("Shop API", "service", port=8443, tier="gold")
     again = await graph("upsert_entity", name="shop api", entityType="Service", attrs={"a": [1]})
     assert again["entity"]["attrs"] == {"a": [1]}
     assert again["entity"]["name"] == "Shop API"
     assert again["entity"]["updatedAt"] > again["entity"]["createdAt"]
     without = await graph("upsert_entity", name="Shop API", entityType="service")
-    assert "attrs" not in without["entity"]
+    assert without["entity"]["attrs"] == {"a": [1]}
+    cleared = await graph("upsert_entity", name="Shop API", entityType="service", attrs={})
+    assert "attrs" not in cleared["entity"]
     assert len(await graph.names("*")) == 1
 
 

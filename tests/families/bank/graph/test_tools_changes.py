@@ -74,7 +74,7 @@ async def test_other_facets_of_an_entity_survive_new_attributes(graph: Graphing)
     await graph("upsert_entity", name="SHOP", entityType="Thing", attrs={"b": 2})
     (record,) = await kept(graph)
     assert record.facets == {"colour": "red", "attrs": {"b": 2}}
-    await graph("upsert_entity", name="SHOP", entityType="Thing")
+    await graph("upsert_entity", name="SHOP", entityType="Thing", attrs={})
     (record,) = await kept(graph)
     assert record.facets == {"colour": "red"}
 

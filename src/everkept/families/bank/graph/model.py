@@ -163,12 +163,14 @@ class BankOpenedNodes(Value):
     entities: list[BankEntityView]
     observations: list[BankObservationView]
     relations: list[BankRelationView]
+    not_found: Annotated[list[str] | None, Field(name="notFound")] = None
     warnings: list[ToolWarning] | None = None
 
 
 class NestedObservation(Value):
     """An observation listed under its entity."""
 
+    id: str
     text: str
     timestamp: str
 
@@ -182,6 +184,7 @@ class FoundEntity(Value):
 
 
 class FoundObservation(Value):
+    id: str
     text: str
     entity_id: Annotated[str, Field(name="entityId")]
     entity_name: Annotated[str, Field(name="entityName")]

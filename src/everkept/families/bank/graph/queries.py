@@ -201,13 +201,17 @@ class EntityLookup:
 
     async def find_entities(self, bank: Bank, store: RecordStore, names: Sequence[str]) -> dict[str, Record | None]:
         """Map each name or id to its one entity, or to None. Raise AmbiguousName if a name matches several."""
+        return require_unique(await self.find_candidates(bank, store, names), build_ambiguous_error)
+
+    async def find_candidates(self, bank: Bank, store: RecordStore, names: Sequence[str]) -> dict[str, list[Record]]:
+        """Map each name or id to all entities it matches."""
         names = list(dict.fromkeys(names))
         found = await self._find_by_id(bank, store, [x for x in names if _ENTITY_ID.fullmatch(x.strip())])
         others = [name for name in names if name not in found]
         found |= await find_candidates(store, others) if others else {}
         # Other programs compute ids differently.
         found |= await self._find_by_id(bank, store, [name for name in others if not found[name]])
-        return require_unique({name: found[name] for name in names}, build_ambiguous_error)
+        return {name: list(found[name]) for name in names}
 
     async def find_observations(self, bank: Bank, store: RecordStore, public: str) -> list[tuple[Record, Record]]:
         """Return the observations with this id, each with its entity."""
@@ -262,18 +266,15 @@ class GraphReader(Value):
     lookup: EntityLookup
 
     async def open(self, nodes: Sequence[str], depth: int) -> BankOpenedNodes:
-        """Return these nodes and their neighborhood. Raise NotFound if one does not exist."""
-        found = await self.lookup.find_entities(self.bank, self.store, nodes)
-        missing = [name for name, record in found.items() if record is None]
-        if missing:
+        """Return these nodes and their neighborhood. Raise NotFound if none of them exists."""
+        found = await self.lookup.find_candidates(self.bank, self.store, nodes)
+        missing = [name for name, records in found.items() if not records]
+        if len(missing) == len(found):
             names = ", ".join(missing)
             raise NotFound(
-                ENTITY,
-                names,
-                message=f"Some entities not found: {names}.",
-                hint="Nothing was opened. Find entities with graph_search.",
+                ENTITY, names, message=f"Some entities not found: {names}.", hint="Find entities with graph_search."
             )
-        roots = [record for record in found.values() if record is not None]
+        roots = list({record.id: record for records in found.values() for record in records}.values())
         shown = await _read_neighborhood(self.store, roots, depth)
         by_id = {record.id: record for record in shown.entities}
         observations = await list_observations(self.store, by_id)
@@ -281,6 +282,7 @@ class GraphReader(Value):
             [BankEntityView.from_record(record) for record in shown.entities],
             [BankObservationView.from_record(o, by_id[o.parent or ""]) for o in observations],
             [BankRelationView.from_link(x, by_id[x.source], by_id[x.target]) for x in shown.relations],
+            missing or None,
             shown.warnings,
         )
 
@@ -357,7 +359,13 @@ class GraphReader(Value):
         parents = dict.fromkeys(record.parent or "" for record in observations)
         owners = {owner.id: owner for owner in await self.store.get(list(parents))}
         return [
-            FoundObservation(record.text, get_public_id(owner), owner.name or "", format_iso(record.effective_at))
+            FoundObservation(
+                get_observation_id(record, owner),
+                record.text,
+                get_public_id(owner),
+                owner.name or "",
+                format_iso(record.effective_at),
+            )
             for record in observations
             if (owner := owners.get(record.parent or "")) is not None
         ]
@@ -404,7 +412,10 @@ def _build_found_entity(record: Record, notes: Sequence[Record]) -> FoundEntity:
         record.name or "",
         record.type or "",
         get_attrs(record) or None,
-        [NestedObservation(note.text, format_iso(note.effective_at)) for note in notes],
+        [
+            NestedObservation(get_observation_id(note, record), note.text, format_iso(note.effective_at))
+            for note in notes
+        ],
     )
 
 

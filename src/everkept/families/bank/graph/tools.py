@@ -115,20 +115,20 @@ class GraphEditor(Value):
         events = build_events(records, links, self._around, change.at)
         return OwnChange(EventsSince(events, change.seq, compute_mark(change)), self.told)
 
-    async def upsert(self, name: str, entity_type: str, attrs: Mapping[str, Any]) -> Record:
-        """Create or update the entity of this name and type, replacing all its attributes."""
+    async def upsert(self, name: str, entity_type: str, attrs: Mapping[str, Any] | None) -> Record:
+        """Create or update the entity of this name and type. None keeps the attributes it has."""
         check_name(name, "name")
         check_name(entity_type, "entityType")
         name, entity_type = self.masking.mask(name).strip(), self.masking.mask(entity_type).strip()
-        attrs = self.masking.mask_json(attrs)
+        attrs = None if attrs is None else self.masking.mask_json(attrs)
 
         async def plan(store: RecordStore, at: int) -> Planned[Record]:
             same_name = RecordFilter(kinds=(ENTITY,), name_keys=(compute_name_key(name),))
             self._around[:] = namesakes = await store.scan(same_name)
             known = _find_same(namesakes, name, entity_type)
             if known is not None:
-                return _plan_facets(known, with_attrs(known.facets, attrs), at)
-            new = BY_NAME_AND_TYPE.build_entity(name, entity_type, at, with_attrs({}, attrs))
+                return _plan_facets(known, known.facets if attrs is None else with_attrs(known.facets, attrs), at)
+            new = BY_NAME_AND_TYPE.build_entity(name, entity_type, at, with_attrs({}, attrs or {}))
             stub = find_stub(namesakes, name)
             if stub is not None:
                 rest = {key: value for key, value in stub.facets.items() if key not in STUB_FACETS}
@@ -346,14 +346,14 @@ class BankGraphTools(ToolFamily):
         ],
         attrs: Annotated[
             dict[str, Any],
-            Field("New attributes, replacing all old ones; omit to remove them", max_length=MAX_TEXT_CHARACTERS),
+            Field("New attributes, replacing all old ones; omit to keep them", max_length=MAX_TEXT_CHARACTERS),
         ]
         | None = None,
         store_id: StoreId | None = None,
     ) -> UpsertedEntity:
-        """Create an entity, or replace the attributes of the one with this name and type."""
+        """Create an entity, or update the one with this name and type."""
         edits, warnings = await self._graphs.open_to_write(call, store_id)
-        entity = BankEntityView.from_record(await edits.upsert(name, entity_type, attrs or {}))
+        entity = BankEntityView.from_record(await edits.upsert(name, entity_type, attrs))
         return UpsertedEntity(True, entity, await self._graphs.finish_write(edits, warnings))
 
     @tool(Effect.REPEATABLE)
@@ -419,7 +419,7 @@ class BankGraphTools(ToolFamily):
         depth: Depth = 1,
         store_id: StoreId | None = None,
     ) -> BankOpenedNodes:
-        """Get entities with their observations and connected entities."""
+        """Get entities with their observations and connected entities. A name with two types returns both."""
         if not nodes:
             raise InvalidInput("`nodes` is empty.", hint="Pass at least one name or id.", argument="nodes", value="[]")
         graph, warnings = await self._graphs.open_to_read(call, store_id)

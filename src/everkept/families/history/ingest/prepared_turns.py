@@ -7,7 +7,15 @@ from typing import Any
 from everkept.core.secrets import mask_text
 from everkept.core.transcripts import ASSISTANT, Snippet, Turn, has_marker
 from everkept.families.history.code_languages import detect_language, find_tag_file
-from everkept.families.history.model import DECISION, SAID, SUMMARY, build_code_id, build_conversation_id, build_turn_id
+from everkept.families.history.model import (
+    DECISION,
+    SAID,
+    SUMMARY,
+    build_block_id,
+    build_conversation_id,
+    build_edit_id,
+    build_turn_id,
+)
 from everkept.language.sentences import CodeBlock, has_fix, has_problem, is_decision, list_blocks
 from everkept.values import Value, field
 
@@ -194,10 +202,9 @@ def _clean_names(names: tuple[str, ...], cleaner: TextCleaner) -> list[str]:
 
 
 def _build_pieces(turn: Turn, record_id: str, text: str, cleaner: TextCleaner) -> list[CodePiece]:
-    """Build the code pieces. Blocks have even numbers and edits odd ones, so their ids stay when a turn grows."""
-    found = [_build_block_piece(block, build_code_id(record_id, 2 * n)) for n, block in enumerate(list_blocks(text))]
+    found = [_build_block_piece(block, build_block_id(record_id, n)) for n, block in enumerate(list_blocks(text))]
     edits = [
-        _build_edit_piece(snippet, build_code_id(record_id, 2 * n + 1), cleaner)
+        _build_edit_piece(snippet, build_edit_id(record_id, n), cleaner)
         for n, snippet in enumerate(turn.snippets[:MAX_CODE_PIECES])
         if snippet.text.strip()
     ]

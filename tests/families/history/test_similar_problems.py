@@ -1,7 +1,8 @@
 from conversations import assistant, embed, tell, user
 from everkept.core.ports import RecordStore
+from everkept.families.history.model import DECISION
 from everkept.families.history.relevance import QueryContext
-from everkept.families.history.searches import (
+from everkept.families.history.similar_problems import (
     MAX_TURNS_TO_CONFIRM,
     MAX_TURNS_TO_FIX,
     SimilarProblems,
@@ -14,9 +15,9 @@ ERROR = "The checkout raises a TimeoutError in the payment gateway"
 PROBLEM, FIX = {"problem": True}, {"fix": True}
 
 
-async def like(store: RecordStore, text: str = ERROR, limit: int = 10) -> SimilarProblems:
+async def like(store: RecordStore, text: str = ERROR) -> SimilarProblems:
     await embed(store)
-    return await find_similar(store, text, None, limit, QueryContext(HashingEmbedder()))
+    return await find_similar(store, text, None, QueryContext(HashingEmbedder()))
 
 
 async def test_the_first_later_turn_that_solves_it_is_the_resolution(store: RecordStore) -> None:
@@ -130,3 +131,16 @@ def test_code_stands_beside_the_description() -> None:
     assert build_problem_query("It fails", "  ") == "It fails"
     assert build_problem_query("It fails", " x = 1 ") == "It fails\nx = 1"
     assert "x = 1" in build_problem_query("y" * 5_000, "x = 1")[:1_000]
+
+
+async def test_a_feature_comes_with_the_turn_that_built_it(store: RecordStore) -> None:
+    [wish, built, statement, solved] = await tell(
+        store,
+        "s1",
+        user("Build pagination for the list of comments."),
+        assistant("The list of comments has pages of twenty now."),
+        user("The pages of comments load slowly."),
+        assistant("We decided to fetch the next page of comments early.", type=DECISION),
+    )
+    assert (await like(store, "pagination for a list of comments")).resolutions[wish].id == built
+    assert (await like(store, "slow pages of comments")).resolutions[statement].id == solved

@@ -1,6 +1,9 @@
-from conversations import Written, assistant, embed, tell
+import pytest
+
+from conversations import Written, assistant, embed, tell, user
 from everkept.core.ports import RecordStore
-from everkept.families.history.relevance import QueryContext, find_code, list_languages
+from everkept.families.history.code_search import find_code, list_languages
+from everkept.families.history.relevance import QueryContext
 from hash_embedder import HashingEmbedder
 
 USES = "total = cart_total(items)\nprint(cart_total, total)"
@@ -9,7 +12,7 @@ DEFINES = "def cart_total(items):\n    return sum(item.price for item in items)"
 
 async def found(store: RecordStore, query: str, language: str | None = None) -> list[str]:
     await embed(store)
-    answer = await find_code(store, query, language, 10, QueryContext(HashingEmbedder()))
+    answer = await find_code(store, query, QueryContext(HashingEmbedder()), language=language)
     assert all(0 <= hit.score <= 1 for hit in answer.hits)
     return [hit.record.text for hit in answer.hits]
 
@@ -62,6 +65,31 @@ async def test_the_most_frequent_language_is_named_first(store: RecordStore) -> 
     code = (Written("a", "go"), Written("b", "python"), Written("c", "go"), Written("d", None))
     await tell(store, "s1", assistant("x", code=code))
     assert await list_languages(store) == ["go", "python"]
+
+
+CACHE, TIMER = "@lru_cache\ndef tax_of(country): ...", "let timer; input.oninput = () => setTimeout(search, 300)"
+
+
+@pytest.mark.parametrize(("query", "first"), [("memoization", CACHE), ("debounce", TIMER)])
+async def test_code_is_found_by_the_sentence_that_introduces_it(store: RecordStore, query: str, first: str) -> None:
+    text = f"Memoization helps:\n\n```\n{CACHE}\n```\n\nAnd debounce the box:\n\n```\n{TIMER}\n```\n"
+    await tell(store, "s1", assistant(text, code=(Written(CACHE), Written(TIMER))))
+    assert (await found(store, query))[0] == first
+
+
+async def test_code_is_found_by_the_question_that_it_answers(store: RecordStore) -> None:
+    code = Written("async def deliver(url): ...")
+    await tell(store, "s1", user("Write the webhook retry code"), assistant("Done, see below.", code=(code,)))
+    await tell(store, "s2", user("Write the retry page"), assistant("Done, see below.", code=(Written("<html>"),)))
+    assert (await found(store, "webhook retry code"))[0] == code.text
+    assert await found(store, "webhook retry code", "rust") == []
+
+
+async def test_code_that_says_it_itself_comes_before_code_beside_it(store: RecordStore) -> None:
+    own = Written("def debounce(work): ...", defines=("debounce",))
+    await tell(store, "s1", assistant("Let us debounce it.", code=(Written("clearTimeout(timer)"),)))
+    await tell(store, "s2", assistant("A helper for the form.", code=(own,)))
+    assert await found(store, "debounce") == [own.text, "clearTimeout(timer)"]
 
 
 async def test_a_question_without_a_name_is_no_error(store: RecordStore) -> None:

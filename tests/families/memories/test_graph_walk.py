@@ -3,10 +3,10 @@ from typing import Any
 import pytest
 
 from assistant import Assistant, CountedChoice
-from everkept.core.records import Batch, Insert, RecordLink
+from everkept.core.records import Batch, Insert, RecordLink, Ref
 from everkept.core.sessions import ToolCall
 from everkept.errors import InvalidInput
-from everkept.families.memories.recall import MAX_MEMORIES
+from everkept.families.memories.graph_walk import MAX_MEMORIES
 from everkept.graph.entities import ENTITY
 from records import DAY_ONE, batch, entity, link, memory
 
@@ -113,11 +113,110 @@ async def test_forgotten_memories_are_not_counted(assistant: Assistant) -> None:
     assert (walked["memories"], walked["entities"][0]["memory_count"]) == ([], 0)
 
 
-async def test_memories_linked_by_the_wanted_relationship_come_first(assistant: Assistant) -> None:
-    await assistant.stored("Weighty", importance=1, related_entities=about("a"))
-    wanted = await assistant.stored("Decided", importance=0, related_entities=about("a", "decides"))
-    walked = await assistant("search_knowledge_graph", entity="a", relationship_type="decides")
-    assert walked["memories"][0]["id"] == wanted
+async def store_decision(assistant: Assistant, **more: Any) -> str:
+    entities = [*about("Shop API", "decides"), *about("PostgreSQL", "uses")]
+    return await assistant.stored("The Shop API uses PostgreSQL", related_entities=entities, **more)
+
+
+async def test_a_memory_comes_with_its_links_to_entities(assistant: Assistant) -> None:
+    await store_decision(assistant)
+    walked = await assistant("search_knowledge_graph", entity="shop api")
+    assert walked["memories"][0]["related_entities"] == [
+        {"name": "Shop API", "type": "thing", "relationship": "decides"},
+        {"name": "PostgreSQL", "type": "thing", "relationship": "uses"},
+    ]
+
+
+async def test_entities_that_share_a_memory_are_neighbors(assistant: Assistant) -> None:
+    memory_id = await store_decision(assistant)
+    for start, verb, other in (("Shop API", "uses", "PostgreSQL"), ("PostgreSQL", "decides", "Shop API")):
+        walked = await assistant("search_knowledge_graph", entity=start)
+        assert names(walked) == [start, other]
+        assert walked["entities"][0]["relationships"] == [
+            {"type": verb, "target": other, "direction": "outgoing", "memory_id": memory_id}
+        ]
+        assert walked["graph_stats"]["relationships_found"] == 1
+    walked = await assistant("search_knowledge_graph", entity="PostgreSQL", direction="incoming")
+    assert walked["entities"][0]["relationships"] == [
+        {"type": "uses", "target": "Shop API", "direction": "incoming", "memory_id": memory_id}
+    ]
+
+
+async def test_a_shared_memory_of_another_session_makes_no_neighbors(assistant: Assistant) -> None:
+    await assistant.store("Mine", "session", related_entities=[*about("a"), *about("b")])
+    assert names(await assistant("search_knowledge_graph", entity="a")) == ["a", "b"]
+    assert names(await assistant.beside("two")("search_knowledge_graph", entity="a")) == ["a"]
+    typed = {"entity": "a", "relationship_type": "about"}
+    assert names(await assistant.beside("two")("search_knowledge_graph", **typed)) == []
+
+
+async def test_entities_with_a_relation_come_before_those_that_share_a_memory(assistant: Assistant) -> None:
+    await relate(assistant, ("a", "uses", "z"))
+    await assistant.stored("Of a, b and c", related_entities=[*about("a"), *about("b"), *about("c")])
+    assert names(await assistant("search_knowledge_graph", entity="a")) == ["a", "z", "b", "c"]
+
+
+@pytest.mark.parametrize(("verb", "met"), [("Uses", ["Shop API", "PostgreSQL"]), ("decides", ["Shop API"])])
+async def test_a_relationship_type_selects_links_of_memories(assistant: Assistant, verb: str, met: list[str]) -> None:
+    memory_id = await store_decision(assistant)
+    await assistant.stored("The Shop API is old", related_entities=about("Shop API", "describes"))
+    walked = await assistant("search_knowledge_graph", entity="Shop API", relationship_type=verb)
+    assert names(walked) == met
+    assert [m["id"] for m in walked["memories"]] == [memory_id]
+    assert [each["memory_count"] for each in walked["entities"]] == [2, 1][: len(met)]
+
+
+async def test_a_relationship_type_that_nothing_has_returns_nothing(assistant: Assistant) -> None:
+    await store_decision(assistant)
+    await relate(assistant, ("a", "uses", "b"))
+    for start in ("Shop API", "a", None):
+        walked = await assistant("search_knowledge_graph", entity=start, relationship_type="paints")
+        assert (walked["entities"], walked["memories"]) == ([], [])
+        assert walked["warnings"][0]["code"] == "no_such_relationship"
+
+
+async def test_an_overview_keeps_only_entities_of_the_wanted_type(assistant: Assistant) -> None:
+    await store_decision(assistant)
+    await relate(assistant, ("a", "uses", "b"), ("c", "owns", "d"))
+    walked = await assistant("search_knowledge_graph", relationship_type="uses")
+    assert set(names(walked)) == {"Shop API", "PostgreSQL", "a", "b"}
+
+
+async def test_memories_of_all_scopes_count_from_wherever_an_entity_is_reached(assistant: Assistant) -> None:
+    await relate(assistant, ("a", "uses", "b"))
+    await assistant.stored("The user on b", "user", related_entities=about("b"))
+    await assistant.stored("The session on b", "session", related_entities=about("b"))
+    await assistant.stored("The project on b", related_entities=about("b"))
+    for start in ("a", "b"):
+        walked = await assistant("search_knowledge_graph", entity=start)
+        counts = {found["name"]: found["memory_count"] for found in walked["entities"]}
+        assert counts == {"a": 0, "b": 3}
+        assert len(walked["memories"]) == 3
+
+
+async def test_a_forgotten_memory_keeps_its_links_until_it_is_purged(assistant: Assistant) -> None:
+    memory_id = await store_decision(assistant)
+    await assistant("update_memory", memory_id=memory_id, related_entities={"remove": ["PostgreSQL"]})
+    await assistant("forget_memory", memory_id=memory_id, reason="wrong")
+    wanted = {"entity": "Shop API", "include_forgotten": True}
+    assert (await assistant("search_knowledge_graph", entity="Shop API"))["memories"] == []
+    (found,) = (await assistant("search_knowledge_graph", **wanted))["memories"]
+    stale = [{"name": "Shop API", "type": "thing", "relationship": "decides", "stale": True}]
+    assert (found["id"], found["forgotten"], found["related_entities"]) == (memory_id, True, stale)
+    recalled = await assistant.recall("shop", include_forgotten=True, explain=True)
+    assert [memory["related_entities"] for memory in recalled] == [stale]
+    store = await assistant.project_store()
+    await store.purge([Ref("record", memory_id)])
+    assert (await assistant("search_knowledge_graph", **wanted))["memories"] == []
+    assert await store.scan_links(deleted=True) == []
+
+
+async def test_a_promoted_memory_is_not_shown_as_forgotten(assistant: Assistant) -> None:
+    memory_id = await store_decision(assistant)
+    await assistant("promote_memory", memory_id=memory_id, target_scope="user")
+    walked = await assistant("search_knowledge_graph", entity="Shop API", include_forgotten=True)
+    assert [(m["id"], m.get("forgotten")) for m in walked["memories"]] == [(memory_id, None)]
+    assert [each["memory_count"] for each in walked["entities"]] == [1, 1]
 
 
 async def test_the_project_and_the_user_are_one_graph(assistant: Assistant) -> None:
@@ -201,8 +300,10 @@ async def test_a_walk_reads_what_it_shows_however_much_there_is(assistant: Assis
     counted = Assistant(assistant.library, clock=assistant.clock, choice=choice)
     walked = await counted("search_knowledge_graph", entity="a", depth=3)
     assert [each["memory_count"] for each in walked["entities"]] == [len(texts), 0]
-    assert choice.given["count_sources"] == choice.given["scan"] - 1 == MAX_MEMORIES
-    assert sum(choice.asked.values()) == 5
+    # Asked for the first hop and for the answer, but read once.
+    assert choice.given["count_sources"] == 2 * MAX_MEMORIES
+    assert choice.given["scan"] == 1 + MAX_MEMORIES
+    assert sum(choice.asked.values()) == 11
     choice.begin()
     await counted("search_knowledge_graph", entity="b", depth=1)
     assert choice.given["count_sources"] == MAX_MEMORIES

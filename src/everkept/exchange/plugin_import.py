@@ -1,0 +1,437 @@
+"""The import of what the surrealdb-memory plugin stored: each row once, with its id and its times."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, cast
+from uuid import NAMESPACE_URL, uuid5
+
+from everkept.core.ports import RecordStore
+from everkept.core.records import SESSION_SCOPE, Record, RecordLink
+from everkept.core.secrets import Masker
+from everkept.core.text import compute_name_key, find_forbidden
+from everkept.core.times import Clock, parse_time
+from everkept.exchange.importer import COMMIT_ROWS, PAUSE_SECONDS, ExportImport, Progress, StoreImport
+from everkept.exchange.plugin_database import (
+    ENTITIES,
+    ENTITY_LINKS,
+    MEMORIES,
+    MEMORY_LINKS,
+    PLUGIN,
+    SESSIONS,
+    PluginDatabase,
+    Row,
+)
+from everkept.families.memories.consolidation import DERIVED_FACET
+from everkept.families.memories.memory_identity import (
+    EVENT_TYPE,
+    MEMORY_PREFIX,
+    build_variant,
+    compute_text_key,
+    get_event_time,
+)
+from everkept.families.memories.model import (
+    DEFAULT_IMPORTANCE,
+    DERIVED_FROM,
+    MAX_TAG_CHARACTERS,
+    MAX_TAGS,
+    MEMORY,
+    SCOPES,
+    SESSION,
+)
+from everkept.graph.entities import ENTITY, MAX_NAME_CHARACTERS, UNKNOWN_TYPE
+from everkept.values import Value, field
+
+TYPES = ("semantic", "episodic", "procedural", "working")
+IMPORTED_FACET = "imported"  # where a record comes from, and what it had there that ours has not
+HOUR_MICROSECONDS = 3_600_000_000  # accesses within an hour are noted together
+USER, PROJECT = "user", "project"  # the two stores
+
+
+class UnreadableRow(Value):
+    """A row that was skipped, and why."""
+
+    id: str
+    reason: str
+
+
+class PluginImport(Value, frozen=False):
+    """What an import added. `forgotten` memories were forgotten here and stay so; `older` ones are newer here."""
+
+    place: str
+    dry_run: bool = False
+    memories: int = 0
+    entities: int = 0
+    sessions: int = 0
+    links: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    older: int = 0
+    forgotten: int = 0
+    left_out: int = 0
+    unreadable: list[UnreadableRow] = field(default_factory=list[UnreadableRow])
+    masked: list[str] = field(default_factory=list[str])
+
+
+async def import_plugin(
+    database: PluginDatabase,
+    project: RecordStore,
+    user: RecordStore,
+    clock: Clock,
+    progress: Progress,
+    *,
+    mask: bool = True,
+    dry_run: bool = False,
+) -> PluginImport:
+    """Import all rows: memories of scope user into `user`, all others into `project`.
+
+    A second run adds what is new and updates what has changed there. What was changed later here stays.
+    """
+    run = _PluginRun(database, {PROJECT: project, USER: user}, clock, progress, mask=mask, dry_run=dry_run)
+    return await run.import_all()
+
+
+class _PluginRun:
+    """One import. It has the entities and links in memory, and reads the memories in chunks."""
+
+    def __init__(
+        self,
+        database: PluginDatabase,
+        stores: Mapping[str, RecordStore],
+        clock: Clock,
+        progress: Progress,
+        *,
+        mask: bool,
+        dry_run: bool,
+    ) -> None:
+        self._database = database
+        self._stores = stores
+        self._progress = progress
+        self._rows = _RowReader(Masker(enabled=mask), clock())
+        self._counts = ExportImport()
+        self._outcome = PluginImport(database.shown, dry_run)
+        self._imports = {
+            name: StoreImport(store, clock, self._counts, mask=mask, dry_run=dry_run) for name, store in stores.items()
+        }
+        self._done = self._total = 0
+        self._entities: dict[str, Row] = {}  # by their ids in the plugin
+        self._brought: set[str] = set()  # ids of the entities that the user's store has
+        self._places: dict[str, str] = {}  # the store of each memory
+        self._forgotten: set[str] = set()  # memories whose links are imported with them
+
+    async def import_all(self) -> PluginImport:
+        ids = await self._database.list_ids()
+        self._total = sum(map(len, ids.values()))
+        await self._import_sessions(ids.get(SESSIONS, []))
+        await self._import_entities(ids.get(ENTITIES, []))
+        links = await self._read_links(ids.get(MEMORY_LINKS, []))
+        links += await self._import_memories(ids[MEMORIES], links)
+        links += [_Edge.from_row(row, self._rows) for row in await self._read_all(ids.get(ENTITY_LINKS, []))]
+        await self._import_links(links)
+        return self._build_outcome()
+
+    async def _import_sessions(self, ids: Sequence[Any]) -> None:
+        used = await self._database.list_session_ids() if ids else set[str]()
+        before = self._counts.records
+        for chunk in _split(ids):
+            rows = await self._database.read(chunk)
+            await self._imports[PROJECT].add_records([self._rows.build_session(row, used) for row in rows])
+            await self._report(len(chunk))
+        self._outcome.sessions = self._counts.records - before
+
+    async def _import_entities(self, ids: Sequence[Any]) -> None:
+        before = self._counts.records
+        for chunk in _split(ids):
+            rows = [row for row in await self._database.read(chunk) if self._rows.is_readable(row, "name")]
+            self._entities |= {_get_key(row["id"]): row for row in rows}
+            await self._imports[PROJECT].add_records([self._rows.build_entity(row, PROJECT) for row in rows])
+            await self._report(len(chunk))
+        self._outcome.entities = self._counts.records - before
+
+    async def _read_links(self, ids: Sequence[Any]) -> "list[_Edge]":
+        return [_Edge.from_row(row, self._rows) for row in await self._read_all(ids)]
+
+    async def _import_memories(self, ids: Sequence[Any], links: "Sequence[_Edge]") -> "list[_Edge]":
+        """Import the memories, and return the links to those that they are derived from."""
+        by_source: dict[str, list[_Edge]] = {}
+        for link in links:
+            by_source.setdefault(link.source, []).append(link)
+        derived: list[_Edge] = []
+        for chunk in _split(ids):
+            rows = [row for row in await self._database.read(chunk) if self._rows.is_readable(row, "content")]
+            derived += [edge for row in rows for edge in _list_origins(row, self._rows)]
+            for place in (PROJECT, USER):
+                here = [row for row in rows if (_get_scope(row) == USER) == (place == USER)]
+                self._places |= {f"{MEMORIES}:{_get_key(row['id'])}": place for row in here}
+                await self._import_chunk(place, here, by_source)
+            await self._report(len(chunk))
+        return derived
+
+    async def _import_chunk(self, place: str, rows: Sequence[Row], by_source: "Mapping[str, list[_Edge]]") -> None:
+        records = [self._rows.build_memory(row) for row in rows]
+        # A memory may have changed its scope since, here or there.
+        elsewhere = self._stores[PROJECT if place == USER else USER]
+        moved = {record.id for record in await elsewhere.get([r.id for r in records], include_deleted=True)}
+        self._counts.unchanged += len(moved)
+        records = [record for record in records if record.id not in moved]
+        links = [link for record in records for link in by_source.get(record.id, ())]
+        if place == USER:
+            await self._bring_entities([link.target for link in links])
+        self._forgotten |= {record.id for record in records if record.deleted_at is not None}
+        before = self._counts.records
+        await self._imports[place].add_records(records, [self._build_link(place, link) for link in links])
+        self._outcome.memories += self._counts.records - before
+        if not self._outcome.dry_run:
+            await self._note_accesses(place, [row for row in rows if row.get("access_count")])
+
+    async def _bring_entities(self, wanted: Sequence[str]) -> None:
+        """Import the entities of the user's memories into the user's store too."""
+        keys = {end.partition(":")[2] for end in wanted} - self._brought
+        rows = [self._entities[key] for key in sorted(keys) if key in self._entities]
+        self._brought |= keys
+        if rows:
+            await self._imports[USER].add_records([self._rows.build_entity(row, USER) for row in rows])
+
+    async def _note_accesses(self, place: str, rows: Sequence[Row]) -> None:
+        """Note how often memories were recalled there, unless they were recalled here already."""
+        store, renamed = self._stores[place], self._imports[place].here
+        counts = {renamed.get(each, each): row for row in rows for each in [MEMORY_PREFIX + _get_key(row["id"])]}
+        ids = [each for each in counts if each is not None]
+        known = await store.get_accesses(ids)
+        present = [record.id for record in await store.get(ids) if record.id not in known]
+        by_hour: dict[int, dict[str, int]] = {}
+        for each in present:
+            row = counts[each]
+            last = self._rows.read_time(row.get("last_accessed"), row.get("updated_at"))
+            hour = last - last % HOUR_MICROSECONDS
+            by_hour.setdefault(hour, {})[each] = int(row["access_count"])
+        for hour, noted in by_hour.items():
+            await store.note_accesses(noted, hour)
+
+    async def _import_links(self, links: "Sequence[_Edge]") -> None:
+        places: dict[str, list[RecordLink]] = {PROJECT: [], USER: []}
+        for link in links:
+            place = self._places.get(link.source, PROJECT)
+            if link.source not in self._forgotten and self._places.get(link.target, place) == place:
+                places[place].append(self._build_link(place, link))
+        for place, built in places.items():
+            for chunk in _split(built):
+                await self._imports[place].add_links(chunk)
+                await self._report(len(chunk))
+
+    def _build_link(self, place: str, edge: "_Edge") -> RecordLink:
+        return RecordLink(
+            str(uuid5(NAMESPACE_URL, f"{PLUGIN} {place} {edge.id}")),
+            _get_end(edge.source, place),
+            edge.verb,
+            _get_end(edge.target, place),
+            edge.at,
+            {} if edge.weight in (None, 1) else {"weight": edge.weight},
+        )
+
+    async def _read_all(self, ids: Sequence[Any]) -> list[Row]:
+        return [row for chunk in _split(ids) for row in await self._database.read(chunk)]
+
+    async def _report(self, done: int) -> None:
+        self._done = min(self._done + done, self._total)
+        self._progress(self._done, self._total)
+        await asyncio.sleep(PAUSE_SECONDS)
+
+    def _build_outcome(self) -> PluginImport:
+        self._progress(self._total, self._total)
+        counted, outcome = self._counts, self._outcome
+        outcome.links = counted.links
+        for name in ("updated", "unchanged", "older", "forgotten", "left_out"):
+            setattr(outcome, name, getattr(counted, name))
+        outcome.unreadable = self._rows.unreadable
+        outcome.masked = sorted({*counted.masked, *self._rows.masking.kinds})
+        return outcome
+
+
+class _Edge(Value):
+    """A link between two rows, by their ids in the plugin: `memory:...` or `entity:...`."""
+
+    id: str
+    source: str
+    verb: str
+    target: str
+    at: int
+    weight: float | None = None
+
+    @classmethod
+    def from_row(cls, row: Row, rows: "_RowReader") -> "_Edge":
+        verb = rows.clean_name(row.get("relationship") or "relates_to", MAX_NAME_CHARACTERS)
+        ends = (_get_id(row["in"]), _get_id(row["out"]))
+        return cls(_get_id(row["id"]), ends[0], verb, ends[1], rows.read_time(row.get("created_at")), row.get("weight"))
+
+
+def _list_origins(row: Row, rows: "_RowReader") -> list[_Edge]:
+    source, at = _get_id(row["id"]), rows.read_time(row.get("created_at"))
+    origins = [_get_id(each) for each in row.get("derived_from") or ()]
+    return [_Edge(f"{source} {origin}", source, DERIVED_FROM, origin, at) for origin in origins]
+
+
+def _get_id(found: Any) -> str:
+    """Return the id of a row as text: `table:key`."""
+    return found if isinstance(found, str) else f"{found.table_name}:{found.id}"
+
+
+def _get_key(found: Any) -> str:
+    return _get_id(found).partition(":")[2]
+
+
+def _get_end(end: str, place: str) -> str:
+    """Return our id of a row. Each store has its own entities."""
+    return _build_entity_id(end, place) if end.startswith(f"{ENTITIES}:") else end
+
+
+def _build_entity_id(end: str, place: str) -> str:
+    return str(uuid5(NAMESPACE_URL, f"{PLUGIN} {place} {end}"))
+
+
+def _get_scope(row: Row) -> str:
+    scope = row.get("scope")
+    return scope if scope in SCOPES else PROJECT
+
+
+def _split(items: Sequence[Any]) -> list[Sequence[Any]]:
+    return [items[at : at + COMMIT_ROWS] for at in range(0, len(items), COMMIT_ROWS)]
+
+
+class _RowReader:
+    """Rows as records: with secrets masked, and within the limits of ours."""
+
+    def __init__(self, masking: Masker, at: int) -> None:
+        self.masking = masking
+        self.unreadable: list[UnreadableRow] = []
+        self._at = at
+
+    def is_readable(self, row: Row, name: str) -> bool:
+        text = row.get(name)
+        if isinstance(text, str) and text.strip():
+            return True
+        self.unreadable.append(UnreadableRow(_get_id(row["id"]), f"`{name}` is empty"))
+        return False
+
+    def build_memory(self, row: Row) -> Record:
+        scope, text = _get_scope(row), self._clean_text(row["content"])
+        kind = row["type"] if row.get("type") in TYPES else TYPES[0]
+        created = self.read_time(row.get("created_at"))
+        session = self.clean_name(row.get("session_id") or "", MAX_NAME_CHARACTERS) or None
+        if scope == SESSION_SCOPE and session is None:
+            session = PLUGIN
+        source = self._clean_object(row.get("source"))
+        turn = source.get("conversation_turn")
+        forgotten = self.read_time(row.get("forgotten_at"), row.get("updated_at")) if row.get("forgotten") else None
+        occurred = created if kind == EVENT_TYPE else None  # the same words at another time are another event
+        tags = [self.clean_name(tag, MAX_TAG_CHARACTERS) for tag in row.get("tags") or ()]
+        return Record(
+            id=MEMORY_PREFIX + _get_key(row["id"]),
+            kind=MEMORY,
+            type=kind,
+            text=text,
+            name_key=compute_text_key(text),
+            variant=build_variant(scope, session, get_event_time(kind, occurred)),
+            scope=scope,
+            session=session,
+            position=turn if isinstance(turn, int) and not isinstance(turn, bool) else None,
+            importance=_clamp(row.get("importance")),
+            occurred_at=occurred,
+            tags=tuple(dict.fromkeys(filter(None, tags)))[:MAX_TAGS],
+            facets=self._build_facets(row, source),
+            created_at=created,
+            updated_at=max(self.read_time(row.get("updated_at"), row.get("created_at")), forgotten or 0),
+            deleted_at=forgotten,
+        )
+
+    def _build_facets(self, row: Row, source: Mapping[str, Any]) -> dict[str, Any]:
+        reason = row.get("forgotten_reason")
+        facets = {
+            "source": source,
+            "metadata": self._clean_object(row.get("metadata")),
+            "consolidated": bool(row.get("consolidated")),
+            "forgotten_reason": self._clean_text(reason) if isinstance(reason, str) else None,
+            DERIVED_FACET: "summary" if row.get("derived_from") else None,
+            IMPORTED_FACET: {"from": PLUGIN, "version": row.get("version") or 1},
+        }
+        return {name: value for name, value in facets.items() if value}
+
+    def build_entity(self, row: Row, place: str) -> Record:
+        name = self.clean_name(row["name"], MAX_NAME_CHARACTERS)
+        kind = self.clean_name(row.get("type") or "", MAX_NAME_CHARACTERS) or UNKNOWN_TYPE
+        metadata = self._clean_object(row.get("metadata"))
+        created = self.read_time(row.get("created_at"))
+        return Record(
+            id=_build_entity_id(_get_id(row["id"]), place),
+            kind=ENTITY,
+            name=name,
+            type=kind,
+            name_key=compute_name_key(name),
+            variant=compute_name_key(kind),
+            facets={IMPORTED_FACET: {"from": PLUGIN}, **({"metadata": metadata} if metadata else {})},
+            created_at=created,
+            updated_at=self.read_time(row.get("updated_at"), row.get("created_at")),
+        )
+
+    def build_session(self, row: Row, used: set[str]) -> Record:
+        """Build a session under the id that its memories have: with or without the name of its table."""
+        whole, key = _get_id(row["id"]), _get_key(row["id"])
+        session = self.clean_name(key if key in used and whole not in used else whole, MAX_NAME_CHARACTERS)
+        started = self.read_time(row.get("started_at"))
+        path, ended = row.get("project_path"), row.get("ended_at")
+        facets = {
+            "client": PLUGIN,
+            "path": self._clean_text(path) if isinstance(path, str) else None,
+            "ended_at": self.read_time(ended) if ended else None,
+        }
+        return Record(
+            id=session,
+            kind=SESSION,
+            text=self._clean_text(row.get("summary") or ""),
+            name_key=session,
+            facets={name: value for name, value in facets.items() if value},
+            created_at=started,
+            updated_at=self.read_time(ended, row.get("started_at")),
+        )
+
+    def clean_name(self, text: Any, limit: int) -> str:
+        """Return a name or tag in one line, within the limit."""
+        plain = "".join(sign if sign.isprintable() else " " for sign in self._clean_text(str(text)))
+        return " ".join(plain.split())[:limit].strip()
+
+    def read_time(self, *candidates: Any) -> int:
+        """Return the first of these that is a time, in microseconds; otherwise the time of the import."""
+        for value in candidates:
+            try:
+                if isinstance(value, datetime):
+                    return parse_time(value.isoformat())
+                if isinstance(value, str):
+                    return parse_time(value)
+            except (ValueError, OverflowError):
+                continue
+        return self._at
+
+    def _clean_text(self, text: str) -> str:
+        if find_forbidden(text) is not None:
+            text = "".join(sign for sign in text if find_forbidden(sign) is None)
+        return self.masking.mask(text)
+
+    def _clean_object(self, value: Any) -> dict[str, Any]:
+        return self.masking.mask_json(_to_json(value)) if isinstance(value, dict) and value else {}
+
+
+def _to_json(value: Any) -> Any:
+    """Return the value as JSON has it: SurrealDB has more types."""
+    if isinstance(value, dict):
+        return {str(name): _to_json(item) for name, item in cast(dict[Any, Any], value).items()}
+    if isinstance(value, list | tuple | set):
+        return [_to_json(item) for item in cast(list[Any], value)]
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat()
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+
+
+def _clamp(importance: Any) -> float:
+    if isinstance(importance, bool) or not isinstance(importance, int | float):
+        return DEFAULT_IMPORTANCE
+    return min(max(float(importance), 0.0), 1.0)
