@@ -23,7 +23,7 @@ ALPHABETS = {
 }
 SHAPE = re.compile("⟨(?:(uuid|jwt)|(b64u|b64|[a-zA-Z]+)([0-9]+))⟩")
 SECRET = re.compile("⟪(.*?)⟫", re.DOTALL)
-PIECE = 8  # characters of a secret that nobody may read in a row
+PIECE = 8  # characters of a secret in a row that must not remain
 
 
 class SecretSample(NamedTuple):

@@ -9,13 +9,13 @@ from everkept.core.secret_values import is_placeholder
 from everkept.patterns import compile_late
 
 MAX_COMMAND_CHARACTERS = 2_000  # characters of a command behind its program, and of a line before an option
-MIN_PASSWORD_CHARACTERS = 3  # less is a switch of its own, or says nothing
+MIN_PASSWORD_CHARACTERS = 3  # a shorter word is a switch
 
 
 class _Options(NamedTuple):
     """The options of one program whose value is a password, or ends with one behind a separator.
 
-    `verb` is the word that must come first. What is `joined` has its value in the same word alone. With a switch in
+    `verb` is the word that must come first. The value of a `joined` option is in the same word. With a switch in
     `last`, the last word is the password.
     """
 
@@ -67,7 +67,7 @@ def find_argument_spans(text: str) -> Iterator[tuple[int, int]]:
     for first, last in _find_command_lines(text):
         programs = list(_compile_programs().finditer(text, first, last))
         for number, program in enumerate(programs):
-            # A name among the words of another command is no program, but the second ends the command at the latest.
+            # A name can also be a word of this command; the second one always ends it.
             end = programs[number + 2].start() if number + 2 < len(programs) else last
             yield from _find_in_command(text, program, end)
         yield from _find_piped(text, first, last)
@@ -156,7 +156,7 @@ def _find_after(text: str, span: tuple[int, int], separator: str) -> tuple[int, 
 
 
 def _strip_value(text: str, span: tuple[int, int]) -> tuple[int, int] | None:
-    """Without quotes and the sign of equality; None where it is no secret."""
+    """Return the span without quotes and the equals sign, or None if it is not a secret."""
     start, end = span
     attached = _ATTACHED.match(text, start, end)
     start = attached.end() if attached else start

@@ -201,7 +201,7 @@ def _group_forms() -> Mapping[str, Sequence[tuple[_Form, re.Pattern[str]]]]:
 
 @cache
 def _compile_inner_starts() -> re.Pattern[str]:
-    """What a form begins with inside a word, as in `build-ghp_…`."""
+    """Return what finds the beginnings of forms inside a word, such as `build-ghp_…`."""
     seconds: defaultdict[str, str] = defaultdict(str)
     for first, second in sorted(_group_forms()):
         seconds[first] += re.escape(second)
@@ -245,7 +245,7 @@ def _match_form(
 
 
 def _is_dense(body: str, bits: float) -> bool:
-    """Return whether it is no chain of words: it has digits, and as many different characters as chance gives."""
+    """Return whether the text is random: it has digits, and as many different characters as chance gives."""
     return any(c.isdigit() for c in body) and measure_entropy(body) >= bits
 
 

@@ -68,7 +68,7 @@ _OPEN_KEYS = ("public", "publishable", "cache", "primary", "foreign", "sort", "p
 _CLOSE = r"\\?(?:[\"'`]\]?)?"
 _SIGN = compile_late(
     r"(?i)"
-    # A user and a value, as in a call for basic authentication.
+    # a user and a value in a call for basic authentication
     r"(?P<tuple>=\([\"'][^\"'\n]{1,60}[\"'],[ ]?(?=[\"']))"
     # name = value, name: str = value, **name:** value, name (prod): value, name -> value
     rf"|(?P<assigns>{_CLOSE}(?:[ \t]{{0,4}}:[ \t]{{0,4}}&?(?:str|string|bytes)\b(?:[ \t]?\|[ \t]?none)?)?\*{{0,2}}"
@@ -104,7 +104,7 @@ _SENTENCE_ENDS = ".,:!?"
 _MASK_BEGINS = "[masked:"
 
 
-# A header, and the words for one; the first is no part of the sentence about it.
+# A header, or a scheme and a value without one.
 _AUTHORIZATION = compile_late(
     r"(?P<header>authorization[\"']?[ \t]{0,4}[:=,][ \t]{0,4}[\"'`]?)?"
     r"(?<![a-z0-9])(?(header)(?:bearer|basic|token|apikey|api-key|splunk|sso-key)|(?:bearer|basic))[ \t]{1,4}"
@@ -187,7 +187,7 @@ def _find_words(flat: str, whole: str) -> list[tuple[int, str]]:
 
 
 def _is_name(text: str, lowered: str, name: re.Match[str], kind: str) -> bool:
-    """Return whether the word is a name of its own there, and not a part of another word."""
+    """Return whether the word is a whole name there, and not part of another word."""
     at = name.start()
     before = lowered[at - 1 : at]
     if before.isalpha() and name.group() in _BOUNDARY_WORDS:
@@ -206,7 +206,7 @@ def _is_secret_key(text: str, lowered: str, at: int) -> bool:
 
 
 def _find_value(text: str, lowered: str, name: _Name) -> tuple[int, int] | None:
-    """Where the value begins and ends, if it is a secret."""
+    """Find where the value begins and ends, if it is a secret."""
     if name.kind == "credentials":
         return _find_login(text, lowered, name)
     if name.kind == "password" and (found := _find_before(text, lowered, name)):
@@ -235,7 +235,7 @@ def _find_value(text: str, lowered: str, name: _Name) -> tuple[int, int] | None:
 
 
 def _find_bare(text: str, at: int, form: re.Pattern[str] = _BARE) -> tuple[int, int]:
-    """Where a value without quotes begins and ends, marks of a sentence with it."""
+    """Find where a value without quotes begins and ends, including punctuation."""
     found = form.match(text, at)
     if found is None:
         return at, at
@@ -299,7 +299,7 @@ def _is_bare_secret(text: str, name: _Name, place: str, sign: str, body: str) ->
 
 
 def _is_plain_setting(text: str, name: _Name, body: str) -> bool:
-    """Return whether a word is the value of a line of settings, as in DB_PASSWORD=swordfish."""
+    """Return whether a word is the value of a line of settings, such as DB_PASSWORD=swordfish."""
     if len(body) < 6 or not body.isalpha() or not body.isascii():
         return False
     end = name.end + 1 + len(body)
@@ -318,7 +318,7 @@ def _is_authorization(text: str, found: re.Match[str]) -> bool:
 
 
 def _find_login(text: str, lowered: str, name: _Name) -> tuple[int, int] | None:
-    """The password of a user and a password together, as in *credentials: ann / …*."""
+    """Find the password that follows a user, such as *credentials: ann / …*."""
     gap = re.match(r"[ ]?(?::|=|are|is|sind|lauten)[ ]|[ ](?=\S)", lowered[name.end : name.end + 10])
     found = _LOGIN.match(text, name.end + gap.end()) if gap else None
     if found is None:
@@ -329,7 +329,7 @@ def _find_login(text: str, lowered: str, name: _Name) -> tuple[int, int] | None:
 
 
 def _find_before(text: str, lowered: str, name: _Name) -> tuple[int, int] | None:
-    """The value before the name, as in *use … as the password*."""
+    """Find a value before the name, such as *use … as the password*."""
     if not lowered.endswith((" as the ", " as its ", " as a ", " as my ", " as our ", " ("), 0, name.start):
         return None
     found = _BEFORE_AS.search(text, max(0, name.start - 110), name.start)

@@ -87,7 +87,7 @@ _VOWELS = frozenset("aeiouyAEIOUY")
 
 
 def flatten(text: str) -> str:
-    """Return the text with one byte for each character, as it is read fastest; others are question marks."""
+    """Return the text with one byte for each character, which is read fastest. Other characters become `?`."""
     return text if text.isascii() else text.encode("latin-1", "replace").decode("latin-1")
 
 
@@ -97,7 +97,7 @@ def is_placeholder(body: str) -> bool:
 
 
 def has_filler(body: str) -> bool:
-    """Return whether the text stands for a secret, as `xxxx` does in instructions."""
+    """Return whether the text replaces a secret, such as `xxxx` in instructions."""
     lowered = body.lower()
     return any(filler in lowered for filler in FILLERS)
 

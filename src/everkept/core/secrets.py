@@ -1,4 +1,4 @@
-"""Keys, tokens and passwords in a text: where they are, and the masks that replace them."""
+"""Keys, tokens and passwords in a text, and the masks that replace them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
@@ -105,7 +105,7 @@ def _mask_object(values: Mapping[str, Any], label: _Label | None, kinds: dict[st
 
 
 def _make_unique(name: str, taken: set[str]) -> str:
-    """The name with a number where it is taken."""
+    """Return the name, with a number if it is taken."""
     number, candidate = 1, name
     while candidate in taken:
         number += 1
@@ -257,7 +257,7 @@ class Masker:
         if self._enabled and (kinds := mask_text(given)[1]):
             raise InvalidInput(
                 f"`{argument}` holds what looks like a secret ({', '.join(kinds)}).",
-                hint="It is stored as it is: use another one.",
+                hint="An id is stored unchanged. Use another one.",
                 argument=argument,
             )
 

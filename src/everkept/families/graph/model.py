@@ -64,7 +64,6 @@ class ProjectView(Value):
     note: str | None = None
     off: bool | None = None  # True if it is off
     access: str | None = None  # of an account: own, write or read
-    warnings: list[ToolWarning] | None = None
 
     @classmethod
     def from_project(cls, project: Project, note: str | None = None, access: str | None = None) -> "ProjectView":

@@ -38,7 +38,6 @@ from everkept.retrieval.candidates import find_page_by_tiers
 from everkept.retrieval.profile import SearchPlace, SearchProfile
 from everkept.tools.schema import Field
 from everkept.tools.tool import Effect, ToolFamily, ToolResult, build_masking_warnings, tool
-from everkept.values import replace
 
 SEARCH_PROFILE = SearchProfile(kinds=(ENTITY, OBSERVATION), merge_children=True)
 NO_PROJECT_MESSAGE = "No project is currently active. Use switch_project to select one."
@@ -86,8 +85,8 @@ class ProjectTools(ToolFamily):
         except ProjectExists:
             archived = await self._library.list_projects("archived")
             raise ProjectExists(name, is_archived=any(each.name == name for each in archived)) from None
-        view = ProjectView.from_project(project, _select_project(call, name))
-        return replace(view, warnings=build_masking_warnings(masking.kinds) or None)
+        notes = [_select_project(call, name), *(each.message for each in build_masking_warnings(masking.kinds))]
+        return ProjectView.from_project(project, " ".join(filter(None, notes)) or None)
 
     @tool(Effect.SESSION_ONLY)
     async def switch_project(
