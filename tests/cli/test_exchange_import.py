@@ -36,6 +36,16 @@ def test_a_file_of_the_official_server_is_taken_in_once(everkept: Run, tmp_path:
     assert names == ["default", "shop"]
 
 
+def test_an_import_names_the_project_of_the_working_folder(
+    everkept: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shop" / ".git").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "shop")
+    path = tmp_path / "memory.jsonl"
+    path.write_text(json.dumps({"type": "entity", "name": "Ada", "entityType": "person", "observations": []}), "utf-8")
+    assert everkept("import", "server-memory", str(path), "--project", "auto").out.endswith(" to shop.\n")
+
+
 def test_a_missing_file_is_the_callers_mistake(everkept: Run, tmp_path: Path) -> None:
     assert everkept("import", "server-memory", str(tmp_path / "none")).status == 2
 

@@ -419,3 +419,17 @@ def test_accounts_peers_and_the_access_log_have_a_line_each(everkept: Run, data:
     assert "1 user and 1 other server" in lines["accounts"]
     assert str(data / "access")[:40] in lines["access"]
     assert "1 server to ask" in lines["peers"]
+
+
+def test_a_team_sees_its_limits_and_how_near_they_are(everkept: Run, data: Path) -> None:
+    everkept("token", "--user", "anna")
+    assert everkept("status", "--json").json["team"]["limits"]["quota_account_records"] == 200_000
+    everkept("remember", "Tests run with tox")
+    kept_at_home(data)
+    told = everkept("status", "--json").json["team"]
+    assert told["most_records"] >= 1
+    out = " ".join(everkept("status").out.split())
+    assert "the limit is 200,000 records and 2.1 GB" in out
+    [listed] = everkept("account", "list", "--json").json["accounts"]
+    assert listed["records"] == told["most_records"]
+    assert "stored " in everkept("account", "list").out

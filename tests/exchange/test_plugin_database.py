@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from everkept.exchange.plugin_database import announce_plugin_data, find_plugin_place
+from everkept.errors import InvalidInput
+from everkept.exchange.plugin_database import announce_plugin_data, find_plugin_place, open_plugin_database
 from everkept.settings import Settings, read_settings
 from plugin_databases import fill
 from surreal_server import PASSWORD, USER, fresh_namespace, shared
@@ -33,6 +34,22 @@ async def test_memories_on_the_server_that_is_used_are_announced_once(
     assert await announced(settings, caplog) == []
     place = find_plugin_place(settings, {})
     assert (place.shown, place.namespace, place.database) == (server.url, namespace, "default")
+    await connection.close()
+
+
+async def test_a_name_that_a_server_does_not_have_is_refused_and_not_created(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, known, typo = shared(3), fresh_namespace(), fresh_namespace()
+    connection = server.connection(known)
+    await connection.run("other", "RETURN 1")
+    monkeypatch.setenv("EVERKEPT_DATABASE_PASSWORD", PASSWORD)
+    for namespace in (typo, known):
+        place = find_plugin_place(read_settings(), {"database_user": USER}, server.url, namespace=namespace)
+        with pytest.raises(InvalidInput, match=f"namespace {namespace}, database default"):
+            async with open_plugin_database(place):
+                pass
+    [root, space] = await connection.run("other", "INFO FOR ROOT; INFO FOR NS")
+    assert typo not in root["namespaces"]
+    assert list(space["databases"]) == ["other"]
     await connection.close()
 
 

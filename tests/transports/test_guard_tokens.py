@@ -15,6 +15,7 @@ from everkept.transports.guard import (
     WRONG_TOKENS_PER_MINUTE,
     Guard,
     TokenAuth,
+    TrustedProxies,
 )
 from everkept.transports.http_exchange import ACCOUNT_KEY, Message, Receive, Send, send_answer
 
@@ -254,3 +255,54 @@ async def test_what_a_caller_made_up_makes_no_line_of_its_own_in_the_log(caplog:
     [record] = [each for each in caplog.records if "refused" in each.message]
     assert record.message.isprintable()
     assert r"/x\nfake line\x1b[31m" in record.message
+
+
+class BusyDoor(Door):
+    """Its requests wait until they are let go."""
+
+    def __init__(self, **limits: Any) -> None:
+        super().__init__(rate_limit=1000)
+        self.go = asyncio.Event()
+        token_auth = TokenAuth(self._admitted, rate_limit=1000, clock=lambda: self.now)
+        proxies = TrustedProxies.from_text("192.0.2.1")
+        self.guard = Guard(
+            self.inside, "127.0.0.1", token_auth, open_paths={"/open"}, proxies=proxies, per_address=3, per_account=2
+        )
+
+    async def inside(self, scope: Message, receive: Receive, send: Send) -> None:
+        await self.go.wait()
+        await super().inside(scope, receive, send)
+
+    async def ask_many(self, count: int, token: str, **more: Any) -> list[int]:
+        """The statuses of requests at the same time, of which the answered ones wait for the refused ones."""
+        asking = [asyncio.ensure_future(self.status(token, **more)) for _ in range(count)]
+        await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+        self.go.set()
+        statuses = await asyncio.gather(*asking)
+        self.go.clear()
+        return statuses
+
+
+async def test_an_account_has_a_limit_of_requests_under_way() -> None:
+    door = BusyDoor()
+    assert sorted(await door.ask_many(5, "hers")) == [200, 200, 429, 429, 429]
+    assert sorted(await door.ask_many(3, "hers")) == [200, 200, 429]
+    one, other = await asyncio.gather(door.ask_many(2, "hers"), door.ask_many(2, "also-hers"))
+    assert sorted([*one, *other]) == [200, 200, 429, 429]
+
+
+async def test_a_forwarded_address_has_a_limit_until_its_token_is_known() -> None:
+    door = BusyDoor()
+    shared = {"x-forwarded-for": "203.0.113.9"}
+    open_requests = {"path": "/open", **shared}
+    assert sorted(await door.ask_many(5, "", **open_requests)) == [200, 200, 200, 429, 429]
+    # A team behind one address: each token counts for itself, and the owner's not at all.
+    door.go.set()
+    assert await door.status("mine", **shared) == 200
+    door.go.clear()
+    asking = [asyncio.ensure_future(door.status("mine", **shared)) for _ in range(10)]
+    await asyncio.wait(asking, timeout=0)
+    door.go.set()
+    assert set(await asyncio.gather(*asking)) == {200}
+    door.go.clear()
+    assert sorted(await door.ask_many(4, "", path="/open", **{"x-forwarded-for": "203.0.113.8"})) == [200] * 3 + [429]

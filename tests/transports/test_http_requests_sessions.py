@@ -6,14 +6,16 @@ from typing import Any
 import pytest
 
 from conformance_fixtures import add_fixtures
+from everkept.core.sessions import Account
 from everkept.transports.connection import ClientConnection, NotificationQueue
 from everkept.transports.dispatch import Dispatcher, Request
 from everkept.transports.http import McpEndpoint
-from everkept.transports.http_exchange import CREDENTIAL_KEY
+from everkept.transports.http_exchange import ACCOUNT_KEY, CREDENTIAL_KEY
 from everkept.transports.http_sessions import KEEP_EVENTS_SECONDS, EventLog, HttpSessions
-from http_client import Exchange, SessionClient, request
-from server_processes import HANG, INITIALIZE
+from http_client import Exchange, SessionClient, request, stateless
+from server_processes import HANG, INITIALIZE, MODERN
 
+ANNA = Account("anna")
 PROGRESS = "notifications/progress"
 VERSIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
 
@@ -124,7 +126,7 @@ async def test_a_stream_that_has_ended_is_sent_again_from_any_event(endpoint: Mc
         assert [event.id for event in told] == ["1-1", "1-2"][2 - expected :]
 
 
-@pytest.mark.parametrize("wrong", ["7-0", "x", "1", "1-x", "-1-0", ""])
+@pytest.mark.parametrize("wrong", ["7-0", "x", "1", "1-x", "-1-0", "", "0-0 ", f"{'9' * 5000}-0", f"0-{'9' * 5000}"])
 async def test_an_event_that_is_not_known_cannot_be_resumed_from(endpoint: McpEndpoint, wrong: str) -> None:
     client = await SessionClient.begin(endpoint)
     assert (await client.listen(wrong).document())[0] == 400
@@ -366,3 +368,35 @@ async def test_a_question_that_the_client_refuses_ends_the_call(endpoint: McpEnd
     error = {"code": -1, "message": "User rejected sampling request"}
     assert (await client.post({"jsonrpc": "2.0", "id": number, "error": error}).document())[0] == 202
     assert (await exchange.event()).message["error"]["code"] == -32603
+
+
+@pytest.mark.parametrize("era", ["sessions", "stateless"])
+async def test_an_account_gets_an_error_instead_of_an_answer_that_is_too_large(
+    dispatcher: Dispatcher, era: str
+) -> None:
+    endpoint = McpEndpoint(dispatcher, "/mcp", max_answer_bytes=1_000)
+
+    async def ask(method: str, *, account: Account | None, **params: Any) -> Any:
+        scope = {ACCOUNT_KEY: account}
+        if era == "stateless":
+            named = {"Mcp-Name": params["name"]} if "name" in params else {}
+            headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method, **named}
+            exchange = Exchange(endpoint, stateless(method, **params), headers, **scope)
+        else:
+            exchange = (await SessionClient.begin(endpoint, **scope)).ask(method, params)
+        return (await exchange.document())[1]
+
+    assert len((await ask("tools/list", account=None))["result"]["tools"]) > 10
+    listed = await ask("tools/list", account=ANNA)
+    assert listed["error"]["data"]["error"] == "quota_exceeded"
+    assert "accounts get at most 1,000" in listed["error"]["message"]
+    assert (await ask("resources/list", account=ANNA))["result"]["resources"] is not None
+
+    async def answer_much(_request: Request) -> dict[str, Any]:
+        return {"content": [{"type": "text", "text": "x" * 2_000}], "isError": False}
+
+    dispatcher.methods["tools/call"] = answer_much
+    called = (await ask("tools/call", account=ANNA, name="list_projects"))["result"]
+    assert called["isError"]
+    assert called["structuredContent"]["quota"] == "quota_answer_bytes"
+    endpoint.close()

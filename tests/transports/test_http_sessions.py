@@ -1,6 +1,7 @@
 import pytest
 
 from everkept.core.library import Condition
+from everkept.core.sessions import Account
 from everkept.transports import http_sessions
 from everkept.transports.http_exchange import RequestRejected
 from everkept.transports.http_sessions import IDLE_SECONDS, EventLog, HttpSessions
@@ -103,3 +104,27 @@ async def test_ids_of_sessions_cannot_be_guessed(clock: Clock) -> None:
     assert len(ids) == 50
     assert {len(each) for each in ids} == {32}
     sessions.close_all()
+
+
+async def test_a_token_of_an_account_has_a_limit_of_sessions(clock: Clock) -> None:
+    sessions = HttpSessions(per_token=2, idle_seconds=10, clock=clock)
+    anna = Account("anna")
+    first = sessions.open(anna, "hers")
+    clock.now += 1
+    second = sessions.open(anna, "hers")
+    other = sessions.open(anna, "her other")
+    third = sessions.open(anna, "hers")
+    with pytest.raises(RequestRejected):  # it was idle longest
+        sessions.find(first.id, "hers")
+    assert sessions.find(second.id, "hers") is second
+    assert sessions.find(other.id, "her other") is other
+    with sessions.hold(second), sessions.hold(third):
+        with pytest.raises(RequestRejected) as caught:
+            sessions.open(anna, "hers")
+        assert caught.value.refusal.status == 429
+        assert caught.value.refusal.headers[0][0] == b"retry-after"
+    # The owner has no such limit.
+    assert len([sessions.open(None, "mine") for _ in range(5)]) == 5
+    clock.now += 11
+    sessions.sweep()
+    assert len(sessions) == 0

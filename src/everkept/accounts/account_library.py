@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, TypeVar, cast
 from uuid import uuid4
@@ -19,6 +20,7 @@ from everkept.accounts.grants import (
     parse_grants,
 )
 from everkept.accounts.project_rule import get_empty_store
+from everkept.accounts.quotas import QuotaScope, StorageGuard, StorageQuotas, StoredAmount
 from everkept.core import library as catalog
 from everkept.core.answers import Finder, SearchFindings, SearchType, SectionHits, SectionSearch
 from everkept.core.library import CatalogAnswers, CatalogChange, CatalogChanges, CatalogQuestion, Condition, Library
@@ -36,6 +38,7 @@ from everkept.core.sessions import (
     is_private_name,
 )
 from everkept.core.store import MeasureSize, NoteAccesses, PutVectors, RecordStore, StoreQuestion, Upkeep
+from everkept.core.text import format_count
 from everkept.core.times import Clock
 from everkept.errors import (
     NO_FOLDER,
@@ -46,6 +49,7 @@ from everkept.errors import (
     NotFound,
     ProjectArchived,
     ProjectExists,
+    QuotaExceeded,
     ReadOnly,
     Refused,
     StoreUnreachable,
@@ -88,8 +92,13 @@ class GuardedStore(RecordStore):
             return cast("A", 0)
         return await (await self._open_to_read()).ask(question)
 
+    async def _check_quota(self, store: RecordStore, batch: Batch) -> None:
+        """Raise QuotaExceeded if the acting account may not store so much."""
+
     async def commit(self, batch: Batch) -> Change:
         store = await self._open_to_write()
+        if get_acting_account() is not None:
+            await self._check_quota(store, batch)
         return await store.commit(replace(batch, client=format_signature(batch.client)))
 
     async def maintain(self, upkeep: Upkeep[A]) -> A:
@@ -101,8 +110,12 @@ class GuardedStore(RecordStore):
 class SharedStore(GuardedStore):
     """A project's store, shared by all accounts with the same name for it and the same access."""
 
-    def __init__(self, store: RecordStore, name: str, *, writes: bool, is_own: bool) -> None:
+    def __init__(
+        self, library: "GuardedLibrary", project_id: str, store: RecordStore, name: str, *, writes: bool, is_own: bool
+    ) -> None:
         self.store = store
+        self._library = library
+        self._project_id = project_id
         self._name = name
         self._writes = writes
         self._is_own = is_own
@@ -113,6 +126,9 @@ class SharedStore(GuardedStore):
     async def _open_to_write(self) -> RecordStore:
         self.check_writable()
         return self.store
+
+    async def _check_quota(self, store: RecordStore, batch: Batch) -> None:
+        await self._library.check_quota(batch, store, self._project_id, f'Project "{self._name}"', is_own=self._is_own)
 
     def check_writable(self) -> None:
         if not self._writes:
@@ -133,7 +149,8 @@ class SharedStore(GuardedStore):
 class AccountStore(GuardedStore):
     """An account's private store, created at its first write."""
 
-    def __init__(self, library: Library, home: PrivateStoreKind, user: str) -> None:
+    def __init__(self, guarded: "GuardedLibrary", library: Library, home: PrivateStoreKind, user: str) -> None:
+        self._guarded = guarded
         self._library = library
         self._name = format_private_name(home, user)
 
@@ -150,6 +167,9 @@ class AccountStore(GuardedStore):
             with suppress(Conflict):  # another server created it first
                 await self._library.create(self._name, "")
         return (await self._library.open(self._name))[1]
+
+    async def _check_quota(self, store: RecordStore, batch: Batch) -> None:
+        await self._guarded.check_quota(batch, store, self._name, "Your private memory", is_own=True)
 
 
 class OwnerSectionSearch:
@@ -197,6 +217,7 @@ class OwnerPeers:
         return await HttpPeers(PeerFile(self._folder)).ask(question)
 
 
+DEFAULT_QUOTAS = StorageQuotas()
 _WORKSPACE_PREFIX = "account:"  # no path of a folder begins with it
 _ShownProjects = dict[str, tuple[Grant, Project]]
 
@@ -208,9 +229,11 @@ class GuardedLibrary(Library):
     own names.
     """
 
-    def __init__(self, library: Library, clock: Clock) -> None:
+    def __init__(self, library: Library, clock: Clock, quotas: StorageQuotas = DEFAULT_QUOTAS) -> None:
         self._library = library
         self._clock = clock
+        self._quotas = quotas
+        self._storage = StorageGuard(clock)
         # by project id, name and access
         self._shared: dict[tuple[str, str, bool, bool], SharedStore] = {}
         self._stored_names: dict[str, str] = {}  # of projects, by id
@@ -256,7 +279,7 @@ class GuardedLibrary(Library):
         key = found.id, name, writes, is_own
         shared = self._shared.get(key)
         if shared is None or shared.store is not store:
-            shared = self._shared[key] = SharedStore(store, name, writes=writes, is_own=is_own)
+            shared = self._shared[key] = SharedStore(self, found.id, store, name, writes=writes, is_own=is_own)
         return replace(found, name=name), shared
 
     async def _add_project(self, change: catalog.AddProject) -> Project:
@@ -271,6 +294,7 @@ class GuardedLibrary(Library):
         _refuse_peer(account)
         if name in await self._map_shown(account):
             raise ProjectExists(name)
+        await self._check_project_count(account)
         begun = await self._find_begun_grant(account, name)
         granted = begun or Grant(account.name, str(uuid4()), "own", name, self._clock())
         key = build_grant_key(granted.user, granted.project_id)
@@ -325,8 +349,46 @@ class GuardedLibrary(Library):
             return get_empty_store()  # a peer has no private store
         key = home, account.name
         if key not in self._homes:
-            self._homes[key] = AccountStore(self._library, home, account.name)
+            self._homes[key] = AccountStore(self, self._library, home, account.name)
         return self._homes[key]
+
+    async def check_quota(self, batch: Batch, store: RecordStore, key: str, title: str, *, is_own: bool) -> None:
+        """Raise QuotaExceeded if the acting account may not add this batch to the store."""
+        account, quotas = get_acting_account(), self._quotas
+        if account is None:
+            return
+
+        async def list_one() -> Sequence[RecordStore]:
+            return [store]
+
+        project_limits = StoredAmount(quotas.project_records, quotas.project_bytes)
+        scopes = [QuotaScope(key, title, ("quota_project_records", "quota_project_bytes"), project_limits, list_one)]
+        if is_own:
+            names = "quota_account_records", "quota_account_bytes"
+            limits = StoredAmount(quotas.account_records, quotas.account_bytes)
+            own = partial(self.list_own_stores, account.name)
+            scopes.append(QuotaScope(f"account {account.name}", f'Account "{account.name}"', names, limits, own))
+        await self._storage.check(batch, scopes)
+
+    async def list_own_stores(self, user: str) -> list[RecordStore]:
+        """Return the stores of the private data and the projects that belong to an account."""
+        grants = parse_grants(await self._library.list_notes(build_grants_prefix(user)))
+        own = {grant.project_id for grant in grants if grant.access == "own"}
+        private = list_private_names(user)
+        projects = [each for each in await self._library.list_projects() if each.id in own or each.name in private]
+        return [await self._library.get_store(project) for project in projects]
+
+    async def _check_project_count(self, account: Account) -> None:
+        limit = self._quotas.projects
+        grants = (await self._map_shown(account)).values()
+        count = sum(grant.access == "own" for grant, _ in grants)
+        if 0 < limit <= count:
+            raise QuotaExceeded(
+                f"You already have {format_count(count, 'project')}; accounts may have {limit:,}.",
+                hint="Delete a project, or ask the server's owner for a larger quota_projects.",
+                quota="quota_projects",
+                limit=limit,
+            )
 
     async def _find_workspace_project(self, question: catalog.FindWorkspaceProject) -> Project | None:
         """Return the account's own project for the folder, otherwise the owner's project if it is granted."""

@@ -15,6 +15,7 @@ from everkept.settings import AUTO, GATEWAY, Settings, choose_toolsets
 from everkept.tools.tool import Effect, Tool, ToolResult, Toolset
 
 if TYPE_CHECKING:  # a server answers the handshake before it loads these
+    from everkept.accounts.account_library import GuardedLibrary
     from everkept.accounts.accounts import Accounts
     from everkept.accounts.project_rule import ProjectRule
     from everkept.app.build import AppParts
@@ -25,6 +26,7 @@ if TYPE_CHECKING:  # a server answers the handshake before it loads these
     from everkept.app.resources import AbsenceNotices, AllResources, ResourceWatcher
     from everkept.app.search_sources import SharedSearch
     from everkept.core.ports import Embedder, Library
+    from everkept.families.bank.toolset import BankFamily
     from everkept.jobs.graph_files import GraphMirrors
     from everkept.jobs.maintenance import MemoryAccess
     from everkept.jobs.usage_log import BatchedUsage
@@ -75,6 +77,11 @@ class App:
     @property
     def library(self) -> "Library":
         return self._parts.library
+
+    @property
+    def guarded(self) -> "GuardedLibrary":
+        """The library, limited to what the acting account may see."""
+        return self._parts.guarded
 
     @property
     def accounts(self) -> "Accounts":
@@ -192,6 +199,11 @@ class App:
     @property
     def watcher(self) -> "ResourceWatcher":
         return self._parts.watcher
+
+    @property
+    def bank(self) -> "BankFamily | None":
+        """The memory bank and its files. None if no bank is served."""
+        return None if self._parts.bank is None else self._parts.bank.family
 
     @cached_property
     def graph_mirrors(self) -> "GraphMirrors | None":

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from everkept.accounts.project_rule import ProjectRule, get_empty_store
 from everkept.app.resources import ResourceDocument, ResourceInfo
-from everkept.core.files import FileStores
+from everkept.core.disk import make_folder, translate_os_errors
+from everkept.core.files import FileStore, FileStores
 from everkept.core.ports import Library, RecordStore
 from everkept.core.projects import (
     DEFAULT_PROJECT,
@@ -56,6 +57,7 @@ from everkept.settings import AUTO, Settings, find_remote_bank, list_environment
 from everkept.tools.tool import Tool
 from everkept.values import Value, field, replace
 
+VERSIONS_FOLDER = "bank-versions"  # in the data folder
 GIT_SECONDS = 2.0  # to read a name from its configuration
 _FIRST_BANK_NOTE = "bank of workspace "
 _PROJECT_NOTE = "project of bank "
@@ -225,7 +227,18 @@ def build_bank(settings: Settings, library: Library, maintenance: Maintenance, c
     )
     start = os.fspath(settings.path or Path())
     around = RuntimeInfo(start, list_environment_names(), _find_current_folder())
-    family = BankFamily(files, library, projects, maintenance.indexer, clock, options, around)
+
+    async def open_versions(name: str, make: bool) -> FileStore:
+        place = settings.data_dir / VERSIONS_FOLDER / name
+        if make:
+            with translate_os_errors(place):
+                make_folder(place)
+        return await files.open_folder(str(place))
+
+    in_memory = settings.deployment_mode == "embedded-memory"  # nothing stays on the disk
+    family = BankFamily(
+        files, library, projects, maintenance.indexer, clock, options, around, None if in_memory else open_versions
+    )
     return BankParts(family, files, GraphFileUpdater(family.banks, projects, family.mirror))
 
 
@@ -339,6 +352,8 @@ class BankResources:
                     uri=uri,
                 )
             data = await bank.files.read(info.path)
+            if bank.history:
+                bank.history.note(info.path, data)
         except NotFound:
             raise NotFound("resource", uri, hint="Call resources/list to see the documents.") from None
         return ResourceDocument(_get_mime_type(path), decode_text(data))

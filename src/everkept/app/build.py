@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from everkept.accounts.account_library import GuardedLibrary
 from everkept.accounts.project_rule import DEFAULT_PROJECT, ProjectRule
+from everkept.accounts.quotas import StorageQuotas
 from everkept.app.engines import find_standby, make_library
 from everkept.core.ports import Embedder, Library, RecordStore
 from everkept.core.times import Clock, LocalZone
-from everkept.settings import AUTO, GATEWAY, Settings, choose_toolsets, read_client_environment
+from everkept.settings import AUTO, GATEWAY, NO_MODEL, SHIPPED_MODEL, Settings, choose_toolsets, read_client_environment
 from everkept.tools.tool import LateToolset, Tool, Toolset
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ class AppParts:
         self._made: dict[str, list[Tool]] = {}
         self.library = library or make_library(settings, clock, on_return=lambda: self.indexer.wake_all())
         # The same library, limited to what the acting account may see.
-        self.guarded = GuardedLibrary(self.library, clock)
+        self.guarded = GuardedLibrary(self.library, clock, _build_quotas(settings))
         self.choice = _build_graph_rule(settings, self.guarded)
 
     def has_part(self, part: str) -> bool:
@@ -193,10 +194,7 @@ class AppParts:
 
     @cached_property
     def indexer(self) -> "Indexer":
-        from everkept.jobs.maintenance import EMBEDDED_KINDS, Indexer, TurnLease
-
-        embedder = self._embedder or _build_embedder(self._settings)
-        return Indexer(embedder, EMBEDDED_KINDS, TurnLease(self.library, "vectors", self._clock))
+        return build_indexer(self._settings, self.library, self._clock, self._embedder)
 
     @cached_property
     def maintenance(self) -> "Maintenance":
@@ -323,13 +321,29 @@ def _get_pending_reader(settings: Settings) -> "ReadPendingChanges":
     return read_no_changes if standby is None else standby.read_pending_changes
 
 
-def _build_embedder(settings: Settings) -> Embedder | None:
-    if settings.embedding_model == "none":
+def build_embedder(settings: Settings) -> Embedder | None:
+    """Build the embedder that the settings name, without loading its model. None if search by meaning is off."""
+    if settings.embedding_model == NO_MODEL:
         return None
     from everkept.embedders.cached import CachedEmbedder
-    from everkept.embedders.onnx import OnnxEmbedder
 
-    return CachedEmbedder(OnnxEmbedder())
+    if settings.embedding_model == SHIPPED_MODEL:
+        from everkept.embedders.onnx import OnnxEmbedder
+
+        return CachedEmbedder(OnnxEmbedder())
+    from everkept.embedders.model_folder import FolderEmbedder
+
+    return CachedEmbedder(FolderEmbedder(Path(settings.embedding_model)))
+
+
+def build_indexer(settings: Settings, library: Library, clock: Clock, embedder: Embedder | None = None) -> "Indexer":
+    """Build what computes embeddings with the model of the settings, or with another embedder."""
+    from everkept.jobs.maintenance import EMBEDDED_KINDS, Indexer, TurnLease
+    from everkept.jobs.model_claim import ClaimedEmbedder
+
+    embedder = embedder or build_embedder(settings)
+    claimed = None if embedder is None else ClaimedEmbedder(embedder, library)
+    return Indexer(claimed, EMBEDDED_KINDS, TurnLease(library, "vectors", clock))
 
 
 def _build_memory_options(settings: Settings, started_at: int) -> "MemoryOptions":
@@ -359,6 +373,16 @@ def _get_graph_renderer(settings: Settings) -> "Render":
     from everkept.families.graph.graph import read_graph_page
 
     return lambda store: read_graph_page(store, limit=None, cursor=None)
+
+
+def _build_quotas(settings: Settings) -> StorageQuotas:
+    return StorageQuotas(
+        project_records=settings.quota_project_records,
+        project_bytes=settings.quota_project_bytes,
+        account_records=settings.quota_account_records,
+        account_bytes=settings.quota_account_bytes,
+        projects=settings.quota_projects,
+    )
 
 
 def _build_graph_rule(settings: Settings, library: Library) -> ProjectRule:

@@ -192,6 +192,14 @@ class ChangeLog:
         told = {place: await self._undo_change(place, its, client) for place, its in halves}
         return ChangeLogEntry(name, change, told[name], True, is_numbered_here)
 
+    async def find_newest_time(self, project: str | None, client: str, *, or_user: bool = False) -> int | None:
+        """Return the time of the change that `undo` would reverse, or None if there is nothing to undo."""
+        try:
+            _, change = await self._find_newest(project, client if or_user else None)
+        except Refused:
+            return None
+        return change.at
+
     async def _list_pending(self, name: str) -> Sequence[PendingChange]:
         """List the pending changes of a project or of the user."""
         if not self._library.condition.waiting:

@@ -40,9 +40,15 @@ class DeferredIndexing:
     def fault(self) -> ModelUnavailable | None:
         return None
 
+    async def find_fault(self) -> ModelUnavailable | None:
+        return None
+
     @property
     def kinds(self) -> Sequence[str]:
         return ()
+
+    def is_behind(self, store: RecordStore) -> bool:
+        return False
 
     def wake(self, store: RecordStore) -> None:
         """Do nothing: this process computes no embeddings."""
@@ -115,7 +121,8 @@ class SessionEnd:
         arguments = {"session_id": session, "strategy": "summarize"}
         async with asyncio.timeout(CONSOLIDATION_SECONDS):
             await self._app.call(self._session, "reflect_and_consolidate", arguments)
-            await close_session(store, session, self._app.clock())
+            user = await self._app.library.open_user_store()
+            await close_session(store, session, self._app.clock(), user=user)
 
     async def fade_memories(self) -> int:
         """Forget automatic memories that were not used, and return their number."""

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everkept.accounts.access_log import LOG_FOLDER
+from everkept.accounts.account_library import GuardedLibrary
 from everkept.accounts.accounts import Accounts
+from everkept.accounts.quotas import StoredAmount, measure_stores
 from everkept.app.history import HistoryOverview as PastOverview
 from everkept.app.history import ImportedHistory
 from everkept.core.ports import Library, RecordStore
@@ -78,6 +80,7 @@ class StorageTotals(Value):
     entities: int
     conversations: int
     turns: int
+    with_vectors: int
     without_vectors: int
     size_bytes: int
     here_bytes: int | None = None  # files on this machine, if a server holds the data
@@ -111,6 +114,7 @@ class _StoreCounts(Value):
     size: int = 0
     entities: int = 0
     automatic: int = 0
+    embedded: int = 0
     waiting: int = 0
     types: Counter[str] = field(default_factory=Counter[str])
     weeks: list[int] = field(default_factory=lambda: [0] * SHOWN_WEEKS)
@@ -169,6 +173,7 @@ class OverviewReader:
             entities=sum(each.entities for each in counted),
             conversations=past.conversations,
             turns=past.turns,
+            with_vectors=past.with_vectors + sum(each.embedded for each in counted),
             without_vectors=past.without_vectors + sum(each.waiting for each in counted),
             size_bytes=sum(taken) if self._is_served else here,
             here_bytes=here if self._is_served else None,
@@ -240,22 +245,18 @@ class OverviewReader:
             if not tally.is_deleted:
                 types[tally.type or ""] += tally.count
         has_memories = bool(types)
+        embedded, waiting = await self._indexer.count_vectors(store)
         automatic = RecordFilter(kinds=(MEMORY,), automatic=True)
         return _StoreCounts(
             size=await store.measure_size(),
             entities=(await store.count_live()).get(ENTITY, 0),
             automatic=await store.count_records(automatic) if has_memories else 0,
-            waiting=await self._count_pending(store),
+            embedded=embedded,
+            waiting=waiting,
             types=types,
             weeks=await self._count_weekly(store, MEMORY) if has_memories else [0] * SHOWN_WEEKS,
             recalled=await _read_recalled(store, name),
         )
-
-    async def _count_pending(self, store: RecordStore) -> int:
-        embedder = self._indexer.embedder
-        if embedder is None:
-            return 0
-        return (await store.count_vectors(embedder.name, self._indexer.kinds))[1]
 
     async def _count_weekly(self, store: RecordStore, kind: str) -> list[int]:
         starts = self._list_week_starts()
@@ -339,9 +340,11 @@ class TeamOverview(Value):
     problem: str | None = None  # of the list of peers
     access_log: str | None = None  # its folder, or None if no server has written it yet
     access_log_bytes: int = 0
+    most_records: int = 0  # of one account
+    most_bytes: int = 0
 
 
-async def read_team(accounts: Accounts, folder: Path) -> TeamOverview | None:
+async def read_team(accounts: Accounts, guarded: GuardedLibrary, folder: Path) -> TeamOverview | None:
     """Return the team's numbers, or None if there are no accounts and peers."""
     users = await accounts.list_users()
     log = folder / LOG_FOLDER
@@ -351,7 +354,17 @@ async def read_team(accounts: Accounts, folder: Path) -> TeamOverview | None:
     if not (users or peers or problem or size):
         return None
     people = len(users) - servers
-    return TeamOverview(people, servers, peers, problem, str(log) if size else None, size)
+    amounts = [await measure_account(guarded, user.name) for user in users if not user.is_peer]
+    fullest = max(amounts, default=StoredAmount(0, 0))
+    return TeamOverview(people, servers, peers, problem, str(log) if size else None, size, *fullest)
+
+
+async def measure_account(guarded: GuardedLibrary, name: str) -> StoredAmount:
+    """Return what belongs to an account: its private data and its projects."""
+    try:
+        return await measure_stores(await guarded.list_own_stores(name))
+    except EverkeptError:  # unreachable or damaged, which the status shows elsewhere
+        return StoredAmount(0, 0)
 
 
 def _count_peers(folder: Path) -> tuple[int, str | None]:

@@ -391,7 +391,7 @@ class MemoryResources:
 
     async def _render_text(self, call: ToolCall, uri: str) -> str:
         from everkept.families.memories import memory_documents
-        from everkept.families.memories.stores import get_session_id, read_start_time
+        from everkept.families.memories.stores import get_own_start, get_session_id
 
         if uri == memory_documents.STATUS_URI:
             return memory_documents.format_status(await self._tools.get_memory_status(call))
@@ -404,5 +404,5 @@ class MemoryResources:
         use = self._tools.uses.get_use(session or "")
         user = await self._library.open_user_store()
         searches = await self._searches.list_newest(session=session) if session else []
-        began = await read_start_time(call, (project, user), session or "", self._options)
-        return await memory_documents.read_session_document(project, user, session, began, use, searches)
+        began = get_own_start(call, session, self._options)
+        return await memory_documents.read_session_document((project, user), session, began, use, searches)

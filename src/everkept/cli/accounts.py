@@ -39,6 +39,8 @@ def list_accounts(as_json: bool, **flags: Any) -> None:
         kind = "another server" if user["peer"] else "user"
         leaving = "; being removed, to be finished" if user["leaving"] else ""
         click.echo(f"{user['name']}  {kind} since {user['created_at'][:10]}{leaving}")
+        if user.get("records"):
+            click.echo(f"  stored {format_count(user['records'], 'record')}, {format_count(user['size'], 'byte')}")
         for granted in user["projects"]:
             known_as = "" if granted["shown_as"] == granted["name"] else f" as {granted['shown_as']}"
             click.echo(f"  {granted['access']:5}  {granted['name']}{known_as}")
@@ -79,6 +81,8 @@ def remove(as_json: bool, name: str, yes: bool, **flags: Any) -> None:
 
 
 async def _read_users(app: App) -> list[dict[str, Any]]:
+    from everkept.app.overview import measure_account
+
     projects = await app.library.list_projects()
     shown = {
         user: map_shown_names(await app.accounts.list_user_grants(user.name), projects)
@@ -90,6 +94,7 @@ async def _read_users(app: App) -> list[dict[str, Any]]:
             "peer": user.is_peer,
             "created_at": format_iso(user.created_at),
             "leaving": user.is_leaving,
+            **({} if user.is_peer else (await measure_account(app.guarded, user.name))._asdict()),
             "projects": [
                 {"name": project.name, "shown_as": name, "access": grant.access}
                 for name, (grant, project) in granted.items()

@@ -8,20 +8,24 @@ import click
 from everkept.app.app import App
 from everkept.app.change_log import ChangeLogEntry
 from everkept.care.purge import MaskResult, PurgeItem, SecretAudit, find_secrets, get_label, mask_secrets, select_items
+from everkept.cli.bank import describe_removed_versions, purge_versions, purge_versions_with_secrets, undo_file_write
 from everkept.cli.options import add_common_options
 from everkept.cli.render import build_console, build_table
 from everkept.cli.runner import confirm, print_json, read_session, run_with_app
 from everkept.core.ports import PurgeResult
 from everkept.core.projects import USER_PROJECT
+from everkept.core.records import Record
 from everkept.core.sessions import OWNER, find_signer
 from everkept.core.text import clip_text, compute_name_key
 from everkept.core.times import format_iso
 from everkept.errors import InvalidInput, NotFound
+from everkept.families.bank.file_versions import FileVersion
 from everkept.graph.lookup import parse_name_and_type
 from everkept.jobs.graph_files import MirrorResult
 from everkept.settings import AUTO
 from everkept.tools.schema import to_json
 
+COMMAND_LINE = "command line"  # client of the changes that commands make
 # Nobody but their owner may change these.
 UNCLEANED_PLACES = (
     "backups of the bank (memory-bank-backup-*, beside it or in the backupDir that was named)",
@@ -103,19 +107,29 @@ def log(as_json: bool, project: str | None, limit: int, **flags: Any) -> None:
 def undo(as_json: bool, project: str | None, change: str | None, **flags: Any) -> None:
     """Take a CHANGE back, by default the newest; an undo can be undone too.
 
-    The newest is that of the selected project, else of the working folder's, or of your memories
-    of user scope. CHANGE is PROJECT:NUMBER as `everkept log` shows it, or a number with
-    --project.
+    The newest change is that of the selected project or the working folder's project, of your memories with scope
+    user, or the newest write of the active memory bank's files. CHANGE is PROJECT:NUMBER from `everkept log`, or a
+    number with --project.
     """
 
-    async def work(app: App) -> ChangeLogEntry:
-        chosen = project or await _find_current_project(app)
-        entry = await app.change_log.undo(change, chosen, "command line", or_user=project is None)
+    async def work(app: App) -> ChangeLogEntry | list[FileVersion]:
+        chosen, is_any = project or await _find_current_project(app), project is None
+        if change is None and is_any:
+            newest = await app.change_log.find_newest_time(chosen, COMMAND_LINE, or_user=True)
+            if files := await undo_file_write(app, newest):
+                return files
+        entry = await app.change_log.undo(change, chosen, COMMAND_LINE, or_user=is_any)
         await update_graph_files(app, [entry.project])
         return entry
 
     entry = run_with_app(work, writes=True, **flags)
-    if as_json:
+    if isinstance(entry, list):
+        names = [version.name for version in entry]
+        if as_json:
+            print_json({"undone": {"files": names, "at": format_iso(entry[0].at)}})
+        else:
+            click.echo(f"Undid the newest write of memory bank files: {', '.join(names)}.")
+    elif as_json:
         print_json({"undone": _build_row(entry, ())})
     else:
         click.echo(f"Undone {entry.reference}: {entry.change.tool} {entry.summary}")
@@ -154,8 +168,10 @@ def purge(
                 store = await app.change_log.open_store(place)
                 purged[place] = await store.purge([thing.ref for thing in things])
         if purged or not chosen:
+            labels = [get_label(thing) for place in purged for thing in chosen[place] if isinstance(thing, Record)]
+            versions = await purge_versions(app, labels, containing if yes or purged else None)
             files = await update_graph_files(app, list(purged))
-            _print_purged(as_json, list(purged) or places, list(purged.values()), files)
+            _print_purged(as_json, list(purged) or places, list(purged.values()), files, versions)
 
     run_with_app(work, writes=True, **flags)
 
@@ -198,7 +214,9 @@ async def _find_current_project(app: App) -> str | None:
     return current.name if current else None
 
 
-def _print_purged(as_json: bool, places: Sequence[str], purged: Sequence[PurgeResult], files: MirrorResult) -> None:
+def _print_purged(
+    as_json: bool, places: Sequence[str], purged: Sequence[PurgeResult], files: MirrorResult, versions: int
+) -> None:
     where = " and ".join(places)
     removed = PurgeResult(
         sum(part.records for part in purged),
@@ -207,6 +225,7 @@ def _print_purged(as_json: bool, places: Sequence[str], purged: Sequence[PurgeRe
     )
     if as_json:
         answer = {"project": where, "purged": to_json(removed) if purged else None}
+        answer |= {"file_versions": versions} if versions else {}
         print_json(answer | (describe_graph_files(files) if purged else {}))
     elif not purged:
         click.echo(f"Nothing fits in {where}; nothing was removed.")
@@ -220,6 +239,8 @@ def _print_purged(as_json: bool, places: Sequence[str], purged: Sequence[PurgeRe
                 err=True,
             )
         print_graph_files(files)
+    if versions and not as_json:
+        click.echo(describe_removed_versions(versions))
 
 
 def _build_row(entry: ChangeLogEntry, users: Container[str]) -> dict[str, Any]:
@@ -260,22 +281,26 @@ def secrets(context: click.Context, mask: bool, **flags: Any) -> None:
     given = {**context.obj, **{name: value for name, value in flags.items() if value}}
     project, as_json = given.pop("project"), given.pop("as_json")
 
-    async def work(app: App) -> tuple[SecretAudit, MaskResult | None, MirrorResult]:
+    async def work(app: App) -> tuple[SecretAudit, MaskResult | None, MirrorResult, int]:
         if not mask:
-            return await find_secrets(app.library, project), None, MirrorResult()
+            return await find_secrets(app.library, project), None, MirrorResult(), 0
         on = [p.name for p in await app.library.list_projects("active") if not p.is_off]
         await import_graph_files(app, [name for name in on if project in (None, name)])
         found = await find_secrets(app.library, project)
         masked = await mask_secrets(app.library, found.findings)
-        return (found, masked, await update_graph_files(app, [f.project for f in found.findings if not f.in_id]))
+        files = await update_graph_files(app, [f.project for f in found.findings if not f.in_id])
+        return found, masked, files, await purge_versions_with_secrets(app)
 
-    found, masked, files = run_with_app(work, writes=mask, **given)
+    found, masked, files, versions = run_with_app(work, writes=mask, **given)
     if as_json:
         told = {"masked": None if masked is None else to_json(masked)} | describe_graph_files(files)
+        told |= {"file_versions": versions} if versions else {}
         print_json(to_json(found) | told)
     else:
         _print_audit(found, masked)
         print_graph_files(files)
+        if versions:
+            click.echo(describe_removed_versions(versions))
 
 
 def _print_audit(found: SecretAudit, masked: MaskResult | None) -> None:

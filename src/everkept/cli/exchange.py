@@ -188,23 +188,24 @@ def import_server_file(as_json: bool, file: Path, project: str | None, **flags: 
     Running it again adds only what is new. Lines that cannot be read are reported and left out.
     """
 
-    async def work(app: App) -> ServerMemoryImport:
+    async def work(app: App) -> tuple[ServerMemoryImport, str]:
         call = ToolCall(await read_session(app), "import")
         store = await app.project_rule.open_to_write(call, None)
         with show_progress("Importing") as progress:
             mask = app.settings.mask_secrets
             outcome = await import_server_memory(file, store, app.clock, progress, mask=mask)
-        await update_graph_files(app, [project or DEFAULT_PROJECT])
-        return outcome
+        name = await _find_project_name(app, call)
+        await update_graph_files(app, [name])
+        return outcome, name
 
     with _report_interruption("imported"):
-        outcome = run_with_app(work, writes=True, project=project or DEFAULT_PROJECT, **flags)
+        outcome, name = run_with_app(work, writes=True, project=project or DEFAULT_PROJECT, **flags)
     if as_json:
         print_json(to_json(outcome))
         return
     click.echo(
         f"Added {outcome.entities} entities, {outcome.observations} observations and "
-        f"{outcome.relations} relations to {project or DEFAULT_PROJECT}."
+        f"{outcome.relations} relations to {name}."
     )
     if outcome.masked:
         click.echo(f"  masked on the way in: {', '.join(outcome.masked)}", err=True)
@@ -213,6 +214,12 @@ def import_server_file(as_json: bool, file: Path, project: str | None, **flags: 
     if len(outcome.unreadable) > MAX_SHOWN_LINES:
         rest = len(outcome.unreadable) - MAX_SHOWN_LINES
         click.echo(f"  … and {rest} more lines; --json lists them all.", err=True)
+
+
+async def _find_project_name(app: App, call: ToolCall) -> str:
+    """Return the project that was imported into: `auto` stands for that of the working folder."""
+    active = await app.project_rule.find_active(call)
+    return app.settings.project or DEFAULT_PROJECT if active is None else active.name
 
 
 @import_.command("surrealdb-memory")
@@ -236,10 +243,10 @@ def import_plugin_database(
     Memories of scope user are imported as such, everything else into one project, by default `default`. Running it
     again adds only what is new. The folder is copied before it is opened, so nothing in it changes.
     """
-    from everkept.exchange.plugin_database import find_plugin_place, note_place, open_plugin_database
+    from everkept.exchange.plugin_database import find_plugin_place, note_import, open_plugin_database
     from everkept.exchange.plugin_import import PluginImport, import_plugin
 
-    async def work(app: App) -> PluginImport:
+    async def work(app: App) -> tuple[PluginImport, str]:
         found = find_plugin_place(app.settings, flags, place, namespace=namespace, database=database)
         call = ToolCall(await read_session(app), "import")
         async with open_plugin_database(found) as plugin:
@@ -251,19 +258,19 @@ def import_plugin_database(
                 mask = app.settings.mask_secrets
                 outcome = await import_plugin(plugin, store, user, app.clock, progress, mask=mask, dry_run=dry_run)
         if not dry_run:
-            note_place(app.settings, found.shown)
-            await update_graph_files(app, [project or DEFAULT_PROJECT])
-        return outcome
+            note_import(app.settings, found.shown)
+            await update_graph_files(app, [await _find_project_name(app, call)])
+        return outcome, await _find_project_name(app, call)
 
     with _report_interruption("imported"):
-        outcome = run_with_app(work, writes=not dry_run, project=project or DEFAULT_PROJECT, **flags)
+        outcome, name = run_with_app(work, writes=not dry_run, project=project or DEFAULT_PROJECT, **flags)
     if as_json:
         print_json(to_json(outcome))
         return
     click.echo(
         f"{'Would add' if dry_run else 'Added'} {format_count(outcome.memories, 'memory', 'memories')}, "
         f"{format_count(outcome.entities, 'entity', 'entities')} and {format_count(outcome.links, 'relation')} "
-        f"from {outcome.place} to {project or DEFAULT_PROJECT}; "
+        f"from {outcome.place} to {name}; "
         f"updated {outcome.updated}, {outcome.unchanged} unchanged."
     )
     for count, what in (

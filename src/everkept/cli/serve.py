@@ -16,7 +16,7 @@ from everkept.cli.options import add_common_options
 from everkept.cli.stdio_start import announce_plugin, load_server_settings, serve_stdio
 from everkept.core.library import track_replica_use
 from everkept.errors import InvalidInput, Refused, StoreUnreachable
-from everkept.settings import AUTO, BankMode, Settings
+from everkept.settings import AUTO, BankMode, Settings, list_limits
 from everkept.transports.dispatch import Dispatcher
 from everkept.values import replace
 
@@ -170,7 +170,7 @@ def _build_offer(app: App, dispatcher: Dispatcher) -> "HttpOptions":
     """What is served beside the protocol, and what watches over it."""
     from everkept.accounts.access_log import LOG_FOLDER, AccessLog
     from everkept.transports.access_audit import audit
-    from everkept.transports.http import HttpOptions, build_limits
+    from everkept.transports.http import HttpOptions, RequestQuotas, build_limits
     from everkept.transports.metrics import Metrics, build_health_routes
     from everkept.transports.peer_endpoint import build_peer_routes
 
@@ -179,7 +179,7 @@ def _build_offer(app: App, dispatcher: Dispatcher) -> "HttpOptions":
     audit(dispatcher, access_log)
     metrics = None
     if settings.metrics:
-        metrics = Metrics(lambda: app.library.condition)
+        metrics = Metrics(lambda: app.library.condition, list_limits(settings))
         metrics.watch(dispatcher)
     return HttpOptions(
         routes=build_peer_routes(lambda: app.shared_search, access_log, app.clock),
@@ -192,6 +192,12 @@ def _build_offer(app: App, dispatcher: Dispatcher) -> "HttpOptions":
             body_seconds=settings.body_timeout,
             idle_seconds=settings.idle_timeout,
             send_seconds=settings.send_timeout,
+        ),
+        quotas=RequestQuotas(
+            sessions=settings.quota_sessions,
+            session_seconds=settings.quota_session_hours * 3600,
+            calls=settings.quota_calls,
+            answer_bytes=settings.quota_answer_bytes,
         ),
     )
 

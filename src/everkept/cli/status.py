@@ -26,7 +26,7 @@ from everkept.errors import Refused
 from everkept.hooks.session_end import JobQueue
 from everkept.hooks.workspace import get_hooks_folder, read_recent_faults
 from everkept.jobs.maintenance import MemoryPair
-from everkept.settings import get_title, read_settings
+from everkept.settings import get_title, list_limits, read_settings
 from everkept.tools.schema import to_json
 
 Row = Mapping[str, Any]
@@ -54,8 +54,8 @@ def status(as_json: bool, **flags: Any) -> None:
         gateway = {"gateway": _describe_gateway(seen)} if seen else {}
         left = [to_json(each) for each in await find_stranded_writes(app.settings)]
         beside: dict[str, Any] = {"left_elsewhere": left} if left else {}
-        if others := await read_team(app.accounts, app.settings.data_dir):
-            beside["team"] = to_json(others)
+        if others := await read_team(app.accounts, app.guarded, app.settings.data_dir):
+            beside["team"] = to_json(others) | {"limits": list_limits(app.settings)}
         return {**await _read_project_status(app, session), **whole, **gateway, **beside, **hooks}
 
     told = run_with_app(work, makes_nothing=True, **flags)
@@ -306,7 +306,9 @@ def _print_state(out: Console, told: Row) -> None:
     connection: Row = told["connection"]
     embeddings: Row = storage.get("embeddings") or {}
     _print_heading(out, "State")
-    queue = f"{format_total(waiting, 'texts')} to be embedded; `everkept index` does it now"
+    ready: int = told["totals"]["with_vectors"]
+    share = 100 * ready // (ready + waiting) if waiting else 100
+    queue = f"{format_total(waiting, 'texts')} to be embedded ({share} % done); `everkept index` does it now"
     facts = {
         "engine": _format_engine(told),
         "reason": str(connection.get("reason", "")) if "since" in connection else "",
@@ -317,7 +319,7 @@ def _print_state(out: Console, told: Row) -> None:
         "data": f"{told['data_dir']} ({_format_files(told['files']) or 'nothing yet'})",
         **_format_team(told.get("team") or {}),
         "meaning": queue if waiting else "all texts are embedded",
-        "model": str(embeddings.get("problem") or ""),
+        "model": str(embeddings.get("problem") or storage.get("embedding_model", "")),
         "hooks": _format_hooks(hooks),
     }
     out.print(_build_facts_table(facts))
@@ -355,6 +357,11 @@ def _format_team(team: Row) -> dict[str, str]:
     known += [format_total(team.get("servers", 0), "other servers")] * bool(team.get("servers"))
     if known:
         told["accounts"] = f"{' and '.join(known)}; `everkept account list` names them"
+    if records := team.get("most_records"):
+        limits: Row = team["limits"]
+        most = f"{limits['quota_account_records']:,} records and {format_size(limits['quota_account_bytes'])}"
+        has = f"{format_total(records, 'records')} in {format_size(team['most_bytes'])}"
+        told["largest"] = f"the largest account has {has}; the limit is {most}"
     if log := team.get("access_log"):
         told["access"] = f"log of {format_size(team['access_log_bytes'])} in {log}"
     elif known:

@@ -176,6 +176,10 @@ class Session(Value, frozen=False):
     updates_bank: bool = False  # between "Update Memory Bank" and its end
     id: str = field(default_factory=lambda: uuid4().hex)
     account: Account | None = None  # None: the owner
+    # ETag of each bank file that it has read, and the content if it is short
+    known_files: dict[str, tuple[str, bytes | None]] = field(
+        default_factory=dict[str, tuple[str, bytes | None]], repr=False, compare=False
+    )
     started_at: int | None = None  # time of the handshake
 
 

@@ -31,6 +31,8 @@ from everkept.settings.model import DEFAULT_TOOLSETS, GATEWAY, SERVER_MODES, TOO
 from everkept.settings.model import OWN_TOOLSETS as OWN_TOOLSETS
 from everkept.settings.model import BankMode as BankMode
 from everkept.settings.model import Engine as Engine
+from everkept.settings.setting_values import NO_MODEL as NO_MODEL
+from everkept.settings.setting_values import SHIPPED_MODEL as SHIPPED_MODEL
 from everkept.settings.setting_values import GivenSetting, hide_secrets, parse_setting
 from everkept.settings.sources import (
     OTHER_VARIABLES,
@@ -57,9 +59,32 @@ CLIENT_VARIABLES = (
     "XDG_CONFIG_HOME",
 )
 HOOK_VARIABLE = "EVERKEPT_INSIDE_HOOK"
+# What an account or a connection may use.
+LIMITS = frozenset(
+    {
+        "rate_limit",
+        "quota_sessions",
+        "quota_session_hours",
+        "quota_calls",
+        "quota_answer_bytes",
+        "quota_projects",
+        "quota_project_records",
+        "quota_project_bytes",
+        "quota_account_records",
+        "quota_account_bytes",
+        "max_connections",
+        "max_connections_per_address",
+        "header_timeout",
+        "body_timeout",
+        "idle_timeout",
+        "send_timeout",
+    }
+)
 AUTO = "auto"
 REPLICA = "replica"  # folder of the replica, inside the standby folder
 DEFAULT = "default"
+PLUGIN_NOTES_FILE = "surrealdb-memory.txt"
+PLUGIN_IMPORTED = "imported: "
 
 
 class ExplainedSetting(NamedTuple):
@@ -148,6 +173,12 @@ def find_plugin_folder(settings: Settings) -> Path | None:
     return next((path for path in candidates if is_database_folder(path)), None)
 
 
+def list_plugin_notes(settings: Settings) -> list[str]:
+    """Return the databases of the plugin that were announced, and those that were imported after PLUGIN_IMPORTED."""
+    file = settings.data_dir / PLUGIN_NOTES_FILE
+    return file.read_text(encoding="utf-8", errors="replace").splitlines() if is_existing(file) else []
+
+
 def get_standby_folder(settings: Settings) -> Path:
     """Return the folder of the replica and the journal. Each database has its own."""
     key = compute_database_key(settings.database_url or "", settings.namespace, settings.database)
@@ -187,6 +218,11 @@ def list_warnings(settings: Settings) -> tuple[str, ...]:
         address, password = settings.database_url, settings.database_password
         told += list_wire_warnings(address, password, settings.database_ca)
     return tuple(told)
+
+
+def list_limits(settings: Settings) -> dict[str, int | float]:
+    """Return the limits of accounts and of connections, by their names."""
+    return {field.name: getattr(settings, field.name) for field in list_fields(Settings) if field.name in LIMITS}
 
 
 def get_gateway_path(settings: Settings) -> Path:

@@ -17,7 +17,7 @@ from everkept.settings.locations import (
     split_address,
     with_database,
 )
-from everkept.settings.setting_values import GivenSetting, parse_setting
+from everkept.settings.setting_values import SHIPPED_MODEL, GivenSetting, parse_setting
 from everkept.values import Value, field
 
 Engine = Literal["sqlite", "surreal", "postgres"]
@@ -193,7 +193,6 @@ Transport = Literal["stdio", "http"]
 Dialect = Literal["everkept", "server-memory"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 Synchronous = Literal["normal", "full"]
-EmbeddingModel = Literal["all-MiniLM-L6-v2", "none"]
 BankMode = Literal["architect", "ask", "code", "debug", "test"]
 
 OWN_TOOLSETS = ("memories", "graph", "history", "bank")
@@ -250,6 +249,24 @@ class Settings(Value):
     rate_limit: int = 600
     #: HTTP: proxies whose `X-Forwarded-For` is trusted: addresses or networks, separated by commas.
     trusted_proxies: str = ""
+    #: Accounts: open sessions of each token. Another one ends the one that was idle longest.
+    quota_sessions: int = 100
+    #: Accounts: hours after which an idle session ends.
+    quota_session_hours: float = 8.0
+    #: Accounts: requests of one account that are under way.
+    quota_calls: int = 100
+    #: Accounts: bytes of one answer.
+    quota_answer_bytes: int = 16 * 1024 * 1024
+    #: Accounts: projects that an account may create; 0 for any number.
+    quota_projects: int = 100
+    #: Accounts: records and links in one project up to which they may add some; 0 for any number.
+    quota_project_records: int = 100_000
+    #: Accounts: bytes of one project up to which they may add some; 0 for any number.
+    quota_project_bytes: int = 1024**3
+    #: Accounts: records and links in all that belongs to one account; 0 for any number.
+    quota_account_records: int = 200_000
+    #: Accounts: bytes of all that belongs to one account; 0 for any number.
+    quota_account_bytes: int = 2 * 1024**3
     #: HTTP: open connections; 0 for half of the descriptors that the system allows.
     max_connections: int = 0
     #: HTTP: open connections of one address; 0 for a fourth of `max_connections`.
@@ -282,8 +299,8 @@ class Settings(Value):
     prompt_token_budget: int = 1500
     #: Hooks: store failures and edits automatically, as memories that fade.
     automatic_memories: bool = True
-    #: Model for the search by meaning; `none` leaves the search by words.
-    embedding_model: EmbeddingModel = "all-MiniLM-L6-v2"
+    #: Model for search by meaning: the shipped one, a folder with another, or `none`.
+    embedding_model: str = SHIPPED_MODEL
     #: Replace keys, tokens and passwords in texts before they are stored.
     mask_secrets: bool = True
     #: Seconds after which a search returns what it has found so far.

@@ -4,12 +4,12 @@ import asyncio
 import ipaddress
 import logging
 import socket
+import sys
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from functools import partial
-from math import ceil
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,6 +18,7 @@ from everkept.accounts.grants import hash_secret
 from everkept.core.mcp import MAX_MESSAGE_BYTES
 from everkept.core.peers import PEER_PATHS
 from everkept.core.sessions import Account, act_as
+from everkept.core.text import format_count
 from everkept.errors import EverkeptError, InvalidInput, Unavailable, escape_name
 from everkept.transports.connection import redact_error
 from everkept.transports.http_exchange import (
@@ -27,11 +28,13 @@ from everkept.transports.http_exchange import (
     ASGIApp,
     KeyedQueues,
     Message,
+    OpenCounts,
     RateLimiter,
     Receive,
     Refusal,
     SecondsClock,
     Send,
+    build_rate_limited,
     get_account,
     get_client_address,
     read_headers,
@@ -79,7 +82,7 @@ class TokenAuth:
         wait = self._wrong.take(network) if is_new else 0
         is_counted = is_new and not wait
         if wait and self._doubtful.is_full(network):
-            return _build_rate_limited(TOO_MANY_WRONG_TOKENS, wait)
+            return build_rate_limited(TOO_MANY_WRONG_TOKENS, wait)
         try:
             async with self._doubtful.wait_turn(network) if wait else nullcontext():
                 account = await self._admitted(secret)
@@ -93,7 +96,7 @@ class TokenAuth:
                 self._wrong.take(network)
             self._right.pop(secret_hash, None)
             if wait:
-                return _build_rate_limited(TOO_MANY_WRONG_TOKENS, wait)
+                return build_rate_limited(TOO_MANY_WRONG_TOKENS, wait)
             return _build_unauthorized("This bearer token is unknown.", ', error="invalid_token"')
         if is_counted:
             self._wrong.give_back(network)
@@ -106,6 +109,9 @@ class TokenAuth:
         """Return whether the token of a request is still valid."""
         return not isinstance(await self._admitted(_get_bearer_token(headers)), UnknownAccount)
 
+    def was_right_lately(self, headers: Mapping[str, str]) -> bool:
+        return hash_secret(_get_bearer_token(headers)) in self._right
+
     def _remember_token(self, secret_hash: str) -> None:
         self._right[secret_hash] = None
         self._right.move_to_end(secret_hash)
@@ -117,7 +123,7 @@ class TokenAuth:
             return None
         buckets = self._peers if account.is_peer else self._accounts
         wait = 0 if buckets is None else buckets.take(secret_hash)
-        return _build_rate_limited("Too many requests with this token.", wait) if wait else None
+        return build_rate_limited("Too many requests with this token.", wait) if wait else None
 
 
 def _get_bearer_token(headers: Mapping[str, str]) -> str:
@@ -144,16 +150,6 @@ def _build_unavailable(error: EverkeptError) -> Refusal:
     """Return the reason why tokens cannot be checked, without locations of data."""
     told = redact_error(error)
     return Refusal(503, f"Tokens cannot be checked. {told}", data=told.to_envelope())
-
-
-def _build_rate_limited(message: str, wait: float) -> Refusal:
-    seconds = ceil(wait)
-    return Refusal(
-        429,
-        f"{message} Try again in {seconds} s.",
-        ((b"retry-after", str(seconds).encode()),),
-        {"error": "rate_limited", "retry_possible": True, "retry_after_seconds": seconds},
-    )
 
 
 def _build_unauthorized(message: str, detail: str) -> Refusal:
@@ -373,6 +369,8 @@ def _parse_network(text: str) -> Network:
         ) from None
 
 
+UNLIMITED = sys.maxsize
+BUSY_SECONDS = 1.0  # after which a client may try again that has too many requests under way
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -393,13 +391,22 @@ class Guard:
         open_paths: Collection[str] = (),
         tell: Callable[[Refusal], None] | None = None,
         proxies: TrustedProxies = NO_PROXIES,
+        per_address: int = UNLIMITED,
+        per_account: int = UNLIMITED,
     ) -> None:
-        """Without `token_auth`, and on `open_paths`, no token is needed."""
+        """Without `token_auth`, and on `open_paths`, no token is needed.
+
+        `per_address` limits the requests in progress that a trusted proxy forwards for one address without a valid
+        token, `per_account` those of one account.
+        """
         self._app = app
         self._token_auth = token_auth
         self._open_paths = open_paths
         self._tell = tell
         self._proxies = proxies
+        self._per_address = per_address
+        self._per_account = per_account
+        self._open = OpenCounts()
         self._names = LOOPBACK_NAMES | {host.lower()} if is_loopback(host) else None
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -409,20 +416,44 @@ class Guard:
         headers = read_headers(scope)
         self._proxies.set_client_address(scope, headers)
         token_auth = None if scope["path"] in self._open_paths else self._token_auth
-        refusal = await self._find_refusal(scope, headers, token_auth)
-        if refusal is None:
-            with act_as(get_account(scope)):
-                if token_auth is None:
-                    await self._app(scope, receive, send)
-                else:
-                    is_known = partial(token_auth.is_token_known, headers)
-                    await serve_while_known(self._app, scope, receive, send, is_known)
-        else:
-            asked = escape_name(f"{scope['method']} {scope['path']}")
-            log.info("refused %s: %s", asked, escape_name(refusal.message))
-            if self._tell is not None:
-                self._tell(refusal)
-            await send_refusal(send, refusal)
+        with ExitStack() as held:
+            refusal = self._hold_address(scope, headers, held) or await self._find_refusal(scope, headers, token_auth)
+            if CREDENTIAL_KEY in scope:
+                held.close()  # a team may share one address
+                refusal = refusal or self._hold_account(scope, held)
+            if refusal is None:
+                await self._pass_on(scope, receive, send, headers, token_auth)
+            else:
+                asked = escape_name(f"{scope['method']} {scope['path']}")
+                log.info("refused %s: %s", asked, escape_name(refusal.message))
+                if self._tell is not None:
+                    self._tell(refusal)
+                await send_refusal(send, refusal)
+
+    async def _pass_on(
+        self, scope: Message, receive: Receive, send: Send, headers: dict[str, str], token_auth: TokenAuth | None
+    ) -> None:
+        with act_as(get_account(scope)):
+            if token_auth is None:
+                await self._app(scope, receive, send)
+            else:
+                is_known = partial(token_auth.is_token_known, headers)
+                await serve_while_known(self._app, scope, receive, send, is_known)
+
+    def _hold_address(self, scope: Message, headers: dict[str, str], held: ExitStack) -> Refusal | None:
+        """Limit what a proxy forwards for one address. The listener limits clients that connect directly."""
+        if FORWARDED_KEY not in scope or (self._token_auth and self._token_auth.was_right_lately(headers)):
+            return None
+        if self._open.hold(get_network(get_client_address(scope)), self._per_address, held):
+            return None
+        return build_rate_limited("Too many requests of this address are under way.", BUSY_SECONDS)
+
+    def _hold_account(self, scope: Message, held: ExitStack) -> Refusal | None:
+        account = get_account(scope)
+        if account is None or self._open.hold(f"account {account.name}", self._per_account, held):
+            return None
+        what = format_count(self._per_account, "request")
+        return build_rate_limited(f"This account already has {what} under way.", BUSY_SECONDS)
 
     async def _find_refusal(
         self, scope: Message, headers: dict[str, str], token_auth: TokenAuth | None

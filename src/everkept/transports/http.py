@@ -32,8 +32,8 @@ from everkept.transports.http_exchange import (
 )
 from everkept.transports.http_listener import ConnectionCounts, HttpListener, derive_connections, derive_per_address
 from everkept.transports.http_protocol import ConnectionLimits, HttpProtocol
-from everkept.transports.http_requests import HandshakeEra, StatelessEra
-from everkept.transports.http_sessions import HttpSessions
+from everkept.transports.http_requests import MAX_ANSWER_BYTES, HandshakeEra, StatelessEra
+from everkept.transports.http_sessions import IDLE_SECONDS, MAX_TOKEN_SESSIONS, HttpSessions
 from everkept.transports.metrics import Metrics
 from everkept.values import Value, field
 
@@ -153,12 +153,13 @@ class McpEndpoint:
         *,
         sessions: HttpSessions | None = None,
         ping_seconds: float = PING_SECONDS,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> None:
         self._paths = (path, path + "/")
         self._ping_seconds = ping_seconds
         self.sessions = HttpSessions(metrics) if sessions is None else sessions
-        self._stateless = StatelessEra(dispatcher)
-        self._handshake = HandshakeEra(dispatcher, self.sessions, self._stateless)
+        self._stateless = StatelessEra(dispatcher, max_answer_bytes)
+        self._handshake = HandshakeEra(dispatcher, self.sessions, self._stateless, max_answer_bytes)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, self._ping_seconds)
@@ -197,6 +198,15 @@ GRACE_SECONDS = 0.3  # for calls in progress after a signal
 METRICS_PATH = "/metrics"
 
 
+class RequestQuotas(Value):
+    """What an account may use at the same time, and what one answer to it may have."""
+
+    sessions: int = MAX_TOKEN_SESSIONS
+    session_seconds: float = IDLE_SECONDS
+    calls: int = 100
+    answer_bytes: int = MAX_ANSWER_BYTES
+
+
 class HttpOptions(Value):
     """Options of the HTTP server beyond the protocol."""
 
@@ -213,6 +223,8 @@ class HttpOptions(Value):
 
     #: Limits of connections, and their deadlines.
     limits: ConnectionLimits = field(default_factory=lambda: build_limits())
+    #: Limits of each account.
+    quotas: RequestQuotas = field(default_factory=RequestQuotas)
 
 
 def build_limits(
@@ -244,7 +256,9 @@ async def serve_http(
     offer: HttpOptions = DEFAULT_OPTIONS,
 ) -> None:
     """Serve clients until a signal comes. Without `token_auth`, no token is needed."""
-    endpoint = McpEndpoint(dispatcher, path, offer.metrics)
+    quotas = offer.quotas
+    sessions = HttpSessions(offer.metrics, per_token=quotas.sessions, idle_seconds=quotas.session_seconds)
+    endpoint = McpEndpoint(dispatcher, path, sessions=sessions, max_answer_bytes=quotas.answer_bytes)
     app = build_guarded_app(endpoint, host, token_auth, offer)
     server = _Server(
         uvicorn.Config(
@@ -282,7 +296,16 @@ def build_guarded_app(endpoint: ASGIApp, host: str, token_auth: TokenAuth | None
         routes[METRICS_PATH] = metrics.page
     app = route_by_path(endpoint, routes)
     count = None if metrics is None else metrics.count_refusal
-    guard = Guard(app, host, token_auth, open_paths=offer.open_routes, tell=count, proxies=offer.proxies)
+    guard = Guard(
+        app,
+        host,
+        token_auth,
+        open_paths=offer.open_routes,
+        tell=count,
+        proxies=offer.proxies,
+        per_address=offer.limits.per_address,
+        per_account=offer.quotas.calls,
+    )
     requests = OpenRequests(guard)
     if metrics is not None:
         metrics.open_requests = lambda: len(requests)

@@ -5,7 +5,8 @@ import json
 import re
 from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping, MutableMapping
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
+from math import ceil
 from types import TracebackType
 from typing import Any, NamedTuple, cast
 
@@ -43,6 +44,16 @@ class Refusal(Value):
     headers: Headers = ()
     data: Mapping[str, Any] | None = None
     code: int = INVALID_REQUEST
+
+
+def build_rate_limited(message: str, wait: float) -> Refusal:
+    seconds = ceil(wait)
+    return Refusal(
+        429,
+        f"{message} Try again in {seconds} s.",
+        ((b"retry-after", str(seconds).encode()),),
+        {"error": "rate_limited", "retry_possible": True, "retry_after_seconds": seconds},
+    )
 
 
 class RequestRejected(Exception):
@@ -185,6 +196,26 @@ class KeyedQueues:
             self._waiting[key] -= 1
             if not self._waiting[key]:
                 del self._waiting[key], self._turns[key]
+
+
+class OpenCounts:
+    """How many requests of each key are under way."""
+
+    def __init__(self) -> None:
+        self._open: Counter[str] = Counter()
+
+    def hold(self, key: str, limit: int, held: ExitStack) -> bool:
+        """Count a request until `held` ends. Return False if the key has as many already."""
+        if self._open[key] >= limit:
+            return False
+        self._open[key] += 1
+        held.callback(self._release, key)
+        return True
+
+    def _release(self, key: str) -> None:
+        self._open[key] -= 1
+        if not self._open[key]:
+            del self._open[key]
 
 
 PARAMETER_HEADER_PREFIX = "mcp-param-"

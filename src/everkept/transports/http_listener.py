@@ -99,7 +99,7 @@ class HttpListener:
     """Accepts connections within the limits.
 
     At a limit a new connection takes the place of the one that waited longest without a request. If all are busy, the
-    new one is refused. The addresses of trusted proxies have no limit of their own, because many clients share them.
+    new one is refused. Trusted proxies have no limit per address, because many clients share them.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class HttpListener:
                     await asyncio.sleep(0)
                 continue
             self._admit(accepted, str(peer[0]) if peer else "")
-            # Many waiting connections are accepted without a pause of their own.
+            # While many connections wait, sock_accept returns without giving others a turn.
             await asyncio.sleep(0)
 
     def _admit(self, accepted: socket.socket, peer: str) -> None:

@@ -4,7 +4,8 @@ import asyncio
 from typing import Any, cast
 
 from everkept.core.mcp import HANDSHAKE_VERSIONS, encode_small
-from everkept.core.sessions import Session
+from everkept.core.sessions import Account, Session
+from everkept.errors import QuotaExceeded
 from everkept.transports.connection import JSON, ClientConnection
 from everkept.transports.dispatch import (
     INVALID_PARAMS,
@@ -14,6 +15,8 @@ from everkept.transports.dispatch import (
     UNSUPPORTED_VERSION,
     Dispatcher,
     ProtocolError,
+    RequestResult,
+    build_failure,
     is_stateless,
 )
 from everkept.transports.http_exchange import (
@@ -51,6 +54,7 @@ from everkept.transports.http_sessions import (
     parse_message,
 )
 
+MAX_ANSWER_BYTES = 16 * 1024 * 1024  # of one answer to an account
 MISSING_CAPABILITY = -32021
 
 # HTTP status by error code.
@@ -65,11 +69,28 @@ _HTTP_STATUS = {
 }
 
 
+def encode_answer(answer: RequestResult, call: ClientRequest, account: Account | None, limit: int) -> bytes:
+    """Return the JSON-RPC message. An account gets an error instead of an answer that is too large."""
+    text = answer.respond(call.id)
+    if account is None or len(text) <= limit:
+        return text
+    error = QuotaExceeded(
+        f"The answer has {len(text):,} bytes; accounts get at most {limit:,}. What the call changed is stored.",
+        hint="Request less, for example with a smaller `limit`, or ask the owner for a larger quota_answer_bytes.",
+        quota="quota_answer_bytes",
+        limit=limit,
+    )
+    if call.method == "tools/call":
+        return RequestResult(build_failure(error, account)).respond(call.id)
+    return ProtocolError(INVALID_PARAMS, str(error), error.to_envelope()).respond(call.id)
+
+
 class StatelessEra:
     """Answers requests that carry all data about their client."""
 
-    def __init__(self, dispatcher: Dispatcher) -> None:
+    def __init__(self, dispatcher: Dispatcher, max_answer_bytes: int = MAX_ANSWER_BYTES) -> None:
         self._dispatcher = dispatcher
+        self._max_answer_bytes = max_answer_bytes
         self._declared: dict[str, tuple[JSON, tuple[ParameterHeader, ...]]] = {}
 
     async def answer(self, exchange: Exchange, body: Any) -> None:
@@ -103,7 +124,7 @@ class StatelessEra:
                 announce=_announce_nothing,
                 address=get_client_address(exchange.scope),
             )
-            return answer.respond(call.id), 200
+            return encode_answer(answer, call, get_account(exchange.scope), self._max_answer_bytes), 200
         except ProtocolError as error:
             return error.respond(call.id), _HTTP_STATUS.get(error.code, 200)
 
@@ -144,8 +165,15 @@ LAST_EVENT_ID_HEADER = "last-event-id"
 class HandshakeEra:
     """Answers requests within sessions, which begin with a handshake."""
 
-    def __init__(self, dispatcher: Dispatcher, sessions: HttpSessions, stateless: StatelessEra) -> None:
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        sessions: HttpSessions,
+        stateless: StatelessEra,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
+    ) -> None:
         self._dispatcher = dispatcher
+        self._max_answer_bytes = max_answer_bytes
         self._sessions = sessions
         self._stateless = stateless
 
@@ -213,7 +241,7 @@ class HandshakeEra:
         is_open = False
         try:
             with self._sessions.hold(session):
-                answer = SessionAnswer(self._dispatcher, session, exchange)
+                answer = SessionAnswer(self._dispatcher, session, exchange, self._max_answer_bytes)
                 text, is_open = await answer.respond(call)
                 if is_open:
                     exchange.answer_headers = session.headers
@@ -227,7 +255,7 @@ class HandshakeEra:
             _accept_message(session, message)
             await exchange.send_document(b"", 202)
             return
-        answer = SessionAnswer(self._dispatcher, session, exchange)
+        answer = SessionAnswer(self._dispatcher, session, exchange, self._max_answer_bytes)
         # These revisions let a request continue when its client disconnects.
         with KeepAlive(exchange, answer.ping):
             text, _ = await answer.respond(message)
@@ -239,7 +267,7 @@ class HandshakeEra:
             raise RequestRejected(Refusal(400, f"Revision {version} has no batches."))
         if not members:
             raise RequestRejected(Refusal(400, "The batch is empty."))
-        answer = SessionAnswer(self._dispatcher, session, exchange)
+        answer = SessionAnswer(self._dispatcher, session, exchange, self._max_answer_bytes)
         texts: list[bytes] = []
         with KeepAlive(exchange, answer.ping):
             for member in members:
@@ -265,8 +293,9 @@ class HandshakeEra:
 class SessionAnswer:
     """Answer to one POST in a session. Once it is a stream, the client can resume it."""
 
-    def __init__(self, dispatcher: Dispatcher, session: HttpSession, exchange: Exchange) -> None:
+    def __init__(self, dispatcher: Dispatcher, session: HttpSession, exchange: Exchange, max_answer_bytes: int) -> None:
         self._dispatcher = dispatcher
+        self._max_answer_bytes = max_answer_bytes
         self._session = session
         self._exchange = exchange
         self._stream: EventStream | None = None
@@ -285,7 +314,8 @@ class SessionAnswer:
                 ask=self._ask,
                 address=get_client_address(self._exchange.scope),
             )
-            return answer.respond(call.id), True
+            account = session.connection.session.account
+            return encode_answer(answer, call, account, self._max_answer_bytes), True
         except ProtocolError as error:
             return error.respond(call.id), False
         except asyncio.CancelledError:

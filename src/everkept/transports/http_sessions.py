@@ -1,6 +1,7 @@
 """Sessions of clients with a handshake: their messages, and streams of events to resume."""
 
 import asyncio
+import re
 import secrets
 import time
 from collections import deque
@@ -10,9 +11,10 @@ from typing import Any, NamedTuple, cast
 
 from everkept.core.mcp import HANDSHAKE_VERSIONS, encode_small
 from everkept.core.sessions import Account, Session
+from everkept.core.text import format_count
 from everkept.transports.connection import JSON, ClientConnection
 from everkept.transports.dispatch import INTERNAL_ERROR, INVALID_REQUEST, ProtocolError
-from everkept.transports.http_exchange import Headers, Refusal, RequestRejected, SecondsClock
+from everkept.transports.http_exchange import Headers, Refusal, RequestRejected, SecondsClock, build_rate_limited
 from everkept.transports.metrics import Metrics
 
 
@@ -199,12 +201,17 @@ class EventStream:
 
 
 IDLE_SECONDS = 8 * 60 * 60.0  # a working day, because not every client can start a new session
+MAX_TOKEN_SESSIONS = 100
 SWEEP_SECONDS = 60.0
 MAX_SESSIONS = 10_000
 
 SESSION_ID_HEADER = "mcp-session-id"
 STANDING_STREAM = 0  # number of the stream that a GET opens
 OPENING_VERSION = "2025-11-25"  # the first revision whose clients expect an event without data
+
+
+# An id of our own; a longer number cannot be one, and takes long to read.
+_EVENT_ID = re.compile(r"([0-9]{1,15})-([0-9]{1,15})")
 
 
 class RunningCall:
@@ -257,12 +264,11 @@ class HttpSession:
 
     def resume_stream(self, event_id: str) -> EventStream:
         """Return the stream after the last event that the client received."""
-        number, _, event = event_id.partition("-")
-        is_ours = number.isdecimal() and event.isdecimal()
-        stream = self._streams.get(int(number)) if is_ours else None
-        if stream is None or not stream.has_all_after(int(event)):
+        found = _EVENT_ID.fullmatch(event_id)
+        stream = self._streams.get(int(found[1])) if found else None
+        if found is None or stream is None or not stream.has_all_after(int(found[2])):
             raise RequestRejected(Refusal(400, "The stream of this Last-Event-ID is no longer kept."))
-        stream.resume_after(int(event))
+        stream.resume_after(int(found[2]))
         return stream
 
     def cancel(self, request_id: object) -> None:
@@ -318,8 +324,17 @@ class HttpSessions:
     """All open sessions. Only the credential that opened a session finds it."""
 
     def __init__(
-        self, metrics: Metrics | None = None, *, log: EventLog | None = None, clock: SecondsClock = time.monotonic
+        self,
+        metrics: Metrics | None = None,
+        *,
+        per_token: int = MAX_TOKEN_SESSIONS,
+        idle_seconds: float = IDLE_SECONDS,
+        log: EventLog | None = None,
+        clock: SecondsClock = time.monotonic,
     ) -> None:
+        """`per_token` limits the sessions of each token of an account."""
+        self._per_token = per_token
+        self._idle_seconds = idle_seconds
         self._metrics = metrics
         self._log = EventLog(clock=clock) if log is None else log
         self._clock = clock
@@ -332,6 +347,8 @@ class HttpSessions:
     def open(self, account: Account | None, credential: str | None) -> HttpSession:
         if len(self._open) >= MAX_SESSIONS:
             raise RequestRejected(Refusal(503, "Too many sessions are open.", code=INTERNAL_ERROR))
+        if account is not None:
+            self._limit_token(credential)
         session = HttpSession(account, credential, self._log)
         session.idle_since = self._clock()
         if self._metrics is not None:
@@ -340,6 +357,17 @@ class HttpSessions:
         if self._timer is None:
             self._start_timer()
         return session
+
+    def _limit_token(self, credential: str | None) -> None:
+        """Close the session of this token that was idle longest, because clients often leave theirs open."""
+        sessions = [session for session in self._open.values() if session.credential == credential]
+        if len(sessions) < self._per_token:
+            return
+        idle = [session for session in sessions if not session.open_requests]
+        if not idle:
+            message = f"This token already has {format_count(len(sessions), 'session')} with requests under way."
+            raise RequestRejected(build_rate_limited(message, SWEEP_SECONDS))
+        self.close(min(idle, key=lambda session: session.idle_since))
 
     def find(self, session_id: str, credential: str | None) -> HttpSession:
         session = self._open.get(session_id)
@@ -373,7 +401,7 @@ class HttpSessions:
 
     def sweep(self) -> None:
         """Close idle sessions, and drop old events."""
-        oldest = self._clock() - IDLE_SECONDS
+        oldest = self._clock() - self._idle_seconds
         for session in list(self._open.values()):
             if not session.open_requests and session.idle_since < oldest:
                 self.close(session)

@@ -9,7 +9,7 @@ import sys
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -111,10 +111,12 @@ class _Durations(Value, frozen=False):
 class Metrics:
     """Counters from the start of a server to its end, which only the owner sees."""
 
-    def __init__(self, condition: Callable[[], Condition]) -> None:
+    def __init__(self, condition: Callable[[], Condition], limits: Mapping[str, float] | None = None) -> None:
+        """`limits` are settings that the owner can compare with the counts."""
         self.open_requests: Callable[[], int] = lambda: 0
         self.connections: ConnectionCounts | None = None
         self._condition = condition
+        self._limits = limits or {}
         self._calls: Counter[tuple[str, str]] = Counter()
         self._durations: dict[str, _Durations] = {}
         self._outcomes: set[str] = set()
@@ -192,6 +194,12 @@ class Metrics:
             "counter",
             "Requests refused before the protocol, by status.",
             [((("status", str(status)),), count) for status, count in self._refused.items()],
+        )
+        yield _format_family(
+            "limit",
+            "gauge",
+            "Limits of accounts and connections, by the names of their settings.",
+            [((("setting", name),), value) for name, value in self._limits.items()],
         )
         if self.connections is not None:
             yield from _format_connections(self.connections)

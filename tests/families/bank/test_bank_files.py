@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from everkept.core.files import FileStore
 from everkept.errors import EtagMismatch, FileNotFound, Refused, StorageFull
 from everkept.families.bank.bank_files import (
+    WriteOptions,
     compute_etag,
     detect_encoding,
     edit,
@@ -99,31 +100,31 @@ async def test_a_file_is_written_only_over_the_one_that_was_read(team: Banking) 
     first = await write(team.bank, "a.md", "one")
     team.put("a.md", "edited by hand")
     with pytest.raises(EtagMismatch) as caught:
-        await write(team.bank, "a.md", "two", first.etag)
+        await write(team.bank, "a.md", "two", WriteOptions(first.etag))
     assert caught.value.facts["currentEtag"] == compute_etag(b"edited by hand")
     assert team.get("a.md") == "edited by hand"
-    await write(team.bank, "a.md", "two", compute_etag(b"edited by hand"))
+    await write(team.bank, "a.md", "two", WriteOptions(compute_etag(b"edited by hand")))
     assert team.get("a.md") == "two"
 
 
 async def test_of_many_who_read_the_same_only_one_writes(team: Banking) -> None:
     first = await write(team.bank, "a.md", "start")
     outcomes = await asyncio.gather(
-        *(write(team.bank, "a.md", f"by {n}", first.etag) for n in range(8)), return_exceptions=True
+        *(write(team.bank, "a.md", f"by {n}", WriteOptions(first.etag)) for n in range(8)), return_exceptions=True
     )
     assert sum(isinstance(outcome, EtagMismatch) for outcome in outcomes) == 7
 
 
 async def test_no_file_fits_a_tag_when_there_is_none(team: Banking) -> None:
     with pytest.raises(FileNotFound):
-        await write(team.bank, "a.md", "x", "0123456789abcdef")
+        await write(team.bank, "a.md", "x", WriteOptions("0123456789abcdef"))
     assert team.names() == []
 
 
 async def test_a_failed_check_does_not_migrate_a_name(team: Banking) -> None:
     team.put("activeContext.md", "old")
     with pytest.raises(EtagMismatch):
-        await write(team.bank, "active-context.md", "new", "0123456789abcdef")
+        await write(team.bank, "active-context.md", "new", WriteOptions("0123456789abcdef"))
     assert team.names() == ["activeContext.md"]
 
 
@@ -131,7 +132,7 @@ async def test_an_old_name_is_read_and_gets_the_new_one_when_written(team: Banki
     team.put("activeContext.md", "old")
     assert (await read(team.bank, "active-context.md")).text == "old"
     assert (await read(team.bank, "activeContext.md")).name == "activeContext.md"
-    written = await write(team.bank, "activeContext.md", "new", compute_etag(b"old"))
+    written = await write(team.bank, "activeContext.md", "new", WriteOptions(compute_etag(b"old")))
     assert written.name == "active-context.md"
     assert team.names() == ["active-context.md"]
 
@@ -311,7 +312,7 @@ async def test_a_locked_edit_is_one_call_into_a_thread(team: Banking) -> None:
     written = await edit(team.bank, dict.fromkeys(names, lambda text: f"{text} more"))
     assert [file.text for file in written.values()] == ["old more", "b more", "None more"]
     assert threads.calls == 1
-    await write(team.bank, "b.md", "whole", written["b.md"].etag)
+    await write(team.bank, "b.md", "whole", WriteOptions(written["b.md"].etag))
     assert threads.calls == 2
     await prepare_core_files(team.bank)
     assert threads.calls == 3

@@ -38,6 +38,7 @@ from everkept.engines.surreal.connection import (
 )
 from everkept.errors import (
     EverkeptError,
+    Refused,
     StorageFull,
     StoreBusy,
     StoreDamaged,
@@ -352,6 +353,22 @@ class SocketConnection:
         if database not in link.chosen:
             await self._choose(link, database)
         return await (self._write(query) if has_writes(statements) else self._read(link, query))
+
+    async def has_database(self, database: str) -> bool:
+        """Return whether the database exists. Version 3 would create it if a query chose it."""
+        link = await self._ensure_link()
+        namespace = f"USE NS {quote_name(self._namespace)}; INFO FOR NS"
+        for statements, kind, name in (
+            ("INFO FOR ROOT", "namespaces", self._namespace),
+            (namespace, "databases", database),
+        ):
+            try:
+                found = parse_results(await link.ask("query", [statements, dict[str, Any]()]))[-1]
+            except Refused:  # a user of the namespace may not see the root
+                continue
+            if name not in found[kind]:
+                return False
+        return True
 
     async def close(self) -> None:
         """Close the connection quickly, even if the server does not answer."""

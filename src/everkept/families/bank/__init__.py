@@ -3,7 +3,8 @@
 All files are accessed through the port `core/files.py`, so a bank on another machine uses the same code. `banks.py`
 finds the bank of a call. `markdown_*.py` are pure functions that keep every byte outside the edited part.
 `bank_files.py`, `core_files.py` and `context_budget.py` prepare files for an assistant, `section_*.py` search them, and
-`bank_backups.py` copies them. Each `*_tools.py` declares the tools of one area, and `toolset.py` combines them.
+`bank_backups.py` copies them. `file_versions.py` keeps the content before each write in the data folder. Each
+`*_tools.py` declares the tools of one area, and `toolset.py` combines them.
 `model.py` words their errors like the public server.
 
 The graph is the project's knowledge graph. `graph/mirror.py` keeps the file `graph/graph.jsonl` in sync with it. It

@@ -168,6 +168,8 @@ async def _write_files(
         if await _has_content(bank, before.get(target), data):
             restored.unchanged.append(target)
         else:
+            if bank.history and target in before and "/" not in target:
+                await bank.history.keep({target: (await bank.files.read(target), data)})
             await bank.files.write(target, data)
             restored.written.append(target)
         waiting.remove(target)

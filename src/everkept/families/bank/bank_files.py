@@ -239,30 +239,54 @@ async def _read_bytes(bank: Bank, name: str) -> tuple[str, bytes]:
         raise FileNotFound(name) from None
 
 
-async def write(bank: Bank, name: str, text: str, if_match: str | None = None) -> FileText:
-    """Write a whole file. Raise EtagMismatch if `if_match` is not the file's current ETag."""
-    return await bank.files.run_locked(BANK_LOCK, lambda: _write_in_turn(bank, name, text, if_match, None))
+class WriteOptions(Value):
+    """How to write a whole file. Without an ETag or `force`, the session must know the file's current content."""
+
+    if_match: str | None = None  # the file must have this ETag
+    force: bool = False
+    undoes: int | None = None  # time of the write that this one reverses
+
+
+async def write(bank: Bank, name: str, text: str, options: WriteOptions = WriteOptions()) -> FileText:  # noqa: B008
+    """Write a whole file. Raise EtagMismatch if it is not the expected version."""
+    return await bank.files.run_locked(BANK_LOCK, lambda: write_in_turn(bank, name, text, options, None))
 
 
 async def write_locked(
-    bank: Bank, name: str, text: str, if_match: str | None = None, among: Collection[str] | None = None
+    bank: Bank,
+    name: str,
+    text: str,
+    options: WriteOptions = WriteOptions(),  # noqa: B008 (frozen)
+    among: Collection[str] | None = None,
 ) -> FileText:
     """Write a file for a caller that holds the lock. `among` are the folder's file names, if known."""
-    return await wait_finished(_write_in_turn(bank, name, text, if_match, among))
+    return await wait_finished(write_in_turn(bank, name, text, options, among))
 
 
-async def _write_in_turn(
-    bank: Bank, name: str, text: str, if_match: str | None, among: Collection[str] | None
+async def write_in_turn(
+    bank: Bank,
+    name: str,
+    text: str,
+    options: WriteOptions = WriteOptions(),  # noqa: B008 (frozen)
+    among: Collection[str] | None = None,
 ) -> FileText:
+    """Write a file for work that `run_locked` runs."""
     found = await find_name(bank, name, among)
-    if if_match:
-        before = None if found is None else await _read_bytes_if_present(bank, found)
+    data, history, before = as_bytes(text), bank.history, None
+    if found is not None and (options.if_match or history):
+        before = await _read_bytes_if_present(bank, found)
+    if options.if_match:
         if before is None:
             raise FileNotFound(name)
-        if (current := compute_etag(before)) != if_match:
-            raise EtagMismatch(found or name, if_match, current)
-    data = as_bytes(text)
+        if (current := compute_etag(before)) != options.if_match:
+            raise EtagMismatch(found or name, options.if_match, current)
+    if history and found is not None and before is not None and before != data:
+        if not options.if_match and not options.force:
+            history.check_known(found, before)
+        await history.keep({found: (before, data)}, options.undoes)
     target = await _put_file(bank, name, found, data)
+    if history:
+        history.note(target, data)
     return FileText(target, text, compute_etag(data))
 
 
@@ -392,7 +416,12 @@ class _FileEdits:
             for plan in planned:
                 self._begun.append((plan, await _settle_found(self._bank, plan.name, plan.found)))
             contents = {target: as_bytes(plan.after) for plan, target in self._begun}
+            if history := self._bank.history:
+                olds = {target: plan.before for plan, target in self._begun if plan.before is not None}
+                await history.keep({target: (old, contents[target]) for target, old in olds.items()})
             await self._bank.files.write_all(contents)
+            for plan, target in self._begun:
+                self._follow(target, plan.before, contents[target])
         except EverkeptError as error:
             if changed := await self._restore_all():
                 error.facts = {**error.facts, "changed": changed}
@@ -401,6 +430,11 @@ class _FileEdits:
 
     async def undo(self) -> None:
         await self._restore_all()
+
+    def _follow(self, target: str, before: bytes | None, after: bytes | None) -> None:
+        """Note the own edit, so that the session's next write does not take it for someone else's."""
+        if self._bank.history and before is not None and after is not None:
+            self._bank.history.follow(target, before, after)
 
     async def _plan(self, name: str) -> _PlannedEdit | None:
         """Return the planned change of a file, or None if it is unchanged."""
@@ -413,6 +447,8 @@ class _FileEdits:
     async def _restore_all(self) -> list[str]:
         """Restore the old files. Return the names of files that could not be restored."""
         begun, self._begun = self._begun, []
+        for plan, target in begun:
+            self._follow(target, as_bytes(plan.after), plan.before)
         return [target for plan, target in begun if not await _restore_file(self._bank, plan, target)]
 
 

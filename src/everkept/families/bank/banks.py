@@ -5,18 +5,18 @@ import json
 import posixpath
 import re
 import unicodedata
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import PurePath
 from typing import Any, Literal, Protocol, cast
 from urllib.parse import quote, unquote
 
 from everkept.core.files import FileStore, FileStores, parse_path
 from everkept.core.ports import Library, RecordStore
-from everkept.core.sessions import ToolCall, get_acting_account
+from everkept.core.sessions import Session, ToolCall, get_acting_account
 from everkept.core.text import clip_text
 from everkept.errors import NO_FOLDER, BankNotFound, InvalidInput, NotFound, Refused, escape_name
 from everkept.families.bank.model import LEGACY_NAMES, BankOptions
-from everkept.values import Value
+from everkept.values import Value, field
 
 FILE_SUFFIXES = (".md", ".json")
 _CAMEL_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -228,11 +228,32 @@ BANK_MARKER_FILES = (*LEGACY_NAMES, *LEGACY_NAMES.values())
 STATELESS_HINT = "This connection is stateless. Register the store, and pass `storeId` with each call."
 
 
+class FileHistory(Protocol):
+    """Earlier versions of a bank's files, and the versions that a session knows."""
+
+    async def keep(self, changes: Mapping[str, tuple[bytes, bytes]], undoes: int | None = None) -> None:
+        """Keep the old content of each file that a write changes. A pair is the content before and after."""
+        ...
+
+    def note(self, name: str, data: bytes) -> None:
+        """Remember that the session knows this content of a file."""
+        ...
+
+    def follow(self, name: str, before: bytes, after: bytes) -> None:
+        """Remember the session's own edit, if the session knew the content before it."""
+        ...
+
+    def check_known(self, name: str, current: bytes) -> None:
+        """Raise EtagMismatch if the session knows another content."""
+        ...
+
+
 class Bank(Value):
     """A bank's folder, and its parent folder, usually a project's."""
 
     files: FileStore
     home: FileStore
+    history: FileHistory | None = field(default=None, repr=False, compare=False)
 
     @property
     def address(self) -> str:
@@ -260,8 +281,15 @@ class BankRecords(Protocol):
 class Banks:
     """Choice of the bank: the call's store, then the session's, then the initial one."""
 
-    def __init__(self, files: FileStores, registry: StoreRegistry, options: BankOptions) -> None:
+    def __init__(
+        self,
+        files: FileStores,
+        registry: StoreRegistry,
+        options: BankOptions,
+        attach: Callable[[Bank, Session], Bank] | None = None,
+    ) -> None:
         self._files = files
+        self._attach = attach  # adds the history of files
         self.registry = registry
         self.options = options
         self._author: str | None = None  # cached result of `read_author`
@@ -279,7 +307,11 @@ class Banks:
         return self._author
 
     async def require_bank(self, call: ToolCall, store_id: str | None = None) -> Bank:
-        """Return the existing bank of a call. Raise BankNotFound."""
+        """Return the existing bank of a call, with the history of its files. Raise BankNotFound."""
+        bank = await self._require_bank(call, store_id)
+        return bank if self._attach is None else self._attach(bank, call.session)
+
+    async def _require_bank(self, call: ToolCall, store_id: str | None) -> Bank:
         place = self.options.place
         if store_id is None and call.session.bank is None and place is not None:
             # The usual case, without looking elsewhere.

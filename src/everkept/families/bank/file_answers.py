@@ -32,6 +32,15 @@ MaxTokens = Annotated[int, Field("Size limit of the answer in context tokens", n
 WithEtags = Annotated[bool, Field("false: omit the files' ETags; default true", name="includeEtags", listed=False)]
 
 
+Force = Annotated[
+    bool, Field("true: overwrite a file that others changed since you read it; default false", listed=False)
+]
+STATELESS_ETAG_NOTICE = (
+    "This connection is stateless. Pass the ETag as ifMatchEtag when you write; "
+    "otherwise the write overwrites changes by others."
+)
+
+
 class FileWrite(Value):
     filename: Annotated[str, Field("File name", max_length=1_000)]
     content: Annotated[str, Field("Whole new content")]
@@ -98,6 +107,7 @@ class FileContent(Value):
     end_line: Annotated[int, Field(name="endLine")] | None = None
     total_lines: Annotated[int, Field(name="totalLines")] | None = None
     warnings: list[ToolWarning] | None = None
+    note: str | None = None  # over a stateless connection
 
     @property
     def sentence(self) -> str | None:
@@ -129,6 +139,7 @@ class BatchReadResult(Value):
     results: dict[str, ReadResult]
     metadata: BatchCounts
     warnings: list[ToolWarning] | None = None
+    note: str | None = None  # over a stateless connection
 
 
 class WriteResult(Value):
@@ -205,6 +216,7 @@ class _CoreTexts(Value):
     """The readable core files, and a warning about each of the others."""
 
     texts: Mapping[str, str]
+    data: Mapping[str, bytes]
     etags: Mapping[str, str]
     warnings: Sequence[str]
 
@@ -224,6 +236,10 @@ async def build_bundle(bank: Bank, timestamp: str, *, with_etags: bool, max_toke
         )
 
     def build(fitted: FittedFiles) -> ContextBundle:
+        if bank.history:
+            for name in fitted.texts:
+                if name in core.data and name not in fitted.cut:
+                    bank.history.note(name, core.data[name])
         etags = {name: core.etags[name] for name in fitted.texts if name not in fitted.cut}
         return ContextBundle(
             {name: BundledFile(text, etags.get(name) if with_etags else None) for name, text in fitted.texts.items()},
@@ -264,6 +280,7 @@ async def build_digest_answer(
 async def _read_core(bank: Bank) -> _CoreTexts:
     read = await bank.files.run_all([partial(_try_read, bank, name) for name in FILES_BY_USE])
     texts: dict[str, str] = {}
+    contents: dict[str, bytes] = {}
     etags: dict[str, str] = {}
     warnings: list[str] = []
     for name, data in zip(FILES_BY_USE, read, strict=True):
@@ -271,10 +288,10 @@ async def _read_core(bank: Bank) -> _CoreTexts:
             missing = isinstance(data, FileNotFound)
             warnings.append(f"{name} is missing." if missing else f"{name}: {data}")
             continue
-        texts[name], etags[name] = decode_for_display(data), compute_etag(data)
+        texts[name], contents[name], etags[name] = decode_for_display(data), data, compute_etag(data)
         if warning := build_decoding_warning(name, data):
             warnings.append(warning.message)
-    return _CoreTexts(texts, etags, warnings)
+    return _CoreTexts(texts, contents, etags, warnings)
 
 
 async def _try_read(bank: Bank, name: str) -> bytes | EverkeptError:

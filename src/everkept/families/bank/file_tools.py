@@ -10,6 +10,7 @@ from everkept.core.times import Clock, format_iso
 from everkept.errors import BankNotFound, EtagMismatch, EverkeptError, FileNotFound, InvalidInput, NotFound, escape_name
 from everkept.families.bank.bank_files import (
     BANK_LOCK,
+    WriteOptions,
     as_utf8,
     build_decoding_warning,
     compute_etag,
@@ -39,6 +40,7 @@ from everkept.families.bank.banks import (
 from everkept.families.bank.core_files import find_folder_warnings, prepare_core_files
 from everkept.families.bank.file_answers import (
     MAX_BATCH_FILES,
+    STATELESS_ETAG_NOTICE,
     BankStatus,
     BatchCounts,
     BatchReadResult,
@@ -51,6 +53,7 @@ from everkept.families.bank.file_answers import (
     FileList,
     FileName,
     FileWrite,
+    Force,
     GraphSummarizer,
     InitializedBank,
     MaxTokens,
@@ -88,10 +91,12 @@ async def _read_in_turn(
     warnings: list[ToolWarning] = []
     for name in dict.fromkeys(names):
         try:
-            data = await _read_file(bank, name, there)
+            found, data = await _read_file(bank, name, there)
         except EverkeptError as error:
             results[name] = error
             continue
+        if bank.history:
+            bank.history.note(found, data)
         results[name] = ReadResult(decode_for_display(data), compute_etag(data) if with_etags else None)
         if warning := build_decoding_warning(name, data):
             warnings.append(warning)
@@ -99,7 +104,7 @@ async def _read_in_turn(
 
 
 async def write_batch(
-    bank: Bank, files: Sequence[FileWrite], *, stop_on_error: bool
+    bank: Bank, files: Sequence[FileWrite], *, stop_on_error: bool, force: bool = False
 ) -> dict[str, WriteResult | EverkeptError]:
     """Write files in order under one lock. Earlier files stay if one fails. Invalid or repeated names write nothing."""
     results: dict[str, WriteResult | EverkeptError] = {}
@@ -111,7 +116,7 @@ async def write_batch(
             for file in files:
                 skipped = WriteResult(success=False, error=SKIPPED_MESSAGE)
                 is_skipped = failed and stop_on_error
-                result = skipped if is_skipped else await _write_file(bank, file, there)
+                result = skipped if is_skipped else await _write_file(bank, file, there, force=force)
                 results[file.filename] = result
                 failed = failed or isinstance(result, EverkeptError)
     except EverkeptError as error:
@@ -143,23 +148,24 @@ def _check_files(files: Sequence[FileWrite], there: set[str]) -> None:
         raise
 
 
-async def _write_file(bank: Bank, file: FileWrite, there: set[str]) -> WriteResult | EverkeptError:
+async def _write_file(bank: Bank, file: FileWrite, there: set[str], *, force: bool) -> WriteResult | EverkeptError:
     name = file.filename
     try:
-        written = await write_locked(bank, name, file.content, file.if_match_etag, there)
+        written = await write_locked(bank, name, file.content, WriteOptions(file.if_match_etag, force), there)
     except EverkeptError as error:
         return error
     other = written.name if written.name != name else None
     return WriteResult(success=True, etag=written.etag, filename=other)
 
 
-async def _read_file(bank: Bank, name: str, there: Sequence[str]) -> bytes:
+async def _read_file(bank: Bank, name: str, there: Sequence[str]) -> tuple[str, bytes]:
+    """Return the file's actual name and its content."""
     # A link that leads outside is not listed, but its name is refused.
     found = await find_name(bank, name, there) or await find_name(bank, name)
     if found is None:
         raise FileNotFound(name)
     try:
-        return await bank.files.read(found)
+        return found, await bank.files.read(found)
     except NotFound:
         raise FileNotFound(name) from None
 
@@ -257,6 +263,8 @@ class FileTools(ToolFamily):
         bank = await self._banks.require_bank(call, store_id)
         with prefix_errors("Error reading file", filename):
             name, data = await read_bytes(bank, filename)
+            if bank.history:
+                bank.history.note(name, data)
             part = None
             if start_line is not None or end_line is not None:
                 part = select_lines(name, as_utf8(data), start_line, end_line)
@@ -264,9 +272,10 @@ class FileTools(ToolFamily):
         seen = data if part is None else part.data
         warning = build_decoding_warning(name, data if detect_encoding(data) else seen)
         warnings = None if warning is None else [warning]
+        note = None if call.session.stateful else STATELESS_ETAG_NOTICE
         if part is None:
-            return FileContent(decode_for_display(seen), etag, name, warnings=warnings)
-        return FileContent(decode_for_display(seen), etag, name, part.first, part.last, part.total, warnings)
+            return FileContent(decode_for_display(seen), etag, name, warnings=warnings, note=note)
+        return FileContent(decode_for_display(seen), etag, name, part.first, part.last, part.total, warnings, note)
 
     @tool(Effect.DESTROYS)
     async def write_memory_bank_file(
@@ -275,14 +284,15 @@ class FileTools(ToolFamily):
         filename: FileName,
         content: Annotated[str, Field("Whole new content")],
         if_match_etag: Etag | None = None,
+        force: Force = False,
         store_id: StoreId | None = None,
     ) -> WrittenFile:
-        """Create or replace a file of the memory bank."""
+        """Create or replace a file of the memory bank. Refused if others changed it since you read it."""
         bank = await self._banks.require_bank(call, store_id)
         known = (EtagMismatch, FileNotFound)
         with prefix_errors("Error writing file", filename, unless=known):
             check_content(content, filename)
-            written = await write(bank, filename, content, if_match_etag)
+            written = await write(bank, filename, content, WriteOptions(if_match_etag, force))
         return WrittenFile(
             True,
             f"File {escape_name(written.name)} successfully written to Memory Bank",
@@ -356,7 +366,8 @@ class FileTools(ToolFamily):
         results, warnings = await read_batch(bank, files, with_etags=include_etags)
         failed = [isinstance(result, EverkeptError) for result in results.values()]
         shown = {n: ReadResult("", error=str(r)) if isinstance(r, EverkeptError) else r for n, r in results.items()}
-        answer = BatchReadResult(shown, self._count_results(failed), warnings)
+        note = None if call.session.stateful else STATELESS_ETAG_NOTICE
+        answer = BatchReadResult(shown, self._count_results(failed), warnings, note)
         if all(failed):
             raise _build_batch_error("read", results, answer)
         return answer
@@ -369,13 +380,14 @@ class FileTools(ToolFamily):
         stop_on_error: Annotated[
             bool, Field("true: skip the rest after the first failure; default false", name="stopOnError", listed=False)
         ] = False,
+        force: Force = False,
         store_id: StoreId | None = None,
     ) -> BatchWriteResult:
         """Write several files in order. Returns which ones were written."""
         bank = await self._banks.require_bank(call, store_id)
         if not files:
             raise _build_no_files_error()
-        results = await write_batch(bank, files, stop_on_error=stop_on_error)
+        results = await write_batch(bank, files, stop_on_error=stop_on_error, force=force)
         failed = [not _is_written(result) for result in results.values()]
         shown = {
             name: WriteResult(success=False, error=str(result)) if isinstance(result, EverkeptError) else result

@@ -8,6 +8,7 @@ from everkept.core.times import Clock
 from everkept.families.bank.backup_tools import BackupTools
 from everkept.families.bank.banks import BankRecords, Banks, StoreRegistry
 from everkept.families.bank.file_tools import FileTools
+from everkept.families.bank.file_versions import FileVersions, OpenVersions
 from everkept.families.bank.graph.mirror import GraphMirror, MirrorMaintenanceTools, MirrorTools
 from everkept.families.bank.graph.tools import BankGraphTools, DocPointerTools
 from everkept.families.bank.guidance_tools import CareTools, ModeTools, RuntimeInfo
@@ -42,10 +43,12 @@ class BankFamily:
         clock: Clock,
         options: BankOptions,
         surroundings: RuntimeInfo,
+        open_versions: OpenVersions | None = None,
     ) -> None:
         mask = options.mask_secrets
         self.records = records
-        self.banks = Banks(files, StoreRegistry(library), options)
+        self.versions = None if open_versions is None else FileVersions(open_versions, clock)
+        self.banks = Banks(files, StoreRegistry(library), options, self.versions.attach if self.versions else None)
         self.mirror = GraphMirror(records, library, clock, mask=mask, read_only=options.read_only)
         index = SectionIndex(records, indexing, clock, self.banks)
         self.sections = BankSectionSearch(self.banks, records, index, indexing, clock)

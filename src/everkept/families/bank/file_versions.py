@@ -1,0 +1,266 @@
+"""Earlier versions of a bank's files, and which version each session knows.
+
+Before a write, the old content goes to the data folder, also for a bank on another machine. The bank's own folder is
+the wrong place: it is often in a repository, where text that was removed on purpose would be shared. A write without an
+ETag is compared with the content that the session knows, so that it cannot undo the work of others unnoticed.
+"""
+
+import re
+import zlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+
+from everkept.core.files import FileStore
+from everkept.core.sessions import Session
+from everkept.core.text import clip_text, compute_digest
+from everkept.core.times import Clock
+from everkept.errors import Conflict, EtagMismatch, InvalidInput, NotFound, Refused, escape_name
+from everkept.families.bank.bank_files import (
+    BANK_LOCK,
+    WriteOptions,
+    as_text,
+    compute_etag,
+    decode_for_display,
+    find_name,
+    write_in_turn,
+)
+from everkept.families.bank.banks import Bank
+from everkept.families.bank.model import CURRENT_NAMES
+from everkept.values import Value, replace
+
+MAX_VERSIONS = 50  # of one file
+MAX_BYTES = 8 * 1024 * 1024  # of all versions of one file, compressed; the newest is always kept
+MAX_KNOWN_FILES = 1_000  # of one session
+MAX_KNOWN_TEXTS = 32  # of those, files whose content is remembered to show the difference
+MAX_TEXT_BYTES = 64 * 1024  # of a remembered content, compressed
+MAX_DIFFERENCE_LINES = 40
+MAX_DIFFERENCE_CHARACTERS = 2_000
+MAX_COMPARED_BYTES = 200_000  # of each side; longer texts take too long to compare
+MIN_ID_CHARACTERS = 4
+
+_VERSION = re.compile(r"([0-9a-f]{16})-(\d+)-([0-9a-f]{16})-([0-9a-f]{16})(?:-([0-9a-f]{16}))?", re.ASCII)
+
+# Opens the folder of a bank's versions, by a name for it. With `make`, creates it.
+OpenVersions = Callable[[str, bool], Awaitable[FileStore]]
+
+
+class FileVersion(Value):
+    """The content of a file before a write. `written_etag` is that of the content after it."""
+
+    name: str
+    path: str
+    at: int
+    size: int
+    etag: str
+    written_etag: str
+    undoes: int | None = None  # time of the write that the write reversed
+
+
+class FileVersions:
+    """The versions of all banks that this installation has written to."""
+
+    def __init__(self, open_folder: OpenVersions, clock: Clock) -> None:
+        self._open_folder = open_folder
+        self._clock = clock
+
+    def attach(self, bank: Bank, session: Session) -> Bank:
+        """Return the bank with the history of its files, for the calls of a session."""
+        return replace(bank, history=CallHistory(self, bank.address, session))
+
+    async def keep(self, address: str, changes: Mapping[str, tuple[bytes, bytes]], undoes: int | None = None) -> None:
+        """Keep the old content of files before a write. All of them get the same time."""
+        folder = await self._open(address, make=True)
+        known = {name: await _list_versions(folder, name) for name in changes}
+        at = max([self._clock(), *(versions[0].at + 1 for versions in known.values() if versions)])
+        for name, (before, after) in changes.items():
+            ends = f"-{undoes:016x}" if undoes is not None else ""
+            entry = f"{at:016x}-{len(before)}-{compute_etag(before)}-{compute_etag(after)}{ends}"
+            # Not flushed to the disk: a power cut may lose a version, but never the file itself.
+            await folder.append(f"{name}/{entry}", zlib.compress(before, 1))
+            await _prune(folder, name)
+
+    async def list_versions(self, bank: Bank, name: str) -> list[FileVersion]:
+        """Return the versions of a file, newest first."""
+        found = await find_name(bank, name) or name
+        return await _list_versions(await self._open(bank.address), CURRENT_NAMES.get(found, found))
+
+    async def find_last_write(self, bank: Bank) -> list[FileVersion]:
+        """Return the versions before the newest write that is neither undone nor an undo."""
+        folder = await self._open(bank.address)
+        versions: list[FileVersion] = []
+        with suppress(NotFound):
+            for entry in await folder.list():
+                versions += await _list_versions(folder, entry.name)
+        done = {version.undoes for version in versions}
+        standing = [v for v in versions if v.undoes is None and v.at not in done]
+        newest = max((version.at for version in standing), default=None)
+        return sorted((v for v in standing if v.at == newest), key=lambda version: version.name)
+
+    async def read(self, bank: Bank, version: FileVersion) -> bytes:
+        folder = await self._open(bank.address)
+        try:
+            data = zlib.decompress(await folder.read(version.path))
+        except (zlib.error, NotFound):
+            data = None
+        if data is None or compute_etag(data) != version.etag:
+            raise Refused(
+                f"The version {version.etag} of {escape_name(version.name)} is damaged. Nothing was changed.",
+                hint="Choose another version from `everkept bank history`.",
+            )
+        return data
+
+    async def undo(self, bank: Bank) -> list[FileVersion]:
+        """Reverse the newest write, and return the versions that its files have again. Raise Conflict if one changed.
+
+        The replaced content is kept too. Files that the write created stay.
+        """
+        versions = await self.find_last_write(bank)
+        contents = [(version, await self.read(bank, version)) for version in versions]
+        bank = self.attach(bank, Session())
+
+        async def write_all() -> None:
+            for version in versions:
+                current = compute_etag(await bank.files.read(await find_name(bank, version.name) or version.name))
+                if current != version.written_etag:
+                    raise Conflict(
+                        f"{escape_name(version.name)} changed after that write. Nothing was undone.",
+                        hint=f"To restore a version, run `everkept bank restore {escape_name(version.name)}`.",
+                        filename=version.name,
+                    )
+            for version, data in contents:
+                await write_in_turn(bank, version.name, as_text(data), WriteOptions(undoes=version.at))
+
+        await bank.files.run_locked(BANK_LOCK, write_all)
+        return versions
+
+    async def restore(self, bank: Bank, name: str, version_id: str | None) -> FileVersion:
+        """Write an earlier content of a file, by default the newest. The replaced content is kept too."""
+        versions = await self.list_versions(bank, name)
+        version = _choose_version(versions, name, version_id)
+        data, bank = await self.read(bank, version), self.attach(bank, Session())
+        await bank.files.run_locked(BANK_LOCK, lambda: write_in_turn(bank, version.name, as_text(data)))
+        return version
+
+    async def remove_matching(self, bank: Bank, is_meant: Callable[[str], object]) -> int:
+        """Permanently delete the versions whose text matches. Return their number."""
+        folder, removed = await self._open(bank.address), 0
+        with suppress(NotFound):
+            for entry in await folder.list():
+                for version in await _list_versions(folder, entry.name):
+                    try:
+                        is_gone = bool(is_meant(decode_for_display(zlib.decompress(await folder.read(version.path)))))
+                    except zlib.error:  # damaged, so no one can tell
+                        is_gone = True
+                    if is_gone:
+                        await folder.remove(version.path)
+                        removed += 1
+        return removed
+
+    async def _open(self, address: str, *, make: bool = False) -> FileStore:
+        return await self._open_folder(compute_digest(address)[:16], make)
+
+
+class CallHistory:
+    """The history of a bank's files for one session."""
+
+    def __init__(self, versions: FileVersions, address: str, session: Session) -> None:
+        self._versions = versions
+        self._address = address
+        self._session = session
+
+    async def keep(self, changes: Mapping[str, tuple[bytes, bytes]], undoes: int | None = None) -> None:
+        """Keep the old content of each file that a write changes."""
+        changed = {CURRENT_NAMES.get(name, name): pair for name, pair in changes.items() if pair[0] != pair[1]}
+        if changed:
+            await self._versions.keep(self._address, changed, undoes)
+
+    def note(self, name: str, data: bytes) -> None:
+        """Remember that the session knows this content of a file."""
+        if not self._session.stateful:
+            return
+        known = self._session.known_files
+        known.pop(self._build_key(name), None)
+        packed = zlib.compress(data, 1) if len(data) <= MAX_COMPARED_BYTES else None
+        text = packed if packed is not None and len(packed) <= MAX_TEXT_BYTES else None
+        known[self._build_key(name)] = (compute_etag(data), text)
+        if len(known) > MAX_KNOWN_FILES:
+            del known[next(iter(known))]
+        with_text = [key for key, (_, kept) in known.items() if kept is not None]
+        for key in with_text[:-MAX_KNOWN_TEXTS]:
+            known[key] = (known[key][0], None)
+
+    def follow(self, name: str, before: bytes, after: bytes) -> None:
+        """Remember the session's own edit, if the session knew the content before it."""
+        etag, _ = self._session.known_files.get(self._build_key(name), ("", None))
+        if etag == compute_etag(before):
+            self.note(name, after)
+
+    def check_known(self, name: str, current: bytes) -> None:
+        """Raise EtagMismatch if the session knows another content, because someone changed the file since then."""
+        etag, text = self._session.known_files.get(self._build_key(name), (None, None))
+        if etag is None or etag == compute_etag(current):
+            return
+        error = EtagMismatch(name, etag, compute_etag(current))
+        error.message = f"{escape_name(name)} was changed by someone else since you read it. Nothing was written."
+        error.hint = "Read it again and include the change, or pass force=true to overwrite it."
+        difference = None if text is None else _describe_difference(zlib.decompress(text), current)
+        if difference is not None:
+            error.hint += f"\n\nThe change:\n{difference}"
+            error.facts = {**error.facts, "difference": difference}
+        raise error
+
+    def _build_key(self, name: str) -> str:
+        return f"{self._address}\n{CURRENT_NAMES.get(name, name)}"
+
+
+async def _list_versions(folder: FileStore, name: str) -> list[FileVersion]:
+    """Return the versions of a file, newest first."""
+    try:
+        entries = await folder.list(name)
+    except NotFound:
+        return []
+    found = [(entry.path, _VERSION.fullmatch(entry.name)) for entry in entries]
+    versions = [
+        FileVersion(name, path, int(m[1], 16), int(m[2]), m[3], m[4], int(m[5], 16) if m[5] else None)
+        for path, m in found
+        if m is not None
+    ]
+    return sorted(versions, key=lambda version: version.at, reverse=True)
+
+
+async def _prune(folder: FileStore, name: str) -> None:
+    """Delete the oldest versions that are too many or too large."""
+    entries = sorted(await folder.list(name), key=lambda entry: entry.name, reverse=True)
+    used = 0
+    for number, entry in enumerate(entries):
+        used += entry.size
+        if number and (number >= MAX_VERSIONS or used > MAX_BYTES):
+            await folder.remove(entry.path)
+
+
+def _choose_version(versions: Sequence[FileVersion], name: str, version_id: str | None) -> FileVersion:
+    if version_id is not None and len(version_id) < MIN_ID_CHARACTERS:
+        raise InvalidInput(f'"{version_id}" must have at least {MIN_ID_CHARACTERS} characters of an id.')
+    chosen = [version for version in versions if version.etag.startswith(version_id or "")]
+    if not chosen:
+        shown = escape_name(name) if version_id is None else f"{escape_name(name)} with id {clip_text(version_id)}"
+        raise NotFound(
+            "version",
+            name,
+            message=f"No earlier version of {shown} is kept.",
+            hint="List the versions with `everkept bank history FILE`.",
+        )
+    return chosen[0]
+
+
+def _describe_difference(old: bytes, new: bytes) -> str | None:
+    """Return the changed lines, or None if a text is too long to compare."""
+    import difflib  # only a refused write needs it
+
+    if len(new) > MAX_COMPARED_BYTES:
+        return None
+    before, after = (decode_for_display(side).splitlines() for side in (old, new))
+    lines = list(difflib.unified_diff(before, after, "as you read it", "the file now", lineterm="", n=1))
+    more = ["…"] if len(lines) > MAX_DIFFERENCE_LINES else []
+    shown = "\n".join([*lines[:MAX_DIFFERENCE_LINES], *more])
+    return shown if len(shown) <= MAX_DIFFERENCE_CHARACTERS else f"{shown[:MAX_DIFFERENCE_CHARACTERS]}…"

@@ -1,0 +1,53 @@
+"""Earlier versions of memory bank files, and undo and purge of them."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def shop(everkept: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A working folder with a bank, in which notes.md was written three times."""
+    (tmp_path / "shop").mkdir()
+    monkeypatch.chdir(tmp_path / "shop")
+    everkept("initialize-memory-bank")
+    for text in ("one", "two xyzzy-secret", "three"):
+        everkept("write-memory-bank-file", "notes.md", text)
+    return everkept
+
+
+def read_notes() -> str:
+    return Path("memory-bank/notes.md").read_text(encoding="utf-8")
+
+
+def test_history_shows_versions_and_restore_brings_one_back(shop: Run, tmp_path: Path) -> None:
+    versions = shop("bank", "history", "notes.md", "--json").json["versions"]
+    assert [version["bytes"] for version in versions] == [len("two xyzzy-secret"), len("one")]
+    assert versions[0]["id"] in shop("bank", "history", "notes.md").out
+    assert "Restored notes.md" in shop("bank", "restore", "notes.md", versions[1]["id"][:8]).out
+    assert read_notes() == "one"
+    assert "No earlier version" in shop("bank", "history", "progress.md").out
+    kept = tmp_path / "data" / "bank-versions"
+    assert kept.is_dir()
+    assert sys.platform == "win32" or (kept.stat().st_mode & 0o077) == 0
+    assert not list(Path("memory-bank").glob("*versions*"))
+
+
+def test_undo_reverses_the_newest_write_of_a_file_or_the_newest_change(shop: Run) -> None:
+    shop("remember", "The sky is blue")
+    assert "sky" in shop("undo").out
+    assert "notes.md" in shop("undo").out
+    assert read_notes() == "two xyzzy-secret"
+    assert shop("undo", "--json").json["undone"]["files"] == ["notes.md"]
+    assert read_notes() == "one"
+
+
+def test_purge_erases_versions_with_the_text(shop: Run) -> None:
+    assert shop("purge", "--containing", "xyzzy-secret", "--yes", "--json").json["file_versions"] == 1
+    assert [v["bytes"] for v in shop("bank", "history", "notes.md", "--json").json["versions"]] == [len("one")]
+    assert read_notes() == "three"
