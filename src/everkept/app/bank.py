@@ -87,8 +87,10 @@ class BankProjects:
         configured: str | None = None,
         place: Path | str | None = None,
         on_open: Callable[[RecordStore], None] | None = None,
+        mask: bool = True,
     ) -> None:
         self._library = library
+        self._mask = mask
         self._configured = configured
         self._place = place
         self._on_open = on_open
@@ -175,7 +177,7 @@ class BankProjects:
         return self._place.resolve() in (Path(bank.home.address), Path(bank.address))
 
     def _build_rule(self, *, configured: str | None = None, home: WorkspaceInfo | None = None) -> ProjectRule:
-        return ProjectRule(self._library, configured=configured, workspace=home, on_open=self._on_open)
+        return ProjectRule(self._library, configured=configured, workspace=home, on_open=self._on_open, mask=self._mask)
 
 
 def _locate_bank(folder: Path, name: str) -> tuple[WorkspaceInfo | None, str]:
@@ -222,6 +224,7 @@ def build_bank(settings: Settings, library: Library, maintenance: Maintenance, c
         configured=named,
         place=remote or (None if folder is None else _find_bank_home(folder, settings.folder)),
         on_open=maintenance.register_store,
+        mask=settings.mask_secrets,
     )
     start = os.fspath(settings.path or Path())
     around = RuntimeInfo(start, list_environment_names(), _find_current_folder())
