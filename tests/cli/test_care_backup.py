@@ -115,7 +115,7 @@ def test_what_was_decided_since_the_backup_still_holds(stored: Run, file: Path) 
     back = stored("restore", str(file), "--replace", "--yes")
     assert back.status == 0
     assert "Tokens are those of now, with accounts and grants" in back.out
-    assert "Switched off: shop." in back.out
+    assert "Memory is off for: shop." in back.out
     assert stored("list", "--project", "shop").status == 2
     assert revoked not in stored("token", "list").out
     added = stored("restore", str(file), "--project", "shop")

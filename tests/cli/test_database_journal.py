@@ -82,7 +82,7 @@ def test_a_write_that_was_set_aside_is_tried_again(away: Run, tmp_path: Path) ->
     first, second = kept(tmp_path / "data", TEA, SetNote("colour", "red"), aside=[0])
     shown = away("journal", "--retry", str(first))
     assert shown.status == 0
-    assert f"Write {first} waits again, as number {second + 1}." in shown.out
+    assert f"Write {first} is pending again as number {second + 1}." in shown.out
     told = away("journal", "--json").json["writes"]
     assert [(each["number"], each.get("reason")) for each in told] == [(second, None), (second + 1, None)]
 

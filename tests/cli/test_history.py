@@ -78,7 +78,7 @@ def test_a_tool_prints_markdown_and_json_for_programs(taken_in: Run) -> None:
 def test_a_forgotten_project_is_gone_and_stays_so(taken_in: Run, talks: Path, tmp_path: Path) -> None:
     gone = taken_in("history", "forget", "--project", "shop", "--yes")
     assert "Removed 1 conversation with 2 turns." in gone.out
-    assert "/work/shop is left out from now on" in gone.out
+    assert "/work/shop is now excluded" in gone.out
     taken_in("import", "history", "--source", "jsonl", str(talks))
     assert titles(taken_in) == ["The invoices are printed twice."]
     data = b"".join(path.read_bytes() for path in (tmp_path / "data").glob("history.db*"))

@@ -45,7 +45,7 @@ def test_the_same_text_is_known_already(everkept: Run) -> None:
     first = everkept("remember", "Only once")
     again = everkept("remember", "Only once")
     assert first.out.startswith("Remembered: ")
-    assert again.out.startswith("Known already: ")
+    assert again.out.startswith("Already stored: ")
     assert len(contents(everkept("list", "--json"))) == 1
 
 
@@ -133,7 +133,7 @@ def test_the_status_names_memories_that_say_the_same(everkept: Run, monkeypatch:
     assert told["counts"]["total"] == 2
     assert told["storage"]["embeddings"] == {"stored": 2, "pending": 0}
     assert len(told["similar"]) == 1
-    assert "Say nearly the same" in everkept("status").out
+    assert "Nearly the same" in everkept("status").out
 
 
 def test_sections_of_the_memory_bank_count_among_the_texts(everkept: Run, monkeypatch: Any) -> None:
@@ -150,7 +150,7 @@ def test_sections_of_the_memory_bank_count_among_the_texts(everkept: Run, monkey
 
 
 def test_the_context_is_printed_as_an_assistant_gets_it(everkept: Run) -> None:
-    assert everkept("context").out == "Nothing is remembered for this yet.\n"
+    assert everkept("context").out == "No memories match this task yet.\n"
     stored(everkept, "Prefers short answers", "--scope", "user")
     assert "### User Preferences" in everkept("context", "write", "docs").out
 

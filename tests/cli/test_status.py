@@ -104,7 +104,7 @@ def test_waiting_jobs_and_the_last_fault_of_hooks_are_told(everkept: Run, data: 
     assert (told["waiting"], told["failed"]) == (1, 1)
     assert told["last_fault"]["event"] == "Stop"
     out = " ".join(everkept("status").out.split())
-    assert "1 session to be taken in" in out
+    assert "1 session pending" in out
     assert "store_busy: x" in out
 
 
@@ -369,7 +369,7 @@ def test_of_a_server_its_own_size_is_told_and_beside_it_what_is_here(
     assert told["totals"]["here_bytes"] == sum(file["size_bytes"] for file in told["files"])
     out = " ".join(everkept("status").out.split())
     assert re.search(r"[1-9][0-9.]* [KM]B in the database\.", out)  # it goes on to grow by itself
-    assert "standby/ (copy and journal for when the database is away)" in out
+    assert "standby/ (replica and journal)" in out
 
 
 def test_a_mistyped_namespace_is_told_and_made_by_nobody_who_reads(
