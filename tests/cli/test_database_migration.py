@@ -177,7 +177,7 @@ def test_a_copy_that_was_stopped_goes_on_where_it_was(
     assert 0 < done < total
     assert actor.process.returncode != 0
     if how == signal.SIGINT:
-        assert "Interrupted. The same command again goes on" in told
+        assert "Interrupted. Run the same command again to continue" in told
         assert "Traceback" not in told
     with acting("migration_actors:migrate_in_steps", *arguments, "--json") as actor:
         actor.tell("\n" * 1_000)

@@ -81,7 +81,7 @@ def test_all_of_it_is_forgotten_at_once_and_comes_back_by_one_undo(everkept: Run
     for name in ("a.py", "b.py", "c.py", "d.py"):
         notice(f"Edited {name}")
     gone = everkept("forget", "--automatic", "--yes")
-    assert gone.out == "Forgot 4 automatic memories of shop. `everkept undo` takes it back.\n"
+    assert gone.out == "Forgot 4 automatic memories of shop. To reverse this, run `everkept undo`.\n"
     assert contents(everkept("list", "--json")) == ["Asked for"]
     everkept("undo")
     assert len(contents(everkept("list", "--json"))) == 5
@@ -109,7 +109,7 @@ def test_what_was_forgotten_in_a_named_project_comes_back_by_its_name(
     notice("Edited a.py")
     monkeypatch.chdir(tmp_path)
     gone = everkept("forget", "--automatic", "--yes", "--project", "shop").out
-    back = '`everkept undo --project "shop"` takes it back'
+    back = 'To reverse this, run `everkept undo --project "shop"`'
     assert gone == f"Forgot 1 automatic memory of shop. {back}.\n"
     everkept("undo", "--project", "shop")
     assert contents(everkept("list", "--json", "--project", "shop")) == ["Edited a.py"]
@@ -147,7 +147,7 @@ def test_a_person_is_asked_first(everkept: Run, notice: Notice) -> None:
     assert everkept("forget", "--automatic").status == 2
     asked = everkept("forget", "--automatic", stdin="n\n", terminal=True)
     assert "Forget 1 automatic memory of shop (Edited a.py)?" in asked.err
-    assert asked.out == "Nothing was forgotten.\n"
+    assert asked.out == "Nothing changed.\n"
     assert contents(everkept("list", "--json")) == ["Edited a.py"]
     everkept("forget", "--automatic", stdin="y\n", terminal=True)
     assert contents(everkept("list", "--json")) == []

@@ -175,4 +175,4 @@ def test_files_that_nobody_searched_yet_are_indexed_with_all_else(everkept: Run,
 
 
 def test_without_a_bank_there_are_only_memories_to_index(everkept: Run) -> None:
-    assert everkept("index").out == "Nothing was waiting.\n"
+    assert everkept("index").out == "All texts already have embeddings.\n"

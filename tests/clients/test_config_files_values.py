@@ -10,7 +10,7 @@ def test_another_shape_is_told_with_its_place() -> None:
         as_object([], ("a", "b"))
     with pytest.raises(UnexpectedShape, match="the whole file is not an object"):
         as_object(3)
-    with pytest.raises(UnexpectedShape, match=r"a\.0 is no list"):
+    with pytest.raises(UnexpectedShape, match=r"a\.0 is not a list"):
         as_list({}, ("a", 0))
 
 

@@ -239,7 +239,7 @@ def restore(
         if not (stage / care.catalogue).exists():
             raise StoreDamaged(
                 f"{file} does not have a list of projects, because it was damaged before the backup.",
-                hint="Take another one; nothing was changed.",
+                hint="Use another one. Nothing was changed.",
                 path=str(file),
             )
         if not is_empty:

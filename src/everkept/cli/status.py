@@ -359,7 +359,8 @@ def _format_team(team: Row) -> dict[str, str]:
         told["accounts"] = f"{' and '.join(known)}; to list them, run `everkept account list`"
     if records := team.get("most_records"):
         limits: Row = team["limits"]
-        most = f"{format_total(limits['quota_account_records'], 'records')} and {format_size(limits['quota_account_bytes'])}"
+        records_limit = format_total(limits["quota_account_records"], "records")
+        most = f"{records_limit} and {format_size(limits['quota_account_bytes'])}"
         has = f"{format_total(records, 'records')} in {format_size(team['most_bytes'])}"
         told["largest"] = f"the largest account has {has}; the limit is {most}"
     if log := team.get("access_log"):
