@@ -23,7 +23,7 @@ def test_texts_that_wait_get_their_vectors(context: CheckContext, monkeypatch: p
     assert "of another model" in finding.what
     [done] = apply_fixes([finding])
     assert done.is_done
-    assert done.did.startswith("gave 5 texts")
+    assert done.did.startswith("embedded 5 texts")
     assert worst(context) == []
     assert any("All texts are embedded" in finding.what for finding in check_vectors(context))
 
@@ -86,7 +86,7 @@ def test_an_empty_text_waits_for_nothing(context: CheckContext) -> None:
     asyncio.run(embed())
     assert statement(context.folder / "user.db", "SELECT count(*) FROM vectors") == [(2,)]
     [what] = [f.what for f in check_vectors(context) if "pending" in f.what]
-    assert "3 texts" in what
+    assert "3 embeddings" in what
 
 
 def test_a_database_that_cannot_be_read_keeps_no_other_from_its_vectors(
@@ -99,6 +99,6 @@ def test_a_database_that_cannot_be_read_keeps_no_other_from_its_vectors(
     waiting = [f for f in check_vectors(context) if f.what.startswith("2 embeddings pending")]
     [done] = apply_fixes(waiting)
     assert done.is_done
-    assert done.did.startswith("gave 2 texts")
+    assert done.did.startswith("embedded 2 texts")
     assert 'project "shop"' in done.did
     assert "not a database" in done.did
