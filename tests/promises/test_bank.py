@@ -206,12 +206,13 @@ def test_get_context_digest_summarizes_what_the_project_is_and_where_it_stands(s
     product = shop.read("product-context.md").replace("[What the project is, and whom it is for]", "A shop for tea.")
     shop.write("product-context.md", product)
     shop("update_active_context", tasks=["Fix login"])
+    shop("track_progress", action="Feature", description="Logins are limited")
     shop("log_decision", title="Use tabs", context="c", decision="d")
     digest = shop("get_context_digest")["digest"]
     assert digest["projectOverview"] == "A shop for tea."
     assert digest["currentContext"]["tasks"] == ["Fix login"]
     assert digest["recentDecisions"][0]["title"] == "Use tabs"
-    assert "Implemented user authentication module" in " ".join(digest["recentProgress"])
+    assert "Logins are limited" in " ".join(digest["recentProgress"])
 
 
 def test_track_progress_logs_a_milestone_with_file_and_status(shop: Assistant) -> None:
@@ -527,6 +528,7 @@ def test_all_file_operations_work_on_another_machine_over_ssh(tmp_path: Path) ->
 def test_several_stores_with_entities_of_any_type_and_relation_serve_one_session(shop: Assistant) -> None:
     third = shop.project.parent / "third"
     (third / "memory-bank").mkdir(parents=True)
+    build_graph(shop, "Ada")
     shop("register_store", storeId="third", path=str(third))
     for name in ("Ada", "Engine"):
         shop("graph_upsert_entity", name=name, entityType=f"my {name}", storeId="third")
@@ -548,6 +550,8 @@ def test_entries_name_their_author(shop: Assistant) -> None:
 
 
 def test_the_graph_is_stored_as_json_lines_that_begin_with_the_marker(shop: Assistant) -> None:
+    build_graph(shop, "Lined up")
+    shop("graph_add_observation", entity="Lined up", text="It has lines")
     first, *events = [json.loads(line) for line in shop.read("graph/graph.jsonl").splitlines()]
     assert first == {"type": "memory_bank_graph", "source": "memory-bank-mcp", "version": "1"}
     assert {event["type"] for event in events} >= {"entity_upsert", "observation_add"}
@@ -564,8 +568,13 @@ def test_writes_that_arrive_together_are_all_kept(shop: Assistant) -> None:
     assert all(f'"{name}"' in text for name in names)
 
 
-def test_the_server_writes_logs_to_stderr_and_only_messages_to_stdout(shop: Assistant) -> None:
-    """This test ends the server, so it is the last one."""
-    assert shop.server.close_input() == 0
-    assert shop.server.rest() == []
-    assert '"jsonrpc"' not in shop.server.finish()
+def test_the_server_writes_logs_to_stderr_and_only_messages_to_stdout(tmp_path: Path) -> None:
+    with stdio_server(tmp_path, "-p", tmp_path, "-m", "test", "-u", "Bob", "-f", "bank", "-d") as server:
+        server.request(1, "initialize", **HELLO)
+        server.request(2, "tools/call", name="initialize_memory_bank", arguments={})
+        assert server.close_input() == 0
+        assert [message["id"] for message in server.rest()] == [1, 2]
+        told = server.finish()
+    assert "initialize_memory_bank" in told
+    assert '"jsonrpc"' not in told
+    assert (tmp_path / "bank" / "progress.md").is_file()
