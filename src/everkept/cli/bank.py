@@ -43,8 +43,8 @@ def bank() -> None:
 def history(as_json: bool, file: str, store_id: str | None, path: Path | None, **flags: Any) -> None:
     """Show the earlier versions of FILE, newest first.
 
-    Everkept keeps the content before each write that it makes on this machine. Changes by other programs are in git
-    or in a backup.
+    Everkept keeps the content before each of its writes on this machine. Changes by other programs are in git or
+    in a backup.
     """
 
     async def work(app: App) -> list[FileVersion]:
