@@ -31,6 +31,8 @@ from everkept.settings.model import DEFAULT_TOOLSETS, GATEWAY, SERVER_MODES, TOO
 from everkept.settings.model import OWN_TOOLSETS as OWN_TOOLSETS
 from everkept.settings.model import BankMode as BankMode
 from everkept.settings.model import Engine as Engine
+from everkept.settings.setting_values import NO_MODEL as NO_MODEL
+from everkept.settings.setting_values import SHIPPED_MODEL as SHIPPED_MODEL
 from everkept.settings.setting_values import GivenSetting, hide_secrets, parse_setting
 from everkept.settings.sources import (
     OTHER_VARIABLES,
