@@ -86,7 +86,7 @@ def test_a_project_that_is_off_is_not_looked_into(leaky: Run, tmp_path: Path, op
     leaky("off", "--project", "shop")
     looked = leaky("audit", "secrets", *options)
     assert (looked.status, looked.out) == (0, "No secrets found.\n")
-    assert "Not looked into: shop." in looked.err
+    assert "Not searched: shop." in looked.err
     refused = leaky("audit", "secrets", "--project", "shop", *options, "--json")
     assert (refused.status, refused.json["error"]) == (2, "project_off")
     assert holders(tmp_path / "data")

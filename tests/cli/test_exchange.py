@@ -94,7 +94,7 @@ def test_what_is_an_accounts_alone_comes_back_to_it_alone(
     folder, other = tmp_path / "out", tmp_path / "elsewhere"
     told = everkept("export", str(folder))
     assert "of 1 project" in told.out
-    assert "theirs alone of 1 account" in told.out
+    assert "private data of 1 account" in told.out
     monkeypatch.setenv("EVERKEPT_DATA_DIR", str(other))
     taken = everkept("import", str(folder))
     assert (taken.status, "Added 1 record " in taken.out) == (0, True)
@@ -179,4 +179,4 @@ def test_a_folder_that_is_no_accounts_is_named(everkept: Run, tmp_path: Path, na
     (folder / "accounts" / "anna").rename(folder / "accounts" / name)
     told = everkept("import", str(folder))
     assert (told.status, "Traceback" in told.err) == (2, False)
-    assert "name of a user" in told.err or "is not called as" in told.err
+    assert "valid user name" in told.err or "does not have the name" in told.err

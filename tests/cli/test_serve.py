@@ -91,7 +91,7 @@ def test_a_server_over_http_announces_them_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("--certificate", "none.pem"), "none.pem, which is no file"),
+        (("--certificate", "none.pem"), "none.pem, which is not a file"),
         (("--certificate-key", "key.pem"), "--certificate-key needs --certificate"),
         (("--rate-limit", "-1"), "rate_limit is -1"),
     ],

@@ -198,7 +198,7 @@ def test_the_obvious_argument_is_a_word_or_an_option(
         assert shown in outcome.out
     both = everkept(*command, *obvious[1:])
     assert both.status == 2
-    assert "both given" in both.err
+    assert "cannot be combined" in both.err
 
 
 def test_an_entity_of_the_bank_is_deleted_by_a_word(everkept: Run) -> None:
@@ -255,7 +255,7 @@ def test_a_project_is_chosen_for_the_folder_it_was_chosen_in(
     everkept("switch-project", "ideas")
     assert everkept("get-current-project", "--json").json["name"] == "ideas"
     told = everkept("switch-project", "auto")
-    assert "the project of this folder" in told.out
+    assert "this folder's project" in told.out
     assert everkept("get-current-project", "--json").json["name"] == "infra"
 
 
