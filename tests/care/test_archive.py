@@ -110,7 +110,7 @@ def test_what_is_no_backup_is_refused(tmp_path: Path, place: Path, content: byte
         archive.writestr("something", "else")
     with pytest.raises(InvalidInput, match="not a backup"):
         restored(place, tmp_path / "other.zip")
-    with pytest.raises(InvalidInput, match="no file"):
+    with pytest.raises(InvalidInput, match="Cannot find"):
         restored(place, tmp_path / "nothing.zip")
     assert not place.exists()
 

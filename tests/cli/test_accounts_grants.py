@@ -50,7 +50,7 @@ def test_who_was_let_see_what_is_in_the_access_log(everkept: Run, anna: str) -> 
     [
         (("grant", "blog", "--user", "anna"), '"blog" not found'),
         (("grant", "shop", "--user", "bob"), 'User "bob" not found'),
-        (("grant", "shop", "--user", "b/b"), "is no name of a user"),
+        (("grant", "shop", "--user", "b/b"), "is not a valid user name"),
         (("grant", "shop"), "--user"),
         (("revoke", "blog", "--user", "anna"), '"blog" not found'),
         (("grant", "shop", "--user", "anna", "--access", "own"), "own"),

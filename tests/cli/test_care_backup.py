@@ -119,7 +119,7 @@ def test_what_was_decided_since_the_backup_still_holds(stored: Run, file: Path) 
     assert stored("list", "--project", "shop").status == 2
     assert revoked not in stored("token", "list").out
     added = stored("restore", str(file), "--project", "shop")
-    assert "switched off" in added.out
+    assert "It is off" in added.out
     assert stored("list", "--project", "shop-2").status == 2
     assert stored("restore", str(file), "--project", "shop", "--json").json == {"project": "shop-3", "off": True}
 
@@ -200,7 +200,7 @@ def test_what_is_an_accounts_alone_comes_back_with_everything_and_never_as_a_pro
     kept_at_home(data)
     assert stored("backup", str(file), "--json").json["projects"] == ["shop"]
     refused = stored("restore", str(file), "--project", "@user (anna)")
-    assert (refused.status, "keeps for itself" in refused.err) == (2, True)
+    assert (refused.status, "private data of an account" in refused.err) == (2, True)
     assert "anna" not in stored("list-projects", "--status", "all").out
     assert "anna" not in stored("restore", str(file), "--project", "none").err
     assert "1 project," in stored("restore", str(file), "--replace", "--yes").out

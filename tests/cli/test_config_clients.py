@@ -193,7 +193,7 @@ def test_where_nobody_can_be_asked_it_must_be_said(setup: Run, home: Path) -> No
     assert (outcome.status, state(home)) == (2, {})
     assert "--yes" in outcome.err
     as_json = setup("cursor", "--json")
-    assert (as_json.status, as_json.out) == (2, "")
+    assert (as_json.status, as_json.json["error"]) == (2, "refused")
 
 
 @pytest.mark.parametrize("client", CLIENTS)

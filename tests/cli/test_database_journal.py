@@ -55,7 +55,7 @@ def test_what_waits_and_what_is_set_aside_is_shown(away: Run, tmp_path: Path) ->
     shown = away("journal")
     assert "Prefers tea" in shown.out
     assert "set note colour" in shown.out
-    assert f"set aside {format_iso(LATER)}: Its project is gone." in shown.out
+    assert f"rejected {format_iso(LATER)}: Its project is gone." in shown.out
     assert "1 pending write, 1 rejected." in shown.out
     assert "--retry NUMBER" in shown.err
     told = away("journal", "--json").json["writes"]
@@ -113,10 +113,10 @@ def test_a_write_is_given_up_for_good_only_when_somebody_says_so(away: Run, tmp_
     assert "--yes" in asked.err
     refused = away("journal", "--discard", str(number), stdin="n\n", terminal=True)
     assert "Prefers tea" in refused.err
-    assert refused.out == f"Write {number} is kept.\n"
+    assert refused.out == f"Kept write {number}.\n"
     assert len(away("journal", "--json").json["writes"]) == 1
     agreed = away("journal", "--discard", str(number), stdin="y\n", terminal=True)
-    assert agreed.out == f"Write {number} is given up.\n"
+    assert agreed.out == f"Discarded write {number}.\n"
     assert away("journal", "--json").json["writes"] == []
 
 

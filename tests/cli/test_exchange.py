@@ -37,7 +37,7 @@ def test_an_export_tells_programs_what_it_wrote(everkept: Run, tmp_path: Path) -
 
 def test_what_is_no_export_is_the_callers_mistake(everkept: Run, tmp_path: Path) -> None:
     missing = everkept("import", str(tmp_path / "none"))
-    assert (missing.status, "is no folder" in missing.err) == (2, True)
+    assert (missing.status, "is not a folder" in missing.err) == (2, True)
     (tmp_path / "empty").mkdir()
     empty = everkept("import", str(tmp_path / "empty"))
     assert (empty.status, "holds no export" in empty.err) == (2, True)
@@ -82,7 +82,7 @@ def test_no_text_at_all_is_not_the_folder_one_is_in(
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     told = everkept(command, "")
-    assert (told.status, "No folder is named" in told.err) == (2, True)
+    assert (told.status, "Specify a folder" in told.err) == (2, True)
     assert list((tmp_path / "here").iterdir()) == []
 
 

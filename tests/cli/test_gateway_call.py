@@ -113,7 +113,7 @@ def test_words_without_a_key_are_the_one_argument_that_is_required() -> None:
     for wrong in (["5", "6"], ["5", "limit=6"]):
         with pytest.raises(InvalidInput, match="takes one value"):
             parse_arguments(wrong, number)
-    with pytest.raises(InvalidInput, match="neither key=value"):
+    with pytest.raises(InvalidInput, match="not key=value"):
         parse_arguments(["Ada"], one | {"required": ["query", "limit"]})
 
 

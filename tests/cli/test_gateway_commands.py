@@ -28,7 +28,7 @@ def test_a_tool_is_a_command_with_its_help(everkept: Run, offer: Run) -> None:
     offer(entry("memory__search", {"query": text, "limit": {"type": "number", "default": 10}}))
     overview = everkept("tools").out
     assert "Tools of the gateway:" in overview
-    assert "Says what memory__search was asked\n" in overview
+    assert "Says what memory__search was asked." in overview
     page = everkept("memory-search", "--help").out
     assert "--query TEXT" in page
     assert "What to look for" in page
@@ -152,7 +152,7 @@ def test_parameters_that_read_alike_are_told_apart(everkept: Run, offer: Run) ->
 def test_a_name_that_is_taken_stays_whose_it_was(everkept: Run, offer: Run) -> None:
     offer(*(entry(name, {}) for name in ("recall", "Read_Graph", "read__graph", "a_b", "a__b")))
     overview = everkept("tools").out
-    assert overview.count("\n  recall ") == 1
+    assert overview.count("\n  recall ") == 0
     assert "Says what read__graph" not in overview
     assert "Says what Read_Graph" in overview
     assert "Says what a_b was asked" in overview

@@ -181,7 +181,7 @@ def test_before_a_conversation_is_forgotten_its_title_is_not_told_while_it_is_of
     asked = everkept(*forget, stdin="n\n", terminal=True)
     assert "We limit logins." not in asked.out + asked.err
     assert kept["id"] in asked.out + asked.err
-    assert everkept(*forget, "--yes").out.startswith("Removed 1 conversation ")
+    assert everkept(*forget, "--yes").out.startswith("Permanently deleted 1 conversation ")
 
 
 def test_what_sessions_of_it_have_searched_for_is_not_shown(

@@ -155,8 +155,7 @@ def test_lists_are_repeated_options_and_objects_are_json(everkept: Run) -> None:
     stored = everkept(
         "store-memory",
         "Alice wrote the parser",
-        "episodic",
-        "user",
+        *("--memory-type", "episodic", "--scope", "user"),
         *("--tags", "a", "--tags", "b", "--occurred-at", "2026-01-02"),
         *("--source", '{"file": "src/parser.py"}', "--json"),
     )
@@ -166,7 +165,7 @@ def test_lists_are_repeated_options_and_objects_are_json(everkept: Run) -> None:
     assert memory["tags"] == ["a", "b"]
     assert memory["source"] == {"file": "src/parser.py"}
     assert memory["occurred_at"] == "2026-01-02T00:00:00.000Z"
-    refused = everkept("store-memory", "x", "episodic", "user", "--source", "{")
+    refused = everkept("store-memory", "x", "--source", "{")
     assert refused.status == 2
     assert "no JSON" in refused.err
 

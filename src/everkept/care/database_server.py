@@ -245,12 +245,10 @@ async def _read_condition(context: CheckContext) -> tuple[Condition, int]:
 def _check_journal(standby: StandbyFolder) -> Iterator[DoctorFinding]:
     waiting, aside = asyncio.run(standby.count_writes())
     if waiting:
-        verb = "waits" if waiting == 1 else "wait"
-        what = f"{format_count(waiting, 'write')} {verb} on this machine for a server to send."
+        what = f"{format_count(waiting, 'pending write')} on this machine. A server sends them when it can."
         yield DoctorFinding(DATABASE_CHECK, "advice", what, JOURNAL_COMMAND)
     if aside:
-        verb = "was" if aside == 1 else "were"
-        what = f"The database rejected {format_count(aside, 'write')}, which {verb} not stored."
+        what = f"{format_count(aside, 'write')} rejected by the database and not stored."
         yield DoctorFinding(DATABASE_CHECK, "problem", what, JOURNAL_COMMAND)
     for path in list_kept_copies(standby):
         what = f"The database has lost data. The earlier data is in {path}."
