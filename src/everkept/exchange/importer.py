@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, 
 from pathlib import Path
 from typing import Any, TypeVar
 
-from everkept.accounts.account_library import AccountStore, GuardedLibrary
+from everkept.accounts.account_library import AccountStore
 from everkept.core.commits import commit, retry
 from everkept.core.paths import FolderExclusion
 from everkept.core.ports import Library, RecordStore
@@ -14,7 +14,7 @@ from everkept.core.records import AMENDABLE, Batch, Delete, Insert, Record, Reco
 from everkept.core.secrets import Masker
 from everkept.core.sessions import USER_NOTE_PREFIX, Session, ToolCall, parse_account_id, validate_account_name
 from everkept.core.text import compute_name_key
-from everkept.core.times import Clock, read_clock
+from everkept.core.times import Clock
 from everkept.errors import Conflict, InvalidInput, NotFound
 from everkept.exchange.export_format import ExportSection, read_export
 from everkept.families.graph.graph import Graph
@@ -257,8 +257,7 @@ async def _open_store(library: Library, section: ExportSection, outcome: ExportI
     if section.account is not None:
         if section.account not in outcome.accounts:
             outcome.accounts.append(section.account)
-        guarded = GuardedLibrary(library, read_clock)  # the owner, who imports, has no quota
-        return AccountStore(guarded, library, "history" if section.is_history else "user", section.account)
+        return AccountStore(library, "history" if section.is_history else "user", section.account)
     if section.name is None:
         return await (library.open_history_store() if section.is_history else library.open_user_store())
     try:
