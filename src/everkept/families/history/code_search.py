@@ -27,6 +27,7 @@ from everkept.retrieval.profile import SearchHit, SearchPage
 from everkept.values import Value, replace
 
 MAX_INTRODUCTIONS = 24  # turns whose code is read
+MAX_PIECES = 6  # of one turn
 INTRODUCED_SHARE = 0.9  # share of its turn's score that code gets
 ASKED_SHARE = 0.85  # share of the score of the user's turn that it answers
 AGREEMENT_GAIN = 0.3  # share of the distance to 1 that code gains at most if it also matches itself
@@ -135,19 +136,21 @@ def _list_turns_with_score(hit: SearchHit, exchanges: Exchanges) -> list[tuple[R
 def _introduce_pieces(
     turn: Record, pieces: Sequence[Record], score: float, question: str, query: str
 ) -> list[IntroducedCode]:
-    """Return the code of one turn. If it has several pieces, words near a piece count more than others."""
+    """Return the code of one turn, best first. If words are near one piece, it counts more than the others."""
     asked = list_stems(query)
-    near = {build_block_id(turn.id, number): said for number, said in enumerate(list_block_surroundings(turn.text))}
-    said = {code.id: "\n".join((code.name or "", near.get(code.id, turn.text))) for code in pieces}
-    shares = {code.id: compute_coverage(asked, f"{said[code.id]}\n{code.text}") for code in pieces}
+    around = {build_block_id(turn.id, n): said for n, said in enumerate(list_block_surroundings(turn.text))}
+    near = {code.id: f"{code.name or ''}\n{around.get(code.id, '')}" for code in pieces}
+    shares = {code.id: compute_coverage(asked, f"{near[code.id]}\n{code.text}") for code in pieces}
     best = max(shares.values())
+    ranked = sorted(pieces, key=lambda code: (-shares[code.id], code.id))
     return [
         IntroducedCode(
             code,
             score * (_scale(shares[code.id] / best, MIN_LOCAL_FACTOR) if best else 1.0),
-            f"{question}\n{said[code.id]}",
+            # An edit has no place in the text, so all of it is about the edit.
+            "\n".join((question, near[code.id], "" if code.id in around else turn.text)),
         )
-        for code in pieces
+        for code in ranked[:MAX_PIECES]
     ]
 
 
