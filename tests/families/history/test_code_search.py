@@ -85,6 +85,12 @@ async def test_code_is_found_by_the_question_that_it_answers(store: RecordStore)
     assert await found(store, "webhook retry code", "rust") == []
 
 
+async def test_words_that_only_ask_for_code_do_not_count(store: RecordStore) -> None:
+    await tell(store, "s1", user("Show me the code"), assistant("The code:", code=(Written("show_code()"),)))
+    await tell(store, "s2", assistant("Let us debounce it.", code=(Written("clearTimeout(timer)"),)))
+    assert (await found(store, "show me the code for debounce"))[0] == "clearTimeout(timer)"
+
+
 async def test_a_turn_with_many_edits_does_not_fill_the_page(store: RecordStore) -> None:
     edits = tuple(Written(f"value_{n} = {n}", file=f"src/part_{n}.py") for n in range(20))
     named = Written("wait = 300", file="src/debounce.py")

@@ -23,6 +23,7 @@ from everkept.language.sentences import list_block_surroundings
 from everkept.language.telling_words import list_stems
 from everkept.language.words import STOP_WORDS
 from everkept.retrieval.excerpts import compute_coverage
+from everkept.retrieval.intent import analyze_question
 from everkept.retrieval.profile import SearchHit, SearchPage
 from everkept.values import Value, replace
 
@@ -58,6 +59,7 @@ async def find_code(
 
     Code matches by itself, by the turn that contains it, and by the user's turn that this one answers.
     """
+    query = _strip_asking_words(query)
     own, told = await asyncio.gather(
         find_turns(
             store,
@@ -87,6 +89,16 @@ async def find_code(
     notices = list(dict.fromkeys((*own.notices, *told.notices)))
     is_lower_bound = own.is_lower_bound or len(told.hits) > MAX_INTRODUCTIONS
     return replace(own, hits=hits, total=len(hits), is_lower_bound=is_lower_bound, notices=notices)
+
+
+def _strip_asking_words(query: str) -> str:
+    """Return the names and concepts of a question for code: `show me the code for retries` becomes `retries`."""
+    intent = analyze_question(query)
+    named = intent.entities
+    mentions = (*named.functions, *named.files, *named.concepts)
+    if intent.primary_intent != "find_code" or not mentions:
+        return query
+    return " ".join(sorted(mentions, key=query.find))
 
 
 class IntroducedCode(Value):
