@@ -40,7 +40,7 @@ ACCESS_LOG_CHECK = "access log"
 def check_access_log(context: CheckContext) -> Iterator[DoctorFinding]:
     """Nothing where no server has written one."""
     folder = context.folder / LOG_FOLDER
-    if sizes := [path.stat().st_size for path in folder.glob("*.jsonl")]:
+    if sizes := [path.stat().st_size for path in folder.rglob("*.jsonl")]:
         what = f"{format_count(len(sizes), 'file')} with {sum(sizes):,} bytes in {folder}."
         yield DoctorFinding(ACCESS_LOG_CHECK, "ok", what)
 
