@@ -12,7 +12,6 @@ from everkept.core.records import Record, RecordFilter
 from everkept.core.sessions import Session
 from everkept.core.times import read_clock
 from everkept.engines.sqlite.library import SqliteLibrary
-from everkept.families.memories.memory_identity import NOTHING_STORED
 from everkept.hooks import workspace
 from everkept.hooks.session_end import JobQueue, SessionJob
 from everkept.hooks.worker import MAX_FAILURES, MAX_STARTS, TRANSIENT_MICROSECONDS, HookWorker, main
@@ -344,11 +343,11 @@ def test_where_only_reading_is_allowed_a_worker_leaves_all_as_it_is(settings: Se
     assert [jobs.read_job(name) for name in jobs.list_names()] == [before]
 
 
-async def test_what_hooks_stored_does_not_make_a_summary(settings: Settings, folder: Path) -> None:
+async def test_what_hooks_stored_is_counted_and_gives_no_topics(settings: Settings, folder: Path) -> None:
     await remember(settings, folder, "`make` failed", source={"tool": "hook:PostToolUse"})
     assert await worked(settings, job_of(None, folder)) == []
     found = {record.id: record for record in await kept(settings, folder)}
-    assert found[SESSION].text == NOTHING_STORED
+    assert found[SESSION].text == "1 memory (1 episodic)."
 
 
 @pytest.fixture

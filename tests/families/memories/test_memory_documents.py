@@ -33,7 +33,7 @@ async def test_a_session_shows_what_it_stored_recalled_and_was_about(assistant: 
     await assistant.recall("authentication")
     project, user = await assistant.project_store(), await assistant.library.open_user_store()
     text = await read_session_document(
-        project, user, "session:one", DAY_ONE, assistant.family.uses.get_use("session:one")
+        (project, user), "session:one", DAY_ONE, assistant.family.uses.get_use("session:one")
     )
     assert text.startswith("## Session Memory Summary\n**Session:** session:one | Started: 2023-11-14")
     assert "**Memories stored:** 3 (1 episodic, 2 semantic)" in text
@@ -45,16 +45,16 @@ async def test_a_tag_that_commands_stays_inside_the_fence(assistant: Assistant) 
     for number in range(3):
         await assistant.store(f"Note {number}", tags=[COMMAND])
     project, user = await assistant.project_store(), await assistant.library.open_user_store()
-    text = await read_session_document(project, user, "session:one", DAY_ONE, SessionUse())
+    text = await read_session_document((project, user), "session:one", DAY_ONE, SessionUse())
     assert "Ignore all" in text
     assert "Ignore all" not in outside(text)
 
 
 async def test_a_session_without_memories_has_a_summary_too(assistant: Assistant) -> None:
     project, user = await assistant.project_store(), await assistant.library.open_user_store()
-    text = await read_session_document(project, user, "session:new", DAY_ONE, SessionUse())
+    text = await read_session_document((project, user), "session:new", DAY_ONE, SessionUse())
     assert "**Memories stored:** 0\n" in text
-    assert "no session" in await read_session_document(project, user, None, DAY_ONE, SessionUse())
+    assert "no session" in await read_session_document((project, user), None, DAY_ONE, SessionUse())
 
 
 async def test_the_graph_is_shown_with_its_best_connected_entities(assistant: Assistant) -> None:

@@ -40,7 +40,8 @@ async def test_the_connection_and_the_session_are_described(library: Library) ->
     assert {"since", "reason", "waiting_writes", "writes_set_aside"}.isdisjoint(connection)
     assert connection["uptime_seconds"] >= 60
     session = status["current_session"]
-    assert (session["session_id"], session["memories_this_session"]) == ("session:one", 2)
+    assert (session["session_id"], session["memories_this_session"]) == ("session:one", 3)
+    assert (session["promoted"], session["forgotten"]) == (0, 1)
     assert session["started_at"].startswith("2023-11-14")
 
 

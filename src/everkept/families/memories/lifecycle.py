@@ -6,18 +6,7 @@ from uuid import uuid4
 
 from everkept.core.commits import MAX_ATTEMPTS, ChangeWriter, Planned, check_writable
 from everkept.core.ports import AccessCount, AccessCounter, RecordStore, VectorIndexer
-from everkept.core.records import (
-    AMENDABLE,
-    SESSION_SCOPE,
-    Delete,
-    Insert,
-    Record,
-    RecordFilter,
-    RecordLink,
-    Restore,
-    Step,
-    Update,
-)
+from everkept.core.records import AMENDABLE, Delete, Insert, Record, RecordFilter, RecordLink, Restore, Step, Update
 from everkept.core.secrets import Masker
 from everkept.core.sessions import check_own
 from everkept.core.text import compute_name_key
@@ -44,6 +33,7 @@ from everkept.families.memories.model import (
     MEMORY,
     MEMORY_PROFILE,
     MERGED_INTO,
+    PROMOTED_FACET,
     SCOPES,
     SUPERSEDED_BY,
     SUPERSEDES,
@@ -181,7 +171,6 @@ def _build_mark(record: Record, new: str) -> Update:
     return Update(record.id, {"facets": {**record.facets, SUPERSEDED_BY: new}}, record.version)
 
 
-PROMOTED_FACET = "promoted"  # facet: origin and version of a promoted memory
 ABSORBED_FACET = "absorbed"  # facet: ids and versions of memories merged into this one
 MAX_ABSORBED = 100  # the last ones; a move is finished long before that
 _PLACE_FIELDS = {"scope", "session", "variant"}  # the copy has its own
@@ -279,14 +268,15 @@ def _build_move_note(record: Record, reason: str | None, at: int) -> FieldValues
 
 
 def build_promoted(record: Record, target: str, reason: str | None, at: int) -> Record:
-    """Return the record in its new scope. A promoted memory is no longer automatic."""
-    session = None if record.scope == SESSION_SCOPE else record.session
+    """Return the record in its new scope. A promoted memory is no longer automatic.
+
+    It still counts as stored by its session, but no longer shows it.
+    """
     moment = get_event_time(record.type, record.occurred_at)
     return replace(
         record,
         scope=target,
-        session=session,
-        variant=build_variant(target, session, moment),
+        variant=build_variant(target, record.session, moment),
         facets={**drop_automatic(record.facets), PROMOTED_FACET: _build_move_note(record, reason, at)},
         updated_at=at,
         deleted_at=None,
@@ -456,7 +446,7 @@ class MemoryPromotion:
             new = build_promoted(record, target, reason, at)
             twin = await find_same_text(store, new)
             if twin is None:
-                values = {name: getattr(new, name) for name in ("scope", "session", "variant", "facets")}
+                values = {name: getattr(new, name) for name in ("scope", "variant", "facets")}
                 return [Update(record.id, values, record.version)], record.id
             carried = await read_carried_links(store, record)
             steps = await build_merge(store, twin, new, carried, at)

@@ -190,14 +190,20 @@ MAX_TEXT_CHARACTERS = 2_000  # read of each memory
 MAX_READ_CHARACTERS = 200_000  # in total: a summary at shutdown has no time for more
 
 
-def format_session_summary(records: Sequence[Record], names: Sequence[str] = ()) -> str:
-    """Summarize a session for people and for its record. `names` are those of linked entities."""
+def format_session_summary(
+    records: Sequence[Record], about: Sequence[Record] | None = None, since: Sequence[str] = ()
+) -> str:
+    """Summarize a session for people and for its record: all its memories, and those that show what it was about.
+
+    `since` tells what became of some.
+    """
     if not records:
         return NOTHING_STORED
     counts = Counter(record.type or "" for record in records)
     listed = ", ".join(f"{counts[kind]} {kind}" for kind in MEMORY_TYPES if counts[kind])
-    line = format_count(len(records), "memory", "memories") + (f" ({listed})." if listed else ".")
-    named = extract_key_topics(records, names)
+    counted = format_count(len(records), "memory", "memories") + (f" ({listed})" if listed else "")
+    line = ", ".join([counted, *since]) + "."
+    named = extract_key_topics(records if about is None else about)
     return f"{line} Key topics: {', '.join(named)}" if named else line
 
 

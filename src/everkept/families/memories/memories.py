@@ -49,6 +49,7 @@ from everkept.families.memories.stores import (
     MemoryStores,
     SessionUses,
     build_session_steps,
+    get_own_start,
     read_live_memory,
 )
 from everkept.tools.tool import ToolWarning, build_masking_warnings
@@ -105,7 +106,7 @@ class MemoryWriter:
         finally:
             looking.cancel()
         self._indexing.wake(store)
-        self._count_stored(store, wanted.session, kept)
+        await self._count_stored(store, wanted.session, kept)
         if replaced is not None:
             await self._mark_superseded(replaced, kept.record.id)
         warnings += _list_store_warnings(kept, resemblance, replaced)
@@ -262,7 +263,8 @@ class MemoryWriter:
             steps += await build_supersession(store, record.id, replaced, new.created_at)
         if wanted.session is not None and wanted.scope != "user":
             client = format_signature(self._stores.call.session.client)
-            steps += await build_session_steps(store, wanted.session, client, new.created_at)
+            began = get_own_start(self._stores.call, wanted.session, self._options)
+            steps += await build_session_steps(store, wanted.session, client, new.created_at, began)
         unlike = [name for name in list_differences(record, new) if name not in updated]
         return steps, _StoreOutcome(record, there is None, count_new_links(links), updated, unlike)
 
@@ -306,7 +308,7 @@ class MemoryWriter:
             )
         return [ToolWarning("session_full", message)]
 
-    def _count_stored(self, store: RecordStore, session: str | None, kept: _StoreOutcome) -> None:
+    async def _count_stored(self, store: RecordStore, session: str | None, kept: _StoreOutcome) -> None:
         if session is None:
             return
         use = self._uses.get_use(session)
@@ -314,6 +316,7 @@ class MemoryWriter:
             use.stored += kept.is_new
         if kept.record.scope != "user":
             use.stores.add(store)
+        use.user = await self._stores.open_user()
 
     async def _find_similar(self, store: RecordStore, wanted: NewMemory) -> list[SimilarMemory]:
         try:

@@ -12,16 +12,20 @@ from everkept.core.ports import RecordStore, VectorIndexer
 from everkept.core.records import RecordFilter, RecordLink
 from everkept.core.text import clip_text, format_count
 from everkept.core.times import format_iso
+from everkept.errors import NotFound
 from everkept.families.memories.context import fence_memories
 from everkept.families.memories.graph_walk import MAX_OVERVIEW_ENTITIES, find_other_sessions_memories
 from everkept.families.memories.likeness import MEMORY_TYPES, extract_key_topics
-from everkept.families.memories.model import MEMORY, MemoryOptions
+from everkept.families.memories.model import MEMORY, SESSION, MemoryOptions
 from everkept.families.memories.stores import (
     NO_SESSION,
     MemoryStores,
     SessionUse,
-    read_session_memories,
-    read_start_time,
+    compute_start,
+    find_session,
+    get_own_start,
+    get_session_id,
+    read_all_of_session,
 )
 from everkept.graph.entities import ENTITY, OBSERVATION, list_relations_among
 from everkept.tools.schema import to_json
@@ -83,9 +87,15 @@ class StorageStatus(Value):
 
 
 class SessionStatus(Value):
+    """What a session has stored; `promoted` and `forgotten` are part of it. An ended session has a summary."""
+
     session_id: str
     memories_this_session: int
+    promoted: int
+    forgotten: int
     started_at: str
+    ended_at: str | None = None
+    summary: str | None = None
 
 
 class MemoryStatus(Value):
@@ -100,7 +110,7 @@ async def read_memory_status(
 ) -> MemoryStatus:
     uptime = (stores.clock() - options.started_at) // _SECOND_MICROSECONDS
     counts, storage = await _read_counts(stores), await _read_storage(stores, indexing)
-    own = await _read_current_session(stores, options, session) if session is not None else None
+    own = await _read_session(stores, options, session) if session is not None else None
     condition = stores.condition  # after the queries above, which update it
     well = condition.status != "connected" or indexing.fault is None
     is_away = condition.since is not None and not condition.is_catching_up
@@ -146,7 +156,8 @@ async def _read_counts(stores: MemoryStores) -> MemoryCounts:
 async def _read_storage(stores: MemoryStores, indexing: VectorIndexer) -> StorageStatus:
     both = (await stores.open_project(), await stores.open_user())
     size = sum([await store.measure_size() for store in both])
-    problem = indexing.fault.message if indexing.fault else None
+    fault = await indexing.find_fault()
+    problem = fault.message if fault else None
     embedder = indexing.embedder
     if embedder is None:
         return StorageStatus(size, 0, "none", EmbeddingCounts(0, 0, problem) if problem else None)
@@ -155,10 +166,22 @@ async def _read_storage(stores: MemoryStores, indexing: VectorIndexer) -> Storag
     return StorageStatus(size, embedder.dimensions, embedder.name, EmbeddingCounts(stored, pending, problem))
 
 
-async def _read_current_session(stores: MemoryStores, options: MemoryOptions, session: str) -> SessionStatus:
+async def _read_session(stores: MemoryStores, options: MemoryOptions, session: str) -> SessionStatus:
+    """Describe the session. Raise NotFound if it is not the session of the call and has left nothing."""
     both = (await stores.open_project(), await stores.open_user())
-    started = format_iso(await read_start_time(stores.call, both, session, options))
-    return SessionStatus(session, await _count_memories(both, session), started)
+    records, stored = await find_session(both, session), await read_all_of_session(both, session)
+    if not records and not stored.records and session != get_session_id(stores.call, None, options):
+        raise NotFound(SESSION, session, hint="Omit `session_id` for the current session.")
+    ended = [record for record in records if record.text]
+    return SessionStatus(
+        session,
+        len(stored.records),
+        stored.promoted,
+        stored.forgotten,
+        format_iso(compute_start(records, stored, get_own_start(stores.call, session, options))),
+        format_iso(max(record.facets["ended_at"] for record in ended)) if ended else None,
+        ended[0].text if ended else None,
+    )
 
 
 STATUS_URI = "memory://status"
@@ -180,30 +203,31 @@ def format_status(status: MemoryStatus) -> str:
 
 
 async def read_session_document(
-    project: RecordStore,
-    user: RecordStore,
+    stores: Sequence[RecordStore],
     session: str | None,
-    started_at: int,
+    started_at: int | None,
     use: SessionUse,
     searches: Sequence[SearchRecord] = (),
 ) -> str:
-    """Describe what the session has stored, recalled and searched for so far."""
+    """Describe what the session has stored, recalled and searched for so far, in all its processes."""
     if session is None:
         return "## Session Memory Summary\nThis connection has no session.\n"
-    stores = (project, user)
-    stored = await read_session_memories(stores, session, MAX_READ_MEMORIES)
-    note_touched([session, *(record.id for record in stored)])
-    counts = {kind: await _count_memories(stores, session, (kind,)) for kind in MEMORY_TYPES}
-    listed = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
-    consolidated = sum("consolidated" in record.facets for record in stored)
-    topics = _clip_line(", ".join(await asyncio.to_thread(extract_key_topics, stored)))
+    records, stored = await find_session(stores, session), await read_all_of_session(stores, session)
+    note_touched([session, *(record.id for record in stored.live)])
+    counts = Counter(record.type or "" for record in stored.records)
+    listed = ", ".join(f"{counts[kind]} {kind}" for kind in MEMORY_TYPES if counts[kind])
+    since = "".join(f" | {counted}" for counted in stored.format_since())
+    consolidated = sum("consolidated" in record.facets for record in stored.records)
+    began = _format_minute(compute_start(records, stored, started_at))
+    recalls = use.add_to(records[0].facets if records else {})
+    topics = _clip_line(", ".join(await asyncio.to_thread(extract_key_topics, stored.live[:MAX_READ_MEMORIES])))
     return "\n".join(
         [
             "## Session Memory Summary",
-            f"**Session:** {_clip_line(session)} | Started: {_format_minute(started_at)}",
-            f"**Memories stored:** {await _count_memories(stores, session)}" + (f" ({listed})" if listed else ""),
-            f"**Memories recalled:** {format_count(use.queries, 'query', 'queries')}, "
-            f"{format_count(len(use.served), 'unique memory', 'unique memories')} returned",
+            f"**Session:** {_clip_line(session)} | Started: {began}",
+            f"**Memories stored:** {len(stored.records)}" + (f" ({listed})" if listed else "") + since,
+            f"**Memories recalled:** {format_count(recalls['recalled'], 'query', 'queries')}, "
+            f"{format_count(recalls['served'], 'unique memory', 'unique memories')} returned",
             f"**Memories consolidated:** {consolidated}",
             fence_memories(f"**Key topics:** {topics}\n") if topics else "**Key topics:** none yet",
             *_format_searches(searches),
@@ -284,11 +308,6 @@ async def read_preferences_document(user: RecordStore) -> str:
             f"- {_clip_line(r.text)} ({_format_minute(r.effective_at)[:10]}; {as_data(r.id)})\n" for r in shown
         )
     return "\n".join([*lines, fence_memories(body), ""])
-
-
-async def _count_memories(stores: Sequence[RecordStore], session: str, types: tuple[str, ...] = ()) -> int:
-    where = RecordFilter(kinds=(MEMORY,), sessions=(session,), types=types)
-    return sum([await store.count_records(where) for store in stores])
 
 
 async def _read_memory_links(project: RecordStore, entities: Sequence[str], session: str) -> list[RecordLink]:

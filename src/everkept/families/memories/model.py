@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 
 from everkept.core.answers import SectionHit
 from everkept.core.ports import AccessCount
-from everkept.core.records import Record, Weights
+from everkept.core.records import SESSION_SCOPE, Record, Weights
 from everkept.core.times import format_iso
 from everkept.families.memories.memory_identity import MEMORY as MEMORY
 from everkept.families.memories.memory_identity import SESSION as SESSION
@@ -20,6 +20,7 @@ DERIVED_FROM = "derived_from"  # verb of the link from a summary to its sources
 SUPERSEDES = "supersedes"  # verb of the link from a fact to the one it replaces, and facet
 SUPERSEDED_BY = "superseded_by"  # facet of a replaced fact
 MERGED_INTO = "merged_into"  # facet of a memory whose text already existed in the scope it was promoted to
+PROMOTED_FACET = "promoted"  # facet: origin and version of a promoted memory
 AUTOMATIC = "automatic"  # facet of a memory that a hook stored
 
 Scope = Literal["session", "project", "user"]
@@ -199,7 +200,7 @@ class MemoryView(Value):
             source=cast(Mapping[str, Any], facets.get("source") or {}),
             author=record.author,
             occurred_at=None if record.occurred_at is None else format_iso(record.occurred_at),
-            session_id=record.session,
+            session_id=None if _was_detached(record) else record.session,
             pinned=facets.get("pinned") or None,
             automatic=facets.get(AUTOMATIC) or None,
             consolidated=facets.get("consolidated") or None,
@@ -210,6 +211,12 @@ class MemoryView(Value):
             related_entities=related or None,
             why=None if why is None else {part: round(value, 4) for part, value in why.items()},
         )
+
+
+def _was_detached(record: Record) -> bool:
+    """Return whether the memory left its session by a promotion."""
+    note = cast(Mapping[str, Any], record.facets.get(PROMOTED_FACET) or {})
+    return note.get("from_scope") == SESSION_SCOPE
 
 
 class RecalledMemories(Value):

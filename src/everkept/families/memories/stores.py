@@ -2,18 +2,19 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from everkept.core.commits import ChangeWriter, Plan, T, commit, is_writable
+from everkept.core.commits import ChangeWriter, Plan, Planned, T, is_writable
 from everkept.core.library import Condition
 from everkept.core.ports import Library, ProjectChoice, RecordStore
-from everkept.core.records import SESSION_SCOPE, Batch, Insert, Record, RecordFilter, Restore, Step, Update
+from everkept.core.records import SESSION_SCOPE, Insert, Record, RecordFilter, Restore, Step, Update
 from everkept.core.sessions import Account, ToolCall, act_as, choose_conversation, get_acting_account
 from everkept.core.times import Clock
 from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound
 from everkept.families.memories.likeness import format_session_summary
 from everkept.families.memories.memory_identity import add_prefix
-from everkept.families.memories.model import AUTOMATIC, MEMORY, MERGED_INTO, SESSION, MemoryOptions
+from everkept.families.memories.model import AUTOMATIC, MEMORY, MERGED_INTO, PROMOTED_FACET, SESSION, MemoryOptions
 from everkept.values import Value, field
 
 MAX_MERGES = 10  # steps from an old id to the memory it was merged into
@@ -127,7 +128,9 @@ def _build_forgotten(record: Record) -> NotFound:
 
 NO_SESSION = ""  # no session: hides the session memories of all sessions
 CLOSING_TOOL = "session_end"  # in the change log
-MAX_SUMMARIZED_MEMORIES = 500  # the newest; there is only a second for it
+STARTED_FACET = "started_at"  # of a session's record, if it is older than the record
+MAX_COUNTED_MEMORIES = 10_000  # of one session in each store; more are not counted
+MAX_SUMMARIZED_MEMORIES = 500  # there is only a second for it
 MAX_SESSIONS = 1_000  # sessions whose use is counted; no process has more clients at the same time
 
 
@@ -143,27 +146,86 @@ def require_session_id(call: ToolCall, given: str | None, options: MemoryOptions
     return session
 
 
-async def read_start_time(call: ToolCall, stores: Sequence[RecordStore], session: str, options: MemoryOptions) -> int:
-    """Return when the session began. Its record may be older than this process, which can continue a session."""
-    found = [record for store in stores for record in await store.get([session])]
-    made = [record.created_at for record in found if record.kind == SESSION]
-    return min([call.session.started_at or options.started_at, *made])
+def get_own_start(call: ToolCall, session: str | None, options: MemoryOptions) -> int | None:
+    """Return when this process began to serve the session, or None if the session is another one."""
+    is_own = session is not None and session == get_session_id(call, None, options)
+    return (call.session.started_at or options.started_at or None) if is_own else None
 
 
-async def build_session_steps(store: RecordStore, session: str, client: str, at: int) -> list[Step]:
-    """Return steps that create the session's record if it is missing."""
+async def find_session(stores: Sequence[RecordStore], session: str) -> list[Record]:
+    """Return the records of the session, which may be older than this process."""
+    return [record for store in stores for record in await store.get([session]) if record.kind == SESSION]
+
+
+def get_recorded_start(record: Record) -> int:
+    return record.facets.get(STARTED_FACET, record.created_at)
+
+
+async def build_session_steps(
+    store: RecordStore, session: str, client: str, at: int, began: int | None = None
+) -> list[Step]:
+    """Return steps that create the session's record if it is missing, or correct its start."""
     found = await store.get([session], include_deleted=True)
+    began = at if began is None else min(began, at)
     if not found:
         facets = {"client": client} if client else {}
+        facets |= {STARTED_FACET: began} if began < at else {}
         return [Insert(Record(id=session, kind=SESSION, name_key=session, created_at=at, updated_at=at, facets=facets))]
-    if found[0].kind != SESSION:
+    record = found[0]
+    if record.kind != SESSION:
         raise InvalidInput(
             f'`session_id` is "{session}", which is the id of another record.',
             hint="Choose another session id.",
             argument="session_id",
             value=session,
         )
-    return [] if found[0].deleted_at is None else [Restore(found[0].ref)]
+    if record.deleted_at is not None:
+        return [Restore(record.ref)]
+    if began < get_recorded_start(record):
+        return [Update(session, {"facets": {**record.facets, STARTED_FACET: began}}, record.version)]
+    return []
+
+
+class SessionMemories(Value):
+    """All that a session has stored, the newest first. What was promoted or forgotten since then still counts."""
+
+    records: Sequence[Record]
+
+    @property
+    def live(self) -> list[Record]:
+        return [record for record in self.records if record.deleted_at is None]
+
+    @property
+    def promoted(self) -> int:
+        return sum(PROMOTED_FACET in record.facets for record in self.records)
+
+    @property
+    def forgotten(self) -> int:
+        return sum(r.deleted_at is not None and MERGED_INTO not in r.facets for r in self.records)
+
+    @property
+    def changed_at(self) -> int:
+        return max((max(r.updated_at, r.deleted_at or 0) for r in self.records), default=0)
+
+    def format_since(self) -> list[str]:
+        counts = {"promoted": self.promoted, "forgotten": self.forgotten}
+        return [f"{count} {name}" for name, count in counts.items() if count]
+
+
+async def read_all_of_session(stores: Sequence[RecordStore], session: str) -> SessionMemories:
+    """Read the memories that the session stored. The user's store comes last and has the promoted ones."""
+    where = RecordFilter(kinds=(MEMORY,), sessions=(session,), deleted=None)
+    found: dict[str, Record] = {}
+    for store in stores:
+        some = await store.scan(where, order="newest", limit=MAX_COUNTED_MEMORIES)
+        found |= {record.id: record for record in some}
+    return SessionMemories(sorted(found.values(), key=lambda record: record.id, reverse=True))
+
+
+def compute_start(records: Sequence[Record], stored: SessionMemories, own: int | None) -> int:
+    """Return when the session began, by its records and the start of this process, otherwise by its memories."""
+    starts = [get_recorded_start(record) for record in records] + ([] if own is None else [own])
+    return min(starts or [record.created_at for record in stored.records], default=0)
 
 
 async def read_session_memories(stores: Sequence[RecordStore], session: str, limit: int) -> list[Record]:
@@ -186,24 +248,33 @@ async def is_known_session(stores: Sequence[RecordStore], session: str) -> bool:
     return False
 
 
-async def close_session(store: RecordStore, session: str, at: int, use: "SessionUse | None" = None) -> bool:
-    """Write the summary of the session, unless it is already up to date. Return whether it was written."""
-    found = [record for record in await store.get([session]) if record.kind == SESSION]
-    stored = await read_session_memories((store,), session, MAX_SUMMARIZED_MEMORIES) if found else []
-    if not found or found[0].facets.get("ended_at", 0) > max((r.created_at for r in stored), default=0):
-        return False
-    # Automatic memories do not show what a session was about.
-    stated = [record for record in stored if not record.facets.get(AUTOMATIC)]
-    counted = {"recalled": use.queries, "served": len(use.served)} if use else {}
-    values = {
-        "text": await asyncio.to_thread(format_session_summary, stated),
-        "facets": {**found[0].facets, **counted, "ended_at": at},
-    }
+async def close_session(
+    store: RecordStore, session: str, at: int, use: "SessionUse | None" = None, user: RecordStore | None = None
+) -> bool:
+    """Write the summary of the session, unless it is already up to date. Return whether it was written.
+
+    Numbers of recalls are added to those of earlier processes.
+    """
+
+    async def plan(store: RecordStore, _at: int) -> Planned[bool]:
+        found = await find_session((store,), session)
+        if not found:
+            return [], False
+        stored = await read_all_of_session([each for each in (store, user) if each is not None], session)
+        facets = found[0].facets
+        if facets.get("ended_at", 0) > stored.changed_at and not (use and use.queries):
+            return [], False
+        # Automatic memories do not show what a session was about.
+        stated = [record for record in stored.live if not record.facets.get(AUTOMATIC)][:MAX_SUMMARIZED_MEMORIES]
+        told = await asyncio.to_thread(format_session_summary, stored.records, stated, stored.format_since())
+        changed = {**facets, **(use.add_to(facets) if use else {}), "ended_at": at}
+        return [Update(session, {"text": told, "facets": changed}, found[0].version)], True
+
     try:
-        await commit(store, Batch((Update(session, values, found[0].version),), at, CLOSING_TOOL))
+        written = await ChangeWriter(lambda: at, CLOSING_TOOL).commit(store, plan)
     except Conflict:
-        return False  # the other process of this session has written it
-    return True
+        return False  # other processes of this session keep writing it
+    return written
 
 
 class SessionUse(Value, frozen=False):
@@ -217,6 +288,14 @@ class SessionUse(Value, frozen=False):
     served: set[str] = field(default_factory=set[str])
     stored: int | None = None
     stores: set[RecordStore] = field(default_factory=set[RecordStore])
+    user: RecordStore | None = None  # the store of the user's memories
+
+    def add_to(self, facets: Mapping[str, Any]) -> dict[str, int]:
+        """Return the numbers of recalls together with those of earlier processes, which the facets have."""
+        return {
+            "recalled": facets.get("recalled", 0) + self.queries,
+            "served": facets.get("served", 0) + len(self.served),
+        }
 
 
 class SessionUses:
@@ -238,7 +317,7 @@ class SessionUses:
             for store in list(use.stores):
                 try:
                     with act_as(account):
-                        await close_session(store, session, at, use)
+                        await close_session(store, session, at, use, use.user)
                 except EverkeptError:
                     continue  # an archived project or a full disk must not stop the others
 

@@ -315,9 +315,11 @@ class MemoryTools(ToolFamily):
         return replace(reflected, warnings=[*(reflected.warnings or ()), unknown])
 
     @tool()
-    async def get_memory_status(self, call: ToolCall, project: InProject | None = None) -> MemoryStatus:
+    async def get_memory_status(
+        self, call: ToolCall, session_id: SessionId | None = None, project: InProject | None = None
+    ) -> MemoryStatus:
         """Show memory counts, storage health and the current session."""
-        session = get_session_id(call, None, self._options)
+        session = get_session_id(call, session_id, self._options)
         stores = self._build_stores(call, project)
         return await read_memory_status(stores, self._indexing, self._options, session)
 
