@@ -1,8 +1,8 @@
 """Access log: one entry for each call of an account, and for each command of the owner that changes access.
 
 The log never contains texts or search queries, because they may be private. Each account has its own files, so it can
-push out only its own lines, and never those of the owner's commands. What an account does more often than
-FLOOD_LINES times a minute is summed up in one line, which is still written before each call is answered.
+push out only its own lines, and never those of the owner's commands. Calls of an account beyond FLOOD_LINES a minute
+are summed up in one line. It is still written before each call is answered.
 """
 
 import errno
@@ -65,7 +65,7 @@ class LoggedCall(Value):
     ids: tuple[str, ...] = ()  # changed records first
     project_id: str | None = None  # if known: another project may get the name later
     about: str | None = None  # account that the owner's command concerns
-    more: int | None = None  # calls beside the first one that this line sums up, None if it is no sum
+    more: int | None = None  # further calls that this line sums up, None for a line of one call
     begun: tuple[str, ...] = ()  # calls of a sum that have not ended
 
     @property
