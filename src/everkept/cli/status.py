@@ -359,7 +359,8 @@ def _format_team(team: Row) -> dict[str, str]:
         told["accounts"] = f"{' and '.join(known)}; `everkept account list` names them"
     if records := team.get("most_records"):
         limits: Row = team["limits"]
-        most = f"{limits['quota_account_records']:,} records and {format_size(limits['quota_account_bytes'])}"
+        records_limit, bytes_limit = limits["quota_account_records"], limits["quota_account_bytes"]
+        most = f"{format_total(records_limit, 'records')} and {format_size(bytes_limit)}"
         has = f"{format_total(records, 'records')} in {format_size(team['most_bytes'])}"
         told["largest"] = f"the largest account has {has}; the limit is {most}"
     if log := team.get("access_log"):
