@@ -107,9 +107,9 @@ async def test_conversations_of_other_folders_are_not_found(tmp_path: Path) -> N
     home = await household(tmp_path)
     folders = [str(tmp_path / name) for name in ("shop", "diary")]
     calls: list[tuple[str, dict[str, Any]]] = [
-        ("recall_previous_discussions", {"query": "checkout", "limit": 20}),
+        ("recall_previous_discussions", {"query": "checkout"}),
         ("find_past_conversations", {"query": "checkout"}),
-        ("unified_memory_search", {"query": "checkout", "limit": 20}),
+        ("unified_memory_search", {"query": "checkout"}),
         *(("recall_previous_discussions", {"query": "checkout", "project_filter": place}) for place in folders),
     ]
 
@@ -117,7 +117,7 @@ async def test_conversations_of_other_folders_are_not_found(tmp_path: Path) -> N
         settings = read_settings({"data_dir": home.data, "transport": "http", "embedding_model": "none", **more}, {})
         app = App(settings)
         try:
-            return [json.dumps(await Client(app)(tool, **arguments)) for tool, arguments in calls]
+            return [json.dumps((await Client(app)(tool, **arguments))["results"]) for tool, arguments in calls]
         finally:
             await app.close()
 
