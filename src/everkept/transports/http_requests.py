@@ -76,7 +76,7 @@ def encode_answer(answer: RequestResult, call: ClientRequest, account: Account |
     if account is None or len(text) <= limit:
         return text
     error = QuotaExceeded(
-        f"The answer has {format_count(len(text), 'byte')}; accounts get at most {limit:,}. "
+        f"The answer is larger than {format_count(limit, 'byte')}, the limit for accounts. "
         "What the call changed is stored.",
         hint="Request less, for example with a smaller `limit`, or ask the owner for a larger quota_answer_bytes.",
         quota="quota_answer_bytes",
