@@ -5,7 +5,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -63,6 +63,26 @@ def check_leftovers(folder: Path, check: str) -> Iterator[DoctorFinding]:
     for path in _list_drafts(folder):
         if time.time() - path.stat().st_mtime > STALE_DRAFT_SECONDS:
             yield _report_leftover(check, path, "A process that crashed left a temporary file")
+    for process, name in _find_deleted_files(folder):
+        what = f"Process {process} still has {name} open, which was deleted. Its next write fails, and is not lost."
+        yield DoctorFinding(check, "advice", what, f"restart process {process}")
+
+
+def _find_deleted_files(folder: Path) -> list[tuple[int, str]]:
+    """Return the processes of this user that have a deleted database open, with its name.
+
+    Only Linux shows them. Windows does not delete a file that is open.
+    """
+    found: set[tuple[int, str]] = set()
+    start, end = f"{folder.resolve()}/", ".db (deleted)"
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        try:
+            target = str(link.readlink())
+        except OSError:  # another user's, or closed since then
+            continue
+        if target.startswith(start) and target.endswith(end):
+            found.add((int(link.parts[2]), target.removeprefix(start).removesuffix(" (deleted)")))
+    return sorted(found)
 
 
 def _report_leftover(check: str, path: Path, what: str) -> DoctorFinding:
@@ -326,6 +346,12 @@ class SqliteCare:
     def count_pending_embeddings(self, model: str, kinds: Sequence[str]) -> list[PendingEmbeddings]:
         """Count the pending embeddings of writable databases with the current schema."""
         return count_pending_embeddings(self.folder, model, kinds)
+
+    def read_note(self, key: str) -> str | None:
+        """Return a note of the catalog, or None if it is missing or the catalog cannot be read."""
+        with suppress(EverkeptError), open_checked(self.folder / META, LIBRARY) as db:
+            return project_list.find_note(db, key)
+        return None
 
     def open_library(self) -> SqliteLibrary:
         return SqliteLibrary(self.folder)

@@ -4,6 +4,7 @@ A short query runs in the caller's thread if the connection is idle: handing it 
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,26 +12,34 @@ from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import apsw
 
 from everkept.engines.sqlite.connection import (
     BusyHandler,
     Connection,
+    DatabaseReplaced,
+    FileIdentity,
     Synchronous,
     Work,
+    build_replaced_error,
     check_version,
     connect,
     fold,
     measure_file,
     open_transaction,
+    read_identity,
     read_in_snapshot,
     refuse_to_write,
     translate_errors,
 )
 from everkept.engines.sqlite.schema import Schema
 
+log = logging.getLogger(__name__)
+
 INTERRUPT_SECONDS = 0.01
+IDENTITY_SECONDS = 1.0  # a read looks whether the file is still there once in that time; a write always does
 MAX_SHORT_SECONDS = 0.005  # processor time of a query before it moves to its own thread
 STEPS_PER_CHECK = 1_000  # instructions of SQLite between two checks of the clock
 MAX_LOG_PAGES = 1_000  # in the write-ahead log; beyond that it is folded into the file
@@ -164,6 +173,20 @@ class ConnectionWorker:
                 lane.thread.shutdown(wait=False)
                 closing.result()
 
+    def discard(self) -> None:
+        """Close the connection after its calls. The next call opens another one."""
+        lane, self._lane = self._lane, None
+        if lane is None:
+            return
+        closing = asyncio.get_running_loop().run_in_executor(lane.thread, lane.close)
+        self._closing[lane] = closing
+
+        def finish(_: object) -> None:
+            if self._closing.pop(lane, None):
+                lane.thread.shutdown(wait=False)
+
+        closing.add_done_callback(finish)
+
     @property
     def is_open(self) -> bool:
         return self._lane is not None or bool(self._closing)
@@ -195,10 +218,17 @@ class Database:
         # With "full", each commit waits for the disk.
         self._writes_inline = inline_writes and synchronous == "normal"
         self._log_pages = 0  # after the last write; 0 also after the log was folded
+        self.reopened = 0
+        self._identities: WeakKeyDictionary[Connection, FileIdentity | None] = WeakKeyDictionary()
+        self._looked_at = 0.0  # when a read last compared the identities
 
         def open_connection(busy: BusyHandler) -> Connection:
+            # Before it is opened: a file that replaces it in this moment is then found to be another one.
+            identity = read_identity(path)
             # The reading connection may write too: the first connection creates the log and migrates.
-            return connect(path, schema, read_only=read_only, synchronous=synchronous, busy=busy, title=title)
+            connection = connect(path, schema, read_only=read_only, synchronous=synchronous, busy=busy, title=title)
+            self._identities[connection] = identity
+            return connection
 
         def open_aside(busy: BusyHandler) -> Connection:
             connection = open_connection(busy)
@@ -211,23 +241,46 @@ class Database:
         self._writer = ConnectionWorker(f"write {path.name}", self._open_to_write(open_connection))
 
     async def read(self, question: Work[T], *, aside: bool = False, long: bool = False) -> T:
+        try:
+            return await self._read(question, aside=aside, long=long)
+        except DatabaseReplaced:
+            self._discard_connections()
+            return await self._read(question, aside=aside, long=long)
+
+    async def _read(self, question: Work[T], *, aside: bool, long: bool) -> T:
+        def ask_here(connection: Connection) -> T:
+            now = time.monotonic()
+            if now - self._looked_at > IDENTITY_SECONDS:
+                self._looked_at = now
+                self._check_identity(connection)
+            return read_in_snapshot(connection, question)
+
         def ask(connection: Connection) -> T:
             with self._translate_errors(connection):
-                return read_in_snapshot(connection, question)
+                return ask_here(connection)
 
         if not aside and not long:
             with suppress(NeedsOwnThread):
-                return self._reader.run_here(lambda db: read_in_snapshot(db, question))
+                return self._reader.run_here(ask_here)
         return await (self._aside if aside else self._reader).run(ask)
 
     def read_later(self, question: Work[None]) -> None:
         self._aside.submit(lambda connection: read_in_snapshot(connection, question))
 
     async def write(self, work: Work[T], *, short: bool = False) -> T:
+        try:
+            return await self._write(work, short=short)
+        except DatabaseReplaced:
+            self._discard_connections()
+            raise
+
+    async def _write(self, work: Work[T], *, short: bool) -> T:
         def commit(connection: Connection) -> T:
             with open_transaction(connection):
                 check_version(connection, self.path, self._schema, self._title)
-                return work(connection)
+                done = work(connection)
+                self._check_identity(connection)
+                return done
 
         def commit_here(connection: Connection) -> T:
             with self._translate_errors(connection):
@@ -252,10 +305,15 @@ class Database:
 
         def run(connection: Connection) -> T:
             with self._translate_errors(connection):
+                self._check_identity(connection)
                 return work(connection)
 
         self._refuse_if_read_only()
-        return await self._writer.run(run)
+        try:
+            return await self._writer.run(run)
+        except DatabaseReplaced:
+            self._discard_connections()
+            raise
 
     async def fold(self, patience: float) -> bool:
         return await asyncio.to_thread(fold, self.path, self._schema, patience, title=self._title)
@@ -300,6 +358,21 @@ class Database:
 
     def _translate_errors(self, connection: Connection) -> AbstractContextManager[None]:
         return translate_errors(self.path, self._schema, title=self._title, connection=connection)
+
+    def _check_identity(self, connection: Connection) -> None:
+        """Raise DatabaseReplaced if the file was moved, deleted or replaced since the connection opened it.
+
+        SQLite does not notice that: it would write to a file that has no name.
+        """
+        if read_identity(self.path) != self._identities.get(connection):
+            raise build_replaced_error(self.path, self._title)
+
+    def _discard_connections(self) -> None:
+        log.warning("%s was replaced or removed while it was open; opening the file that is there now", self.path)
+        self.reopened += 1
+        self._log_pages = 0
+        for worker in self._workers:
+            worker.discard()
 
     def _refuse_if_read_only(self) -> None:
         if self._read_only:

@@ -103,6 +103,8 @@ class InlineDatabase:
     A file that no process writes is read without locks: SQLite's own sharing would leave two more files beside it.
     """
 
+    reopened = 0  # the process ends too soon
+
     def __init__(self, path: Path, schema: Schema, *, title: str) -> None:
         self._path = path
         self._schema = schema

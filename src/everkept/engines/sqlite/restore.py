@@ -132,7 +132,7 @@ def keep_access(now: Connection | None, prepared: Path) -> OmittedAccess:
         # The owner of a token and the access of that user belong together.
         before = project_list.list_notes(db, NOTE_PREFIX)
         db.executemany("DELETE FROM notes WHERE key = ?", [(key,) for key in before])
-        accounts = {} if now is None else project_list.list_notes(now, NOTE_PREFIX)
+        accounts: Mapping[str, str] = {} if now is None else project_list.list_notes(now, NOTE_PREFIX)
         db.executemany("INSERT INTO notes VALUES (?,?)", list(accounts.items()))
         homes = [
             (each.id,)

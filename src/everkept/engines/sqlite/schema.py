@@ -13,6 +13,10 @@ class Schema(Value):
     temporary: str = ""  # created on each connection, invisible to other programs
 
     @property
+    def has_triggers(self) -> bool:
+        return any("CREATE TRIGGER" in migration for migration in self.migrations)
+
+    @property
     def version(self) -> int:
         return len(self.migrations)
 

@@ -109,6 +109,7 @@ class SqliteStore(TableStore):
         self.generation = generation
         self._is_of_project = generation is not None
         self._indexed_generation = generation
+        self._indexed_file: int = database.reopened
         self._rows = inf  # rows of the word index, as far as known
         self._nearness: VectorIndexes | None = None
         self._postings: Postings | None = None
@@ -280,10 +281,10 @@ class SqliteStore(TableStore):
         return self.has_many_rows
 
     def _reset_if_restored(self, db: Connection) -> None:
-        """Discard caches if a backup has replaced the file."""
-        found = read_generation(db)
-        if found != self._indexed_generation:
-            self._indexed_generation = found
+        """Discard caches if a backup or another file has replaced the file."""
+        found, file = read_generation(db), self.database.reopened
+        if found != self._indexed_generation or file != self._indexed_file:
+            self._indexed_generation, self._indexed_file = found, file
             self._nearness = self._postings = self._sieve = self._substrings = None
 
     def _check_generation(self, db: Connection) -> None:
