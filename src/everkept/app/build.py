@@ -387,10 +387,10 @@ def _build_quotas(settings: Settings) -> StorageQuotas:
 
 def _build_graph_rule(settings: Settings, library: Library) -> ProjectRule:
     if settings.project == AUTO:
-        return ProjectRule(library, workspace=settings.path)
+        return ProjectRule(library, workspace=settings.path, mask=settings.mask_secrets)
     if settings.dialect == "server-memory":
-        return ProjectRule(library, configured=settings.project or DEFAULT_PROJECT)
-    return ProjectRule(library, configured=settings.project)
+        return ProjectRule(library, configured=settings.project or DEFAULT_PROJECT, mask=settings.mask_secrets)
+    return ProjectRule(library, configured=settings.project, mask=settings.mask_secrets)
 
 
 def _build_memory_rule(
@@ -402,10 +402,10 @@ def _build_memory_rule(
         maintenance().register_store(store, library.find_private_store())
 
     if settings.project not in (None, AUTO):
-        return ProjectRule(library, configured=settings.project, on_open=meet)
+        return ProjectRule(library, configured=settings.project, on_open=meet, mask=settings.mask_secrets)
     # Without a folder there is no workspace, like in the home folder.
     folder = _find_working_folder(settings) or Path.home()
-    return ProjectRule(library, workspace=folder, on_open=meet)
+    return ProjectRule(library, workspace=folder, on_open=meet, mask=settings.mask_secrets)
 
 
 def _list_graph_tools(
@@ -419,7 +419,7 @@ def _list_graph_tools(
     from everkept.accounts.grants import read_access_levels
     from everkept.families.graph.toolset import GraphTools, ProjectTools
 
-    projects = ProjectTools(guarded, choice, partial(read_access_levels, library))
+    projects = ProjectTools(guarded, choice, partial(read_access_levels, library), mask=mask)
     graph = GraphTools(choice, clock, mask=mask)
     return [*projects.list_tools(), *graph.list_tools()]
 
