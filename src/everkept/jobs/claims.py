@@ -74,7 +74,7 @@ CHECK_SECONDS = 1.0  # how old the knowledge may be with which a query is embedd
 class ModelHistory(Value):
     """The model of a data folder, and those that it had before.
 
-    While it `is_unfinished`, projects that nobody opens may still have embeddings of an earlier model.
+    While it `is_unfinished`, projects that are not open may still have embeddings of an earlier model.
     """
 
     current: str | None = None

@@ -129,7 +129,7 @@ class Indexer:
         return bool(done)
 
     async def find_unfinished(self) -> bool:
-        """Return whether projects that nobody opens may still have embeddings of an earlier model."""
+        """Return whether projects that are not open may still have embeddings of an earlier model."""
         embedder = self._embedder
         return isinstance(embedder, ClaimedEmbedder) and await embedder.claim.find_unfinished()
 

@@ -52,7 +52,7 @@ def gather(names: Collection[str], flags: Mapping[str, Any], environment: Mappin
     others = [given for name, given in by_name.items() if name not in names]
     model = by_name.get("embedding_model")
     for given in others:
-        # Another model has dimensions of its own, which are read from it.
+        # The dimensions of another model are read from it.
         if model is None or str(model.value) == SHIPPED_MODEL or not str(given.value).isdecimal():
             _check_fixed(given)
     known = {name: given for name, given in by_name.items() if name in names}
