@@ -23,13 +23,13 @@ def test_texts_that_wait_get_their_vectors(context: CheckContext, monkeypatch: p
     monkeypatch.setattr("everkept.care.doctor.MAX_UNREPORTED_TEXTS", 2)
     [finding] = worst(context)
     assert finding.severity == "advice"
-    assert finding.what.startswith("5 texts wait")
+    assert finding.what.startswith("5 embeddings pending")
     assert "of another model" in finding.what
     [done] = apply_fixes([finding])
     assert done.is_done
     assert done.did.startswith("gave 5 texts")
     assert worst(context) == []
-    assert any("No text waits" in finding.what for finding in check_vectors(context))
+    assert any("All texts are embedded" in finding.what for finding in check_vectors(context))
 
 
 def test_a_few_texts_are_no_advice_and_very_many_are_not_for_the_doctor(
@@ -74,9 +74,9 @@ def test_what_is_switched_off_is_not_looked_at(context: CheckContext) -> None:
 def test_a_damaged_database_does_not_keep_the_queue_from_being_counted(context: CheckContext) -> None:
     (context.folder / "user.db").write_bytes(b"scribbled over")
     assert worst(context) == []
-    waiting = [f.what for f in check_vectors(context) if "wait" in f.what]
+    waiting = [f.what for f in check_vectors(context) if "pending" in f.what]
     assert waiting
-    assert "2 texts wait" in waiting[0] or "3 texts wait" in waiting[0]
+    assert "2 embeddings pending" in waiting[0] or "3 embeddings pending" in waiting[0]
 
 
 def test_an_empty_text_waits_for_nothing(context: CheckContext) -> None:
@@ -89,7 +89,7 @@ def test_an_empty_text_waits_for_nothing(context: CheckContext) -> None:
 
     asyncio.run(embed())
     assert statement(context.folder / "user.db", "SELECT count(*) FROM vectors") == [(2,)]
-    [what] = [f.what for f in check_vectors(context) if "wait" in f.what]
+    [what] = [f.what for f in check_vectors(context) if "pending" in f.what]
     assert "3 texts" in what
 
 
@@ -100,7 +100,7 @@ def test_a_database_that_cannot_be_read_keeps_no_other_from_its_vectors(
     [path] = (context.folder / "projects").glob("*.db")
     path.unlink()
     (context.folder / "history.db").write_bytes(b"scribbled over")
-    waiting = [f for f in check_vectors(context) if f.what.startswith("2 texts wait")]
+    waiting = [f for f in check_vectors(context) if f.what.startswith("2 embeddings pending")]
     [done] = apply_fixes(waiting)
     assert done.is_done
     assert done.did.startswith("gave 2 texts")

@@ -94,7 +94,7 @@ def test_what_is_older_comes_in_when_it_is_asked_for(everkept: Run, home: Path) 
 def test_with_its_vectors_at_once_nothing_waits(everkept: Run, home: Path) -> None:
     outcome = everkept("import", "history", "--source", "codex", "--embed")
     assert "found by meaning" not in outcome.out
-    assert everkept("index").out == "Nothing was waiting.\n"
+    assert everkept("index").out == "All texts already have embeddings.\n"
 
 
 def test_no_conversations_are_said_to_be_none(
@@ -102,7 +102,7 @@ def test_no_conversations_are_said_to_be_none(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
     monkeypatch.setenv("USERPROFILE", str(tmp_path / "nobody"))
-    assert "No conversations were found" in everkept("import", "history").out
+    assert "Found no conversations" in everkept("import", "history").out
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_a_named_file_that_cannot_be_read_is_no_success(everkept: Run, tmp_path:
     path.write_text("no JSON at all\n", encoding="utf-8")
     outcome = everkept("import", "history", "--source", "jsonl", str(path))
     assert outcome.status == 1
-    assert "nothing in it could be read" in outcome.err
+    assert "found no conversation" in outcome.err
 
 
 def test_what_comes_while_somebody_watches_is_taken_in(home: Path, tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
 """Walk over the knowledge graph: entities, their relations, and the memories about them.
 
 The project's and the user's store are walked as one graph. Two entities are neighbors if a relation joins them, or if a
-memory is about both. The second has no direction of its own: seen from one entity, the other one is what the memory
-says it is.
+memory is about both. The second has no direction: from each end, the other one is what the memory says.
 """
 
 import asyncio
