@@ -27,7 +27,7 @@ def test_texts_that_wait_get_their_vectors(context: CheckContext, monkeypatch: p
     assert "of another model" in finding.what
     [done] = apply_fixes([finding])
     assert done.is_done
-    assert done.did.startswith("gave 5 texts")
+    assert done.did.startswith("embedded 5 texts")
     assert worst(context) == []
     assert any("All texts are embedded" in finding.what for finding in check_vectors(context))
 
@@ -90,7 +90,7 @@ def test_an_empty_text_waits_for_nothing(context: CheckContext) -> None:
     asyncio.run(embed())
     assert statement(context.folder / "user.db", "SELECT count(*) FROM vectors") == [(2,)]
     [what] = [f.what for f in check_vectors(context) if "pending" in f.what]
-    assert "3 texts" in what
+    assert "3 embeddings pending" in what
 
 
 def test_a_database_that_cannot_be_read_keeps_no_other_from_its_vectors(
@@ -103,7 +103,7 @@ def test_a_database_that_cannot_be_read_keeps_no_other_from_its_vectors(
     waiting = [f for f in check_vectors(context) if f.what.startswith("2 embeddings pending")]
     [done] = apply_fixes(waiting)
     assert done.is_done
-    assert done.did.startswith("gave 2 texts")
+    assert done.did.startswith("embedded 2 texts")
     assert 'project "shop"' in done.did
     assert "not a database" in done.did
 
@@ -122,7 +122,7 @@ def test_another_engine_is_asked_for_its_queue(context: CheckContext, tmp_path: 
 
     asyncio.run(fill())
     [_, finding] = check_vectors(asked)
-    assert finding.what == '3 texts wait for a vector, most of them in project "shop". 0 texts are embedded.'
+    assert finding.what == '3 embeddings pending, most of them in project "shop". 0 texts are embedded.'
     assert finding.mend is None
 
 
@@ -130,9 +130,9 @@ def test_progress_and_a_model_of_another_process_are_shown(context: CheckContext
     folder = write_model(tmp_path / "model", config={"_name_or_path": "tiny"})
     chosen = replace(context, settings=replace(context.settings, embedding_model=str(folder)))
     [model, queue] = check_vectors(chosen)
-    assert f"is in {folder}, and works. Vectors have 48 numbers." in model.what
+    assert f"in {folder} works. Embeddings have 48 numbers." in model.what
     assert "0 texts are embedded" in queue.what
-    assert apply_fixes([queue])[0].did.startswith("gave 5 texts a vector of tiny@")
+    assert apply_fixes([queue])[0].did.startswith("embedded 5 texts with tiny@")
     [_, replaced] = check_vectors(context)
     assert replaced.severity == "problem"
     assert "uses the embedding model tiny@" in replaced.what
