@@ -174,6 +174,22 @@ def test_the_plugins_database_is_imported_once_and_stays_as_it_is(everkept: Run,
     assert read_files(plugin_folder) == before
 
 
+def test_memories_of_a_session_go_to_the_project_of_its_folder(everkept: Run, tmp_path: Path) -> None:
+    workspace = tmp_path / "bakery"
+    (workspace / ".git").mkdir(parents=True)
+    folder = make_folder(tmp_path / "plugin", f"UPDATE session:s1 SET project_path = '{workspace.as_posix()}'")
+    dry = everkept("import", "surrealdb-memory", str(folder), "--dry-run", "--json").json
+    assert (dry["projects"], dry["memories"]) == (["bakery", "default"], 6)
+    assert everkept("list-projects", "--json").json["projects"] == []
+    taken = everkept("import", "surrealdb-memory", str(folder), "--json").json
+    assert (taken["projects"], taken["memories"]) == (["bakery", "default"], 6)
+    there = everkept("list", "--project", "bakery")
+    assert "memory:01JNEVENT" in there.out
+    assert "memory:01JNFACT" not in there.out
+    again = everkept("import", "surrealdb-memory", str(folder), "--json").json
+    assert (again["memories"], again["links"]) == (0, 0)
+
+
 def test_without_a_path_the_plugins_settings_name_its_database(plugin_folder: Path) -> None:
     told = subprocess.run(
         command("import", "surrealdb-memory", "--json"),

@@ -31,6 +31,8 @@ def test_other_names_of_a_tool_are_commands_too(everkept: Run, alias: str) -> No
     answer = everkept(alias, "how", "did", "we", "limit", "logins", "--json").json
     assert answer["warnings"][0]["code"] == "no_history"
     assert f" {alias} " not in everkept("--help").out
+    chunk = everkept("retrieve-memory-chunk", "s1-chunk-7")
+    assert (chunk.status, "Conversation" in chunk.err or "conversation" in chunk.err) == (2, True)
 
 
 def test_a_selected_project_is_kept_between_commands(everkept: Run) -> None:

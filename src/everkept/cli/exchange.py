@@ -2,22 +2,24 @@
 
 import asyncio
 import sys
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from everkept.accounts.project_rule import DEFAULT_PROJECT
+from everkept.accounts.project_rule import DEFAULT_PROJECT, ProjectRule
 from everkept.app.app import App
 from everkept.app.history import ImportRequest
 from everkept.cli.changes import update_graph_files
 from everkept.cli.options import FolderPath, add_common_options, parse_typed_time
 from everkept.cli.runner import print_json, read_session, report_interruption, run_with_app, show_progress
 from everkept.core.library import ReplicaUse, track_replica_use
-from everkept.core.sessions import ToolCall
+from everkept.core.ports import RecordStore
+from everkept.core.projects import WorkspaceInfo, find_workspace, find_workspace_key
+from everkept.core.sessions import Session, ToolCall
 from everkept.core.text import format_count
 from everkept.errors import InvalidInput, StoreUnreachable
 from everkept.exchange.exporter import ExportResult
@@ -26,6 +28,9 @@ from everkept.exchange.importer import ServerMemoryImport, import_server_memory
 from everkept.families.history.ingest.checkpoints import ImportCounts
 from everkept.families.history.ingest.checkpoints import ImportReport as Conversations
 from everkept.tools.schema import to_json
+
+if TYPE_CHECKING:
+    from everkept.exchange.plugin_import import PluginTarget
 
 
 def _require_complete(app: App, noted: ReplicaUse) -> None:
@@ -236,43 +241,42 @@ def import_plugin_database(
     """Import the memories and the graph of the surrealdb-memory plugin.
 
     PATH is the folder of its database, URL the address of its server. Without either, the plugin's settings name it.
-    Memories of scope user stay in that scope. The rest goes to one project, by default `default`. Running it
-    again adds only what is new. The folder is copied before it is opened, so nothing in it changes.
+    Memories of scope user stay in that scope. The rest goes to --project, otherwise to the project of its session's
+    folder or to `default`. Running it again adds only what is new. The folder is copied before it is opened.
     """
     from everkept.exchange.plugin_database import find_plugin_place, note_import, open_plugin_database
     from everkept.exchange.plugin_import import PluginImport, import_plugin
 
-    async def work(app: App) -> tuple[PluginImport, str]:
+    async def work(app: App) -> PluginImport:
         found = find_plugin_place(app.settings, flags, place, namespace=namespace, database=database)
         call = ToolCall(await read_session(app), "import")
         async with open_plugin_database(found) as plugin:
             await plugin.list_ids()  # before a project is created for it
-            rule = app.project_rule
-            store = await (rule.open_to_read if dry_run else rule.open_to_write)(call, None)
-            user = await app.library.open_user_store()
+            paths = await plugin.list_project_paths() if project is None else []
+            target = await _open_target(app, call, paths, writes=not dry_run)
             with show_progress("Importing") as progress:
                 mask = app.settings.mask_secrets
-                outcome = await import_plugin(plugin, store, user, app.clock, progress, mask=mask, dry_run=dry_run)
+                outcome = await import_plugin(plugin, target, app.clock, progress, mask=mask, dry_run=dry_run)
         if not dry_run:
             note_import(app.settings, found.shown)
-            await update_graph_files(app, [await _find_project_name(app, call)])
-        return outcome, await _find_project_name(app, call)
+            await update_graph_files(app, outcome.projects)
+        return outcome
 
     with _report_interruption("imported"):
-        outcome, name = run_with_app(work, writes=not dry_run, project=project or DEFAULT_PROJECT, **flags)
+        outcome = run_with_app(work, writes=not dry_run, project=project or DEFAULT_PROJECT, **flags)
     if as_json:
         print_json(to_json(outcome))
         return
     click.echo(
         f"{'Would add' if dry_run else 'Added'} {format_count(outcome.memories, 'memory', 'memories')}, "
         f"{format_count(outcome.entities, 'entity', 'entities')} and {format_count(outcome.links, 'relation')} "
-        f"from {outcome.place} to {name}; "
+        f"from {outcome.place} to {', '.join(outcome.projects)}; "
         f"updated {outcome.updated}, {outcome.unchanged} unchanged."
     )
     for count, what in (
         (outcome.older, "newer here, and kept unchanged"),
         (outcome.forgotten, "forgotten here, and stay so"),
-        (outcome.left_out, "links skipped: one of their ends does not exist"),
+        (outcome.left_out, "links skipped: their other end is missing, or in another project"),
     ):
         if count:
             click.echo(f"  {count} {what}", err=True)
@@ -282,6 +286,34 @@ def import_plugin_database(
         click.echo(f"  skipped {row.id}: {row.reason}", err=True)
     if len(outcome.unreadable) > MAX_SHOWN_LINES:
         click.echo(f"  … and {len(outcome.unreadable) - MAX_SHOWN_LINES} more. To list all, pass --json.", err=True)
+
+
+def _find_workspace(path: str) -> WorkspaceInfo | None:
+    """Return the workspace of a folder, or None if the folder is gone or of another machine."""
+    is_here = find_workspace_key(path) is not None and Path(path).is_dir()
+    return find_workspace(Path(path)) if is_here else None
+
+
+async def _open_target(app: App, call: ToolCall, paths: Sequence[str], *, writes: bool) -> "PluginTarget":
+    """Open the user's store, the project that the command names, and those of the folders that are workspaces here."""
+    from everkept.exchange.plugin_import import PluginTarget
+
+    async def open_project(rule: ProjectRule, call: ToolCall) -> RecordStore:
+        return await (rule.open_to_write(call, None) if writes else rule.open_to_read(call, None))
+
+    main = await open_project(app.project_rule, call)
+    name = await _find_project_name(app, call)
+    projects, folders = {name: main}, dict[str, str]()
+    for path in paths:
+        home = _find_workspace(path)
+        if home is None:
+            continue
+        rule, alone = ProjectRule(app.library, workspace=home), ToolCall(Session(client="command line"), "import")
+        store = await open_project(rule, alone)
+        active = await rule.find_active(alone)
+        folders[path] = home.name if active is None else active.name
+        projects.setdefault(folders[path], store)
+    return PluginTarget(await app.library.open_user_store(), projects, name, folders)
 
 
 @import_.command("history")
