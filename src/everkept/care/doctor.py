@@ -30,8 +30,8 @@ from everkept.core.peers import Peer, PeerFault
 from everkept.core.ports import Embedder, Library, RecordStore
 from everkept.core.text import format_count
 from everkept.errors import EverkeptError, ModelReplaced, ModelUnavailable
+from everkept.jobs.claims import MODEL_NOTE, ModelHistory, parse_models, read_models
 from everkept.jobs.maintenance import EMBEDDED_KINDS
-from everkept.jobs.model_claim import MODEL_NOTE, ModelHistory, parse_models, read_models
 from everkept.peers.peer_file import PeerList
 from everkept.settings import NO_MODEL, SHIPPED_MODEL
 from everkept.values import Value, replace
@@ -46,7 +46,7 @@ ACCESS_LOG_CHECK = "access log"
 def check_access_log(context: CheckContext) -> Iterator[DoctorFinding]:
     """Check the access log, if a server has written one."""
     folder = context.folder / LOG_FOLDER
-    if sizes := [path.stat().st_size for path in folder.glob("*.jsonl")]:
+    if sizes := [path.stat().st_size for path in folder.rglob("*.jsonl")]:
         what = f"{format_count(len(sizes), 'file')} ({format_count(sum(sizes), 'byte')}) in {folder}."
         yield DoctorFinding(ACCESS_LOG_CHECK, "ok", what)
 

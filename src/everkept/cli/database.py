@@ -23,7 +23,7 @@ from everkept.core.times import read_clock
 from everkept.errors import InvalidInput, ReadOnly, Refused
 from everkept.exchange.migration import MigrationEnd, MigrationResult
 from everkept.exchange.migration import migrate_library as copy_all
-from everkept.jobs.model_claim import FIRST_MODEL, read_models
+from everkept.jobs.claims import FIRST_MODEL, read_models
 from everkept.settings import Settings, get_standby_folder, is_on_server
 from everkept.tools.schema import to_json
 
