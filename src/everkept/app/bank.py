@@ -25,7 +25,7 @@ from everkept.core.sessions import Session, ToolCall
 from everkept.core.text import format_count
 from everkept.core.times import Clock
 from everkept.errors import EverkeptError, FileNotFound, InvalidInput, NotFound, ProjectOff, Refused, Unavailable
-from everkept.families.bank.bank_files import find_name
+from everkept.families.bank.bank_files import detect_encoding, find_name
 from everkept.families.bank.banks import (
     GRAPH_VIEW,
     URI_SCHEME,
@@ -34,6 +34,7 @@ from everkept.families.bank.banks import (
     build_uri,
     find_matching,
     get_last_part,
+    get_media_type,
     parse_uri,
 )
 from everkept.families.bank.guidance_tools import RuntimeInfo
@@ -230,7 +231,7 @@ def build_bank(settings: Settings, library: Library, maintenance: Maintenance, c
 
     async def open_versions(name: str, make: bool) -> FileStore:
         place = settings.data_dir / VERSIONS_FOLDER / name
-        if make:
+        if make and not place.is_dir():
             with translate_os_errors(place):
                 make_folder(place)
         return await files.open_folder(str(place))
@@ -321,6 +322,7 @@ class BankResources:
         try:
             bank = await self._get_bank(session)
             files = await list_searched_files(bank)
+            seen = await bank.files.survey()
             graph = await bank.files.read_info(GRAPH_VIEW)
         except NotFound:
             return []
@@ -328,7 +330,8 @@ class BankResources:
             log.warning("memory bank documents not listed: %s", error)
             return []
         names = {CURRENT_NAMES.get(info.path, info.path): info for info in files}
-        infos = [_build_info(name) for name in names][:MAX_LISTED_FILES]
+        media = [name for name in seen.files if name not in seen.links and get_media_type(name)]
+        infos = [_build_info(name) for name in (*names, *sorted(media))][:MAX_LISTED_FILES]
         return [*infos, *([_build_info(GRAPH_VIEW)] if graph else [])]
 
     def list_templates(self) -> list[ResourceInfo]:
@@ -340,7 +343,7 @@ class BankResources:
     async def read(self, session: Session, uri: str) -> ResourceDocument:
         path = parse_uri(uri)
         bank = await self._get_bank(session)
-        found = path if path == GRAPH_VIEW else await find_name(bank, path)
+        found = await _find_path(bank, path)
         try:
             info = await bank.files.read_info(found) if found else None
             if info is None or info.is_folder:
@@ -355,7 +358,14 @@ class BankResources:
             if bank.history:
                 bank.history.note(info.path, data)
         except NotFound:
-            raise NotFound("resource", uri, hint="Call resources/list to see the documents.") from None
+            error = NotFound("resource", uri, hint="Call resources/list to see the documents.")
+            suggestion = "Create the file with write_memory_bank_file."
+            error.facts = {**error.facts, "expectedPath": f"{bank.address}/{path}", "suggestion": suggestion}
+            raise error from None
+        if get_media_type(path) is not None:
+            return ResourceDocument(_get_mime_type(path), "", data=data)
+        if b"\0" in data and detect_encoding(data) is None:
+            return ResourceDocument("application/octet-stream", "", data=data)
         return ResourceDocument(_get_mime_type(path), decode_text(data))
 
     async def read_state(self, session: Session, uri: str) -> object:
@@ -385,7 +395,7 @@ class BankResources:
             return look.address, await _read_local_stamp(look, path)
         if look.fault is not None:
             raise look.fault.with_traceback(None)
-        name = path if path == GRAPH_VIEW else find_matching(look.files, path)
+        name = path if path == GRAPH_VIEW or get_media_type(path) else find_matching(look.files, path)
         return look.address, look.files.get(name or "")
 
     async def _read_snapshot(self, session: Session, chosen: str) -> _RemoteSnapshot | Bank:
@@ -413,8 +423,13 @@ class BankResources:
         return replace(before, at=self._clock())
 
 
+async def _find_path(bank: Bank, path: str) -> str | None:
+    """Return the path of a document in the bank, or None."""
+    return path if path == GRAPH_VIEW or get_media_type(path) else await find_name(bank, path)
+
+
 async def _read_local_stamp(bank: Bank, path: str) -> FileStamp | None:
-    found = path if path == GRAPH_VIEW else await find_name(bank, path)
+    found = await _find_path(bank, path)
     info = await bank.files.read_info(found) if found else None
     return get_stamp(info) if info and not info.is_folder else None
 
@@ -434,4 +449,4 @@ def _build_info(path: str) -> ResourceInfo:
 
 
 def _get_mime_type(path: str) -> str:
-    return "application/json" if path.lower().endswith(".json") else MARKDOWN
+    return get_media_type(path) or ("application/json" if path.lower().endswith(".json") else MARKDOWN)

@@ -338,8 +338,8 @@ def build_embedder(settings: Settings) -> Embedder | None:
 
 def build_indexer(settings: Settings, library: Library, clock: Clock, embedder: Embedder | None = None) -> "Indexer":
     """Build what computes embeddings with the model of the settings, or with another embedder."""
-    from everkept.jobs.maintenance import EMBEDDED_KINDS, Indexer, TurnLease
-    from everkept.jobs.model_claim import ClaimedEmbedder
+    from everkept.jobs.claims import ClaimedEmbedder, TurnLease
+    from everkept.jobs.maintenance import EMBEDDED_KINDS, Indexer
 
     embedder = embedder or build_embedder(settings)
     claimed = None if embedder is None else ClaimedEmbedder(embedder, library)

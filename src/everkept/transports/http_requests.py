@@ -75,7 +75,7 @@ def encode_answer(answer: RequestResult, call: ClientRequest, account: Account |
     if account is None or len(text) <= limit:
         return text
     error = QuotaExceeded(
-        f"The answer has {len(text):,} bytes; accounts get at most {limit:,}. What the call changed is stored.",
+        f"The answer is larger than the limit for accounts ({limit:,}). What the call changed is stored.",
         hint="Request less, for example with a smaller `limit`, or ask the owner for a larger quota_answer_bytes.",
         quota="quota_answer_bytes",
         limit=limit,
