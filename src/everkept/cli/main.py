@@ -72,7 +72,7 @@ COMMANDS = {
     "account": ("everkept.cli.accounts:account", "List and remove the accounts of others."),
     "audit": ("everkept.cli.changes:audit", "Find what should not have been stored."),
     "backup": ("everkept.cli.care:backup", "Write everything that is stored into one file."),
-    "bank": ("everkept.cli.bank:bank", "Show and restore earlier versions of bank files."),
+    "bank": ("everkept.cli.bank:bank", "Trust a bank; show and restore versions of its files."),
     "completion": ("everkept.cli.main:completion", "Print the shell completion script."),
     "config": ("everkept.cli.config:config", "Show the settings and where they come from."),
     "context": ("everkept.cli.memories:context", "Print what an assistant should know."),
