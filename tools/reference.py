@@ -202,6 +202,24 @@ def errors_page() -> str:
     lines.append(
         "| `internal_error` | no | A bug in Everkept. The server's log has the details under the id in the message. |"
     )
+    lines += [
+        "\n## Error codes of JSON-RPC\n",
+        "A request that is wrong itself, or a resource that cannot be read, gets a JSON-RPC error. Its `data` has the "
+        "envelope, or the `uri` of a missing resource.\n",
+        "| code | when |",
+        "|---|---|",
+        "| -32700 | The message is not JSON. |",
+        "| -32600 | The message is not a request. |",
+        "| -32601 | The method is unknown, or the tool is unknown in a protocol revision with a handshake. |",
+        "| -32602 | The parameters are wrong, a tool is unknown or a resource is missing in revision 2026-07-28, or a "
+        "resource is refused. |",
+        "| -32603 | A bug, or a store that is unreachable. |",
+        "| -32000 | The memory bank of a resource is missing or unreachable. `data` has `expectedPath` and "
+        "`suggestion`. |",
+        "| -32002 | A resource is missing, in a protocol revision with a handshake. For a bank file, `data` has "
+        "`expectedPath` and `suggestion`. |",
+        "| -32022 | The protocol revision is not supported. |",
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -26,6 +26,7 @@ EverkeptError                 code, message, hint, facts
     ├── StoreDamaged           the file cannot be read as a database
     ├── StoreTooNew            a newer version wrote the database
     ├── ModelUnavailable       the embedding model is missing or damaged
+    │   └── ModelReplaced      another model is in use in this data folder
     └── UpstreamUnavailable    the server behind a tool of the gateway did not answer
 
 Any other exception is a bug. It is logged once with its traceback, and the caller gets ``internal_error`` with an id.
@@ -310,9 +311,22 @@ class ModelUnavailable(Unavailable):
     code = "model_unavailable"
     retry_possible = False
 
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(
-            f"Cannot use the embedding model: {path} {reason}.", hint="Install Everkept again to restore it.", path=path
+    def __init__(self, path: str, reason: str, *, hint: str = "Install Everkept again to restore it.") -> None:
+        super().__init__(f"Cannot use the embedding model: {path} {reason}.", hint=hint, path=path)
+
+
+class ModelReplaced(ModelUnavailable):
+    """Another embedding model is in use in this data folder; this process searches by words."""
+
+    code = "model_replaced"
+
+    def __init__(self, own: str, current: str) -> None:
+        Unavailable.__init__(
+            self,
+            f"This data folder uses the embedding model {current}, but this process is set to {own}.",
+            hint=f"Set `embedding_model` to the same model everywhere. To use {own} again, run `everkept index`.",
+            model=own,
+            current=current,
         )
 
 

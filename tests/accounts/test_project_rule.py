@@ -247,3 +247,28 @@ async def test_an_account_that_is_made_again_gets_one_project_for_the_folder(lib
         assert not made & before
         before |= made
         await accounts.remove_user("anna")
+
+
+SECRET = "gh" + "p_" + "a1B2" * 9
+
+
+async def test_a_secret_in_the_name_of_a_folder_is_masked_in_its_project(library: Library, tmp_path: Path) -> None:
+    folder = tmp_path / f"backup {SECRET}"
+    folder.mkdir()
+    rule = ProjectRule(library, workspace=folder)
+    assert rule.find_pending_name(call()) == "backup [masked: github token]"
+    assert await written_to(library, rule, call(), None) == "backup [masked: github token]"
+    assert SECRET not in str([(each.name, each.description) for each in await library.list_projects()])
+
+
+async def test_a_secret_in_the_configured_name_is_masked_and_the_project_is_found_again(library: Library) -> None:
+    rule = ProjectRule(library, configured=f"shop {SECRET}")
+    assert await written_to(library, rule, call(), None) == "shop [masked: github token]"
+    again = await ProjectRule(library, configured=f"shop {SECRET}").find_active(call())
+    assert again is not None
+    assert again.name == "shop [masked: github token]"
+
+
+async def test_names_stay_if_masking_is_turned_off(library: Library) -> None:
+    rule = ProjectRule(library, configured=f"shop {SECRET}", mask=False)
+    assert await written_to(library, rule, call(), None) == f"shop {SECRET}"

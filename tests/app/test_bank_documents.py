@@ -45,6 +45,25 @@ async def test_the_files_that_are_there_are_listed(banking: Banking, resources: 
         assert (await resources.read(banking.session, info.uri)).text == "x"
 
 
+async def test_pictures_and_files_that_are_not_text_are_read_as_bytes(
+    banking: Banking, resources: BankResources
+) -> None:
+    banking.put("Plan v2.PNG", b"\x89PNG\0")
+    banking.put("broken.md", b"a\0b")
+    banking.put("tool.exe", b"MZ")
+    (banking.folder / "away.png").symlink_to("/etc/hostname")
+    listed = {info.uri: info.mime_type for info in await resources.list_resources(banking.session)}
+    assert listed == {"memory-bank://broken.md": "text/markdown", "memory-bank://Plan%20v2.PNG": "image/png"}
+    picture = await resources.read(banking.session, "memory-bank://Plan%20v2.PNG")
+    assert (picture.mime_type, picture.data) == ("image/png", b"\x89PNG\0")
+    assert (await resources.read(banking.session, "memory-bank://broken.md")).data == b"a\0b"
+    with pytest.raises(Refused):
+        await resources.read(banking.session, "memory-bank://away.png")
+    for name in ("tool.exe", "none.png", "../x.png"):
+        with pytest.raises((NotFound, InvalidInput, Refused)):
+            await resources.read(banking.session, f"memory-bank://{name}")
+
+
 async def test_a_large_bank_lists_some_and_reads_all(banking: Banking, resources: BankResources) -> None:
     for i in range(150):
         banking.put(f"n{i:03}.md", str(i))

@@ -11,6 +11,8 @@ from everkept.care.check_context import CheckContext, DoctorFinding
 from everkept.care.installation_checks import check_clients, check_folders, check_settings, check_versions, is_within
 from everkept.clients.own_command import remember_launcher
 from everkept.errors import InvalidInput
+from everkept.exchange.plugin_database import note_import
+from everkept.settings import read_settings
 from everkept.values import replace
 
 US = (sys.executable, "-m", "everkept", "serve")
@@ -67,6 +69,17 @@ def test_settings_that_cannot_be_used_are_a_problem(context: CheckContext) -> No
     [finding] = check_settings(replace(context, fault=wrong))
     assert finding.severity == "problem"
     assert finding.what == "There is no setting `colour`."
+
+
+def test_memories_of_the_plugin_are_advice_until_they_are_imported(context: CheckContext, tmp_path: Path) -> None:
+    folder = tmp_path / "plugin"
+    (folder / "clog").mkdir(parents=True)
+    settings = read_settings({"config": "none"}, {"MEMORY_DB_PATH": str(folder)})
+    [finding] = worst(check_settings(replace(context, settings=settings)))
+    assert finding.severity == "advice"
+    assert finding.command == f"everkept import surrealdb-memory {folder}"
+    note_import(settings, str(folder))
+    assert worst(check_settings(replace(context, settings=settings))) == []
 
 
 def test_no_client_is_advice(context: CheckContext) -> None:

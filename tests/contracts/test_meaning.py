@@ -216,6 +216,21 @@ async def test_another_model_has_vectors_of_its_own(store: RecordStore) -> None:
     assert await near(store, 0, limit=1) == ["east"]
 
 
+async def test_another_model_may_have_other_dimensions(store: RecordStore) -> None:
+    await compass(store)
+    records = await store.get(["east", "west"])
+    short = {"east": np.eye(20, dtype=np.float32)[0], "west": np.eye(20, dtype=np.float32)[1]}
+    assert await store.put_vectors("short", [RecordVector(r.id, r.version, short[r.id]) for r in records]) == 2
+    found = await store.find_near("short", short["west"], RecordFilter(), 10)
+    assert [match.id for match in found] == ["west", "east"]
+    assert [match.score for match in found] == pytest.approx([1, 0], abs=CLOSE)
+    assert (await store.get_vectors("short", ["west"]))["west"].shape == (20,)
+    assert await near(store, 0) == ["northeast", "north", "south"]
+    assert await store.count_vectors("short", ["memory"]) == (2, 3)
+    await embed(store, {"east": 0, "west": 180})
+    assert await near(store, 0) == ["east", "northeast", "north", "south", "west"]
+
+
 async def test_a_vector_may_be_replaced(store: RecordStore) -> None:
     await compass(store)
     assert await near(store, 0, limit=1) == ["east"]

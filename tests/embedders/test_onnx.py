@@ -30,6 +30,7 @@ from everkept.embedders.onnx import (
     split_windows,
 )
 from everkept.errors import ModelUnavailable
+from everkept.settings import SHIPPED_MODEL
 
 TEXTS = [
     "How do I reset my password?",
@@ -98,6 +99,10 @@ def count_operations(content: bytes, name: str) -> int:
 async def cosine(embedder: Embedder, one: str, other: str) -> float:
     first, second = await embedder.embed([one, other])
     return float(first @ second)
+
+
+def test_the_default_setting_is_the_shipped_model() -> None:
+    assert OnnxEmbedder.name == SHIPPED_MODEL
 
 
 async def test_vectors_are_those_of_the_published_weights(embedder: OnnxEmbedder) -> None:

@@ -426,3 +426,14 @@ async def test_what_is_left_of_somebody_who_was_removed_is_in_no_export(shop: Li
     await shop.set_note(ANNA, None)
     assert (await export_library(shop, tmp_path / "out", unheard)).accounts == []
     assert not (tmp_path / "out" / "accounts").exists()
+
+
+async def test_secrets_in_the_name_and_description_of_a_project_are_masked(
+    shop: Library, other: Library, tmp_path: Path
+) -> None:
+    token = "gh" + "p_" + "a1B2" * 9
+    await shop.create(f"deploy {token}", f"Uses {token}.")
+    outcome = await moved(shop, other, tmp_path / "one")
+    project = await other.get_project("deploy [masked: github token]")
+    assert project.description == "Uses [masked: github token]."
+    assert "github token" in outcome.masked

@@ -126,6 +126,13 @@ def test_each_key_is_honoured(file: Path, line: str, name: str, value: object) -
     assert choose_toolsets(settings)
 
 
+def test_a_model_in_a_folder_has_dimensions_of_its_own(file: Path) -> None:
+    settings = read(file, "---\nembedding_model: models/e5\nembedding_dimensions: 768\n---\n")
+    assert settings.embedding_model == str(file.parent / "models" / "e5")
+    with pytest.raises(Refused):
+        read(file, "---\nembedding_model: models/e5\nembedding_dimensions: many\n---\n")
+
+
 @pytest.mark.parametrize(
     ("line", "reason"),
     [

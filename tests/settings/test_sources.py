@@ -27,6 +27,8 @@ def spelled(name: str, index: int) -> str:
         return ("all", *TOOLSETS)[index]
     if name == "database_url":
         return ("ws://a.example", "wss://b.example:1", "http://127.0.0.1/rpc")[index]
+    if name == "embedding_model":
+        return ("all-MiniLM-L6-v2", "none", "./model")[index]
     return {bool: ("true", "false", "on"), int: ("11", "12", "13"), float: ("1.5", "2.5", "3.5")}.get(
         kind, ("first", "second", "third")
     )[index]
@@ -38,6 +40,8 @@ def understood(name: str, text: str, folder: Path) -> Any:
         return text in ("true", "on")
     if kind in (int, float):
         return kind(text)
+    if name == "embedding_model" and text.startswith("."):
+        return str(folder / text)
     return folder / text if name in PATHS else text
 
 
@@ -68,7 +72,7 @@ def test_a_flag_goes_before_the_environment_that_before_the_file_that_before_the
     if present[1]:
         environment[f"EVERKEPT_{name.upper()}"] = variable
     flags = {name: flag} if present[0] else {}
-    folder = Path.cwd() if name in ("data_dir", "gateway_config") else Path()
+    folder = Path.cwd() if name in ("data_dir", "gateway_config", "embedding_model") else Path()
     loaded = getattr(read_settings(flags, environment), name)
     source = {e.name: e.source for e in explain_settings(flags, environment)}[name]
     if present[0]:

@@ -47,6 +47,12 @@ class PromptIndexing:
     def wake(self, store: RecordStore) -> None:
         self.woken.append(store)
 
+    async def find_fault(self) -> ModelUnavailable | None:
+        return self.fault
+
+    def is_behind(self, store: RecordStore) -> bool:
+        return False
+
     async def wait_until_settled(self, within: float | None = None) -> bool:
         await self.catch_up()
         return True

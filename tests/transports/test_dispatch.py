@@ -138,7 +138,61 @@ async def test_a_failed_call_is_a_result_with_the_envelope(dispatcher: Dispatche
 async def test_an_unknown_tool_or_a_malformed_call_is_an_error(
     dispatcher: Dispatcher, meta: dict[str, Any] | None, params: dict[str, Any]
 ) -> None:
-    assert (await Client(dispatcher, meta).error("tools/call", **params)).code == -32602
+    unknown = -32602 if meta else -32601  # the newer revision fixes the code
+    code = unknown if params.get("name") == "serch_nodes" else -32602
+    assert (await Client(dispatcher, meta).error("tools/call", **params)).code == code
+
+
+@ERAS
+async def test_a_bank_that_cannot_be_read_says_where_it_was_expected(
+    tmp_path: Path, meta: dict[str, Any] | None
+) -> None:
+    (tmp_path / "shop").mkdir()
+    app = App(Settings(tmp_path / "data", embedding_model="none", toolsets="bank", path=tmp_path / "shop"))
+    client, uri = Client(Dispatcher(app), meta), "memory-bank://active-context.md"
+    bank = tmp_path / "shop" / "memory-bank"
+    error = await client.error("resources/read", uri=uri)
+    assert (error.code, error.data["expectedPath"]) == (-32000, str(bank))
+    assert "initialize_memory_bank" in error.data["suggestion"]
+    bank.mkdir()
+    (bank / "notes.md").write_text("x", encoding="utf-8")
+    error = await client.error("resources/read", uri=uri)
+    assert (error.code, error.data["uri"]) == (-32602 if meta else -32002, uri)
+    assert error.data["expectedPath"] == f"{bank}/active-context.md"
+    assert "write_memory_bank_file" in error.data["suggestion"]
+    (bank / "plan.png").write_bytes(b"\x89PNG\0")
+    [content] = (await client("resources/read", uri="memory-bank://plan.png"))["contents"]
+    assert content == {"uri": "memory-bank://plan.png", "mimeType": "image/png", "blob": "iVBORwA="}
+    await app.close()
+
+
+async def test_clients_hear_when_resources_appear_or_disappear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("everkept.app.resources.LIST_SECONDS", 0.02)
+    (tmp_path / "memory-bank").mkdir()
+    app = App(Settings(tmp_path / "data", embedding_model="none", toolsets="bank", path=tmp_path))
+    dispatcher = Dispatcher(app)
+    client = Client(dispatcher)
+    assert dispatcher.capabilities["resources"]["listChanged"] is True
+    await client("resources/list")
+    file = tmp_path / "memory-bank" / "notes.md"
+    changed = ("notifications/resources/list_changed", {})
+    async with asyncio.timeout(HANG):
+        file.write_text("x", encoding="utf-8")
+        assert await client.told.get() == changed
+        listed = (await client("resources/list"))["resources"]
+        assert "memory-bank://notes.md" in [resource["uri"] for resource in listed]
+        file.unlink()
+        assert await client.told.get() == changed
+        newer = Client(dispatcher, META)
+        listening = asyncio.create_task(newer("subscriptions/listen", notifications={"resourcesListChanged": True}))
+        granted = (await newer.told.get())[1]["notifications"]
+        assert granted == {"resourcesListChanged": True}
+        file.write_text("x", encoding="utf-8")
+        assert (await newer.told.get())[0] == changed[0]
+        dispatcher.close()
+        await listening
+    client.connection.close()
+    await app.close()
 
 
 @ERAS
@@ -308,7 +362,7 @@ async def test_a_gateway_in_front_of_us_is_offered_our_own_tools_alone(
         await other("initialize", **greeting_as("inspector"))
     assert await names_for(other) - await names_for(gateway) == {"notes__echo", "notes__wait"}
     error = await gateway.error("tools/call", name="notes__echo", arguments={"text": "x"})
-    assert error.code == -32602
+    assert error.code == (-32602 if meta else -32601)
     answered = await other("tools/call", name="notes__echo", arguments={"text": "x"})
     assert answered["structuredContent"] == {"text": "x"}
     for client in (gateway, other):

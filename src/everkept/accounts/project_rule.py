@@ -1,20 +1,26 @@
 """The rule that decides which project a call uses."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 from everkept.core.ports import Library, RecordStore
-from everkept.core.projects import DEFAULT_PROJECT, Project, WorkspaceInfo, find_workspace
+from everkept.core.projects import DEFAULT_PROJECT, MAX_PROJECT_NAME_CHARACTERS, Project, WorkspaceInfo, find_workspace
 from everkept.core.sessions import ToolCall, get_acting_account
+from everkept.core.text import clip_text
 from everkept.errors import Conflict, NoActiveProject, NotFound, ProjectOff
+
+T = TypeVar("T")
+_WORD_SIGNS = str.maketrans("", "", "-_./")
 
 
 class ProjectRule:
     """Choice of the project: the call's own, then the session's, then the configured one, then the workspace's.
 
     The configured project and the workspace's project are created at the first write. Until then they read as empty. A
-    project that is turned off is neither read nor written.
+    project that is turned off is neither read nor written. A secret in the name or description of a new project is
+    masked.
     """
 
     def __init__(
@@ -24,8 +30,10 @@ class ProjectRule:
         configured: str | None = None,
         workspace: Path | WorkspaceInfo | None = None,
         on_open: Callable[[RecordStore], None] | None = None,
+        mask: bool = True,
     ) -> None:
         self._library = library
+        self._mask = mask
         self._configured = configured
         self._workspace = workspace
         self._on_open = on_open
@@ -38,14 +46,10 @@ class ProjectRule:
         return store or await self._open_store((await self._create_project()).name)
 
     async def find_active(self, call: ToolCall) -> Project | None:
-        name = call.session.project or self._configured
-        if name is not None:
-            try:
-                return await self._library.get_project(name)
-            except NotFound:
-                if call.session.project:
-                    raise
-                return None
+        if call.session.project:
+            return await self._library.get_project(call.session.project)
+        if self._configured is not None:
+            return await self._find_configured(self._library.get_project)
         if self._workspace is None:
             return None
         home = self._find_workspace()
@@ -70,9 +74,9 @@ class ProjectRule:
 
     def find_pending_name(self, call: ToolCall) -> str | None:
         if call.session.project or self._configured or self._workspace is None:
-            return self._configured
+            return self._clean_name(self._configured) if self._configured else None
         home = self._find_workspace()
-        return home.name if home else DEFAULT_PROJECT
+        return self._clean_name(home.name) if home else DEFAULT_PROJECT
 
     def _find_workspace(self) -> WorkspaceInfo | None:
         """Return the workspace, looked up at each call because a folder may become a repository.
@@ -87,15 +91,34 @@ class ProjectRule:
         if chosen := name or call.session.project:
             return await self._open_store(chosen)
         if self._configured is not None:
-            try:
-                return await self._open_store(self._configured)
-            except NotFound:
-                return None
+            return await self._find_configured(self._open_store)
         if self._workspace is None:
             stateless = "This connection is stateless. Pass `project` with each call."
             raise NoActiveProject(hint=None if call.session.stateful else stateless)
         project = await self.find_active(call)
         return None if project is None else await self._open_store(project.name)
+
+    async def _find_configured(self, find: Callable[[str], Awaitable[T]]) -> T | None:
+        """Find the configured project by its name, or by the name that it was created with."""
+        given = self._configured or ""
+        for name in (given, masked) if (masked := self._clean_name(given)) != given else (given,):
+            try:
+                return await find(name)
+            except NotFound:
+                continue
+        return None
+
+    def _clean_name(self, name: str) -> str:
+        cleaned = self._clean_text(name)
+        return name if cleaned == name else clip_text(cleaned, MAX_PROJECT_NAME_CHARACTERS)
+
+    def _clean_text(self, text: str) -> str:
+        """Return the text without secrets. The masking is not loaded for plain words."""
+        if not self._mask or text.translate(_WORD_SIGNS).isalpha():
+            return text
+        from everkept.core.secrets import mask_text
+
+        return mask_text(text)[0]
 
     async def _open_store(self, name: str) -> RecordStore:
         project, store = await self._library.open(name)
@@ -107,7 +130,7 @@ class ProjectRule:
 
     async def _create_project(self) -> Project:
         if self._configured is not None:
-            return await self._create_or_get(self._configured)
+            return await self._create_or_get(self._clean_name(self._configured))
         home = self._find_workspace()
         if home is None:
             return await self._create_or_get(DEFAULT_PROJECT)
@@ -128,8 +151,9 @@ class ProjectRule:
         number = 1
         while True:
             try:
-                name = home.name if number == 1 else f"{home.name}-{number}"
-                description = f"Workspace {home.key}" if get_acting_account() is None else ""
+                own_name = self._clean_name(home.name)
+                name = own_name if number == 1 else f"{own_name}-{number}"
+                description = f"Workspace {self._clean_text(home.key)}" if get_acting_account() is None else ""
                 return await self._library.create(name, description)
             except Conflict:
                 number += 1

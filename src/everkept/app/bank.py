@@ -25,7 +25,7 @@ from everkept.core.sessions import Session, ToolCall
 from everkept.core.text import format_count
 from everkept.core.times import Clock
 from everkept.errors import EverkeptError, FileNotFound, InvalidInput, NotFound, ProjectOff, Refused, Unavailable
-from everkept.families.bank.bank_files import find_name
+from everkept.families.bank.bank_files import detect_encoding, find_name
 from everkept.families.bank.banks import (
     GRAPH_VIEW,
     URI_SCHEME,
@@ -34,6 +34,7 @@ from everkept.families.bank.banks import (
     build_uri,
     find_matching,
     get_last_part,
+    get_media_type,
     parse_uri,
 )
 from everkept.families.bank.guidance_tools import RuntimeInfo
@@ -86,8 +87,10 @@ class BankProjects:
         configured: str | None = None,
         place: Path | str | None = None,
         on_open: Callable[[RecordStore], None] | None = None,
+        mask: bool = True,
     ) -> None:
         self._library = library
+        self._mask = mask
         self._configured = configured
         self._place = place
         self._on_open = on_open
@@ -174,7 +177,7 @@ class BankProjects:
         return self._place.resolve() in (Path(bank.home.address), Path(bank.address))
 
     def _build_rule(self, *, configured: str | None = None, home: WorkspaceInfo | None = None) -> ProjectRule:
-        return ProjectRule(self._library, configured=configured, workspace=home, on_open=self._on_open)
+        return ProjectRule(self._library, configured=configured, workspace=home, on_open=self._on_open, mask=self._mask)
 
 
 def _locate_bank(folder: Path, name: str) -> tuple[WorkspaceInfo | None, str]:
@@ -221,6 +224,7 @@ def build_bank(settings: Settings, library: Library, maintenance: Maintenance, c
         configured=named,
         place=remote or (None if folder is None else _find_bank_home(folder, settings.folder)),
         on_open=maintenance.register_store,
+        mask=settings.mask_secrets,
     )
     start = os.fspath(settings.path or Path())
     around = RuntimeInfo(start, list_environment_names(), _find_current_folder())
@@ -318,6 +322,7 @@ class BankResources:
         try:
             bank = await self._get_bank(session)
             files = await list_searched_files(bank)
+            seen = await bank.files.survey()
             graph = await bank.files.read_info(GRAPH_VIEW)
         except NotFound:
             return []
@@ -325,7 +330,8 @@ class BankResources:
             log.warning("memory bank documents not listed: %s", error)
             return []
         names = {CURRENT_NAMES.get(info.path, info.path): info for info in files}
-        infos = [_build_info(name) for name in names][:MAX_LISTED_FILES]
+        media = [name for name in seen.files if name not in seen.links and get_media_type(name)]
+        infos = [_build_info(name) for name in (*names, *sorted(media))][:MAX_LISTED_FILES]
         return [*infos, *([_build_info(GRAPH_VIEW)] if graph else [])]
 
     def list_templates(self) -> list[ResourceInfo]:
@@ -337,7 +343,7 @@ class BankResources:
     async def read(self, session: Session, uri: str) -> ResourceDocument:
         path = parse_uri(uri)
         bank = await self._get_bank(session)
-        found = path if path == GRAPH_VIEW else await find_name(bank, path)
+        found = await _find_path(bank, path)
         try:
             info = await bank.files.read_info(found) if found else None
             if info is None or info.is_folder:
@@ -352,7 +358,14 @@ class BankResources:
             if bank.history:
                 bank.history.note(info.path, data)
         except NotFound:
-            raise NotFound("resource", uri, hint="Call resources/list to see the documents.") from None
+            error = NotFound("resource", uri, hint="Call resources/list to see the documents.")
+            suggestion = "Create the file with write_memory_bank_file."
+            error.facts = {**error.facts, "expectedPath": f"{bank.address}/{path}", "suggestion": suggestion}
+            raise error from None
+        if get_media_type(path) is not None:
+            return ResourceDocument(_get_mime_type(path), "", data=data)
+        if b"\0" in data and detect_encoding(data) is None:
+            return ResourceDocument("application/octet-stream", "", data=data)
         return ResourceDocument(_get_mime_type(path), decode_text(data))
 
     async def read_state(self, session: Session, uri: str) -> object:
@@ -382,7 +395,7 @@ class BankResources:
             return look.address, await _read_local_stamp(look, path)
         if look.fault is not None:
             raise look.fault.with_traceback(None)
-        name = path if path == GRAPH_VIEW else find_matching(look.files, path)
+        name = path if path == GRAPH_VIEW or get_media_type(path) else find_matching(look.files, path)
         return look.address, look.files.get(name or "")
 
     async def _read_snapshot(self, session: Session, chosen: str) -> _RemoteSnapshot | Bank:
@@ -410,8 +423,13 @@ class BankResources:
         return replace(before, at=self._clock())
 
 
+async def _find_path(bank: Bank, path: str) -> str | None:
+    """Return the path of a document in the bank, or None."""
+    return path if path == GRAPH_VIEW or get_media_type(path) else await find_name(bank, path)
+
+
 async def _read_local_stamp(bank: Bank, path: str) -> FileStamp | None:
-    found = path if path == GRAPH_VIEW else await find_name(bank, path)
+    found = await _find_path(bank, path)
     info = await bank.files.read_info(found) if found else None
     return get_stamp(info) if info and not info.is_folder else None
 
@@ -431,4 +449,4 @@ def _build_info(path: str) -> ResourceInfo:
 
 
 def _get_mime_type(path: str) -> str:
-    return "application/json" if path.lower().endswith(".json") else MARKDOWN
+    return get_media_type(path) or ("application/json" if path.lower().endswith(".json") else MARKDOWN)

@@ -12,7 +12,7 @@ from everkept.accounts.quotas import StorageQuotas
 from everkept.app.engines import find_standby, make_library
 from everkept.core.ports import Embedder, Library, RecordStore
 from everkept.core.times import Clock, LocalZone
-from everkept.settings import AUTO, GATEWAY, Settings, choose_toolsets, read_client_environment
+from everkept.settings import AUTO, GATEWAY, NO_MODEL, SHIPPED_MODEL, Settings, choose_toolsets, read_client_environment
 from everkept.tools.tool import LateToolset, Tool, Toolset
 
 if TYPE_CHECKING:
@@ -194,10 +194,7 @@ class AppParts:
 
     @cached_property
     def indexer(self) -> "Indexer":
-        from everkept.jobs.maintenance import EMBEDDED_KINDS, Indexer, TurnLease
-
-        embedder = self._embedder or _build_embedder(self._settings)
-        return Indexer(embedder, EMBEDDED_KINDS, TurnLease(self.library, "vectors", self._clock))
+        return build_indexer(self._settings, self.library, self._clock, self._embedder)
 
     @cached_property
     def maintenance(self) -> "Maintenance":
@@ -324,13 +321,29 @@ def _get_pending_reader(settings: Settings) -> "ReadPendingChanges":
     return read_no_changes if standby is None else standby.read_pending_changes
 
 
-def _build_embedder(settings: Settings) -> Embedder | None:
-    if settings.embedding_model == "none":
+def build_embedder(settings: Settings) -> Embedder | None:
+    """Build the embedder that the settings name, without loading its model. None if search by meaning is off."""
+    if settings.embedding_model == NO_MODEL:
         return None
     from everkept.embedders.cached import CachedEmbedder
-    from everkept.embedders.onnx import OnnxEmbedder
 
-    return CachedEmbedder(OnnxEmbedder())
+    if settings.embedding_model == SHIPPED_MODEL:
+        from everkept.embedders.onnx import OnnxEmbedder
+
+        return CachedEmbedder(OnnxEmbedder())
+    from everkept.embedders.model_folder import FolderEmbedder
+
+    return CachedEmbedder(FolderEmbedder(Path(settings.embedding_model)))
+
+
+def build_indexer(settings: Settings, library: Library, clock: Clock, embedder: Embedder | None = None) -> "Indexer":
+    """Build what computes embeddings with the model of the settings, or with another embedder."""
+    from everkept.jobs.maintenance import EMBEDDED_KINDS, Indexer, TurnLease
+    from everkept.jobs.model_claim import ClaimedEmbedder
+
+    embedder = embedder or build_embedder(settings)
+    claimed = None if embedder is None else ClaimedEmbedder(embedder, library)
+    return Indexer(claimed, EMBEDDED_KINDS, TurnLease(library, "vectors", clock))
 
 
 def _build_memory_options(settings: Settings, started_at: int) -> "MemoryOptions":
@@ -374,10 +387,10 @@ def _build_quotas(settings: Settings) -> StorageQuotas:
 
 def _build_graph_rule(settings: Settings, library: Library) -> ProjectRule:
     if settings.project == AUTO:
-        return ProjectRule(library, workspace=settings.path)
+        return ProjectRule(library, workspace=settings.path, mask=settings.mask_secrets)
     if settings.dialect == "server-memory":
-        return ProjectRule(library, configured=settings.project or DEFAULT_PROJECT)
-    return ProjectRule(library, configured=settings.project)
+        return ProjectRule(library, configured=settings.project or DEFAULT_PROJECT, mask=settings.mask_secrets)
+    return ProjectRule(library, configured=settings.project, mask=settings.mask_secrets)
 
 
 def _build_memory_rule(
@@ -389,10 +402,10 @@ def _build_memory_rule(
         maintenance().register_store(store, library.find_private_store())
 
     if settings.project not in (None, AUTO):
-        return ProjectRule(library, configured=settings.project, on_open=meet)
+        return ProjectRule(library, configured=settings.project, on_open=meet, mask=settings.mask_secrets)
     # Without a folder there is no workspace, like in the home folder.
     folder = _find_working_folder(settings) or Path.home()
-    return ProjectRule(library, workspace=folder, on_open=meet)
+    return ProjectRule(library, workspace=folder, on_open=meet, mask=settings.mask_secrets)
 
 
 def _list_graph_tools(
@@ -406,7 +419,7 @@ def _list_graph_tools(
     from everkept.accounts.grants import read_access_levels
     from everkept.families.graph.toolset import GraphTools, ProjectTools
 
-    projects = ProjectTools(guarded, choice, partial(read_access_levels, library))
+    projects = ProjectTools(guarded, choice, partial(read_access_levels, library), mask=mask)
     graph = GraphTools(choice, clock, mask=mask)
     return [*projects.list_tools(), *graph.list_tools()]
 

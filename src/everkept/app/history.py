@@ -40,6 +40,7 @@ class HistoryOverview(Value):
     conversations: int
     turns: int
     code: int
+    with_vectors: int
     without_vectors: int
     database_size_bytes: int
 
@@ -86,20 +87,18 @@ class ImportedHistory:
 
     async def count_pending(self) -> int:
         """Count the texts without an embedding. Return 0 if embeddings are turned off."""
-        embedder = self._indexer.embedder
-        if embedder is None:
-            return 0
-        store = await self._library.open_history_store()
-        return (await store.count_vectors(embedder.name, self._indexer.kinds))[1]
+        return (await self._indexer.count_vectors(await self._library.open_history_store()))[1]
 
     async def read_overview(self) -> HistoryOverview:
         store = await self._library.open_history_store()
         counts = await store.count_live()
+        embedded, pending = await self._indexer.count_vectors(store)
         return HistoryOverview(
             conversations=len(await _list_conversations(store)),
             turns=counts.get(TURN, 0),
             code=counts.get(CODE, 0),
-            without_vectors=await self.count_pending(),
+            with_vectors=embedded,
+            without_vectors=pending,
             database_size_bytes=await store.measure_size(),
         )
 

@@ -40,9 +40,15 @@ class DeferredIndexing:
     def fault(self) -> ModelUnavailable | None:
         return None
 
+    async def find_fault(self) -> ModelUnavailable | None:
+        return None
+
     @property
     def kinds(self) -> Sequence[str]:
         return ()
+
+    def is_behind(self, store: RecordStore) -> bool:
+        return False
 
     def wake(self, store: RecordStore) -> None:
         """Do nothing: this process computes no embeddings."""
@@ -67,7 +73,7 @@ async def store_memory(
     try:
         named = None if settings.project in (None, AUTO) else settings.project
         # Without a folder there is no workspace, like in the home folder.
-        rule = ProjectRule(opened, configured=named, workspace=folder or Path.home())
+        rule = ProjectRule(opened, configured=named, workspace=folder or Path.home(), mask=settings.mask_secrets)
         call = ToolCall(Session(client=HOOK_CLIENT), wanted.source.tool or HOOK_CLIENT)
         stores = MemoryStores(rule, opened, call, None, clock, wanted.session)
         options = MemoryOptions(mask_secrets=settings.mask_secrets, max_per_session=settings.max_memories_per_session)

@@ -80,6 +80,7 @@ class StorageTotals(Value):
     entities: int
     conversations: int
     turns: int
+    with_vectors: int
     without_vectors: int
     size_bytes: int
     here_bytes: int | None = None  # files on this machine, if a server holds the data
@@ -113,6 +114,7 @@ class _StoreCounts(Value):
     size: int = 0
     entities: int = 0
     automatic: int = 0
+    embedded: int = 0
     waiting: int = 0
     types: Counter[str] = field(default_factory=Counter[str])
     weeks: list[int] = field(default_factory=lambda: [0] * SHOWN_WEEKS)
@@ -171,6 +173,7 @@ class OverviewReader:
             entities=sum(each.entities for each in counted),
             conversations=past.conversations,
             turns=past.turns,
+            with_vectors=past.with_vectors + sum(each.embedded for each in counted),
             without_vectors=past.without_vectors + sum(each.waiting for each in counted),
             size_bytes=sum(taken) if self._is_served else here,
             here_bytes=here if self._is_served else None,
@@ -242,22 +245,18 @@ class OverviewReader:
             if not tally.is_deleted:
                 types[tally.type or ""] += tally.count
         has_memories = bool(types)
+        embedded, waiting = await self._indexer.count_vectors(store)
         automatic = RecordFilter(kinds=(MEMORY,), automatic=True)
         return _StoreCounts(
             size=await store.measure_size(),
             entities=(await store.count_live()).get(ENTITY, 0),
             automatic=await store.count_records(automatic) if has_memories else 0,
-            waiting=await self._count_pending(store),
+            embedded=embedded,
+            waiting=waiting,
             types=types,
             weeks=await self._count_weekly(store, MEMORY) if has_memories else [0] * SHOWN_WEEKS,
             recalled=await _read_recalled(store, name),
         )
-
-    async def _count_pending(self, store: RecordStore) -> int:
-        embedder = self._indexer.embedder
-        if embedder is None:
-            return 0
-        return (await store.count_vectors(embedder.name, self._indexer.kinds))[1]
 
     async def _count_weekly(self, store: RecordStore, kind: str) -> list[int]:
         starts = self._list_week_starts()

@@ -87,6 +87,9 @@ def describe_absence(absence: UnreachableInfo, place: str = "") -> str:
 CURRENT_GRAPH = "memory://knowledge-graph"
 PROJECT_GRAPH = "memory://projects/{name}/knowledge-graph"
 WATCH_SECONDS = 0.2  # a check costs microseconds
+LIST_SECONDS = 1.0  # between checks of the list, which new and deleted files change
+LIST_PAUSE_FACTOR = 50  # a slow check, such as that of a remote bank, pauses this many times as long
+RESOURCE_LIST = ""  # in place of a URI
 # If the library sends notifications, a check costs more, but files change without one.
 NOTIFIED_WATCH_SECONDS = 1.0
 
@@ -109,6 +112,7 @@ class ResourceDocument(Value):
     mime_type: str
     text: str
     is_degraded: bool = False  # it comes from the local copy of an unreachable database
+    data: bytes | None = None  # content that is not text
 
 
 class Resources(Protocol):
@@ -249,6 +253,11 @@ class _Subscription(Value, frozen=False, eq=False):
     notify: Notify
     account: Account | None  # account of the subscriber
     seen: object = field(default=None)
+    due: float = 0.0  # time of the next check
+
+
+def _read_time() -> float:
+    return asyncio.get_running_loop().time()
 
 
 class ResourceWatcher:
@@ -268,6 +277,14 @@ class ResourceWatcher:
         watch.seen = await self._resources.read_state(session, uri)
         if watch.seen == NotFound.code:
             raise NotFound("resource", uri, hint="Call resources/list to see the documents.")
+        return self._start(watch)
+
+    def follow_list(self, session: Session, seen: list[str], notify: Notify) -> Callable[[], None]:
+        """Report changes of the list of resources, which has the URIs `seen`. Return a function that ends it."""
+        account = session.account or get_acting_account()
+        return self._start(_Subscription(session, RESOURCE_LIST, notify, account, seen, _read_time() + LIST_SECONDS))
+
+    def _start(self, watch: _Subscription) -> Callable[[], None]:
         self._watches.add(watch)
         if self._task is None or self._task.done():
             # The task serves all sessions, each one as its own account.
@@ -286,8 +303,9 @@ class ResourceWatcher:
         if self._is_told is None and self._library is not None:
             self._is_told = await self._library.on_change(self._news.set)
         while self._watches:
-            await asyncio.sleep(WATCH_SECONDS)
-            if self._is_told:
+            is_list = all(watch.uri == RESOURCE_LIST for watch in self._watches)
+            await asyncio.sleep(LIST_SECONDS if is_list else WATCH_SECONDS)
+            if self._is_told and not is_list:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._news.wait(), NOTIFIED_WATCH_SECONDS)
                 self._news.clear()
@@ -299,11 +317,21 @@ class ResourceWatcher:
                     log.exception("resource %s not checked", watch.uri)
 
     async def _check(self, watch: _Subscription) -> None:
+        started = _read_time()
+        if started < watch.due:
+            return
         with act_as(watch.account):
-            now = await self._resources.read_state(watch.session, watch.uri)
+            now = await self._read_state(watch)
+        if watch.uri == RESOURCE_LIST:
+            watch.due = _read_time() + max(LIST_SECONDS / 2, LIST_PAUSE_FACTOR * (_read_time() - started))
         if now != watch.seen and watch in self._watches:
             watch.seen = now
             await self._notify(watch)
+
+    async def _read_state(self, watch: _Subscription) -> object:
+        if watch.uri != RESOURCE_LIST:
+            return await self._resources.read_state(watch.session, watch.uri)
+        return [info.uri for info in await self._resources.list_resources(watch.session)]
 
     async def _notify(self, watch: _Subscription) -> None:
         try:

@@ -6,6 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from everkept.accounts.access_log import LOG_FOLDER
+from everkept.app.build import build_embedder, build_indexer
+from everkept.app.engines import build_empty_library, make_library
 from everkept.care.check_context import CheckContext, DoctorCheck, DoctorFinding, FixResult, apply_fixes, run_checks
 from everkept.care.database_server import DATABASE_CHECK as DATABASE
 from everkept.care.database_server import check_database
@@ -23,11 +25,15 @@ from everkept.care.installation_checks import (
     check_settings,
     check_versions,
 )
+from everkept.core.care_results import PendingEmbeddings
 from everkept.core.peers import Peer, PeerFault
-from everkept.core.ports import RecordStore
+from everkept.core.ports import Embedder, Library, RecordStore
 from everkept.core.text import format_count
-from everkept.errors import EverkeptError, ModelUnavailable
+from everkept.errors import EverkeptError, ModelReplaced, ModelUnavailable
+from everkept.jobs.maintenance import EMBEDDED_KINDS
+from everkept.jobs.model_claim import MODEL_NOTE, ModelHistory, parse_models, read_models
 from everkept.peers.peer_file import PeerList
+from everkept.settings import NO_MODEL, SHIPPED_MODEL
 from everkept.values import Value, replace
 
 if TYPE_CHECKING:
@@ -73,37 +79,80 @@ MAX_FIXABLE_TEXTS = 5_000  # texts that are embedded in a minute or so; more are
 
 
 def check_vectors(context: CheckContext) -> Iterator[DoctorFinding]:
-    model = context.settings.embedding_model
-    if model == "none":
+    settings = context.settings
+    embedder = build_embedder(settings)
+    if embedder is None:
         yield DoctorFinding(VECTORS_CHECK, "ok", "It is switched off (embedding_model): words are searched.")
         return
-    fault = _find_model_fault()
+    fault = asyncio.run(_find_model_fault(embedder))
     if fault is not None:
-        yield DoctorFinding(VECTORS_CHECK, "problem", fault.message, "install Everkept again")
+        command = "install Everkept again" if settings.embedding_model == SHIPPED_MODEL else fault.hint
+        yield DoctorFinding(VECTORS_CHECK, "problem", fault.message, command)
     else:
-        yield DoctorFinding(VECTORS_CHECK, "ok", f"The model {model} is there, and works.")
-    if context.care is not None:
-        yield from _check_queue(context.care, model, can_embed=fault is None)
-
-
-def _find_model_fault() -> ModelUnavailable | None:
-    """Loads it: files of the right size can be damaged still."""
-    from everkept.embedders.onnx import OnnxEmbedder
-
-    embedder = OnnxEmbedder()
-    if embedder.fault is not None:
-        return embedder.fault
+        where = "is there" if settings.embedding_model == SHIPPED_MODEL else f"is in {settings.embedding_model}"
+        what = f"The model {embedder.name} {where}, and works. Vectors have {embedder.dimensions} numbers."
+        yield DoctorFinding(VECTORS_CHECK, "ok", what)
     try:
-        asyncio.run(embedder.embed(["a text to begin with"]))
+        queue = _read_queue(context, embedder.name)
+    except EverkeptError:  # the checks of databases report it
+        return
+    yield from _check_queue(context, queue, embedder.name, can_embed=fault is None)
+
+
+async def _find_model_fault(embedder: Embedder) -> ModelUnavailable | None:
+    """Loads it: files of the right size can be damaged still."""
+    try:
+        await embedder.embed(["a text to begin with"])
     except ModelUnavailable as fault:
         return fault
+    finally:
+        await embedder.close()
     return None
 
 
-def _check_queue(care: "SqliteCare", model: str, *, can_embed: bool) -> Iterator[DoctorFinding]:
-    from everkept.jobs.maintenance import EMBEDDED_KINDS
+class _Queue(Value):
+    """Texts that wait for their vectors, and the model of the data folder."""
 
-    waiting = care.count_pending_embeddings(model, EMBEDDED_KINDS)
+    stored: int
+    waiting: list[PendingEmbeddings]
+    models: ModelHistory
+
+
+def _read_queue(context: CheckContext, model: str) -> _Queue:
+    """Read files without changing them, or ask the database. A look creates nothing."""
+    care = context.care
+    if care is not None:
+        waiting = care.count_pending_embeddings(model, EMBEDDED_KINDS)
+        return _Queue(sum(each.stored for each in waiting), waiting, parse_models(care.read_note(MODEL_NOTE)))
+    if context.settings.deployment_mode == "embedded-memory" or build_empty_library(context.settings):
+        return _Queue(0, [], ModelHistory())
+    return asyncio.run(_ask_queue(context, model))
+
+
+async def _ask_queue(context: CheckContext, model: str) -> _Queue:
+    library = make_library(context.settings, context.clock, standing_by=False, founds=False)
+    try:
+        found: list[PendingEmbeddings] = []
+        for title, store in await _open_stores(library):
+            stored, texts = await store.count_vectors(model, EMBEDDED_KINDS)
+            found.append(PendingEmbeddings(title, texts, 0, stored))
+        return _Queue(sum(each.stored for each in found), found, await read_models(library))
+    finally:
+        await library.close()
+
+
+async def _open_stores(library: Library) -> list[tuple[str, RecordStore]]:
+    stores = [("user.db", await library.open_user_store()), ("history.db", await library.open_history_store())]
+    projects = await library.list_projects("active")
+    return [*stores, *[(f'project "{project.name}"', await library.get_store(project)) for project in projects]]
+
+
+def _check_queue(context: CheckContext, queue: _Queue, model: str, *, can_embed: bool) -> Iterator[DoctorFinding]:
+    if queue.models.has_replaced(model):
+        fault = ModelReplaced(model, str(queue.models.current))
+        yield DoctorFinding(VECTORS_CHECK, "problem", fault.message, fault.hint)
+        return
+    waiting = queue.waiting
     total = sum(each.texts for each in waiting)
     others = sum(each.others for each in waiting)
     if total == 0:
@@ -111,9 +160,11 @@ def _check_queue(care: "SqliteCare", model: str, *, can_embed: bool) -> Iterator
         return
     where = max(waiting, key=lambda each: each.texts).title
     what = f"{format_count(total, 'text')} {_format_wait(total)} for a vector, most of them in {where}."
+    what += f" {format_count(queue.stored, 'text')} {_format_verb(queue.stored)} embedded."
     if others:
         what += f" {format_count(others, 'vector')} {_format_verb(others)} of another model."
-    mend = (lambda: _embed_pending(care, model)) if can_embed and total <= MAX_FIXABLE_TEXTS else None
+    care = context.care if can_embed and total <= MAX_FIXABLE_TEXTS else None
+    mend = partial(_embed_pending, context, care) if care else None
     command = "everkept index, or a server that runs for a while"
     yield DoctorFinding(VECTORS_CHECK, "advice" if total > MAX_UNREPORTED_TEXTS else "ok", what, command, mend)
 
@@ -126,19 +177,16 @@ def _format_verb(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def _embed_pending(care: "SqliteCare", model: str) -> str:
-    done, failed = asyncio.run(_drain_queue(care))
+def _embed_pending(context: CheckContext, care: "SqliteCare") -> str:
+    model, done, failed = asyncio.run(_drain_queue(context, care))
     did = f"gave {format_count(done, 'text')} a vector of {model}"
     return f"{did}; left out: {' '.join(failed)}" if failed else did
 
 
-async def _drain_queue(care: "SqliteCare") -> tuple[int, list[str]]:
-    """How many texts got theirs, and what kept other databases from it."""
-    from everkept.embedders.onnx import OnnxEmbedder
-    from everkept.jobs.maintenance import EMBEDDED_KINDS, Indexer
-
+async def _drain_queue(context: CheckContext, care: "SqliteCare") -> tuple[str, int, list[str]]:
+    """The model, how many texts got their vectors, and what kept other databases from it."""
     library = care.open_library()
-    indexer = Indexer(OnnxEmbedder(), EMBEDDED_KINDS)
+    indexer = build_indexer(context.settings, library, context.clock)
     done, failed = 0, list[str]()
 
     async def of_project(name: str) -> RecordStore:
@@ -152,7 +200,7 @@ async def _drain_queue(care: "SqliteCare") -> tuple[int, list[str]]:
                 done += await indexer.drain(await store(), lambda _done, _total: None)
             except EverkeptError as error:
                 failed.append(error.message)
-        return done, failed
+        return indexer.embedder.name if indexer.embedder else NO_MODEL, done, failed
     finally:
         await indexer.close()
         await library.close()

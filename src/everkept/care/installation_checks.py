@@ -14,6 +14,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from everkept import __version__
+from everkept.app.engines import format_command
 from everkept.care.check_context import FIX_COMMAND, CheckContext, DoctorFinding, get_sqlite_care
 from everkept.clients.config_files import ClientEnvironment
 from everkept.clients.entries import ClientInstallation, survey_clients
@@ -21,7 +22,17 @@ from everkept.clients.own_command import read_launchers
 from everkept.core.care_results import FREE_SPACE_ADVICE, Severity, UnfinishedRestore
 from everkept.core.text import format_count
 from everkept.errors import InvalidInput
-from everkept.settings import GATEWAY, choose_toolsets, get_title, list_warnings, read_client_environment, read_settings
+from everkept.settings import (
+    GATEWAY,
+    PLUGIN_IMPORTED,
+    choose_toolsets,
+    find_plugin_folder,
+    get_title,
+    list_plugin_notes,
+    list_warnings,
+    read_client_environment,
+    read_settings,
+)
 
 if TYPE_CHECKING:
     from everkept.app.gateway_file import LoadedGateway
@@ -242,6 +253,11 @@ def check_settings(context: CheckContext) -> Iterator[DoctorFinding]:
         yield DoctorFinding(SETTINGS_CHECK, "ok", "There is no config file; none is needed.")
     for sentence in list_warnings(context.settings):
         yield DoctorFinding(SETTINGS_CHECK, "advice", sentence)
+    plugin = find_plugin_folder(context.settings)
+    if plugin is not None and f"{PLUGIN_IMPORTED}{plugin}" not in list_plugin_notes(context.settings):
+        what = f"Memories of the surrealdb-memory plugin in {plugin} are not imported yet."
+        command = format_command(["everkept", "import", "surrealdb-memory", str(plugin)], sys.platform)
+        yield DoctorFinding(SETTINGS_CHECK, "advice", what, command)
 
 
 def check_clients(context: CheckContext) -> Iterator[DoctorFinding]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from everkept.app.build import build_embedder
 from everkept.app.engines import build_empty_library, find_standby, format_place, load_address_settings, make_library
 from everkept.care.database_server import (
     JournalWrite,
@@ -16,11 +17,13 @@ from everkept.care.database_server import (
 )
 from everkept.cli.options import add_common_options, load_command_settings
 from everkept.cli.runner import confirm, print_json, replace_controls, report_interruption, show_progress
+from everkept.core.ports import Library
 from everkept.core.text import format_count
 from everkept.core.times import read_clock
 from everkept.errors import InvalidInput, ReadOnly, Refused
 from everkept.exchange.migration import MigrationEnd, MigrationResult
 from everkept.exchange.migration import migrate_library as copy_all
+from everkept.jobs.model_claim import FIRST_MODEL, read_models
 from everkept.settings import Settings, get_standby_folder, is_on_server
 from everkept.tools.schema import to_json
 
@@ -84,8 +87,6 @@ def _is_one_server(source: Settings, target: Settings) -> bool:
 
 
 async def _run_migration(source: Settings, target: Settings) -> MigrationResult:
-    from everkept.embedders.onnx import OnnxEmbedder
-
     for settings in (source, target):
         await _require_empty_journal(settings)
     first = make_library(source, read_clock, standing_by=False, founds=False)
@@ -95,12 +96,18 @@ async def _run_migration(source: Settings, target: Settings) -> MigrationResult:
             return await copy_all(
                 MigrationEnd(first, format_place(source)),
                 MigrationEnd(second, format_place(target)),
-                OnnxEmbedder.name,
+                await _read_model(source, first),
                 progress,
             )
     finally:
         await first.close()
         await second.close()
+
+
+async def _read_model(source: Settings, library: Library) -> str:
+    """Return the model whose vectors are copied. Other texts are embedded again."""
+    embedder = build_embedder(source)
+    return (await read_models(library)).current or (embedder.name if embedder else FIRST_MODEL)
 
 
 async def _require_empty_journal(settings: Settings) -> None:

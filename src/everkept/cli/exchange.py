@@ -243,7 +243,7 @@ def import_plugin_database(
     Memories of scope user are imported as such, everything else into one project, by default `default`. Running it
     again adds only what is new. The folder is copied before it is opened, so nothing in it changes.
     """
-    from everkept.exchange.plugin_database import find_plugin_place, note_place, open_plugin_database
+    from everkept.exchange.plugin_database import find_plugin_place, note_import, open_plugin_database
     from everkept.exchange.plugin_import import PluginImport, import_plugin
 
     async def work(app: App) -> tuple[PluginImport, str]:
@@ -258,7 +258,7 @@ def import_plugin_database(
                 mask = app.settings.mask_secrets
                 outcome = await import_plugin(plugin, store, user, app.clock, progress, mask=mask, dry_run=dry_run)
         if not dry_run:
-            note_place(app.settings, found.shown)
+            note_import(app.settings, found.shown)
             await update_graph_files(app, [await _find_project_name(app, call)])
         return outcome, await _find_project_name(app, call)
 

@@ -10,7 +10,15 @@ import click
 from everkept.app.app import App
 from everkept.cli.options import CountRange, add_common_options, normalize_typed_time, parse_typed_time
 from everkept.cli.render import build_console, print_memories
-from everkept.cli.runner import confirm, print_json, read_session, require_project, run_with_app, show_progress
+from everkept.cli.runner import (
+    confirm,
+    print_json,
+    read_session,
+    report_interruption,
+    require_project,
+    run_with_app,
+    show_progress,
+)
 from everkept.cli.runner import report_error as report_problem
 from everkept.core.records import Record, RecordFilter
 from everkept.core.text import clip_text, format_count
@@ -288,28 +296,33 @@ def context(as_json: bool, task: Sequence[str], files: Sequence[Path], max_token
 
 
 @click.command()
+@click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="Stop after so many; the rest waits.")
 @add_common_options
-def index(as_json: bool, **flags: Any) -> None:
+def index(minutes: float | None, as_json: bool, **flags: Any) -> None:
     """Give every text that waits its vector now, so that it is found by meaning.
 
     Texts are memories of all projects or of one --project, past conversations, and sections of
-    the memory bank's files.
+    the memory bank's files. To stop, press Ctrl+C: what is done stays, and the next run continues.
     """
+    seconds = None if minutes is None else 60 * minutes
 
     async def work(app: App) -> IndexResult:
         named = flags.get("project")
         only = None if named == AUTO else named
         with show_progress("Embedding") as report:
-            return await app.memory_access.index(await read_session(app), report, only)
+            return await app.memory_access.index(await read_session(app), report, only, seconds)
 
-    outcome = run_with_app(work, writes=True, **flags)
+    with report_interruption(lambda: "What is embedded stays; `everkept index` continues."):
+        outcome = run_with_app(work, writes=True, **flags)
     done, problems = outcome.done, outcome.problems
     if as_json:
         told = {"problems": [problem.to_envelope() for problem in problems]} if problems else {}
-        print_json({"embedded": done, **told})
+        pending = {"pending": outcome.pending} if outcome.pending else {}
+        print_json({"embedded": done, **pending, **told})
     elif done or not problems:
         counted = "1 text" if done == 1 else f"{done:,} texts"
-        click.echo(f"Embedded {counted}." if done else "Nothing was waiting.")
+        left = f" {format_count(outcome.pending, 'text')} pending." if outcome.pending else ""
+        click.echo((f"Embedded {counted}." if done or left else "Nothing was waiting.") + left)
     if problems:
         sys.exit(min([report_problem(problem) for problem in problems]))
 

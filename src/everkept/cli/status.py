@@ -306,7 +306,9 @@ def _print_state(out: Console, told: Row) -> None:
     connection: Row = told["connection"]
     embeddings: Row = storage.get("embeddings") or {}
     _print_heading(out, "State")
-    queue = f"{format_total(waiting, 'texts')} to be embedded; `everkept index` does it now"
+    ready: int = told["totals"]["with_vectors"]
+    share = 100 * ready // (ready + waiting) if waiting else 100
+    queue = f"{format_total(waiting, 'texts')} to be embedded ({share} % done); `everkept index` does it now"
     facts = {
         "engine": _format_engine(told),
         "reason": str(connection.get("reason", "")) if "since" in connection else "",
@@ -317,7 +319,7 @@ def _print_state(out: Console, told: Row) -> None:
         "data": f"{told['data_dir']} ({_format_files(told['files']) or 'nothing yet'})",
         **_format_team(told.get("team") or {}),
         "meaning": queue if waiting else "all texts are embedded",
-        "model": str(embeddings.get("problem") or ""),
+        "model": str(embeddings.get("problem") or storage.get("embedding_model", "")),
         "hooks": _format_hooks(hooks),
     }
     out.print(_build_facts_table(facts))

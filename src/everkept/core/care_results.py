@@ -51,11 +51,12 @@ class RestoredProject(NamedTuple):
 
 
 class PendingEmbeddings(NamedTuple):
-    """How many texts of a database have a pending embedding, and how many have one of another model."""
+    """How many texts of a database are pending, have the embedding of another model, and have their own."""
 
     title: str
     texts: int
     others: int
+    stored: int
 
 
 class OmittedAccess(NamedTuple):

@@ -65,9 +65,17 @@ class VectorIndexer(Protocol):
         """Return why texts get no embeddings, if that is known."""
         ...
 
+    async def find_fault(self) -> ModelUnavailable | None:
+        """The same, after a look at which model other processes use."""
+        ...
+
     @property
     def kinds(self) -> Sequence[str]:
         """Return the kinds of records that get embeddings."""
+        ...
+
+    def is_behind(self, store: RecordStore) -> bool:
+        """Whether many texts may be without a vector there: so it was seen, or nothing is known yet."""
         ...
 
     def wake(self, store: RecordStore) -> None:

@@ -1,4 +1,4 @@
-"""Embeddings: the model that ships with the package, and a cache of recent queries.
+"""Embeddings: the model that ships with the package, models in a folder, and a cache of recent queries.
 
 A text is committed first and embedded later, in batches of 16, by `jobs/maintenance.py`. A record without a vector is
 the queue, so a crash loses nothing. A changed model name means that all texts are embedded again. The first text loads
@@ -7,6 +7,9 @@ the model, in a thread.
 The model is all-MiniLM-L6-v2 with int8 weights, built from the published weights by `tools/build_model.py`. The
 WordPiece tokenizer is written here because the usual package costs 12 MB and a network library. Tests compare both with
 their references.
+
+`model_folder.py` reads other models, in the layout of sentence-transformers. Their names contain a digest of their
+files. `jobs/model_claim.py` decides which model counts in a data folder.
 
 The runtime multiplies bytes by bytes, in blocks of 64 with a scale each, and never widens the weights. That takes 45 MB
 of memory instead of 74 MB for floats, and two thirds of the time per query. Vectors have a cosine of at least 0.999

@@ -1,4 +1,4 @@
-"""Embeddings from all-MiniLM-L6-v2, the model that ships with the package, and its tokenizer.
+"""Embeddings of texts of any length, all-MiniLM-L6-v2, which ships with the package, and its tokenizer.
 
 A test checks that the ids of word pieces equal those of the `tokenizers` library for the model's tokenizer.json. The
 one exception is a lone surrogate: that library refuses it, while this module removes it like a control character.
@@ -8,12 +8,14 @@ import asyncio
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from everkept.core.runtime import keep_heaps_small, return_freed_memory
 from everkept.errors import ModelUnavailable
@@ -176,36 +178,45 @@ TEXTS_PER_BATCH = 16
 PIECES_PER_BATCH = 512
 
 
-class OnnxEmbedder:
-    """Embedder that loads the model in a thread on the first call. Safe to use from several threads.
+class Tokenizer(Protocol):
+    """Tokenizer of a model. Safe to use from several threads."""
 
-    A text of more than 254 word pieces is split into windows of equal length that overlap by 32 pieces. Its vector is
-    the mean direction of the windows' vectors. So the end counts as much as the beginning, but each sentence of a
-    longer text counts less. At most 32 windows, evenly spread, are embedded, because all windows of a very long text
-    would take minutes.
+    def encode(self, text: str) -> Sequence[int]:
+        """Return the ids of the text's pieces, without start and end marks."""
+        ...
+
+    def add_marks(self, ids: Iterable[int]) -> list[int]:
+        """Return the ids between the marks that the model expects."""
+        ...
+
+
+class LoadedModel(Value):
+    tokenizer: Tokenizer
+    network: "Network"
+    window: int = WINDOW_PIECES  # pieces that the model accepts besides its marks
+
+    def encode_windows(self, text: str) -> list[list[int]]:
+        pieces = self.tokenizer.encode(text)
+        return [self.tokenizer.add_marks(ids) for ids in split_windows(pieces, self.window)]
+
+
+class WindowEmbedder(ABC):
+    """Embedder that loads its model in a thread on the first call. Safe to use from several threads.
+
+    A text with more pieces than the model accepts is split into windows of equal length that overlap. Its vector is the
+    mean direction of the windows' vectors. So the end counts as much as the beginning, but each sentence of a longer
+    text counts less. At most 32 windows, evenly spread, are embedded, because all windows of a very long text would
+    take minutes.
     """
 
-    name = "all-MiniLM-L6-v2"
-    dimensions = DIMENSIONS
-
-    def __init__(self, folder: Path = MODEL_FOLDER, *, threads: int = 2) -> None:
-        self._folder = folder
+    def __init__(self, threads: int) -> None:
         self._threads = threads
-        self._model: _Model | None = None
+        self._model: LoadedModel | None = None
         self._changing = Lock()
 
-    @property
-    def fault(self) -> ModelUnavailable | None:
-        """Return the error of a missing file or wrong size. Checking contents would take as long as loading."""
-        for name, size in FILE_BYTES.items():
-            path = self._folder / name
-            try:
-                found = path.stat().st_size
-            except OSError as error:
-                return ModelUnavailable(str(path), f"cannot be read ({error.strerror})")
-            if found != size:
-                return ModelUnavailable(str(path), "is damaged")
-        return None
+    @abstractmethod
+    def _load_model(self) -> LoadedModel:
+        """Load the model. Raise ModelUnavailable if that is impossible."""
 
     async def embed(self, texts: Sequence[str]) -> "NDArray[np.float32]":
         """Return a row for each text. The work is split into batches so that other calls can run in between."""
@@ -233,11 +244,11 @@ class OnnxEmbedder:
             vectors[batch] = model.network.compute_vectors([rows[number] for number in batch])
         return model.network.average(vectors, [len(rows)])
 
-    def _get_model(self) -> "_Model":
+    def _get_model(self) -> LoadedModel:
         with self._changing:
             if self._model is None:
                 keep_heaps_small()
-                self._model = _load_model(self._folder, self._threads)
+                self._model = self._load_model()
                 return_freed_memory()
             return self._model
 
@@ -247,16 +258,57 @@ class OnnxEmbedder:
         return_freed_memory()
 
 
-def split_windows(pieces: Sequence[T]) -> list[Sequence[T]]:
+class OnnxEmbedder(WindowEmbedder):
+    """Embedder of the model that ships with the package."""
+
+    name = "all-MiniLM-L6-v2"
+    dimensions = DIMENSIONS
+
+    def __init__(self, folder: Path = MODEL_FOLDER, *, threads: int = 2) -> None:
+        super().__init__(threads)
+        self._folder = folder
+
+    @property
+    def fault(self) -> ModelUnavailable | None:
+        """Return the error of a missing file or wrong size. Checking contents would take as long as loading."""
+        for name, size in FILE_BYTES.items():
+            path = self._folder / name
+            try:
+                found = path.stat().st_size
+            except OSError as error:
+                return ModelUnavailable(str(path), f"cannot be read ({error.strerror})")
+            if found != size:
+                return ModelUnavailable(str(path), "is damaged")
+        return None
+
+    def _load_model(self) -> LoadedModel:
+        tokenizer = _load_vocabulary(self._folder / VOCABULARY_FILE)
+        path = self._folder / NETWORK_FILE
+        with require_runtime(path):
+            from everkept.embedders.network import Network
+        return LoadedModel(tokenizer, Network(path, threads=self._threads, dimensions=DIMENSIONS))
+
+
+@contextmanager
+def require_runtime(path: Path) -> Generator[None]:
+    """Raise ModelUnavailable if the packages that run the network at `path` cannot be imported."""
+    try:
+        yield
+    except ImportError as error:
+        raise ModelUnavailable(str(path), f"needs onnxruntime and numpy ({error})") from error
+
+
+def split_windows(pieces: Sequence[T], window: int = WINDOW_PIECES) -> list[Sequence[T]]:
     """Return the pieces whole if the model accepts that many, otherwise in overlapping windows of equal length."""
-    if len(pieces) <= WINDOW_PIECES:
+    if len(pieces) <= window:
         return [pieces]
-    count = math.ceil((len(pieces) - OVERLAP_PIECES) / (WINDOW_PIECES - OVERLAP_PIECES))
-    step = math.ceil((len(pieces) - OVERLAP_PIECES) / count)
+    overlap = min(OVERLAP_PIECES, window // 4)
+    count = math.ceil((len(pieces) - overlap) / (window - overlap))
+    step = math.ceil((len(pieces) - overlap) / count)
     taken = range(count)
     if count > MAX_WINDOWS:
         taken = [round(n * (count - 1) / (MAX_WINDOWS - 1)) for n in range(MAX_WINDOWS)]
-    return [pieces[step * n : step * n + step + OVERLAP_PIECES] for n in taken]
+    return [pieces[step * n : step * n + step + overlap] for n in taken]
 
 
 def group_batches(lengths: Sequence[int]) -> Iterator[list[int]]:
@@ -272,25 +324,7 @@ def group_batches(lengths: Sequence[int]) -> Iterator[list[int]]:
         yield batch
 
 
-class _Model(Value):
-    tokenizer: WordPiece
-    network: "Network"
-
-    def encode_windows(self, text: str) -> list[list[int]]:
-        return [self.tokenizer.add_marks(ids) for ids in split_windows(self.tokenizer.encode(text))]
-
-
-def _load_model(folder: Path, threads: int) -> _Model:
-    tokenizer = _load_tokenizer(folder / VOCABULARY_FILE)
-    path = folder / NETWORK_FILE
-    try:
-        from everkept.embedders.network import Network
-    except ImportError as error:
-        raise ModelUnavailable(str(path), f"needs onnxruntime and numpy ({error})") from error
-    return _Model(tokenizer, Network(path, threads=threads, dimensions=DIMENSIONS))
-
-
-def _load_tokenizer(path: Path) -> WordPiece:
+def _load_vocabulary(path: Path) -> WordPiece:
     try:
         tokenizer = WordPiece.from_file(path)
     except OSError as error:

@@ -194,9 +194,12 @@ async def import_export(
         {validate_account_name(name) for name in same},
         outcome,
     )
-    sections = [each for each in sections if await _is_writable(library, each, outcome)]
     off_folders = OffFolders(await library.list_off_periods(), find_workspace_key)
     rules = _ImportRules(FolderExclusion(excluded), off_folders)
+    masking = Masker(enabled=mask)
+    masked = [_mask_section(each, masking) for each in sections]
+    sections = [each for each in masked if await _is_writable(library, each, outcome)]
+    outcome.masked = sorted(masking.kinds)
     total = sum(section.records + section.links for section in sections)
     for section in sections:
         store = await _open_store(library, section, outcome, folders=folders)
@@ -204,6 +207,12 @@ async def import_export(
         joining = StoreImport(store, clock, outcome, mask=mask, rules=of_section)
         await joining.import_section(section, lambda done: progress(done, total))
     return outcome
+
+
+def _mask_section(section: ExportSection, masking: Masker) -> ExportSection:
+    if section.name is None:
+        return section
+    return replace(section, name=masking.mask(section.name), description=masking.mask(section.description))
 
 
 def _select_known_accounts(

@@ -5,18 +5,27 @@ A folder is copied before it is opened, because SurrealKV writes to every folder
 
 import asyncio
 import logging
-import shlex
 import shutil
+import sys
 import tempfile
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everkept.app.engines import expect_installed, load_address_settings
+from everkept.app.engines import expect_installed, format_command, load_address_settings
 from everkept.core.disk import append, translate_os_errors
 from everkept.errors import EverkeptError, InvalidInput, StoreTooNew
-from everkept.settings import Settings, find_plugin_folder, find_server_engine, is_database_folder, keep_surreal_commits
+from everkept.settings import (
+    PLUGIN_IMPORTED,
+    PLUGIN_NOTES_FILE,
+    Settings,
+    find_plugin_folder,
+    find_server_engine,
+    is_database_folder,
+    keep_surreal_commits,
+    list_plugin_notes,
+)
 from everkept.settings.model import DEFAULT_NAMES
 from everkept.values import Value
 
@@ -163,15 +172,16 @@ def _copy_folder(folder: Path, target: Path) -> Path:
         return Path(shutil.copytree(folder, target, copy_function=shutil.copyfile))
 
 
-NOTICED_FILE = "surrealdb-memory.txt"  # the places that were announced or imported, one in each line
+def note_import(settings: Settings, place: str) -> None:
+    """Remember that the place was imported, so that nothing announces it again."""
+    _add_note(settings, PLUGIN_IMPORTED + place)
 
 
-def note_place(settings: Settings, place: str) -> bool:
-    """Remember the place. Return False if it was known already."""
-    file = settings.data_dir / NOTICED_FILE
-    if file.exists() and place in file.read_text(encoding="utf-8", errors="replace").splitlines():
+def _add_note(settings: Settings, note: str) -> bool:
+    """Add a line to the notes. Return False if they have it already."""
+    if {note, PLUGIN_IMPORTED + note}.intersection(list_plugin_notes(settings)):
         return False
-    append(file, f"{place}\n")
+    append(settings.data_dir / PLUGIN_NOTES_FILE, f"{note}\n")
     return True
 
 
@@ -187,13 +197,8 @@ async def announce_plugin_data(settings: Settings) -> None:
             place = settings.database_url
             async with open_plugin_database(find_plugin_place(settings, {})) as found:
                 place = place if await found.has_memories() else None
-        if place is not None and note_place(settings, place):
-            log.warning(
-                "memories of the %s plugin found in %s: run `everkept import %s %s` to import them",
-                PLUGIN,
-                place,
-                PLUGIN,
-                shlex.quote(place),
-            )
+        if place is not None and _add_note(settings, place):
+            command = format_command(["everkept", "import", PLUGIN, place], sys.platform)
+            log.warning("memories of the %s plugin found in %s: run `%s` to import them", PLUGIN, place, command)
     except (EverkeptError, OSError, RuntimeError) as error:
         log.info("no data of the %s plugin read: %s", PLUGIN, error)

@@ -37,7 +37,8 @@ USER = "user"
 MAX_COMPARED_CHARACTERS = 3_600  # of each text
 PASSAGE_CHARACTERS, STEP_CHARACTERS = 1_200, 800  # in a longer passage any words occur together
 MIN_RELATED_WORDS = 2  # words of a prompt that a passage on the same subject has
-MIN_ANSWER_WORDS = 5  # telling words; a shorter answer says less than its question
+# Telling words of an answer to a question, and to a statement. A shorter one says less than what it answers.
+MIN_ANSWER_WORDS, MIN_REPLY_WORDS = 2, 5
 MIN_NEW_WORDS = 3  # an old question with fewer words that the new one lacks adds nothing
 MAX_QUESTION_CHARACTERS = 400  # a longer question also gives information
 SAME_ERROR_LIKENESS = 1.0  # of an error with the same line
@@ -122,7 +123,7 @@ class EvidenceJudge:
                 if answer is None or not self._has_any_word(told):
                     return None
                 shown, own = answer, own | told
-            elif answer is not None and has_telling_words(answer.text, MIN_ANSWER_WORDS):
+            elif answer is not None and _is_telling_answer(record, answer):
                 shown, own = answer, own | self._select_best_passage(answer)
             elif self._is_repetition(own):
                 return None
@@ -171,6 +172,11 @@ class EvidenceJudge:
     def _is_repetition(self, own: frozenset[str]) -> bool:
         """Return whether an old question says hardly more than the new one."""
         return len(own - {each for word in self._every_word for each in word.stems}) < MIN_NEW_WORDS
+
+
+def _is_telling_answer(turn: Record, answer: Record) -> bool:
+    least = MIN_ANSWER_WORDS if "?" in turn.text else MIN_REPLY_WORDS
+    return has_telling_words(answer.text[:MAX_COMPARED_CHARACTERS], least)
 
 
 def _is_past_question(text: str) -> bool:

@@ -13,6 +13,8 @@ MIN_WORDS = 3  # content words that a prompt needs if nothing in it hints at the
 MIN_HINTED_WORDS = 2  # if something in it hints at the past
 MIN_TOPIC_WORDS = 2  # with fewer, the rest of the prompt says more about the topic
 
+# Words that say when something was said, not what.
+_LAST_TALK = r"(?i)\b(?:last|previous) (?:session|conversation|chat|discussion|talk|meeting)\b"
 # Texts that a program writes in the user's name, and commands to the program.
 _NON_PROMPT_PREFIXES = ("<command-", "<local-command", "<task-notification", "<bash-", "!")
 
@@ -71,7 +73,7 @@ def shorten_prompt(prompt: str) -> str:
 def _parse_triggered(text: str, trigger: PastTrigger, words: tuple[TellingWord, ...]) -> ParsedPrompt | None:
     if trigger.wanted == OVERVIEW:
         return ParsedPrompt(text, (), (), trigger)
-    topic = _select_topic_words(trigger, words)
+    topic = _select_topic_words(trigger, find_telling_words(re.sub(_LAST_TALK, " ", text)))
     return ParsedPrompt(text, topic, words, trigger, is_foreign=trigger.is_foreign) if topic else None
 
 

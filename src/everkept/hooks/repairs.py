@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from everkept.core.context_text import count_tokens
 from everkept.core.records import Record, RecordFilter
-from everkept.core.secret_forms import is_placeholder
+from everkept.core.secret_values import is_placeholder
 from everkept.core.secrets import find_secrets, mask_text
 from everkept.families.memories.context import build_entry, fence_memories, is_current
 from everkept.families.memories.memory_identity import MEMORY

@@ -19,11 +19,12 @@ from everkept.core.records import Record, RecordFilter
 from everkept.core.runtime import return_freed_memory
 from everkept.core.sessions import Session, ToolCall, act_as
 from everkept.core.times import Clock
-from everkept.errors import EverkeptError, ModelUnavailable, ProjectOff
+from everkept.errors import EverkeptError, ModelReplaced, ModelUnavailable, ProjectOff
 from everkept.families.bank.model import SECTION_KIND
 from everkept.families.history.model import CODE, TURN
 from everkept.families.memories.lifecycle import build_forget_steps, finish_promotions, finish_supersessions
 from everkept.families.memories.model import AUTOMATIC, MEMORY
+from everkept.jobs.model_claim import ClaimedEmbedder
 from everkept.jobs.usage_log import BatchedAccesses
 from everkept.values import Value, field, replace
 
@@ -101,6 +102,7 @@ class Indexer:
         self._fault: ModelUnavailable | None = None
         self._waiting: list[RecordStore] = []
         self._met: WeakSet[RecordStore] = WeakSet()
+        self._behind: WeakSet[RecordStore] = WeakSet()  # stores not checked yet, or with more than one batch left
         self._long: WeakSet[RecordStore] = WeakSet()  # stores with their newest texts done and many left
         self._task: asyncio.Task[None] | None = None
         self._awaited = 0
@@ -113,17 +115,34 @@ class Indexer:
     @property
     def fault(self) -> ModelUnavailable | None:
         if self._fault is None and self._embedder is not None:
-            self._fault = self._embedder.fault
+            return self._embedder.fault
         return self._fault
+
+    async def find_fault(self) -> ModelUnavailable | None:
+        if isinstance(self._embedder, ClaimedEmbedder):
+            with suppress(ModelReplaced):  # `fault` has it then
+                await self._embedder.claim.check()
+        return self.fault
 
     @property
     def kinds(self) -> tuple[str, ...]:
         return self._kinds
 
+    async def count_vectors(self, store: RecordStore) -> tuple[int, int]:
+        """Count embedded and pending texts. Both are 0 if embeddings are turned off."""
+        if self._embedder is None:
+            return 0, 0
+        return await store.count_vectors(self._embedder.name, self._kinds)
+
+    def is_behind(self, store: RecordStore) -> bool:
+        return store in self._behind or store not in self._met
+
     def wake(self, store: RecordStore) -> None:
         if self._embedder is None or self.fault is not None:
             return
-        self._met.add(store)
+        if store not in self._met:
+            self._met.add(store)
+            self._behind.add(store)
         self._long.discard(store)  # new texts come before the rest of a long queue
         self._called.set()
         if store not in self._waiting:
@@ -154,16 +173,26 @@ class Indexer:
             self._awaited -= 1
         return bool(done)
 
-    async def drain(self, store: RecordStore, report: Progress) -> int:
-        """Embed all pending texts at full speed. Return their number, including those done in the background."""
+    async def reclaim_model(self) -> None:
+        """Use this process's model even if another one has replaced it. Raise ModelUnavailable if it does not work."""
+        if isinstance(self._embedder, ClaimedEmbedder):
+            await self._embedder.reclaim()
+
+    async def drain(self, store: RecordStore, report: Progress, ends_at: float | None = None) -> int:
+        """Embed pending texts at full speed. Return their number, including those done in the background.
+
+        `ends_at` is a time of the monotonic clock, after which the rest stays pending.
+        """
         if self._embedder is None:
             return 0
         done = 0
         _, total = await store.count_vectors(self._embedder.name, self._kinds)
-        while count := await self._embed_some(self._embedder, store):
+        while ends_at is None or time.monotonic() < ends_at:
+            if not (count := await self._embed_some(self._embedder, store)):
+                return max(total, done)
             done += count
             report(done, max(total, done))
-        return max(total, done)
+        return done
 
     async def close(self) -> None:
         if self._task is not None:
@@ -181,7 +210,8 @@ class Indexer:
             try:
                 await self._embed_store(embedder, store)
             except ModelUnavailable as fault:
-                self._fault = fault
+                if not isinstance(fault, ModelReplaced):  # that may pass
+                    self._fault = fault
                 log.warning("embeddings are off: %s", fault)
                 return
             except EverkeptError as error:
@@ -203,6 +233,10 @@ class Indexer:
                     return
                 started = time.monotonic()
             count = await self._embed_some(embedder, store)
+            if count < BATCH_TEXTS:
+                self._behind.discard(store)
+            else:
+                self._behind.add(store)
             if not count:
                 self._long.discard(store)
                 return
@@ -238,6 +272,8 @@ class Indexer:
             return 0
         vectors = await self._embed_records(embedder, records)
         items = [RecordVector(r.id, r.version, v) for r, v in zip(records, vectors, strict=True)]
+        if isinstance(embedder, ClaimedEmbedder):
+            await embedder.claim.take()
         # The store ignores the embedding of a record that has changed, which stays pending.
         await store.put_vectors(embedder.name, items)
         return len(records)
@@ -275,9 +311,10 @@ class MemoryPair(Value):
 
 
 class IndexResult(Value, frozen=False):
-    """The number of embedded texts, and the errors of stores that failed."""
+    """The number of embedded texts, of texts that the time was too short for, and the errors of stores that failed."""
 
     done: int = 0
+    pending: int = 0
     problems: list[EverkeptError] = field(default_factory=list[EverkeptError])
 
 
@@ -411,13 +448,21 @@ class MemoryAccess:
         best = sorted(pairs.values(), key=lambda pair: -pair.score)
         return best[:MAX_PAIRS]
 
-    async def index(self, session: Session, report: Callable[[int, int], None], only: str | None = None) -> IndexResult:
-        """Compute all missing embeddings now, in all projects or `only` in one.
+    async def index(
+        self,
+        session: Session,
+        report: Callable[[int, int], None],
+        only: str | None = None,
+        seconds: float | None = None,
+    ) -> IndexResult:
+        """Compute all missing embeddings now, in all projects or `only` in one, until the time is up.
 
         Projects that are turned off are included, because embeddings show no one their content. A store that fails does
-        not stop the others.
+        not stop the others. A model that another one has replaced is used again.
         """
         indexed = IndexResult()
+        ends_at = None if seconds is None else time.monotonic() + seconds
+        await self._maintenance.indexer.reclaim_model()
         stores = await self._list_stores_to_index(only, indexed.problems)
         total = sum([await self._count_pending(store) for store in stores])
 
@@ -427,14 +472,17 @@ class MemoryAccess:
             def further(done: int, _total: int) -> None:
                 report(before + done, max(total, before + done))
 
-            indexed.done += await self._maintenance.indexer.drain(store, further)
+            indexed.done += await self._maintenance.indexer.drain(store, further, ends_at)
 
         for store in stores:
             with _collect_problems(indexed.problems):
                 await drain(store)
         with _collect_problems(indexed.problems), suppress(ProjectOff):  # nothing of an off project is indexed
             if self._bank is not None and (bank := await self._bank(ToolCall(session, "index"))):
+                stores.append(bank)
                 await drain(bank)
+        if ends_at is not None:
+            indexed.pending = sum([await self._count_pending(store) for store in stores])
         return indexed
 
     async def catch_up(self, session: Session, within: float) -> None:
@@ -465,11 +513,8 @@ class MemoryAccess:
         return stores
 
     async def _count_pending(self, store: RecordStore) -> int:
-        embedder = self._maintenance.indexer.embedder
-        if embedder is None:
-            return 0
         with suppress(EverkeptError):  # the error is reported when the store is indexed
-            return (await store.count_vectors(embedder.name, self._maintenance.indexer.kinds))[1]
+            return (await self._maintenance.indexer.count_vectors(store))[1]
         return 0
 
 

@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from datetime import UTC, tzinfo
 
 from everkept.core.answers import decode_cursor, encode_cursor
-from everkept.core.ports import AccessCount, Embedder
+from everkept.core.ports import AccessCount, Embedder, RecordStore
 from everkept.core.records import Record
+from everkept.core.text import format_count
 from everkept.errors import InvalidInput
 from everkept.language.words import TypedQuery, parse_query
 from everkept.retrieval.candidates import (
@@ -132,6 +133,28 @@ async def search_by_rank(
         [*evidence.notices, *_build_late_notices(evidence.late, around.time_limit, found=total > 0)],
         evidence.is_capped or bool(evidence.late) or _has_more_by_meaning(evidence, profile),
     )
+
+
+PENDING_NOTICE_SHARE = 0.1  # share of pending records from which the notice appears
+
+
+async def find_pending_notice(
+    stores: Sequence[RecordStore], embedder: Embedder | None, kind: str, nouns: tuple[str, str], least: int = 1
+) -> SearchNotice | None:
+    """Return a notice if many records of a kind, and at least `least`, have no embedding yet."""
+    if embedder is None:
+        return None
+    ready = left = 0
+    for store in stores:
+        # Finding one pending record is about a hundred times faster than counting all.
+        if await store.find_unembedded(embedder.name, (kind,), 1):
+            there, missing = await store.count_vectors(embedder.name, (kind,))
+            ready, left = ready + there, left + missing
+    total = ready + left
+    if left < least or left <= PENDING_NOTICE_SHARE * total:
+        return None
+    message = f"{left:,} of {format_count(total, *nouns)} have no embedding yet, so only their words are searched."
+    return SearchNotice("partial_results", message)
 
 
 def _has_more_by_meaning(evidence: Evidence, profile: SearchProfile) -> bool:

@@ -31,6 +31,8 @@ from everkept.settings.model import DEFAULT_TOOLSETS, GATEWAY, SERVER_MODES, TOO
 from everkept.settings.model import OWN_TOOLSETS as OWN_TOOLSETS
 from everkept.settings.model import BankMode as BankMode
 from everkept.settings.model import Engine as Engine
+from everkept.settings.setting_values import NO_MODEL as NO_MODEL
+from everkept.settings.setting_values import SHIPPED_MODEL as SHIPPED_MODEL
 from everkept.settings.setting_values import GivenSetting, hide_secrets, parse_setting
 from everkept.settings.sources import (
     OTHER_VARIABLES,
@@ -81,6 +83,8 @@ LIMITS = frozenset(
 AUTO = "auto"
 REPLICA = "replica"  # folder of the replica, inside the standby folder
 DEFAULT = "default"
+PLUGIN_NOTES_FILE = "surrealdb-memory.txt"
+PLUGIN_IMPORTED = "imported: "
 
 
 class ExplainedSetting(NamedTuple):
@@ -167,6 +171,12 @@ def find_plugin_folder(settings: Settings) -> Path | None:
     named = settings.data_dir.parent / settings.data_dir.name.removesuffix(OWN_SUFFIX)
     candidates = [named, *([Path(home, PLUGIN_FOLDER)] if home else [])]
     return next((path for path in candidates if is_database_folder(path)), None)
+
+
+def list_plugin_notes(settings: Settings) -> list[str]:
+    """Return the databases of the plugin that were announced, and those that were imported after PLUGIN_IMPORTED."""
+    file = settings.data_dir / PLUGIN_NOTES_FILE
+    return file.read_text(encoding="utf-8", errors="replace").splitlines() if is_existing(file) else []
 
 
 def get_standby_folder(settings: Settings) -> Path:

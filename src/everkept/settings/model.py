@@ -17,7 +17,7 @@ from everkept.settings.locations import (
     split_address,
     with_database,
 )
-from everkept.settings.setting_values import GivenSetting, parse_setting
+from everkept.settings.setting_values import SHIPPED_MODEL, GivenSetting, parse_setting
 from everkept.values import Value, field
 
 Engine = Literal["sqlite", "surreal", "postgres"]
@@ -193,7 +193,6 @@ Transport = Literal["stdio", "http"]
 Dialect = Literal["everkept", "server-memory"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 Synchronous = Literal["normal", "full"]
-EmbeddingModel = Literal["all-MiniLM-L6-v2", "none"]
 BankMode = Literal["architect", "ask", "code", "debug", "test"]
 
 OWN_TOOLSETS = ("memories", "graph", "history", "bank")
@@ -300,8 +299,8 @@ class Settings(Value):
     prompt_token_budget: int = 1500
     #: Hooks: store failures and edits automatically, as memories that fade.
     automatic_memories: bool = True
-    #: Model for the search by meaning; `none` leaves the search by words.
-    embedding_model: EmbeddingModel = "all-MiniLM-L6-v2"
+    #: Model for search by meaning: the shipped one, a folder with another, or `none`.
+    embedding_model: str = SHIPPED_MODEL
     #: Replace keys, tokens and passwords in texts before they are stored.
     mask_secrets: bool = True
     #: Seconds after which a search returns what it has found so far.

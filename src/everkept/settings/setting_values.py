@@ -24,6 +24,10 @@ BOUNDS: dict[str, tuple[int, int | None]] = {
 }
 # Other spellings that people know from elsewhere; case does not matter for these settings.
 ALIASES: dict[str, dict[str, str]] = {"log_level": {"warn": "warning"}}
+SHIPPED_MODEL = "all-MiniLM-L6-v2"
+NO_MODEL = "none"
+# Settings that are one of these names or a folder. ALIASES may name models that were shipped earlier.
+NAMES_BESIDE_FOLDERS: dict[str, tuple[str, ...]] = {"embedding_model": (SHIPPED_MODEL, NO_MODEL)}
 FLAG_ONLY_SETTINGS = frozenset({"config"})
 HIDDEN_TEXT = "***"
 # Settings that are never shown.
@@ -102,6 +106,8 @@ def _hide_in_address(value: Any) -> Any:
 
 def parse_setting(kind: Any, given: GivenSetting) -> Any:
     """Parse the value into the type of its setting."""
+    if names := NAMES_BESIDE_FOLDERS.get(given.name):
+        return _parse_name_or_folder(names, given)
     choices = list_choices(kind)
     if choices:
         return _parse_choice(choices, given)
@@ -127,6 +133,17 @@ def _parse_choice(choices: tuple[str, ...], given: GivenSetting) -> str:
     if value not in choices:
         raise given.build_invalid(f"it must be one of {', '.join(choices)}.", choices)
     return value
+
+
+def _parse_name_or_folder(names: tuple[str, ...], given: GivenSetting) -> str:
+    """Return the name, or the absolute path of a folder, which need not exist."""
+    aliases = ALIASES.get(given.name, {})
+    value = aliases.get(str(given.value), str(given.value))
+    if value in names:
+        return value
+    if not value.startswith(("~", ".")) and not set(value) & set("/\\"):
+        raise given.build_invalid(f"it must be {', '.join(names)} or the path of a folder, such as ./{value}.", names)
+    return str(_parse_path(given).absolute())
 
 
 def _parse_boolean(given: GivenSetting) -> bool:

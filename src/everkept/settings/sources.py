@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from everkept.errors import InvalidInput
 from everkept.settings.locations import find_config
 from everkept.settings.model import SERVER_SETTINGS, complete_settings
-from everkept.settings.setting_values import FLAG_ONLY_SETTINGS, GivenSetting
+from everkept.settings.setting_values import FLAG_ONLY_SETTINGS, SHIPPED_MODEL, GivenSetting
 
 PREFIX = "EVERKEPT_"
 
@@ -30,7 +30,7 @@ PLUGIN_FOLDER_KEYS = ("MEMORY_DB_PATH", "db_path")
 REMOTE_FLAGS = {"ssh_user": "--remote-user", "ssh_host": "--remote-host", "ssh_path": "--remote-path"}
 LIST_SETTINGS = frozenset({"toolsets", "history_exclude"})
 # Keys with a single allowed value, and the reason.
-FIXED_SETTINGS = {"embedding_dimensions": ("384", "that is what all-MiniLM-L6-v2 gives")}
+FIXED_SETTINGS = {"embedding_dimensions": ("384", f"that is what {SHIPPED_MODEL} gives")}
 
 
 class GatheredSettings(NamedTuple):
@@ -50,8 +50,11 @@ def gather(names: Collection[str], flags: Mapping[str, Any], environment: Mappin
     from_environment = list(_read_environment(names, environment))
     by_name = {given.name: given for given in (*at_top, *from_environment)} | from_flags
     others = [given for name, given in by_name.items() if name not in names]
+    model = by_name.get("embedding_model")
     for given in others:
-        _check_fixed(given)
+        # Another model has dimensions of its own, which are read from it.
+        if model is None or str(model.value) == SHIPPED_MODEL or not str(given.value).isdecimal():
+            _check_fixed(given)
     known = {name: given for name, given in by_name.items() if name in names}
     settings, unused = complete_settings(known, in_body)
     return GatheredSettings(settings, [*others, *unused], path)

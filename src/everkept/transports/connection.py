@@ -33,6 +33,7 @@ EndSubscription = Callable[[], None]
 FollowTools = Callable[[Callable[[], None]], Callable[[], None]]
 
 TOOLS_CHANGED = "notifications/tools/list_changed"
+RESOURCES_CHANGED = "notifications/resources/list_changed"
 MAX_SUBSCRIPTIONS = 100  # of one connection, and of one stream
 
 
@@ -59,6 +60,10 @@ class NotificationQueue:
     def add_tools(self) -> None:
         """Note that the list of tools has changed."""
         self._add(TOOLS_CHANGED, ServerNotification(TOOLS_CHANGED, {}))
+
+    async def add_resource_list(self, _uri: str = "") -> None:
+        """The list of resources has changed."""
+        self._add(RESOURCES_CHANGED, ServerNotification(RESOURCES_CHANGED, {}))
 
     def end(self) -> None:
         self._is_ended = True
@@ -135,6 +140,7 @@ class ClientConnection(Value, frozen=False):
     turns: CallSequence = field(default_factory=CallSequence)
     _teller: asyncio.Task[None] | None = None
     _leave_tools: Callable[[], None] | None = None
+    _leave_resources: EndSubscription | None = None
 
     async def subscribe(self, uri: str, begin: Callable[[], Awaitable[EndSubscription]]) -> None:
         """Subscribe, unless the client already has. Two spellings of one address are equal."""
@@ -170,9 +176,16 @@ class ClientConnection(Value, frozen=False):
             self._leave_tools = follow(self.notices.add_tools)
             self.start_notifying(announce)
 
+    def follow_resources(self, follow: Callable[[], EndSubscription], announce: NotifyClient) -> None:
+        """Notify the client when the list of resources changes."""
+        if self._leave_resources is None:
+            self._leave_resources = follow()
+            self.start_notifying(announce)
+
     def close(self) -> None:
-        if self._leave_tools is not None:
-            self._leave_tools()
+        for leave in (self._leave_tools, self._leave_resources):
+            if leave is not None:
+                leave()
         for end in self.subscriptions.values():
             end()
         self.subscriptions.clear()

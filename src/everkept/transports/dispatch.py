@@ -2,6 +2,7 @@
 
 import logging
 import uuid
+from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, cast
@@ -17,11 +18,12 @@ from everkept.core.mcp import (
     encode_utf8,
 )
 from everkept.core.sessions import Account, Report, Session, act_as
-from everkept.errors import EverkeptError, InvalidInput, NotFound, Unavailable, escape_name
+from everkept.errors import BankNotFound, EverkeptError, InvalidInput, NotFound, Unavailable, escape_name
 from everkept.tools.tool import Effect, Tool, ToolResult, Toolset, combine
 from everkept.transports.connection import (
     JSON,
     MAX_SUBSCRIPTIONS,
+    RESOURCES_CHANGED,
     TOOLS_CHANGED,
     ClientConnection,
     NotificationQueue,
@@ -49,6 +51,8 @@ PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
+SERVER_ERROR = -32000
+BANK_SCHEME = "memory-bank://"
 INTERNAL_ERROR = -32603
 RESOURCE_NOT_FOUND = -32002  # handshake eras only
 UNSUPPORTED_VERSION = -32022
@@ -220,7 +224,7 @@ class Dispatcher:
     def capabilities(self) -> JSON:
         return {
             "tools": {"listChanged": self.app.gateway is not None},
-            "resources": {"subscribe": True, "listChanged": False},
+            "resources": {"subscribe": True, "listChanged": True},
             "prompts": {"listChanged": False},
         }
 
@@ -276,7 +280,7 @@ class Dispatcher:
         if not isinstance(arguments, dict):
             raise ProtocolError(INVALID_PARAMS, "`arguments` must be an object.")
         try:
-            tool = await self._resolve_tool(request.session, name)
+            tool = await self._resolve_tool(request, name)
             async with _reserve_slot(request, tool):
                 result = await self.app.run(
                     request.session, tool, name, cast(JSON, arguments), build_progress_report(request)
@@ -287,8 +291,8 @@ class Dispatcher:
             return _strip_result_type(result.wire, request)
         return RequestResult({}, result)
 
-    async def _resolve_tool(self, session: Session, name: str) -> Tool:
-        gateway = self._find_gateway(session)
+    async def _resolve_tool(self, request: Request, name: str) -> Tool:
+        gateway = self._find_gateway(request.session)
         if gateway is not None and name not in self.tools:
             await gateway.refresh()  # they may have changed since the client last asked
             if name not in self.tools and (failure := gateway.find_failure(name)) is not None:
@@ -296,7 +300,8 @@ class Dispatcher:
         try:
             return self._select_tools(gateway).get(name)
         except NotFound as error:
-            raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {name}. {error.hint}") from error
+            code = INVALID_PARAMS if request.is_stateless else METHOD_NOT_FOUND
+            raise ProtocolError(code, f"Unknown tool: {name}. {error.hint}") from error
 
     def _select_tools(self, gateway: "Gateway | None") -> Toolset:
         """Return the tools for a client; a gateway gets none of the gateway's tools."""
@@ -315,6 +320,14 @@ class Dispatcher:
     async def _list_resources(self, request: Request) -> JSON:
         _refuse_cursor(request)
         listed = await self.app.resources.list_resources(request.session)
+        connection = request.connection
+        if request.session.stateful and not request.is_stateless:
+            connection.follow_resources(
+                lambda: self.app.watcher.follow_list(
+                    request.session, [info.uri for info in listed], connection.notices.add_resource_list
+                ),
+                request.announce,
+            )
         return {"resources": [describe_resource(info, "uri") for info in listed]}
 
     async def _list_templates(self, request: Request) -> JSON:
@@ -325,7 +338,11 @@ class Dispatcher:
     async def _read_resource(self, request: Request) -> JSON:
         uri = _get_uri(request.params)
         document = await self.app.resources.read(request.session, uri)
-        content: JSON = {"uri": uri, "mimeType": document.mime_type, "text": document.text}
+        content: JSON = {"uri": uri, "mimeType": document.mime_type}
+        if document.data is None:
+            content["text"] = document.text
+        else:
+            content["blob"] = b64encode(document.data).decode("ascii")
         if document.is_degraded:
             content["_meta"] = {"degraded": True}
         return {"contents": [content]}
@@ -387,6 +404,12 @@ class Dispatcher:
             if gateway is not None and cast(JSON, wanted).get("toolsListChanged") is True:
                 ends[TOOLS_CHANGED] = gateway.on_change(stream.add_tools)
                 granted["toolsListChanged"] = True
+            if cast(JSON, wanted).get("resourcesListChanged") is True:
+                listed = await self.app.resources.list_resources(request.session)
+                ends[RESOURCES_CHANGED] = self.app.watcher.follow_list(
+                    request.session, [info.uri for info in listed], stream.add_resource_list
+                )
+                granted["resourcesListChanged"] = True
             await request.notify("notifications/subscriptions/acknowledged", {"notifications": granted} | tag)
             while (notice := await stream.wait_next()) is not None:
                 await request.notify(notice.method, notice.params | tag)
@@ -486,10 +509,15 @@ def _refuse_cursor(request: Request) -> None:
 
 
 def _to_protocol_error(error: EverkeptError, params: JSON) -> ProtocolError:
-    if isinstance(error, NotFound):
+    uri = params.get("uri")
+    if isinstance(error, NotFound) and not isinstance(error, BankNotFound):
         code = INVALID_PARAMS if is_stateless(params) else RESOURCE_NOT_FOUND
-        return ProtocolError(code, str(error), {"uri": params.get("uri")})
-    code = INTERNAL_ERROR if isinstance(error, Unavailable) else INVALID_PARAMS
+        more = {name: fact for name, fact in error.facts.items() if name in ("expectedPath", "suggestion")}
+        return ProtocolError(code, str(error), {"uri": uri, **more})
+    code = INVALID_PARAMS
+    if isinstance(error, BankNotFound | Unavailable):
+        # Clients of the public memory bank server expect this code for a bank that cannot be read.
+        code = SERVER_ERROR if str(uri).startswith(BANK_SCHEME) else INTERNAL_ERROR
     return ProtocolError(code, str(error), error.to_envelope())
 
 

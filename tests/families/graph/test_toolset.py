@@ -55,6 +55,19 @@ async def test_without_a_project_every_graph_tool_says_the_same_sentence(app: Ap
     assert str(caught.value) == "No active project. Use switch_project to select one."
 
 
+async def test_a_secret_in_the_name_or_description_of_a_project_is_masked(app: App) -> None:
+    client = Client(app)
+    token = "gh" + "p_" + "a1B2" * 9
+    made = await client("create_project", name=f"shop {token}", description=f"Deploys with {token}.")
+    assert (made["name"], made["description"]) == (
+        "shop [masked: github token]",
+        "Deploys with [masked: github token].",
+    )
+    assert made["note"] == "Masked before storing: github token."
+    assert (await client("get_current_project"))["name"] == made["name"]
+    assert token not in str(await client("list_projects"))
+
+
 async def test_creating_a_project_makes_it_the_active_one(app: App) -> None:
     client = Client(app)
     made = await client("create_project", name="shop", description="All of it")

@@ -5,7 +5,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -346,6 +346,12 @@ class SqliteCare:
     def count_pending_embeddings(self, model: str, kinds: Sequence[str]) -> list[PendingEmbeddings]:
         """Count the pending embeddings of writable databases with the current schema."""
         return count_pending_embeddings(self.folder, model, kinds)
+
+    def read_note(self, key: str) -> str | None:
+        """Return a note of the catalog, or None if it is missing or the catalog cannot be read."""
+        with suppress(EverkeptError), open_checked(self.folder / META, LIBRARY) as db:
+            return project_list.find_note(db, key)
+        return None
 
     def open_library(self) -> SqliteLibrary:
         return SqliteLibrary(self.folder)

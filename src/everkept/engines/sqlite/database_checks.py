@@ -348,11 +348,11 @@ def count_pending_embeddings(folder: Path, model: str, kinds: Sequence[str]) -> 
             with open_checked(folder / name) as db:
                 if int(db.pragma("user_version")) < PROJECT.version:
                     continue  # the next start upgrades it, and its texts are pending then
-                waiting = count_vectors(db, CountVectors(model, kinds))[1]
+                stored, waiting = count_vectors(db, CountVectors(model, kinds))
                 others = int(db.execute(_COUNT_OTHER_MODELS, (model,)).get)
         except StorageFull:
             raise
         except EverkeptError:
             continue  # the check of databases reports the error
-        found.append(PendingEmbeddings(known[name].title if name in known else name, waiting, others))
+        found.append(PendingEmbeddings(known[name].title if name in known else name, waiting, others, stored))
     return found

@@ -146,6 +146,24 @@ URI_SCHEME = "memory-bank://"
 GRAPH_VIEW = "graph/graph.md"  # the only document that is not at the top level of the bank
 
 
+# Other files at the top level of a bank that clients can read.
+MEDIA_TYPES = {
+    ".gif": "image/gif",
+    ".jpeg": "image/jpeg",
+    ".jpg": "image/jpeg",
+    ".pdf": "application/pdf",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+    ".webp": "image/webp",
+}
+
+
+def get_media_type(name: str) -> str | None:
+    """Return the media type of a picture or document at the top level of a bank, or None."""
+    kind = MEDIA_TYPES.get(PurePath(name).suffix.lower())
+    return kind if kind and len(parse_path(name)) == 1 and not name.startswith(".") else None
+
+
 def build_uri(path: str) -> str:
     return URI_SCHEME + quote(path, safe="/")
 
@@ -154,7 +172,7 @@ def parse_uri(uri: str) -> str:
     """Return the path of the document in its bank. Raise InvalidInput if the URI is invalid."""
     try:
         path = unquote(uri.removeprefix(URI_SCHEME), errors="strict").removesuffix("/")
-        if path == GRAPH_VIEW:
+        if path == GRAPH_VIEW or get_media_type(path) is not None:
             return path
         return check_name(path if path.lower().endswith(FILE_SUFFIXES) else f"{path}.md")
     except (UnicodeDecodeError, Refused) as error:

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Literal
 
 from everkept.core.ports import Library, ProjectChoice, RecordStore
+from everkept.core.secrets import Masker
 from everkept.core.sessions import ToolCall
 from everkept.core.text import format_count
 from everkept.core.times import Clock, format_iso
@@ -54,8 +55,9 @@ Cursor = Annotated[str, Field("next_cursor of the previous page")]
 class ProjectTools(ToolFamily):
     """Tools for projects, each with its own graph."""
 
-    def __init__(self, library: Library, choice: ProjectChoice, accesses: ReadAccesses) -> None:
+    def __init__(self, library: Library, choice: ProjectChoice, accesses: ReadAccesses, *, mask: bool = True) -> None:
         self._library = library
+        self._mask = mask
         self._choice = choice
         self._accesses = accesses
 
@@ -76,12 +78,15 @@ class ProjectTools(ToolFamily):
         description: Annotated[str, Field("What the project is for", max_length=10_000, listed=False)] = "",
     ) -> ProjectView:
         """Create a project and make it active for this session."""
+        masking = Masker(enabled=self._mask)
+        name, description = masking.mask(name), masking.mask(description)
         try:
             project = await self._library.create(name, description)
         except ProjectExists:
             archived = await self._library.list_projects("archived")
             raise ProjectExists(name, is_archived=any(each.name == name for each in archived)) from None
-        return ProjectView.from_project(project, _select_project(call, name))
+        notes = [_select_project(call, name), *(each.message for each in build_masking_warnings(masking.kinds))]
+        return ProjectView.from_project(project, " ".join(filter(None, notes)) or None)
 
     @tool(Effect.SESSION_ONLY)
     async def switch_project(

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from everkept.core.ports import Embedder, RecordStore
 from everkept.core.records import Record, RecordFilter, Weights
-from everkept.core.text import compute_name_key, format_count
+from everkept.core.text import compute_name_key
 from everkept.families.history.model import CODE, DECISION, TURN
 from everkept.language.spellings import fold, stem
 from everkept.language.telling_words import has_telling_words, list_stems
@@ -24,7 +24,7 @@ from everkept.retrieval.profile import (
     SignalWeights,
     Strategy,
 )
-from everkept.retrieval.search import search
+from everkept.retrieval.search import find_pending_notice, search
 from everkept.values import Value, replace
 
 # Tuned on public conversations. Compared to memories, the author counts a little more and the context a little less.
@@ -309,20 +309,9 @@ def _adjust_score(hit: SearchHit, hits: Sequence[SearchHit]) -> SearchHit:
     return replace(hit, score=max(hit.score, DECISION_SHARE * max(led, default=0.0)))
 
 
-PENDING_NOTICE_SHARE = 0.1  # share of pending turns from which the notice appears
-
-
 async def build_pending_notice(store: RecordStore, embedder: Embedder | None) -> SearchNotice | None:
     """Return a notice if many turns have no embedding yet."""
-    # Finding one pending turn is about a hundred times faster than counting all.
-    if embedder is None or not await store.find_unembedded(embedder.name, (TURN,), 1):
-        return None
-    ready, left = await store.count_vectors(embedder.name, (TURN,))
-    total = ready + left
-    if left <= PENDING_NOTICE_SHARE * total:
-        return None
-    message = f"{left:,} of {format_count(total, 'turn')} have no embedding yet, so only their words are searched."
-    return SearchNotice("partial_results", message)
+    return await find_pending_notice([store], embedder, TURN, ("turn", "turns"))
 
 
 _MASK = re.compile(r"\[masked: [a-z ]+\]")

@@ -156,7 +156,8 @@ async def _read_counts(stores: MemoryStores) -> MemoryCounts:
 async def _read_storage(stores: MemoryStores, indexing: VectorIndexer) -> StorageStatus:
     both = (await stores.open_project(), await stores.open_user())
     size = sum([await store.measure_size() for store in both])
-    problem = indexing.fault.message if indexing.fault else None
+    fault = await indexing.find_fault()
+    problem = fault.message if fault else None
     embedder = indexing.embedder
     if embedder is None:
         return StorageStatus(size, 0, "none", EmbeddingCounts(0, 0, problem) if problem else None)

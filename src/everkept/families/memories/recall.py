@@ -26,12 +26,13 @@ from everkept.families.memories.stores import NO_SESSION, MemoryStores
 from everkept.language.spellings import fold, split_tokens
 from everkept.language.words import AnyOf, WordPhrase, parse_query
 from everkept.retrieval.profile import SearchHit, SearchPage, SearchPlace
-from everkept.retrieval.search import search
+from everkept.retrieval.search import find_pending_notice, search
 from everkept.tools.tool import ToolWarning
 from everkept.values import Value, replace
 
 PROJECT_SCOPES = (SESSION_SCOPE, "project")
 USER_SCOPES = ("user",)
+MIN_PENDING_MEMORIES = 17  # fewer are embedded in one batch, a moment later
 NO_BANK_MESSAGE = "There is no memory bank. Only memories were searched."
 
 
@@ -169,7 +170,14 @@ class MemoryRecall:
             time_limit=self._options.time_limit,
             accesses=lambda place, ids: self._read_accesses(places[place].store, ids),
         )
-        self.warnings |= {ToolWarning(notice.code, notice.message): None for notice in found.notices}
+        notices = [*found.notices]
+        is_by_meaning = found.strategy in ("hybrid", "vector")
+        stores = [place.store for place in places if is_by_meaning and self._indexing.is_behind(place.store)]
+        if not found.hits or any(hit.cosine is None for hit in found.hits):
+            nouns = ("memory", "memories")
+            pending = await find_pending_notice(stores, self._indexing.embedder, MEMORY, nouns, MIN_PENDING_MEMORIES)
+            notices += [pending] if pending else []
+        self.warnings |= {ToolWarning(notice.code, notice.message): None for notice in notices}
         return found
 
     async def _read_accesses(self, store: RecordStore, ids: Sequence[str]) -> Mapping[str, AccessCount]:
