@@ -91,7 +91,7 @@ def test_a_name_that_no_data_folder_has_is_refused(backup: Path, tmp_path: Path,
     def change(told: dict[str, Any]) -> None:
         told["databases"][1]["name"] = name
 
-    with pytest.raises(InvalidInput, match="no backup"):
+    with pytest.raises(InvalidInput, match="not a backup"):
         restored(place, with_manifest(backup, tmp_path / "bad.zip", change))
 
 
@@ -108,9 +108,9 @@ def test_what_is_no_backup_is_refused(tmp_path: Path, place: Path, content: byte
         restored(place, file)
     with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
         archive.writestr("something", "else")
-    with pytest.raises(InvalidInput, match="no backup"):
+    with pytest.raises(InvalidInput, match="not a backup"):
         restored(place, tmp_path / "other.zip")
-    with pytest.raises(InvalidInput, match="no file"):
+    with pytest.raises(InvalidInput, match="Cannot find"):
         restored(place, tmp_path / "nothing.zip")
     assert not place.exists()
 

@@ -110,7 +110,7 @@ def test_what_is_no_database_at_all_is_taken_in_byte_for_byte(data: Path, file: 
     backed_up(data, file, with_damaged=True)
     with zipfile.ZipFile(file) as archive:
         assert archive.read("damaged/_meta.db") == b"scribbled over"
-    with pytest.raises(StoreDamaged, match="no list of projects"):
+    with pytest.raises(StoreDamaged, match="not have a list of projects"):
         restored(data.with_name("elsewhere"), file)
 
 

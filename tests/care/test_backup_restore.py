@@ -190,5 +190,5 @@ def test_after_a_restore_that_was_cut_short_only_another_one_helps(data: Path, f
 
 @pytest.mark.parametrize("name", ["missing.zip", ""])
 def test_a_file_that_is_not_there_is_told_before_anything_else(data: Path, name: str) -> None:
-    with pytest.raises(InvalidInput, match=r"no file|is a folder"):
+    with pytest.raises(InvalidInput, match=r"Cannot find|is a folder"):
         restored(data, data.parent / name)

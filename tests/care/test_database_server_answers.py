@@ -161,4 +161,4 @@ def test_writes_for_a_server_that_is_not_used_any_more_are_told(tmp_path: Path) 
     left_waiting(patient_with(tmp_path, database_url="ws://old:8000"), 2, 1)
     [finding] = found(patient_with(tmp_path))
     assert finding.severity == "advice"
-    assert "2 waiting, 1 set aside" in finding.what
+    assert "2 pending, 1 rejected" in finding.what

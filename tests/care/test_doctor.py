@@ -15,4 +15,4 @@ def test_the_log_is_told_with_its_place_and_size(context: CheckContext) -> None:
     folder.mkdir()
     for name in ("access.jsonl", "access-00000000000000001-00000000.jsonl"):
         (folder / name).write_bytes(b"x" * 600)
-    assert told(context) == [f"2 files with 1,200 bytes in {folder}."]
+    assert told(context) == [f"2 files (1,200 bytes) in {folder}."]

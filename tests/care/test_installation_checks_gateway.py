@@ -54,7 +54,8 @@ def test_a_file_that_cannot_be_used_is_a_problem_with_its_line(gated: CheckConte
     [finding] = check_gateway(gated)
     assert finding.severity == "problem"
     assert f"{file}, line " in finding.what
-    assert finding.command == "everkept gateway check"
+    assert finding.command is not None
+    assert "everkept gateway check" in finding.command
     assert not diagnose(gated).is_healthy
 
 

@@ -65,10 +65,10 @@ def test_a_version_is_compared_number_by_number(version: str, limits: str, expec
 
 def test_settings_that_cannot_be_used_are_a_problem(context: CheckContext) -> None:
     assert worst(check_settings(context)) == []
-    wrong = InvalidInput("There is no setting `colour`.", hint="`everkept config` shows them.")
+    wrong = InvalidInput("Unknown setting `colour`.", hint="`everkept config` shows them.")
     [finding] = check_settings(replace(context, fault=wrong))
     assert finding.severity == "problem"
-    assert finding.what == "There is no setting `colour`."
+    assert finding.what == "Unknown setting `colour`."
 
 
 def test_memories_of_the_plugin_are_advice_until_they_are_imported(context: CheckContext, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_a_removal_that_was_cut_short_is_told(everkept: Run, tmp_path: Path) -> 
     everkept("token", "--user", "anna")
     assert "being removed" not in everkept("account", "list").out
     asyncio.run(begin())
-    assert "; being removed, to be finished" in everkept("account", "list").out
+    assert "; removal not finished" in everkept("account", "list").out
     everkept("account", "remove", "anna", "--yes")
     assert everkept("account", "list", "--json").json == {"accounts": []}
 
@@ -68,7 +68,7 @@ def test_the_projects_of_a_removed_user_are_named_and_the_owners(everkept: Run, 
     asyncio.run(make())
     everkept("grant", "shop", "--user", "anna")
     removed = everkept("account", "remove", "anna", "--yes").out
-    assert removed == "Removed anna.\nYours from now on: blog (anna), shop (anna).\n"
+    assert removed == "Removed anna.\nYou now own blog (anna), shop (anna).\n"
     assert everkept("switch-project", "blog (anna)").status == 0
     everkept("token", "--user", "anna")  # another one of that name has none of it
     assert everkept("account", "list", "--json").json["accounts"][0]["projects"] == []

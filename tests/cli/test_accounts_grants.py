@@ -20,7 +20,7 @@ def seen(everkept: Run) -> list[tuple[str, str]]:
 
 def test_a_project_is_granted_to_be_read_unless_it_is_said_otherwise(everkept: Run, anna: str) -> None:
     outcome = everkept("grant", "shop", "--user", "Anna")
-    assert (outcome.status, outcome.out) == (0, 'anna may only read "shop" from now on.\n')
+    assert (outcome.status, outcome.out) == (0, 'anna can now only read "shop".\n')
     assert seen(everkept) == [("shop", "read")]
     outcome = everkept("grant", "shop", "--user", "anna", "--access", "write", "--json")
     assert outcome.json == {"user": "anna", "project": "shop", "access": "write", "shown_as": "shop"}
@@ -29,7 +29,7 @@ def test_a_project_is_granted_to_be_read_unless_it_is_said_otherwise(everkept: R
 
 def test_what_is_revoked_is_seen_no_longer(everkept: Run, anna: str) -> None:
     everkept("grant", "shop", "--user", "anna")
-    assert everkept("revoke", "shop", "--user", "anna").out == 'anna no longer sees "shop".\n'
+    assert everkept("revoke", "shop", "--user", "anna").out == 'anna can no longer access "shop".\n'
     assert seen(everkept) == []
     outcome = everkept("revoke", "shop", "--user", "anna")
     assert outcome.status == 2
@@ -50,7 +50,7 @@ def test_who_was_let_see_what_is_in_the_access_log(everkept: Run, anna: str) -> 
     [
         (("grant", "blog", "--user", "anna"), '"blog" not found'),
         (("grant", "shop", "--user", "bob"), 'User "bob" not found'),
-        (("grant", "shop", "--user", "b/b"), "is no name of a user"),
+        (("grant", "shop", "--user", "b/b"), "is not a valid user name"),
         (("grant", "shop"), "--user"),
         (("revoke", "blog", "--user", "anna"), '"blog" not found'),
         (("grant", "shop", "--user", "anna", "--access", "own"), "own"),
@@ -73,7 +73,7 @@ def test_it_is_said_where_the_user_knows_it_by_another_name(everkept: Run, anna:
     everkept("delete-project", "shop", "--yes")
     everkept("create-project", "shop")
     outcome = everkept("grant", "shop", "--user", "anna")
-    assert outcome.out == 'anna may only read "shop", as "shop (2)" from now on.\n'
+    assert outcome.out == 'anna can now only read "shop", as "shop (2)".\n'
 
 
 @pytest.mark.parametrize("command", ["grant", "revoke"])

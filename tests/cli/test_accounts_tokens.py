@@ -46,5 +46,5 @@ def test_a_token_is_a_users_or_a_peers_and_names_are_checked(everkept: Run) -> N
 
 
 def test_whose_a_new_token_is_is_said(everkept: Run) -> None:
-    assert "anna's" in everkept("token", "--user", "anna").err
-    assert "the owner's" in everkept("token").err
+    assert "for anna " in everkept("token", "--user", "anna").err
+    assert "for the owner" in everkept("token").err

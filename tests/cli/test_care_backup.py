@@ -51,7 +51,7 @@ def test_a_backup_comes_back_elsewhere(stored: Run, file: Path, tmp_path: Path) 
     made = stored("backup", str(file))
     assert made.status == 0
     assert "1 project" in made.out
-    assert "memory banks" in made.out
+    assert "memory bank files" in made.out
     elsewhere = str(tmp_path / "elsewhere")
     back = stored("restore", str(file), "--data-dir", elsewhere)
     assert back.status == 0
@@ -82,7 +82,7 @@ def test_replacing_asks_and_says_where_the_safety_copy_is(stored: Run, file: Pat
     assert stored("restore", str(file)).status == 2
     assert stored("restore", str(file), "--replace").status == 2  # nobody can be asked
     declined = stored("restore", str(file), "--replace", stdin="n\n", terminal=True)
-    assert "goes into" in declined.err
+    assert "will be saved to" in declined.err
     assert listed(stored) == ["Said later", SAID]
     safety = tmp_path / "safety.zip"
     flags = ("--replace", "--safety-copy", str(safety))
@@ -114,12 +114,12 @@ def test_what_was_decided_since_the_backup_still_holds(stored: Run, file: Path) 
     assert stored("off", "--project", "shop").status == 0
     back = stored("restore", str(file), "--replace", "--yes")
     assert back.status == 0
-    assert "Tokens are those of now, with accounts and grants" in back.out
-    assert "Switched off: shop." in back.out
+    assert "Current tokens, accounts and grants are kept" in back.out
+    assert "Memory is off for: shop." in back.out
     assert stored("list", "--project", "shop").status == 2
     assert revoked not in stored("token", "list").out
     added = stored("restore", str(file), "--project", "shop")
-    assert "switched off" in added.out
+    assert "It is off" in added.out
     assert stored("list", "--project", "shop-2").status == 2
     assert stored("restore", str(file), "--project", "shop", "--json").json == {"project": "shop-3", "off": True}
 
@@ -136,7 +136,7 @@ def test_tokens_and_accounts_of_a_backup_are_counted_and_restored_on_request(
     assert f"everkept restore {file} --replace --with-access" in first.out
     assert stored("token", "list", "--json", *elsewhere).json["tokens"] == []
     second = stored("restore", str(file), "--replace", "--with-access", "--yes", *elsewhere)
-    assert "Tokens, accounts and grants are those of the backup." in second.out
+    assert "Restored tokens, accounts and grants too." in second.out
     assert "Not restored" not in second.out
     assert len(stored("token", "list", "--json", *elsewhere).json["tokens"]) == 2
     third = stored("restore", str(file), "--replace", "--yes", "--json", *elsewhere)
@@ -182,14 +182,14 @@ def test_who_interrupts_a_backup_is_told_what_is_left(stored: Run, file: Path, m
     with monkeypatch.context() as patched:
         patched.setattr("os.fsync", interrupted)
         told = stored("backup", str(file), "--force")
-    assert told.err.strip() == f"Interrupted. {file} is as it was."
+    assert told.err.strip() == f"Interrupted. {file} is unchanged."
 
 
 def test_who_gives_up_a_restore_is_told_what_is_left(stored: Run, file: Path) -> None:
     stored("backup", str(file))
     told = stored("restore", str(file), "--replace", terminal=True)
     assert told.status == 130
-    assert "is whole: as it was" in told.err
+    assert "is intact: unchanged" in told.err
     assert listed(stored) == [SAID]
 
 
@@ -200,7 +200,7 @@ def test_what_is_an_accounts_alone_comes_back_with_everything_and_never_as_a_pro
     kept_at_home(data)
     assert stored("backup", str(file), "--json").json["projects"] == ["shop"]
     refused = stored("restore", str(file), "--project", "@user (anna)")
-    assert (refused.status, "keeps for itself" in refused.err) == (2, True)
+    assert (refused.status, "private data of an account" in refused.err) == (2, True)
     assert "anna" not in stored("list-projects", "--status", "all").out
     assert "anna" not in stored("restore", str(file), "--project", "none").err
     assert "1 project," in stored("restore", str(file), "--replace", "--yes").out

@@ -32,7 +32,7 @@ def test_a_sound_installation_has_no_problem_and_is_left_as_it_is(stored: Run, t
     before = said_by("digests", tmp_path / "data")
     looked = stored("doctor")
     assert looked.status == 0
-    assert "No problem." in looked.out
+    assert "No problems." in looked.out
     assert stored("doctor", "--full").status == 0
     assert said_by("digests", tmp_path / "data") == before
 

@@ -90,7 +90,7 @@ def test_undo_is_refused_when_the_thing_has_changed_since(shop: Run) -> None:
     shop("add-observations", "entity_name=Ada", "contents=later")
     outcome = shop("undo", "shop:1")
     assert outcome.status == 2
-    assert "came later" in outcome.err
+    assert "later observation" in outcome.err
     shop("delete-entities", "Bob")
     outcome = shop("undo", "2", "--project", "shop", "--json")
     assert outcome.status == 2
@@ -155,7 +155,7 @@ def test_all_that_was_deleted_or_that_holds_a_text_can_be_purged(shop: Run) -> N
     shop("delete-entities", "Bob")
     assert shop("purge", "--deleted", "--yes", "--json").json["purged"]["records"] == 1
     assert shop("purge", "--containing", "XYZZY", "--yes", "--json").json["purged"]["records"] == 1
-    assert "Nothing fits" in shop("purge", "--containing", "XYZZY", "--yes").out
+    assert "Nothing matches" in shop("purge", "--containing", "XYZZY", "--yes").out
 
 
 @pytest.mark.parametrize("choice", [["--deleted"], ["--containing", "XYZZY-verb"]])

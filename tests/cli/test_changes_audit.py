@@ -68,7 +68,7 @@ def test_masking_is_refused_where_only_reading_is_allowed(leaky: Run, monkeypatc
 def test_relations_are_masked_and_ids_are_told_to_be_left(leaky: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVERKEPT_MASK_SECRETS", "no")
     leaky("create-relations", "from=CI", "to=CI", f"relation_type=runs with {TOKEN}")
-    leaky("store-memory", "it is green", "semantic", "project", "--session-id", TOKEN)
+    leaky("store-memory", "it is green", "--session-id", TOKEN)
     monkeypatch.delenv("EVERKEPT_MASK_SECRETS")
     told = leaky("audit", "secrets", "--mask")
     assert "Masked in 1 record and 1 relation, log and index." in told.out
@@ -86,7 +86,7 @@ def test_a_project_that_is_off_is_not_looked_into(leaky: Run, tmp_path: Path, op
     leaky("off", "--project", "shop")
     looked = leaky("audit", "secrets", *options)
     assert (looked.status, looked.out) == (0, "No secrets found.\n")
-    assert "Not looked into: shop." in looked.err
+    assert "Not searched: shop." in looked.err
     refused = leaky("audit", "secrets", "--project", "shop", *options, "--json")
     assert (refused.status, refused.json["error"]) == (2, "project_off")
     assert holders(tmp_path / "data")

@@ -73,7 +73,7 @@ def test_a_client_is_set_up_once_and_taken_back(setup: Run, home: Path, client: 
     assert setup(client, "--undo", "--yes").status == 0
     (row,) = [each for each in setup("--json").json["clients"] if each["client"] == client]
     assert not row["set_up"]
-    assert "nothing of ours" in setup(client, "--undo", "--yes").out
+    assert "Everkept is not in it" in setup(client, "--undo", "--yes").out
 
 
 def test_claude_code_gets_the_server_and_the_hooks(setup: Run, home: Path) -> None:
@@ -193,7 +193,7 @@ def test_where_nobody_can_be_asked_it_must_be_said(setup: Run, home: Path) -> No
     assert (outcome.status, state(home)) == (2, {})
     assert "--yes" in outcome.err
     as_json = setup("cursor", "--json")
-    assert (as_json.status, as_json.out) == (2, "")
+    assert (as_json.status, as_json.json["error"]) == (2, "refused")
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -253,7 +253,7 @@ def test_no_copy_of_a_projects_file_lies_in_the_project(everkept: Run, home: Pat
     outcome = everkept("setup", "claude-code", "--scope", "project", "--yes", "--no-hooks")
     assert sorted(state(tmp_path / "shop")) == [".mcp.json"]
     (copy,) = (tmp_path / "data" / "setup-backups").rglob("*backup*")
-    assert f"as it was: {copy}" in outcome.out
+    assert f"copy of the old file: {copy}" in outcome.out
     assert copy.read_bytes() == before
     everkept("setup", "claude-code", "--scope", "project", "--undo", "--yes")
     assert state(tmp_path / "shop") == {".mcp.json": before}
@@ -289,13 +289,13 @@ def test_a_program_that_is_gone_is_seen_in_the_list(setup: Run, home: Path, tmp_
     gone = str(tmp_path / "everkept")
     entry = {"mcpServers": {"everkept": {"command": gone, "args": ["serve"]}}}
     (home / ".cursor" / "mcp.json").write_text(json.dumps(entry), encoding="utf-8")
-    assert "its program is gone" in setup().out
+    assert "its program is missing" in setup().out
 
 
 def test_a_folder_whose_name_is_no_text_is_told(setup: Run, home: Path) -> None:
     outcome = setup("cursor", "--yes", "--data-dir", "/tmp/caf\udce9")
     assert (outcome.status, state(home)) == (2, {})
-    assert "file of text" in outcome.err
+    assert "not valid text" in outcome.err
 
 
 def test_the_engine_of_this_command_is_the_engine_of_the_client(setup: Run, home: Path) -> None:

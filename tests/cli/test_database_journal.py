@@ -45,7 +45,7 @@ def kept(data: Path, *written: Act, aside: Sequence[int] = (), account: str | No
 
 def test_where_nothing_waits_it_says_so_and_makes_nothing(away: Run, tmp_path: Path) -> None:
     shown = away("journal")
-    assert (shown.status, shown.out) == (0, "0 writes waiting, 0 set aside.\n")
+    assert (shown.status, shown.out) == (0, "0 pending writes, 0 rejected.\n")
     assert away("journal", "--json").json == {"writes": []}
     assert not (tmp_path / "data").exists()
 
@@ -55,8 +55,8 @@ def test_what_waits_and_what_is_set_aside_is_shown(away: Run, tmp_path: Path) ->
     shown = away("journal")
     assert "Prefers tea" in shown.out
     assert "set note colour" in shown.out
-    assert f"set aside {format_iso(LATER)}: Its project is gone." in shown.out
-    assert "1 write waiting, 1 set aside." in shown.out
+    assert f"rejected {format_iso(LATER)}: Its project is gone." in shown.out
+    assert "1 pending write, 1 rejected." in shown.out
     assert "--retry NUMBER" in shown.err
     told = away("journal", "--json").json["writes"]
     assert [each["number"] for each in told] == [second, first]
@@ -82,7 +82,7 @@ def test_a_write_that_was_set_aside_is_tried_again(away: Run, tmp_path: Path) ->
     first, second = kept(tmp_path / "data", TEA, SetNote("colour", "red"), aside=[0])
     shown = away("journal", "--retry", str(first))
     assert shown.status == 0
-    assert f"Write {first} waits again, as number {second + 1}." in shown.out
+    assert f"Write {first} is pending again as number {second + 1}." in shown.out
     told = away("journal", "--json").json["writes"]
     assert [(each["number"], each.get("reason")) for each in told] == [(second, None), (second + 1, None)]
 
@@ -113,18 +113,18 @@ def test_a_write_is_given_up_for_good_only_when_somebody_says_so(away: Run, tmp_
     assert "--yes" in asked.err
     refused = away("journal", "--discard", str(number), stdin="n\n", terminal=True)
     assert "Prefers tea" in refused.err
-    assert refused.out == f"Write {number} is kept.\n"
+    assert refused.out == f"Kept write {number}.\n"
     assert len(away("journal", "--json").json["writes"]) == 1
     agreed = away("journal", "--discard", str(number), stdin="y\n", terminal=True)
-    assert agreed.out == f"Write {number} is given up.\n"
+    assert agreed.out == f"Discarded write {number}.\n"
     assert away("journal", "--json").json["writes"] == []
 
 
 def test_all_that_were_set_aside_are_given_up_and_what_waits_is_not(away: Run, tmp_path: Path) -> None:
-    assert away("journal", "--discard", "all").out == "0 writes given up.\n"
+    assert away("journal", "--discard", "all").out == "Discarded 0 writes.\n"
     first, second, third = kept(tmp_path / "data", TEA, TEA, TEA, aside=[0, 2])
     refused = away("journal", "--discard", "all", stdin="n\n", terminal=True)
-    assert refused.out == "2 writes kept.\n"
+    assert refused.out == "Kept 2 writes.\n"
     answer = away("journal", "--discard", "all", "--yes", "--json").json
     assert answer == {"discarded": [first, third]}
     assert [each["number"] for each in away("journal", "--json").json["writes"]] == [second]

@@ -105,9 +105,7 @@ def test_what_went_to_surrealdb_and_back_is_the_same(everkept: Run, data: Path, 
     there, back = tmp_path / "there", tmp_path / "back"
     first = everkept("migrate", "--to", f"surreal:{there}")
     assert (first.status, first.err) == (0, "")
-    assert f"Copied 3 projects from sqlite:{data} to surreal:{there}; both are the same." in (
-        " ".join(first.out.split())
-    )
+    assert f"Copied 3 projects from sqlite:{data} to surreal:{there}. Both are equal." in (" ".join(first.out.split()))
     for name in STORES:
         assert f"  {name}: " in first.out
     assert "sha256" in first.out
@@ -179,7 +177,7 @@ def test_a_copy_that_was_stopped_goes_on_where_it_was(
     assert 0 < done < total
     assert actor.process.returncode != 0
     if how == signal.SIGINT:
-        assert "Interrupted. The same command again goes on" in told
+        assert "Interrupted. Run the same command again to continue" in told
         assert "Traceback" not in told
     with acting("migration_actors:migrate_in_steps", *arguments, "--json") as actor:
         actor.tell("\n" * 1_000)
@@ -217,7 +215,7 @@ def test_where_nothing_is_stored_there_is_nothing_to_copy(everkept: Run, tmp_pat
     source, target = tmp_path / "mistyped", tmp_path / "there"
     refused = everkept("migrate", "--from", f"{place}:{source}", "--to", f"sqlite:{target}")
     assert refused.status == 2
-    assert f"Nothing is stored in {place}:{source}." in refused.err
+    assert f"No data found in {place}:{source}." in refused.err
     assert not source.exists()
     assert not target.exists()
 

@@ -37,7 +37,7 @@ def test_an_export_tells_programs_what_it_wrote(everkept: Run, tmp_path: Path) -
 
 def test_what_is_no_export_is_the_callers_mistake(everkept: Run, tmp_path: Path) -> None:
     missing = everkept("import", str(tmp_path / "none"))
-    assert (missing.status, "is no folder" in missing.err) == (2, True)
+    assert (missing.status, "is not a folder" in missing.err) == (2, True)
     (tmp_path / "empty").mkdir()
     empty = everkept("import", str(tmp_path / "empty"))
     assert (empty.status, "holds no export" in empty.err) == (2, True)
@@ -82,7 +82,7 @@ def test_no_text_at_all_is_not_the_folder_one_is_in(
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     told = everkept(command, "")
-    assert (told.status, "No folder is named" in told.err) == (2, True)
+    assert (told.status, "Specify a folder" in told.err) == (2, True)
     assert list((tmp_path / "here").iterdir()) == []
 
 
@@ -94,7 +94,7 @@ def test_what_is_an_accounts_alone_comes_back_to_it_alone(
     folder, other = tmp_path / "out", tmp_path / "elsewhere"
     told = everkept("export", str(folder))
     assert "of 1 project" in told.out
-    assert "theirs alone of 1 account" in told.out
+    assert "private data of 1 account" in told.out
     monkeypatch.setenv("EVERKEPT_DATA_DIR", str(other))
     taken = everkept("import", str(folder))
     assert (taken.status, "Added 1 record " in taken.out) == (0, True)
@@ -179,4 +179,4 @@ def test_a_folder_that_is_no_accounts_is_named(everkept: Run, tmp_path: Path, na
     (folder / "accounts" / "anna").rename(folder / "accounts" / name)
     told = everkept("import", str(folder))
     assert (told.status, "Traceback" in told.err) == (2, False)
-    assert "name of a user" in told.err or "is not called as" in told.err
+    assert "valid user name" in told.err or "does not have the name" in told.err

@@ -94,7 +94,7 @@ def test_what_is_older_comes_in_when_it_is_asked_for(everkept: Run, home: Path) 
 def test_with_its_vectors_at_once_nothing_waits(everkept: Run, home: Path) -> None:
     outcome = everkept("import", "history", "--source", "codex", "--embed")
     assert "found by meaning" not in outcome.out
-    assert everkept("index").out == "Nothing was waiting.\n"
+    assert everkept("index").out == "All texts already have embeddings.\n"
 
 
 def test_no_conversations_are_said_to_be_none(
@@ -102,7 +102,7 @@ def test_no_conversations_are_said_to_be_none(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
     monkeypatch.setenv("USERPROFILE", str(tmp_path / "nobody"))
-    assert "No conversations were found" in everkept("import", "history").out
+    assert "Found no conversations" in everkept("import", "history").out
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_a_named_file_that_cannot_be_read_is_no_success(everkept: Run, tmp_path:
     path.write_text("no JSON at all\n", encoding="utf-8")
     outcome = everkept("import", "history", "--source", "jsonl", str(path))
     assert outcome.status == 1
-    assert "nothing in it could be read" in outcome.err
+    assert "found no conversation" in outcome.err
 
 
 def test_what_comes_while_somebody_watches_is_taken_in(home: Path, tmp_path: Path) -> None:
@@ -172,6 +172,22 @@ def test_the_plugins_database_is_imported_once_and_stays_as_it_is(everkept: Run,
     found = everkept("recall", "green tea", "--project", "shop", "--json").json["memories"]
     assert found[0]["id"] == "memory:01JNFACT"
     assert read_files(plugin_folder) == before
+
+
+def test_memories_of_a_session_go_to_the_project_of_its_folder(everkept: Run, tmp_path: Path) -> None:
+    workspace = tmp_path / "bakery"
+    (workspace / ".git").mkdir(parents=True)
+    folder = make_folder(tmp_path / "plugin", f"UPDATE session:s1 SET project_path = '{workspace.as_posix()}'")
+    dry = everkept("import", "surrealdb-memory", str(folder), "--dry-run", "--json").json
+    assert (dry["projects"], dry["memories"]) == (["bakery", "default"], 6)
+    assert everkept("list-projects", "--json").json["projects"] == []
+    taken = everkept("import", "surrealdb-memory", str(folder), "--json").json
+    assert (taken["projects"], taken["memories"]) == (["bakery", "default"], 6)
+    there = everkept("list", "--project", "bakery")
+    assert "memory:01JNEVENT" in there.out
+    assert "memory:01JNFACT" not in there.out
+    again = everkept("import", "surrealdb-memory", str(folder), "--json").json
+    assert (again["memories"], again["links"]) == (0, 0)
 
 
 def test_without_a_path_the_plugins_settings_name_its_database(plugin_folder: Path) -> None:

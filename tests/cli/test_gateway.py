@@ -163,7 +163,7 @@ def test_names_of_our_own_tools_are_clashes_where_both_are_served(
     write({"upstream": server, "tools": [named("search_nodes")]})
     told = everkept("gateway", "check")
     assert told.status == 2
-    assert "Nothing of the file is served beside these toolsets" in told.out
+    assert "The file is not served with these toolsets" in told.out
     outcome = everkept("gateway", "check", "--json")
     assert (outcome.status, outcome.json["served"]) == (2, False)
     clashes = outcome.json["clashes"]

@@ -88,12 +88,12 @@ def test_what_is_typed_is_read_by_the_schema(words: list[str], wanted: JSON) -> 
         (["deep=1"], "`deep` must be true or false"),
         (["filters=x"], "`filters` must be an object"),
         (["sizes=1", "sizes=x"], "`sizes` must be a whole number"),
-        (["text=a", "text=b"], "`text` is given 2 times"),
+        (["text=a", "text=b"], "`text` takes one value"),
         (["gone=x"], "`gone` must be a number or null"),
         (["limt=1"], "Unknown argument `limt`. Did you mean `limit`?"),
         (["never=1"], "Unknown argument `never`"),
-        (["tea"], "'tea' is neither key=value nor a JSON object"),
-        (["{broken"], "is no JSON object"),
+        (["tea"], "'tea' is not key=value or a JSON object"),
+        (["{broken"], "is not a JSON object"),
         (["[" * 100_000 + "=1"], "Unknown argument"),
         ([f"limit={'[' * 100_000}"], "`limit` must be a number"),
     ],
@@ -111,9 +111,9 @@ def test_words_without_a_key_are_the_one_argument_that_is_required() -> None:
     number: JSON = {"properties": properties, "required": ["limit"]}
     assert parse_arguments(["5"], number) == {"limit": 5}
     for wrong in (["5", "6"], ["5", "limit=6"]):
-        with pytest.raises(InvalidInput, match="2 times"):
+        with pytest.raises(InvalidInput, match="takes one value"):
             parse_arguments(wrong, number)
-    with pytest.raises(InvalidInput, match="neither key=value"):
+    with pytest.raises(InvalidInput, match="not key=value"):
         parse_arguments(["Ada"], one | {"required": ["query", "limit"]})
 
 

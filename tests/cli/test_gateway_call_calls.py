@@ -98,7 +98,7 @@ def test_a_server_that_never_said_what_it_has_is_the_failure(everkept: Run, writ
         (["memory__search", "qery=x"], "Did you mean `query`?"),
         (["memory__search", "query=x", "limit=many"], "`limit` must be a whole number"),
         (["memory__search"], "query"),
-        (["memory__search", "{broken"], "no JSON object"),
+        (["memory__search", "{broken"], "not a JSON object"),
     ],
 )
 def test_a_mistake_of_the_caller_ends_with_status_two(
@@ -119,7 +119,7 @@ def test_only_tools_that_read_are_called_where_only_reading_is_allowed(
     assert everkept("gateway", "call", "memory__search", "query=tea").status == 0
     refused = everkept("gateway", "call", "memory__write", "query=tea")
     assert refused.status == 2
-    assert "only reading" in refused.err
+    assert "read-only" in refused.err
 
 
 @pytest.mark.parametrize("is_trusted", [True, False])
@@ -133,7 +133,7 @@ def test_tools_that_are_passed_through_only_read_where_the_file_trusts_their_ser
     monkeypatch.setenv("EVERKEPT_READ_ONLY", "1")
     outcome = everkept("gateway", "call", "echo")
     assert outcome.status == (0 if is_trusted else 2), outcome.err
-    assert is_trusted or "only reading" in outcome.err
+    assert is_trusted or "read-only" in outcome.err
 
 
 def test_without_a_file_there_is_nothing_to_call(everkept: Run) -> None:

@@ -39,7 +39,7 @@ def test_a_server_is_asked_and_the_file_works(everkept: Run, target: Path, comma
     starts = tmp_path / "starts"
     outcome = everkept(*("gateway", "init", "--prefix", "notes__", "--", *command, "--starts", str(starts)))
     assert outcome.status == 0, outcome.err
-    assert f"Written: {target}\n" in outcome.out
+    assert f"Wrote {target}.\n" in outcome.out
     assert "2 tools: notes__search, notes__add" in outcome.out
     assert "everkept gateway check" in outcome.out
     written = config_in(target)
@@ -270,7 +270,7 @@ def test_a_server_over_http_is_asked_with_its_headers(
         done = everkept("gateway", "init", *words)
         assert done.status == 0, done.err
         assert everkept("gateway", "check").status == 0
-        assert everkept("other-store-memory", "Tea is at four.", "semantic", "user").status == 0
+        assert everkept("other-store-memory", "Tea is at four.", "--scope", "user").status == 0
         found = everkept("other-recall-memories", "tea").out
     assert "Tea is at four." in found
     text = target.read_text(encoding="utf-8")

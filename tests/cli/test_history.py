@@ -77,8 +77,8 @@ def test_a_tool_prints_markdown_and_json_for_programs(taken_in: Run) -> None:
 
 def test_a_forgotten_project_is_gone_and_stays_so(taken_in: Run, talks: Path, tmp_path: Path) -> None:
     gone = taken_in("history", "forget", "--project", "shop", "--yes")
-    assert "Removed 1 conversation with 2 turns." in gone.out
-    assert "/work/shop is left out from now on" in gone.out
+    assert "Permanently deleted 1 conversation with 2 turns." in gone.out
+    assert "/work/shop is now excluded" in gone.out
     taken_in("import", "history", "--source", "jsonl", str(talks))
     assert titles(taken_in) == ["The invoices are printed twice."]
     data = b"".join(path.read_bytes() for path in (tmp_path / "data").glob("history.db*"))
@@ -125,7 +125,7 @@ def test_what_is_excluded_is_not_taken_in_until_it_is_included(everkept: Run, ta
     assert everkept("history", "exclude", "/work/sh*").status == 0
     assert "already" in everkept("history", "exclude", "/work/sh*").out
     outcome = everkept("import", "history", "--source", "jsonl", str(talks))
-    assert "left out 1 conversation" in outcome.err
+    assert "skipped 1 conversation" in outcome.err
     assert titles(everkept) == ["The invoices are printed twice."]
     assert everkept("history", "excluded", "--json").json["excluded"] == [{"folder": "/work/sh*", "by": "command"}]
     everkept("history", "include", "/work/sh*")
@@ -148,8 +148,8 @@ def test_searches_are_kept_and_forgotten(taken_in: Run) -> None:
     assert search["filters"]["type"] == "decision"
     assert search["results"] == 1
     assert "limit logins" in taken_in("history", "searches").out
-    assert "Removed 1 search." in taken_in("history", "forget", "--searches", "--yes").out
-    assert "Nothing was searched" in taken_in("history", "searches").out
+    assert "Permanently deleted 1 search." in taken_in("history", "forget", "--searches", "--yes").out
+    assert "No searches yet" in taken_in("history", "searches").out
 
 
 def test_a_folder_is_excluded_by_every_name_that_transcripts_may_give_it(

@@ -70,12 +70,12 @@ def test_on_where_it_is_on_changes_nothing(everkept: Run, shop: Path) -> None:
     everkept("remember", "Tests run with tox.")
     told = everkept("on", "--json").json
     assert told == {"project": "shop", "off": False, "changed": False, "since": None}
-    assert "nothing was changed" in everkept("on").out
+    assert "Nothing changed" in everkept("on").out
 
 
 def test_on_makes_no_project(everkept: Run, shop: Path) -> None:
     assert everkept("on", "--json").json["changed"] is False
-    assert "nothing was changed" in everkept("on").out
+    assert "Nothing changed" in everkept("on").out
     assert everkept("list-projects", "--json").json["projects"] == []
 
 
@@ -181,7 +181,7 @@ def test_before_a_conversation_is_forgotten_its_title_is_not_told_while_it_is_of
     asked = everkept(*forget, stdin="n\n", terminal=True)
     assert "We limit logins." not in asked.out + asked.err
     assert kept["id"] in asked.out + asked.err
-    assert everkept(*forget, "--yes").out.startswith("Removed 1 conversation ")
+    assert everkept(*forget, "--yes").out.startswith("Permanently deleted 1 conversation ")
 
 
 def test_what_sessions_of_it_have_searched_for_is_not_shown(
@@ -204,7 +204,7 @@ def test_a_project_that_was_only_made_to_be_off_is_gone_when_it_is_on(everkept: 
     everkept("off")
     told = everkept("on")
     assert told.out.startswith('Project "shop" is on again.\n')
-    assert "gone" in told.out
+    assert "removed" in told.out
     assert everkept("list-projects", "--json").json["projects"] == []
     everkept("off")
     assert everkept("on", "--json").json == {
@@ -257,8 +257,8 @@ def test_a_search_of_the_past_says_that_it_is_off(everkept: Run, shop: Path) -> 
         assert [warning["code"] for warning in told["warnings"]] == ["project_off"]
         assert "new topic" not in told["summary"]
         shown = everkept(tool, "limit logins").out
-        assert 'Project "shop" is switched off.' in shown
-    assert 'Project "shop" is switched off.' in everkept("unified-memory-search", "logins").out
+        assert 'Memory is off for project "shop".' in shown
+    assert 'Memory is off for project "shop".' in everkept("unified-memory-search", "logins").out
     read = everkept("read-conversation", kept["id"], "--json")
     assert (read.status, read.json["error"]) == (2, "project_off")
     assert "limit" not in read.out + read.err

@@ -89,7 +89,7 @@ def test_any_other_status_is_not_well(everkept: Run, status: int) -> None:
     with answering({"/health": (status, b"")}) as port:
         refused = everkept("health", "--port", port)
     assert refused.status == 1
-    assert f"http://127.0.0.1:{port} is not well: /health answers with {status}" in refused.err
+    assert f"http://127.0.0.1:{port} is unhealthy: /health answers with {status}" in refused.err
 
 
 @pytest.mark.parametrize("body", [b"", b"OK", b"[]", b"{}", b'{"status": "UP"}', b'{"status": ["ok"]}', b"[" * 1_000])
@@ -97,7 +97,7 @@ def test_somebody_elses_server_is_none_of_ours(everkept: Run, body: bytes) -> No
     with answering({"/health": (200, body)}) as port:
         refused = everkept("health", "--port", port)
     assert (refused.status, refused.out) == (1, "")
-    assert f"What answers at http://127.0.0.1:{port} is no server of Everkept." in refused.err
+    assert f"The server at http://127.0.0.1:{port} is not an Everkept server." in refused.err
 
 
 @pytest.mark.parametrize(

@@ -121,11 +121,7 @@ def test_an_identity_is_made_once_and_says_how_to_serve_with_it(everkept: Run, t
 
 @pytest.mark.parametrize(
     ("token", "told"),
-    [
-        ("evk_secret", "is its owner's own"),
-        ("evku_secret", "is a user's"),
-        ("hunter2", "is none that Everkept has made"),
-    ],
+    [("evk_secret", "is the owner's"), ("evku_secret", "is a user's"), ("hunter2", "is not a token of Everkept")],
 )
 def test_only_a_peers_token_is_taken(everkept: Run, tmp_path: Path, token: str, told: str) -> None:
     done = add(everkept, token=token)

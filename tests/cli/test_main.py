@@ -36,7 +36,14 @@ def test_the_version_is_told(everkept: Run) -> None:
 
 
 def test_every_command_can_be_loaded_and_takes_the_common_options(everkept: Run) -> None:
-    groups = {"account": "list", "import": "server-memory", "history": "list", "gateway": "check", "peer": "list"}
+    groups = {
+        "account": "list",
+        "import": "server-memory",
+        "history": "list",
+        "gateway": "check",
+        "peer": "list",
+        "bank": "history",
+    }
     for name in COMMANDS:
         words = [name, groups[name]] if name in groups else [name]
         page = everkept(*words, "--help")

@@ -47,7 +47,7 @@ def test_a_question_in_another_language_finds_what_a_multilingual_model_knows(
     assert "The invoice is paid" not in find(everkept, "rechnung bezahlt")[:1]
     monkeypatch.setenv(VARIABLE, str(model))
     told = everkept("status").out
-    assert "3 texts to be embedded (0 % done)" in told
+    assert "3 texts pending (0 % done)" in told
     assert "tiny-multilingual@" in told
     assert everkept("index").status == 0
     assert find(everkept, "rechnung bezahlt")[0] == "The invoice is paid"

@@ -81,7 +81,7 @@ def test_all_of_it_is_forgotten_at_once_and_comes_back_by_one_undo(everkept: Run
     for name in ("a.py", "b.py", "c.py", "d.py"):
         notice(f"Edited {name}")
     gone = everkept("forget", "--automatic", "--yes")
-    assert gone.out == "Forgot 4 automatic memories of shop. `everkept undo` takes it back.\n"
+    assert gone.out == "Forgot 4 automatic memories of shop. To reverse this, run `everkept undo`.\n"
     assert contents(everkept("list", "--json")) == ["Asked for"]
     everkept("undo")
     assert len(contents(everkept("list", "--json"))) == 5
@@ -94,7 +94,7 @@ def test_what_was_forgotten_in_two_places_comes_back_as_it_is_told(everkept: Run
     gone = everkept("forget", "--automatic", "--yes").out
     assert gone == (
         "Forgot 3 automatic memories, 1 of shop and 2 of @user. "
-        "`everkept undo --project NAME` takes back those of one.\n"
+        "To reverse it for one project, run `everkept undo --project NAME`.\n"
     )
     assert contents(everkept("list", "--json")) == []
     everkept("undo", "--project", "shop")
@@ -109,7 +109,7 @@ def test_what_was_forgotten_in_a_named_project_comes_back_by_its_name(
     notice("Edited a.py")
     monkeypatch.chdir(tmp_path)
     gone = everkept("forget", "--automatic", "--yes", "--project", "shop").out
-    back = '`everkept undo --project "shop"` takes it back'
+    back = 'To reverse this, run `everkept undo --project "shop"`'
     assert gone == f"Forgot 1 automatic memory of shop. {back}.\n"
     everkept("undo", "--project", "shop")
     assert contents(everkept("list", "--json", "--project", "shop")) == ["Edited a.py"]
@@ -138,7 +138,7 @@ def test_a_pinned_one_stays(everkept: Run, notice: Notice) -> None:
     notice("Edited a.py", pinned=True)
     assert everkept("forget", "--automatic", "--yes", "--json").json == {"forgotten": 0}
     said = everkept("forget", "--automatic", "--yes").out
-    assert said == ("No automatic memory in shop or among your own fits; nothing was forgotten.\n")
+    assert said == ("No automatic memories match in shop or your user scope. Nothing changed.\n")
     assert contents(everkept("list", "--json")) == ["Edited a.py"]
 
 
@@ -147,7 +147,7 @@ def test_a_person_is_asked_first(everkept: Run, notice: Notice) -> None:
     assert everkept("forget", "--automatic").status == 2
     asked = everkept("forget", "--automatic", stdin="n\n", terminal=True)
     assert "Forget 1 automatic memory of shop (Edited a.py)?" in asked.err
-    assert asked.out == "Nothing was forgotten.\n"
+    assert asked.out == "Nothing changed.\n"
     assert contents(everkept("list", "--json")) == ["Edited a.py"]
     everkept("forget", "--automatic", stdin="y\n", terminal=True)
     assert contents(everkept("list", "--json")) == []
@@ -206,7 +206,7 @@ def test_those_of_all_projects_are_listed_and_forgotten_but_of_one_that_is_off(t
     gone = three("forget", "--automatic", "--all-projects", "--yes").out
     assert gone.startswith("Forgot 2 automatic memories, 1 of blog and 1 of shop. ")
     assert three("forget", "--automatic", "--all-projects", "--yes").out == (
-        "No automatic memory in any project fits; nothing was forgotten.\n"
+        "No automatic memories match in any project. Nothing changed.\n"
     )
     three("undo", "--project", "shop")
     assert contents(three("list", "--all-projects", "--json")) == ["Edited a.py"]

@@ -95,10 +95,10 @@ def test_the_command_says_that_a_choice_lasts_and_the_status_which_bank_is_meant
     other.mkdir()
     everkept("register-store", "other", str(other))
     chosen = everkept("select-store", "other")
-    assert f"Commands in {home} mean this bank from now on." in chosen.out
+    assert f"Commands in {home} now use this bank." in chosen.out
     status = everkept("get-memory-bank-status").out
     assert str(other / "memory-bank") in status
-    assert f"It was chosen for commands in {home}" in status
+    assert f"It is selected for commands in {home}" in status
     named = everkept("get-memory-bank-status", "--store-id", "other").out
     assert "It was chosen" not in named
     everkept("set-memory-bank-path")
@@ -175,4 +175,4 @@ def test_files_that_nobody_searched_yet_are_indexed_with_all_else(everkept: Run,
 
 
 def test_without_a_bank_there_are_only_memories_to_index(everkept: Run) -> None:
-    assert everkept("index").out == "Nothing was waiting.\n"
+    assert everkept("index").out == "All texts already have embeddings.\n"

@@ -91,7 +91,7 @@ def test_a_server_over_http_announces_them_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("--certificate", "none.pem"), "none.pem, which is no file"),
+        (("--certificate", "none.pem"), "none.pem, which is not a file"),
         (("--certificate-key", "key.pem"), "--certificate-key needs --certificate"),
         (("--rate-limit", "-1"), "rate_limit is -1"),
     ],
@@ -128,7 +128,7 @@ def test_without_the_database_and_a_copy_of_it_no_token_is_said_to_be_missing(tm
     place = ("--data-dir", tmp_path / "data", "--database-url", "ws://127.0.0.1:1")
     refused = run("serve", "--transport", "http", "--port", 0, *place)
     assert (refused.returncode, "Traceback" in refused.stderr) == (1, False)
-    assert "nobody's can be checked" in refused.stderr
+    assert "tokens cannot be checked" in refused.stderr
     assert "ws://127.0.0.1:1" in refused.stderr
     assert "has never been reached from this folder" in refused.stderr
     assert "none yet" not in refused.stderr

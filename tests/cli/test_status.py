@@ -104,7 +104,7 @@ def test_waiting_jobs_and_the_last_fault_of_hooks_are_told(everkept: Run, data: 
     assert (told["waiting"], told["failed"]) == (1, 1)
     assert told["last_fault"]["event"] == "Stop"
     out = " ".join(everkept("status").out.split())
-    assert "1 session to be taken in" in out
+    assert "1 session pending" in out
     assert "store_busy: x" in out
 
 
@@ -330,7 +330,7 @@ def test_what_waits_for_a_server_of_before_is_told(everkept: Run, data: Path, mo
     assert everkept("remember", "Prefers tea", "--scope", "user", *server).status == 0
     shown = everkept("status")
     assert "Writes for ws://127.0.0.1:1 (memory/default) are still on this machine" in shown.out
-    assert "--database-url ws://127.0.0.1:1` brings over" in shown.out
+    assert "--database-url ws://127.0.0.1:1` sends" in shown.out
     [left] = everkept("status", "--json").json["left_elsewhere"]
     assert left["address"] == "ws://127.0.0.1:1 (memory/default)"
     assert left["waiting"] >= 1
@@ -369,7 +369,7 @@ def test_of_a_server_its_own_size_is_told_and_beside_it_what_is_here(
     assert told["totals"]["here_bytes"] == sum(file["size_bytes"] for file in told["files"])
     out = " ".join(everkept("status").out.split())
     assert re.search(r"[1-9][0-9.]* [KM]B in the database\.", out)  # it goes on to grow by itself
-    assert "standby/ (copy and journal for when the database is away)" in out
+    assert "standby/ (replica and journal)" in out
 
 
 def test_a_mistyped_namespace_is_told_and_made_by_nobody_who_reads(
@@ -403,7 +403,7 @@ def test_what_a_server_had_that_came_back_with_less_is_named(everkept: Run, data
     kept = standby / "replica.before-20260301T100000Z"
     kept.mkdir()
     assert everkept("status", "--json", *server).json["copies_kept"] == [str(kept)]
-    assert f"keptin{kept}" in "".join(everkept("status", *server).out.split())
+    assert f"earlierdataisin{kept}" in "".join(everkept("status", *server).out.split())
 
 
 def test_accounts_peers_and_the_access_log_have_a_line_each(everkept: Run, data: Path) -> None:
@@ -418,7 +418,7 @@ def test_accounts_peers_and_the_access_log_have_a_line_each(everkept: Run, data:
     lines = {line.split()[0]: line for line in everkept("status").out.splitlines() if line.strip()}
     assert "1 user and 1 other server" in lines["accounts"]
     assert str(data / "access")[:40] in lines["access"]
-    assert "1 server to ask" in lines["peers"]
+    assert "1 server;" in lines["peers"]
 
 
 def test_a_team_sees_its_limits_and_how_near_they_are(everkept: Run, data: Path) -> None:

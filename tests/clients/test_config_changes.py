@@ -221,7 +221,7 @@ def test_a_file_that_can_be_read_but_not_extended_is_not_called_broken(tmp_path:
     file.write_text("mcp_servers = { a = { command = 'a' } }", encoding="utf-8")
     with pytest.raises(Refused) as raised:
         plan_setup(part(file, "codex"))
-    assert "no room" in raised.value.message
+    assert "does not allow" in raised.value.message
 
 
 def test_two_files_are_changed_together_or_not_at_all(tmp_path: Path) -> None:

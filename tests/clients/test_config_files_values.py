@@ -6,11 +6,11 @@ from everkept.clients.config_files import UnexpectedShape, as_list, as_object, i
 def test_another_shape_is_told_with_its_place() -> None:
     assert as_object({"a": 1}) == {"a": 1}
     assert as_list([1], ("a",)) == [1]
-    with pytest.raises(UnexpectedShape, match=r"a\.b is no object"):
+    with pytest.raises(UnexpectedShape, match=r"a\.b is not an object"):
         as_object([], ("a", "b"))
-    with pytest.raises(UnexpectedShape, match="the whole file is no object"):
+    with pytest.raises(UnexpectedShape, match="the whole file is not an object"):
         as_object(3)
-    with pytest.raises(UnexpectedShape, match=r"a\.0 is no list"):
+    with pytest.raises(UnexpectedShape, match=r"a\.0 is not a list"):
         as_list({}, ("a", 0))
 
 

@@ -181,13 +181,13 @@ def test_what_cannot_be_read_is_told_with_its_place(text: str, place: str) -> No
     ("text", "path", "what"),
     [
         ("[]", ["a"], "the whole file is a list"),
-        ("3", ["a"], "no object"),
+        ("3", ["a"], "not contain an object"),
         ('{"servers": []}', ["servers", "a"], "servers is a list"),
         ('{"servers": null}', ["servers", "a"], "servers is empty"),
         ('{"servers": "x"}', ["servers", "a"], 'servers is "x"'),
-        ('{"a": 1, "a": 2}', ["a"], '"a" is there 2 times'),
+        ('{"a": 1, "a": 2}', ["a"], '"a" occurs more than once'),
         ('{"hooks": {}}', ["hooks", 0], "hooks is an object"),
-        ('{"hooks": [1]}', ["hooks", 3], "no place 3"),
+        ('{"hooks": [1]}', ["hooks", 3], "position 3"),
     ],
 )
 def test_a_surprising_shape_is_refused(text: str, path: list[str | int], what: str) -> None:

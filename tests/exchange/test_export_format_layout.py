@@ -53,7 +53,7 @@ def test_a_fresh_repository_may_be_written_into(tmp_path: Path) -> None:
     ("text", "problem"),
     [
         ("{", "cannot be read"),
-        ("[]", "not the list"),
+        ("[]", "not the file list"),
         ('{"what": "everkept export", "format": 99, "files": []}', "Update Everkept"),
         ('{"what": "everkept export", "format": 1, "files": 7}', "does not list"),
     ],

@@ -155,7 +155,7 @@ async def test_a_bad_line_is_named_and_nothing_is_taken_in(shop: Library, other:
     path = tmp_path / "one" / "projects" / "shop" / "records.jsonl"
     lines = path.read_text("utf-8").splitlines()
     path.write_text("\n".join([*lines[:2], "rubbish", *lines[2:]]), encoding="utf-8")
-    with pytest.raises(InvalidInput, match=r"records\.jsonl, line 3: it is no JSON"):
+    with pytest.raises(InvalidInput, match=r"records\.jsonl, line 3: it is not JSON"):
         await import_export(other, tmp_path / "one", clock, unheard)
     assert await other.list_projects() == []
     assert sum((await (await other.open_user_store()).count_live()).values()) == 0
@@ -347,7 +347,7 @@ async def test_a_line_that_somebody_edits_is_taken_in(shop: Library, other: Libr
 
 
 @pytest.mark.parametrize(
-    ("line", "problem"), [(b"<<<<<<< HEAD", "conflict"), (b'{"id": "\xff"}', "not UTF-8"), (b"{", "no JSON")]
+    ("line", "problem"), [(b"<<<<<<< HEAD", "conflict"), (b'{"id": "\xff"}', "not UTF-8"), (b"{", "not JSON")]
 )
 async def test_a_line_that_cannot_be_read_is_named(
     shop: Library, other: Library, tmp_path: Path, line: bytes, problem: str

@@ -115,6 +115,6 @@ async def test_what_was_written_to_the_copy_while_it_was_made_is_not_removed(mon
             await target.commit(Batch((Insert(record(9)),), DAY_ONE + 5, "store_memory"))
 
     monkeypatch.setattr(target, "replicate", replicate)
-    with pytest.raises(Conflict, match="Somebody else"):
+    with pytest.raises(Conflict, match="Another program"):
         await copy_store(source, target, MODEL, quietly)
     assert await target.get(["r9"])

@@ -162,7 +162,7 @@ async def test_what_somebody_stored_in_an_unfinished_copy_is_kept() -> None:
     new = Record("new", "memory", DAY_ONE, DAY_ONE, text="acknowledged")
     await store.commit(Batch((Insert(new),), DAY_ONE + 7, "store_memory"))
     before = await told(target)
-    with pytest.raises(Conflict, match="Somebody else has written"):
+    with pytest.raises(Conflict, match="Another program has written"):
         await moved(source, target)
     assert await told(target) == before
 

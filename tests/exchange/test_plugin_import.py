@@ -11,8 +11,9 @@ from everkept.core.ports import RecordStore
 from everkept.core.records import Delete, RecordFilter, Update
 from everkept.core.times import format_iso, read_clock
 from everkept.engines.memory.library import MemoryLibrary
+from everkept.engines.memory.store import MemoryStore
 from everkept.exchange.plugin_database import PluginPlace, find_plugin_place, open_plugin_database
-from everkept.exchange.plugin_import import PluginImport, import_plugin
+from everkept.exchange.plugin_import import PluginImport, PluginTarget, import_plugin
 from everkept.settings import read_settings
 from plugin_databases import change_folder, fill, make_folder, read_files
 from records import batch
@@ -37,12 +38,15 @@ class Home:
 
     def __init__(self, project: RecordStore, user: RecordStore) -> None:
         self.project, self.user = project, user
+        self.others: dict[str, RecordStore] = {}
+        self.folders: dict[str, str] = {}
 
     async def take(self, place: Path | PluginPlace, **options: Any) -> PluginImport:
         found = place if isinstance(place, PluginPlace) else find_plugin_place(read_settings({}, {}), {}, str(place))
         report = options.pop("report", lambda *_: None)
         async with open_plugin_database(found) as database:
-            return await import_plugin(database, self.project, self.user, read_clock, report, **options)
+            target = PluginTarget(self.user, {"default": self.project, **self.others}, "default", self.folders)
+            return await import_plugin(database, target, read_clock, report, **options)
 
     async def texts(self) -> dict[str, str]:
         found = [*await self.project.scan(RecordFilter()), *await self.user.scan(RecordFilter())]
@@ -152,6 +156,38 @@ async def test_a_memory_that_was_promoted_here_is_not_stored_twice(home: Home, f
     assert await home.user.get(["memory:01JNFACT"], include_deleted=True) == []
 
 
+async def test_memories_of_a_session_go_to_the_project_of_its_folder_with_their_entities(
+    home: Home, folder: Path
+) -> None:
+    shop = MemoryStore()
+    home.others, home.folders = {"shop": shop}, {"/work/shop": "shop"}
+    await change_folder(
+        folder,
+        "CREATE memory:01JNSHOP SET content = 'Cups are blue', type = 'semantic', scope = 'project', session_id = 's1'",
+        "RELATE memory:01JNSHOP->memory_entity->entity:cup SET relationship = 'colors'",
+        "CREATE entity:kettle SET name = 'Kettle', type = 'component'",
+        "CREATE entity:tap SET name = 'Tap', type = 'part'",
+        "RELATE entity:kettle->relates_to->entity:tap SET relationship = 'fills_from'",
+        "RELATE entity:tap->relates_to->entity:tea SET relationship = 'near'",
+    )
+    taken = await home.take(folder)
+    assert (taken.memories, taken.projects, taken.left_out) == (7, ["default", "shop"], 1)
+    [summary] = await home.project.get(["memory:01JNSUM"])
+    assert summary.facets["imported"]["derived_from"] == ["memory:01JNEVENT"]
+    there = {record.id: record.name or record.id for record in await shop.scan(ALL)}
+    assert set(there.values()) == {"session:s1", "memory:01JNEVENT", "memory:01JNSHOP", "Cup", "Tea Pot"}
+    links = {(there[x.source], x.verb, there[x.target]) for x in await shop.scan_links(deleted=False)}
+    assert links == {("memory:01JNSHOP", "colors", "Cup"), ("Tea Pot", "pours_into", "Cup")}
+    here = await home.texts()
+    assert {"Tea Pot", "Kettle", "Tap", "The shop serves green tea"} <= set(here.values())
+    verbs = {link.verb for link in await home.project.scan_links(deleted=False)}
+    assert {"uses", "pours_into", "near", "fills_from"} <= verbs
+    assert {"memory:01JNEVENT", "memory:01JNSHOP", "session:s1"}.isdisjoint(here)
+    again = await home.take(folder)
+    assert (again.memories, again.entities, again.links, again.updated) == (0, 0, 0, 0)
+    home.others, home.folders = {}, {}
+
+
 async def test_an_interrupted_run_goes_on_where_it_stopped(home: Home, folder: Path) -> None:
     def stop(done: int, _total: int) -> None:
         if done >= 3:
@@ -161,7 +197,10 @@ async def test_an_interrupted_run_goes_on_where_it_stopped(home: Home, folder: P
         await home.take(folder, report=stop)
     assert "memory:01JNFACT" not in await home.texts()
     rest = await home.take(folder)
-    assert (rest.memories, rest.entities, rest.links) == (6, 0, 5)
+    assert (rest.memories, rest.links) == (6, 5)
+    once = await home.texts()
+    await home.take(folder)
+    assert await home.texts() == once
 
 
 async def test_a_dry_run_tells_the_same_and_writes_nothing(home: Home, folder: Path) -> None:

@@ -257,7 +257,7 @@ async def test_a_job_that_fails_is_tried_again_by_others_and_given_up_in_the_end
         assert [job.failures for job in await worked(settings)] == [count]
     assert await worked(settings) == []
     [aside] = JobQueue(get_hooks_folder(settings)).list_failed()
-    assert "no database" in aside["reason"]
+    assert "not a database" in aside["reason"]
     assert len(told(settings)) == MAX_FAILURES
 
 

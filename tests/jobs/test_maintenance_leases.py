@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from everkept.engines.sqlite.library import SqliteLibrary
-from everkept.jobs.maintenance import LEASE_MICROSECONDS, TurnLease
+from everkept.jobs.claims import LEASE_MICROSECONDS, TurnLease
 
 
 class Hands:

@@ -12,7 +12,8 @@ from everkept.embedders.onnx import OnnxEmbedder
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.memory.store import MemoryStore
 from everkept.errors import ModelUnavailable
-from everkept.jobs.maintenance import BATCH_TEXTS, EAGER_BATCHES, Indexer, TurnLease
+from everkept.jobs.claims import TurnLease
+from everkept.jobs.maintenance import BATCH_TEXTS, EAGER_BATCHES, Indexer
 from hash_embedder import HashingEmbedder
 from records import batch, memory
 

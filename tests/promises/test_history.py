@@ -188,6 +188,7 @@ def test_a_code_snippet_gives_the_problem_its_context(past: PastWork) -> None:
         "dark theme": "--paper",
         "rate limiting": "LIMIT = 5",
         "tax_of": "def tax_of",
+        "show me the code for memoization": "lru_cache",
     }.items(),
 )
 def test_code_is_found_by_its_pattern_its_name_or_its_concept(past: PastWork, query: str, code: str) -> None:

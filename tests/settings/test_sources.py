@@ -29,6 +29,8 @@ def spelled(name: str, index: int) -> str:
         return ("ws://a.example", "wss://b.example:1", "http://127.0.0.1/rpc")[index]
     if name == "embedding_model":
         return ("all-MiniLM-L6-v2", "none", "./model")[index]
+    if name == "quota_answer_bytes":
+        return ("70000", "80000", "90000")[index]
     return {bool: ("true", "false", "on"), int: ("11", "12", "13"), float: ("1.5", "2.5", "3.5")}.get(
         kind, ("first", "second", "third")
     )[index]

@@ -56,12 +56,14 @@ async def fill(connection: Connection, *, indexes: bool = True) -> None:
         await connection.run(DATABASE, statement)
 
 
-def make_folder(folder: Path) -> Path:
+def make_folder(folder: Path, *more: str) -> Path:
     """Write a folder of the plugin, which has no file of ours."""
 
     async def write() -> None:
         connection = EmbeddedConnection(folder, NAMESPACE)
         await fill(connection)
+        for statement in more:
+            await connection.run(DATABASE, statement)
         await connection.close()
 
     asyncio.run(write())

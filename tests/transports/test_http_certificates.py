@@ -93,9 +93,9 @@ def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
 def test_a_file_without_a_certificate_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "wrong.pem"
     path.write_text(text, encoding="ascii")
-    assert f"{path}, which holds no certificate" in refusal(path)
+    assert f"{path}, which does not contain a certificate" in refusal(path)
     good = made(tmp_path)
-    assert f"{path}, which holds no key" in refusal(good, path)
+    assert f"{path}, which does not contain a key" in refusal(good, path)
 
 
 def test_a_key_with_a_password_is_refused_and_nobody_is_asked(tmp_path: Path) -> None:
@@ -126,4 +126,4 @@ def test_a_key_that_others_may_read_is_told_of(tmp_path: Path) -> None:
 def test_a_certificate_without_its_key_is_told_apart(tmp_path: Path) -> None:
     alone = tmp_path / "alone.pem"
     alone.write_text(own(made(tmp_path)), encoding="ascii")
-    assert f"{alone}, which holds no key; --certificate-key names" in refusal(alone)
+    assert f"{alone}, which does not contain a key. Pass its file with --certificate-key" in refusal(alone)

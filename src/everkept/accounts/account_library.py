@@ -147,9 +147,11 @@ class SharedStore(GuardedStore):
 
 
 class AccountStore(GuardedStore):
-    """An account's private store, created at its first write."""
+    """An account's private store, created at its first write. `guarded` has the quotas of accounts."""
 
-    def __init__(self, guarded: "GuardedLibrary", library: Library, home: PrivateStoreKind, user: str) -> None:
+    def __init__(
+        self, library: Library, home: PrivateStoreKind, user: str, guarded: "GuardedLibrary | None" = None
+    ) -> None:
         self._guarded = guarded
         self._library = library
         self._name = format_private_name(home, user)
@@ -169,7 +171,8 @@ class AccountStore(GuardedStore):
         return (await self._library.open(self._name))[1]
 
     async def _check_quota(self, store: RecordStore, batch: Batch) -> None:
-        await self._guarded.check_quota(batch, store, self._name, "Your private memory", is_own=True)
+        if self._guarded is not None:
+            await self._guarded.check_quota(batch, store, self._name, "Your private memory", is_own=True)
 
 
 class OwnerSectionSearch:
@@ -349,7 +352,7 @@ class GuardedLibrary(Library):
             return get_empty_store()  # a peer has no private store
         key = home, account.name
         if key not in self._homes:
-            self._homes[key] = AccountStore(self, self._library, home, account.name)
+            self._homes[key] = AccountStore(self._library, home, account.name, self)
         return self._homes[key]
 
     async def check_quota(self, batch: Batch, store: RecordStore, key: str, title: str, *, is_own: bool) -> None:

@@ -67,6 +67,7 @@ class App:
         self.clock = clock
         self._given_library = library
         self._given_embedder = embedder
+        self._is_server = False
 
     @cached_property
     def _parts(self) -> "AppParts":
@@ -168,6 +169,7 @@ class App:
 
     def start(self, *, at_once: bool = False) -> None:
         """Start the background work of a server. With `at_once`, do not wait for the first client."""
+        self._is_server = True
         if self.gateway is not None:
             self.gateway.start(at_once=at_once)
 
@@ -289,6 +291,8 @@ class App:
             log.info("%s %.1f ms %s", tool.name, elapsed, outcome)
             if self._has_part("maintenance"):
                 self._parts.maintenance.start_repairs()
+                if self._is_server:
+                    self._parts.maintenance.start_rest()
 
     async def end_sessions(self) -> None:
         """Store a summary of each session that stored something, before a server ends.

@@ -231,7 +231,7 @@ def build_bank(settings: Settings, library: Library, maintenance: Maintenance, c
 
     async def open_versions(name: str, make: bool) -> FileStore:
         place = settings.data_dir / VERSIONS_FOLDER / name
-        if make:
+        if make and not place.is_dir():
             with translate_os_errors(place):
                 make_folder(place)
         return await files.open_folder(str(place))

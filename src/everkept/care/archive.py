@@ -1,7 +1,7 @@
-"""The file of a backup: a zip with a copy of each database, and a manifest that says what is in it.
+"""File of a backup: a zip with a copy of each database and a manifest.
 
-The manifest has the size, the checksum and the number of rows of each copy, so that whoever has the
-file can tell whether it is whole. What is damaged already is kept as it is, under `damaged/`.
+The manifest has the size, the checksum and the row count of each copy, so that anyone can verify the file. A damaged
+database is stored unchanged, under `damaged/`.
 """
 
 import hashlib
@@ -19,6 +19,7 @@ from everkept.core.care_results import DatabaseFacts, OwningProject
 from everkept.core.disk import make_folder, open_private, translate_os_errors
 from everkept.core.projects import Status
 from everkept.core.sessions import is_private_name
+from everkept.core.text import format_count
 from everkept.errors import InvalidInput, StorageFull, StoreDamaged, StoreTooNew
 from everkept.values import Value, as_dict, field
 
@@ -27,15 +28,15 @@ if TYPE_CHECKING:
 
 BACKUP_FORMAT = 1
 MANIFEST_FILE = "manifest.json"
-DAMAGED_FOLDER = "damaged"  # folder of what could not be read
+DAMAGED_FOLDER = "damaged"  # folder of unreadable databases
 CHUNK_BYTES = 1 << 20
-COMPRESSION_LEVEL = 1  # 220 MB in 2 seconds; the next better level takes half as long again for 4 %
+COMPRESSION_LEVEL = 1  # 220 MB in 2 seconds; the next level takes half as long again for 4 %
 MAX_MANIFEST_BYTES = 16 << 20
 MAX_LISTING_BYTES = 16 << 20  # of the names in the zip
 
 
 class BackupDatabase(Value):
-    """One database of a backup. `project` is the name of the project whose it is."""
+    """One database of a backup. `project` is the name of its project."""
 
     name: str
     project: str | None
@@ -64,7 +65,7 @@ class ArchiveManifest(Value):
 
     @property
     def project_names(self) -> list[str]:
-        """Without what is an account's alone."""
+        """Return the names of projects, without private stores of accounts."""
         names = [copied.project for copied in self.databases if copied.project is not None]
         return [name for name in names if not is_private_name(name)]
 
@@ -72,7 +73,7 @@ class ArchiveManifest(Value):
 def add_copy(
     care: "SqliteCare", archive: zipfile.ZipFile, name: str, copy: Path, owner: OwningProject | None
 ) -> BackupDatabase:
-    """Takes a copy in, and tells of it what the manifest will."""
+    """Add a copy, and return its entry for the manifest."""
     facts = care.read_facts(copy, name)
     with copy.open("rb") as source, archive.open(name, "w", force_zip64=True) as target:
         checksum = _copy_stream(source, target)
@@ -89,7 +90,7 @@ def add_copy(
 
 
 def add_damaged(archive: zipfile.ZipFile, name: str, path: Path) -> None:
-    """The bytes of what cannot be read as a database, for whoever can do something with them."""
+    """Add the bytes of a file that is not readable as a database, for a person who can repair it."""
     entry = f"{DAMAGED_FOLDER}/{name}"
     with path.open("rb") as source, archive.open(entry, "w", force_zip64=True) as target:
         shutil.copyfileobj(source, target, CHUNK_BYTES)
@@ -101,10 +102,10 @@ def add_manifest(archive: zipfile.ZipFile, manifest: ArchiveManifest) -> None:
 
 @contextmanager
 def open_backup(care: "SqliteCare", file: Path) -> Generator[tuple[zipfile.ZipFile, ArchiveManifest], None, None]:
-    """A backup to read. Raises InvalidInput for what is none, StoreDamaged for a broken one."""
+    """Open a backup to read. Raise InvalidInput for another file, and StoreDamaged for a broken one."""
     if not file.is_file():
-        what = f"{file} is a folder." if file.is_dir() else f"There is no file {file}."
-        raise InvalidInput(what, hint="Name the file of a backup.", value=str(file))
+        what = f"{file} is a folder." if file.is_dir() else f"Cannot find the file {file}."
+        raise InvalidInput(what, hint="Specify the file of a backup.", value=str(file))
     if _read_listing_size(file) > MAX_LISTING_BYTES:
         raise _build_invalid_error(file)
     with _detect_damage(file), zipfile.ZipFile(file) as archive:
@@ -148,7 +149,7 @@ def _read_manifest(care: "SqliteCare", archive: zipfile.ZipFile, file: Path) -> 
         told: dict[str, Any] = json.loads(archive.read(MANIFEST_FILE))
         if int(told["format"]) > BACKUP_FORMAT:
             raise StoreTooNew(
-                f"{file} was made by Everkept {told.get('version')}, in a form that this one does not know.",
+                f"{file} is a backup of Everkept {told.get('version')} in an unknown format.",
                 hint="Update Everkept.",
                 path=str(file),
             )
@@ -161,7 +162,7 @@ def _read_manifest(care: "SqliteCare", archive: zipfile.ZipFile, file: Path) -> 
 
 
 def _check_names(care: "SqliteCare", archive: zipfile.ZipFile, manifest: ArchiveManifest, file: Path) -> None:
-    """Only names that a data folder has: nothing is ever written anywhere else."""
+    """Accept only names of a data folder, so that nothing is written anywhere but there."""
     names = [copied.name for copied in manifest.databases]
     if (
         not all(map(care.is_database_name, (*names, *manifest.damaged)))
@@ -176,12 +177,12 @@ def _check_names(care: "SqliteCare", archive: zipfile.ZipFile, manifest: Archive
 def extract_databases(
     care: "SqliteCare", archive: zipfile.ZipFile, file: Path, manifest: ArchiveManifest, folder: Path
 ) -> None:
-    """Every database of a backup under its name in the folder, once all of them are verified."""
+    """Extract every database of a backup into the folder. Verify all of them first."""
     free = shutil.disk_usage(folder).free
     if free < manifest.size:
         raise StorageFull(
-            f"There is no room for the {manifest.size:,} bytes of {file} in {folder}: {free:,} bytes are free.",
-            hint="Free some disk space, and try again.",
+            f"{file} needs {format_count(manifest.size, 'byte')} of disk space in {folder}, and {free:,} are free.",
+            hint="Free some disk space, then try again.",
             path=str(folder),
             needed=manifest.size,
             free=free,
@@ -206,22 +207,22 @@ def extract_database(
             checksum = _copy_stream(source, written, at_most=copied.size)
     facts = DatabaseFacts(copied.schema_version, copied.newest_change, copied.rows)
     if checksum != copied.sha256 or care.read_facts(target, copied.name) != facts:
-        raise _build_damaged_error(file, f"{copied.name} is not what was taken in")
+        raise _build_damaged_error(file, f"{copied.name} differs from the stored copy")
 
 
 def verify_backup(care: "SqliteCare", file: Path, manifest: ArchiveManifest) -> None:
-    """Reads what was written once more, before anybody relies on it."""
+    """Read the written backup again before anyone relies on it."""
     with open_backup(care, file) as (archive, found):
         if found != manifest:
-            raise _build_damaged_error(file, "its manifest is not what was written")
+            raise _build_damaged_error(file, "its manifest differs from what was written")
         for copied in manifest.databases:
             with archive.open(copied.name) as source, Path(os.devnull).open("wb") as nowhere:
                 if _copy_stream(source, nowhere) != copied.sha256:
-                    raise _build_damaged_error(file, f"{copied.name} is not what was taken in")
+                    raise _build_damaged_error(file, f"{copied.name} differs from the stored copy")
 
 
 def _copy_stream(source: IO[bytes], target: IO[bytes], at_most: int | None = None) -> str:
-    """The checksum of what went from one to the other, which is never more than was promised."""
+    """Return the checksum of the copied bytes, which must not exceed the expected size."""
     checksum = hashlib.sha256()
     passed = 0
     while chunk := source.read(CHUNK_BYTES):
@@ -234,20 +235,22 @@ def _copy_stream(source: IO[bytes], target: IO[bytes], at_most: int | None = Non
 
 
 def _check_listed(file: Path, manifest: ArchiveManifest, owners: Mapping[str, OwningProject]) -> None:
-    """The catalogue names exactly the files that are there."""
+    """Check that the catalog names exactly the files in the backup."""
     listed = {(path, *owner) for path, owner in owners.items()}
     told = {(copied.name, copied.project, copied.status) for copied in manifest.projects}
     beyond = {copied.name for copied in manifest.databases if copied.project is None}
     lost = {kept for kept in listed - told if kept[0] not in manifest.damaged}
     if lost or told - listed or any("/" in name for name in beyond):
-        raise _build_damaged_error(file, "its list of projects does not fit its files")
+        raise _build_damaged_error(file, "its list of projects does not match its files")
 
 
 def _build_invalid_error(file: Path) -> InvalidInput:
-    return InvalidInput(f"{file} is no backup of Everkept.", hint="`everkept backup FILE` makes one.", value=str(file))
+    return InvalidInput(
+        f"{file} is not a backup of Everkept.", hint="To create one, run `everkept backup FILE`.", value=str(file)
+    )
 
 
 def _build_damaged_error(file: Path, reason: str) -> StoreDamaged:
     return StoreDamaged(
-        f"The backup {file} is damaged: {reason}.", hint="Take another one; nothing was changed.", path=str(file)
+        f"The backup {file} is damaged: {reason}.", hint="Use another one. Nothing was changed.", path=str(file)
     )

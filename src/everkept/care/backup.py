@@ -1,10 +1,9 @@
-"""Backups: everything as it was at one moment, written into one file and restored from it.
+"""Backups: the state of one moment in one file, and its restoration.
 
-A restore extracts the copies into a folder inside the data folder and verifies all of them before
-it changes anything. A safety copy of what is stored is written and verified too. Then each database
-gets its new content, the list of projects last. A crash between these leaves some databases old and
-some new: the safety copy exists, the folder of the copies tells `everkept doctor`, and the same
-command, run again, completes the restore.
+A restore extracts the copies into a folder inside the data folder and verifies all of them before it changes anything.
+It also writes and verifies a safety copy of the present data. Then each database gets its new content, the list of
+projects last. After a crash in between, some databases are old and some new. Then the safety copy exists, `everkept
+doctor` finds the folder of copies, and the same command completes the restore.
 """
 
 import zipfile
@@ -28,11 +27,11 @@ if TYPE_CHECKING:
     from everkept.engines.sqlite.care import SqliteCare
     from everkept.engines.sqlite.snapshot import FolderSnapshot
 
-MAX_ATTEMPTS = 20  # times that somebody may be moving a project just then
+MAX_ATTEMPTS = 20  # while another process moves a project
 
 
 class WrittenBackup(Value):
-    """A backup that was written and read again."""
+    """Backup that was written and verified."""
 
     file: Path
     size: int
@@ -42,17 +41,17 @@ class WrittenBackup(Value):
 def back_up(
     care: "SqliteCare", file: Path, clock: Clock, report: Progress, *, force: bool = False, with_damaged: bool = False
 ) -> WrittenBackup:
-    """Writes a backup of a data folder beside which servers go on writing.
+    """Write a backup of a data folder while servers continue to write.
 
-    `with_damaged` takes in what cannot be read as it is; without it, that is an error.
+    `with_damaged` includes unreadable databases; otherwise they are an error.
     """
     folder = care.folder
     if not care.has_data():
         raise NotFound(
             "data",
             str(folder),
-            message=f"There is nothing to back up: {folder} holds no data.",
-            hint="--data-dir names another data folder.",
+            message=f"Found nothing to back up: {folder} holds no data.",
+            hint="Pass another data folder with --data-dir.",
         )
     _check_target(folder, file, force=force)
     care.refuse_if_unfinished()
@@ -77,9 +76,9 @@ def write_backup(
     with_damaged: bool = False,
     is_locked: bool = False,
 ) -> WrittenBackup:
-    """The same for a target that is checked, and for who has locked the data folder already."""
+    """Write a backup to a checked target, for a caller that has locked the data folder."""
     with (
-        # Beside the target, so that a rename puts the whole in its place.
+        # Next to the target, so that a rename puts it in its place.
         care.open_scratch(file.parent) as scratch,
         translate_os_errors(scratch),
         care.open_snapshot(lenient=with_damaged, is_locked=is_locked) as moment,
@@ -92,7 +91,7 @@ def write_backup(
 
 
 class _BackupWriter:
-    """One backup in the making."""
+    """One backup while it is written."""
 
     def __init__(
         self, care: "SqliteCare", scratch: Path, moment: "FolderSnapshot", report: Progress, *, with_damaged: bool
@@ -128,7 +127,7 @@ class _BackupWriter:
         except StoreDamaged as error:
             if not self._with_damaged:
                 raise _build_damaged_error(error) from error
-            # The copy, not the file: closing that would take the locks that we have on it.
+            # The copy, because closing the file would release our locks on it.
             archive.add_damaged(target, name, copy)
             self._damaged.append(name)
             return None
@@ -136,7 +135,7 @@ class _BackupWriter:
             copy.unlink()
 
     def _build_progress(self) -> Progress:
-        """Each database counts alike; within it, the pages do."""
+        """Weigh each database equally, and its pages within it."""
         steps, total = 100, len(self._moment.databases)
 
         def report(done: int, pages: int) -> None:
@@ -148,12 +147,12 @@ class _BackupWriter:
 def _check_target(folder: Path, file: Path, *, force: bool) -> None:
     problem, hint = None, None
     if file.is_dir():
-        problem, hint = f"{file} is a folder", "Name a file in it."
+        problem, hint = f"{file} is a folder", "Specify a file in it."
     elif not file.parent.is_dir():
-        problem, hint = f"There is no folder {file.parent}", "Make it first."
+        problem, hint = f"Cannot find the folder {file.parent}", "Make it first."
     elif file.resolve().is_relative_to(folder.resolve()):
         problem = f"{file} is inside the data folder"
-        hint = "A backup belongs elsewhere, best on another disk."
+        hint = "Put the backup in another place, best on another disk."
     if problem:
         raise InvalidInput(f"{problem}.", hint=hint, argument="FILE", value=str(file))
     if file.exists() and not force:
@@ -162,8 +161,8 @@ def _check_target(folder: Path, file: Path, *, force: bool) -> None:
 
 def _build_exists_error(file: Path) -> InvalidInput:
     return InvalidInput(
-        f"There is a file {file} already.",
-        hint="Name another one, or say --force to replace it.",
+        f"The file already exists: {file} already.",
+        hint="Specify another one, or pass --force to replace it.",
         argument="FILE",
         value=str(file),
     )
@@ -172,14 +171,14 @@ def _build_exists_error(file: Path) -> InvalidInput:
 def _build_damaged_error(error: StoreDamaged) -> StoreDamaged:
     return StoreDamaged(
         f"{error.message} No backup was written.",
-        hint="`everkept doctor` tells more; --with-damaged takes it in as it is.",
+        hint="For details, run `everkept doctor`. To include it unchanged, pass --with-damaged.",
         **dict(error.facts),
     )
 
 
 @contextmanager
 def _open_archive(draft: Path) -> Generator[zipfile.ZipFile, None, None]:
-    """A zip that only its owner may read, on the disk when the block has ended."""
+    """Create a private zip that is on the disk when the block has ended."""
     with (
         write_new_file(draft) as file,
         zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=archive.COMPRESSION_LEVEL) as target,
@@ -188,22 +187,22 @@ def _open_archive(draft: Path) -> Generator[zipfile.ZipFile, None, None]:
 
 
 def _publish(draft: Path, file: Path, *, force: bool) -> None:
-    if file.exists() and not force:  # it came into being meanwhile
+    if file.exists() and not force:  # another process has created it
         raise _build_exists_error(file)
     draft.replace(file)
 
 
-DECISION_NOTES = (EXCLUDED_NOTES,)  # notes that say what is not to be stored
+DECISION_NOTES = (EXCLUDED_NOTES,)  # notes about what must not be stored
 
-# Says whether to go on: given what is in the backup, and where the safety copy will be.
+# Returns whether to continue, given the content of the backup and the place of the safety copy.
 ConfirmRestore = Callable[[ArchiveManifest, Path | None], bool]
 
 
 class RestoreOutcome(Value):
-    """What came back; `safety` has what was there before, `left` could not be removed yet.
+    """Result of a restore. `safety` has the earlier data, `left` could not be deleted yet.
 
-    `off` is switched off, some of it perhaps since the backup was made. What was decided since is
-    not known where `decisions_lost`.
+    `off` are projects that are off, some possibly since the backup. `decisions_lost` means that later decisions could
+    not be read.
     """
 
     manifest: ArchiveManifest
@@ -225,10 +224,10 @@ def restore(
     safety: Path | None = None,
     with_access: bool = False,
 ) -> RestoreOutcome | None:
-    """Makes the data folder what the backup is; None where nobody wants that.
+    """Make the data folder equal to the backup. Return None if the caller declines.
 
-    Where there is data already this is refused, unless it may `replace` it. Tokens, accounts and grants of the backup
-    are restored only `with_access`.
+    Existing data is refused unless `replace` is set. Tokens, accounts and grants of the backup are restored only
+    `with_access`.
     """
     folder = care.folder
     safety = safety or _build_safety_path(folder, clock())
@@ -239,8 +238,8 @@ def restore(
         archive.extract_databases(care, backup, file, manifest, stage)
         if not (stage / care.catalogue).exists():
             raise StoreDamaged(
-                f"{file} has no list of projects: that was damaged when the backup was made.",
-                hint="Take another one; nothing was changed.",
+                f"{file} does not have a list of projects, because it was damaged before the backup.",
+                hint="Use another one. Nothing was changed.",
                 path=str(file),
             )
         if not is_empty:
@@ -250,7 +249,7 @@ def restore(
         care.create_missing_files(clock)
         with care.lock() as live:
             if not live.is_empty and is_empty:
-                raise Conflict(f"{folder} was filled meanwhile.", hint="Try again.")
+                raise Conflict(f"{folder} was filled in the meantime.", hint="Try again.")
             kept = None if live.is_empty else safety
             if kept is not None:
                 write_backup(care, kept, clock, report, with_damaged=True, is_locked=True)
@@ -263,12 +262,14 @@ def restore(
 
 
 def restore_project(care: "SqliteCare", file: Path, name: str, clock: Clock) -> RestoredProject:
-    """One project of the backup beside those that are there. Raises InvalidInput for what is an
-    account's alone: as a project, others would see it."""
+    """Add one project of the backup to the existing ones.
+
+    Raise InvalidInput for a private store of an account, which others would see as a project.
+    """
     if is_private_name(name):
         raise InvalidInput(
-            f'"{name}" is what an account keeps for itself: it never comes back as a project.',
-            hint="--replace brings everything back, and that with it.",
+            f'"{name}" is private data of an account, so it cannot become a project.',
+            hint="Restore all data with --replace.",
             argument="--project",
             value=name,
         )
@@ -292,14 +293,13 @@ def restore_project(care: "SqliteCare", file: Path, name: str, clock: Clock) -> 
 
 
 def _is_empty(care: "SqliteCare", *, replace: bool) -> bool:
-    """Raises Refused where there is data, and it may not be replaced."""
+    """Return whether the data folder is empty. Raise Refused if its data must not be replaced."""
     with care.lock() as live:
         is_empty = live.is_empty
     if not is_empty and not replace:
         raise Refused(
             f"{care.folder} holds data already.",
-            hint="--replace puts the backup in its place, after a safety copy of what is there; "
-            "--project NAME adds one project of the backup to it.",
+            hint="Pass --replace to replace it after a safety copy, or --project NAME to add one project.",
             path=str(care.folder),
         )
     return is_empty
@@ -312,20 +312,20 @@ def _build_safety_path(folder: Path, at: int) -> Path:
 
 def _check_safety(safety: Path) -> None:
     if safety.exists() or not safety.parent.is_dir():
-        what = "is there already" if safety.exists() else "cannot be written: its folder is missing"
+        what = "is there already" if safety.exists() else "cannot be written because its folder is missing"
         raise InvalidInput(
             f"The safety copy {safety} {what}.",
-            hint="--safety-copy FILE names another place.",
+            hint="Pass another place with --safety-copy FILE.",
             argument="--safety-copy",
             value=str(safety),
         )
 
 
 def _build_interrupted_error(error: BaseException, safety: Path | None) -> Unavailable:
-    kept = f" What was there before is in {safety}." if safety else ""
+    kept = f" The earlier data is in {safety}." if safety else ""
     reason = getattr(error, "message", str(error)) or "it was interrupted."
     return Unavailable(
-        f"Only a part of the backup came back: {reason}",
-        hint=f"Give the same command with --replace again.{kept}",
+        f"Only a part of the backup was restored: {reason}",
+        hint=f"Run the same command with --replace again.{kept}",
         safety_copy=str(safety) if safety else None,
     )

@@ -1,4 +1,4 @@
-"""Findings of a look at an installation, and what can be done about them."""
+"""Context and findings of the doctor, and their fixes."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
 
 def get_sqlite_care(settings: Settings) -> "SqliteCare":
-    """Raises Refused where the engine keeps no files."""
+    """Return the care for SQLite files. Raise Refused for an engine without files."""
     if settings.deployment_mode == "embedded-memory":
         raise Refused(
-            "Everything is kept in memory here: there is no file to copy or to bring back.",
-            hint="The setting deployment_mode says so.",
+            "All data is in memory, so there are no files to copy or restore.",
+            hint="Change the setting deployment_mode.",
         )
     if settings.engine == "postgres":
         raise Refused(
-            "Everything is kept in PostgreSQL here: its own programs copy it and bring it back.",
-            hint=f"`{build_dump_command(settings)}` writes all of it into a file that `pg_restore` "
-            "takes, while servers go on writing.",
+            "All data is in PostgreSQL. Use its own programs for backup and restore.",
+            hint=f"`{build_dump_command(settings)}` writes it to a file for `pg_restore` "
+            "while servers continue to write.",
         )
     if settings.engine != "sqlite":
         raise Refused(
-            f"Everything is kept in {settings.engine} here: it has copies of its own.",
-            hint="`everkept export` writes all of it into a file that `everkept import` takes.",
+            f"All data is in {settings.engine}, which has its own backups.",
+            hint="To write it to files for `everkept import`, run `everkept export`.",
         )
     from everkept.engines.sqlite.care import SqliteCare
 
@@ -40,7 +40,7 @@ def get_sqlite_care(settings: Settings) -> "SqliteCare":
 
 
 def build_dump_command(settings: Settings) -> str:
-    """What copies a schema of PostgreSQL: one moment of it, with all stores."""
+    """Return the command that copies a schema of PostgreSQL: one moment of it, with all stores."""
     schema = settings.namespace
     is_plain = schema.islower() and schema.isidentifier()
     chosen = [
@@ -54,7 +54,7 @@ def build_dump_command(settings: Settings) -> str:
 
 
 class CheckContext(Value):
-    """What is looked at. `fault` says why the settings that were given could not be used."""
+    """Installation to check. `fault` is why its settings could not be used."""
 
     settings: Settings
     clock: Clock
@@ -67,13 +67,13 @@ class CheckContext(Value):
 
     @property
     def is_on_disk(self) -> bool:
-        """In files of ours; another engine looks after its own."""
+        """Return whether the data is in our files. Other engines check their own."""
         settings = self.settings
         return settings.engine == "sqlite" and settings.deployment_mode != "embedded-memory"
 
     @property
     def care(self) -> "SqliteCare | None":
-        """None where there are no files of ours."""
+        """Return None without files of ours."""
         return get_sqlite_care(self.settings) if self.is_on_disk else None
 
 
@@ -81,7 +81,7 @@ DoctorCheck = Callable[[CheckContext], Iterable[DoctorFinding]]
 
 
 class FixResult(Value):
-    """What was done about a finding; not `is_done` where that failed, and `did` says why."""
+    """Result of a fix. If it failed, `is_done` is False and `did` is the reason."""
 
     check: str
     what: str
@@ -90,7 +90,7 @@ class FixResult(Value):
 
 
 def run_checks(context: CheckContext, checks: Iterable[tuple[str, DoctorCheck]]) -> list[DoctorFinding]:
-    """All findings. A check that fails is one itself: the others go on."""
+    """Run all checks. A check that fails is a finding too, and the others continue."""
     found: list[DoctorFinding] = []
     for name, check in checks:
         try:
@@ -98,17 +98,17 @@ def run_checks(context: CheckContext, checks: Iterable[tuple[str, DoctorCheck]])
         except StorageFull as error:
             full = DoctorFinding(name, "problem", error.message, FREE_SPACE_ADVICE)
             if (full.severity, full.command) not in {(f.severity, f.command) for f in found}:
-                found.append(full)  # once: it is the same with whatever is looked at
+                found.append(full)  # only once, because every check finds it
         except EverkeptError as error:
             found.append(DoctorFinding(name, "problem", error.message, error.hint))
         except Exception as error:  # noqa: BLE001 - a broken installation is what this is for
             reason = f"{type(error).__name__}: {error}"
-            found.append(DoctorFinding(name, "problem", f"This could not be looked at ({reason})."))
+            found.append(DoctorFinding(name, "problem", f"This check failed ({reason})."))
     return found
 
 
 def apply_fixes(findings: Iterable[DoctorFinding]) -> list[FixResult]:
-    """Mends what can be mended, one after the other; one that fails keeps no other from it."""
+    """Apply all fixes one after another. A failed one does not stop the others."""
     done: list[FixResult] = []
     for finding in findings:
         if finding.mend is None:

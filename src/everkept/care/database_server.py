@@ -1,4 +1,4 @@
-"""A database server: whether it answers, and the writes that wait for it on this machine."""
+"""Database server: whether it answers, and the pending writes on this machine."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from everkept.engines.standby.journal import Journal, JournalEntry, RejectedWrite
     from everkept.engines.standby.journal_acts import Act
 
-MAX_SHOWN_CHARACTERS = 200  # characters of what would be stored
-PAGE_ENTRIES = 500  # entries that are read at once
+MAX_SHOWN_CHARACTERS = 200  # of the text of a write
+PAGE_ENTRIES = 500  # entries per read
 
 
 class JournalWrite(Value):
-    """One write that waits. Where it has a `reason`, it is set aside: nothing becomes of it.
+    """One pending write. With a `reason`, the write was rejected.
 
-    `store` is the name of a project, or `user` or `history`; `at` is when it was written. Of what
-    an `account` wrote the content is not shown: it may be the account's alone.
+    `store` is the name of a project, or `user` or `history`; `at` is the time of the write. The content of an
+    `account`'s write is hidden, because it may be private.
     """
 
     number: int
@@ -43,7 +43,7 @@ class JournalWrite(Value):
 
 
 async def list_journal_writes(settings: Settings) -> list[JournalWrite]:
-    """Those that are set aside first, then the others in their order."""
+    """Return the rejected writes first, then the pending ones in order."""
     standby = _require_standby(settings)
     async with _open_journal(standby) as journal:
         if journal is None:
@@ -57,7 +57,7 @@ async def list_journal_writes(settings: Settings) -> list[JournalWrite]:
 
 
 async def retry_write(settings: Settings, number: int) -> int:
-    """Lets it wait again, behind the others; gives its new number. Raises NotFound."""
+    """Make a rejected write pending again, after the others. Return its new number. Raise NotFound."""
     async with _open_journal(_require_standby(settings)) as journal:
         if journal is None:
             raise _build_missing_error(number)
@@ -65,13 +65,13 @@ async def retry_write(settings: Settings, number: int) -> int:
 
 
 async def retry_all_writes(settings: Settings) -> Mapping[int, int]:
-    """Lets all that are set aside wait again, in their order; gives by each number the new one."""
+    """Make all rejected writes pending again, in order. Map each number to the new one."""
     async with _open_journal(_require_standby(settings)) as journal:
         return {} if journal is None else await journal.retry_all_rejected()
 
 
 async def discard_write(settings: Settings, number: int) -> None:
-    """Gives it up for good. Raises NotFound."""
+    """Discard a write permanently. Raise NotFound."""
     async with _open_journal(_require_standby(settings)) as journal:
         if journal is None:
             raise _build_missing_error(number)
@@ -82,15 +82,15 @@ def _require_standby(settings: Settings) -> StandbyFolder:
     standby = find_standby(settings)
     if standby is None:
         raise Refused(
-            "What everything is kept in here cannot be away, so nothing waits.",
-            hint="There is a journal where the database is a server: see --database-url.",
+            "This engine is never unreachable, so no writes are pending.",
+            hint="Only database servers have a journal. See --database-url.",
         )
     return standby
 
 
 @asynccontextmanager
 async def _open_journal(standby: StandbyFolder) -> "AsyncGenerator[Journal | None, None]":
-    """None where nothing ever waited."""
+    """Return None if no write was ever pending."""
     if not standby.journal.exists():
         yield None
         return
@@ -112,7 +112,7 @@ async def _read_pending(journal: "Journal") -> "AsyncIterator[JournalEntry]":
 
 
 async def _read_store_names(standby: StandbyFolder) -> Mapping[str, str]:
-    """What stores are called that have a copy here; nothing is made for it."""
+    """Return the names of stores with a replica. Create nothing."""
     from everkept.engines.sqlite.library import SqliteLibrary
     from everkept.engines.standby.journal_acts import format_store_name
 
@@ -121,7 +121,7 @@ async def _read_store_names(standby: StandbyFolder) -> Mapping[str, str]:
     replica = SqliteLibrary(standby.replica)
     try:
         return {format_store_name(project.id): project.name for project in await replica.list_projects()}
-    except EverkeptError:  # names are a help, and no reason to hide what waits
+    except EverkeptError:  # names are optional, so show the writes anyway
         return {}
     finally:
         await replica.close()
@@ -143,7 +143,7 @@ def _describe_write(names: Mapping[str, str], entry: "JournalEntry | RejectedWri
 
 
 def _format_store(project: str) -> str:
-    """What is an account's alone has a name that nobody but we know."""
+    """Return a name for people. Private stores of accounts have internal names."""
     home = parse_private_name(project)
     return project if home is None else f"the {home.home} scope of {home.user}"
 
@@ -187,13 +187,18 @@ def _describe_act(act: "Act") -> str:
 
 
 def _build_missing_error(number: int) -> NotFound:
-    return NotFound("write", str(number), message=f"No write with the number {number} is set aside.")
+    return NotFound(
+        "write",
+        str(number),
+        message=f"Rejected write {number} not found.",
+        hint="List the writes with `everkept journal`.",
+    )
 
 
 DATABASE_CHECK = "database"
 JOURNAL_COMMAND = "everkept journal"
 _KEPT_REPLICAS = "replica.before-*Z*"
-_DAMAGED_JOURNALS = "journal.damaged-*.db"  # what a journal is called that was moved away
+_DAMAGED_JOURNALS = "journal.damaged-*.db"  # name of a damaged journal that was moved
 
 
 def check_database(context: CheckContext) -> Iterator[DoctorFinding]:
@@ -207,19 +212,19 @@ def check_database(context: CheckContext) -> Iterator[DoctorFinding]:
 
 
 def list_kept_copies(standby: StandbyFolder) -> list[Path]:
-    """What a database had that came back with less, until somebody removes it."""
+    """Find data that a database has lost, which stays here until a person deletes it."""
     return sorted(standby.folder.glob(_KEPT_REPLICAS))
 
 
 def _check_answer(context: CheckContext) -> DoctorFinding:
     try:
-        if build_empty_library(context.settings):  # a look makes nothing
+        if build_empty_library(context.settings):  # a check creates nothing
             return DoctorFinding(DATABASE_CHECK, "ok", "Nothing is stored yet.")
         condition, projects = asyncio.run(_read_condition(context))
-    except StoreBusy as error:  # as it is while a server runs
+    except StoreBusy as error:  # normal while a server runs
         return DoctorFinding(DATABASE_CHECK, "advice", error.message, error.hint)
     except EverkeptError as error:
-        is_new = error.facts.get("others") == []  # there is nothing yet that could be meant
+        is_new = error.facts.get("others") == []  # nothing exists yet that could be selected
         return DoctorFinding(DATABASE_CHECK, "advice" if is_new else "problem", error.message, error.hint)
     where = f" at {condition.place}" if condition.place else ""
     version = f" {condition.version}" if condition.version else ""
@@ -240,16 +245,14 @@ async def _read_condition(context: CheckContext) -> tuple[Condition, int]:
 def _check_journal(standby: StandbyFolder) -> Iterator[DoctorFinding]:
     waiting, aside = asyncio.run(standby.count_writes())
     if waiting:
-        verb = "waits" if waiting == 1 else "wait"
-        what = f"{format_count(waiting, 'write')} {verb} on this machine for a server to bring over."
+        what = f"{format_count(waiting, 'pending write')} on this machine. A server sends them when it can."
         yield DoctorFinding(DATABASE_CHECK, "advice", what, JOURNAL_COMMAND)
     if aside:
-        verb = "was" if aside == 1 else "were"
-        what = f"{format_count(aside, 'write')} could not be made there, and {verb} set aside."
+        what = f"{format_count(aside, 'write')} rejected by the database and not stored."
         yield DoctorFinding(DATABASE_CHECK, "problem", what, JOURNAL_COMMAND)
     for path in list_kept_copies(standby):
-        what = f"The database came back with less than it had; what it had is in {path}."
+        what = f"The database has lost data. The earlier data is in {path}."
         yield DoctorFinding(DATABASE_CHECK, "problem", what, f"everkept migrate --from sqlite:{path} --to PLACE")
     for path in sorted(standby.folder.glob(_DAMAGED_JOURNALS)):
-        what = f"A journal was damaged and moved to {path}: what waited in it was not written."
-        yield DoctorFinding(DATABASE_CHECK, "problem", what, "remove the file once you need it no more")
+        what = f"A journal was damaged and moved to {path}. Its pending writes were not sent."
+        yield DoctorFinding(DATABASE_CHECK, "problem", what, "delete the file when you no longer need it")

@@ -1,4 +1,4 @@
-"""The doctor: a look at everything that can be wrong, with a fix for what can be fixed."""
+"""Doctor: checks of everything that can be wrong, with fixes."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,8 +30,8 @@ from everkept.core.peers import Peer, PeerFault
 from everkept.core.ports import Embedder, Library, RecordStore
 from everkept.core.text import format_count
 from everkept.errors import EverkeptError, ModelReplaced, ModelUnavailable
+from everkept.jobs.claims import MODEL_NOTE, ModelHistory, parse_models, read_models
 from everkept.jobs.maintenance import EMBEDDED_KINDS
-from everkept.jobs.model_claim import MODEL_NOTE, ModelHistory, parse_models, read_models
 from everkept.peers.peer_file import PeerList
 from everkept.settings import NO_MODEL, SHIPPED_MODEL
 from everkept.values import Value, replace
@@ -44,10 +44,10 @@ ACCESS_LOG_CHECK = "access log"
 
 
 def check_access_log(context: CheckContext) -> Iterator[DoctorFinding]:
-    """Nothing where no server has written one."""
+    """Check the access log, if a server has written one."""
     folder = context.folder / LOG_FOLDER
-    if sizes := [path.stat().st_size for path in folder.glob("*.jsonl")]:
-        what = f"{format_count(len(sizes), 'file')} with {sum(sizes):,} bytes in {folder}."
+    if sizes := [path.stat().st_size for path in folder.rglob("*.jsonl")]:
+        what = f"{format_count(len(sizes), 'file')} ({format_count(sum(sizes), 'byte')}) in {folder}."
         yield DoctorFinding(ACCESS_LOG_CHECK, "ok", what)
 
 
@@ -56,7 +56,7 @@ PEERS_COMMAND = "everkept peer check"
 
 
 def check_peers(context: CheckContext) -> Iterator[DoctorFinding]:
-    """Nothing where none are known. One that is away is no fault of this installation."""
+    """Check the known peers. An unreachable one is not a fault of this installation."""
     listed = PeerList(context.folder).read_peers()
     for sentence in listed.warnings:
         yield DoctorFinding(PEERS_CHECK, "advice", sentence)
@@ -64,7 +64,7 @@ def check_peers(context: CheckContext) -> Iterator[DoctorFinding]:
         if isinstance(met, PeerFault):
             yield DoctorFinding(PEERS_CHECK, "advice", f"{met.peer}: {met.reason}", PEERS_COMMAND)
         else:
-            yield DoctorFinding(PEERS_CHECK, "ok", f"{met.peer} is there and knows us.")
+            yield DoctorFinding(PEERS_CHECK, "ok", f"{met.peer} is reachable and knows this server.")
 
 
 async def _contact_peers(peers: Sequence[Peer]) -> "list[ReachedPeer | PeerFault]":
@@ -74,8 +74,8 @@ async def _contact_peers(peers: Sequence[Peer]) -> "list[ReachedPeer | PeerFault
 
 
 VECTORS_CHECK = "search by meaning"
-MAX_UNREPORTED_TEXTS = 200  # texts that a running server embeds within a minute
-MAX_FIXABLE_TEXTS = 5_000  # texts that are embedded in a minute or so; more are for who watches them
+MAX_UNREPORTED_TEXTS = 200  # a running server embeds them within a minute
+MAX_FIXABLE_TEXTS = 5_000  # embedded in about a minute; more need a person who watches
 
 
 def check_vectors(context: CheckContext) -> Iterator[DoctorFinding]:
@@ -89,8 +89,8 @@ def check_vectors(context: CheckContext) -> Iterator[DoctorFinding]:
         command = "install Everkept again" if settings.embedding_model == SHIPPED_MODEL else fault.hint
         yield DoctorFinding(VECTORS_CHECK, "problem", fault.message, command)
     else:
-        where = "is there" if settings.embedding_model == SHIPPED_MODEL else f"is in {settings.embedding_model}"
-        what = f"The model {embedder.name} {where}, and works. Vectors have {embedder.dimensions} numbers."
+        where = "" if settings.embedding_model == SHIPPED_MODEL else f" in {settings.embedding_model}"
+        what = f"The model {embedder.name}{where} works. Embeddings have {embedder.dimensions} numbers."
         yield DoctorFinding(VECTORS_CHECK, "ok", what)
     try:
         queue = _read_queue(context, embedder.name)
@@ -156,21 +156,17 @@ def _check_queue(context: CheckContext, queue: _Queue, model: str, *, can_embed:
     total = sum(each.texts for each in waiting)
     others = sum(each.others for each in waiting)
     if total == 0:
-        yield DoctorFinding(VECTORS_CHECK, "ok", "No text waits for its vector.")
+        yield DoctorFinding(VECTORS_CHECK, "ok", "All texts are embedded.")
         return
     where = max(waiting, key=lambda each: each.texts).title
-    what = f"{format_count(total, 'text')} {_format_wait(total)} for a vector, most of them in {where}."
+    what = f"{format_count(total, 'embedding')} pending, most of them in {where}."
     what += f" {format_count(queue.stored, 'text')} {_format_verb(queue.stored)} embedded."
     if others:
         what += f" {format_count(others, 'vector')} {_format_verb(others)} of another model."
     care = context.care if can_embed and total <= MAX_FIXABLE_TEXTS else None
     mend = partial(_embed_pending, context, care) if care else None
-    command = "everkept index, or a server that runs for a while"
+    command = "everkept index"
     yield DoctorFinding(VECTORS_CHECK, "advice" if total > MAX_UNREPORTED_TEXTS else "ok", what, command, mend)
-
-
-def _format_wait(count: int) -> str:
-    return "waits" if count == 1 else "wait"
 
 
 def _format_verb(count: int) -> str:
@@ -179,12 +175,12 @@ def _format_verb(count: int) -> str:
 
 def _embed_pending(context: CheckContext, care: "SqliteCare") -> str:
     model, done, failed = asyncio.run(_drain_queue(context, care))
-    did = f"gave {format_count(done, 'text')} a vector of {model}"
-    return f"{did}; left out: {' '.join(failed)}" if failed else did
+    did = f"embedded {format_count(done, 'text')} with {model}"
+    return f"{did}; skipped: {' '.join(failed)}" if failed else did
 
 
 async def _drain_queue(context: CheckContext, care: "SqliteCare") -> tuple[str, int, list[str]]:
-    """The model, how many texts got their vectors, and what kept other databases from it."""
+    """Return the model, how many texts were embedded, and what stopped other databases."""
     library = care.open_library()
     indexer = build_indexer(context.settings, library, context.clock)
     done, failed = 0, list[str]()
@@ -237,7 +233,7 @@ STORE_CHECKS = (DATABASES_CHECK, PROJECTS_CHECK, VECTORS_CHECK)
 
 
 class DoctorReport(Value):
-    """What is found, after what was mended."""
+    """Findings after the fixes."""
 
     findings: list[DoctorFinding]
     mended: list[FixResult]
@@ -248,7 +244,7 @@ class DoctorReport(Value):
 
 
 def diagnose(context: CheckContext, more: Iterable[tuple[str, DoctorCheck]] = (), *, fix: bool = False) -> DoctorReport:
-    """`more` are checks of what this layer does not know. Nothing is written without `fix`."""
+    """Check the installation. `more` are checks of other layers. Write nothing without `fix`."""
     checks = (*CHECKS, *more)
     findings = _run_applicable_checks(context, checks)
     done = apply_fixes(findings) if fix else []
@@ -256,7 +252,7 @@ def diagnose(context: CheckContext, more: Iterable[tuple[str, DoctorCheck]] = ()
 
 
 def _run_applicable_checks(context: CheckContext, checks: Iterable[tuple[str, DoctorCheck]]) -> list[DoctorFinding]:
-    """While a restore is not at its end, nothing but that puts the databases right."""
+    """Run the checks. While a restore is incomplete, run only the check that completes it."""
     findings = run_checks(context, checks)
     restoring = context.care.find_unfinished_restore() if context.care else None
     if restoring is None:

@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from everkept.app.gateway_file import LoadedGateway
 
 DATA_FOLDER_CHECK = "data folder"
-MIN_FREE_BYTES = 100_000_000  # bytes below which the next import may fail
+MIN_FREE_BYTES = 100_000_000  # below this, the next import may fail
 LOW_FREE_BYTES = 1_000_000_000
-ALL_OTHERS_MODE = 0o077  # what group and others may do
+ALL_OTHERS_MODE = 0o077  # rights of group and others
 OTHERS_WRITE_MODE = 0o022
 
-# Parts of paths by which programs that synchronise folders are known.
+# Parts of paths that programs for synchronization use.
 _SYNC_FOLDERS = {
     "Dropbox": "Dropbox",
     "OneDrive": "OneDrive",
@@ -58,7 +58,7 @@ _SYNC_FOLDERS = {
 }
 _NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "sshfs", "afs", "9p", "davfs", "webdav", "afpfs")
 _MOUNTS_FILE = Path("/proc/mounts")
-_DRIVE_REMOTE = 4  # as Windows has it
+_DRIVE_REMOTE = 4  # a constant of Windows
 
 
 def check_data_folder(context: CheckContext) -> Iterator[DoctorFinding]:
@@ -67,26 +67,26 @@ def check_data_folder(context: CheckContext) -> Iterator[DoctorFinding]:
     if care is None:
         engine = context.settings.engine
         kept = "in memory" if engine == "sqlite" else f"by {get_title(engine)}"
-        yield DoctorFinding(DATA_FOLDER_CHECK, "ok", f"What is remembered is kept {kept}, and in no file here.")
+        yield DoctorFinding(DATA_FOLDER_CHECK, "ok", f"All data is {kept}, not in files.")
         return
     if not folder.exists():
-        what = f"{folder} is not there yet: it is made when something is stored."
+        what = f"{folder} does not exist yet. The first write creates it."
         yield DoctorFinding(DATA_FOLDER_CHECK, "ok", what)
         return
     if not folder.is_dir():
-        what = f"{folder} is no folder."
+        what = f"{folder} is not a folder."
         yield DoctorFinding(DATA_FOLDER_CHECK, "problem", what, "choose another one with --data-dir")
         return
     problems = [*_check_usable(folder), *_check_permissions(folder), *_check_location(folder)]
     if restoring := care.find_unfinished_restore():
         problems.append(_report_unfinished_restore(restoring))
     problems += [*care.check_leftovers(DATA_FOLDER_CHECK), *_check_free_space(folder)]
-    yield from problems or [DoctorFinding(DATA_FOLDER_CHECK, "ok", f"{folder} can be written, and only by you.")]
+    yield from problems or [DoctorFinding(DATA_FOLDER_CHECK, "ok", f"{folder} is writable only by you.")]
 
 
 def _check_usable(folder: Path) -> Iterator[DoctorFinding]:
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        what = f"{folder} cannot be written: memories can be read at best."
+        what = f"{folder} is not writable, so memories can only be read."
         yield DoctorFinding(DATA_FOLDER_CHECK, "problem", what, f"change its permissions: chmod u+rwx {folder}")
     if hasattr(os, "geteuid") and folder.stat().st_uid != os.geteuid():
         what = f"{folder} belongs to another user (number {folder.stat().st_uid})."
@@ -94,7 +94,7 @@ def _check_usable(folder: Path) -> Iterator[DoctorFinding]:
 
 
 def _check_permissions(folder: Path) -> Iterator[DoctorFinding]:
-    if os.name == "nt":  # there a folder of the user's has an access list of its own
+    if os.name == "nt":  # a user's folder has its own access list there
         return
     open_to_others = [path for path in _list_paths(folder) if _get_mode(path) & ALL_OTHERS_MODE]
     if not open_to_others:
@@ -103,15 +103,15 @@ def _check_permissions(folder: Path) -> Iterator[DoctorFinding]:
     def close() -> str:
         for path in open_to_others:
             path.chmod(_get_mode(path) & ~ALL_OTHERS_MODE)
-        return f"took the rights of others from {format_count(len(open_to_others), 'file')}"
+        return f"made private: {format_count(len(open_to_others), 'file')}"
 
     shown = ", ".join(str(path.relative_to(folder.parent)) for path in open_to_others[:3])
     more = ", …" if len(open_to_others) > 3 else ""
     if any(not path.is_dir() or _get_mode(path) & OTHERS_WRITE_MODE for path in open_to_others):
-        what = f"Others may read or change what is stored: {shown}{more}."
+        what = f"Other users can read or change stored data: {shown}{more}."
         yield DoctorFinding(DATA_FOLDER_CHECK, "problem", what, FIX_COMMAND, close)
     else:
-        what = f"Others may see which files there are: {shown}{more}."
+        what = f"Other users can list the files: {shown}{more}."
         yield DoctorFinding(DATA_FOLDER_CHECK, "advice", what, FIX_COMMAND, close)
 
 
@@ -122,25 +122,22 @@ def _list_paths(folder: Path) -> list[Path]:
 def _get_mode(path: Path) -> int:
     try:
         return stat.S_IMODE(path.stat().st_mode)
-    except FileNotFoundError:  # a log that was just folded in
+    except FileNotFoundError:  # a log that SQLite has just merged
         return 0
 
 
 def _check_location(folder: Path) -> Iterator[DoctorFinding]:
-    move = "move it to a disk of this machine, and name it with data_dir or --data-dir"
+    move = "move it to a disk of this machine, and set data_dir or pass --data-dir"
     parts = folder.resolve().parts
     for part in parts:
         program = next((p for key, p in _SYNC_FOLDERS.items() if part.startswith(key)), None)
         if program:
-            what = (
-                f"{folder} is synchronised by {program}, which copies databases in the middle of "
-                "a write: they can be damaged."
-            )
+            what = f"{program} syncs {folder}. It copies databases during a write and can damage them."
             yield DoctorFinding(DATA_FOLDER_CHECK, "advice", what, f"{move}; `everkept backup` can write there")
             return
     kind = _find_network_kind(folder.resolve())
     if kind:
-        what = f"{folder} is on a network ({kind}), where locks cannot be relied upon."
+        what = f"{folder} is on a network ({kind}), where locks are unreliable."
         yield DoctorFinding(DATA_FOLDER_CHECK, "advice", what, move)
 
 
@@ -158,7 +155,7 @@ def _find_network_kind(folder: Path) -> str | None:
 
 
 def find_mount_kind(folder: Path, mounts: Sequence[str]) -> str | None:
-    """The kind of file system that a folder is on, by the lines of `/proc/mounts`."""
+    """Return the file system of a folder, from the lines of `/proc/mounts`."""
     best, kind = -1, None
     for line in mounts:
         fields = line.split()
@@ -170,8 +167,8 @@ def find_mount_kind(folder: Path, mounts: Sequence[str]) -> str | None:
 
 
 def _report_unfinished_restore(restoring: UnfinishedRestore) -> DoctorFinding:
-    before = f" What was there before is in {restoring.safety}." if restoring.safety else ""
-    what = f"A restore was cut short, unless it is under way: some databases are old, some new.{before}"
+    before = f" The earlier data is in {restoring.safety}." if restoring.safety else ""
+    what = f"A restore is running or was interrupted, so some databases are old and some new.{before}"
     return DoctorFinding(DATA_FOLDER_CHECK, "problem", what, restoring.command)
 
 
@@ -218,7 +215,7 @@ def _check_packages() -> Iterator[DoctorFinding]:
     try:
         required = metadata.requires("everkept") or []
     except metadata.PackageNotFoundError:
-        return  # the program is run from its source
+        return  # the program runs from its source
     for name, limits in _list_requirements(required):
         try:
             version = metadata.version(name)
@@ -239,7 +236,7 @@ def _list_requirements(required: Iterable[str]) -> Iterator[tuple[str, Specifier
 
 
 def is_within(version: str, limits: SpecifierSet) -> bool:
-    """Return whether a version is within limits; a candidate counts as its release."""
+    """Return whether a version is within limits. A candidate counts as its release."""
     return Version(version).base_version in limits
 
 
@@ -250,7 +247,7 @@ def check_settings(context: CheckContext) -> Iterator[DoctorFinding]:
     elif context.settings.config is not None:
         yield DoctorFinding(SETTINGS_CHECK, "ok", f"They are read from {context.settings.config}.")
     else:
-        yield DoctorFinding(SETTINGS_CHECK, "ok", "There is no config file; none is needed.")
+        yield DoctorFinding(SETTINGS_CHECK, "ok", "There is no config file. Defaults apply.")
     for sentence in list_warnings(context.settings):
         yield DoctorFinding(SETTINGS_CHECK, "advice", sentence)
     plugin = find_plugin_folder(context.settings)
@@ -270,7 +267,7 @@ def check_clients(context: CheckContext) -> Iterator[DoctorFinding]:
             yield DoctorFinding(CLIENTS_CHECK, "ok", f"{each.title}{scope}: {each.kind} set up.")
     if not told:
         here = ", ".join(sorted({each.title for each in found if each.is_installed}))
-        what = "No client starts Everkept yet." + (f" Installed: {here}." if here else "")
+        what = "No client is connected to Everkept yet." + (f" Installed: {here}." if here else "")
         yield DoctorFinding(CLIENTS_CHECK, "advice", what, "everkept setup CLIENT")
     yield from wrong
 
@@ -278,12 +275,12 @@ def check_clients(context: CheckContext) -> Iterator[DoctorFinding]:
 def _check_client(context: CheckContext, each: ClientInstallation) -> Iterator[DoctorFinding]:
     command = f"everkept setup {each.client}"
     if each.problem:
-        yield DoctorFinding(CLIENTS_CHECK, "advice", f"{each.title}: {each.problem}", f"mend {each.file}")
+        yield DoctorFinding(CLIENTS_CHECK, "advice", f"{each.title}: {each.problem}", f"fix {each.file}")
         return
     if not each.is_set_up:
         return
     if not each.is_program_available:
-        what = f"{each.title} starts {each.program}, which is not there ({each.file})."
+        what = f"{each.title} starts {each.program}, which does not exist ({each.file})."
         yield DoctorFinding(CLIENTS_CHECK, "problem", what, command)
     if each.missing_events:
         events = ", ".join(each.missing_events)
@@ -295,14 +292,14 @@ def _check_client(context: CheckContext, each: ClientInstallation) -> Iterator[D
 
 
 def check_folders(context: CheckContext) -> Iterator[DoctorFinding]:
-    """Data that another way of starting would use."""
+    """Check for data that another way of starting would use."""
     if not context.is_on_disk:
         return
     others = read_settings({"config": "none"}, {})
     usual = others.data_dir
     if not _is_same_folder(str(usual), context.folder) and get_sqlite_care(others).has_data():
-        what = f"There is data in {usual} too, the folder of who names none."
-        command = f"name one folder everywhere: data_dir in the config file (now {context.folder})"
+        what = f"Data also exists in {usual} too, the default folder."
+        command = f"use one folder everywhere: set data_dir in the config file (now {context.folder})"
         yield DoctorFinding(FOLDERS_CHECK, "advice", what, command)
 
 
@@ -324,7 +321,7 @@ EVERYONE_WRITE_MODE = 0o002
 
 
 def check_gateway(context: CheckContext) -> Iterator[DoctorFinding]:
-    """No server is started."""
+    """Check the gateway's file. No server is started."""
     path = context.settings.gateway_config
     if path is None:
         return
@@ -338,7 +335,7 @@ def check_gateway(context: CheckContext) -> Iterator[DoctorFinding]:
         yield DoctorFinding(GATEWAY_FILE_CHECK, "problem", error.message, error.hint or GATEWAY_COMMAND)
     else:
         yield _describe_gateway(context, path, loaded)
-    # On Windows a file of the user's has an access list of its own.
+    # On Windows, a user's file has its own access list.
     if os.name != "nt" and read_state(path) is not None:
         yield from _check_writable_by_others(path)
         yield from _check_readable_by_others(path, loaded)
@@ -353,12 +350,12 @@ def _refuse_own_names(context: CheckContext, path: Path, loaded: "LoadedGateway"
 def _describe_gateway(context: CheckContext, path: Path, loaded: "LoadedGateway") -> DoctorFinding:
     config = loaded.config
     what = f"{path}: {format_count(len(config.upstreams), 'server')}, "
-    what += f"{format_count(len(config.tools), 'tool')} of its own."
+    what += f"{format_count(len(config.tools), 'tool')}."
     if GATEWAY not in choose_toolsets(context.settings):
         return DoctorFinding(
             GATEWAY_FILE_CHECK,
             "advice",
-            f"{what} They are not offered: the setting `toolsets` does not name `{GATEWAY}`.",
+            f"{what} They are not offered, because the setting `toolsets` does not include `{GATEWAY}`.",
             f"add {GATEWAY} to toolsets (now {context.settings.toolsets})",
         )
     if loaded.warnings:
@@ -369,23 +366,23 @@ def _describe_gateway(context: CheckContext, path: Path, loaded: "LoadedGateway"
 
 
 def _check_writable_by_others(path: Path) -> Iterator[DoctorFinding]:
-    """Whoever changes the file chooses which programs are started in the user's name."""
+    """Find other users who could change the file, and so start programs in the user's name."""
     owner = path.stat().st_uid
     if owner not in (os.geteuid(), 0):
-        what = f"{path} belongs to another user (number {owner}), who can change what it starts."
+        what = f"{path} belongs to another user (number {owner}), who can change which programs it starts."
         yield DoctorFinding(GATEWAY_FILE_CHECK, "problem", what, f"change its owner: chown {os.geteuid()} {path}")
     if _get_file_mode(path) & OTHERS_WRITE_MODE:
-        what = f"Others may change {path}, which says what programs are started in your name."
+        what = f"Others may change {path}, which decides the programs that start in your name."
         mend = _build_chmod_fix(path, OTHERS_WRITE_MODE)
         yield DoctorFinding(GATEWAY_FILE_CHECK, _get_severity(path), what, FIX_COMMAND, mend)
     folder = path.resolve().parent
     if _get_file_mode(folder) & OTHERS_WRITE_MODE and not _get_file_mode(folder) & stat.S_ISVTX:
-        what = f"Others may put another file in the place of {path}."
+        what = f"Other users can replace the file {path}."
         yield DoctorFinding(GATEWAY_FILE_CHECK, _get_severity(folder), what, f"chmod go-w {folder}")
 
 
 def _check_readable_by_others(path: Path, loaded: "LoadedGateway | None") -> Iterator[DoctorFinding]:
-    """Of a file that cannot be used nobody knows what is a secret in it."""
+    """Find other users who can read the file. In an unreadable file, any text may be a secret."""
     if loaded is None or not _get_file_mode(path) & OTHERS_READ_MODE:
         return
     from everkept.app.gateway_file import find_plain_secrets
@@ -396,19 +393,19 @@ def _check_readable_by_others(path: Path, loaded: "LoadedGateway | None") -> Ite
         for name in find_plain_secrets(upstream.reach)
     ]
     if found:
-        what = f"Others may read {path}, and it holds what looks like a secret: {', '.join(found)}."
+        what = f"Others may read {path}, and it contains a possible secret: {', '.join(found)}."
         yield DoctorFinding(GATEWAY_FILE_CHECK, "problem", what, FIX_COMMAND, _build_chmod_fix(path, ALL_OTHERS_MODE))
 
 
 def _get_severity(path: Path) -> Severity:
-    """On many systems everybody is alone in a group of the same name."""
+    """Return the severity. On many systems, each user is the only member of a group with the same name."""
     return "problem" if _get_file_mode(path) & EVERYONE_WRITE_MODE else "advice"
 
 
 def _build_chmod_fix(path: Path, rights: int) -> Callable[[], str]:
     def mend() -> str:
         path.chmod(_get_file_mode(path) & ~rights)
-        return f"took the rights of others from {path}"
+        return f"made private: {path}"
 
     return mend
 

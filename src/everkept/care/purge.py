@@ -1,4 +1,4 @@
-"""What is removed permanently: things that a purge selects, and secrets stored unmasked."""
+"""Permanent removal: the things that a purge selects, and secrets stored unmasked."""
 
 import json
 import logging
@@ -24,7 +24,7 @@ from everkept.graph.lookup import (
 )
 from everkept.values import Value
 
-MAX_MATCHES = 1_000_000  # a purge takes all that fits
+MAX_MATCHES = 1_000_000  # a purge takes all matches
 
 PurgeItem = Record | RecordLink
 
@@ -32,7 +32,7 @@ PurgeItem = Record | RecordLink
 async def select_items(
     store: RecordStore, names: Sequence[str], *, deleted: bool, containing: str | None
 ) -> list[PurgeItem]:
-    """Live and deleted things by name or id, all deleted ones, and those that hold a text."""
+    """Select live and deleted things by name or id, all deleted ones, and those that contain a text."""
     found: list[PurgeItem] = [thing for name in names for thing in await _find_named(store, name)]
     if deleted:
         found += await store.scan(RecordFilter(deleted=True))
@@ -47,9 +47,9 @@ def get_label(thing: PurgeItem) -> str:
 
 
 async def _find_named(store: RecordStore, name: str) -> Sequence[PurgeItem]:
-    """What an id or a name means, nothing where it is unknown.
+    """Return the things with an id or a name, or nothing.
 
-    An entity's deleted namesakes of its type go with it.
+    The deleted entities with the same name and type are included.
     """
     by_id: list[PurgeItem] = [
         *await store.get([name], include_deleted=True),
@@ -78,18 +78,17 @@ async def _find_containing(store: RecordStore, text: str) -> list[PurgeItem]:
     ]
 
 
-PAGE_CHANGES = 50  # of the log that are read at once
-PAGE_ITEMS = 500  # records or links that are read at once
-EXCERPT_CHARACTERS = 60  # characters shown around a secret
+PAGE_CHANGES = 50  # of the log, per read
+PAGE_ITEMS = 500  # records or links per read
+EXCERPT_CHARACTERS = 60  # shown around a secret
 OLD_VALUE = "old value"
 LINK_KIND = "link"
 
-# What people write of a record or link, and what they may choose to be known by. The rest is made
-# by the program.
+# Fields that people write. The program creates the others.
 TEXT_FIELDS = ("name", "type", "text", "author", "tags", "facets", "verb")
 ID_FIELDS = ("id", "session")
 
-# How the key by which a record stands only once is made, and of what.
+# How the unique key of a record is computed, and from which field.
 _KEY_FUNCTIONS = (("text", compute_digest), ("text", compute_text_key), ("name", compute_name_key))
 _IDENTITIES = (NameAndTypeIdentity(), ExactNameIdentity(), ExactNameAndTypeIdentity())
 _SESSION_VARIANT = re.compile(rf"(?:-?\d+ )?{SESSION_SCOPE}:")
@@ -100,16 +99,15 @@ StoredValues = Mapping[str, Any]
 
 
 class SecretFinding(Value):
-    """Where a secret stands, what kind it is, and the words around it.
+    """Place and kind of a secret, and the words around it.
 
-    Never the secret itself, unless it is an id: masking leaves those as they are. Of what is an
-    account's alone, no words.
+    It never contains the secret, except an id, which is stored unchanged. Of private data of accounts, it has no words.
     """
 
     project: str
     kind: str
     id: str
-    place: str  # the field, or an old value of it in the log
+    place: str  # the field, or an old value in the log
     secrets: list[str]
     excerpt: str
     in_id: bool = False
@@ -120,14 +118,14 @@ class SecretFinding(Value):
 
 
 class SecretAudit(Value):
-    """What was found, and which projects could not be looked into."""
+    """Secrets that were found, and projects that could not be searched."""
 
     findings: list[SecretFinding]
     left_out: list[str]
 
 
 class MaskResult(Value):
-    """How much was masked; `complete` is False while a reader keeps old pages alive."""
+    """How many secrets were masked. `complete` is False while a reader keeps old pages."""
 
     records: int
     links: int
@@ -135,7 +133,7 @@ class MaskResult(Value):
 
 
 async def find_secrets(library: Library, project: str | None = None) -> SecretAudit:
-    """In one project, or in all of them and in what belongs to the user."""
+    """Find secrets in one project, or in all of them and in the user's data."""
     audit = SecretAudit([], [])
     if project is not None:
         audit.findings.extend([f async for f in _find_in_store(await _open_store(library, project), project)])
@@ -145,14 +143,14 @@ async def find_secrets(library: Library, project: str | None = None) -> SecretAu
             store = await _open_store(library, name)
             audit.findings.extend([finding async for finding in _find_in_store(store, name)])
         except EverkeptError as error:
-            # One that is archived, switched off or damaged must not hide what is in the others.
-            log.warning("project %s is left out: %s", name, error)
+            # An archived, off or damaged project must not hide the findings in others.
+            log.warning("project %s skipped: %s", name, error)
             audit.left_out.append(name)
     return audit
 
 
 async def mask_secrets(library: Library, findings: Sequence[SecretFinding]) -> MaskResult:
-    """Replaces them in records, links, log and index; nothing but ids keeps what was there."""
+    """Mask secrets in records, links, log and index. Only ids stay unchanged."""
     records, links, complete = 0, 0, True
     by_project: dict[str, dict[Ref, None]] = {}
     for finding in findings:
@@ -169,10 +167,10 @@ async def mask_secrets(library: Library, findings: Sequence[SecretFinding]) -> M
 
 
 def mask_values(values: StoredValues, unlike: str | None = None) -> dict[str, Any]:
-    """The values of a record or link without secrets.
+    """Return the values of a record or link without secrets.
 
-    The key by which a name or text stands only once follows it; with `unlike`, an id, it differs
-    from the key of another one that now has the same words.
+    The unique key follows its name or text. With `unlike`, an id, it differs from the key of another record that now
+    has the same words.
     """
     found = {name: _mask_value(values[name]) for name in TEXT_FIELDS if values.get(name)}
     new = {**values, **{name: value for name, (value, kinds) in found.items() if kinds}}
@@ -197,7 +195,7 @@ def _mask_unless_taken(taken: frozenset[Ref], ref: Ref, values: StoredValues) ->
 
 
 def _compute_variant(values: StoredValues, new: StoredValues) -> str:
-    """An entity's follows its name and type; that of a memory names a scope, or a session's id."""
+    """Compute the variant: of an entity from its name and type, of a memory from its scope or session."""
     variant = values.get("variant") or ""
     for identity in _IDENTITIES:
         if variant == identity.compute_variant(values.get("name") or "", values.get("type") or ""):
@@ -215,7 +213,7 @@ async def _open_store(library: Library, name: str) -> RecordStore:
 
 
 class _FoundSecret(NamedTuple):
-    """A secret among the values of one thing."""
+    """Secret in the values of one thing."""
 
     place: str
     secrets: list[str]
@@ -223,7 +221,7 @@ class _FoundSecret(NamedTuple):
 
 
 async def _find_in_store(store: RecordStore, project: str) -> AsyncIterator[SecretFinding]:
-    """The log knows all that was ever stored, so a page of it leads to a page of things."""
+    """Search the log, which has all data that was ever stored, page by page with its things."""
     is_private = is_private_name(project)
     after = 0
     while changes := await store.read_changes(after=after, limit=PAGE_CHANGES):
@@ -261,7 +259,7 @@ async def _read_inserted(store: RecordStore, edits: Sequence[Edit]) -> AsyncIter
 
 
 def _get_values(thing: Record | RecordLink) -> dict[str, Any]:
-    """What is looked at, and what depends on it."""
+    """Return the values to search, and what depends on them."""
     wanted = (*TEXT_FIELDS, *ID_FIELDS, "name_key", "variant")
     return {name: getattr(thing, name) for name in wanted if hasattr(thing, name)}
 
@@ -291,13 +289,13 @@ def _build_excerpt(value: Any) -> str:
 
 def _mask_value(value: Any) -> tuple[Any, list[str]]:
     kept, kinds = mask_json(value)
-    if kinds and isinstance(kept, tuple):  # tags, each of which stands once
+    if kinds and isinstance(kept, tuple):  # tags, each of which is unique
         kept = tuple(dict.fromkeys(cast(tuple[str, ...], kept)))
     return kept, kinds
 
 
 async def _find_taken_records(store: RecordStore, refs: Sequence[Ref]) -> frozenset[Ref]:
-    """Those that would stand for the same as another live record once their secrets are gone."""
+    """Return the records that would equal another live record without their secrets."""
     taken: set[Ref] = set()
     given: set[tuple[object, ...]] = set()
     for record in await store.get([ref.id for ref in refs if ref.subject == "record"]):
@@ -315,7 +313,7 @@ async def _find_taken_records(store: RecordStore, refs: Sequence[Ref]) -> frozen
 
 
 async def _find_taken_links(store: RecordStore, refs: Sequence[Ref]) -> frozenset[Ref]:
-    """Likewise for links, which stand once between the same ends."""
+    """Return the links that would equal another live link without their secrets."""
     taken: set[Ref] = set()
     given: set[tuple[str, str, str]] = set()
     for link in await store.get_links([ref.id for ref in refs if ref.subject == "link"]):

@@ -1,1 +1,1 @@
-"""The command line: `main.py` lists its own commands, `tools.py` makes one of every tool."""
+"""Command line: `main.py` lists its own commands, `tools.py` turns each tool into one."""

@@ -1,4 +1,4 @@
-"""`everkept account`, `grant`, `revoke`, `token` and `access-log`: who may use a server."""
+"""`everkept account`, `grant`, `revoke`, `token` and `access-log`: access to a server."""
 
 from contextlib import AbstractContextManager
 from typing import Any, cast
@@ -22,22 +22,25 @@ from everkept.errors import InvalidInput, escape_name
 
 @click.group()
 def account() -> None:
-    """List and remove the accounts of others; `everkept token --user NAME` makes one."""
+    """List and remove accounts.
+
+    To create an account, run `everkept token --user NAME`.
+    """
 
 
 @account.command("list")
 @add_common_options
 def list_accounts(as_json: bool, **flags: Any) -> None:
-    """List users, and the projects that each of them sees."""
+    """List accounts and the projects that each of them can access."""
     users = run_with_app(_read_users, **flags)
     if as_json:
         print_json({"accounts": users})
         return
     if not users:
-        click.echo("No accounts. `everkept token --user NAME` makes one.")
+        click.echo("No accounts yet. To create one, run `everkept token --user NAME`.")
     for user in users:
         kind = "another server" if user["peer"] else "user"
-        leaving = "; being removed, to be finished" if user["leaving"] else ""
+        leaving = "; removal not finished" if user["leaving"] else ""
         click.echo(f"{user['name']}  {kind} since {user['created_at'][:10]}{leaving}")
         if user.get("records"):
             click.echo(f"  stored {format_count(user['records'], 'record')}, {format_count(user['size'], 'byte')}")
@@ -49,18 +52,18 @@ def list_accounts(as_json: bool, **flags: Any) -> None:
 @account.command()
 @add_common_options
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation prompt.")
 def remove(as_json: bool, name: str, yes: bool, **flags: Any) -> None:
-    """Remove the account NAME: its tokens, its grants, and all memories that are its alone.
+    """Remove the account NAME with its tokens, grants and private memories.
 
-    Projects that it has made stay, under the names that you know them by, and are yours.
+    You become the owner of the projects it created.
     """
 
     async def known(app: App) -> str:
         return (await app.accounts.get_user(name)).name
 
     user = run_with_app(known, **flags)
-    question = f"Remove {user}, with tokens, grants and all memories of its own?"
+    question = f'Remove account "{user}" with its tokens, grants and private memories?'
     if not confirm(question, yes=yes):
         raise click.Abort
 
@@ -77,7 +80,7 @@ def remove(as_json: bool, name: str, yes: bool, **flags: Any) -> None:
         return
     click.echo(f"Removed {user}.")
     if left:
-        click.echo(f"Yours from now on: {', '.join(left)}.")
+        click.echo(f"You now own {', '.join(left)}.")
 
 
 async def _read_users(app: App) -> list[dict[str, Any]]:
@@ -110,12 +113,12 @@ ACCESS_TEXTS = {"read": "only read", "write": "read and change", "own": "do ever
 @click.command()
 @add_common_options
 @click.argument("name", metavar="PROJECT")
-@click.option("--user", required=True, metavar="NAME", help="Who is to see it.")
-@click.option("--access", type=click.Choice(("read", "write")), default="read", help="Default: read.")
+@click.option("--user", required=True, metavar="NAME", help="User to give access to.")
+@click.option("--access", type=click.Choice(("read", "write")), default="read", help="Access to give. Default: read.")
 def grant(as_json: bool, name: str, user: str, access: str, **flags: Any) -> None:
-    """Let a user see PROJECT, at once; without --access write, to read alone.
+    """Give a user access to PROJECT. Takes effect immediately.
 
-    `everkept token --user NAME` makes a user; `everkept account list` shows who sees what.
+    To create a user, run `everkept token --user NAME`. To see who has access, run `everkept account list`.
     """
 
     async def work(app: App) -> Grant:
@@ -130,15 +133,15 @@ def grant(as_json: bool, name: str, user: str, access: str, **flags: Any) -> Non
         print_json(row | {"shown_as": granted.name})
     else:
         known_as = "" if granted.name == name else f', as "{granted.name}"'
-        click.echo(f'{granted.user} may {ACCESS_TEXTS[granted.access]} "{name}"{known_as} from now on.')
+        click.echo(f'{granted.user} can now {ACCESS_TEXTS[granted.access]} "{name}"{known_as}.')
 
 
 @click.command()
 @add_common_options
 @click.argument("name", metavar="PROJECT")
-@click.option("--user", required=True, metavar="NAME", help="Who is to see it no longer.")
+@click.option("--user", required=True, metavar="NAME", help="User who loses access.")
 def revoke(as_json: bool, name: str, user: str, **flags: Any) -> None:
-    """Hide PROJECT from a user again, at once. What the user has written in it stays."""
+    """Remove a user's access to PROJECT. Takes effect immediately. What the user has written in it stays."""
 
     async def work(app: App) -> str:
         project = await app.accounts.look_up(app.library.get_project(name))
@@ -150,7 +153,7 @@ def revoke(as_json: bool, name: str, user: str, **flags: Any) -> None:
     if as_json:
         print_json({"user": hidden_from, "project": name, "access": None})
     else:
-        click.echo(f'{hidden_from} no longer sees "{name}".')
+        click.echo(f'{hidden_from} can no longer access "{name}".')
 
 
 def _log_grant(app: App, what: str, user: str, project: Project) -> AbstractContextManager[list[str]]:
@@ -160,22 +163,22 @@ def _log_grant(app: App, what: str, user: str, project: Project) -> AbstractCont
 
 @click.group(invoke_without_command=True)
 @add_common_options
-@click.option("--label", default="", help="What the token is for.")
-@click.option("--user", metavar="NAME", help="Whose it is: somebody with an account of their own.")
-@click.option("--peer", metavar="NAME", help="Another server, which reads what it is granted.")
+@click.option("--label", default="", help="Label that describes the token.")
+@click.option("--user", metavar="NAME", help="Account the token belongs to. Created if it does not exist.")
+@click.option("--peer", metavar="NAME", help="Peer server the token belongs to. It can read what you grant it.")
 @click.pass_context
 def token(context: click.Context, as_json: bool, label: str, user: str | None, peer: str | None, **flags: Any) -> None:
-    """Make a token for HTTP and print it, once; `list` and `revoke` manage the rest.
+    """Create an HTTP token and print it once.
 
-    A client sends it as `Authorization: Bearer TOKEN`. Whoever has one sees everything, as you do.
-    With --user it opens that user's memories alone, and the projects that `everkept grant` shares.
+    Clients send it as `Authorization: Bearer TOKEN`. A token without --user has full access. A token with --user can
+    access only that user's memories and the projects granted to them.
     """
     context.obj = flags
     if user is not None and peer is not None:
-        raise InvalidInput("A token is a user's or a peer's.", hint="Leave one of them out.")
-    whose = peer if user is None else user  # one that is empty is nobody's, and so a mistake
+        raise InvalidInput("A token belongs to a user or to a peer, not to both.", hint="Pass --user or --peer.")
+    whose = peer if user is None else user  # an empty name is a mistake
     if context.invoked_subcommand is not None and whose is not None:
-        raise InvalidInput("--user and --peer are for a new token alone.", hint="Leave them out.")
+        raise InvalidInput("--user and --peer are only for a new token.", hint="Omit them.")
     if context.invoked_subcommand is None:
         _create_token(label, whose, is_peer=peer is not None, as_json=as_json, **flags)
 
@@ -195,7 +198,7 @@ def list_tokens(context: click.Context, as_json: bool, **flags: Any) -> None:
         print_json({"tokens": tokens})
         return
     if not tokens:
-        click.echo("No tokens. `everkept token` makes one.")
+        click.echo("No tokens yet. To create one, run `everkept token`.")
     width = max((len(_format_owner(row)) for row in tokens), default=0)
     for row in tokens:
         columns = (row["id"], row["created_at"][:10], _format_owner(row).ljust(width), row["label"])
@@ -207,7 +210,7 @@ def list_tokens(context: click.Context, as_json: bool, **flags: Any) -> None:
 @click.argument("token_id", metavar="ID")
 @click.pass_context
 def end_token(context: click.Context, as_json: bool, token_id: str, **flags: Any) -> None:
-    """Revoke the token with this ID, at once."""
+    """Revoke the token with this ID. Takes effect immediately."""
 
     async def work(app: App) -> None:
         owner = (await app.accounts.map_token_users()).get(token_id)
@@ -236,12 +239,12 @@ def _create_token(label: str, user: str | None, *, is_peer: bool, as_json: bool,
     if as_json:
         print_json(_build_row(made, owner) | {"token": secret})
         return
-    # The secret alone on stdout, so that a script can take it from there.
+    # Print only the secret on stdout, for scripts.
     click.echo(secret)
-    whose = "the owner's, who sees everything" if owner is None else f"{owner.name}'s"
+    whose = "the owner (full access)" if owner is None else owner.name
     click.echo(
-        f"This token is {whose}, and shown once. Clients send it as "
-        f"`Authorization: Bearer {secret[:8]}...`; `everkept token revoke {made.id}` ends it.",
+        f"This token is for {whose} and is shown only once. Send it as `Authorization: Bearer {secret[:8]}...`. "
+        f"To revoke it, run `everkept token revoke {made.id}`.",
         err=True,
     )
 
@@ -261,22 +264,22 @@ def _build_row(item: Token, owner: User | None) -> dict[str, str]:
 
 
 def _merge_flags(context: click.Context, flags: dict[str, Any]) -> dict[str, Any]:
-    """Options count wherever they stand: before the subcommand or after it."""
+    """Merge the options given before the subcommand and after it."""
     given = {name: value for name, value in flags.items() if value is not None}
     return {**context.obj, **given}
 
 
 MAX_CALLS = 100_000
-SERVER_LOG_HINT = "Each server keeps its own log: --data-dir names the server's data folder."
-UNSURE_NOTE = "may have touched it: more was touched than the line names, or no end is noted."
+SERVER_LOG_HINT = "Each server has its own log. Pass the server's data folder with --data-dir."
+UNSURE_NOTE = "may have touched it: the line does not list all ids, or the call did not end."
 DAY_MICROSECONDS = 86_400 * 1_000_000
 
 
 @click.command("access-log")
 @add_common_options
-@click.option("--user", metavar="NAME", help="Only what this user did; `owner` is you.")
-@click.option("--id", "record", metavar="ID", help="Only what touched this record.")
-@click.option("--since", metavar="TIME", help="Only from then on, as `yesterday`.")
+@click.option("--user", metavar="NAME", help="Only calls of this user. `owner` is you.")
+@click.option("--id", "record", metavar="ID", help="Only calls that touched this record.")
+@click.option("--since", metavar="TIME", help="Only calls from this time on, such as `yesterday`.")
 @click.option("--limit", type=CountRange(1, MAX_CALLS), default=100, show_default=True)
 def access_log(
     as_json: bool,
@@ -287,10 +290,10 @@ def access_log(
     limit: int,
     **flags: Any,
 ) -> None:
-    """Show who read and changed what: the newest calls of accounts and of other servers.
+    """Show who read or changed what: the newest calls of accounts and peers.
 
-    --project is a name as they called it, or an id. Of the owner, whom they let in and what they
-    granted is here; what they changed is in `everkept log`. Each server has a log of its own.
+    --project is a name as the account knows it, or an id. For the owner, it lists grants, tokens and removals; other
+    changes of the owner are in `everkept log`. Each server has its own log.
     """
     settings = load_command_settings(**flags)
     folder = settings.data_dir / LOG_FOLDER
@@ -303,7 +306,7 @@ def access_log(
         since=parse_typed_time(since, "--since"),
         most=limit,
     )
-    _warn_if_truncated(written)
+    _warn_if_truncated(written, None if user is None else _normalize_user(user))
     if as_json:
         shown = [access.as_json() for access in found.calls]
         unsure = {} if record is None else {"may_have_touched": found.unsure}
@@ -318,7 +321,7 @@ def access_log(
     if found.unsure:
         click.echo(f"{format_count(found.unsure, 'more call')} {UNSURE_NOTE}", err=True)
     if found.broken:
-        click.echo(f"{format_count(found.broken, 'line')} cannot be read and left out.", err=True)
+        click.echo(f"{format_count(found.broken, 'line')} skipped because they cannot be read.", err=True)
 
 
 def _normalize_user(user: str) -> str:
@@ -326,25 +329,22 @@ def _normalize_user(user: str) -> str:
     return OWNER if folded == OWNER else validate_account_name(user)
 
 
-def _warn_if_truncated(written: AccessLog) -> None:
-    """Whoever makes very many calls would push out the lines of what came before."""
-    at = written.find_cutoff()
+def _warn_if_truncated(written: AccessLog, user: str | None) -> None:
+    """Warn if lines of the last day are deleted. Many calls of an account delete only its own older lines."""
+    at = written.find_cutoff(user)
     if at is not None and read_clock() - at < DAY_MICROSECONDS:
-        click.echo(
-            f"So much is called that the log goes back to "
-            f"{format_iso(at)[:19].replace('T', ' ')} alone: "
-            "older lines had to make room.",
-            err=True,
-        )
+        since = format_iso(at)[:19].replace("T", " ")
+        click.echo(f"Older lines of an account were deleted to limit the log. It is complete since {since}.", err=True)
 
 
 def _format_access(access: LoggedAccess) -> str:
-    """Whatever a caller made up is shown so that it cannot look like another line."""
+    """Format an access so that text from a caller cannot look like another line."""
     who = f"{access.user} (a server)" if access.is_peer else access.user
     parts = [format_iso(access.at)[:19].replace("T", " "), who, escape_name(access.what)]
     parts += [escape_name(access.about)] if access.about else []
     parts += [f"in {escape_name(access.project)}"] if access.project else []
     parts += [access.outcome]
+    parts += [f"and {access.more:,} more like this"] if access.more else []
     parts += [format_count(access.count, "id")] if access.count else []
     parts += [f"from {escape_name(access.address)}"] if access.address else []
     parts += [f"with {escape_name(access.client)}"] if access.client else []

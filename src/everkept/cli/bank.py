@@ -43,7 +43,7 @@ def bank() -> None:
 def history(as_json: bool, file: str, store_id: str | None, path: Path | None, **flags: Any) -> None:
     """Show the earlier versions of FILE, newest first.
 
-    Everkept keeps the content before each of its own writes on this machine. Changes by other programs are in git or
+    Everkept keeps the content before each of its writes on this machine. Changes by other programs are in git or
     in a backup.
     """
 

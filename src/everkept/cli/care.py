@@ -1,4 +1,4 @@
-"""`everkept doctor`, `backup` and `restore`: what is wrong here, and everything in one file."""
+"""`everkept doctor`, `backup` and `restore`."""
 
 import shlex
 import signal
@@ -22,7 +22,7 @@ from everkept.cli.runner import print_json, report_interruption, show_progress
 from everkept.core.locks import FileLock
 from everkept.core.text import clip_text, format_count
 from everkept.core.times import parse_time, read_clock
-from everkept.errors import EverkeptError, InvalidInput, ReadOnly
+from everkept.errors import EverkeptError, InvalidInput, ReadOnly, Refused
 from everkept.hooks.session_end import JobQueue, get_lock_path, wake_worker
 from everkept.hooks.workspace import (
     RETENTION_DAYS,
@@ -38,21 +38,21 @@ if TYPE_CHECKING:
 
 HOOKS_CHECK = "hooks"
 WEEK_MICROSECONDS = 7 * 86_400 * 1_000_000
-MAX_JOB_SECONDS = 600.0  # seconds after which a job should have been worked off
+MAX_JOB_SECONDS = 600.0  # age of a job from which it counts as stuck
 MAX_OLD_LEDGERS = 50
 
 
 def check_hooks(context: CheckContext) -> Iterator[DoctorFinding]:
     settings = context.settings
     if not settings.hooks:
-        yield DoctorFinding(HOOKS_CHECK, "ok", "They are switched off (hooks).")
+        yield DoctorFinding(HOOKS_CHECK, "ok", "Hooks are off (setting hooks).")
         return
     folder = get_hooks_folder(settings)
     if not context.is_on_disk or not folder.is_dir():
-        yield DoctorFinding(HOOKS_CHECK, "ok", "None has left anything yet.")
+        yield DoctorFinding(HOOKS_CHECK, "ok", "No hook has run yet.")
         return
     found = [*_check_faults(context, folder), *_check_jobs(context, folder), *_check_ledgers(context, folder)]
-    yield from found or [DoctorFinding(HOOKS_CHECK, "ok", "Nothing failed, and nothing waits.")]
+    yield from found or [DoctorFinding(HOOKS_CHECK, "ok", "No faults and no pending jobs.")]
 
 
 def _check_faults(context: CheckContext, folder: Path) -> Iterator[DoctorFinding]:
@@ -62,7 +62,7 @@ def _check_faults(context: CheckContext, folder: Path) -> Iterator[DoctorFinding
     if lately:
         last = lately[0]
         what = (
-            f"{format_count(len(lately), 'fault')} in the last week; the newest at {last.at[:16]}, "
+            f"{format_count(len(lately), 'fault')} in the last week. Newest: {last.at[:16]}, "
             f"{last.event}: {clip_text(last.reason, 200)}"
         )
         yield DoctorFinding(HOOKS_CHECK, "advice", what, f"see {folder / 'faults.log'}")
@@ -80,17 +80,17 @@ def _check_jobs(context: CheckContext, folder: Path) -> Iterator[DoctorFinding]:
     strange = jobs.list_unreadable()
     if strange:
         shown = ", ".join(path.name for path in strange[:3]) + (", …" if len(strange) > 3 else "")
-        what = f"{format_count(len(strange), 'file')} in {strange[0].parent} can be no job: {shown}."
+        what = f"{format_count(len(strange), 'file')} in {strange[0].parent} not readable as jobs: {shown}."
         yield DoctorFinding(HOOKS_CHECK, "advice", what, FIX_COMMAND, lambda: _remove_files(strange))
     unread = {path.name for path in strange}
     waiting = [name for name in jobs.list_older_than(MAX_JOB_SECONDS) if name not in unread]
     if waiting and not _is_worker_running(context):
-        what = f"{format_count(len(waiting), 'session')} wait to be taken in, and nobody is at it."
+        what = f"{format_count(len(waiting), 'session')} pending, and no import is running."
         yield DoctorFinding(HOOKS_CHECK, "advice", what, FIX_COMMAND, lambda: _wake_worker(context))
     failed = jobs.list_failed()
     if failed:
         why = clip_text(str(failed[-1].get("reason", "")), 120)
-        what = f"{format_count(len(failed), 'session')} could not be taken in ({why})."
+        what = f"{format_count(len(failed), 'session')} failed to import ({why})."
         yield DoctorFinding(HOOKS_CHECK, "advice", what, FIX_COMMAND, lambda: _retry_failed(context, jobs))
 
 
@@ -106,7 +106,7 @@ def _is_worker_running(context: CheckContext) -> bool:
 
 
 def _wake_worker(context: CheckContext) -> str:
-    return "started the one that takes them in" if wake_worker(context.settings) else "one is at it now"
+    return "started the import" if wake_worker(context.settings) else "the import is running"
 
 
 def _remove_files(files: Sequence[Path]) -> str:
@@ -116,19 +116,19 @@ def _remove_files(files: Sequence[Path]) -> str:
 
 
 def _retry_failed(context: CheckContext, jobs: JobQueue) -> str:
-    """Whatever kept them from being taken in may be gone."""
+    """Retry failed jobs, because the cause may be gone."""
     again, removed = jobs.retry_failed()
     wake_worker(context.settings)
     did = [f"gave {format_count(again, 'session')} another try"] if again else []
-    did += [f"removed {format_count(removed, 'file')} that no job can be read from"] if removed else []
-    return " and ".join(did) or "nothing was left to do"
+    did += [f"removed {format_count(removed, 'file')} not readable as jobs"] if removed else []
+    return " and ".join(did) or "nothing left to do"
 
 
 def _check_ledgers(context: CheckContext, folder: Path) -> Iterator[DoctorFinding]:
     before = context.clock() / 1e6 - RETENTION_DAYS * 86_400
     old = [path for path in (folder / SESSIONS_FOLDER).glob("*.txt") if path.stat().st_mtime < before]
     if len(old) > MAX_OLD_LEDGERS:
-        what = f"{format_count(len(old), 'file')} of sessions of long ago are kept."
+        what = f"{format_count(len(old), 'file')} of old sessions can be deleted."
         mend = lambda: f"removed {prune_sessions(folder, context.clock())}"  # noqa: E731
         yield DoctorFinding(HOOKS_CHECK, "advice", what, FIX_COMMAND, mend)
 
@@ -138,30 +138,29 @@ SEVERITY_SIGNS = {"ok": ("ok     ", "green"), "advice": ("advice ", "yellow"), "
 
 @click.command()
 @add_common_options
-@click.option("--gateway-config", metavar="FILE", help="Gateway: its file, or `none`.")
-@click.option("--fix", is_flag=True, help="Mend what can be mended safely.")
-@click.option("--full", is_flag=True, help="Check every page of every database; takes longer.")
+@click.option("--gateway-config", metavar="FILE", help="Gateway config file, or `none`.")
+@click.option("--fix", is_flag=True, help="Fix the problems that can be fixed safely.")
+@click.option("--full", is_flag=True, help="Check every page of every database (slower).")
 def doctor(as_json: bool, project: str | None, fix: bool, full: bool, **flags: Any) -> None:
-    """Look for what is wrong: data, model, settings, hooks, gateway, clients.
+    """Check data, model, settings, hooks, gateway and clients for problems.
 
-    Each finding comes with what mends it. Nothing is changed without --fix, and that never removes
-    what was stored: a damaged database is brought back with `everkept restore`. Exit status 0
-    where no problem is left, 1 else.
+    Each finding names its fix. Changes nothing unless you pass --fix, and --fix never deletes stored data. To recover a
+    damaged database, use `everkept restore`. Exits with 0 if no problem is left, otherwise 1.
     """
     if project is not None:
         raise InvalidInput(
-            "All projects are looked at together.", hint="Leave --project out.", argument="--project", value=project
+            "The doctor checks all projects.", hint="Omit --project.", argument="--project", value=project
         )
     context = _build_context(flags, full=full)
     if fix and context.settings.read_only:
-        raise ReadOnly("--fix writes, and only reading is allowed here.")
+        raise ReadOnly("--fix writes, but the setting read_only is on.")
     diagnosis = diagnose(context, [(HOOKS_CHECK, check_hooks)], fix=fix)
     print_json(_describe_report(diagnosis)) if as_json else _print_report(diagnosis, fix=fix)
     sys.exit(0 if diagnosis.is_healthy else 1)
 
 
 def _build_context(flags: Mapping[str, Any], *, full: bool) -> CheckContext:
-    """Settings that cannot be used are a finding, and the rest is looked at without them."""
+    """Build the context. Unusable settings are a finding, and the other checks run without them."""
     try:
         return CheckContext(load_command_settings(**flags), read_clock, full)
     except EverkeptError as error:
@@ -176,7 +175,7 @@ def _build_context(flags: Mapping[str, Any], *, full: bool) -> CheckContext:
 def _print_report(diagnosis: DoctorReport, *, fix: bool) -> None:
     out = build_console()
     for each in diagnosis.mended:
-        sign, colour = ("mended ", "green") if each.is_done else ("failed ", "red")
+        sign, colour = ("fixed  ", "green") if each.is_done else ("failed ", "red")
         out.print(Text.assemble((sign, colour), f" {each.check}: {each.what} → {each.did}"))
     for finding in diagnosis.findings:
         sign, colour = SEVERITY_SIGNS[finding.severity]
@@ -189,9 +188,9 @@ def _print_report(diagnosis: DoctorReport, *, fix: bool) -> None:
 def _format_summary(findings: list[DoctorFinding], *, fix: bool) -> str:
     problems = [finding for finding in findings if finding.severity == "problem"]
     mendable = [finding for finding in findings if finding.mend is not None]
-    said = f"{format_count(len(problems), 'problem')}." if problems else "No problem."
+    said = f"{format_count(len(problems), 'problem')}." if problems else "No problems."
     if mendable and not fix:
-        said += f" --fix mends {len(mendable)} of these findings."
+        said += f" Fix {format_count(len(mendable), 'finding')} with --fix."
     return said
 
 
@@ -208,40 +207,36 @@ def _describe_report(diagnosis: DoctorReport) -> dict[str, Any]:
             }
             for finding in diagnosis.findings
         ],
-        "mended": [
+        "fixed": [
             {"check": each.check, "what": each.what, "did": each.did, "done": each.is_done} for each in diagnosis.mended
         ],
     }
 
 
-NOT_INCLUDED = "Not in it: the files of memory banks, the configuration, and what hooks noted."
+NOT_INCLUDED = "Not included: memory bank files, configuration and hook state."
 
-DECISIONS_KEPT = (
-    "Tokens are those of now, with accounts and grants; what is switched off or left out of past "
-    "conversations stays so."
-)
+DECISIONS_KEPT = "Current tokens, accounts and grants are kept. So are projects that are off and excluded folders."
 DECISIONS_LOST = (
-    "Which tokens were revoked, and what was switched off or left out since, could not be read: "
-    "see `everkept token list` and `everkept status`."
+    "Cannot read which tokens were revoked, or which projects were turned off or excluded, since the backup. "
+    "Check `everkept token list` and `everkept status`."
 )
 
 
 @click.command()
 @add_common_options
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--force", is_flag=True, help="Replace FILE where it exists.")
-@click.option("--with-damaged", is_flag=True, help="Take a damaged database in as it is.")
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+@click.option("--with-damaged", is_flag=True, help="Include damaged databases without repairing them.")
 def backup(as_json: bool, project: str | None, file: Path, force: bool, with_damaged: bool, **flags: Any) -> None:
-    """Write everything that is stored into FILE, a zip, while servers go on writing.
+    """Save all data to FILE, a zip archive. Servers can keep running.
 
-    All projects, your own memories, past conversations, tokens and settings of projects, as they
-    are at one moment. What is written is checked before the command ends. The files of memory
-    banks are not in it, nor is the configuration.
+    Includes all projects, user memories, past conversations and tokens, as of one moment, and verifies the archive.
+    Does not include memory bank files or your configuration.
     """
     if project is not None:
         raise InvalidInput(
-            "A backup has all projects.",
-            hint="`everkept restore FILE --project NAME` takes one out of it.",
+            "A backup contains all projects.",
+            hint="Omit --project. To restore one project, run `everkept restore FILE --project NAME`.",
             argument="--project",
             value=project,
         )
@@ -250,8 +245,8 @@ def backup(as_json: bool, project: str | None, file: Path, force: bool, with_dam
 
     def left() -> str:
         if (after := _read_stamp(file)) != before:
-            return f"{file} is written, and whole."
-        return f"{file} {'was not written' if after is None else 'is as it was'}."
+            return f"{file} is complete."
+        return f"{file} {'was not written' if after is None else 'is unchanged'}."
 
     with report_interruption(left), _handle_terminate(), show_progress("Backing up") as progress:
         made = back_up(care, file, read_clock, progress, force=force, with_damaged=with_damaged)
@@ -261,15 +256,15 @@ def backup(as_json: bool, project: str | None, file: Path, force: bool, with_dam
 @click.command()
 @add_common_options
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--replace", is_flag=True, help="Put it in place of the data that is there.")
+@click.option("--replace", is_flag=True, help="Replace the existing data.")
 @click.option(
     "--safety-copy",
     metavar="PATH",
     type=click.Path(path_type=Path),
-    help="Where to keep what is there. Default: beside the data folder.",
+    help="Where to save the existing data first. Default: next to the data folder.",
 )
-@click.option("--with-access", is_flag=True, help="Restore the tokens, accounts and grants of the backup too.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--with-access", is_flag=True, help="Also restore tokens, accounts and grants from the backup.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation prompt.")
 def restore(
     as_json: bool,
     project: str | None,
@@ -280,19 +275,18 @@ def restore(
     yes: bool,
     **flags: Any,
 ) -> None:
-    """Bring back what `everkept backup` wrote into FILE.
+    """Restore data from FILE, written by `everkept backup`.
 
-    FILE is checked before anything is changed. Where there is data already, --replace is needed,
-    and a backup of that is made first; tokens, and what is switched off or left out of past
-    conversations, stay as they are. Servers may go on running. With --project NAME one project is
-    added to what is there, under a name that is free.
+    Verifies FILE before changing anything. If data already exists, pass --replace (a safety copy is saved first) or
+    --project NAME to add one project. Keeps current tokens, turned-off projects and history exclusions. Servers can
+    keep running.
     """
     settings = load_command_settings(**flags)
     care = get_sqlite_care(settings)
     if settings.read_only:
-        raise ReadOnly("This command writes, and only reading is allowed here.")
+        raise ReadOnly("This command writes, but the setting read_only is on.")
     file = file.expanduser().absolute()
-    left = f"{care.folder} is whole: as it was, unless all was done already."
+    left = f"{care.folder} is intact: unchanged, or completely restored."
     with report_interruption(lambda: left), _handle_terminate():
         if project is not None:
             _refuse_to_replace(replace, safety_copy, with_access)
@@ -318,7 +312,7 @@ def restore(
 
 
 def _read_stamp(file: Path) -> tuple[int, int] | None:
-    """Another one for another file; None where there is none."""
+    """Return a value that differs between files, or None if the file does not exist."""
     try:
         found = file.stat()
     except OSError:
@@ -330,8 +324,8 @@ def _refuse_to_replace(replace: bool, safety_copy: Path | None, with_access: boo
     if replace or safety_copy is not None or with_access:
         option = "--replace" if replace else "--with-access" if with_access else "--safety-copy"
         raise InvalidInput(
-            f"{option} has no place beside --project: one project is added, and nothing replaced.",
-            hint=f"Leave {option} out; `everkept delete-project NAME` before it frees the name.",
+            f"{option} cannot be combined with --project, which adds one project and replaces nothing.",
+            hint=f"Omit {option}. To free the name first, run `everkept delete-project NAME`.",
             argument=option,
         )
 
@@ -341,27 +335,27 @@ def _restore_project(care: "SqliteCare", file: Path, project: str, *, as_json: b
     if as_json:
         print_json({"project": added.name, "off": added.is_off})
         return
-    click.echo(f'Project "{project}" is back, as "{added.name}".')
+    click.echo(f'Restored project "{project}" as "{added.name}".')
     if added.is_off:
-        click.echo(f'It is switched off; `everkept on --project "{added.name}"` ends that.')
+        click.echo(f'It is off. To turn it on, run `everkept on --project "{added.name}"`.')
 
 
 def _confirm_restore(manifest: ArchiveManifest, safety: Path, folder: Path, *, yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        raise click.UsageError("This replaces what is stored: say --yes where nobody can be asked.")
-    click.echo(f"The backup of {_format_time(manifest)} holds {_format_contents(manifest)}.", err=True)
-    click.echo(f"What is there now goes into {safety}.", err=True)
-    return click.confirm(f"Replace everything in {folder}?", err=True)
+        raise Refused("This replaces all stored data.", hint="Confirm in a terminal, or pass --yes.")
+    click.echo(f"The backup of {_format_time(manifest)} contains {_format_contents(manifest)}.", err=True)
+    click.echo(f"The existing data will be saved to {safety}.", err=True)
+    return click.confirm(f"Replace all data in {folder} with this backup?", err=True)
 
 
 def _print_backup(made: WrittenBackup) -> None:
     size = f"{made.size / 1_000_000:,.1f} MB"
-    click.echo(f"Wrote {made.file} ({size}): {_format_contents(made.manifest)}. It was read again.")
+    click.echo(f"Saved {made.file} ({size}): {_format_contents(made.manifest)}. Verified.")
     click.echo(NOT_INCLUDED)
     for name in made.manifest.damaged:
-        click.echo(f"{name} is damaged, and in it as it is.", err=True)
+        click.echo(f"{name} is damaged. The backup contains it unchanged.", err=True)
 
 
 def _print_restore(outcome: RestoreOutcome, folder: Path, file: Path, *, as_json: bool, with_access: bool) -> None:
@@ -373,22 +367,22 @@ def _print_restore(outcome: RestoreOutcome, folder: Path, file: Path, *, as_json
         omitted = {"omitted": outcome.omitted._asdict()}
         print_json({"data_dir": str(folder), **told, **kept, **decided, **omitted})
         return
-    click.echo(f"{folder} is as it was at {_format_time(manifest)}: {_format_contents(manifest)}.")
+    click.echo(f"Restored {folder} to its state of {_format_time(manifest)}: {_format_contents(manifest)}.")
     if safety:
-        click.echo(f"What was there before is in {safety}; `everkept restore` brings it back.")
+        click.echo(f"The previous data is in {safety}. To go back to it, run `everkept restore`.")
         if not with_access:
             click.echo(DECISIONS_LOST if outcome.decisions_lost else DECISIONS_KEPT)
     if with_access:
-        click.echo("Tokens, accounts and grants are those of the backup. To list them, run `everkept token list`.")
+        click.echo("Restored tokens, accounts and grants too. To list the tokens, run `everkept token list`.")
     elif any(outcome.omitted):
         tokens, accounts = outcome.omitted
         counts = f"{format_count(tokens, 'token')} and {format_count(accounts, 'account')}"
         click.echo(f"Not restored: {counts} of the backup, with the grants and private data of these accounts.")
         click.echo(f"If you trust the backup, run `everkept restore {shlex.quote(str(file))} --replace --with-access`.")
     if outcome.off:
-        click.echo(f"Switched off: {', '.join(outcome.off)}.")
+        click.echo(f"Memory is off for: {', '.join(outcome.off)}.")
     for name in outcome.left:
-        click.echo(f"{name} is in use, and can be removed when its window is closed.", err=True)
+        click.echo(f"{name} is in use. Delete it after closing the program that uses it.", err=True)
 
 
 def _describe_backup(made: WrittenBackup) -> dict[str, Any]:
@@ -427,7 +421,7 @@ def _count_rows(manifest: ArchiveManifest) -> dict[str, int]:
 
 @contextmanager
 def _handle_terminate() -> Generator[None, None, None]:
-    """A request to end is obeyed as Ctrl-C is: nothing half-made is left."""
+    """Handle a request to end like Ctrl-C, so that nothing half-done remains."""
 
     def interrupt(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""`everkept log`, `undo`, `purge` and `audit`: what changed, its reversal, and removal for good."""
+"""`everkept log`, `undo`, `purge` and `audit`: changes, their reversal, and permanent removal."""
 
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from everkept.core.ports import PurgeResult
 from everkept.core.projects import USER_PROJECT
 from everkept.core.records import Record
 from everkept.core.sessions import OWNER, find_signer
-from everkept.core.text import clip_text, compute_name_key
+from everkept.core.text import clip_text, compute_name_key, format_count
 from everkept.core.times import format_iso
 from everkept.errors import InvalidInput, NotFound
 from everkept.families.bank.file_versions import FileVersion
@@ -26,16 +26,16 @@ from everkept.settings import AUTO
 from everkept.tools.schema import to_json
 
 COMMAND_LINE = "command line"  # client of the changes that commands make
-# Nobody but their owner may change these.
+# Places that only their owner may change.
 UNCLEANED_PLACES = (
-    "backups of the bank (memory-bank-backup-*, beside it or in the backupDir that was named)",
+    "backups of the bank (memory-bank-backup-*, next to it or in its backupDir)",
     "git history",
-    "files of the bank that people or assistants wrote",
+    "other files of the bank",
 )
 
 
 async def import_graph_files(app: App, projects: Sequence[str]) -> None:
-    """Before anything is erased: what stands in the files alone is found, and does not return."""
+    """Import changes in graph files before a purge, so that they are found and do not return."""
     if app.graph_mirrors is not None:
         session = await read_session(app)
         for project in projects:
@@ -43,7 +43,7 @@ async def import_graph_files(app: App, projects: Sequence[str]) -> None:
 
 
 async def update_graph_files(app: App, projects: Sequence[str]) -> MirrorResult:
-    """After every change outside the tools: the files of these projects' graphs follow it."""
+    """Update the graph files of these projects after a change outside the tools."""
     found = MirrorResult()
     if app.graph_mirrors is not None:
         session = await read_session(app)
@@ -55,18 +55,18 @@ async def update_graph_files(app: App, projects: Sequence[str]) -> MirrorResult:
 
 
 def describe_graph_files(files: MirrorResult) -> dict[str, Any]:
-    """For JSON, after something was erased; nothing where there is no bank."""
+    """Describe the graph files after a purge, for JSON. Return nothing without a bank."""
     if not files.done and not files.left:
         return {}
     return {"cleaned": files.done, "not_cleaned": files.left, "may_hold": list(UNCLEANED_PLACES)}
 
 
 def print_graph_files(files: MirrorResult) -> None:
-    """For people, after something was erased."""
+    """Print the graph files after a purge, for people."""
     for address in files.done:
-        click.echo(f"The graph's files in {address} are without it.")
+        click.echo(f"Removed it from the graph files in {address}.")
     for address, reason in files.left.items():
-        click.echo(f"Not reached: the graph's files in {address}: {reason}", err=True)
+        click.echo(f"Cannot update the graph files in {address}: {reason}", err=True)
     if files.done or files.left:
         click.echo(f"It may still be in {', '.join(UNCLEANED_PLACES[:-1])}, or {UNCLEANED_PLACES[-1]}.", err=True)
 
@@ -75,8 +75,7 @@ def print_graph_files(files: MirrorResult) -> None:
 @add_common_options
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
 def log(as_json: bool, project: str | None, limit: int, **flags: Any) -> None:
-    """Show what changed, when and by which tool, newest first, in all projects; where others
-    have accounts, by whom too."""
+    """Show changes in all projects, newest first: what changed, when, by which tool, and by which account."""
 
     async def work(app: App) -> tuple[list[ChangeLogEntry], set[str]]:
         entries = await app.change_log.list_entries(project, limit)
@@ -105,11 +104,10 @@ def log(as_json: bool, project: str | None, limit: int, **flags: Any) -> None:
 @add_common_options
 @click.argument("change", required=False)
 def undo(as_json: bool, project: str | None, change: str | None, **flags: Any) -> None:
-    """Take a CHANGE back, by default the newest; an undo can be undone too.
+    """Undo CHANGE. Default: the newest change.
 
-    The newest change is that of the selected project or the working folder's project, of your memories with scope
-    user, or the newest write of the active memory bank's files. CHANGE is PROJECT:NUMBER from `everkept log`, or a
-    number with --project.
+    CHANGE is PROJECT:NUMBER, such as shop:12, as shown by `everkept log`. The default is the newest change in the
+    selected project, in your user scope, or in the active memory bank's files. You can undo an undo.
     """
 
     async def work(app: App) -> ChangeLogEntry | list[FileVersion]:
@@ -132,26 +130,25 @@ def undo(as_json: bool, project: str | None, change: str | None, **flags: Any) -
     elif as_json:
         print_json({"undone": _build_row(entry, ())})
     else:
-        click.echo(f"Undone {entry.reference}: {entry.change.tool} {entry.summary}")
+        click.echo(f"Undid {entry.reference}: {entry.change.tool} {entry.summary}")
 
 
 @click.command()
 @add_common_options
 @click.argument("names", nargs=-1)
-@click.option("--deleted", is_flag=True, help="Everything that was deleted.")
-@click.option("--containing", metavar="TEXT", help="Whatever has TEXT in its name, type or text.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--deleted", is_flag=True, help="Purge everything that is already deleted or forgotten.")
+@click.option("--containing", metavar="TEXT", help="Purge every item whose name, type or text contains TEXT.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation prompt.")
 def purge(
     as_json: bool, names: tuple[str, ...], deleted: bool, containing: str | None, yes: bool, **flags: Any
 ) -> None:
-    """Remove entities and memories for good, with every trace in log, index and graph files.
+    """Permanently delete entities and memories, including their traces in the log, index and graph files.
 
-    NAMES are names or ids of entities, or ids of memories, live or deleted. They are looked for in
-    the selected project, else the one of the working folder, and among the memories of user scope
-    (`@user`); with --project there alone. There is no undo.
+    NAMES are entity names or ids, or memory ids; deleted items count too. Looks in the selected project and in your
+    user scope, or only in --project. You cannot undo a purge.
     """
     if not names and not deleted and not containing:
-        raise InvalidInput("Nothing to purge was named.", hint="Give NAMES, --deleted or --containing TEXT.")
+        raise InvalidInput("Specify what to purge.", hint="Pass NAMES, --deleted or --containing TEXT.")
 
     async def work(app: App) -> None:
         chosen: dict[str, list[PurgeItem]] = {}
@@ -177,7 +174,7 @@ def purge(
 
 
 async def _list_stores(app: App) -> list[str]:
-    """Where a purge looks: in the project that is named, else in the one at hand and the user's."""
+    """Return where to purge: in the named project, otherwise in the current one and in the user's."""
     named = app.settings.project
     if named not in (None, AUTO):
         return [named]
@@ -186,7 +183,7 @@ async def _list_stores(app: App) -> list[str]:
 
 
 def _check_all_found(names: Sequence[str], chosen: Mapping[str, Sequence[PurgeItem]]) -> None:
-    """A name that means nothing anywhere is a mistake, and then nothing is removed."""
+    """Raise NotFound for an unknown name, and purge nothing."""
     found = {thing.id for things in chosen.values() for thing in things}
     found |= {compute_name_key(get_label(thing)) for things in chosen.values() for thing in things}
     for name in names:
@@ -195,18 +192,18 @@ def _check_all_found(names: Sequence[str], chosen: Mapping[str, Sequence[PurgeIt
             raise NotFound(
                 "entity or memory",
                 name,
-                hint="Names and ids of deleted ones work too; --project names another project.",
+                hint="Names and ids of deleted items work too. Pass another project with --project.",
             )
 
 
 def _format_question(place: str, things: Sequence[PurgeItem]) -> str:
     what = ", ".join(clip_text(get_label(thing), 40) for thing in things[:5])
     more = ", …" if len(things) > 5 else ""
-    return f"Remove {len(things)} things from {place} for good ({what}{more})?"
+    return f"Permanently delete {format_count(len(things), 'item')} from {place} ({what}{more})?"
 
 
 async def _find_current_project(app: App) -> str | None:
-    """The selected project, else the one of the working folder."""
+    """Return the selected project, otherwise the one of the working folder."""
     session = await read_session(app)
     if session.project:
         return session.project
@@ -228,14 +225,13 @@ def _print_purged(
         answer |= {"file_versions": versions} if versions else {}
         print_json(answer | (describe_graph_files(files) if purged else {}))
     elif not purged:
-        click.echo(f"Nothing fits in {where}; nothing was removed.")
+        click.echo(f"Nothing matches in {where}. Nothing was deleted.")
     else:
-        counted = f"{removed.records} records and {removed.links} relations"
-        click.echo(f"Removed {counted} from {where} for good.")
+        counted = f"{format_count(removed.records, 'record')} and {format_count(removed.links, 'relation')}"
+        click.echo(f"Permanently deleted {counted} from {where}.")
         if not removed.complete:
             click.echo(
-                "Another process is still reading old pages: run the command again when it has "
-                "finished, so that the bytes go too.",
+                "Another process is still reading the old data. Run the command again later to erase it from disk.",
                 err=True,
             )
         print_graph_files(files)
@@ -262,22 +258,21 @@ def _build_row(entry: ChangeLogEntry, users: Container[str]) -> dict[str, Any]:
 @add_common_options
 @click.pass_context
 def audit(context: click.Context, **flags: Any) -> None:
-    """Find what should not have been stored."""
+    """Find secrets in stored text."""
     context.obj = flags
 
 
 @audit.command()
 @add_common_options
-@click.option("--mask", is_flag=True, help="Replace what is found, for good.")
+@click.option("--mask", is_flag=True, help="Permanently replace the secrets.")
 @click.pass_context
 def secrets(context: click.Context, mask: bool, **flags: Any) -> None:
-    """Look for keys, tokens and passwords in all projects, their logs and the user's memories.
+    """Search all projects, their logs and your memories for keys, tokens and passwords.
 
-    With --mask they are replaced in records, relations, log and index, so that no byte of them
-    stays in the database, nor in the graph files of memory banks. Ids, as that of a session, are
-    left. There is no undo.
+    With --mask, replaces them in records, relations, log, index and graph files, so that no byte remains. Ids, such as
+    that of a session, are not changed. You cannot undo this.
     """
-    # Options count wherever they stand: before the subcommand or after it.
+    # Merge the options given before the subcommand and after it.
     given = {**context.obj, **{name: value for name, value in flags.items() if value}}
     project, as_json = given.pop("project"), given.pop("as_json")
 
@@ -305,24 +300,30 @@ def secrets(context: click.Context, mask: bool, **flags: Any) -> None:
 
 def _print_audit(found: SecretAudit, masked: MaskResult | None) -> None:
     for item in found.findings:
-        # Two lines and no table: an id is long, and it is what one copies from here.
+        # Two lines instead of a table, because people copy the long id.
         click.echo(f"{item.project}  {item.kind} {item.id}  {item.place}: {', '.join(item.secrets)}")
         click.echo(f"    {item.excerpt}")
     if not found.findings:
         click.echo("No secrets found.")
     if found.left_out:
-        click.echo(f"Not looked into: {', '.join(found.left_out)}.", err=True)
+        click.echo(f"Not searched: {', '.join(found.left_out)}.", err=True)
     in_ids = sum(item.in_id for item in found.findings)
     if masked is None and len(found.findings) > in_ids:
-        click.echo("`everkept audit secrets --mask` replaces them. Change the secrets, too.")
+        click.echo("To mask them, run `everkept audit secrets --mask`. Change the secrets, too.")
     if masked is not None and (masked.records or masked.links):
         click.echo(f"Masked in {_format_counts(masked)}, log and index.")
         if not masked.complete:
-            click.echo("Another process is still reading old pages: their bytes go when it has finished.", err=True)
+            click.echo(
+                "Another process is still reading the old data. It is erased from disk when that process is done.",
+                err=True,
+            )
     if in_ids:
-        click.echo(f"Left in ids: {in_ids}. `everkept purge ID` removes such a record for good.", err=True)
+        click.echo(
+            f"{format_count(in_ids, 'secret')} in ids not masked. To delete such a record, run `everkept purge ID`.",
+            err=True,
+        )
 
 
 def _format_counts(masked: MaskResult) -> str:
     things = {"record": masked.records, "relation": masked.links}
-    return " and ".join(f"{n} {name}{'s' * (n != 1)}" for name, n in things.items() if n)
+    return " and ".join(format_count(n, name) for name, n in things.items() if n)

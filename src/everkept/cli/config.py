@@ -1,4 +1,4 @@
-"""`everkept config` and `setup`: our settings, and the configuration of the clients."""
+"""`everkept config` and `setup`: our settings, and the configuration of clients."""
 
 import sys
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ from everkept.settings.config_file import build_template
 @add_common_options
 @click.pass_context
 def config(context: click.Context, as_json: bool, **flags: Any) -> None:
-    """Show each setting, its value and where that comes from."""
+    """Show settings and where each one comes from."""
     context.obj = flags
     if context.invoked_subcommand is not None:
         return
@@ -75,7 +75,7 @@ def config(context: click.Context, as_json: bool, **flags: Any) -> None:
 @add_common_options
 @click.pass_context
 def path(context: click.Context, as_json: bool, **flags: Any) -> None:
-    """Print where the config file is, or where it would be."""
+    """Print the path of the config file, whether it exists or not."""
     used, own = find_config_paths(_merge_flags(context, flags))
     file = used or _require_path(own)
     if as_json:
@@ -86,7 +86,7 @@ def path(context: click.Context, as_json: bool, **flags: Any) -> None:
 
 @config.command()
 @add_common_options
-@click.option("--force", is_flag=True, help="Overwrite the file that is there.")
+@click.option("--force", is_flag=True, help="Overwrite the existing file.")
 @click.pass_context
 def init(context: click.Context, as_json: bool, force: bool, **flags: Any) -> None:
     """Write a config file with every setting and its default, commented out."""
@@ -98,17 +98,17 @@ def init(context: click.Context, as_json: bool, force: bool, **flags: Any) -> No
         return
     click.echo(f"Written: {file}")
     if used is not None and used != file:
-        click.echo(f"{used} is not read any more: take over what it says.", err=True)
+        click.echo(f"{used} is no longer read. Copy the settings you need into the new file.", err=True)
 
 
 def _require_path(own: Path | None) -> Path:
     if own is None:
-        raise InvalidInput("No home folder is known.", hint="Set HOME, or EVERKEPT_CONFIG.")
+        raise InvalidInput("Cannot find your home folder.", hint="Set HOME, or EVERKEPT_CONFIG.")
     return own
 
 
 def _write_file(file: Path, text: str, *, force: bool) -> None:
-    """Write it for its owner only: the file may come to hold a password."""
+    """Write a private file, because it may contain a password."""
     disk.make_folder(file.parent)
     try:
         (disk.replace if force else disk.create)(file, text.encode("utf-8"))
@@ -117,7 +117,7 @@ def _write_file(file: Path, text: str, *, force: bool) -> None:
 
 
 def _merge_flags(context: click.Context, flags: dict[str, Any]) -> dict[str, Any]:
-    """Options count wherever they stand: before the subcommand or after it."""
+    """Merge the options given before the subcommand and after it."""
     return {**context.obj, **{name: value for name, value in flags.items() if value is not None}}
 
 
@@ -128,8 +128,8 @@ def _format_value(value: Any) -> str:
 
 
 COPIES_FOLDER = "setup-backups"  # in the data folder
-_LOCAL_SOURCES = ("flag", "environment")  # what a client would not see by itself
-# Of the engine, and without a flag.
+_LOCAL_SOURCES = ("flag", "environment")  # sources that a client does not see by itself
+# Settings of the engine that have no flag.
 _UNWRITTEN_SETTINGS = (
     "deployment_mode",
     "database_password",
@@ -138,7 +138,7 @@ _UNWRITTEN_SETTINGS = (
     "database",
     "database_timeout",
 )
-_FORCE_HELP = "Although the client seems not to be here, has the plugin, or another `everkept`."
+_FORCE_HELP = "Write even if the client is not found or is already connected."
 _DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 
@@ -150,15 +150,15 @@ _DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
     type=click.Choice(["user", "project"]),
     default="user",
     show_default=True,
-    help="In the user's configuration, or in that of the project in this folder.",
+    help="Edit the user's configuration or this project's.",
 )
-@click.option("--print", "is_printed", is_flag=True, help="Print what to paste, change nothing.")
-@click.option("--undo", is_flag=True, help="Take out again what was written.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--print", "is_printed", is_flag=True, help="Print the configuration and change nothing.")
+@click.option("--undo", is_flag=True, help="Remove what setup wrote.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation prompt.")
 @click.option("--force", is_flag=True, help=_FORCE_HELP)
-@click.option("--hooks/--no-hooks", default=True, help="Claude Code: with its hooks.")
-@click.option("--toolsets", help="Families of tools that the client is offered.")
-@click.option("--read-only", is_flag=True, default=None, help="Offer only tools that read.")
+@click.option("--hooks/--no-hooks", default=True, help="Claude Code: also install hooks. Default: yes.")
+@click.option("--toolsets", help="Toolsets to offer, separated by commas.")
+@click.option("--read-only", is_flag=True, default=None, help="Offer only tools that change nothing.")
 def setup(
     client: str | None,
     scope: ConfigScope,
@@ -170,12 +170,10 @@ def setup(
     hooks: bool,
     **flags: Any,
 ) -> None:
-    """Write the configuration of a CLIENT so that it starts Everkept.
+    """Connect CLIENT to Everkept by editing its configuration.
 
-    The clients are claude-code, claude-desktop, codex, cursor, gemini, vscode and windsurf;
-    without one they are listed. The change is shown, and a copy of the file is kept beside it;
-    that of a project's file, in the data folder. A project is chosen by the client's working
-    folder unless --project names one.
+    CLIENT is claude-code, claude-desktop, codex, cursor, gemini, vscode or windsurf. Without CLIENT, lists them. Shows
+    the change, asks, and keeps a copy of the file. Each repository gets its own project unless you pass --project.
     """
     settings = load_command_settings(**flags)
     folder = settings.path or Path.cwd()
@@ -233,7 +231,7 @@ def _build_parts(
 
 
 def _build_options(settings: Settings, flags: dict[str, Any]) -> list[str]:
-    """What leads to the data that this command sees, where the client would look elsewhere."""
+    """Return the options that lead to the data of this command, if the client would use other data."""
     sources = {item.name: item.source for item in explain_settings(flags)}
     options: list[str] = []
     if sources["data_dir"].startswith(_LOCAL_SOURCES):
@@ -247,7 +245,7 @@ def _build_options(settings: Settings, flags: dict[str, Any]) -> list[str]:
 
 
 def _warn_of_variables(flags: dict[str, Any]) -> None:
-    """A client that is started elsewhere does not see them, and would look into other data."""
+    """Warn about variables, because a client with another environment would use other data."""
     unseen = [
         item.source.removeprefix("environment ")
         for item in explain_settings(flags)
@@ -255,8 +253,8 @@ def _warn_of_variables(flags: dict[str, Any]) -> None:
     ]
     if unseen:
         click.echo(
-            f"everkept: a client may not see {', '.join(unseen)}: write that into the config "
-            "file, which `everkept config init` makes.",
+            f"everkept: a client may not see {', '.join(unseen)}. Put it into the config file. "
+            "To create one, run `everkept config init`.",
             err=True,
         )
 
@@ -266,16 +264,15 @@ def _require_text(words: Sequence[str]) -> None:
         "".join(words).encode("utf-8")
     except UnicodeEncodeError as error:
         raise InvalidInput(
-            f"{' '.join(words)!a} cannot be written into a file of text.",
-            hint="Move the program and its data to folders whose names are text.",
+            f"{' '.join(words)!a} is not valid text.", hint="Move the program and its data to folders with valid names."
         ) from error
 
 
 def _require_installed(client: ClientProgram) -> None:
     if not client.is_installed:
         raise Refused(
-            f"{client.title} seems not to be installed: there is no {client.signs[0]}.",
-            hint="--force writes its configuration all the same; --print shows what to paste.",
+            f"{client.title} does not seem to be installed. Missing: {client.signs[0]}.",
+            hint="To write its configuration anyway, pass --force. To see it, pass --print.",
             client=client.name,
         )
 
@@ -288,8 +285,8 @@ def _print_plugin(client: ClientProgram, plugin: str, *, as_json: bool) -> None:
     if as_json:
         print_json({"client": client.name, "plugin": plugin, "changed": []})
         return
-    click.echo(f"Nothing to change: {client.title} has the plugin {plugin}, which brings it all.")
-    click.echo("--force writes the configuration beside it.")
+    click.echo(f"Nothing to change: {client.title} has the plugin {plugin}, which already connects Everkept.")
+    click.echo("To write the configuration anyway, pass --force.")
 
 
 def _print_parts(client: ClientProgram, parts: Sequence[ConfigPart], *, as_json: bool) -> None:
@@ -312,7 +309,7 @@ def _change_config(
     yes: bool,
     as_json: bool,
 ) -> None:
-    # Beside a project's file a copy would be committed along with it, and what it holds.
+    # A copy next to a project's file would be committed along with it.
     copies = settings.data_dir / COPIES_FOLDER if scope == "project" else None
     changes = [plan_removal(part, copies) if undo else plan_setup(part) for part in parts]
     needed = [change for change in changes if change.is_needed]
@@ -329,7 +326,7 @@ def _change_config(
     if as_json:
         print_json({"client": client.name, "scope": scope, "changed": [_build_row(each) for each in done]})
     elif not done:
-        what = "there is nothing of ours" if undo else "it is set up"
+        what = "Everkept is not in it" if undo else "already connected"
         click.echo(f"Nothing to change for {client.title}: {what}.")
     else:
         _print_result(client, scope, done, undo=undo)
@@ -348,25 +345,25 @@ def _confirm(*, yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        raise click.UsageError(
-            "Nothing was changed: say --yes where nobody can be asked, or --print to see what to paste."
+        raise Refused(
+            "Nothing changed.", hint="Confirm in a terminal, pass --yes, or use --print to see the configuration."
         )
-    return click.confirm("Write this?", default=True, err=True)
+    return click.confirm("Write this change?", default=True, err=True)
 
 
 def _print_result(client: ClientProgram, scope: ConfigScope, done: Sequence[AppliedChange], *, undo: bool) -> None:
     for each in done:
-        kept = f"; as it was: {each.backup}" if each.backup else ""
-        click.echo(f"Written: {each.file}{kept}")
+        kept = f" (copy of the old file: {each.backup})" if each.backup else ""
+        click.echo(f"Wrote {each.file}{kept}.")
     if undo:
-        click.echo(f"{client.title} does not start Everkept any more, from its next start on.")
+        click.echo(f"{client.title} no longer starts Everkept. Restart it to apply.")
         return
     where = ""
     if scope == "project":
-        click.echo("It names a program of this machine: whoever shares the file needs their own.")
+        click.echo("The file names a program of this machine. Other people who use the file need their own.")
         where = " --scope project"
     click.echo(client.check)
-    click.echo(f"`everkept setup {client.name}{where} --undo` takes it back.")
+    click.echo(f"To remove it, run `everkept setup {client.name}{where} --undo`.")
 
 
 def _build_row(done: AppliedChange) -> dict[str, str | None]:
@@ -388,7 +385,7 @@ def _print_clients(found: Sequence[ClientInstallation], *, as_json: bool) -> Non
         for each in [_build_client_row(name, found)]
     ]
     build_console().print(build_table("clients", rows))
-    click.echo("`everkept setup CLIENT` shows the change, and asks before it writes.")
+    click.echo("To connect one, run `everkept setup CLIENT`. It shows the change and asks first.")
 
 
 def _build_client_row(name: str, found: Sequence[ClientInstallation]) -> dict[str, Any]:
@@ -425,7 +422,7 @@ def _format_state(name: str, found: Sequence[ClientInstallation]) -> str:
     if "plugin" in kinds:
         return "by the plugin"
     if any(not each.is_program_available for each in kinds.values()):
-        return "yes, but its program is gone"
+        return "yes, but its program is missing"
     if "server" not in kinds:
         return "only the hooks" if kinds else "no"
     return "yes, with hooks" if "hooks" in kinds else "yes"

@@ -1,4 +1,4 @@
-"""`everkept migrate` and `journal`: everything copied into another engine, and pending writes."""
+"""`everkept migrate` and `journal`: copy to another engine, and pending writes."""
 
 import asyncio
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from everkept.core.times import read_clock
 from everkept.errors import InvalidInput, ReadOnly, Refused
 from everkept.exchange.migration import MigrationEnd, MigrationResult
 from everkept.exchange.migration import migrate_library as copy_all
-from everkept.jobs.model_claim import FIRST_MODEL, read_models
+from everkept.jobs.claims import FIRST_MODEL, read_models
 from everkept.settings import Settings, get_standby_folder, is_on_server
 from everkept.tools.schema import to_json
 
@@ -32,20 +32,19 @@ PLACE_FORMS = "sqlite:FOLDER, surreal:FOLDER, ws://HOST:PORT or postgresql://HOS
 
 @click.command()
 @add_common_options
-@click.option("--from", "source", metavar="PLACE", help="Default: where everything is kept now.")
-@click.option("--to", "target", metavar="PLACE", required=True, help=f"{PLACE_FORMS}; an empty one.")
+@click.option("--from", "source", metavar="PLACE", help="Default: the current place.")
+@click.option("--to", "target", metavar="PLACE", required=True, help=f"{PLACE_FORMS}. Must be empty.")
 def migrate(as_json: bool, source: str | None, target: str, project: str | None, **flags: Any) -> None:
-    """Copy all that is remembered into another engine, and compare the two.
+    """Copy all data to another database engine, and compare both.
 
-    Projects, records, links, the log, vectors and tokens are copied as they are; what is there
-    already of an attempt that was interrupted is not copied again. The source is only read. At
-    the end both are compared, record by record. Settings stay as they are: `everkept config`
-    shows where they come from.
+    Copies projects, records, links, the log, embeddings and tokens unchanged. Run it again to continue an interrupted
+    copy. The source is only read. At the end, both are compared record by record. Settings stay unchanged: to see them,
+    run `everkept config`.
     """
     if project is not None:
         raise InvalidInput(
-            "All projects are copied together.",
-            hint="Leave --project out; `everkept export --project` writes one of them.",
+            "Migration copies all projects.",
+            hint="Omit --project. To write one project, run `everkept export --project`.",
             argument="--project",
             value=project,
         )
@@ -53,35 +52,35 @@ def migrate(as_json: bool, source: str | None, target: str, project: str | None,
     origin = settings if source is None else load_address_settings(source, flags, named_by="--from")
     ends = origin, load_address_settings(target, flags)
     _check_ends(*ends)
-    left = "The same command again goes on where this one stopped."
+    left = "Run the same command again to continue."
     with report_interruption(lambda: left):
         outcome = asyncio.run(_run_migration(*ends))
     print_json(to_json(outcome)) if as_json else _print_migration(outcome)
 
 
 def _check_ends(source: Settings, target: Settings) -> None:
-    """Mistakes are told before anything is reached or made."""
+    """Check the places before anything is reached or created."""
     if target.read_only:
-        raise ReadOnly("This command writes, and only reading is allowed here.")
+        raise ReadOnly("This command writes, but the setting read_only is on.")
     if format_place(source) == format_place(target) or _is_one_server(source, target):
         raise InvalidInput(
-            f"Both ends are {format_place(source)}.", hint="Name another place with --to.", argument="--to"
+            f"Both ends are {format_place(source)}.", hint="Pass another place with --to.", argument="--to"
         )
     if source.deployment_mode == "embedded-memory":
         raise Refused(
-            "What is kept in memory is another program's, or nobody's.", hint="--from names a place to copy from."
+            "Data in memory cannot be copied by another program.", hint="Pass a place to copy from with --from."
         )
     if build_empty_library(source):
         raise InvalidInput(
-            f"Nothing is stored in {format_place(source)}.",
-            hint="--from names a place to copy from.",
+            f"No data found in {format_place(source)}.",
+            hint="Pass a place to copy from with --from.",
             argument="--from",
             value=format_place(source),
         )
 
 
 def _is_one_server(source: Settings, target: Settings) -> bool:
-    """However its address is written."""
+    """Return whether both are one server, however their addresses are written."""
     both = source, target
     return all(map(is_on_server, both)) and get_standby_folder(source) == get_standby_folder(target)
 
@@ -111,18 +110,18 @@ async def _read_model(source: Settings, library: Library) -> str:
 
 
 async def _require_empty_journal(settings: Settings) -> None:
-    """What is kept on this machine for an end of it would be missing there."""
+    """Refuse while writes are pending on this machine, because they would be missing in the copy."""
     standby = find_standby(settings)
     waiting, aside = await standby.count_writes() if standby else (0, 0)
     if waiting:
         raise Refused(
-            f"Writes for {format_place(settings)} still wait on this machine: {waiting:,}.",
-            hint="A server, or `everkept status`, brings them over once it can be reached.",
+            f"Writes for {format_place(settings)} pending on this machine: {waiting:,}.",
+            hint="Make the database reachable, then run `everkept status` to send them.",
         )
     if aside:
         raise Refused(
-            f"Writes for {format_place(settings)} are set aside on this machine: {aside:,}.",
-            hint="`everkept journal` shows them, and lets you decide.",
+            f"Writes for {format_place(settings)} rejected on this machine: {aside:,}.",
+            hint="Retry or discard them with `everkept journal`.",
         )
 
 
@@ -136,8 +135,7 @@ def _print_migration(outcome: MigrationResult) -> None:
         ]
         click.echo(f"  {each.store}: {', '.join(parts)}, sha256 {each.sha256[:16]}")
     click.echo(
-        f"Copied {format_count(outcome.projects, 'project')} from {outcome.source} to "
-        f"{outcome.target}; both are the same."
+        f"Copied {format_count(outcome.projects, 'project')} from {outcome.source} to {outcome.target}. Both are equal."
     )
 
 
@@ -146,28 +144,28 @@ ALL_WRITES = "all"
 
 @click.command()
 @add_common_options
-@click.option("--retry", "again", metavar="NUMBER|all", help="Try one again, as the last, or all in their order.")
-@click.option("--discard", "given_up", metavar="NUMBER|all", help="Give one up for good, or all that are set aside.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--retry", "again", metavar="NUMBER|all", help="Retry a rejected write, or all of them in order.")
+@click.option(
+    "--discard", "given_up", metavar="NUMBER|all", help="Permanently discard a rejected write, or all of them."
+)
+@click.option("--yes", is_flag=True, help="Skip the confirmation prompt.")
 def journal(
     as_json: bool, again: str | None, given_up: str | None, yes: bool, project: str | None, **flags: Any
 ) -> None:
-    """Show the writes that wait on this machine, and those the database would not take.
+    """Show pending and rejected writes.
 
-    A write waits while the database is away, and is brought over when it is back. What cannot be
-    made then, because something it is about is gone, whoever wrote it may not write there any more,
-    or the database refuses it, is set aside until you decide. Of what an account wrote the text is
-    not shown.
+    While the database is unreachable, writes are saved on this machine and sent when it is back. A write the database
+    cannot accept is rejected and kept until you retry or discard it. The text of account writes is not shown.
     """
     if project is not None:
         raise InvalidInput(
-            "There is one journal for all projects.", hint="Leave --project out.", argument="--project", value=project
+            "The journal is for all projects.", hint="Leave --project out.", argument="--project", value=project
         )
     if again is not None and given_up is not None:
-        raise InvalidInput("Either --retry or --discard, not both.", argument="--retry")
+        raise InvalidInput("Pass either --retry or --discard.", argument="--retry")
     settings = load_command_settings(**flags)
     if settings.read_only and (again is not None or given_up is not None):
-        raise ReadOnly("This command writes, and only reading is allowed here.")
+        raise ReadOnly("This command writes, but the setting read_only is on.")
     if again is not None:
         _retry(settings, again, as_json=as_json)
     elif given_up is not None:
@@ -191,7 +189,7 @@ def _retry(settings: Settings, again: str, *, as_json: bool) -> None:
 
 def _retry_one(settings: Settings, number: int, *, as_json: bool) -> None:
     new = asyncio.run(retry_write(settings, number))
-    told = f"Write {number} waits again, as number {new}."
+    told = f"Write {number} is pending again as number {new}."
     print_json({"write": number, "waits_as": new}) if as_json else click.echo(told)
 
 
@@ -200,8 +198,8 @@ def _parse_number(text: str, flag: str) -> int:
         return int(text)
     except ValueError:
         raise InvalidInput(
-            f'"{text}" is no number of a write.',
-            hint=f"Give a number that `everkept journal` shows, or {ALL_WRITES}.",
+            f'"{text}" is not the number of a write.',
+            hint=f"Use a number from `everkept journal`, or {ALL_WRITES}.",
             argument=flag,
             value=text,
         ) from None
@@ -213,40 +211,40 @@ def _discard(settings: Settings, given_up: str, *, as_json: bool, yes: bool) -> 
         _discard_one(settings, _parse_number(given_up, "--discard"), aside, as_json=as_json, yes=yes)
         return
     writes = format_count(len(aside), "write")
-    is_wanted = not aside or confirm(f"Give up {writes} for good?", yes=yes)
+    is_wanted = not aside or confirm(f"Permanently discard {writes}?", yes=yes)
     numbers = list(aside) if is_wanted else []
     for number in numbers:
         asyncio.run(discard_write(settings, number))
     if as_json:
         print_json({"discarded": numbers})
     else:
-        click.echo(f"{writes} given up." if is_wanted else f"{writes} kept.")
+        click.echo(f"Discarded {writes}." if is_wanted else f"Kept {writes}.")
 
 
 def _discard_one(
     settings: Settings, number: int, aside: Mapping[int, JournalWrite], *, as_json: bool, yes: bool
 ) -> None:
-    """Shows what it is to whoever is asked."""
+    """Show the write before the question."""
     if number in aside and not yes:
         click.echo(replace_controls(_format_write(aside[number])), err=True)
-    is_wanted = number not in aside or confirm(f"Give up write {number} for good?", yes=yes)
+    is_wanted = number not in aside or confirm(f"Permanently discard write {number}?", yes=yes)
     if is_wanted:
         asyncio.run(discard_write(settings, number))
     if as_json:
         print_json({"write": number, "discarded": is_wanted})
     else:
-        click.echo(f"Write {number} is given up." if is_wanted else f"Write {number} is kept.")
+        click.echo(f"Discarded write {number}." if is_wanted else f"Kept write {number}.")
 
 
 def _print_writes(found: list[JournalWrite]) -> None:
     for each in found:
         click.echo(replace_controls(_format_write(each)))
         if each.reason:
-            click.echo(replace_controls(f"        set aside {each.set_aside_at}: {each.reason}"))
+            click.echo(replace_controls(f"        rejected {each.set_aside_at}: {each.reason}"))
     aside = sum(each.reason is not None for each in found)
-    click.echo(f"{format_count(len(found) - aside, 'write')} waiting, {aside:,} set aside.")
+    click.echo(f"{format_count(len(found) - aside, 'pending write')}, {aside:,} rejected.")
     if aside:
-        click.echo("`everkept journal --retry NUMBER|all` or `--discard NUMBER|all` decides.", err=True)
+        click.echo("To handle a rejected write, run `everkept journal --retry NUMBER` or `--discard NUMBER`.", err=True)
 
 
 def _format_write(each: JournalWrite) -> str:

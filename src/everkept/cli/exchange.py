@@ -1,23 +1,25 @@
-"""`everkept export` and `import`: everything as files, and files of other programs."""
+"""`everkept export` and `import`: all data as files, and data of other programs."""
 
 import asyncio
 import sys
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from everkept.accounts.project_rule import DEFAULT_PROJECT
+from everkept.accounts.project_rule import DEFAULT_PROJECT, ProjectRule
 from everkept.app.app import App
 from everkept.app.history import ImportRequest
 from everkept.cli.changes import update_graph_files
 from everkept.cli.options import FolderPath, add_common_options, parse_typed_time
 from everkept.cli.runner import print_json, read_session, report_interruption, run_with_app, show_progress
 from everkept.core.library import ReplicaUse, track_replica_use
-from everkept.core.sessions import ToolCall
+from everkept.core.ports import RecordStore
+from everkept.core.projects import WorkspaceInfo, find_workspace, find_workspace_key
+from everkept.core.sessions import Session, ToolCall
 from everkept.core.text import format_count
 from everkept.errors import InvalidInput, StoreUnreachable
 from everkept.exchange.exporter import ExportResult
@@ -27,34 +29,36 @@ from everkept.families.history.ingest.checkpoints import ImportCounts
 from everkept.families.history.ingest.checkpoints import ImportReport as Conversations
 from everkept.tools.schema import to_json
 
+if TYPE_CHECKING:
+    from everkept.exchange.plugin_import import PluginTarget
+
 
 def _require_complete(app: App, noted: ReplicaUse) -> None:
-    """An export is what people fall back on: what was last seen is not good enough."""
+    """Refuse an incomplete export, because people rely on it. A replica may be outdated."""
     if noted.is_degraded or app.library.condition.waiting:
         raise StoreUnreachable(
-            "The database is away, or is being brought what was written before: not everything can be exported now.",
-            hint="Try again when `everkept status` shows that nothing waits.",
+            "The database is unreachable or has pending writes, so the export would be incomplete.",
+            hint="Try again when `everkept status` shows no pending writes.",
         )
 
 
 @click.command()
 @add_common_options
 @click.argument("folder", metavar="DIR", type=FolderPath())
-@click.option("--no-history", is_flag=True, help="Leave past conversations out.")
-@click.option("--no-accounts", is_flag=True, help="Leave out what is an account's alone.")
+@click.option("--no-history", is_flag=True, help="Skip past conversations.")
+@click.option("--no-accounts", is_flag=True, help="Skip accounts' private data.")
 def export(as_json: bool, folder: Path, no_history: bool, no_accounts: bool, project: str | None, **flags: Any) -> None:
-    """Write all that is remembered, or one --project, into the folder DIR.
+    """Export all data, or one --project, to the folder DIR.
 
-    Markdown for people, and JSON lines that git compares well and `everkept import DIR` takes in
-    again. What an earlier export has left in DIR is brought up to date. What is forgotten is not
-    written; `everkept backup` keeps everything.
+    Writes Markdown for people and JSON Lines for git and `everkept import DIR`. Updates an earlier export in place.
+    Skips forgotten items; use `everkept backup` to save everything.
     """
 
     place = folder.resolve()
 
     async def work(app: App) -> ExportResult:
         if app.settings.data_dir.resolve() in (place, *place.parents):
-            raise InvalidInput(f"{folder} lies inside the data folder.", hint="Name a folder outside of it.")
+            raise InvalidInput(f"{folder} is inside the data folder.", hint="Use a folder outside of it.")
         with show_progress("Exporting") as progress, track_replica_use() as noted:
             await app.library.list_projects()
             _require_complete(app, noted)
@@ -64,7 +68,7 @@ def export(as_json: bool, folder: Path, no_history: bool, no_accounts: bool, pro
         _require_complete(app, noted)
         return written
 
-    left = f"What is in {folder} may be older; the same command again brings it up to date."
+    left = f"What is in {folder} may be outdated. To update it, run the same command again."
     with report_interruption(lambda: left):
         outcome = run_with_app(work, **flags)
     if as_json:
@@ -77,25 +81,22 @@ def export(as_json: bool, folder: Path, no_history: bool, no_accounts: bool, pro
     )
     if outcome.accounts:
         click.echo(
-            f"  with what is theirs alone of {format_count(len(outcome.accounts), 'account')}; "
-            "--no-accounts leaves it out"
+            f"  with private data of {format_count(len(outcome.accounts), 'account')}; to skip it, pass --no-accounts"
         )
     if outcome.archived:
         click.echo(
-            f"  not written, because archived: {', '.join(outcome.archived)}; "
-            "`everkept restore-project` brings one back",
-            err=True,
+            f"  skipped because archived (see `everkept restore-project`): {', '.join(outcome.archived)}", err=True
         )
     if outcome.off:
-        click.echo(f"  not written, because switched off: {', '.join(outcome.off)}", err=True)
+        click.echo(f"  skipped because off: {', '.join(outcome.off)}", err=True)
 
 
 MAX_SHOWN_LINES = 10
-WATCH_SECONDS = 2.0  # seconds between two looks at the transcripts
+WATCH_SECONDS = 2.0  # between two checks of the transcripts
 
 
 class ImportGroup(click.Group):
-    """A group whose argument may be a folder instead of a command."""
+    """Group whose argument may be a folder instead of a command."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -107,26 +108,26 @@ class ImportGroup(click.Group):
 
 @click.group("import", cls=ImportGroup, subcommand_metavar="DIR | COMMAND [ARGS]...")
 def import_() -> None:
-    """Take in what other programs keep, or the folder DIR of `everkept export`.
+    """Import the folder DIR written by `everkept export`, or data from another program.
 
-    Doing it again adds only what is new. What was forgotten here stays forgotten, and where both
-    have changed, the newer counts.
+    You can run it again: it adds only what is new. Items you have forgotten stay forgotten. If an item changed on both
+    sides, the newer version wins.
     """
 
 
 @click.command("DIR")
 @add_common_options
 @click.argument("folder", metavar="DIR", type=FolderPath())
-@click.option("--no-folders", is_flag=True, help="Give no folder of this machine to a project.")
+@click.option("--no-folders", is_flag=True, help="Do not link imported projects to folders on this machine.")
 @click.option(
     "--account",
     "same",
     multiple=True,
     metavar="NAME",
-    help="The account NAME here is the one in DIR: it gets what is its alone. Repeatable.",
+    help="Import private data of account NAME into the account of the same name here. Repeatable.",
 )
 def folder(as_json: bool, folder: Path, no_folders: bool, same: tuple[str, ...], **flags: Any) -> None:
-    """Take in the folder DIR that `everkept export` has written."""
+    """Import the folder DIR written by `everkept export`."""
     from everkept.exchange.importer import ExportImport, import_export
 
     async def work(app: App) -> ExportImport:
@@ -156,36 +157,35 @@ def folder(as_json: bool, folder: Path, no_folders: bool, same: tuple[str, ...],
         f"changed {outcome.updated}; {outcome.unchanged} were there already."
     )
     for count, what in (
-        (outcome.older, "newer here, and kept as they are"),
+        (outcome.older, "newer here, and kept unchanged"),
         (outcome.forgotten, "forgotten here, and stay so"),
-        (outcome.left_out, "left out: excluded, switched off, or of something that is not here"),
+        (outcome.left_out, "skipped: excluded, off, or without their parent"),
     ):
         if count:
             click.echo(f"  {count} {what}", err=True)
     if outcome.off:
-        click.echo(f"  left out, because switched off: {', '.join(outcome.off)}", err=True)
+        click.echo(f"  skipped because off: {', '.join(outcome.off)}", err=True)
     for path, name in outcome.folders.items():
         click.echo(f"  {path} is now the folder of {name}", err=True)
     for user in outcome.accounts:
-        click.echo(f"  with what is {user}'s alone", err=True)
+        click.echo(f"  with private data of {user}", err=True)
     for user in outcome.strangers:
         click.echo(
-            f"  left out what is {user}'s alone: there is no such account here, or another of that "
-            f"name. If it is the same person, `--account {user}` takes it in, where "
-            f"`everkept token --user {user}` has made the account",
+            f"  skipped private data of {user}, because the account here is missing or another one. If it is the same "
+            f"person, run `everkept token --user {user}`, then import with `--account {user}`",
             err=True,
         )
     if outcome.masked:
-        click.echo(f"  masked on the way in: {', '.join(outcome.masked)}", err=True)
+        click.echo(f"  masked: {', '.join(outcome.masked)}", err=True)
 
 
 @import_.command("server-memory")
 @add_common_options
 @click.argument("file", type=click.Path(path_type=Path))
 def import_server_file(as_json: bool, file: Path, project: str | None, **flags: Any) -> None:
-    """Read the JSONL FILE of the official memory server into a project, by default `default`.
+    """Import the JSONL FILE of the official memory server into a project. Default: `default`.
 
-    Running it again adds only what is new. Lines that cannot be read are reported and left out.
+    You can run it again: it adds only what is new. Lines that cannot be read are listed and skipped.
     """
 
     async def work(app: App) -> tuple[ServerMemoryImport, str]:
@@ -204,16 +204,17 @@ def import_server_file(as_json: bool, file: Path, project: str | None, **flags: 
         print_json(to_json(outcome))
         return
     click.echo(
-        f"Added {outcome.entities} entities, {outcome.observations} observations and "
-        f"{outcome.relations} relations to {name}."
+        f"Added {format_count(outcome.entities, 'entity', 'entities')}, "
+        f"{format_count(outcome.observations, 'observation')} and "
+        f"{format_count(outcome.relations, 'relation')} to {name}."
     )
     if outcome.masked:
-        click.echo(f"  masked on the way in: {', '.join(outcome.masked)}", err=True)
+        click.echo(f"  masked: {', '.join(outcome.masked)}", err=True)
     for item in outcome.unreadable[:MAX_SHOWN_LINES]:
-        click.echo(f"  line {item.line} was left out: {item.reason}", err=True)
+        click.echo(f"  line {item.line} skipped: {item.reason}", err=True)
     if len(outcome.unreadable) > MAX_SHOWN_LINES:
         rest = len(outcome.unreadable) - MAX_SHOWN_LINES
-        click.echo(f"  … and {rest} more lines; --json lists them all.", err=True)
+        click.echo(f"  … and {rest} more lines. To list all, pass --json.", err=True)
 
 
 async def _find_project_name(app: App, call: ToolCall) -> str:
@@ -240,43 +241,42 @@ def import_plugin_database(
     """Import the memories and the graph of the surrealdb-memory plugin.
 
     PATH is the folder of its database, URL the address of its server. Without either, the plugin's settings name it.
-    Memories of scope user are imported as such, everything else into one project, by default `default`. Running it
-    again adds only what is new. The folder is copied before it is opened, so nothing in it changes.
+    Memories of scope user stay in that scope. The rest goes to --project, otherwise to the project of its session's
+    folder or to `default`. Running it again adds only what is new. The folder is copied before it is opened.
     """
     from everkept.exchange.plugin_database import find_plugin_place, note_import, open_plugin_database
     from everkept.exchange.plugin_import import PluginImport, import_plugin
 
-    async def work(app: App) -> tuple[PluginImport, str]:
+    async def work(app: App) -> PluginImport:
         found = find_plugin_place(app.settings, flags, place, namespace=namespace, database=database)
         call = ToolCall(await read_session(app), "import")
         async with open_plugin_database(found) as plugin:
             await plugin.list_ids()  # before a project is created for it
-            rule = app.project_rule
-            store = await (rule.open_to_read if dry_run else rule.open_to_write)(call, None)
-            user = await app.library.open_user_store()
+            paths = await plugin.list_project_paths() if project is None else []
+            target = await _open_target(app, call, paths, writes=not dry_run)
             with show_progress("Importing") as progress:
                 mask = app.settings.mask_secrets
-                outcome = await import_plugin(plugin, store, user, app.clock, progress, mask=mask, dry_run=dry_run)
+                outcome = await import_plugin(plugin, target, app.clock, progress, mask=mask, dry_run=dry_run)
         if not dry_run:
             note_import(app.settings, found.shown)
-            await update_graph_files(app, [await _find_project_name(app, call)])
-        return outcome, await _find_project_name(app, call)
+            await update_graph_files(app, outcome.projects)
+        return outcome
 
     with _report_interruption("imported"):
-        outcome, name = run_with_app(work, writes=not dry_run, project=project or DEFAULT_PROJECT, **flags)
+        outcome = run_with_app(work, writes=not dry_run, project=project or DEFAULT_PROJECT, **flags)
     if as_json:
         print_json(to_json(outcome))
         return
     click.echo(
         f"{'Would add' if dry_run else 'Added'} {format_count(outcome.memories, 'memory', 'memories')}, "
         f"{format_count(outcome.entities, 'entity', 'entities')} and {format_count(outcome.links, 'relation')} "
-        f"from {outcome.place} to {name}; "
+        f"from {outcome.place} to {', '.join(outcome.projects)}; "
         f"updated {outcome.updated}, {outcome.unchanged} unchanged."
     )
     for count, what in (
         (outcome.older, "newer here, and kept unchanged"),
         (outcome.forgotten, "forgotten here, and stay so"),
-        (outcome.left_out, "links skipped: one of their ends does not exist"),
+        (outcome.left_out, "links skipped: their other end is missing, or in another project"),
     ):
         if count:
             click.echo(f"  {count} {what}", err=True)
@@ -285,16 +285,44 @@ def import_plugin_database(
     for row in outcome.unreadable[:MAX_SHOWN_LINES]:
         click.echo(f"  skipped {row.id}: {row.reason}", err=True)
     if len(outcome.unreadable) > MAX_SHOWN_LINES:
-        click.echo(f"  … and {len(outcome.unreadable) - MAX_SHOWN_LINES} more; --json lists them all.", err=True)
+        click.echo(f"  … and {len(outcome.unreadable) - MAX_SHOWN_LINES} more. To list all, pass --json.", err=True)
+
+
+def _find_workspace(path: str) -> WorkspaceInfo | None:
+    """Return the workspace of a folder, or None if the folder is gone or of another machine."""
+    is_here = find_workspace_key(path) is not None and Path(path).is_dir()
+    return find_workspace(Path(path)) if is_here else None
+
+
+async def _open_target(app: App, call: ToolCall, paths: Sequence[str], *, writes: bool) -> "PluginTarget":
+    """Open the user's store, the project that the command names, and those of the folders that are workspaces here."""
+    from everkept.exchange.plugin_import import PluginTarget
+
+    async def open_project(rule: ProjectRule, call: ToolCall) -> RecordStore:
+        return await (rule.open_to_write(call, None) if writes else rule.open_to_read(call, None))
+
+    main = await open_project(app.project_rule, call)
+    name = await _find_project_name(app, call)
+    projects, folders = {name: main}, dict[str, str]()
+    for path in paths:
+        home = _find_workspace(path)
+        if home is None:
+            continue
+        rule, alone = ProjectRule(app.library, workspace=home), ToolCall(Session(client="command line"), "import")
+        store = await open_project(rule, alone)
+        active = await rule.find_active(alone)
+        folders[path] = home.name if active is None else active.name
+        projects.setdefault(folders[path], store)
+    return PluginTarget(await app.library.open_user_store(), projects, name, folders)
 
 
 @import_.command("history")
 @add_common_options
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--source", "sources", multiple=True, metavar="NAME", help="Only of this program.")
-@click.option("--since", metavar="TIME", help="Only what was said since: 2026-03-01, last week, …")
-@click.option("--watch", is_flag=True, help="Go on, and take in what comes.")
-@click.option("--embed", is_flag=True, help="Make what is new found by meaning at once.")
+@click.option("--source", "sources", multiple=True, metavar="NAME", help="Import only from this assistant.")
+@click.option("--since", metavar="TIME", help="Only conversations since this time, such as 2026-03-01.")
+@click.option("--watch", is_flag=True, help="Keep running and import new turns as they appear.")
+@click.option("--embed", is_flag=True, help="Compute embeddings right away.")
 def import_history(
     as_json: bool,
     files: tuple[Path, ...],
@@ -304,11 +332,11 @@ def import_history(
     embed: bool,
     **flags: Any,
 ) -> None:
-    """Read the conversations that assistants have left on this machine.
+    """Import past conversations of your assistants.
 
-    It finds those of Claude Code, Codex CLI, Gemini CLI and Cursor by itself, or reads the FILES
-    that are named: `--source jsonl FILE` for lines with session, author, timestamp and text.
-    Running it again adds only what is new, and goes on where it was stopped.
+    Finds transcripts of Claude Code, Codex CLI, Gemini CLI and Cursor on this machine, or reads FILES. With `--source
+    jsonl FILE`, reads lines with session, author, timestamp and text. Run it again at any time: it adds only what is
+    new and resumes after an interruption.
     """
     wanted = ImportRequest(sources, files, parse_typed_time(since, "since"))
 
@@ -326,7 +354,7 @@ def import_history(
         outcome = await once(app)
         _print_outcome(outcome, await app.history.count_pending(), as_json=as_json)
         if watch:
-            click.echo("Watching for more; Ctrl-C ends it.", err=True)
+            click.echo("Watching for new conversations. Press Ctrl-C to stop.", err=True)
         while watch:
             await asyncio.sleep(WATCH_SECONDS)
             latest = await once(app)
@@ -342,22 +370,22 @@ def import_history(
     with _report_interruption("read"):
         outcome = run_with_app(work, writes=True, **flags)
     if files and _is_unreadable(outcome.total):
-        click.echo("everkept: nothing in it could be read as a conversation.", err=True)
+        click.echo("everkept: found no conversation in the file.", err=True)
         sys.exit(1)
 
 
 @contextmanager
 def _report_interruption(done: str) -> Generator[None, None, None]:
-    """Tells who interrupts it that nothing is lost."""
+    """Print after an interruption that nothing is lost."""
     try:
         yield
     except KeyboardInterrupt:
-        click.echo(f"Stopped; what was {done} is kept. Run it again to go on.", err=True)
+        click.echo(f"Stopped; what was {done} is saved. Run the command again to continue.", err=True)
         raise
 
 
 def _is_unreadable(total: ImportCounts) -> bool:
-    """Whether nothing could be made of the files that somebody named."""
+    """Return whether the named files contain no conversation."""
     found = total.turns + total.turns_changed + total.turns_left_out + total.unchanged
     return not found and bool(total.failed or total.skipped)
 
@@ -373,7 +401,7 @@ def _print_outcome(outcome: Conversations, waiting: int, *, as_json: bool) -> No
         print_json({**to_json(outcome), "total": to_json(total), "without_vectors": waiting})
         return
     if not total.transcripts:
-        click.echo("No conversations were found on this machine.")
+        click.echo("Found no conversations on this machine.")
         return
     click.echo(
         f"Read {total.read} of {format_count(total.transcripts, 'transcript')}"
@@ -385,14 +413,14 @@ def _print_outcome(outcome: Conversations, waiting: int, *, as_json: bool) -> No
     for line in _list_remarks(total):
         click.echo(f"  {line}", err=True)
     for failure in outcome.failures[:MAX_SHOWN_LINES]:
-        click.echo(f"  {failure.name} could not be read: {failure.reason}", err=True)
+        click.echo(f"  {failure.name} cannot be read: {failure.reason}", err=True)
     if len(outcome.failures) > MAX_SHOWN_LINES:
         rest = len(outcome.failures) - MAX_SHOWN_LINES
-        click.echo(f"  … and {rest} more; --json lists them all.", err=True)
+        click.echo(f"  … and {rest} more. To list all, pass --json.", err=True)
     if waiting:
         click.echo(
-            f"{format_count(waiting, 'text')} will be found by meaning once a server or "
-            "`everkept index` has embedded them; by words they are found now."
+            f"{format_count(waiting, 'text')} can be found by words now, and by meaning after embedding. "
+            "To embed now, run `everkept index`."
         )
 
 
@@ -401,12 +429,12 @@ def _list_remarks(total: ImportCounts) -> Iterator[str]:
         yield f"changed {format_count(total.turns_changed, 'turn')}, removed {total.turns_removed}"
     if total.conversations_left_out or total.turns_left_out:
         yield (
-            f"left out {format_count(total.conversations_left_out, 'conversation')}, "
+            f"skipped {format_count(total.conversations_left_out, 'conversation')}, "
             f"{format_count(total.turns_left_out, 'turn')}: "
-            "excluded, switched off, marked, forgotten, or too old"
+            "excluded, off, marked, deleted, or too old"
         )
     if total.masked:
-        yield f"masked on the way in: {_format_counts(total.masked)}"
+        yield f"masked: {_format_counts(total.masked)}"
     if total.skipped:
         yield f"skipped records: {_format_counts(total.skipped)}"
 

@@ -1,4 +1,4 @@
-"""What becomes of the flags of a command."""
+"""Settings from the flags of a command."""
 
 import logging
 import sys
@@ -8,7 +8,7 @@ from everkept.settings import Settings, read_settings
 
 
 def load_command_settings(**flags: Any) -> Settings:
-    """Settings of one command, with logging set up as they say."""
+    """Return the settings of one command, and set up logging."""
     settings = read_settings(flags)
     logging.basicConfig(
         stream=sys.stderr,

@@ -1,4 +1,4 @@
-"""`everkept gateway`, `check` and `init`: the gateway's file, and what its servers have now."""
+"""`everkept gateway`, `check` and `init`: the gateway's file, and the present tools of its servers."""
 
 import asyncio
 import json
@@ -55,29 +55,31 @@ EXAMPLE_COMMAND = "everkept gateway init --prefix notes__ -- npx -y some-memory-
 @click.command(context_settings={"allow_interspersed_args": False})
 @add_common_options
 @gateway_config
-@click.option("--url", help="A server over HTTP, instead of a COMMAND.")
-@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="With --url.")
+@click.option("--url", help="Address of a server over HTTP, instead of a COMMAND.")
+@click.option(
+    "--header", "headers", multiple=True, metavar="NAME=VALUE", help="With --url: header to send. Repeatable."
+)
 @click.option(
     "--env",
     "variables",
     multiple=True,
     metavar="NAME[=VALUE]",
-    help="For the COMMAND; without a value, the one that is set when it is started.",
+    help="Variable for COMMAND. Without a value, passes the current one. Repeatable.",
 )
 @click.option(
-    "--cwd", metavar="FOLDER", help="Where the COMMAND runs; else this folder where an ARG names something in it."
+    "--cwd", metavar="FOLDER", help="Working folder of COMMAND. Default: this folder, if an ARG names a file in it."
 )
 @click.option(
     "--connect-timeout",
     type=click.FloatRange(0, MAX_WAIT_SECONDS, min_open=True),
     metavar="SECONDS",
-    help=f"How long the server may take to answer first; {CONNECT_SECONDS:.0f} if left out.",
+    help=f"Time limit for the first answer. Default: {CONNECT_SECONDS:.0f}.",
 )
-@click.option("--prefix", help="What stands before the names of the tools.")
-@click.option("--name", help="The server's name in the file, where others will join it.")
-@click.option("--ready", "ready_name", metavar="NAME", help=f"Ready-made: {', '.join(draft.list_ready_names())}.")
-@click.option("--print", "is_printed", is_flag=True, help="Print the file, write nothing.")
-@click.option("--force", is_flag=True, help="Replace the file that is there; a copy is kept.")
+@click.option("--prefix", help="Prefix for the names of the tools.")
+@click.option("--name", help="Name of the server in the file, if you will add others.")
+@click.option("--ready", "ready_name", metavar="NAME", help=f"Ready-made file: {', '.join(draft.list_ready_names())}.")
+@click.option("--print", "is_printed", is_flag=True, help="Print the file and write nothing.")
+@click.option("--force", is_flag=True, help="Replace the existing file and keep a copy.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[--] [COMMAND [ARG]...]")
 def init(
     as_json: bool,
@@ -94,19 +96,18 @@ def init(
     command: tuple[str, ...],
     **flags: Any,
 ) -> None:
-    """Write a first gateway file by asking a server for its tools.
+    """Write a gateway file with the tools of a server.
 
-    The server is the program that COMMAND starts, or the address of --url. Every tool gets an
-    entry under its own name, which you are free to change. `--ready` writes a file for a server
-    that is known already, and asks nobody.
+    The server is the program that COMMAND starts, or the address of --url. Each tool keeps its name, which you can
+    change in the file. `--ready` writes the file for a well-known server without starting it.
     """
     settings = load_command_settings(**flags)
     if flags.get("gateway_config") == NO_FILE:
-        raise click.UsageError("--gateway-config none names no file that could be written.")
+        raise click.UsageError("--gateway-config is `none`. Pass a file to write.")
     target = get_gateway_path(settings)
     beside = (command, url, headers, variables, cwd, connect_timeout, prefix is not None, name)
     if ready_name is not None and any(beside):
-        raise click.UsageError("--ready says it all: no server, --prefix or --name beside it.")
+        raise click.UsageError("--ready cannot be combined with a server, --prefix or --name.")
     if prefix and not is_name(prefix):
         raise click.UsageError(f"--prefix is {clip_text(prefix)!r}; it must be {NAME_RULE}.")
     server = None if ready_name else _build_server(command, url, headers, variables, cwd)
@@ -124,15 +125,15 @@ def init(
         return
     kept = _write_file(target, text)
     if server is not None and "cwd" in server and cwd is None and not as_json:
-        click.echo(f"It runs in {server['cwd']}, where its arguments lead; --cwd names another.")
+        click.echo(f"It runs in {server['cwd']}, because its arguments are there. To change that, pass --cwd.")
     _print_file(target, kept, parse_file(text, target.parent), as_json=as_json, is_used=_is_used(flags, target))
 
 
 def _refuse_existing(target: Path) -> None:
     if config_files.read_config_file(target) is not None:
         raise Conflict(
-            f"{target} is there already.",
-            hint="--force replaces it and keeps a copy; --print shows what would be written.",
+            f"{target} already exists.",
+            hint="To replace it and keep a copy, pass --force. To see the new file, pass --print.",
             file=str(target),
         )
 
@@ -140,12 +141,12 @@ def _refuse_existing(target: Path) -> None:
 def _build_server(
     command: Sequence[str], url: str | None, headers: Sequence[str], variables: Sequence[str], cwd: str | None
 ) -> JSON:
-    """The server as the file has it."""
+    """Return the server in the form of the file."""
     if bool(command) == (url is not None):
         raise click.UsageError(
-            f"Name one server: a COMMAND, --url or --ready "
+            f"Specify one server: a COMMAND, --url or --ready "
             f"({', '.join(draft.list_ready_names())}). "
-            f"As in `{EXAMPLE_COMMAND}`."
+            f"Example: `{EXAMPLE_COMMAND}`."
         )
     if url is not None:
         if variables or cwd:
@@ -155,7 +156,7 @@ def _build_server(
     if headers:
         raise click.UsageError("--header is for --url, not for a COMMAND.")
     program, *args = command
-    # Commands are typed in one folder, and the file is used from all.
+    # A command is typed in one folder, but the file is used from all.
     has_folder = Path(program).name != program
     server = {"command": str(Path(program).expanduser().absolute()) if has_folder else program}
     if args:
@@ -168,7 +169,7 @@ def _build_server(
 
 
 def _is_relative_path(argument: str) -> bool:
-    """Whether it names something, as seen from this folder."""
+    """Return whether it names a file in this folder."""
     try:
         path = Path(argument)
         return bool(argument) and not path.is_absolute() and path.exists()
@@ -179,31 +180,31 @@ def _is_relative_path(argument: str) -> bool:
 def _parse_header(given: str) -> tuple[str, str]:
     name, separator, value = given.partition("=")
     if not separator or not name.strip():
-        # The value is not repeated: it may be a secret.
-        raise click.UsageError("--header takes NAME=VALUE, as in 'Authorization=Bearer ${TOKEN}'.")
+        # The value is not repeated, because it may be a secret.
+        raise click.UsageError("--header takes NAME=VALUE, for example 'Authorization=Bearer ${TOKEN}'.")
     return name.strip(), value.strip()
 
 
 def _parse_variable(given: str) -> tuple[str, str]:
     name, separator, value = given.partition("=")
     if not _VARIABLE_NAME.fullmatch(name):
-        # The value is not repeated: it may be a secret.
+        # The value is not repeated, because it may be a secret.
         raise click.UsageError(
-            f"--env takes NAME or NAME=VALUE, and {clip_text(name)!r} is no name of a variable: "
-            "letters, digits and `_`."
+            f"--env takes NAME or NAME=VALUE, and {clip_text(name)!r} is not the name of a variable. "
+            "Use letters, digits and `_`."
         )
     return name, value if separator else f"${{{name}}}"
 
 
 def _draft_from_server(server: JSON, target: Path, *, prefix: str | None, name: str | None) -> str:
-    # It runs where the file is to be; while that is nowhere, not just in any folder.
+    # It runs in the folder of the file, if that exists, and not in an arbitrary one.
     folder = target.parent if target.parent.is_dir() else Path.home()
     reach = _build_reach(server, folder, name or SINGLE_UPSTREAM)
     whom = clip_text(" ".join(_get_words(server)), 60)
     with show_tool_progress(f"Asking {whom}"):
         tools = asyncio.run(report_if_slow(_read_tools(reach), whom))
     if not tools:
-        raise Refused(f"{reach.name} has no tools: there is nothing to write.")
+        raise Refused(f"{reach.name} has no tools.", hint="Use another server.")
     text = draft_file(server, tools, prefix=prefix or "", name=name)
     if prefix is None:
         _refuse_own_names(parse_file(text, target.parent))
@@ -220,7 +221,7 @@ async def _read_tools(reach: UpstreamSettings) -> list[JSON]:
 
 
 def _build_reach(server: JSON, folder: Path, name: str) -> UpstreamSettings:
-    """By the rules of the file: what it would refuse is refused before anything starts."""
+    """Check it by the rules of the file before anything starts."""
     text = json.dumps({"upstreams": {name: {**server, "passThrough": True}}})
     found = parse_file(text, folder)
     if found.config is None:
@@ -230,32 +231,31 @@ def _build_reach(server: JSON, folder: Path, name: str) -> UpstreamSettings:
 
 
 def _replace_paths(message: str, name: str) -> str:
-    """What the file calls `upstreams.notes.url` was given as `--url`."""
+    """Name options instead of keys: `upstreams.notes.url` was given as `--url`."""
     message = message.replace(f"`upstreams.{name}.headers.", "`--header ")
     message = message.replace(f"`upstreams.{name}.env.", "`--env ")
     return message.replace(f"`upstreams.{name}.", "`--").replace("`--command`", "COMMAND")
 
 
 def _refuse_own_names(found: ParsedFile) -> None:
-    """Beside our own tools, which is the usual way to serve it, such a file could not be used."""
+    """Refuse names of our tools, because such a file could not be served next to them, as is usual."""
     own = {tool.name for tool in App(read_settings(FULL_SETTINGS)).tools}
     config = cast(GatewayConfig, found.config)
     clashes = [tool.name for tool in config.tools if tool.name in own]
     if clashes:
         raise Refused(
-            f"Everkept itself has tools of these names: {clip_text(', '.join(clashes), 200)}.",
-            hint="--prefix notes__ sets the server's apart; --prefix '' keeps its names, for "
-            "`everkept serve --toolsets gateway`.",
+            f"Everkept already has tools with these names: {clip_text(', '.join(clashes), 200)}.",
+            hint="Pass --prefix notes__, or --prefix '' to keep the names for `everkept serve --toolsets gateway`.",
         )
 
 
 def _write_file(target: Path, text: str) -> Path | None:
-    """The copy of what was there, if anything was."""
+    """Write the file. Return the copy of an earlier one."""
     before = config_files.read_config_file(target)
     moment = datetime.now().strftime("%Y%m%d-%H%M%S")
     if before is not None:
-        with suppress(PermissionError):  # it is another user's
-            # It may hold a password; the copy that is made of it gets its rights.
+        with suppress(PermissionError):  # it belongs to another user
+            # It may contain a password, and its copy gets its rights.
             target.chmod(PRIVATE_FILE)
     kept = None if before is None else config_files.back_up(target, before.raw, moment)
     config_files.replace_config_file(target, text.encode("utf-8"))
@@ -263,7 +263,7 @@ def _write_file(target: Path, text: str) -> Path | None:
 
 
 def _is_used(flags: dict[str, Any], target: Path) -> bool:
-    """Whether it is found without being named."""
+    """Return whether the file is read without a flag."""
     return read_settings({**flags, "gateway_config": None}).gateway_config == target
 
 
@@ -275,47 +275,45 @@ def _print_file(target: Path, kept: Path | None, found: ParsedFile, *, as_json: 
         copy = str(kept) if kept else None
         print_json({"written": str(target), "kept": copy, "tools": names, "warnings": warnings})
         return
-    click.echo(f"Written: {target}" + (f"; as it was: {kept}" if kept else ""))
+    click.echo(f"Wrote {target}" + (f" (copy of the old file: {kept})." if kept else "."))
     click.echo(f"{format_count(len(names), 'tool')}: {clip_text(', '.join(names), 500)}")
     for warning in found.warnings:
         click.echo(f"{target}, {warning}", err=True)
     named = "" if is_used else f" --gateway-config {target}"
-    click.echo(f"`everkept gateway check{named}` compares it with its servers at any time.")
+    click.echo(f"To compare it with its servers, run `everkept gateway check{named}`.")
     if is_used:
-        click.echo(
-            "A server that watches this file already has the tools now; others have them from their next start on."
-        )
+        click.echo("A running server that watches this file has the tools now, others after a restart.")
     else:
-        click.echo(f"It is read where it is named: `everkept serve{named}`.")
+        click.echo(f"To use it, run `everkept serve{named}`.")
 
 
 ERROR_LEVEL: Final = "error"
 WARNING_LEVEL: Final = "warning"
 NOTE_LEVEL: Final = "note"
-NAME_TAKEN = "Everkept itself has a tool of that name."
-RENAME_HINT = "Give it another name or a `prefix`, or serve with `--toolsets gateway` alone."
-NOT_SERVED = "Nothing of the file is served beside these toolsets, because a tool in it has the name of one of ours."
+NAME_TAKEN = "Everkept already has a tool with that name."
+RENAME_HINT = "Give it another name or a `prefix`, or serve only `--toolsets gateway`."
+NOT_SERVED = "The file is not served with these toolsets, because one of its tools has the name of another tool."
 _LEVEL_COLOURS: Mapping[str, str | None] = {ERROR_LEVEL: "red", WARNING_LEVEL: "yellow", NOTE_LEVEL: None}
 
 
 class UpstreamCheck(Value):
-    """What came of asking one server."""
+    """Result of asking one server."""
 
     name: str
     listed: Sequence[JSON] = ()
     found: Sequence[Drift] = ()
-    passed: Sequence[str] = ()  # names under which its tools are passed through
+    passed: Sequence[str] = ()  # names of its passed-through tools
     failure: EverkeptError | None = None
 
 
 class GatewayCheck(Value):
-    """Everything that is to be told."""
+    """All results of a check."""
 
     path: Path
     loaded: LoadedGateway
     asked: Sequence[UpstreamCheck]
-    names: Sequence[Drift]  # clashes, above all
-    is_served: bool  # else a name of ours keeps the whole file away
+    names: Sequence[Drift]  # clashes of names
+    is_served: bool  # False if a name clash disables the whole file
 
     def has_level(self, level: str) -> bool:
         of_file = (_get_level(each) for each in self.loaded.warnings)
@@ -332,14 +330,13 @@ class GatewayCheck(Value):
 @click.command()
 @add_common_options
 @gateway_config
-@click.option("--strict", "is_strict", is_flag=True, help="Warnings end with status 1 too.")
+@click.option("--strict", "is_strict", is_flag=True, help="Exit with 1 for warnings too.")
 def check(as_json: bool, is_strict: bool, **flags: Any) -> None:
-    """Compare the gateway's file with the servers behind it.
+    """Compare the gateway's file with its servers.
 
-    Reads the file, connects to every server that it names, and tells which tools and parameters
-    are gone, new, or of another type. Ends with status 0 where all is well, 1 where a server
-    cannot be reached or a tool would fail, 2 where the file itself is wrong or cannot be served
-    beside the toolsets that are chosen.
+    Reads the file, connects to every server in it, and lists tools and parameters that are missing, new, or of another
+    type. Exits with 0 if all tools work. Exits with 1 if a server is unreachable or a tool would fail. Exits with 2 if
+    the file is invalid or cannot be served with the chosen toolsets.
     """
     settings = load_command_settings(**flags)
     path = get_gateway_file(settings)
@@ -365,7 +362,7 @@ def check(as_json: bool, is_strict: bool, **flags: Any) -> None:
 
 
 async def _ask_all(config: GatewayConfig) -> list[UpstreamCheck]:
-    """Side by side; each is as patient as its own time limits."""
+    """Ask all servers at the same time, each within its own time limits."""
     async with open_upstreams(each.reach for each in config.upstreams.values()) as upstreams:
         return await asyncio.gather(*(_ask(config, each) for each in upstreams.values()))
 
@@ -381,7 +378,7 @@ async def _ask(config: GatewayConfig, upstream: Upstream) -> UpstreamCheck:
 
 
 def _find_clashes(settings: Settings, config: GatewayConfig, asked: Sequence[UpstreamCheck]) -> list[Drift]:
-    """Names that our own tools have too, and those that two servers pass through."""
+    """Find names that our tools have too, and passed-through names of two servers."""
     every = replace(settings, toolsets="all", bank_extras=True, mode_tools=False)
     served, known = list_own_names(settings), list_own_names(every)
     lines = {tool.name: tool.line for tool in config.tools}
@@ -395,7 +392,7 @@ def _find_clashes(settings: Settings, config: GatewayConfig, asked: Sequence[Ups
 
 
 def _find_command_clashes(config: GatewayConfig) -> list[Drift]:
-    """Tools that one command would have to stand for."""
+    """Find tools that would have the same command."""
     found: list[Drift] = []
     first: dict[str, str] = {}
     for tool in config.tools:
@@ -414,7 +411,7 @@ def _print_problems(path: Path, problems: Sequence[JSON], *, as_json: bool) -> N
     for problem in problems:
         told = f"{problem['message']} {problem['fix']}".rstrip()
         click.echo(f"{path}:{problem['line']}: {told}", err=True)
-    click.echo(f"{format_count(len(problems), 'problem')}: the file is not used as it is.", err=True)
+    click.echo(f"{format_count(len(problems), 'problem')}: the file is not used.", err=True)
 
 
 def _print_check(found: GatewayCheck) -> None:
@@ -437,7 +434,7 @@ def _print_check(found: GatewayCheck) -> None:
     if not found.is_served:
         click.secho(NOT_SERVED, fg=_LEVEL_COLOURS[ERROR_LEVEL])
     elif found.has_level(ERROR_LEVEL):
-        click.echo("What is marked as an error does not work.")
+        click.echo("Items marked as errors do not work.")
 
 
 def _get_level(warning: FileProblem) -> Level:
@@ -456,7 +453,7 @@ def _describe_upstream(one: UpstreamCheck, config: GatewayConfig) -> str:
         parts.append(f"{format_count(tools, 'tool')}, {state}")
     if config.upstreams[one.name].pass_through is not None:
         parts.append(f"{len(one.passed)} passed through")
-    return f"{one.name}: {'; '.join(parts) or 'answers, and nothing of it is offered'}."
+    return f"{one.name}: {'; '.join(parts) or 'reachable, but none of its tools is offered'}."
 
 
 def _print_drift(found: Sequence[Drift]) -> None:
@@ -469,7 +466,7 @@ def _print_drift(found: Sequence[Drift]) -> None:
 
 
 def _join_lines(said: str) -> str:
-    """What may hold words of a server, so that none of them looks like a line of ours."""
+    """Join lines that may contain a server's text, so that none looks like ours."""
     return replace_controls(" ".join(said.split()))
 
 
@@ -502,7 +499,7 @@ def _build_row(each: Drift) -> JSON:
 
 @click.group()
 def gateway() -> None:
-    """Stable names for the tools of other MCP servers, as one file says."""
+    """Serve other MCP servers' tools under stable names."""
 
 
 @gateway.command()

@@ -1,4 +1,4 @@
-"""`everkept gateway call`: one call of a tool, with its arguments as a person types them."""
+"""`everkept gateway call`: one call of a tool, with arguments as a person types them."""
 
 import asyncio
 import json
@@ -44,9 +44,9 @@ _MAX_LISTED_NAMES = 50
 
 
 class ValueForm:
-    """What a schema says of a value, as far as it helps to read what was typed.
+    """What a schema says of a value, as far as it helps to parse the typed text.
 
-    Whether the value is right is for the tool to say. What is too intricate takes anything.
+    The tool checks the value. A complicated schema accepts any text.
     """
 
     def __init__(self, place: Any, root: SchemaRoot) -> None:
@@ -54,7 +54,7 @@ class ValueForm:
         self._root = root
         try:
             self.kinds = find_kinds(place, root)
-            self.choices = find_values(place, root) or []  # none where there are others
+            self.choices = find_values(place, root) or []  # empty if other values are allowed
         except SchemaTooComplex:
             self.kinds, self.choices = ALL_KINDS, []
 
@@ -67,7 +67,7 @@ class ValueForm:
 
     @property
     def is_open(self) -> bool:
-        """Whether anything goes; so it does where nothing can."""
+        """Return whether any value is allowed."""
         return self.kinds in (ALL_KINDS, frozenset())
 
     def has_only(self, kind: str) -> bool:
@@ -78,7 +78,7 @@ class ValueForm:
 
     @property
     def keys(self) -> list[str]:
-        """The properties of an object that are spoken of."""
+        """Return the described properties of an object."""
         try:
             return list_names(self._place, self._root)
         except SchemaTooComplex:
@@ -86,7 +86,7 @@ class ValueForm:
 
     @property
     def item_keys(self) -> list[str]:
-        """Of a list that holds objects and nothing else."""
+        """Return the keys of the objects in a list, if it contains only objects."""
         return self.items.keys if self.has_only("array") and self.items.has_only("object") else []
 
     def get_property(self, key: str) -> "ValueForm":
@@ -96,19 +96,22 @@ class ValueForm:
             return ValueForm(True, self._root)
 
     def parse_value(self, texts: Sequence[str], name: str) -> Any:
-        """A list where the value may be one and several texts, or nothing else, are given."""
+        """Parse a value, as a list if several texts are given or nothing else is allowed."""
         if known := self.item_keys:
             return self._parse_objects(texts, name, known)
         if len(texts) == 1 and not (self.has_only("array") and not _is_list(texts[0])):
             return self._parse_one(texts[0], name)
         if not self.can_take("array"):
-            raise InvalidInput(f"`{name}` is given {len(texts)} times, and takes one value.", argument=name)
+            raise InvalidInput(
+                f"`{name}` takes one value, and several are given.", hint=f"Pass `{name}` once.", argument=name
+            )
         items = self.items
         return [items.parse_value([text], name) for text in texts]
 
     def _parse_objects(self, texts: Sequence[str], name: str, known: Sequence[str]) -> list[Any]:
-        """From JSON, `-` for JSON on standard input, and key=value, where a key that is given
-        again begins the next object, unless it takes a list."""
+        """Parse objects from JSON, `-` for standard input, or key=value. A repeated key begins the next object, unless
+        it takes a list.
+        """
         items, found = self.items, list[Any]()
         current: dict[str, list[str]] = {}
 
@@ -135,9 +138,9 @@ class ValueForm:
         if isinstance(value, dict | list):
             return cast(list[Any], value) if isinstance(value, list) else [value]
         raise InvalidInput(
-            f"`{name}` is {clip_text(text)!r}, which is neither JSON nor key=value.",
-            hint=f"Write {known[0]}=…, JSON, or {STANDARD_INPUT} for JSON on standard input; "
-            f"known: {clip_text(', '.join(known), 200)}.",
+            f"`{name}` is {clip_text(text)!r}, which is not JSON or key=value.",
+            hint=f"Write {known[0]}=…, JSON, or {STANDARD_INPUT} for JSON on standard input. "
+            f"Known: {clip_text(', '.join(known), 200)}.",
             argument=name,
             value=clip_text(text),
         )
@@ -150,7 +153,7 @@ class ValueForm:
         if self.is_open or (kind, value) in [(get_kind(each), each) for each in self.choices]:
             return value
         if "string" in self.kinds:
-            # Only what is written as an object or a list is meant as one.
+            # Only text in the form of an object or list counts as one.
             return value if kind in ("object", "array") and kind in self.kinds else text
         if kind not in self.kinds:
             _refuse_kind(text, name, self.kinds)
@@ -158,7 +161,7 @@ class ValueForm:
 
 
 class ToolParameters:
-    """What a tool takes, by its schema."""
+    """Parameters of a tool, from its schema."""
 
     def __init__(self, schema: JSON) -> None:
         self._root = SchemaRoot(schema)
@@ -169,7 +172,7 @@ class ToolParameters:
             self.names, self.required = list(as_object(schema.get("properties"))), set[str]()
 
     def get_schema(self, name: str) -> Any:
-        """The schema of one; False where there is surely none of that name."""
+        """Return the schema of a parameter, or False if it surely does not exist."""
         try:
             return resolve_path(self._root.schema, [name], self._root)
         except SchemaTooComplex:
@@ -178,20 +181,18 @@ class ToolParameters:
     def get_form(self, name: str) -> ValueForm:
         described = self.get_schema(name)
         if described is False:
-            # The tool would leave it out without a word.
+            # The tool would ignore it silently.
             close = find_likeliest(name, self.names)
             hint = f"Did you mean `{close}`?" if close else self.hint
             raise InvalidInput(f"Unknown argument `{clip_text(name)}`.", hint=hint, argument=name)
         return ValueForm(described, self._root)
 
     def find_bare_parameter(self, words: Sequence[str]) -> str:
-        """The parameter that words without a key are for."""
+        """Return the parameter for words without a key."""
         if len(self.required) == 1:
             return next(iter(self.required))
         raise InvalidInput(
-            f"{clip_text(words[0])!r} is neither key=value nor a JSON object.",
-            hint=self.hint,
-            value=clip_text(words[0]),
+            f"{clip_text(words[0])!r} is not key=value or a JSON object.", hint=self.hint, value=clip_text(words[0])
         )
 
     @property
@@ -201,15 +202,16 @@ class ToolParameters:
 
 
 def parse_arguments(words: Sequence[str], schema: JSON) -> JSON:
-    """From key=value, a JSON object, or `-` for one on standard input; single values go before
-    what an object says. Where the tool requires one argument, words without a key are that."""
+    """Parse arguments from key=value, a JSON object, or `-` for one on standard input. Single values override the
+    object. If the tool requires one argument, words without a key are its value.
+    """
     parameters = ToolParameters(schema)
     whole: JSON = {}
     typed: dict[str, list[str]] = {}
     bare: list[str] = []
     for word in words:
         if word == STANDARD_INPUT:
-            whole |= _parse_object(read_standard_input(), "What came on standard input")
+            whole |= _parse_object(read_standard_input(), "Standard input")
         elif word.lstrip().startswith("{"):
             whole |= _parse_object(word, repr(clip_text(word)))
         else:
@@ -244,13 +246,13 @@ def _load_json(text: str) -> Any:
 
 
 def _refuse_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no number of JSON")
+    raise ValueError(f"{word} is not a JSON number")
 
 
 def _parse_object(text: str, what: str) -> JSON:
     value = _parse_json_or_text(text)
     if not isinstance(value, dict):
-        raise InvalidInput(f"{what} is no JSON object.", hint='As in {"query": "tea"}.')
+        raise InvalidInput(f"{what} is not a JSON object.", hint='Use, for example, {"query": "tea"}.')
     return cast(JSON, value)
 
 
@@ -258,7 +260,7 @@ def _refuse_kind(text: str, name: str, wanted: frozenset[str]) -> NoReturn:
     is_json = bool(wanted & {"object", "array"})
     raise InvalidInput(
         f"`{name}` must be {format_kinds(wanted)}, not {clip_text(text)!r}.",
-        hint="Objects and lists are written as JSON." if is_json else None,
+        hint="Write objects and lists as JSON." if is_json else None,
         argument=name,
         value=clip_text(text),
     )
@@ -268,26 +270,26 @@ gateway_config = click.option("--gateway-config", metavar="FILE", help="The gate
 
 
 def get_gateway_file(settings: Settings) -> Path:
-    """The file that is read; InvalidInput where there is none."""
+    """Return the gateway's file. Raise InvalidInput if it does not exist."""
     if settings.gateway_config is None:
         usual = get_gateway_path(settings)
         raise InvalidInput(
-            "There is no gateway file.",
-            hint=f"`everkept gateway init` writes one ({usual}); --gateway-config names another.",
+            "Cannot find a gateway file.",
+            hint=f"Create one with `everkept gateway init` ({usual}), or pass another with --gateway-config.",
         )
     return settings.gateway_config
 
 
 T = TypeVar("T")
 
-SLOW_SECONDS = 5.0  # seconds of silence; the first start of a package may take a minute
+SLOW_SECONDS = 5.0  # of silence; the first start of a package may take a minute
 LOG_NAMES = ("everkept.upstreams", "everkept.app.gateway", "everkept.app.gateway")
 LOGGERS = [logging.getLogger(name) for name in LOG_NAMES]
 
 
 @contextmanager
 def silence_warnings(settings: Settings) -> Generator[None, None, None]:
-    """Why a server failed is what the command says itself; the log has it for who asks for more."""
+    """Silence the log, because the command itself reports why a server failed."""
     before = [log.level for log in LOGGERS]
     if settings.log_level == "warning":
         for log in LOGGERS:
@@ -301,7 +303,7 @@ def silence_warnings(settings: Settings) -> Generator[None, None, None]:
 
 @asynccontextmanager
 async def open_upstreams(reaches: Iterable[UpstreamSettings]) -> AsyncGenerator[Mapping[str, Upstream], None]:
-    """By name; each is started when it is first asked."""
+    """Open the upstreams by name. Each starts at its first call."""
     environment = read_upstream_environment()
     upstreams = {reach.name: open_upstream(reach, environment) for reach in reaches}
     try:
@@ -311,8 +313,7 @@ async def open_upstreams(reaches: Iterable[UpstreamSettings]) -> AsyncGenerator[
 
 
 async def report_if_slow(work: Coroutine[Any, Any, T], whom: str) -> T:
-    """What comes of asking; a word on standard error where that takes long. On a terminal there
-    is a bar already."""
+    """Wait for an answer. Print a note on standard error if that takes long and there is no progress bar."""
     task = asyncio.ensure_future(work)
     try:
         done, _ = await asyncio.wait([task], timeout=SLOW_SECONDS)
@@ -331,9 +332,9 @@ async def report_if_slow(work: Coroutine[Any, Any, T], whom: str) -> T:
 def call(tool: str, words: tuple[str, ...], as_json: bool, **flags: Any) -> None:
     """Call a TOOL of the gateway, as an assistant would.
 
-    Values are read by the tool's schema: text, numbers, true and false; objects as JSON, and a
-    list by giving its key again. All arguments together may be a JSON object, or come as one on
-    standard input by `-`. Tools that are passed through can be called too.
+    Values are read by the tool's schema: text, numbers, true and false. Write objects as JSON, and repeat a key for a
+    list. All arguments together may be a JSON object, or come from standard input with `-`. Passed-through tools work
+    too.
     """
 
     async def work(app: App) -> ToolResult:
@@ -344,7 +345,7 @@ def call(tool: str, words: tuple[str, ...], as_json: bool, **flags: Any) -> None
 
 
 def run_gateway(work: Callable[[App], Awaitable[ToolResult]], **flags: Any) -> ToolResult:
-    """Like run_with_app, for the tools of the gateway; what is wrong with its file comes first."""
+    """Run like `run_with_app`, for tools of the gateway. Faults of its file are reported first."""
     settings = load_command_settings(**flags)
     load(get_gateway_file(settings))
     with silence_warnings(settings):
@@ -358,7 +359,7 @@ async def call_tool(app: App, name: str, arguments: JSON) -> ToolResult:
 
 
 def print_result(result: ToolResult, *, as_json: bool) -> None:
-    """What the tool answered; ends the program with status 1 where that is an error."""
+    """Print the tool's result. Exit with status 1 if it is an error."""
     if as_json:
         print_json(result.facts if result.wire is None else result.wire)
     elif result.text:
@@ -372,7 +373,7 @@ def print_result(result: ToolResult, *, as_json: bool) -> None:
 
 
 async def _find_tool(app: App, name: str) -> Tool:
-    """A tool that is passed through is known only to its server."""
+    """Return the tool. Only its server knows a passed-through tool."""
     assert app.gateway is not None
     if name not in (known := {tool.name: tool for tool in app.gateway.list_tools()}):
         with show_tool_progress("Asking for tools"):

@@ -1,4 +1,4 @@
-"""The gateway's tools as commands, made from the schemas in its file."""
+"""The gateway's tools as commands, from the schemas in its file."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -19,12 +19,12 @@ from everkept.settings import read_settings
 from everkept.tools.schema import JSON
 
 WORDS_ARGUMENT = "words"
-# Ours mean nothing to another server, and it may well have its own.
+# Environment variables of ours, which have no meaning for another server.
 UNSHARED_OPTIONS = ("project", *ENGINE_SETTINGS)
-# Options that every command has; a parameter of the same name gets `tool-` before it.
+# Options of every command. A parameter with the same name gets the prefix `tool-`.
 RESERVED_OPTIONS = frozenset({"config", "data-dir", "help", "json", "log-level"})
 
-EPILOG = "EVERKEPT_GATEWAY_CONFIG names another file of the gateway than the usual one."
+EPILOG = "To use another gateway file, set EVERKEPT_GATEWAY_CONFIG."
 
 _METAVARS = {"string": "TEXT", "fraction": "NUMBER", "integer": "INTEGER", "boolean": "BOOLEAN"}
 _NOT_WORD = re.compile(r"[^\w.]+")
@@ -32,14 +32,14 @@ _DASHES = re.compile(r"[-_]+")
 
 
 def read_gateway_commands(taken: Collection[str]) -> dict[str, ToolConfig]:
-    """Tools with an entry in the gateway's file, by the name of their command.
+    """Return the tools in the gateway's file by command name.
 
-    Whoever has a name already keeps it; `everkept gateway call` reaches the others. So it does
-    those that are passed through: which there are, only their server knows.
+    A name that is taken keeps its meaning; `everkept gateway call` reaches the other tools. It also reaches
+    passed-through tools, which only their server knows.
     """
     try:
         tools = _read_tools()
-    except EverkeptError:  # told by `gateway check`, status and doctor: nobody else asked
+    except EverkeptError:  # `gateway check`, status and doctor report it
         return {}
     named: dict[str, ToolConfig] = {}
     for tool in tools:
@@ -50,7 +50,7 @@ def read_gateway_commands(taken: Collection[str]) -> dict[str, ToolConfig]:
 
 
 def find_gateway_fault() -> str | None:
-    """Why no tool of the gateway has a command; None where there is no such reason."""
+    """Return why no tool of the gateway has a command, or None."""
     try:
         _read_tools()
     except EverkeptError as error:
@@ -84,7 +84,7 @@ def build_gateway_command(name: str, tool: ToolConfig) -> click.Command:
 
 
 class _ToolArguments:
-    """Options for all that the tool takes, and words for what it needs."""
+    """Options for all parameters of a tool, and words for the required ones."""
 
     def __init__(self, schema: JSON) -> None:
         known = ToolParameters(schema)
@@ -120,7 +120,7 @@ class _ToolArguments:
         return values
 
     def _assign_words(self, typed: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
-        """The words for what is needed and not given as an option, in order.
+        """Assign the words to required parameters that are not given as options, in order.
 
         Of several that take many words, only the first does.
         """
@@ -155,7 +155,7 @@ class _ToolArguments:
         return f"{shown}..." if self._can_take_many(destination) else shown
 
     def _build_option(self, destination: str, name: str, form: ValueForm, help_: str) -> click.Option | None:
-        """None where no name is left for it."""
+        """Return None if no name is free for it."""
         is_flag = form.has_only("boolean")
         option = self._choose_name(name, is_flag=is_flag)
         if option is None:
@@ -184,7 +184,7 @@ class _ToolArguments:
 
 
 def _get_click_type(form: ValueForm) -> Any:
-    """Text, which is read by the schema; where that lists texts, one of them."""
+    """Return text for the schema to parse, or a choice if the schema lists texts."""
     texts = [each for each in form.choices if isinstance(each, str) and each.isprintable()]
     return click.Choice(texts) if texts and len(texts) == len(form.choices) else click.STRING
 

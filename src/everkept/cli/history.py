@@ -1,4 +1,4 @@
-"""`everkept history`, `off` and `on`: what is kept of conversations and projects, and what not."""
+"""`everkept history`, `off` and `on`: stored conversations, and projects that are off."""
 
 import os
 import re
@@ -31,20 +31,20 @@ _SEPARATOR = re.compile(r"[/\\]")
 
 @click.group()
 def history() -> None:
-    """Past conversations: what is kept, what is left out."""
+    """List, exclude or delete past conversations."""
 
 
 @history.command("list")
 @add_common_options
 @click.option("--limit", type=CountRange(1, 10_000), default=20, show_default=True)
 def list_conversations(as_json: bool, limit: int, project: str | None, **flags: Any) -> None:
-    """List conversations, the newest first."""
+    """List conversations, newest first."""
     found = run_with_app(lambda app: app.history.list_conversations(limit, project), **flags)
     rows = [_describe_conversation(record) for record in found]
     if as_json:
         print_json({"conversations": rows})
     elif not rows:
-        click.echo("No conversation is kept yet: `everkept import history` takes them in.")
+        click.echo("No conversations imported yet. To import them, run `everkept import history`.")
     else:
         for row in rows:
             when = row["ended"][:16].replace("T", " ")
@@ -55,24 +55,26 @@ def list_conversations(as_json: bool, limit: int, project: str | None, **flags: 
 
 @history.command()
 @add_common_options
-@click.option("--conversation", "conversations", multiple=True, metavar="ID", help="This one.")
-@click.option("--searches", is_flag=True, help="What was searched for, instead.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--conversation", "conversations", multiple=True, metavar="ID", help="Conversation to delete. Repeatable."
+)
+@click.option("--searches", is_flag=True, help="Delete the log of past searches.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation prompt.")
 def forget(
     as_json: bool, project: str | None, conversations: tuple[str, ...], searches: bool, yes: bool, **flags: Any
 ) -> None:
-    """Remove conversations for good: those of a --project, or single ones.
+    """Permanently delete conversations.
 
-    A project is its folder, or the last part of it. What is forgotten is not taken in again; of a
-    project nothing new is either, until `everkept history include` names its folder.
+    Pass --project FOLDER for all conversations of a folder, or --conversation ID. Deleted conversations are never
+    imported again. The folder is excluded until you run `everkept history include FOLDER`.
     """
     if not (project or conversations or searches):
-        raise InvalidInput("Nothing is named.", hint="Say --project FOLDER, --conversation ID or --searches.")
+        raise InvalidInput("Specify what to delete.", hint="Pass --project FOLDER, --conversation ID or --searches.")
 
     async def work(app: App) -> tuple[RemovalReport, list[str], int] | None:
         folders = await app.history.find_folders(project) if project else {}
         titles = await app.history.read_titles(conversations)
-        if not confirm(f"Remove {_format_selection(folders, titles, searches)} for good?", yes=yes):
+        if not confirm(f"Permanently delete {_format_selection(folders, titles, searches)}?", yes=yes):
             return None
         with show_progress("Forgetting") as progress:
             gone = await app.history.forget(list(folders), conversations, progress)
@@ -88,22 +90,22 @@ def forget(
         return
     if project or conversations:
         removed = format_count(gone.conversations, "conversation")
-        click.echo(f"Removed {removed} with {format_count(gone.turns, 'turn')}.")
+        click.echo(f"Permanently deleted {removed} with {format_count(gone.turns, 'turn')}.")
         if not gone.complete:
-            click.echo("A reader keeps old pages alive; run it again later.", err=True)
+            click.echo("Another process is still reading the old data. Run the command again later.", err=True)
     for folder in folders:
-        click.echo(f"{folder} is left out from now on; `everkept history include` ends that.")
+        click.echo(f"{folder} is now excluded. To include it again, run `everkept history include`.")
     if searches:
-        click.echo(f"Removed {format_count(asked, 'search', 'searches')}.")
+        click.echo(f"Permanently deleted {format_count(asked, 'search', 'searches')}.")
 
 
 @history.command()
 @add_common_options
 @click.argument("folder")
 def exclude(as_json: bool, folder: str, **flags: Any) -> None:
-    """Take no conversation of FOLDER in any more, nor of what lies below it.
+    """Stop importing conversations from FOLDER and its subfolders.
 
-    `*` stands for any name. What is in stays; `everkept history forget` removes it.
+    `*` matches any name. Conversations already imported stay; delete them with `everkept history forget`.
     """
     names = _resolve_folders(folder)
 
@@ -114,7 +116,7 @@ def exclude(as_json: bool, folder: str, **flags: Any) -> None:
     if as_json:
         print_json({"excluded": names, "changed": changed})
     else:
-        state = "left out from now on" if changed else "left out already"
+        state = "now excluded" if changed else "already excluded"
         click.echo(f"{' and '.join(names)}: {state}.")
 
 
@@ -122,9 +124,9 @@ def exclude(as_json: bool, folder: str, **flags: Any) -> None:
 @add_common_options
 @click.argument("folder")
 def include(as_json: bool, folder: str, **flags: Any) -> None:
-    """Take the conversations of FOLDER in again, with the next import.
+    """Import conversations of FOLDER again.
 
-    What was forgotten stays forgotten.
+    The next import adds them. Deleted conversations stay deleted.
     """
 
     async def work(app: App) -> list[str]:
@@ -132,7 +134,7 @@ def include(as_json: bool, folder: str, **flags: Any) -> None:
         meant = [name for name in known if name in _resolve_folders(folder)]
         meant = meant or match_named_projects(folder, known)
         if not meant:
-            raise NotFound("folder that a command has left out", folder, hint="`everkept history excluded` shows them.")
+            raise NotFound("excluded folder", folder, hint="List them with `everkept history excluded`.")
         for name in meant:
             await app.history.include(name)
         return meant
@@ -141,13 +143,15 @@ def include(as_json: bool, folder: str, **flags: Any) -> None:
     if as_json:
         print_json({"included": names})
     else:
-        click.echo(f"{' and '.join(names)}: taken in again, with the next import; what was forgotten stays forgotten.")
+        click.echo(
+            f"{' and '.join(names)}: included again. The next import adds its conversations, except deleted ones."
+        )
 
 
 @history.command()
 @add_common_options
 def excluded(as_json: bool, **flags: Any) -> None:
-    """Show which folders are left out."""
+    """List excluded folders."""
 
     async def work(app: App) -> list[dict[str, str]]:
         by_command = [{"folder": f, "by": "command"} for f in await app.history.list_excluded()]
@@ -160,14 +164,14 @@ def excluded(as_json: bool, **flags: Any) -> None:
     elif rows:
         build_console().print(build_table("excluded", rows))
     else:
-        click.echo("No folder is left out.")
+        click.echo("No folders are excluded.")
 
 
 @history.command()
 @add_common_options
 @click.option("--limit", type=CountRange(1, 10_000), default=20, show_default=True)
 def searches(as_json: bool, limit: int, **flags: Any) -> None:
-    """Show what was searched for, the newest first. It is kept on this machine alone."""
+    """List past searches, newest first. They are stored only on this machine."""
     found = run_with_app(lambda app: app.history.list_searches(limit), **flags)
     rows = [_describe_search(search) for search in found]
     if as_json:
@@ -177,7 +181,7 @@ def searches(as_json: bool, limit: int, **flags: Any) -> None:
         columns = ("at", "tool", "query", "results")
         build_console().print(build_table("searches", [{c: row[c] for c in columns} for row in shown]))
     else:
-        click.echo("Nothing was searched for yet.")
+        click.echo("No searches yet.")
 
 
 def _describe_conversation(record: Record) -> dict[str, Any]:
@@ -208,27 +212,27 @@ def _describe_search(search: SearchRecord) -> dict[str, Any]:
 def _format_selection(folders: Mapping[str, int], titles: Sequence[str], searches: bool) -> str:
     parts = [f"{format_count(n, 'conversation')} of {folder}" for folder, n in folders.items()]
     parts += [f'the conversation "{title}"' for title in titles]
-    return " and ".join([*parts, "all that was searched for"] if searches else parts)
+    return " and ".join([*parts, "the log of past searches"] if searches else parts)
 
 
 def _resolve_folders(typed: str) -> list[str]:
-    """A folder as transcripts may name it: as it is written, and where a link leads.
+    """Return a folder in the forms that transcripts use: as typed, and behind links.
 
-    Patterns stay as they are typed, and bare names, which mean folders of that name anywhere.
+    Patterns stay as typed, and so do bare names, which match folders of that name anywhere.
     """
     name = typed.strip().rstrip("/\\") or typed.strip()
     if not name:
-        raise InvalidInput("The folder is blank.", argument="folder", value=typed)
+        raise InvalidInput("The folder is empty.", hint="Pass the path of a folder.", argument="folder", value=typed)
     if "*" in name or "?" in name or not _SEPARATOR.search(name):
         return [name]
     path = Path(name).expanduser()
     if not path.is_absolute() and PureWindowsPath(name).is_absolute():
-        return [name]  # a path of another system: transcripts may come from there
+        return [name]  # a path of another system, which transcripts may come from
     whole = Path(os.path.normpath(Path.cwd() / path))
     if not path.is_absolute() and not whole.is_dir():
         raise InvalidInput(
-            f"There is no folder {whole}.",
-            hint="Name a folder by its whole path, a pattern with *, or a name alone.",
+            f"Cannot find the folder {whole}.",
+            hint="Use the whole path of a folder, a pattern with *, or a bare name.",
             argument="folder",
             value=typed,
         )
@@ -236,25 +240,25 @@ def _resolve_folders(typed: str) -> list[str]:
 
 
 OFF_EXPLANATION = """\
-Nothing of it is stored or given out: hooks keep still, memory and graph tools refuse, and its
-conversations are neither taken in nor found. What is said meanwhile is never taken in. What was
-stored before stays, and is there again after `everkept on`."""
-PROJECT_REMOVED = "Nothing was stored in it, so it is gone; the first memory makes it anew."
-NO_FOLDER = "It belongs to no folder, so which conversations are its own is not known: they go on."
-CREATED_OFF_NOTE = "off.made "  # begins the notes of projects that were made to be off
+While it is off, nothing is stored or recalled: hooks do nothing, memory and graph tools refuse, and
+its conversations are not imported or found. What is said in that time is never imported. Stored data
+is kept. To use it again, run `everkept on`."""
+PROJECT_REMOVED = "The project was empty, so it was removed. Storing a memory creates it again."
+NO_FOLDER = "The project has no folder, so its conversations are unknown and still imported."
+CREATED_OFF_NOTE = "off.made "  # prefix of notes about projects that were created to be off
 
 
 @click.command()
 @add_common_options
 def off(as_json: bool, **flags: Any) -> None:
-    """Switch the project of this folder off: nothing of it is stored or given out."""
+    """Turn memory off for this folder's project."""
     _switch(as_json, flags, off=True)
 
 
 @click.command()
 @add_common_options
 def on(as_json: bool, **flags: Any) -> None:
-    """Switch the project of this folder on again."""
+    """Turn memory back on for this folder's project."""
     _switch(as_json, flags, off=False)
 
 
@@ -264,7 +268,7 @@ def _switch(as_json: bool, flags: dict[str, Any], *, off: bool) -> None:
         if before is None:
             return None
         if not off and await _is_unused(app, before):
-            await app.library.delete(before.name)  # while it is off, so that nobody fills it
+            await app.library.delete(before.name)  # while it is off, so that nothing is added
             await app.library.set_note(CREATED_OFF_NOTE + before.id, None)
             return before, replace(before, off_since=None), PROJECT_REMOVED
         after = await app.library.set_off(before.name, off=off)
@@ -288,9 +292,9 @@ def _switch(as_json: bool, flags: dict[str, Any], *, off: bool) -> None:
 
 
 async def _find_project(app: App, named: str | None, *, off: bool) -> Project | None:
-    """A name must be one that there is: a mistyped one would leave the project on that is meant.
+    """Return the project. Its name must exist, because a typo would leave the intended project on.
 
-    The project of a folder is made to be off; one that is not there is on.
+    `off` creates the project of a folder; `on` does not need one.
     """
     if named is not None:
         return await app.library.get_project(named)
@@ -304,7 +308,7 @@ async def _find_project(app: App, named: str | None, *, off: bool) -> Project | 
 
 
 async def _is_unused(app: App, project: Project) -> bool:
-    """Whether nobody has put anything into it or chosen it since."""
+    """Return whether the project is still empty and unused."""
     if not project.is_off or await app.library.get_note(CREATED_OFF_NOTE + project.id) is None:
         return False
     if project.name in (await app.library.list_notes(PROJECT_NOTE)).values():
@@ -317,11 +321,11 @@ def _print_no_project(*, as_json: bool) -> None:
     if as_json:
         print_json({"project": None, "off": False, "changed": False, "since": None})
     else:
-        click.echo("Nothing is stored of this folder yet, and nothing is off; nothing was changed.")
+        click.echo("This folder has no project and memory is not off here. Nothing changed.")
 
 
 def _format_state(project: Project, *, changed: bool) -> str:
     if project.off_since is not None:
         since = datetime.fromtimestamp(project.off_since / 1e6).strftime("%Y-%m-%d %H:%M")
         return f'Project "{project.name}" is {"" if changed else "already "}off since {since}.'
-    return f'Project "{project.name}" is on{" again" if changed else "; nothing was changed"}.'
+    return f'Project "{project.name}" is on{" again" if changed else ". Nothing changed"}.'

@@ -1,4 +1,4 @@
-"""`everkept peer` and `health`: other people's servers over HTTP, and whether this one answers."""
+"""`everkept peer` and `health`: other people's servers, and whether this one answers."""
 
 import asyncio
 import json
@@ -32,31 +32,31 @@ from everkept.transports.metrics import HEALTH_PATH, READY_PATH
 if TYPE_CHECKING:
     from everkept.peers.client import ReachedPeer
 
-OTHER_TOKEN_KINDS = {  # what their tokens would be, were they given away
-    "owner": "is its owner's own, which sees and changes everything there",
-    "account": "is a user's, for the tools of an assistant",
+OTHER_TOKEN_KINDS = {  # Other kinds of tokens, with what they allow.
+    "owner": "is the owner's, with full access there",
+    "account": "is a user's, for assistants",
 }
-MAX_TOKEN_CHARACTERS = 10_000  # characters of a file that is to hold one
+MAX_TOKEN_CHARACTERS = 10_000  # of a file with a token
 
 
 @click.group()
 def peer() -> None:
-    """Other people's servers, asked where a search says include_peers."""
+    """Manage the peer servers that searches can ask."""
 
 
 @peer.command()
 @add_common_options
 @click.argument("name")
 @click.argument("address", metavar="https://HOST:PORT")
-@click.option("--token-file", metavar="FILE", required=True, help="The token; `-` reads it.")
-@click.option("--fingerprint", help="Of its certificate: sha256 and 64 digits.")
-@click.option("--certificate", metavar="FILE", help="The certificate, in place of that.")
+@click.option("--token-file", metavar="FILE", required=True, help="File with the token, or `-` for standard input.")
+@click.option("--fingerprint", help="Fingerprint of its certificate: sha256 and 64 digits.")
+@click.option("--certificate", metavar="FILE", help="Its certificate, instead of the fingerprint.")
 @click.option(
     "--time-limit",
     type=click.FloatRange(0.1, MAX_SECONDS),
     default=DEFAULT_SECONDS,
     show_default=True,
-    help="Seconds that an answer may take.",
+    help="Time limit for an answer, in seconds.",
 )
 def add(
     as_json: bool,
@@ -68,10 +68,9 @@ def add(
     time_limit: float,
     **flags: Any,
 ) -> None:
-    """Let searches ask the server of somebody; nothing is sent there now.
+    """Add a peer server that searches can ask. Nothing is sent now.
 
-    It is known by its certificate alone, to the last bit: names, dates and who signed it do not
-    matter, and a server with another one is sent nothing.
+    Only its certificate identifies it. A server with another certificate is sent nothing, whatever its name.
     """
     host, port = parse_address(address)
     made = Peer(
@@ -86,13 +85,13 @@ def add(
     if as_json:
         print_json(_build_row(made))
     else:
-        click.echo(f"Added {made.name}, {made.address}. `everkept peer check` asks it.")
+        click.echo(f"Added {made.name}, {made.address}. To test it, run `everkept peer check`.")
 
 
 @peer.command("list")
 @add_common_options
 def list_peers(as_json: bool, **flags: Any) -> None:
-    """List the peers: where and by which certificate, never the tokens."""
+    """List the peers with address and certificate, never the tokens."""
     listed = _open_peer_list(**flags).read_peers()
     for sentence in listed.warnings:
         click.echo(f"everkept: {sentence}", err=True)
@@ -100,7 +99,7 @@ def list_peers(as_json: bool, **flags: Any) -> None:
         print_json({"peers": [_build_row(each) for each in listed.peers]})
         return
     if not listed.peers:
-        click.echo("No peers. `everkept peer add` names one.")
+        click.echo("No peers yet. To add one, run `everkept peer add`.")
     for each in listed.peers:
         click.echo(f"{each.name}  {each.address}  {format_fingerprint(each.fingerprint)}")
 
@@ -109,7 +108,7 @@ def list_peers(as_json: bool, **flags: Any) -> None:
 @add_common_options
 @click.argument("name")
 def remove(as_json: bool, name: str, **flags: Any) -> None:
-    """Ask the peer with this NAME no more; its token is forgotten."""
+    """Remove the peer NAME and its token."""
     _open_peer_list(writes=True, **flags).remove(name)
     if as_json:
         print_json({"removed": validate_peer_name(name)})
@@ -121,7 +120,7 @@ def remove(as_json: bool, name: str, **flags: Any) -> None:
 @add_common_options
 @click.argument("name", required=False)
 def check(as_json: bool, name: str | None, **flags: Any) -> None:
-    """Ask the peers, or one, whether they are there and know us."""
+    """Check whether the peers, or one, are reachable and know this server."""
     from everkept.peers.client import greet_peer
 
     listed = _open_peer_list(**flags).read_peers()
@@ -136,7 +135,7 @@ def check(as_json: bool, name: str | None, **flags: Any) -> None:
     if as_json:
         print_json({"peers": [_describe_outcome(each) for each in outcomes]})
     elif not outcomes:
-        click.echo("No peers. `everkept peer add` names one.")
+        click.echo("No peers yet. To add one, run `everkept peer add`.")
     else:
         for each in outcomes:
             click.echo(replace_controls(_format_outcome(each)))
@@ -147,12 +146,12 @@ def check(as_json: bool, name: str | None, **flags: Any) -> None:
 @peer.command()
 @add_common_options
 def identity(as_json: bool, **flags: Any) -> None:
-    """Make the certificate by which others know this server, once, and print its fingerprint."""
+    """Create the certificate that identifies this server, once, and print its fingerprint."""
     from everkept.peers.identity import ensure_identity as identity_in
 
     settings = load_command_settings(**flags)
     if settings.read_only:
-        raise ReadOnly("This command writes, and only reading is allowed here.")
+        raise ReadOnly("This command writes, but the setting read_only is on.")
     found = identity_in(settings.data_dir)
     shown = format_fingerprint(found.fingerprint)
     if as_json:
@@ -172,15 +171,15 @@ def identity(as_json: bool, **flags: Any) -> None:
 def _open_peer_list(*, writes: bool = False, **flags: Any) -> PeerList:
     settings = load_command_settings(**flags)
     if writes and settings.read_only:
-        raise ReadOnly("This command writes, and only reading is allowed here.")
+        raise ReadOnly("This command writes, but the setting read_only is on.")
     return PeerList(settings.data_dir)
 
 
 def _get_fingerprint(given: str | None, certificate: str | None) -> str:
     if (given is None) == (certificate is None):
         raise InvalidInput(
-            "A peer is known by its certificate: name --fingerprint or --certificate, one of them.",
-            hint="`everkept peer identity` on its machine prints the fingerprint.",
+            "A peer needs either --fingerprint or --certificate.",
+            hint="To print the fingerprint, run `everkept peer identity` on its machine.",
         )
     if given is not None:
         return parse_fingerprint(given)
@@ -190,25 +189,30 @@ def _get_fingerprint(given: str | None, certificate: str | None) -> str:
 
 
 def _read_token(file: str) -> str:
-    """From a file or what is typed: others see the options of a program."""
+    """Read the token from a file or standard input, because others can see the options of a program."""
     if file == "-":
         return sys.stdin.readline(MAX_TOKEN_CHARACTERS)
     try:
         with Path(file).open(encoding="utf-8") as stream:
             return stream.read(MAX_TOKEN_CHARACTERS)
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
-        raise InvalidInput(f"{file} cannot be read ({reason}).", argument="token_file", value=file) from None
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise InvalidInput(
+            f"{file} cannot be read ({reason}).",
+            hint="Check the path and its permissions.",
+            argument="token_file",
+            value=file,
+        ) from None
 
 
 def _check_peer_token(token: str) -> str:
-    """Another kind would be refused there, and may open more here than it should."""
+    """Refuse other kinds of tokens, which may allow more here than they should."""
     if (kind := get_token_kind(token)) != "peer":
         prefix = SECRET_PREFIXES[kind]
-        what = OTHER_TOKEN_KINDS[kind] if token.startswith(prefix) else "is none that Everkept has made"
+        what = OTHER_TOKEN_KINDS[kind] if token.startswith(prefix) else "is not a token of Everkept"
         raise InvalidInput(
-            f"The token {what}; a peer's begins with {SECRET_PREFIXES['peer']}.",
-            hint="Whoever runs that server makes one with `everkept token --peer YOUR-NAME`.",
+            f"The token {what}. A peer's token begins with {SECRET_PREFIXES['peer']}.",
+            hint="Ask the owner of that server to run `everkept token --peer YOUR-NAME`.",
             argument="token_file",
         )
     return token
@@ -218,7 +222,7 @@ def _select_peers(peers: tuple[Peer, ...], name: str | None) -> list[Peer]:
     wanted = None if name is None else validate_peer_name(name)
     chosen = [each for each in peers if wanted in (None, each.name)]
     if wanted is not None and not chosen:
-        raise NotFound("peer", wanted, hint="`everkept peer list` shows them.")
+        raise NotFound("peer", wanted, hint="List them with `everkept peer list`.")
     return chosen
 
 
@@ -241,25 +245,25 @@ def _format_outcome(each: "ReachedPeer | PeerFault") -> str:
     if isinstance(each, PeerFault):
         return f"{each.peer}: {each.reason}"
     version = f"{each.program} {each.version}"
-    return f"{each.peer}: it is there and knows us ({version}, {each.milliseconds:g} ms)."
+    return f"{each.peer}: reachable, and knows this server ({version}, {each.milliseconds:g} ms)."
 
 
 HEALTH_SECONDS = 3.0
-MAX_ANSWER_BYTES = 1_000  # bytes of an answer
-HEALTH_STATES = ("ok", "ready", "degraded")  # somebody else's server has others
-LOCAL_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # who listens everywhere does so here
+MAX_ANSWER_BYTES = 1_000  # of an answer
+HEALTH_STATES = ("ok", "ready", "degraded")  # another program has others
+LOCAL_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # a server that listens on all addresses is asked locally
 
 
 @click.command()
 @add_common_options
-@click.option("--host", help="Address that it listens on. Default: as in the settings.")
-@click.option("--port", type=int, help="Its port. Default: as in the settings.")
-@click.option("--ready", is_flag=True, help="Ask too whether calls can be answered.")
+@click.option("--host", help="Address to check. Default: from settings.")
+@click.option("--port", type=int, help="Port to check. Default: from settings.")
+@click.option("--ready", is_flag=True, help="Also check that it can answer calls.")
 def health(as_json: bool, ready: bool, **flags: Any) -> None:
-    """Ask the HTTP server on this machine whether it is well. Exit status 0 where it is, 1 else.
+    """Check whether the HTTP server on this machine is healthy. Exits with 0 if it is, otherwise 1.
 
-    Where it listens, and whether with a certificate, is in the settings; what a server has from
-    flags of its own is not known here. One over stdio is its client's: there is nothing to ask.
+    Reads host, port and certificate from your settings; it cannot see flags the server was started with. A stdio server
+    always counts as healthy.
     """
     settings = load_command_settings(**flags)
     if settings.transport != "http" and not (flags["host"] or flags["port"]):
@@ -279,15 +283,15 @@ def _request_health(settings: Settings, path: str) -> str:
             answer = connection.getresponse()
             status, body = answer.status, answer.read(MAX_ANSWER_BYTES)
     except (UnicodeError, InvalidURL):
-        raise Unavailable(f"No server answers at {place} (that is no address).") from None
+        raise Unavailable(f"No server answers at {place} (not a valid address).") from None
     except (OSError, HTTPException) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise Unavailable(f"No server answers at {place} ({reason}).") from None
     if status != 200:
-        raise Unavailable(f"The server at {place} is not well: {path} answers with {status}.")
+        raise Unavailable(f"The server at {place} is unhealthy: {path} answers with {status}.")
     word = _parse_status(body)
     if word not in HEALTH_STATES:
-        raise Unavailable(f"What answers at {place} is no server of Everkept.")
+        raise Unavailable(f"The server at {place} is not an Everkept server.")
     return word
 
 
@@ -296,14 +300,14 @@ def _build_connection(settings: Settings, host: str) -> HTTPConnection:
         return HTTPConnection(host, settings.port, timeout=HEALTH_SECONDS)
     import ssl
 
-    # The certificate is for the name that others know it by. Nothing secret is said or told here.
+    # The certificate is for the server's public name. No secrets are exchanged here.
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return HTTPSConnection(host, settings.port, timeout=HEALTH_SECONDS, context=context)
 
 
 def _parse_status(body: bytes) -> str:
-    """Empty for what is no answer of ours."""
+    """Return an empty object if the answer is not ours."""
     try:
         return str(json.loads(body)["status"])
     except (ValueError, KeyError, TypeError, RecursionError):

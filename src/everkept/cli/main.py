@@ -1,9 +1,10 @@
-"""The command line's entry: a group that loads a command's module when it is asked for."""
+"""Entry of the command line: a group that loads the module of a command when it is called."""
 
 import difflib
 import importlib
 import io
 import os
+import shutil
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 @click.argument("shell", type=click.Choice(["bash", "fish", "zsh"]))
 @click.pass_context
 def completion(context: click.Context, shell: str, **_flags: Any) -> None:
-    """Print the completion script for a SHELL.
+    """Print a completion script for SHELL.
 
     \b
     bash: everkept completion bash > ~/.local/share/bash-completion/completions/everkept
@@ -43,15 +44,14 @@ def completion(context: click.Context, shell: str, **_flags: Any) -> None:
 @click.command()
 @add_common_options
 @click.argument("event", required=False)
-@click.option("--path", metavar="PATH", help="Working folder. Default: the one the event names.")
+@click.option("--path", metavar="PATH", help="Working folder. Default: the folder in the event.")
 @click.option("--worker", is_flag=True, hidden=True)
 def hook(event: str | None, *, worker: bool, as_json: bool, **flags: str | None) -> NoReturn:
-    """Answer an EVENT of an assistant: SessionStart, UserPromptSubmit, PostToolUse,
-    PostToolUseFailure, PreCompact or SessionEnd.
+    """Handle an assistant's hook EVENT (called by assistants, not people).
 
-    Assistants call it, not people: `everkept setup` tells them to. It reads the event as JSON
-    from standard input, prints what the assistant should know as JSON, if anything, and always
-    ends with status 0. What went wrong is in `hooks/faults.log` in the data folder.
+    EVENT is SessionStart, UserPromptSubmit, PostToolUse, PostToolUseFailure, PreCompact or SessionEnd. Reads the event
+    as JSON from standard input, prints context for the assistant as JSON, and always exits with 0. Faults are logged to
+    `hooks/faults.log` in the data folder.
     """
     from everkept.hooks.entry import main
 
@@ -65,53 +65,72 @@ def hook(event: str | None, *, worker: bool, as_json: bool, **flags: str | None)
     )
 
 
-# Each command, the module that defines it, and its line in the overview: an overview that
-# imported every command would be slow. The tools' own commands come from the application.
-COMMANDS = {
-    "access-log": ("everkept.cli.accounts:access_log", "Show who read and changed what."),
-    "account": ("everkept.cli.accounts:account", "List and remove the accounts of others."),
-    "audit": ("everkept.cli.changes:audit", "Find what should not have been stored."),
-    "backup": ("everkept.cli.care:backup", "Write everything that is stored into one file."),
-    "bank": ("everkept.cli.bank:bank", "Trust a bank; show and restore versions of its files."),
-    "completion": ("everkept.cli.main:completion", "Print the shell completion script."),
-    "config": ("everkept.cli.config:config", "Show the settings and where they come from."),
-    "context": ("everkept.cli.memories:context", "Print what an assistant should know."),
-    "demo": ("everkept.cli.selftest:demo", "Show store and recall at work."),
-    "doctor": ("everkept.cli.care:doctor", "Find what is wrong here, and mend it."),
-    "edit": ("everkept.cli.memories:edit", "Change a memory."),
-    "export": ("everkept.cli.exchange:export", "Write everything as Markdown and JSON lines."),
-    "forget": ("everkept.cli.memories:forget", "Forget a memory, or automatic ones."),
-    "gateway": ("everkept.cli.gateway:gateway", "Put stable names before other servers."),
-    "grant": ("everkept.cli.accounts:grant", "Let a user see a project."),
-    "health": ("everkept.cli.http_servers:health", "Ask a server over HTTP whether it is well."),
-    "history": ("everkept.cli.history:history", "See, leave out or forget past conversations."),
-    "hook": ("everkept.cli.main:hook", "Answer an event of an assistant."),
-    "import": ("everkept.cli.exchange:import_", "Take in what other programs keep."),
-    "index": ("everkept.cli.memories:index", "Give memories that wait their vectors now."),
-    "journal": ("everkept.cli.database:journal", "Show what waits for a database that is away."),
-    "list": ("everkept.cli.memories:list_", "List memories, newest first."),
-    "log": ("everkept.cli.changes:log", "Show what changed, when and by which tool."),
-    "migrate": ("everkept.cli.database:migrate", "Copy everything into another engine."),
-    "off": ("everkept.cli.history:off", "Switch the project of this folder off."),
-    "on": ("everkept.cli.history:on", "Switch the project of this folder on again."),
-    "peer": ("everkept.cli.http_servers:peer", "Name other people's servers that may be asked."),
-    "pin": ("everkept.cli.memories:pin", "Keep a memory from fading."),
-    "purge": ("everkept.cli.changes:purge", "Remove things for good."),
-    "recall": ("everkept.cli.memories:recall", "Find memories, with the reasons."),
-    "remember": ("everkept.cli.memories:remember", "Store a memory."),
-    "restore": ("everkept.cli.care:restore", "Bring a backup back."),
-    "revoke": ("everkept.cli.accounts:revoke", "Hide a project from a user again."),
-    "selftest": ("everkept.cli.selftest:selftest", "Prove that no acknowledged write is lost."),
-    "serve": ("everkept.cli.serve:serve", "Serve assistants over MCP, on stdio or HTTP."),
-    "setup": ("everkept.cli.config:setup", "Connect a client: write its configuration."),
-    "status": ("everkept.cli.status:status", "Show how much is remembered, and what waits."),
-    "token": ("everkept.cli.accounts:token", "Make and manage tokens for HTTP."),
-    "undo": ("everkept.cli.changes:undo", "Take a change back."),
+# Groups of the overview: each command, the module that defines it, and its line. Importing every command would be slow.
+COMMAND_GROUPS: dict[str, dict[str, tuple[str, str]]] = {
+    "Memories": {
+        "remember": ("memories:remember", "Store a memory."),
+        "recall": ("memories:recall", "Search memories and show why each one matched."),
+        "list": ("memories:list_", "List memories, newest first."),
+        "edit": ("memories:edit", "Change a memory's text, importance or tags."),
+        "pin": ("memories:pin", "Keep a memory from fading."),
+        "forget": ("memories:forget", "Hide a memory from recall."),
+        "context": ("memories:context", "Print the context block for a task."),
+    },
+    "Conversations": {
+        "import": ("exchange:import_", "Import conversations, an export, or another server's data."),
+        "history": ("history:history", "List, exclude or delete past conversations."),
+    },
+    "Data": {
+        "log": ("changes:log", "Show what changed, when, and by which tool."),
+        "undo": ("changes:undo", "Undo a change."),
+        "purge": ("changes:purge", "Permanently delete memories and entities."),
+        "audit": ("changes:audit", "Find secrets in stored text."),
+        "backup": ("care:backup", "Save all data to one file."),
+        "restore": ("care:restore", "Restore data from a backup."),
+        "export": ("exchange:export", "Export all data as Markdown and JSON Lines."),
+        "migrate": ("database:migrate", "Copy all data to another database engine."),
+        "index": ("memories:index", "Compute missing embeddings now."),
+        "bank": ("bank:bank", "Trust a bank; show and restore versions of its files."),
+    },
+    "Setup": {
+        "setup": ("config:setup", "Connect an assistant by writing its configuration."),
+        "serve": ("serve:serve", "Run the MCP server over stdio or HTTP."),
+        "status": ("status:status", "Show what is stored and what is pending."),
+        "doctor": ("care:doctor", "Find problems and fix them."),
+        "config": ("config:config", "Show settings and where each one comes from."),
+        "on": ("history:on", "Turn memory back on for this folder's project."),
+        "off": ("history:off", "Turn memory off for this folder's project."),
+        "demo": ("selftest:demo", "Try storing and recalling in a temporary folder."),
+        "selftest": ("selftest:selftest", "Prove that no acknowledged write is lost."),
+        "completion": ("main:completion", "Print a shell completion script."),
+    },
+    "Teams": {
+        "token": ("accounts:token", "Create, list and revoke HTTP tokens."),
+        "account": ("accounts:account", "List and remove accounts."),
+        "grant": ("accounts:grant", "Give a user access to a project."),
+        "revoke": ("accounts:revoke", "Remove a user's access to a project."),
+        "access-log": ("accounts:access_log", "Show who read or changed what."),
+        "peer": ("http_servers:peer", "Manage the peer servers that searches can ask."),
+        "gateway": ("gateway:gateway", "Serve other MCP servers' tools under stable names."),
+        "journal": ("database:journal", "Show writes waiting for an unreachable database."),
+        "health": ("http_servers:health", "Check whether the HTTP server is healthy."),
+    },
 }
+HIDDEN_COMMANDS = {
+    "hook": ("main:hook", "Handle an assistant's hook event."),
+    "tools": ("main:list_tools", "List the tools, which are commands too."),
+}
+COMMANDS = {name: each for group in (*COMMAND_GROUPS.values(), HIDDEN_COMMANDS) for name, each in group.items()}
+JOINED_LINES = {  # two commands on one line
+    "backup": ("restore", "Save all data to one file, or restore it."),
+    "on": ("off", "Turn memory on or off for this folder's project."),
+    "grant": ("revoke", "Give or remove a user's access to a project."),
+}
+NAME_WIDTH = max(map(len, ("backup, restore", *COMMANDS)))
 
 
 class CommandGroup(click.Group):
-    """Imports only what is called: a start of the server must not pay for tables and colours."""
+    """Group that imports only the called command, so that a server starts fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         from everkept.cli.tools import get_tool_commands
@@ -122,7 +141,7 @@ class CommandGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in COMMANDS:
             module, _, attribute = COMMANDS[cmd_name][0].partition(":")
-            return getattr(importlib.import_module(module), attribute)
+            return getattr(importlib.import_module(f"everkept.cli.{module}"), attribute)
         from everkept.cli.tools import find_tool_command, get_tool_commands
 
         if (command := find_tool_command(cmd_name)) is not None:
@@ -143,18 +162,43 @@ class CommandGroup(click.Group):
                 raise
             raise click.UsageError(f"{error.message}{guess}{told}", ctx) from error
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        from everkept.cli.tools import get_tool_commands
-
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
-        tools = get_tool_commands()
-        with formatter.section("Tools, as assistants see them"):
-            formatter.write_dl([(name, _get_first_sentence(tool.description)) for name, tool in tools.items()])
-        if of_gateway := _read_gateway_commands(tools):
-            with formatter.section("Tools of the gateway"):
-                rows = [(name, _get_first_sentence(tool.description)) for name, tool in of_gateway.items()]
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by group. The general options are in the last line."""
+        for title, group in COMMAND_GROUPS.items():
+            others = {other for other, _ in JOINED_LINES.values()}
+            rows = [_build_row(name, line) for name, (_, line) in group.items() if name not in others]
+            with formatter.section(title):
                 formatter.write_dl(rows)
+        formatter.write("\nEvery tool is also a command: `everkept tools`. Options: --version, -h, --help.\n")
+
+
+def _build_row(name: str, line: str) -> tuple[str, str]:
+    other, joined = JOINED_LINES.get(name, ("", line))
+    return (f"{name}, {other}" if other else name).ljust(NAME_WIDTH), joined
+
+
+@click.command("tools")
+@add_common_options
+def list_tools(as_json: bool, **_flags: Any) -> None:
+    """List the tools. Each one is also a command.
+
+    The gateway's tools are listed too, if its file defines any.
+    """
+    from everkept.cli.tools import get_tool_commands
+
+    tools = get_tool_commands()
+    of_gateway = _read_gateway_commands(tools)
+    if as_json:
+        from everkept.cli.render import print_json
+
+        print_json({"tools": list(tools), "gateway": list(of_gateway)})
+        return
+    formatter = click.HelpFormatter(width=min(shutil.get_terminal_size().columns, 100))
+    for title, listed in (("Tools", tools), ("Tools of the gateway", of_gateway)):
+        if listed:
+            with formatter.section(title):
+                formatter.write_dl([(name, _get_first_sentence(tool.description)) for name, tool in listed.items()])
+    click.echo(formatter.getvalue(), nl=False)
 
 
 def _read_gateway_commands(tools: Mapping[str, "Tool"]) -> dict[str, "ToolConfig"]:
@@ -164,11 +208,11 @@ def _read_gateway_commands(tools: Mapping[str, "Tool"]) -> dict[str, "ToolConfig
 
 
 def _describe_gateway_fault() -> str:
-    """That a command may be missing because of a fault in the file that would make it."""
+    """Return a note about a fault in the gateway's file, which can be why a command is missing."""
     from everkept.cli.gateway_commands import find_gateway_fault
 
     fault = find_gateway_fault()
-    return f"\nThe gateway's file has a fault, so its tools are no commands: {fault}" if fault else ""
+    return f"\nThe gateway's file has a fault, so its tools have no commands: {fault}" if fault else ""
 
 
 def _build_gateway_command(name: str, tool: "ToolConfig") -> click.Command:
@@ -178,24 +222,24 @@ def _build_gateway_command(name: str, tool: "ToolConfig") -> click.Command:
 
 
 def _get_first_sentence(description: str) -> str:
-    return " ".join(description.split(". ")[0].split())
+    return " ".join(description.split(". ")[0].split()).removesuffix(".") + "."
 
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="everkept")
 def cli() -> None:
-    """One memory for every AI assistant, on your own machine."""
+    """One memory for all your AI assistants, on your own machine."""
 
 
 def main(arguments: list[str] | None = None, *, start: "ServerStart | None" = None) -> None:
-    """Exit status: 0 done, 2 the caller's mistake, 1 anything else, 130 interrupted.
+    """Run a command. Exit with 0 if it is done, 2 for the caller's mistake, 130 if interrupted, otherwise 1.
 
-    `start` is for `serve`: what a client was answered before this was loaded.
+    `start` is for `serve`: the requests that were answered before this was loaded.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that cannot show a letter shows "?"
+            stream.reconfigure(errors="replace")  # a terminal shows "?" for an unknown character
     try:
         cli.main(arguments, prog_name="everkept", standalone_mode=False, obj=start)
     except click.exceptions.Exit as exit_:
@@ -208,9 +252,9 @@ def main(arguments: list[str] | None = None, *, start: "ServerStart | None" = No
     except OSError as error:
         if error.filename is not None:
             raise
-        # A pipe that was closed, or a full disk behind it: the output has nowhere to go.
+        # The pipe is closed or its disk is full, so nothing can be printed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        click.echo(f"everkept: the output could not be written ({error.strerror}).", err=True)
+        click.echo(f"everkept: cannot write the output ({error.strerror}).", err=True)
         sys.exit(1)
     except EverkeptError as error:
         from everkept.cli.runner import report_error

@@ -22,7 +22,7 @@ from everkept.cli.runner import (
 from everkept.cli.runner import report_error as report_problem
 from everkept.core.records import Record, RecordFilter
 from everkept.core.text import clip_text, format_count
-from everkept.errors import InvalidInput, NotFound
+from everkept.errors import InvalidInput, NotFound, Refused
 from everkept.families.memories.model import MEMORY, MemoryView
 from everkept.jobs.maintenance import IndexResult
 from everkept.settings import AUTO
@@ -31,13 +31,21 @@ from everkept.tools.schema import to_json
 TYPES = ("episodic", "semantic", "procedural", "working")
 SCOPES = ("session", "project", "user")
 STRATEGIES = ("hybrid", "vector", "keyword", "graph")
-CATCH_UP_SECONDS = 3.0  # seconds that a command gives to texts which wait for their vectors
+CATCH_UP_SECONDS = 3.0  # for pending embeddings before a command
 
-_scope = click.option("--scope", type=click.Choice(SCOPES), multiple=True, help="Only these.")
-_type = click.option("--type", "types", type=click.Choice(TYPES), multiple=True, help="Only these.")
-_tag = click.option("--tag", "tags", multiple=True, metavar="TAG", help="With any of these tags.")
-_since = click.option("--since", metavar="TIME", help="2026-03-01, yesterday, last week, …")
-_until = click.option("--until", metavar="TIME", help="Likewise.")
+_scope = click.option(
+    "--scope", type=click.Choice(SCOPES), multiple=True, help="Search only this scope. Repeatable. Default: all."
+)
+_type = click.option(
+    "--type", "types", type=click.Choice(TYPES), multiple=True, help="Search only this type. Repeatable. Default: all."
+)
+_tag = click.option(
+    "--tag", "tags", multiple=True, metavar="TAG", help="Only memories with this tag. Repeatable; any match counts."
+)
+_since = click.option(
+    "--since", metavar="TIME", help="Only memories from this time on, such as 2026-03-01 or last week."
+)
+_until = click.option("--until", metavar="TIME", help="Only memories up to this time.")
 
 
 @click.command()
@@ -45,12 +53,12 @@ _until = click.option("--until", metavar="TIME", help="Likewise.")
 @click.argument("text", nargs=-1, required=True)
 @click.option("--type", "kind", type=click.Choice(TYPES), default="semantic", show_default=True)
 @click.option("--scope", type=click.Choice(SCOPES), default="project", show_default=True)
-@click.option("--importance", type=click.FloatRange(0, 1), help="0 to 1. Default: 0.5.")
-@click.option("--tag", "tags", multiple=True, metavar="TAG", help="A label; may be repeated.")
-@click.option("--author", help="Who said it.")
-@click.option("--when", "occurred_at", metavar="TIME", help="When it happened.")
-@click.option("--supersedes", metavar="ID", help="The memory that this one replaces.")
-@click.option("--pin", is_flag=True, help="Never let it fade.")
+@click.option("--importance", type=click.FloatRange(0, 1), help="Importance from 0 to 1. Default: 0.5.")
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Tag to add. Repeatable.")
+@click.option("--author", help="Name of the person who said it.")
+@click.option("--when", "occurred_at", metavar="TIME", help="When it happened. Default: now.")
+@click.option("--supersedes", metavar="ID", help="Id of the memory this one replaces.")
+@click.option("--pin", is_flag=True, help="Pin the memory, so that it never fades.")
 def remember(
     as_json: bool,
     text: tuple[str, ...],
@@ -64,7 +72,7 @@ def remember(
     supersedes: str | None,
     **flags: Any,
 ) -> None:
-    """Store a memory: TEXT, or `-` for standard input."""
+    """Store TEXT as a memory. Use `-` to read it from standard input."""
     arguments = {
         "content": sys.stdin.read() if text == ("-",) else " ".join(text),
         "type": kind,
@@ -80,8 +88,8 @@ def remember(
     async def work(app: App) -> tuple[dict[str, Any], str]:
         if scope == "session" and not app.settings.session_id:
             raise InvalidInput(
-                "A command has no session of its own.",
-                hint="Choose --scope project or user, or let EVERKEPT_SESSION_ID name a session.",
+                "A command has no session.",
+                hint="Pass --scope project or user, or set EVERKEPT_SESSION_ID.",
                 argument="scope",
                 value=scope,
             )
@@ -92,7 +100,7 @@ def remember(
     if as_json:
         print_json(stored)
         return
-    verb = "Known already" if stored.get("existing") else "Remembered"
+    verb = "Already stored" if stored.get("existing") else "Remembered"
     click.echo(f"{verb}: {stored['memory_id']} ({stored['type']}, {where})")
     if changed := stored.get("updated"):
         click.echo(f"Changed: {', '.join(changed)}")
@@ -109,8 +117,8 @@ def remember(
 @_until
 @click.option("--strategy", type=click.Choice(STRATEGIES), default="hybrid", show_default=True)
 @click.option("--limit", type=CountRange(1, 50), default=10, show_default=True)
-@click.option("--as-of", metavar="TIME", help="What was known then.")
-@click.option("--forgotten", is_flag=True, help="Forgotten ones too.")
+@click.option("--as-of", metavar="TIME", help="Search what was stored at this time.")
+@click.option("--forgotten", is_flag=True, help="Include forgotten memories.")
 def recall(
     as_json: bool,
     query: tuple[str, ...],
@@ -125,9 +133,11 @@ def recall(
     forgotten: bool,
     **flags: Any,
 ) -> None:
-    """Find memories that fit QUERY, best first, with the reasons."""
+    """Search memories for QUERY, best match first, and show why each one matched."""
     if not " ".join(query).strip():
-        raise InvalidInput("`query` is blank.", argument="query", value=" ".join(query))
+        raise InvalidInput(
+            "`query` is empty.", hint="Specify what to search for.", argument="query", value=" ".join(query)
+        )
 
     async def work(app: App) -> dict[str, Any]:
         arguments = {
@@ -167,10 +177,10 @@ def recall(
 @_tag
 @_since
 @_until
-@click.option("--pinned", is_flag=True, help="Only pinned ones.")
-@click.option("--automatic", is_flag=True, help="Only those that hooks have stored by themselves.")
-@click.option("--forgotten", is_flag=True, help="Only forgotten ones.")
-@click.option("--all-projects", is_flag=True, help="Of every project that is not off.")
+@click.option("--pinned", is_flag=True, help="Only pinned memories.")
+@click.option("--automatic", is_flag=True, help="Only memories that hooks stored automatically.")
+@click.option("--forgotten", is_flag=True, help="Only forgotten memories.")
+@click.option("--all-projects", is_flag=True, help="Include every project that is not turned off.")
 @click.option("--limit", type=CountRange(1, 10_000), default=20, show_default=True)
 def list_(
     as_json: bool,
@@ -186,9 +196,9 @@ def list_(
     limit: int,
     **flags: Any,
 ) -> None:
-    """List memories, newest first, those of all sessions included.
+    """List memories, newest first.
 
-    They are those of the project and your own; with --all-projects, those of all projects.
+    Shows this project's memories and your user-scope memories, from every session. Use --all-projects for all projects.
     """
     where = RecordFilter(
         scopes=tuple(scope),
@@ -214,17 +224,17 @@ def list_(
         print_json({"memories": memories})
         return
     if automatic and not all_projects:
-        click.echo(f"Automatic memories of {meant} and of your own; --all-projects lists all.")
+        click.echo(f"Automatic memories of {meant} or your user scope. To list all projects, pass --all-projects.")
     print_memories(build_console(), memories)
 
 
 @click.command()
 @add_common_options
 @click.argument("memory_id")
-@click.option("--content", help="The new text. Without any option an editor opens.")
-@click.option("--importance", type=click.FloatRange(0, 1), help="0 to 1.")
-@click.option("--tag", "add", multiple=True, metavar="TAG", help="A label to add.")
-@click.option("--untag", "remove", multiple=True, metavar="TAG", help="A label to remove.")
+@click.option("--content", help="New text. Without options, opens your editor.")
+@click.option("--importance", type=click.FloatRange(0, 1), help="New importance, from 0 to 1.")
+@click.option("--tag", "add", multiple=True, metavar="TAG", help="Tag to add. Repeatable.")
+@click.option("--untag", "remove", multiple=True, metavar="TAG", help="Tag to remove. Repeatable.")
 def edit(
     as_json: bool,
     memory_id: str,
@@ -234,7 +244,7 @@ def edit(
     remove: Sequence[str],
     **flags: Any,
 ) -> None:
-    """Change a memory; `everkept undo` takes it back."""
+    """Change a memory. To reverse the change, run `everkept undo`."""
 
     async def work(app: App) -> dict[str, Any]:
         arguments = {
@@ -259,9 +269,9 @@ def edit(
 @click.command()
 @add_common_options
 @click.argument("memory_id")
-@click.option("--off", is_flag=True, help="Let it fade again.")
+@click.option("--off", is_flag=True, help="Unpin the memory.")
 def pin(as_json: bool, memory_id: str, off: bool, **flags: Any) -> None:
-    """Pin a memory: it does not fade, and comes first in the context."""
+    """Pin a memory so that it never fades and comes first in context blocks."""
     arguments = {"memory_id": memory_id, "pinned": not off}
     changed = run_with_app(lambda app: _call_tool(app, "update_memory", arguments), writes=True, **flags)
     if as_json:
@@ -273,10 +283,10 @@ def pin(as_json: bool, memory_id: str, off: bool, **flags: Any) -> None:
 @click.command()
 @add_common_options
 @click.argument("task", nargs=-1)
-@click.option("--file", "files", type=Path, multiple=True, help="A file you work on.")
+@click.option("--file", "files", type=Path, multiple=True, help="File you are working on. Repeatable.")
 @click.option("--max-tokens", type=CountRange(100, 8000), default=2000, show_default=True)
 def context(as_json: bool, task: Sequence[str], files: Sequence[Path], max_tokens: int, **flags: Any) -> None:
-    """Print what an assistant should know for TASK, within a budget."""
+    """Print the context block an assistant would get for TASK."""
 
     async def work(app: App) -> dict[str, Any]:
         await require_project(app, flags)
@@ -292,17 +302,17 @@ def context(as_json: bool, task: Sequence[str], files: Sequence[Path], max_token
     if as_json:
         print_json(built)
     else:
-        click.echo(built["context_block"] or "Nothing is remembered for this yet.")
+        click.echo(built["context_block"] or "No memories match this task yet.")
 
 
 @click.command()
 @click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="Stop after so many; the rest waits.")
 @add_common_options
 def index(minutes: float | None, as_json: bool, **flags: Any) -> None:
-    """Give every text that waits its vector now, so that it is found by meaning.
+    """Compute missing embeddings now, so that new text is found by meaning.
 
-    Texts are memories of all projects or of one --project, past conversations, and sections of
-    the memory bank's files. To stop, press Ctrl+C: what is done stays, and the next run continues.
+    Covers memories, past conversations and memory bank files. Without this command, a running server does it in the
+    background. To stop, press Ctrl-C. Finished work is kept, and the next run continues.
     """
     seconds = None if minutes is None else 60 * minutes
 
@@ -320,9 +330,10 @@ def index(minutes: float | None, as_json: bool, **flags: Any) -> None:
         pending = {"pending": outcome.pending} if outcome.pending else {}
         print_json({"embedded": done, **pending, **told})
     elif done or not problems:
-        counted = "1 text" if done == 1 else f"{done:,} texts"
         left = f" {format_count(outcome.pending, 'text')} pending." if outcome.pending else ""
-        click.echo((f"Embedded {counted}." if done or left else "Nothing was waiting.") + left)
+        click.echo(
+            (f"Embedded {format_count(done, 'text')}." if done or left else "All texts already have embeddings.") + left
+        )
     if problems:
         sys.exit(min([report_problem(problem) for problem in problems]))
 
@@ -335,18 +346,18 @@ async def _call_tool(app: App, tool: str, arguments: dict[str, Any]) -> dict[str
 async def _get_project_name(app: App) -> str:
     session = await read_session(app)
     project = await app.memory_access.find_project(session)
-    return project.name if project else "(made at the first write)"
+    return project.name if project else "(created at the first write)"
 
 
 async def _read_text(app: App, memory_id: str) -> str:
     record = await app.memory_access.find_memory(await read_session(app), memory_id)
     if record is None or record.kind != MEMORY:
-        raise NotFound("memory", memory_id, hint="`everkept list` shows ids.")
+        raise NotFound("memory", memory_id, hint="List ids with `everkept list`.")
     return record.text
 
 
 def _describe_memory(record: Record, project: str | None) -> dict[str, Any]:
-    """As recall shows it, without a score: nothing was asked."""
+    """Describe a memory as recall does, without a score."""
     shown = to_json(MemoryView.from_record(record, 0.0))
     place = {} if project is None else {"project": project}
     return {key: value for key, value in shown.items() if key != "relevance_score"} | place
@@ -358,7 +369,7 @@ def _drop_empty(values: dict[str, Any]) -> dict[str, Any]:
 
 def _edit_text(text: str) -> str:
     if not sys.stdin.isatty() and not sys.stdout.isatty():
-        raise click.UsageError("There is no terminal for an editor: say --content.")
+        raise InvalidInput("There is no terminal for an editor.", hint="Pass --content.")
     changed = click.edit(text, extension=".md")
     if changed is None:
         raise click.Abort
@@ -370,18 +381,18 @@ def _print_warnings(answer: dict[str, Any]) -> None:
         click.echo(f"everkept: {warning['message']}", err=True)
 
 
-MAX_SHOWN_MEMORIES = 3  # memories that a question names
+MAX_SHOWN_MEMORIES = 3  # in a question
 
 
 @click.command()
 @add_common_options
 @click.argument("memory_id", required=False)
-@click.option("--reason", help="Kept with it.")
-@click.option("--automatic", is_flag=True, help="All that hooks have stored by themselves.")
-@click.option("--before", metavar="TIME", help="Of these, those from before 2026-03-01, …")
-@click.option("--session", metavar="ID", help="Of these, those of one session.")
-@click.option("--all-projects", is_flag=True, help="Of these, those of every project.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--reason", help="Reason to record with the memory.")
+@click.option("--automatic", is_flag=True, help="Forget memories that hooks stored automatically.")
+@click.option("--before", metavar="TIME", help="With --automatic: only memories from before this time.")
+@click.option("--session", metavar="ID", help="With --automatic: only memories of this session.")
+@click.option("--all-projects", is_flag=True, help="With --automatic: in every project that is not turned off.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation prompt.")
 def forget(
     as_json: bool,
     memory_id: str | None,
@@ -393,10 +404,10 @@ def forget(
     yes: bool,
     **flags: Any,
 ) -> None:
-    """Forget a memory. `everkept undo` takes it back; `everkept purge` removes it for good.
+    """Hide a memory from recall. To reverse this, run `everkept undo`. To delete it permanently, run `everkept purge`.
 
-    With --automatic forget all that hooks have stored by themselves in the project and among your
-    own, but pinned ones; with --all-projects too, in every project that is not off.
+    With --automatic, forgets the memories that hooks stored in this project and in your user scope. Pinned memories are
+    kept.
     """
     if automatic:
         _check_alone({"MEMORY_ID": memory_id, "--reason": reason})
@@ -404,8 +415,8 @@ def forget(
         _forget_automatic(meant, everywhere=all_projects, as_json=as_json, yes=yes, **flags)
     elif memory_id is None or before or session or all_projects:
         raise InvalidInput(
-            "It is not said which memories are meant.",
-            hint="Give a MEMORY_ID, or --automatic, with --before TIME, --session ID or --all-projects.",
+            "Specify which memories to forget.",
+            hint="Pass a MEMORY_ID, or --automatic with --before TIME, --session ID or --all-projects.",
             argument="memory_id",
         )
     else:
@@ -451,10 +462,10 @@ def _forget_automatic(where: RecordFilter, *, everywhere: bool, as_json: bool, y
         is_plain = len(gone) == 1 and not everywhere and flags.get("project") is None
         click.echo(_format_forgotten(gone, is_plain=is_plain))
     elif gone is None:
-        click.echo("Nothing was forgotten.")
+        click.echo("Nothing changed.")
     else:
-        place = "any project" if everywhere else f"{project} or among your own"
-        click.echo(f"No automatic memory in {place} fits; nothing was forgotten.")
+        place = "any project" if everywhere else f"{project} or your user scope"
+        click.echo(f"No automatic memories match in {place}. Nothing changed.")
 
 
 def _format_question(found: Mapping[str, Sequence[Record]]) -> str:
@@ -465,7 +476,7 @@ def _format_question(found: Mapping[str, Sequence[Record]]) -> str:
 
 
 def _format_counts(counts: Mapping[str, int]) -> str:
-    """`3 automatic memories of shop`, or how many of which place."""
+    """Return `3 automatic memories of shop`, or the count of each place."""
     many = format_count(sum(counts.values()), "automatic memory", "automatic memories")
     if len(counts) == 1:
         return f"{many} of {next(iter(counts))}"
@@ -474,19 +485,19 @@ def _format_counts(counts: Mapping[str, int]) -> str:
 
 
 def _format_forgotten(gone: Mapping[str, int], *, is_plain: bool) -> str:
-    """With the way back: each place has a change of its own, which a plain undo may not mean."""
+    """Return the result with the way back. Each place has its own change, which a plain undo may not reverse."""
     if is_plain:
-        return f"Forgot {_format_counts(gone)}. `everkept undo` takes it back."
+        return f"Forgot {_format_counts(gone)}. To reverse this, run `everkept undo`."
     if len(gone) == 1:
-        back = f'`everkept undo --project "{next(iter(gone))}"` takes it back'
+        back = f'To reverse this, run `everkept undo --project "{next(iter(gone))}"`'
     else:
-        back = "`everkept undo --project NAME` takes back those of one"
+        back = "To reverse it for one project, run `everkept undo --project NAME`"
     return f"Forgot {_format_counts(gone)}. {back}."
 
 
 def _confirm(question: str, *, yes: bool) -> bool:
     if not yes and not sys.stdin.isatty():
-        raise click.UsageError("Say --yes where nobody can be asked.")
+        raise Refused("This hides several memories.", hint="Confirm in a terminal, or pass --yes.")
     return confirm(question, yes=yes)
 
 
@@ -494,8 +505,8 @@ def _check_alone(given: Mapping[str, str | None]) -> None:
     for name, value in given.items():
         if value is not None:
             raise InvalidInput(
-                f"--automatic means many memories, and {name} one.",
-                hint="Leave one of the two out.",
+                f"--automatic selects many memories, and {name} one.",
+                hint="Omit one of them.",
                 argument=name,
                 value=value,
             )

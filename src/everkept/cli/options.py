@@ -1,4 +1,4 @@
-"""Options that commands take, and their values as people type them: counts, folders, times."""
+"""Options of commands, and their values as people type them: counts, folders, times."""
 
 import re
 from collections.abc import Callable
@@ -15,14 +15,14 @@ from everkept.settings import Engine
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 ENGINES: tuple[str, ...] = get_args(Engine)
-# The password is not among them: others see the options of a program.
+# Without the password, because others can see the options of a program.
 ENGINE_SETTINGS = ("engine", "database_url", "database_user")
-# settings, in all commands
+# settings that all commands accept
 COMMON_SETTINGS = "data_dir", "project", "config", *ENGINE_SETTINGS, "log_level"
 
 
 class CountRange(click.IntRange):
-    """A whole number within bounds, which a mistake is told."""
+    """Whole number within bounds, with an error that names them."""
 
     name = "number"
 
@@ -38,17 +38,19 @@ class CountRange(click.IntRange):
 
 
 def add_common_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options that every command accepts after its name."""
+    """Add the options that every command accepts after its name."""
     for option in reversed(
         [
-            click.option("--data-dir", metavar="PATH", help="Data folder."),
-            click.option("--project", help="Project to work in."),
-            click.option("--config", metavar="FILE", help="File with settings, or `none`."),
-            click.option("--engine", type=click.Choice(ENGINES), help="What keeps everything."),
-            click.option("--database-url", metavar="URL", help="Address of a database server."),
-            click.option("--database-user", metavar="NAME", help="User of that server."),
-            click.option("--json", "as_json", is_flag=True, help="Print JSON."),
-            click.option("--log-level", type=click.Choice(LOG_LEVELS), help="Log to stderr."),
+            click.option("--data-dir", metavar="PATH", help="Folder that holds all data."),
+            click.option("--project", help="Project to use. Default: this folder's project."),
+            click.option("--config", metavar="FILE", help="Config file to read, or `none`."),
+            click.option("--engine", type=click.Choice(ENGINES), help="Database engine. Default: sqlite."),
+            click.option("--database-url", metavar="URL", help="URL of the database server."),
+            click.option("--database-user", metavar="NAME", help="User name on the database server."),
+            click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
+            click.option(
+                "--log-level", type=click.Choice(LOG_LEVELS), help="Lowest level to log to stderr. Default: warning."
+            ),
         ]
     ):
         command = option(command)
@@ -56,14 +58,14 @@ def add_common_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class FolderPath(click.Path):
-    """The path of a folder; no text at all is none, and not the folder one is in."""
+    """Path of a folder. An empty text is an error, and not the current folder."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not str(value).strip():
-            raise InvalidInput("No folder is named.", hint="`.` is the one you are in.")
+            raise InvalidInput("Specify a folder.", hint="Use `.` for the current folder.")
         return super().convert(value, param, ctx)
 
 
@@ -73,9 +75,9 @@ _AGO = re.compile(r"\s*(\d{1,4}|an?|one)\s+(minute|hour)s?\s+ago\s*", re.IGNOREC
 
 
 def parse_typed_time(text: str | None, option: str, *, end: bool = False) -> int | None:
-    """The beginning of what is meant, or its end; None where nothing was typed.
+    """Parse a typed time into the beginning or end of its period. Return None for no text.
 
-    Words, and times without a zone, mean the clock and the calendar of this machine.
+    Words, and times without a zone, use the clock and calendar of this machine.
     """
     if text is None:
         return None
@@ -95,7 +97,7 @@ def parse_typed_time(text: str | None, option: str, *, end: bool = False) -> int
 
 
 def normalize_typed_time(text: str | None, option: str, *, end: bool = False) -> str | None:
-    """The same as the tools take it."""
+    """Return a typed time in the form that tools accept."""
     at = parse_typed_time(text, option, end=end)
     return None if at is None else format_iso(at)
 
@@ -110,8 +112,8 @@ def _parse_date_and_time(text: str, option: str) -> int:
 
 def _build_time_error(text: str, option: str) -> InvalidInput:
     return InvalidInput(
-        f'"{text}" is no time.',
-        hint="Write 2026-03-01, 2026-03-01T14:30, yesterday, last week, 3 days ago …",
+        f'"{text}" is not a date or time.',
+        hint="Use, for example, 2026-03-01, 2026-03-01T14:30, yesterday, last week or 3 days ago.",
         argument=option,
         value=text,
     )

@@ -10,18 +10,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from everkept.core.text import clip_text
+from everkept.core.text import clip_text, format_count
 from everkept.core.times import format_ago, parse_time, read_clock
 from everkept.retrieval.excerpts import select_excerpt
 from everkept.tools.tool import ToolResult
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
-PLAIN_BLOCKS = " .:#"  # for terminals that know letters alone
+PLAIN_BLOCKS = " .:#"  # for terminals with few characters
 BAR_WIDTH = 2  # of a bar
 
 
 def draw_bars(values: Sequence[int], height: int, *, plain: bool = False) -> list[str]:
-    """Lines from top to bottom. The largest value is as high as the chart; what is not 0 shows."""
+    """Draw lines from top to bottom. The largest value is as high as the chart, and any value above 0 is visible."""
     signs = PLAIN_BLOCKS if plain else BLOCKS
     steps = len(signs) - 1
     most = max(values, default=0)
@@ -34,8 +34,8 @@ def draw_bars(values: Sequence[int], height: int, *, plain: bool = False) -> lis
 
 Row = Mapping[str, Any]
 
-MAX_SHOWN_CHARACTERS = 1_000  # characters of a memory
-MIN_SCORE_SHARE = 0.005  # of a score; what counts less is not told
+MAX_SHOWN_CHARACTERS = 1_000  # of a memory
+MIN_SCORE_SHARE = 0.005  # of a score; smaller parts are not shown
 
 
 def print_memories(out: Console, memories: Sequence[Row]) -> None:
@@ -46,7 +46,7 @@ def print_memories(out: Console, memories: Sequence[Row]) -> None:
 
 
 def print_pairs(out: Console, similar: Sequence[Row]) -> None:
-    """Memories that say nearly the same, two by two."""
+    """Print pairs of memories that say nearly the same."""
     for pair in similar:
         out.print(_style_text(f"{pair['score']:.2f}  {pair['first']['id']}  {pair['second']['id']}"))
         out.print(_style_text(f"      {pair['first']['content']}", "dim"))
@@ -56,7 +56,7 @@ def print_pairs(out: Console, similar: Sequence[Row]) -> None:
 def _print_memory(out: Console, memory: Row) -> None:
     score = memory.get("relevance_score")
     head = Text(f"{score:.2f}  " if score is not None else "", style="bold green")
-    # Stored text is data: what looks like markup in it is shown, not obeyed.
+    # Show markup in stored text instead of applying it.
     head.append(_shorten_content(str(memory["content"])), style="default")
     out.print(head, soft_wrap=True)
     out.print(_style_text("      " + " · ".join(_list_facts(memory)), "dim"), soft_wrap=True)
@@ -67,7 +67,7 @@ def _print_memory(out: Console, memory: Row) -> None:
 def _shorten_content(content: str) -> str:
     if len(content) <= MAX_SHOWN_CHARACTERS:
         return content
-    return f"{content[:MAX_SHOWN_CHARACTERS].rstrip()}… ({len(content):,} characters; --json shows all)"
+    return f"{content[:MAX_SHOWN_CHARACTERS].rstrip()}… (cut; to see all, pass --json)"
 
 
 def _list_facts(memory: Row) -> list[str]:
@@ -106,7 +106,7 @@ _CAMEL_CASE = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 def print_special(out: Console, facts: Row) -> bool:
-    """Whether the answer is one that is shown in a form of its own, and was."""
+    """Print an answer that has its own form. Return whether it does."""
     show = next((show for keys, show in _FORMS if keys <= facts.keys()), None)
     if show is None:
         return False
@@ -115,12 +115,12 @@ def print_special(out: Console, facts: Row) -> bool:
 
 
 def format_label(name: str) -> str:
-    """A name of the wire as people write it: `currentContext` as `current context`."""
+    """Return a name of the wire for people: `currentContext` as `current context`."""
     return _CAMEL_CASE.sub(" ", name).replace("_", " ").lower()
 
 
 def format_value(value: Any) -> str:
-    """A value as people write it."""
+    """Return a value for people."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -142,7 +142,7 @@ def _print_matches(out: Console, facts: Row) -> None:
     for line in lines:
         out.print(Text(f"{line['file']}:{line['line']}: ", style="cyan") + Text(line["content"]))
     if sections:
-        out.print(Text("\nSections that fit" if lines else "Sections that fit", style="bold"))
+        out.print(Text("\nMatching sections" if lines else "Matching sections", style="bold"))
     for section in sections:
         shown = select_excerpt(section["text"], facts["query"], 160)
         place = f"{section['file']}:{section['line'] + shown.skipped}: "
@@ -168,11 +168,11 @@ def _print_bundle(out: Console, facts: Row) -> None:
 
 
 def _print_backups(out: Console, facts: Row) -> None:
-    """One line each, never cut: the id is what is typed to restore it."""
+    """Print one line for each, never cut, because people copy the id."""
     backups: Sequence[Row] = facts["backups"]
     for backup in backups:
         count = backup.get("fileCount")
-        known = [f"{count} files" if count is not None else "", backup["verified"]]
+        known = [format_count(count, "file") if count is not None else "", backup["verified"]]
         if backup.get("otherBank"):
             known.append(f"of {backup['bank']}")
         line = Text(backup["id"], style="cyan") + Text("  " + "  ".join(filter(None, known)))
@@ -184,7 +184,7 @@ def _print_backups(out: Console, facts: Row) -> None:
 
 
 def _print_nodes(out: Console, facts: Row) -> None:
-    """Each entity with what is known of it, and then what belongs to none that is shown."""
+    """Print each entity with its data, then what belongs to no shown entity."""
     entities: Sequence[Row] = facts["entities"]
     names = {entity["id"]: str(entity["name"]) for entity in entities}
     observations: list[Row] = list(facts["observations"])
@@ -211,7 +211,7 @@ def _print_nodes(out: Console, facts: Row) -> None:
 
 
 def _name_relation(relation: Row, names: Mapping[str, str]) -> tuple[str, tuple[str, str, str]]:
-    """What it says of its beginning, and from, verb and to by name where it is known."""
+    """Return a relation with the names of its verb and ends, if they are known."""
     verb = str(relation["relationType"])
     if "fromId" not in relation:
         return relation["from"], (relation["from"], verb, relation["to"])
@@ -259,7 +259,7 @@ _FORMS: Sequence[tuple[set[str], Callable[[Console, Row], None]]] = (
 )
 
 
-# Columns shown for each kind of row; ids and times are left to --json.
+# Columns for each kind of row. Ids and times are only in --json.
 COLUMNS: dict[str, tuple[str, ...]] = {
     "projects": ("name", "status", "description", "updated_at"),
     "entities": (
@@ -277,7 +277,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "stores": ("id", "path", "kind", "isActive", "available", "fileCount"),
 }
 
-# Rather wrapped than cut: an id that lacks its end is of no use.
+# Wrap an id instead of cutting it, because an incomplete id is useless.
 LONG_COLUMNS = frozenset(
     {
         "id",
@@ -295,7 +295,7 @@ LONG_COLUMNS = frozenset(
 )
 
 
-# How an answer came about; beside its rows that is left to --json.
+# How an answer was computed, which is only in --json.
 HIDDEN_FACTS = frozenset({"success", "matched", "total_matched", "strategy_used", "query_time_ms"})
 
 
@@ -304,7 +304,7 @@ def build_console() -> Console:
 
 
 def render(result: ToolResult) -> None:
-    """The sentence or the facts, then every list, then what the caller should know."""
+    """Print the sentence or the facts, then every list, then the notes."""
     out = build_console()
     facts = dict(result.facts)
     warnings: Sequence[Row] = facts.pop("warnings", [])
@@ -319,11 +319,11 @@ def render(result: ToolResult) -> None:
     for warning in warnings:
         out.print(Text(str(warning["message"]), style="yellow"))
     if cursor:
-        out.print(f"There is more: --cursor {cursor}", style="dim", markup=False)
+        out.print(f"For more, pass --cursor {cursor}", style="dim", markup=False)
 
 
 def _print_facts(out: Console, facts: Row) -> None:
-    """Single values together, and each group of values under its name; the lists come after."""
+    """Print single values together, and each group of values under its name. The lists follow."""
     has_rows = any(isinstance(value, list) for value in facts.values())
     single = {
         key: value
@@ -342,7 +342,7 @@ def _print_list(out: Console, key: str, items: Sequence[Any]) -> None:
     if key == "memories":
         print_memories(out, items)
     elif key == "similar":
-        out.print(Text("Say nearly the same" if items else "", style="bold"))
+        out.print(Text("Nearly the same" if items else "", style="bold"))
         print_pairs(out, items)
     elif items and not isinstance(items[0], dict):
         out.print(Text(f"{format_label(key)}: {format_value(items)}"))
@@ -351,7 +351,7 @@ def _print_list(out: Console, key: str, items: Sequence[Any]) -> None:
 
 
 def _flatten(group: Row) -> Row:
-    """Nested values on one line each."""
+    """Put nested values on one line each."""
     return {key: _join_values(cast(Row, value)) if isinstance(value, dict) else value for key, value in group.items()}
 
 
@@ -409,5 +409,5 @@ def _format_relation(row: Row, relation: Row) -> str:
 
 
 def _as_text(value: Any) -> Text:
-    """Stored text is data: what looks like markup in it is shown, not obeyed."""
+    """Show markup in stored text instead of applying it."""
     return Text(format_value(value))

@@ -1,4 +1,4 @@
-"""The run of one command: its application, its progress bar and its outcome."""
+"""Run of one command: its application, progress bar and outcome."""
 
 import asyncio
 import json
@@ -17,13 +17,13 @@ from everkept.core.ports import Library
 from everkept.core.projects import find_workspace
 from everkept.core.sessions import Report, Session
 from everkept.core.times import read_clock
-from everkept.errors import EverkeptError, NoActiveProject, ReadOnly, Unavailable, UpstreamError
+from everkept.errors import EverkeptError, NoActiveProject, ReadOnly, Refused, Unavailable, UpstreamError
 from everkept.settings import AUTO, GATEWAY, OWN_TOOLSETS, Settings, is_on_server, read_settings
 
 T = TypeVar("T")
 
-# A command is on this machine, however assistants are served. Tools of a gateway have commands
-# of their own, so that a name they share with one of ours, or a fault in their file, stops nothing.
+# Settings for commands, which run on this machine. Tools of a gateway have their own commands, so that their names and
+# faults affect no others.
 ALL_TOOLS_SETTINGS = {
     "toolsets": ",".join(OWN_TOOLSETS),
     "bank_extras": True,
@@ -33,21 +33,18 @@ ALL_TOOLS_SETTINGS = {
 GATEWAY_SETTINGS = {"toolsets": GATEWAY, "dialect": "everkept", "transport": "stdio"}
 FULL_SETTINGS = {**ALL_TOOLS_SETTINGS, "read_only": False, "dialect": "everkept"}
 
-# What commands choose, kept in a note each for those that follow: `everkept switch-project`
-# leaves the first, for the repository around, and what is chosen of a memory bank counts in the
-# same working folder.
+# Selections that commands share, each in a note. `everkept switch-project` leaves the first for the repository, and a
+# selected memory bank applies to the same working folder.
 PROJECT_NOTE = "cli.project"
 NO_PROJECT_HINT = (
-    "`everkept switch-project NAME` chooses one for this folder; `--project NAME` does for one "
-    "command, and `--project auto` makes the folder's own."
+    "To select one for this folder, run `everkept switch-project NAME`. For one command, pass `--project NAME`, or "
+    "`--project auto` for the folder's own."
 )
-IN_MEMORY_WARNING = (
-    "Everything is kept in memory here (deployment_mode embedded-memory): nothing of it is left once the command ends."
-)
+IN_MEMORY_WARNING = "Data is only in memory (deployment_mode embedded-memory) and is lost when the command ends."
 SELECTION_NOTES = {"bank": "cli.bank", "mode": "cli.mode", "updates_bank": "cli.updates_bank"}
 
 _CONTROL_REPLACEMENTS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
-_JSON_ESCAPES = {code: f"\\u{code:04x}" for code in range(127, 160)}  # JSON itself does the others
+_JSON_ESCAPES = {code: f"\\u{code:04x}" for code in range(127, 160)}  # JSON escapes the others itself
 _TOOL_NAME = re.compile(r"`?\b([a-z]+(?:_[a-z]+)+)\b`?")
 
 
@@ -60,19 +57,19 @@ def run_with_app(
     offering: Mapping[str, Any] = ALL_TOOLS_SETTINGS,
     **flags: Any,
 ) -> T:
-    """Opens the application as the flags say, does the work, closes it again.
+    """Open the application with the flags, do the work, and close it.
 
-    What `writes` is refused where only reading is allowed; a tool that `stores` says so itself.
+    A command that `writes` is refused if read_only is on; a tool that `stores` checks that itself.
 
-    One that `makes_nothing` leaves a data folder in which nothing is stored yet as it is. None
-    that only reads makes anything in a database that others share.
+    A command that `makes_nothing` creates no files in an empty data folder. A command that only reads creates nothing
+    in a shared database.
     """
 
     async def run() -> T:
-        # A command reaches every tool; which ones assistants are offered is another question.
+        # A command reaches every tool, whatever assistants are offered.
         settings = load_command_settings(**{**flags, **offering})
         if writes and settings.read_only:
-            raise ReadOnly("This command writes, and only reading is allowed here.")
+            raise ReadOnly("This command writes, but the setting read_only is on.")
         if (writes or stores) and settings.deployment_mode == "embedded-memory":
             click.echo(f"everkept: {IN_MEMORY_WARNING}", err=True)
         nothing = build_empty_library(settings) if makes_nothing else None
@@ -87,24 +84,24 @@ def run_with_app(
 
 
 def _open_shared_library(settings: Settings) -> Library | None:
-    """A mistyped namespace must not look like an empty one; None where nobody shares it."""
+    """Open a shared library. Return None if it is not shared. A mistyped namespace must not look empty."""
     return make_library(settings, read_clock, founds=False) if is_on_server(settings) else None
 
 
 async def require_project(app: App, flags: Mapping[str, Any]) -> None:
-    """Where it is only read, a mistyped --project must not look like an empty one.
+    """Check that --project exists, because a mistyped name must not look empty.
 
-    Raises NotFound.
+    Raise NotFound.
     """
     if (named := flags.get("project")) not in (None, AUTO):
         await app.library.get_project(named)
 
 
 async def read_session(app: App, *, keeps_bank: bool = True) -> Session:
-    """Commands share one choice of project, kept between them; `--project` goes before it, and
-    without either it is the project of the working folder, where that has one.
+    """Return the session of commands. They share a selected project, which `--project` overrides; without both, the
+    project of the working folder applies.
 
-    So does a bank that the command names itself: then it is not `keeps_bank`.
+    A bank that the command names overrides the selected one: `keeps_bank` is then False.
     """
     chosen = None if app.settings.project else await _find_chosen_project(app)
     notes = {name: await app.library.get_note(_build_key(app, name)) for name in SELECTION_NOTES}
@@ -119,7 +116,7 @@ async def read_session(app: App, *, keeps_bank: bool = True) -> Session:
 
 
 async def save_selection(app: App, session: Session, before: Session) -> None:
-    """What a command chose, for the next one."""
+    """Save the selection of a command for the next one."""
     if session.project != before.project:
         await choose_project(app, session.project)
     for name in SELECTION_NOTES:
@@ -129,7 +126,7 @@ async def save_selection(app: App, session: Session, before: Session) -> None:
 
 
 async def choose_project(app: App, name: str | None) -> None:
-    """What commands in this folder mean from now on; None: the project of the folder."""
+    """Set the project of commands in this folder. None: the folder's own project."""
     await app.library.set_note(_build_project_key(app), name)
 
 
@@ -155,12 +152,12 @@ def print_json(value: Any) -> None:
 
 
 def replace_controls(text: str) -> str:
-    """What another program said, without what would steer the terminal that it is shown on."""
+    """Return another program's text without control characters for the terminal."""
     return text.translate(_CONTROL_REPLACEMENTS)
 
 
 def report_error(error: EverkeptError, *, as_json: bool = False) -> int:
-    """Prints an error and gives the exit status: 2 for a caller's mistake, 1 for anything else."""
+    """Print an error and return the exit status: 2 for the caller's mistake, otherwise 1."""
     if as_json:
         print_json(error.to_envelope())
     click.echo(f"everkept: {replace_controls(error.message)}", err=True)
@@ -174,12 +171,12 @@ def report_error(error: EverkeptError, *, as_json: bool = False) -> int:
 
 
 def _replace_tool_names(hint: str) -> str:
-    """A hint names tools as assistants know them: for people, the commands that they are."""
+    """Replace names of tools in a hint with those of commands."""
     if not _TOOL_NAME.search(hint):
         return hint
     try:
         known = {tool.name for tool in App(read_settings(FULL_SETTINGS)).tools}
-    except EverkeptError:  # the settings may be what is wrong
+    except EverkeptError:  # the settings may be the fault
         return hint
     return _TOOL_NAME.sub(lambda word: f"`everkept {to_command_name(word[1])}`" if word[1] in known else word[0], hint)
 
@@ -190,7 +187,7 @@ def to_command_name(tool: str) -> str:
 
 @contextmanager
 def report_interruption(left: Callable[[], str]) -> Generator[None, None, None]:
-    """Says what is left where somebody ends a command that takes long."""
+    """Print what remains when a person interrupts a long command."""
     try:
         yield
     except (KeyboardInterrupt, click.Abort):
@@ -199,17 +196,17 @@ def report_interruption(left: Callable[[], str]) -> Generator[None, None, None]:
 
 
 def confirm(question: str, *, yes: bool) -> bool:
-    """Asks a person; a program has to say --yes."""
+    """Ask a person to confirm. A program must pass --yes."""
     if yes:
         return True
     if not sys.stdin.isatty():
-        raise click.UsageError("This removes data for good: say --yes where nobody can be asked.")
+        raise Refused("This deletes data permanently.", hint="Confirm in a terminal, or pass --yes.")
     return click.confirm(question, err=True)
 
 
 @contextmanager
 def show_progress(title: str) -> Generator[Callable[[int, int], None], None, None]:
-    """Gives a function that takes what is done and the total."""
+    """Return a function that takes the done count and the total."""
     if not sys.stderr.isatty():
         yield lambda _done, _total: None
         return
@@ -223,7 +220,7 @@ def show_progress(title: str) -> Generator[Callable[[int, int], None], None, Non
 
 @contextmanager
 def show_tool_progress(title: str) -> Generator[Report | None, None, None]:
-    """The same for work that may tell how far it is, or nothing; None where nobody looks."""
+    """Return the same for work that may report its progress, or None without a terminal."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -1,4 +1,4 @@
-"""`everkept demo` and `selftest`: trials in a folder that is thrown away."""
+"""`everkept demo` and `selftest`: trials in a temporary folder."""
 
 import asyncio
 import json
@@ -37,15 +37,16 @@ from everkept.cli.selftest_workers import (
     judge,
 )
 from everkept.core.sessions import Session
+from everkept.core.text import format_count
 from everkept.errors import Unavailable
 from everkept.values import Value
 
-MODEL_SECONDS = 10.0  # seconds for the model to load; nobody else embeds what the demo stores
+MODEL_SECONDS = 10.0  # to load the model, because the demo embeds its own texts
 
 DEMO_STEPS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
-    ("A project keeps its memory apart from others.", "create_project", {"name": "shop"}),
+    ("Each project has its own memory.", "create_project", {"name": "shop"}),
     (
-        "The assistant learns something, and keeps it.",
+        "The assistant stores a decision.",
         "store_memory",
         {
             "content": "We chose PostgreSQL 17 for the order data because of its row locks.",
@@ -56,12 +57,12 @@ DEMO_STEPS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
         },
     ),
     (
-        "A habit of the user is good for every project.",
+        "A preference of the user applies to every project.",
         "store_memory",
         {"content": "Write commit messages in the imperative mood.", "type": "procedural", "scope": "user"},
     ),
     (
-        "A key that slips in does not stay.",
+        "Secrets are masked before they are stored.",
         "store_memory",
         {
             "content": "Staging deploys with token ghp_" + "Ab3" * 12 + " from the build machine.",
@@ -70,12 +71,12 @@ DEMO_STEPS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
         },
     ),
     (
-        "Next week, in another window, in other words: what keeps the purchases?",
+        "Next week, in another session, in other words:",
         "recall_memories",
         {"query": "which database keeps the purchases?", "limit": 2, "explain": True},
     ),
     (
-        "How things hang together is kept too …",
+        "The knowledge graph stores how things are related …",
         "create_entities",
         {
             "entities": [
@@ -88,13 +89,13 @@ DEMO_STEPS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
         },
     ),
     (
-        "… in the same graph that memories name things in.",
+        "… next to the memories about them.",
         "create_relations",
         {"relations": [{"from": "Shop API", "to": "Orders DB", "relation_type": "reads_from"}]},
     ),
-    ("From one thing to all that is known around it.", "search_knowledge_graph", {"entity": "Shop API"}),
-    ("Special characters are no trouble.", "search_nodes", {"query": "C++"}),
-    ("Something is deleted by mistake …", "delete_entities", {"names": ["Orders DB"]}),
+    ("From one entity to everything around it.", "search_knowledge_graph", {"entity": "Shop API"}),
+    ("Special characters work.", "search_nodes", {"query": "C++"}),
+    ("An entity is deleted by mistake …", "delete_entities", {"names": ["Orders DB"]}),
 )
 
 
@@ -103,7 +104,7 @@ DEMO_STEPS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
 def demo(
     as_json: bool, data_dir: str | None, project: str | None, engine: str | None, database_url: str | None, **flags: Any
 ) -> None:
-    """Show store and recall at work, on a temporary folder."""
+    """Try storing and recalling in a temporary folder."""
 
     async def work(app: App) -> list[dict[str, Any]]:
         session = Session(client="demo")
@@ -120,10 +121,10 @@ def demo(
         found = await app.call(session, "open_nodes", {"names": ["Orders DB"]})
         told.append({"tool": "undo", "result": found.facts})
         if not as_json:
-            out.print("\n[bold]… and `everkept undo` takes it back.[/bold]  [dim]undo[/dim]")
+            out.print("\n[bold]… and `everkept undo` restores it.[/bold]  [dim]undo[/dim]")
             out.print(f"Undone: {entry.change.tool} {entry.summary}", markup=False)
             render(found)
-            out.print("\nThis was a temporary folder. `everkept serve` starts the real thing.")
+            out.print("\nThis was a temporary folder. To connect your assistant, run `everkept setup`.")
         return told
 
     with tempfile.TemporaryDirectory(prefix="everkept-demo-") as folder:
@@ -135,17 +136,17 @@ def demo(
 
 TICK_SECONDS = 0.05
 KILL_SECONDS = 0.3  # on average
-ANSWER_SECONDS = 30.0  # seconds without an answer that count as a failure
+ANSWER_SECONDS = 30.0  # without an answer, which count as a failure
 
-ShowProgress = Callable[[float, int, int], None]  # seconds since the start, calls acknowledged, kills
+ShowProgress = Callable[[float, int, int], None]  # receives seconds since the start, acknowledged calls and kills
 
 
 class SelftestRun(Value):
-    """What happened, and what it was promised to have led to."""
+    """What happened, and what the acknowledgements promised."""
 
     ledger: SelftestLedger
     seconds: float
-    latencies: list[float]  # of acknowledged calls, in seconds, shortest first
+    latencies: list[float]  # of acknowledged calls, in seconds, ascending
     kills: int
     moves: int
     refused: int
@@ -153,7 +154,7 @@ class SelftestRun(Value):
 
 
 def run_selftest(data_dir: Path, writers: int, seconds: float, log: IO[bytes], show: ShowProgress) -> SelftestRun:
-    """Whatever happens, no server is left when it returns."""
+    """Run the selftest. No server is left when it returns."""
     stage = _SelftestRunner(data_dir, log)
     try:
         return stage.run(writers, seconds, show)
@@ -204,7 +205,7 @@ class _SelftestRunner:
         )
 
     def stop(self) -> None:
-        """Ends what still runs, also when a person has had enough."""
+        """Stop all processes, also after an interruption."""
         self._stop.set()
         for thread in self._threads:
             while thread.is_alive():
@@ -219,7 +220,7 @@ class _SelftestRunner:
         return self._clients[-1]
 
     def _prepare(self) -> SelftestLedger:
-        """Makes the projects, with what all writers share."""
+        """Create the projects, with the entity that all writers share."""
         client = self._build_client("setup")
         client.begin()
         ledger = SelftestLedger()
@@ -238,7 +239,7 @@ class _SelftestRunner:
         self._finished.append(worker)
 
     def _kill_randomly(self, deadline: float, show: Callable[[float], None]) -> None:
-        """Kills a server now and then until the time is over."""
+        """Kill a random server now and then until the time is over."""
         now = time.monotonic()
         next_kill = now + random.expovariate(1 / KILL_SECONDS)
         while (now := time.monotonic()) < deadline:
@@ -250,14 +251,14 @@ class _SelftestRunner:
             time.sleep(min(TICK_SECONDS, max(0.0, next_kill - now)))
 
     def _await_workers(self) -> None:
-        """Lets each finish its last call, and the mover bring back what it has put away."""
+        """Wait for the last call of each worker, and for the mover to restore its project."""
         self._stop.set()
         for thread in self._threads:
             while thread.is_alive():
                 self._kill_silent()
                 thread.join(TICK_SECONDS)
         if len(self._finished) < len(self._threads):
-            self._problems.append("a writer of the trial itself failed; see its traceback")
+            self._problems.append("a writer of the selftest failed; see its traceback")
 
     def _kill_silent(self) -> None:
         for client in self._clients:
@@ -276,11 +277,11 @@ class _SelftestRunner:
 @click.option("--writers", type=click.IntRange(1, 64), default=8, show_default=True)
 @click.option("--seconds", type=click.FloatRange(0.1), default=30.0, show_default=True)
 def selftest(writers: int, seconds: float, data_dir: str | None, as_json: bool, **_flags: Any) -> None:
-    """Kill servers while they write, and count what was lost.
+    """Kill servers while they write, and count lost writes.
 
-    Several servers write into two projects that are archived and restored meanwhile. Exit
-    status 0: everything that was acknowledged is there, once, and every database is sound. It works
-    in a temporary folder, made inside --data-dir where that is given, such as on a disk in doubt.
+    Several servers write to two projects that are archived and restored at the same time. Exits with 0 if each
+    acknowledged write exists exactly once and every database is intact. Uses a temporary folder, which is inside
+    --data-dir if you pass it, for example to test a disk.
     """
     folder = _create_folder(data_dir)
     log_path = folder / "servers.log"
@@ -292,7 +293,7 @@ def selftest(writers: int, seconds: float, data_dir: str | None, as_json: bool, 
     except ServerGone as error:
         last_words = log_path.read_text("utf-8", "replace").strip()[-2_000:]
         shutil.rmtree(folder, ignore_errors=True)
-        raise Unavailable("A server ended before it had answered.", hint=last_words) from error
+        raise Unavailable("A server ended before it answered.", hint=last_words) from error
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -340,7 +341,7 @@ def _build_report(writers: int, trial: SelftestRun, verdict: SelftestVerdict) ->
 
 
 def _compute_percentile(ordered: Sequence[float], percent: int) -> float | None:
-    """In milliseconds."""
+    """Return milliseconds."""
     if not ordered:
         return None
     return round(ordered[min(len(ordered) - 1, len(ordered) * percent // 100)] * 1000, 2)
@@ -349,12 +350,12 @@ def _compute_percentile(ordered: Sequence[float], percent: int) -> float | None:
 _REPORT_ROWS = (
     ("{calls:,} calls acknowledged", "{calls_per_second} a second, p50 {p50_ms} ms, p95 {p95_ms} ms"),
     ("{kills:,} servers killed", "{moves:,} times a project was archived and restored"),
-    ("{refused:,} calls refused", "as their project was put away or busy"),
+    ("{refused:,} calls refused", "because the project was archived or busy"),
     ("{acknowledged:,} facts acknowledged", "{found:,} found, {lost:,} lost, {duplicates:,} twice"),
-    ("{torn:,} calls half done", "of those that a kill left unanswered"),
-    ("{unasked:,} facts unasked", "stored although no call for them was accepted"),
+    ("{torn:,} calls half done", "of the calls that a kill left unanswered"),
+    ("{unasked:,} facts unasked", "stored without an accepted call"),
     ("{searched:,} searched by a word", "{unsearchable:,} not found"),
-    ("{changes:,} changes in the log", "held against the calls and the tables"),
+    ("{changes:,} changes in the log", "compared with the calls and the tables"),
 )
 
 
@@ -367,7 +368,7 @@ def _print_report(report: dict[str, Any]) -> None:
     for problem in report["problems"][:20]:
         console.print(f"Problem: {problem}", markup=False)
     if report["ok"]:
-        console.print("Nothing was lost, and every database is sound.")
+        console.print("No acknowledged write was lost, and every database is intact.")
     else:
         console.print(f"FAILED. The data is kept in {report['data']}", markup=False)
 
@@ -380,7 +381,7 @@ def _show_progress(seconds: float) -> Generator[ShowProgress, None, None]:
         task = progress.add_task("starting servers", total=seconds)
 
         def show(elapsed: float, calls: int, kills: int) -> None:
-            description = f"{calls:,} calls acknowledged, {kills:,} servers killed"
+            description = f"{format_count(calls, 'call')} acknowledged, {format_count(kills, 'server')} killed"
             progress.update(task, completed=elapsed, description=description)
 
         yield show
@@ -388,7 +389,7 @@ def _show_progress(seconds: float) -> Generator[ShowProgress, None, None]:
 
 @contextmanager
 def _handle_terminate() -> Generator[None, None, None]:
-    """A polite end tidies up like Ctrl-C."""
+    """Clean up after a request to end, as after Ctrl-C."""
 
     def leave(*_: object) -> None:
         raise KeyboardInterrupt

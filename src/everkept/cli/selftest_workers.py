@@ -1,4 +1,4 @@
-"""The processes of a selftest that write or move projects, and what they were acknowledged."""
+"""Processes of a selftest that write or move projects, and the acknowledgements they got."""
 
 import json
 import random
@@ -20,13 +20,13 @@ from everkept.core.sessions import Session
 from everkept.settings import build_unset_environment, read_settings
 from everkept.values import Value, field, replace
 
-SEARCH_SAMPLE = 100  # acknowledged observations that are looked for by a word
+SEARCH_SAMPLE = 100  # acknowledged observations to search by a word
 _PAGE_ROWS = 1_000
 _SIGNS = {"insert": 1, "restore": 1, "delete": -1, "update": 0}
 
 
 class SelftestFact(Value):
-    """An entity, one of its observations (`text`), or a relation to another (`target`)."""
+    """Entity, one of its observations (`text`), or a relation to another one (`target`)."""
 
     project: str
     entity: str
@@ -35,16 +35,16 @@ class SelftestFact(Value):
 
 
 class SelftestLedger:
-    """The state that the answers of the servers promise, fact by fact."""
+    """State that the servers' answers promise, fact by fact."""
 
     def __init__(self) -> None:
         self.promised: dict[SelftestFact, bool] = {}  # False: deleted
-        self.unanswered: list[frozenset[SelftestFact]] = []  # each all there, or all not there
-        self.surely_changed: Counter[str] = Counter()  # calls, by project
+        self.unanswered: list[frozenset[SelftestFact]] = []  # each stored completely or not at all
+        self.surely_changed: Counter[str] = Counter()  # calls by project
         self.possibly_changed: Counter[str] = Counter()
 
     def attempt(self, project: str) -> None:
-        """A call is about to be sent."""
+        """Note a call before it is sent."""
         self.possibly_changed[project] += 1
 
     def acknowledge(
@@ -55,20 +55,20 @@ class SelftestLedger:
         removed: Iterable[SelftestFact] = (),
         surely_changed: bool = True,
     ) -> None:
-        """A call was answered. One that may have been a repetition did not surely change much."""
+        """Note the answer to a call. A repeated call may have changed nothing."""
         self.promised.update(dict.fromkeys(stored, True))
         self.promised.update(dict.fromkeys(removed, False))
         self.surely_changed[project] += surely_changed
 
     def abandon(self, facts: Iterable[SelftestFact]) -> None:
-        """A call about these facts was never answered, and will not be repeated."""
+        """Note that a call about these facts was not answered and will not be repeated."""
         group = frozenset(facts)
         for fact in group:
             self.promised.pop(fact, None)
         self.unanswered.append(group)
 
     def include(self, other: "SelftestLedger") -> None:
-        """Takes in what another writer was told; the two may share what neither deletes."""
+        """Add the answers to another writer. Both may share facts that neither deletes."""
         self.promised.update(other.promised)
         self.unanswered += other.unanswered
         self.surely_changed += other.surely_changed
@@ -76,14 +76,14 @@ class SelftestLedger:
 
 
 class SelftestVerdict(Value, frozen=False):
-    """The library held against the ledger."""
+    """Comparison of the library with the ledger."""
 
     acknowledged: int = 0
     found: int = 0
     lost: int = 0
     duplicates: int = 0
-    torn: int = 0  # unanswered calls of which only a part was stored
-    unasked: int = 0  # stored, though nobody asked for it or the call was refused
+    torn: int = 0  # unanswered calls that were stored in part
+    unasked: int = 0  # stored without a call, or although the call was refused
     searched: int = 0
     unsearchable: int = 0
     changes: int = 0
@@ -96,7 +96,7 @@ class SelftestVerdict(Value, frozen=False):
 
 
 async def judge(data_dir: Path, ledger: SelftestLedger) -> SelftestVerdict:
-    """Opens the library anew and counts what is missing, there twice or there unasked."""
+    """Open the library again and count missing, duplicate and unrequested facts."""
     app = App(read_settings({"data_dir": data_dir}, {}))
     verdict = SelftestVerdict()
     try:
@@ -130,7 +130,7 @@ def _compare(verdict: SelftestVerdict, ledger: SelftestLedger, stored: Counter[S
 
 
 async def _read_facts(app: App, project: str) -> Counter[SelftestFact]:
-    """Everything in a project, as a client reads it."""
+    """Return all facts of a project, as a client reads them."""
     found: Counter[SelftestFact] = Counter()
     arguments: dict[str, Any] = {"project": project, "limit": _PAGE_ROWS}
     while True:
@@ -150,7 +150,7 @@ async def _read_facts(app: App, project: str) -> Counter[SelftestFact]:
 def _find_log_mismatches(
     project: str, ledger: SelftestLedger, changes: int, logged: Counter[str], counted: Mapping[str, int]
 ) -> list[str]:
-    """Where the change log disagrees with the calls, or with what is stored."""
+    """Find differences between the change log and the calls or the stored data."""
     findings: list[str] = []
     least, most = ledger.surely_changed[project], ledger.possibly_changed[project]
     if not least <= changes <= most:
@@ -165,7 +165,7 @@ def _find_log_mismatches(
 
 
 async def _replay_log(store: RecordStore) -> tuple[int, Counter[str]]:
-    """The number of changes in the log, and how many records and links they leave."""
+    """Return the number of changes in the log, and how many records and links they leave."""
     seen, after = 0, 0
     live: Counter[str] = Counter()
     while changes := await store.read_changes(after=after, limit=_PAGE_ROWS):
@@ -180,7 +180,7 @@ async def _replay_log(store: RecordStore) -> tuple[int, Counter[str]]:
 async def _search_sample(
     app: App, verdict: SelftestVerdict, ledger: SelftestLedger, stored: Counter[SelftestFact]
 ) -> None:
-    """Looks for a sample of observations by their first word, which no other entity has."""
+    """Search a sample of observations by their unique first word."""
     kept = [fact for fact, is_there in ledger.promised.items() if is_there and stored[fact]]
     observations = [fact for fact in kept if fact.text]
     for fact in random.sample(observations, min(SEARCH_SAMPLE, len(observations))):
@@ -194,15 +194,15 @@ async def _search_sample(
 JSON = dict[str, Any]
 
 PROTOCOL_VERSION = "2025-06-18"
-CLOSE_SECONDS = 5.0  # seconds that a server gets to end by itself
+CLOSE_SECONDS = 5.0  # for a server to end by itself
 
 
 class ServerGone(Exception):
-    """The server ended before it answered; whether it acted is unknown."""
+    """The server ended before it answered, so the outcome is unknown."""
 
 
 class CallFailed(Exception):
-    """The server answered, and said no."""
+    """The server answered with an error."""
 
     def __init__(self, code: str, message: str, *, retry_possible: bool = False) -> None:
         super().__init__(f"{code}: {message}")
@@ -211,7 +211,7 @@ class CallFailed(Exception):
 
 
 class SelftestConnection:
-    """One server and the way to it. `kill` may come from any thread, the rest from one."""
+    """Connection to one server. Any thread may call `kill`, one thread the rest."""
 
     def __init__(
         self,
@@ -239,7 +239,7 @@ class SelftestConnection:
         return answer
 
     def call(self, tool: str, arguments: JSON) -> JSON:
-        """The structured answer of a tool."""
+        """Return the structured answer of a tool."""
         result = self.request("tools/call", {"name": tool, "arguments": arguments})
         structured: JSON = result.get("structuredContent") or {}
         if result.get("isError"):
@@ -263,17 +263,17 @@ class SelftestConnection:
         return cast(JSON, answer["result"])
 
     def kill(self) -> bool:
-        """Ends the server on the spot, without a chance to tidy up; False if it was gone."""
+        """Kill the server without cleanup. Return False if it had ended."""
         is_running = self._process.poll() is None
         self._process.kill()
         return is_running
 
     def close(self) -> None:
-        """Ends the server as a client does, by closing its input; kills it if that is no use."""
+        """End the server as a client does, by closing its input. Kill it if it does not end."""
         process = self._process
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
-                with suppress(OSError):  # what was not sent to a dead server cannot be flushed
+                with suppress(OSError):  # the rest for a dead server cannot be flushed
                     pipe.close()
         try:
             process.wait(CLOSE_SECONDS)
@@ -290,7 +290,7 @@ class SelftestConnection:
             raise ServerGone from error
 
     def _read_answer(self) -> JSON:
-        """The answer to the last request; notifications on the way are skipped."""
+        """Return the answer to the last request, and skip notifications."""
         pipe = cast(IO[bytes], self._process.stdout)
         while True:
             line = pipe.readline()
@@ -302,12 +302,12 @@ class SelftestConnection:
 
 
 PROJECT_NAMES = ("trial one", "trial two")
-HUB_NAME = "hub"  # in each project; relations lead to it, and all writers describe it at once
+HUB_NAME = "hub"  # in each project; all relations lead to it, and all writers describe it
 ENTITY_TYPE = "trial"
 RELATION_VERB = "belongs_to"
 
 MOVE_SECONDS = 1.5  # on average
-MAX_ATTEMPTS = 200  # to put a project away or to bring it back
+MAX_ATTEMPTS = 200  # to archive or restore a project
 
 _SENTENCE = """
     the server keeps every memory of a project in one file and answers while others write because
@@ -317,7 +317,7 @@ _VOCABULARY = _SENTENCE.split()
 
 
 class SelftestWrite(Value):
-    """A call that changes something, and the facts that it stores or removes."""
+    """Call that changes data, with the facts that it stores or removes."""
 
     tool: str
     arguments: JSON
@@ -327,7 +327,7 @@ class SelftestWrite(Value):
 
 
 class SelftestClient:
-    """A server of its own, started again whenever it is gone."""
+    """Client with its own server, which it restarts when that has ended."""
 
     def __init__(self, data_dir: Path, name: str, log: IO[bytes]) -> None:
         self._command = (
@@ -354,13 +354,13 @@ class SelftestClient:
 
 
 class SelftestWriter:
-    """Writes, repeats or gives up what a kill left unanswered, and keeps the ledger."""
+    """Writes, repeats or abandons calls that a kill left unanswered, and updates the ledger."""
 
     def __init__(self, client: SelftestClient, number: int, stop: threading.Event, chance: random.Random):
         self.client = client
         self.ledger = SelftestLedger()
         self.latencies: list[float] = []
-        self.refused = 0  # calls that met an archived or busy project, and were told so
+        self.refused = 0  # calls to an archived or busy project
         self.problems: list[str] = []
         self._stop = stop
         self._chance = chance
@@ -396,7 +396,7 @@ class SelftestWriter:
                 return
 
     def _revive(self) -> bool:
-        """Whether there is a server again; it may be killed before it has answered once."""
+        """Return whether a server runs again. It may be killed before its first answer."""
         while not self._stop.is_set():
             try:
                 self.client.restart()
@@ -458,7 +458,7 @@ class SelftestWriter:
         )
 
     def _build_hub_observation(self) -> SelftestWrite:
-        """All writers count on together, so that the same text comes from several at once."""
+        """Count across all writers, so that several write the same text at the same time."""
         self._made += 1
         text = f"round {self._made // 20}"
         return replace(
@@ -466,14 +466,14 @@ class SelftestWriter:
         )
 
     def _build_text(self) -> str:
-        # Letters alone: one word to the index, however it splits names.
+        # Only letters: one word for the index.
         unique = "".join(self._chance.choices(string.ascii_lowercase, k=12))
         words = self._chance.choices(_VOCABULARY, k=self._chance.randint(7, 19))
         return " ".join([unique, *words])
 
 
 class ProjectMover:
-    """Archives and restores the projects while the writers write."""
+    """Archives and restores projects while writers write."""
 
     def __init__(self, client: SelftestClient, stop: threading.Event, chance: random.Random) -> None:
         self.client = client
@@ -488,12 +488,12 @@ class ProjectMover:
             is_away = self._move(project, "archive_project", "archived")
             if is_away:
                 self._stop.wait(self._chance.uniform(0.0, 0.1))
-            # Also after an attempt that was given up: its server may have been killed in the act.
+            # Also after a failed attempt, because its server may have been killed since.
             self._move(project, "restore_project", "active")
             self.moves += is_away
 
     def _move(self, project: str, tool: str, wanted: str) -> bool:
-        """Tries until it is done; only a restore goes on when the trial has ended."""
+        """Try until it is done. After the end of the selftest, only a restore continues."""
         for _ in range(MAX_ATTEMPTS):
             if self._stop.is_set() and wanted == "archived":
                 return False
@@ -539,7 +539,7 @@ def _build_relation_arguments(fact: SelftestFact) -> JSON:
 
 
 def _build_deletion(fact: SelftestFact, *belongings: SelftestFact) -> SelftestWrite:
-    """Of an observation, of a relation, or of an entity with what belongs to it."""
+    """Delete an observation, a relation, or an entity with its data."""
     arguments: JSON = {"project": fact.project}
     if fact.text is not None:
         tool = "delete_observations"

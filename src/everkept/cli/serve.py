@@ -35,21 +35,27 @@ BANK_MODES: tuple[str, ...] = get_args(BankMode)
 
 
 def _add_bank_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Those of the public memory bank server; each adds the bank to the tools."""
+    """Add the options of the public memory bank server. Each adds the bank's tools."""
     for option in reversed(
         [
-            click.option("--mode", "-m", type=click.Choice(BANK_MODES), help="Bank: its mode."),
-            click.option("--folder", "-f", help="Bank: its folder. Default: memory-bank."),
-            click.option("--username", "-u", help="Bank: who makes the entries."),
-            click.option("--debug", "-d", is_flag=True, help="The same as --log-level debug."),
-            click.option("--remote", "-r", is_flag=True, default=None, help="Bank: over SSH."),
-            click.option("--remote-user", "ssh_user", help="Bank over SSH: the user there."),
-            click.option("--remote-host", "ssh_host", help="Bank over SSH: host or host:port."),
-            click.option("--remote-path", "ssh_path", help="Bank over SSH: the project's folder."),
-            click.option("--ssh-key", "-k", metavar="FILE", help="Bank over SSH: private key."),
-            click.option("--known-hosts", metavar="FILE", help="Bank over SSH: known hosts."),
-            click.option("--bank-extras", is_flag=True, default=None, help="Bank: 8 more tools."),
-            click.option("--mode-tools", is_flag=True, default=None, help="Bank: only the mode's tools."),
+            click.option("--mode", "-m", type=click.Choice(BANK_MODES), help="Memory bank: starting mode."),
+            click.option("--folder", "-f", help="Memory bank: name of its folder. Default: memory-bank."),
+            click.option("--username", "-u", help="Memory bank: author of entries."),
+            click.option("--debug", "-d", is_flag=True, help="Same as --log-level debug."),
+            click.option(
+                "--remote",
+                "-r",
+                is_flag=True,
+                default=None,
+                help="Memory bank: use a bank on another machine over SSH.",
+            ),
+            click.option("--remote-user", "ssh_user", help="Memory bank over SSH: user name."),
+            click.option("--remote-host", "ssh_host", help="Memory bank over SSH: host or host:port."),
+            click.option("--remote-path", "ssh_path", help="Memory bank over SSH: folder of the project."),
+            click.option("--ssh-key", "-k", metavar="FILE", help="Memory bank over SSH: private key."),
+            click.option("--known-hosts", metavar="FILE", help="Memory bank over SSH: file of known hosts."),
+            click.option("--bank-extras", is_flag=True, default=None, help="Memory bank: offer 8 extra tools."),
+            click.option("--mode-tools", is_flag=True, default=None, help="Memory bank: offer only the mode's tools."),
         ]
     ):
         command = option(command)
@@ -57,12 +63,12 @@ def _add_bank_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _add_http_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Those of a server for several people."""
+    """Add the options of a server for several people."""
     for option in reversed(
         [
-            click.option("--certificate", metavar="FILE", help="HTTPS: certificate, in PEM."),
-            click.option("--certificate-key", metavar="FILE", help="HTTPS: its key, in PEM."),
-            click.option("--rate-limit", type=int, help="HTTP: requests a minute of an account."),
+            click.option("--certificate", metavar="FILE", help="HTTPS: certificate file in PEM."),
+            click.option("--certificate-key", metavar="FILE", help="HTTPS: key file in PEM."),
+            click.option("--rate-limit", type=int, help="HTTP: requests per minute for each account token."),
             click.option("--metrics", is_flag=True, default=None, help="HTTP: serve /metrics."),
         ]
     ):
@@ -76,16 +82,21 @@ def _add_http_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--host", help="HTTP: address to listen on. Default: 127.0.0.1.")
 @click.option("--port", type=int, help="HTTP: port to listen on. Default: 8081.")
 @click.option("--path", "-p", type=click.Path(path_type=Path), help="Working folder.")
-@click.option("--toolsets", help="Families of tools to offer, with commas, or `all`.")
-@click.option("--read-only", is_flag=True, default=None, help="Offer only tools that read.")
-@click.option("--dialect", type=click.Choice(["everkept", "server-memory"]), help="Names and shapes.")
-@click.option("--gateway-config", metavar="FILE", help="Gateway: its file, or `none`.")
-@click.option("--no-token", is_flag=True, default=None, help="HTTP on loopback without a token.")
+@click.option("--toolsets", help="Toolsets to offer, separated by commas, or `all`.")
+@click.option("--only-project", metavar="NAME", help="Show only this project, whatever a call names.")
+@click.option("--read-only", is_flag=True, default=None, help="Offer only tools that change nothing.")
+@click.option(
+    "--dialect",
+    type=click.Choice(["everkept", "server-memory"]),
+    help="Tool names and formats: Everkept's, or the official memory server's.",
+)
+@click.option("--gateway-config", metavar="FILE", help="Gateway config file, or `none`.")
+@click.option("--no-token", is_flag=True, default=None, help="HTTP: accept requests without a token (loopback only).")
 @_add_http_options
 @_add_bank_options
 @click.pass_obj
 def serve(start: "ServerStart | None", as_json: bool, debug: bool, **flags: Any) -> None:
-    """Serve assistants over MCP, on stdio or HTTP."""
+    """Run the MCP server over stdio or HTTP."""
     if debug:
         flags["log_level"] = flags["log_level"] or "debug"
     settings = load_server_settings(flags)
@@ -112,7 +123,7 @@ def _serve_http(settings: Settings) -> None:
             app.start(at_once=True)
             announcing = announce_plugin(settings)
             with listen(settings.host, settings.port) as listening:
-                # The server takes a moment to load; mistakes are told before that.
+                # Report mistakes before the server loads, which takes a moment.
                 from everkept.transports.http import serve_http
 
                 port = listening.getsockname()[1]
@@ -139,7 +150,7 @@ def _build_tls_context(settings: Settings) -> "SSLContext | None":
     if settings.certificate is None:
         if settings.certificate_key is None:
             return None
-        raise InvalidInput("--certificate-key needs --certificate.", argument="--certificate-key")
+        raise InvalidInput("--certificate-key needs --certificate.", hint="Pass both.", argument="--certificate-key")
     from everkept.transports.http import build_tls_context, find_key_warning
 
     context = build_tls_context(settings.certificate, settings.certificate_key)
@@ -151,8 +162,8 @@ def _build_tls_context(settings: Settings) -> "SSLContext | None":
 def _check_rate(settings: Settings) -> None:
     if settings.rate_limit < 0:
         raise InvalidInput(
-            f"rate_limit is {settings.rate_limit}; it is a number of requests a minute.",
-            hint="0 is for any number.",
+            f"rate_limit is {settings.rate_limit}. It must be a number of requests per minute.",
+            hint="Use 0 for no limit.",
             argument="rate_limit",
             value=settings.rate_limit,
         )
@@ -167,7 +178,7 @@ def _build_token_auth(app: App) -> "TokenAuth":
 
 
 def _build_offer(app: App, dispatcher: Dispatcher) -> "HttpOptions":
-    """What is served beside the protocol, and what watches over it."""
+    """Build the parts besides the protocol, and the access checks."""
     from everkept.accounts.access_log import LOG_FOLDER, AccessLog
     from everkept.transports.access_audit import audit
     from everkept.transports.http import HttpOptions, RequestQuotas, build_limits
@@ -205,8 +216,8 @@ def _build_offer(app: App, dispatcher: Dispatcher) -> "HttpOptions":
 async def _require_token(settings: Settings, library: "Library", *, local: bool) -> None:
     if settings.no_token and not local:
         raise InvalidInput(
-            f"--no-token works on a loopback address only, and {settings.host} is none.",
-            hint="`everkept token` makes a token; clients send it as `Authorization: Bearer`.",
+            f"--no-token works only on a loopback address, unlike {settings.host}.",
+            hint="Create a token with `everkept token`. Clients send it as `Authorization: Bearer`.",
             argument="no_token",
             value=True,
         )
@@ -216,15 +227,15 @@ async def _require_token(settings: Settings, library: "Library", *, local: bool)
         tokens = await library.list_tokens()
     if not tokens and asked.from_replica:
         raise StoreUnreachable(
-            f"HTTP needs a token, and nobody's can be checked: {library.condition.reason} This "
-            f"folder has no copy of it either ({settings.data_dir}).",
+            f"HTTP needs a token, and tokens cannot be checked: {library.condition.reason} This "
+            f"folder does not have a replica either ({settings.data_dir}).",
             hint="Make the database reachable, or check the address.",
         )
     if not tokens:
-        hint = "`everkept token` makes one."
+        hint = "Create one with `everkept token`."
         if local:
-            hint += " `everkept serve --transport http --no-token` serves this machine without."
-        raise Refused("HTTP needs a token, and there is none yet.", hint=hint)
+            hint += " For this machine only, run `everkept serve --transport http --no-token`."
+        raise Refused("HTTP needs a token, but no token exists yet.", hint=hint)
 
 
 def _print_address(settings: Settings, port: int, *, local: bool) -> None:
@@ -233,41 +244,40 @@ def _print_address(settings: Settings, port: int, *, local: bool) -> None:
     asking = "no token asked" if settings.no_token else "token needed"
     click.echo(f"everkept: serving {scheme}://{host}:{port}{HTTP_PATH} ({asking})", err=True)
     if not local:
-        encrypted = "" if scheme == "https" else "; the traffic is not encrypted"
+        encrypted = "" if scheme == "https" else ". The traffic is not encrypted"
         click.echo(
-            f"everkept: other machines can reach this memory, each with a token of `everkept token`{encrypted}.",
-            err=True,
+            f"everkept: other machines can reach this memory with a token from `everkept token`{encrypted}.", err=True
         )
 
 
 def _print_explanation(settings: Settings) -> None:
-    """A person started the server by hand: tell how a client starts it."""
+    """Explain to a person at a terminal how a client starts the server."""
     from everkept.clients.own_command import build_own_command
 
     program = build_own_command(settings.launcher, sys.executable)
-    # With the options that were given: they are what this person wants the client to use.
+    # With the given options, because the person wants the client to use them.
     command = [*program, *sys.argv[1:]]
     if settings.project is None and settings.dialect == "everkept":
         command += ["--project", AUTO]
     server = {"command": command[0], "args": command[1:]}
     own, line = shlex.join(program), shlex.join(command)
     click.echo(
-        f"""Everkept is a memory for AI assistants. They start it themselves and talk to it over
-standard input and output, so there is nothing to see here. To connect one, let it write the
-client's configuration; it shows the change and asks first:
+        f"""Everkept is memory for AI assistants. Your assistant starts it and talks to it over standard
+input and output, so there is nothing to see here. To connect an assistant, run this. It shows
+the change and asks first:
 
 {own} setup claude-code    or claude-desktop, codex, cursor, gemini, vscode, windsurf
 
-Or do it by hand:
+Or connect it by hand:
 
 Claude Code   claude mcp add everkept -- {line}
 Codex         codex mcp add everkept -- {line}
 VS Code       code --add-mcp {shlex.quote(json.dumps({"name": "everkept", **server}))}
 
-Claude Desktop, Cursor and most others take this in their MCP configuration:
+Claude Desktop, Cursor and most others need this in their MCP configuration:
 
 {json.dumps({"mcpServers": {"everkept": server}}, indent=2)}
 
 Over HTTP: `everkept token`, then `everkept serve --transport http`.
-Everything is kept in {settings.data_dir}"""
+All data is in {settings.data_dir}"""
     )

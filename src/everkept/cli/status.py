@@ -1,4 +1,4 @@
-"""`everkept status`: how much is remembered and where, what grows, what waits, what went wrong."""
+"""`everkept status`: what is stored and where, its growth, what is pending, and faults."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -34,16 +34,16 @@ Row = Mapping[str, Any]
 CHART_LINES = 4  # lines of a chart
 MAX_PROJECTS = 15  # rows; the rest is summed up
 MAX_TOOLS = 15  # of the gateway
-MAX_SHOWN_CHARACTERS = 72  # characters of what was recalled most
-FOLDER_NOTES = {"standby/": " (copy and journal for when the database is away)"}
+MAX_SHOWN_CHARACTERS = 72  # of the memories that were recalled most
+FOLDER_NOTES = {"standby/": " (replica and journal)"}
 SIZE_UNITS = ("bytes", "KB", "MB", "GB", "TB")
 
 
 @click.command()
 @add_common_options
-@click.option("--gateway-config", metavar="FILE", help="Gateway: its file, or `none`.")
+@click.option("--gateway-config", metavar="FILE", help="Gateway config file, or `none`.")
 def status(as_json: bool, **flags: Any) -> None:
-    """Show how much is remembered, per project and type, how it grows, and what waits."""
+    """Show what is stored per project and type, how it grows, and what is pending."""
 
     async def work(app: App) -> dict[str, Any]:
         await require_project(app, flags)
@@ -66,9 +66,9 @@ def status(as_json: bool, **flags: Any) -> None:
 
 
 async def _read_project_status(app: App, session: Session) -> dict[str, Any]:
-    """What holds for the project that the command means; little where that is off or archived."""
+    """Return the status of the command's project; little if it is off or archived."""
     project = await app.memory_access.find_project(session)
-    name = {"project": project.name if project else "(made at the first write)"}
+    name = {"project": project.name if project else "(created at the first write)"}
     try:
         told = (await app.call(session, "get_memory_status", {})).facts
         similar = await app.memory_access.find_similar(session)
@@ -81,7 +81,7 @@ async def _read_project_status(app: App, session: Session) -> dict[str, Any]:
 
 
 def _describe_replica(app: App) -> dict[str, Any]:
-    """What the status of memories does not tell of a database that may be away."""
+    """Describe the replica of a database that may be unreachable."""
     standby = find_standby(app.settings)
     kept = [str(path) for path in list_kept_copies(standby)] if standby else []
     never = {"never_reached": True} if app.library.condition.never_reached else {}
@@ -89,7 +89,7 @@ def _describe_replica(app: App) -> dict[str, Any]:
 
 
 def _describe_connection(condition: Condition) -> dict[str, Any]:
-    """As the status of memories tells it, which is not to be had here."""
+    """Describe the connection in the form of the memory status, which is not available here."""
     is_away = condition.since is not None and not condition.is_catching_up
     told = {
         "status": condition.status,
@@ -156,7 +156,7 @@ def _print_status(out: Console, told: Row) -> None:
             said = clip_text(str(each["content"]), MAX_SHOWN_CHARACTERS)
             out.print(_assemble_text(f"{each['times']:>5,}x  {said}  ", (f"({each['project']})", "dim")))
     if told.get("similar"):
-        _print_heading(out, "Say nearly the same")
+        _print_heading(out, "Nearly the same")
         print_pairs(out, told["similar"])
     if told.get("gateway"):
         _print_gateway(out, told["gateway"])
@@ -179,12 +179,12 @@ def _print_head(out: Console, told: Row) -> None:
 
 
 def _format_disk_space(told: Row) -> str:
-    """Of a server what it says itself, where it does; while it is away, its copy's."""
+    """Format the size of the data: of a server, or of the replica while that is unreachable."""
     totals: Row = told["totals"]
     taken: int = totals["size_bytes"]
     if "here_bytes" not in totals:
         return f", {format_size(taken)} on disk"
-    where = "in its copy here" if told["connection"].get("since") else "in the database"
+    where = "in the replica" if told["connection"].get("since") else "in the database"
     return f", {format_size(taken)} {where}" if taken else ""
 
 
@@ -205,17 +205,17 @@ def _print_projects(out: Console, told: Row) -> None:
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("", overflow="fold")
     user: Row = told["user"]
-    _add_row(table, {**user, "name": "(yours, in all projects)"}, "")
+    _add_row(table, {**user, "name": "(yours, for all projects)"}, "")
     if (accounts := cast(Row, told["accounts"]))["accounts"]:
         _add_row(table, _build_accounts_row(accounts), "theirs alone")
     for row in rows[:MAX_PROJECTS]:
         _add_row(table, row, "here" if row["name"] == here else "")
     if told["elsewhere"]:
-        table.add_row("(elsewhere)", "", "", _format_number(told["elsewhere"]), "", "in no project's folder")
+        table.add_row("(elsewhere)", "", "", _format_number(told["elsewhere"]), "", "outside of projects")
     out.print(table)
     if len(rows) > MAX_PROJECTS:
         rest = format_total(len(rows) - MAX_PROJECTS, "more projects")
-        out.print(_assemble_text((f"and {rest}; --json has them all.", "dim")))
+        out.print(_assemble_text((f"and {rest}; to list all, pass --json.", "dim")))
 
 
 def _build_accounts_row(accounts: Row) -> Row:
@@ -241,7 +241,7 @@ def _add_row(table: Table, row: Row, mark: str) -> None:
 
 
 def _print_growth(out: Console, weeks: Sequence[Row]) -> None:
-    """The last weeks side by side: what was remembered, and what was said."""
+    """Print the last weeks side by side: stored memories and turns."""
     grid = Table.grid(padding=(0, 4))
     charts: list[Text] = []
     for name, title in (("memories", "Memories"), ("turns", "Turns of conversations")):
@@ -265,7 +265,7 @@ def _print_growth(out: Console, weeks: Sequence[Row]) -> None:
 
 def _print_gateway(out: Console, gateway: Row) -> None:
     _print_heading(out, "Gateway")
-    facts = {"file": gateway["config"] or "none now; these tools were called earlier"}
+    facts = {"file": gateway["config"] or "none now; earlier calls:"}
     if "fault" in gateway:
         facts["fault"] = gateway["fault"]
     for server in cast(Sequence[Row], gateway["upstreams"]):
@@ -277,12 +277,12 @@ def _print_gateway(out: Console, gateway: Row) -> None:
         out.print(_build_calls_table(called[:MAX_TOOLS]))
     if len(called) > MAX_TOOLS:
         rest = format_total(len(called) - MAX_TOOLS, "more tools")
-        out.print(_assemble_text((f"and {rest}; --json has them all.", "dim")))
+        out.print(_assemble_text((f"and {rest}; to list all, pass --json.", "dim")))
     if len(called) < len(tools):
-        told = f"{format_total(len(tools) - len(called), 'tools')} not called yet; --json names them."
+        told = f"{format_total(len(tools) - len(called), 'tools')} not called yet; to list them, pass --json."
         out.print(_assemble_text((told, "dim")))
     if earlier := cast(Sequence[Row], gateway.get("earlier", ())):
-        told = f"{format_total(len(earlier), 'tools')} of an earlier file; --json has them."
+        told = f"{format_total(len(earlier), 'tools')} of an earlier file; to list them, pass --json."
         out.print(_assemble_text((told, "dim")))
 
 
@@ -308,7 +308,7 @@ def _print_state(out: Console, told: Row) -> None:
     _print_heading(out, "State")
     ready: int = told["totals"]["with_vectors"]
     share = 100 * ready // (ready + waiting) if waiting else 100
-    queue = f"{format_total(waiting, 'texts')} to be embedded ({share} % done); `everkept index` does it now"
+    queue = f"{format_total(waiting, 'texts')} pending ({share} % done); to embed now, run `everkept index`"
     facts = {
         "engine": _format_engine(told),
         "reason": str(connection.get("reason", "")) if "since" in connection else "",
@@ -326,7 +326,7 @@ def _print_state(out: Console, told: Row) -> None:
 
 
 def _format_engine(told: Row) -> str:
-    """Nothing of SQLite in its files, which is what nearly everybody has and never is away."""
+    """Format the engine. SQLite files need no line, because they are the default and never unreachable."""
     connection: Row = told["connection"]
     engine, mode = connection.get("engine", "sqlite"), connection.get("mode", "")
     if engine == "sqlite":
@@ -337,37 +337,38 @@ def _format_engine(told: Row) -> str:
     if connection.get("since"):
         parts[0] += " cannot be reached"
         if not told.get("never_reached"):
-            parts.append("what is shown is what was last seen of it")
+            parts.append("showing the replica")
     elif connection.get("status") == "reconnecting":
-        parts.append("what was written before is being brought over")
+        parts.append("sending pending writes")
     if waiting := connection.get("waiting_writes"):
         parts.append(f"{format_total(waiting, 'writes')} waiting here")
     if kept := cast(Sequence[str], told.get("copies_kept", ())):
         places = " and ".join(kept)
-        parts.append(f"it came back with less than it had, which is kept in {places}")
+        parts.append(f"it has lost data; the earlier data is in {places}")
     if aside := connection.get("writes_set_aside"):
-        parts.append(f"{format_total(aside, 'writes')} set aside, see `everkept journal`")
+        parts.append(f"{format_total(aside, 'writes')} rejected; see `everkept journal`")
     return "; ".join(parts)
 
 
 def _format_team(team: Row) -> dict[str, str]:
-    """Nothing where it is one person's."""
+    """Return nothing for a server of one person."""
     told: dict[str, str] = {}
     known = [format_total(team.get("users", 0), "users")] * bool(team.get("users"))
     known += [format_total(team.get("servers", 0), "other servers")] * bool(team.get("servers"))
     if known:
-        told["accounts"] = f"{' and '.join(known)}; `everkept account list` names them"
+        told["accounts"] = f"{' and '.join(known)}; to list them, run `everkept account list`"
     if records := team.get("most_records"):
         limits: Row = team["limits"]
-        most = f"{limits['quota_account_records']:,} records and {format_size(limits['quota_account_bytes'])}"
+        records_limit = format_total(limits["quota_account_records"], "records")
+        most = f"{records_limit} and {format_size(limits['quota_account_bytes'])}"
         has = f"{format_total(records, 'records')} in {format_size(team['most_bytes'])}"
         told["largest"] = f"the largest account has {has}; the limit is {most}"
     if log := team.get("access_log"):
         told["access"] = f"log of {format_size(team['access_log_bytes'])} in {log}"
     elif known:
-        told["access"] = "no log here: each server keeps its own, in its data folder"
+        told["access"] = "not here; each server has its own in its data folder"
     if peers := team.get("peers"):
-        told["peers"] = f"{format_total(peers, 'servers')} to ask; `everkept peer check` tries them"
+        told["peers"] = f"{format_total(peers, 'servers')}; to test them, run `everkept peer check`"
     if problem := team.get("problem"):
         told["peers"] = str(problem)
     return told
@@ -384,18 +385,18 @@ def _build_facts_table(facts: Mapping[str, str]) -> Table:
 
 
 def _format_hooks(hooks: Row) -> str:
-    parts = ["on" if hooks["enabled"] else "off in the settings"]
+    parts = ["on" if hooks["enabled"] else "off (setting hooks)"]
     if hooks["waiting"]:
-        parts.append(f"{format_total(hooks['waiting'], 'sessions')} to be taken in")
+        parts.append(f"{format_total(hooks['waiting'], 'sessions')} pending")
     if hooks["failed"]:
-        parts.append(f"{format_total(hooks['failed'], 'sessions')} could not be taken in")
+        parts.append(f"{format_total(hooks['failed'], 'sessions')} failed to import")
     if fault := cast(Row | None, hooks.get("last_fault")):
         parts.append(f"last fault {fault['at']} in {fault['event']}: {fault['reason']}")
     return "; ".join(parts)
 
 
 def _format_files(files: Sequence[Row]) -> str:
-    """Single files by name, and folders by their sum, with what is not clear from their name."""
+    """Format files by name, and folders by sum, with notes on unclear names."""
     sizes: dict[str, int] = {}
     for file in files:
         name, slash, _ = str(file["file"]).partition("/")
@@ -406,7 +407,7 @@ def _format_files(files: Sequence[Row]) -> str:
 
 
 def format_total(count: int, noun: str) -> str:
-    """`1 memory`, `2 memories`."""
+    """Return `1 memory`, `2 memories`."""
     if count == 1:
         noun = noun.removesuffix("ies") + "y" if noun.endswith("ies") else noun.removesuffix("s")
     return f"{count:,} {noun}"
@@ -428,5 +429,5 @@ def _print_heading(out: Console, title: str) -> None:
 
 
 def _assemble_text(*parts: str | tuple[str, str]) -> Text:
-    """Stored text is data: what looks like markup in it is shown, not obeyed."""
+    """Show markup in stored text instead of applying it."""
     return Text.assemble(*parts)

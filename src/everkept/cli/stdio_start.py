@@ -1,4 +1,4 @@
-"""The server over stdio, without the command line: a start with known arguments skips it."""
+"""Server over stdio without the command line, for a start with known arguments."""
 
 import asyncio
 import logging
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# What may hold a password, and so is not written down.
+# Settings that may contain a password and are not written down.
 SECRET_FLAGS = ("database_url",)
-# What understands the arguments, although a start with known ones does not load it.
+# Modules that parse the arguments, although a known start does not load them.
 PARSER_FILES = ("cli/main.py", "cli/options.py", "cli/serve.py")
 
 
 def resume(start: "ServerStart") -> bool:
-    """Serve with the flags that the last start understood; return False if that does not do."""
+    """Serve with the flags that the last start parsed. Return False if that is impossible."""
     flags = None if start.kept is None else start.kept.flags
     if flags is None:
         return False
@@ -57,7 +57,7 @@ def resume(start: "ServerStart") -> bool:
 
 
 def load_server_settings(flags: Mapping[str, Any]) -> Settings:
-    """Return the settings of a server; mistakes are reported before anything starts."""
+    """Return the settings of a server. Report mistakes before anything starts."""
     settings = load_command_settings(**flags)
     for sentence in list_warnings(settings):
         log.warning("%s", sentence)
@@ -77,7 +77,7 @@ def announce_plugin(settings: Settings) -> "asyncio.Task[None] | None":
 
 
 def _warn_of_left_writes(settings: Settings) -> None:
-    """What waits for a database that was named before; nearly nobody has such a folder."""
+    """Warn of pending writes for an earlier database, which few people have."""
     if not get_standby_folder(settings).parent.is_dir():
         return
     from everkept.app.engines import find_stranded_writes
@@ -87,7 +87,7 @@ def _warn_of_left_writes(settings: Settings) -> None:
 
 
 def _check_paths(settings: Settings) -> None:
-    """Mistakes are told before anything starts, where they can be."""
+    """Report mistakes in paths before anything starts, if possible."""
     remote = find_remote_bank(settings)
     if remote is not None:
         from everkept.files.resolver import parse_address
@@ -96,17 +96,22 @@ def _check_paths(settings: Settings) -> None:
     for name, flag in (("path", "--path"), ("ssh_key", "--ssh-key")):
         path: Path | None = getattr(settings, name)
         if path is not None and not path.exists():
-            raise InvalidInput(f"{flag} names {path}, which does not exist.", argument=flag, value=str(path))
+            raise InvalidInput(
+                f"{flag} is {path}, which does not exist.",
+                hint="Pass an existing path.",
+                argument=flag,
+                value=str(path),
+            )
 
 
 def _check_gateway(settings: Settings, named: str | None) -> None:
-    """A gateway that is all there is must work; beside other tools its fault is only told."""
+    """A gateway that is served alone must work. Next to other tools, its fault is only a warning."""
     chosen = choose_toolsets(settings) if settings.dialect == "everkept" else ()
     if (GATEWAY in chosen) == (named == NO_FILE) and named is not None:
         raise InvalidInput(
             f"--gateway-config is {named}, and "
-            + ("the toolsets have a gateway." if GATEWAY in chosen else "no gateway is served."),
-            hint="Leave it out, or name `gateway` among the --toolsets.",
+            + ("the toolsets include the gateway." if GATEWAY in chosen else "the gateway is not served."),
+            hint="Omit it, or add `gateway` to --toolsets.",
             argument="gateway_config",
             value=named,
         )
@@ -142,7 +147,7 @@ def serve_stdio(settings: Settings, flags: Mapping[str, Any], start: "ServerStar
 
 
 def _list_decisive_files(app: App) -> list[str] | None:
-    """Return the files that decide a server's first answers; None if more than files does."""
+    """Return the files that decide a server's first answers, or None if more than files does."""
     if app.gateway is not None:
         return None
     package = f"{everkept.__name__}."
@@ -152,7 +157,7 @@ def _list_decisive_files(app: App) -> list[str] | None:
 
 
 def _flags_to_json(flags: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the flags as JSON has them; None if they may hold a password."""
+    """Return the flags as JSON, or None if they may contain a password."""
     if any(flags[name] is not None for name in SECRET_FLAGS):
         return None
     return {name: str(value) if isinstance(value, Path) else value for name, value in flags.items()}

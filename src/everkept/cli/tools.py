@@ -32,12 +32,12 @@ from everkept.tools.tool import Effect, Tool, ToolResult
 from everkept.values import is_value_type, replace
 
 STANDARD_INPUT = "-"
-PHRASE_PARAMETERS = ("query", "problem_description")  # several words, which nobody needs to quote
-STREAM_PARAMETER = "content"  # the argument whose text may come from standard input
+PHRASE_PARAMETERS = ("query", "problem_description")  # several words without quotes
+STREAM_PARAMETER = "content"  # argument whose text may come from standard input
 
 
 def build_click_parameter(parameter: Parameter) -> click.Parameter:
-    """A word where the tool needs it, an option otherwise."""
+    """Build a word for a required argument, otherwise an option."""
     kind = get_bare_type(parameter.annotation)
     if parameter.is_required:
         return click.Argument(
@@ -63,14 +63,14 @@ def build_click_parameter(parameter: Parameter) -> click.Parameter:
 
 
 def build_word_argument(parameter: Parameter, destination: str) -> click.Argument:
-    """A word that stands for an option."""
+    """Build a word in place of an option."""
     kind = _get_click_type(get_bare_type(parameter.annotation))
     shown = _format_name(parameter)
     return click.Argument([destination], metavar=f"[{shown}]", type=kind, required=False)
 
 
 def parse_argument(parameter: Parameter, value: Any) -> Any:
-    """What the tool is called with."""
+    """Parse an argument into the value that the tool takes."""
     kind = get_bare_type(parameter.annotation)
     if not parameter.is_required and not _is_plain(kind) and not _is_plain_list(kind):
         return _parse_json(value, parameter.name)
@@ -86,9 +86,9 @@ def parse_argument(parameter: Parameter, value: Any) -> Any:
 
 
 def parse_items(typed: Sequence[str], item: Any, name: str) -> list[Any]:
-    """Objects from what a person can type: JSON, `-` for JSON on standard input, or key=value.
+    """Parse objects from JSON, `-` for JSON on standard input, or key=value.
 
-    A key that is given again begins the next object, unless it takes a list.
+    A repeated key begins the next object, unless it takes a list.
     """
     known = {
         name: parameter for parameter in list_parameters(item) for name in (parameter.name, *parameter.field.aliases)
@@ -144,24 +144,24 @@ def _get_click_type(kind: Any) -> Any:
 
 
 def read_standard_input() -> str:
-    """All of it, with the ends of lines that it has."""
+    """Return all of standard input with its own line ends."""
     stream: Any = sys.stdin
     if isinstance(stream, io.TextIOWrapper):
         cast(Any, stream).reconfigure(encoding="utf-8", newline="")
     try:
         return str(stream.read())
     except UnicodeDecodeError:
-        raise InvalidInput("What came on standard input is not UTF-8.") from None
+        raise InvalidInput("Standard input is not UTF-8.", hint="Convert it to UTF-8 first.") from None
 
 
 def _parse_json_items(text: str, name: str, known: Sequence[str]) -> list[Any]:
-    """A list, one object, or the tool's whole argument with the list under its name."""
+    """Parse a list, one object, or the tool's whole argument with the list under its name."""
     try:
         value = json.loads(text)
     except ValueError as error:
         shown = clip_text(text)
         raise InvalidInput(
-            f"{shown!r} is neither JSON nor one of these with a value: {', '.join(known)}.",
+            f"{shown!r} is not JSON or one of these with a value: {', '.join(known)}.",
             hint=f"Write {known[0]}=…, JSON, or - for JSON on standard input.",
             value=shown,
         ) from error
@@ -175,7 +175,9 @@ def _parse_json(text: str, name: str) -> Any:
         return json.loads(text)
     except ValueError as error:
         shown = clip_text(text)
-        raise InvalidInput(f"`{name}` is {shown!r}, which is no JSON.", argument=name, value=shown) from error
+        raise InvalidInput(
+            f"`{name}` is {shown!r}, which is not JSON.", hint="Write it as JSON.", argument=name, value=shown
+        ) from error
 
 
 def _is_plain(kind: Any) -> bool:
@@ -192,7 +194,7 @@ def _is_list(kind: Any) -> bool:
 
 PROJECT_PARAMETER = "project"  # an option of every command already
 
-# Of tools that need no argument: the one that a person means by a word without a name.
+# For tools without required arguments: the argument for a word without a name.
 DEFAULT_WORDS = {
     "switch_mode": "mode",
     "select_store": "store_id",
@@ -201,25 +203,25 @@ DEFAULT_WORDS = {
     "graph_delete_entity": "entity",
 }
 WORD_ARGUMENT = "word"
-# Of tools that can answer in text for a person, which is who commands are for.
+# Arguments that make a tool answer in text for people.
 FORMAT_PARAMETER, MARKDOWN_FORMAT = "format", "markdown"
 FILTER_PARAMETER = "project_filter"
 
-# Settings that say which bank is meant, as far as the tool has no such argument itself.
+# Settings that select a bank, if the tool does not have such an argument.
 BANK_OPTIONS = {
-    "path": click.Option(["--path"], type=click.Path(path_type=Path), help="Working folder; its bank is meant."),
+    "path": click.Option(["--path"], type=click.Path(path_type=Path), help="Working folder of the memory bank."),
     "folder": click.Option(["--folder"], help="Name of the bank's folder."),
-    "username": click.Option(["--username"], help="Who makes the entries."),
+    "username": click.Option(["--username"], help="Author of the entries."),
 }
 
 
 def get_tool_commands() -> dict[str, Tool]:
-    """The tools by the name of their command."""
+    """Return the tools by command name."""
     return {to_command_name(tool.name): tool for tool in App(read_settings(FULL_SETTINGS)).tools}
 
 
 def find_tool_command(name: str) -> click.Command | None:
-    """The command of a tool, by the tool's name or an alias of it."""
+    """Return the command for a tool's name or alias."""
     tools = get_tool_commands()
     for tool in tools.values():
         for alias in (tool.name, *tool.aliases):
@@ -229,7 +231,7 @@ def find_tool_command(name: str) -> click.Command | None:
 
 
 def build_tool_command(name: str, tool: Tool, called: str | None = None) -> click.Command:
-    """The command of a tool that is called by its name, or by the alias `called`."""
+    """Build the command of a tool that is called by its name, or by the alias `called`."""
     own = [parameter for parameter in tool.parameters if parameter.name != PROJECT_PARAMETER]
     of_bank = _select_bank_options(tool, own)
 
@@ -246,12 +248,11 @@ def build_tool_command(name: str, tool: Tool, called: str | None = None) -> clic
             _set_project_filter(arguments, flags[PROJECT_PARAMETER])
         takes_project = len(own) < len(tool.parameters)
         if takes_project and not _can_create(tool) and flags[PROJECT_PARAMETER] not in (None, AUTO):
-            # Only what writes makes a project that is missing: a mistyped name must not look
-            # like an empty one.
+            # Only writes create a missing project, because a mistyped name must not look empty.
             arguments[PROJECT_PARAMETER] = flags[PROJECT_PARAMETER]
         if tool.name == "switch_project" and arguments.get("name") == AUTO:
             run_with_app(lambda app: choose_project(app, None), **flags)
-            click.echo("Commands here mean the project of this folder from now on.")
+            click.echo("Commands here use this folder's project again.")
             return
         names_bank = any(flags.get(key) is not None for key in ("path", "folder"))
 
@@ -268,7 +269,7 @@ def build_tool_command(name: str, tool: Tool, called: str | None = None) -> clic
         elif arguments.get(FORMAT_PARAMETER) == MARKDOWN_FORMAT:
             click.echo(result.text)
             if "(turn_" in result.text or "(code_" in result.text:
-                click.echo("`everkept read-conversation ID` opens the conversation around one.")
+                click.echo("To read the conversation around one, run `everkept read-conversation ID`.")
         else:
             render(result)
             if note is not None:
@@ -277,12 +278,12 @@ def build_tool_command(name: str, tool: Tool, called: str | None = None) -> clic
     command = click.command(name, help=tool.description)(add_common_options(run))
     command.params = [*_build_parameters(tool, own), *of_bank.values(), *command.params]
     if tool.effect is Effect.PERMANENT:
-        command.params.append(click.Option(["--yes"], is_flag=True, help="Do not ask."))
+        command.params.append(click.Option(["--yes"], is_flag=True, help="Skip the confirmation prompt."))
     return command
 
 
 def _set_project_filter(arguments: dict[str, Any], project: str | None) -> None:
-    """Whoever says --project means it, and `.` is the folder that the command runs in."""
+    """Filter by --project; `.` is the working folder."""
     if project not in (None, AUTO):
         arguments.setdefault(FILTER_PARAMETER, project)
     if arguments.get(FILTER_PARAMETER) in (".", "./"):
@@ -312,7 +313,7 @@ def _parse_arguments(tool: Tool, own: list[Parameter], given: dict[str, Any]) ->
         obvious = DEFAULT_WORDS[tool.name]
         if given[obvious] is not None:
             option = obvious.replace("_", "-")
-            raise click.UsageError(f"{word!r} and --{option} are both given; one is enough.")
+            raise click.UsageError(f"{word!r} and --{option} cannot be combined. Pass one of them.")
         given[obvious] = word
     return {
         parameter.name: parse_argument(parameter, given[parameter.attribute])
@@ -322,16 +323,19 @@ def _parse_arguments(tool: Tool, own: list[Parameter], given: dict[str, Any]) ->
 
 
 def _is_bank_question(tool: Tool, arguments: dict[str, Any]) -> bool:
-    """Whether the command wants to know which bank is meant."""
+    """Return whether the command shows the selected bank."""
     return tool.name == "get_memory_bank_status" and "storeId" not in arguments
 
 
 def _format_bank_choice(app: App, session: Session, before: Session, asked: bool) -> str | None:
-    """What is chosen of banks lasts from one command to the next, so it is said."""
+    """Describe the selected bank, because the selection applies to later commands."""
     folder = app.settings.path
     usual = str(Path(folder or "") / app.settings.folder)
     if (session.bank or usual) != (before.bank or usual):
-        return f"Commands in {folder} mean this bank from now on."
+        return f"Commands in {folder} now use this bank."
     if asked and before.bank not in (None, usual):
-        return f"It was chosen for commands in {folder}; `everkept set-memory-bank-path` goes back to the bank there."
+        return (
+            f"It is selected for commands in {folder}. "
+            "To use the bank there again, run `everkept set-memory-bank-path`."
+        )
     return None

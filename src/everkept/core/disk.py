@@ -160,7 +160,7 @@ def _check_regular(path: Path, found: os.stat_result, limit: int | None) -> None
 
 
 def _refuse_size(path: Path, limit: int) -> OSError:
-    return OSError(errno.EFBIG, f"it is larger than {limit:,} bytes", str(path))
+    return OSError(errno.EFBIG, f"larger than the limit of {limit / 1_000_000:,.1f} MB", str(path))
 
 
 def append(path: Path, text: str) -> None:

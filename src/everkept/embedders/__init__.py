@@ -9,7 +9,7 @@ WordPiece tokenizer is written here because the usual package costs 12 MB and a 
 their references.
 
 `model_folder.py` reads other models, in the layout of sentence-transformers. Their names contain a digest of their
-files. `jobs/model_claim.py` decides which model counts in a data folder.
+files. `jobs/claims.py` decides which model counts in a data folder.
 
 The runtime multiplies bytes by bytes, in blocks of 64 with a scale each, and never widens the weights. That takes 45 MB
 of memory instead of 74 MB for floats, and two thirds of the time per query. Vectors have a cosine of at least 0.999

@@ -1,6 +1,6 @@
-"""The format of an exported folder: what it contains, line by line, as written and as read.
+"""Format of an exported folder: its content, line by line, as written and as read.
 
-All of a folder is checked before anything of it is imported.
+The whole folder is checked before anything is imported.
 """
 
 import hashlib
@@ -34,14 +34,14 @@ ExportItem = Record | RecordLink
 
 _EPOCH = datetime(1970, 1, 1)
 _TIME_FIELDS = frozenset({"created_at", "updated_at", "occurred_at", "deleted_at"})
-_OMITTED_FIELDS = frozenset({"version"})  # how often it was changed here, and nothing of it
+_OMITTED_FIELDS = frozenset({"version"})  # the number of changes here, which is not part of the data
 _RECORD_FIELDS = tuple(field for field in list_fields(Record) if field.name not in _OMITTED_FIELDS)
 _LINK_FIELDS = list_fields(RecordLink)
-_MAX_LINE_CHARACTERS = 4_000_000  # characters of a line
+_MAX_LINE_CHARACTERS = 4_000_000  # of a line
 
 
 def format_line(thing: ExportItem) -> str:
-    """The fields in one order, those that are empty left out."""
+    """Return the fields in a fixed order, without empty ones."""
     shown: dict[str, Any] = {}
     for field in _RECORD_FIELDS if isinstance(thing, Record) else _LINK_FIELDS:
         value: Any = getattr(thing, field.name)
@@ -52,12 +52,12 @@ def format_line(thing: ExportItem) -> str:
 
 
 def parse_record(line: str) -> Record:
-    """Raises ValueError, with what is wrong."""
+    """Parse a record. Raise ValueError with what is wrong."""
     return Record(**_parse_fields(line, _RECORD_FIELDS))
 
 
 def parse_link(line: str) -> RecordLink:
-    """Raises ValueError, with what is wrong."""
+    """Parse a link. Raise ValueError with what is wrong."""
     return RecordLink(**_parse_fields(line, _LINK_FIELDS))
 
 
@@ -78,18 +78,18 @@ def _parse_object(line: str, known: set[str]) -> Mapping[str, Any]:
     try:
         found: Any = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"it is no JSON ({error})") from error
+        raise ValueError(f"it is not JSON ({error})") from error
     if not isinstance(found, dict):
-        raise ValueError("it is no JSON object")  # noqa: TRY004 - one kind of error for a bad line
+        raise ValueError("it is not a JSON object")  # noqa: TRY004 - one kind of error for a bad line
     values = cast(dict[str, Any], found)
     if unknown := sorted(values.keys() - known):
-        raise ValueError(f'it has a field "{unknown[0]}", which this program does not know')
+        raise ValueError(f'it has a field "{unknown[0]}", which is unknown')
     return values
 
 
 def _check_value(name: str, value: Any, is_needed: bool) -> Any:
     if value is None and not is_needed:
-        raise ValueError(f"`{name}` is null; leave it out instead")
+        raise ValueError(f"`{name}` is null. Omit it instead")
     try:
         checked = _CHECKS.get(name, _check_text)(value)
     except (ValueError, OverflowError, RecursionError) as error:
@@ -105,7 +105,7 @@ def _check_text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError("it must be a text")  # noqa: TRY004
     if not _is_valid_unicode(value):
-        raise ValueError("it has half of a character")
+        raise ValueError("it contains an unpaired surrogate (invalid Unicode)")
     return value
 
 
@@ -171,26 +171,26 @@ PROJECT_FILE = "project.json"
 USER_FOLDER = "user"
 HISTORY_FOLDER = "history"
 PROJECTS_FOLDER = "projects"
-ACCOUNTS_FOLDER = "accounts"  # what is theirs alone
-ACCOUNT_FILE = "account.json"  # which account it was: its name may be another's by now
+ACCOUNTS_FOLDER = "accounts"  # private data of accounts
+ACCOUNT_FILE = "account.json"  # the account, because its name may belong to another one later
 
-# What can be made again from files, or says only how far something has come.
+# Kinds that can be created again from files, or that only record progress.
 EXCLUDED_KINDS = frozenset({SECTION_KIND, INDEXED_FILE_KIND, TRANSCRIPT, GATE_ID, "link"})
 HISTORY_KINDS = frozenset({CONVERSATION, TURN, CODE, SYMBOL})
 
 EXPORT_FORMAT = 1
 FORMAT_NAME = "everkept export"
 
-# What no file system takes, or takes for something else; `%` is what stands for them.
+# Characters that file systems refuse or treat differently. `%` escapes them.
 _UNSAFE_CHARACTERS = re.compile(r'[\x00-\x1f\x7f<>:"/\\|?*%]|^\.|[. ]$')
 _RESERVED_NAMES = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)", re.IGNORECASE)
-DRAFT_SUFFIX = ".draft"  # ends the name of a file that is being written
-STALE_DRAFT_SECONDS = 3_600.0  # seconds after which a draft is nobody's any more
-_MAX_NAME_CHARACTERS = 80  # characters of a folder's name, so that paths stay short
+DRAFT_SUFFIX = ".draft"  # suffix of a file that is being written
+STALE_DRAFT_SECONDS = 3_600.0  # age at which a draft counts as abandoned
+_MAX_NAME_CHARACTERS = 80  # of a folder's name, so that paths stay short
 
 
 class ExportManifest(Value):
-    """The files that an export has written, by their paths from its folder."""
+    """Files that an export has written, by their paths in its folder."""
 
     files: tuple[str, ...]
 
@@ -200,7 +200,7 @@ class ExportManifest(Value):
 
 
 def read_manifest(folder: Path) -> ExportManifest | None:
-    """None where there is no export. Raises InvalidInput for one of a newer program."""
+    """Return None if there is no export. Raise InvalidInput for one of a newer program."""
     try:
         facts: Any = json.loads(disk.read_limited(folder / MANIFEST_FILE, MAX_FACTS_BYTES))
     except FileNotFoundError:
@@ -208,23 +208,24 @@ def read_manifest(folder: Path) -> ExportManifest | None:
     except (OSError, ValueError, RecursionError) as error:
         raise InvalidInput(
             f"{folder / MANIFEST_FILE} cannot be read ({error}).",
-            hint="Export into another folder, or take an earlier version of this file.",
+            hint="Export into another folder, or restore an earlier version of this file.",
         ) from error
     known = cast(Mapping[str, Any], facts if isinstance(facts, dict) else {})
     if known.get("what") != FORMAT_NAME:
-        raise InvalidInput(f"{folder / MANIFEST_FILE} is not the list of an export of Everkept.")
+        raise InvalidInput(f"{folder / MANIFEST_FILE} is not the file list of an Everkept export.", hint=RESTORE_HINT)
     if known.get("format") != EXPORT_FORMAT:
         raise InvalidInput(
-            f"{folder} has format {known.get('format')!r}; this program knows {EXPORT_FORMAT}.", hint="Update Everkept."
+            f"{folder} has format {known.get('format')!r}; this program supports {EXPORT_FORMAT}.",
+            hint="Update Everkept.",
         )
     files: Any = known.get("files")
     if not isinstance(files, list) or not all(isinstance(f, str) for f in cast(list[Any], files)):
-        raise InvalidInput(f"{folder / MANIFEST_FILE} does not list its files.")
+        raise InvalidInput(f"{folder / MANIFEST_FILE} does not list its files.", hint=RESTORE_HINT)
     return ExportManifest(tuple(cast(list[str], files)))
 
 
 def check_target(folder: Path) -> ExportManifest:
-    """What is there from the last export. Raises InvalidInput where other things lie there."""
+    """Return the list of the last export. Raise InvalidInput if the folder contains other data."""
     if folder.is_file():
         raise InvalidInput(f"{folder} is a file.", hint="Name a folder.")
     known = read_manifest(folder) if folder.exists() else None
@@ -232,8 +233,8 @@ def check_target(folder: Path) -> ExportManifest:
         return known
     if folder.exists() and any(not _is_ours_or_git(each) for each in folder.iterdir()):
         raise InvalidInput(
-            f"{folder} is not empty, and holds no export of Everkept.",
-            hint="Name an empty folder, a new one, or that of an earlier export.",
+            f"{folder} is not empty and does not contain an Everkept export.",
+            hint="Specify a new or empty folder, or that of an earlier export.",
         )
     return ExportManifest(())
 
@@ -243,7 +244,7 @@ def _is_ours_or_git(path: Path) -> bool:
 
 
 def assign_folder_names(names: Iterable[str]) -> dict[str, str]:
-    """A folder for each name, that any file system takes and tells from the others."""
+    """Return a distinct folder for each name that every file system accepts."""
     folders: dict[str, str] = {}
     taken: set[str] = set()
     for name in sorted(names):
@@ -266,14 +267,14 @@ def build_file_name(name: str) -> str:
 
 
 class ExportDrafts:
-    """Files under other names until all are written, so that a crash leaves the old ones."""
+    """Files under temporary names until all are written, so a crash leaves the old ones."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._drafts: dict[str, Path] = {}
 
     def get_path(self, name: str) -> Path:
-        """Where to write what is to be the file of this name."""
+        """Return the path to write for the file of this name."""
         target = self._folder / name
         make_folder(target.parent)
         draft = target.with_name(f".{target.name}.{os.getpid()}{DRAFT_SUFFIX}")
@@ -281,11 +282,11 @@ class ExportDrafts:
         return draft
 
     def open(self, name: str) -> TextIO:
-        """Readable by its owner alone, as all that is remembered."""
+        """Open a draft, readable only by its owner."""
         return open(self.get_path(name), "w", encoding="utf-8", newline="\n", opener=open_private)
 
     def remove_stale(self) -> None:
-        """Takes away what an export has left that was killed; one that runs now is younger."""
+        """Delete the drafts of a killed export. Drafts of a running one are younger."""
         before = time.time() - STALE_DRAFT_SECONDS
         for draft in self._folder.rglob(f".*{DRAFT_SUFFIX}"):
             with suppress(OSError):
@@ -293,17 +294,16 @@ class ExportDrafts:
                     draft.unlink()
 
     def begin(self) -> None:
-        """Makes the folder known as that of an export, so that one that is killed can be done
-        again."""
+        """Mark the folder as an export, so that a killed one can be repeated."""
         if not (self._folder / MANIFEST_FILE).exists():
             self._write_manifest(ExportManifest(()))
             self._publish_file(MANIFEST_FILE)
 
     def publish(self, old: ExportManifest, replaces: str = "") -> None:
-        """Gives each its name, takes away what the last export wrote and this one did not, and
-        then says so: until then the old list tells the next one what is to go.
+        """Rename each draft, delete the files that only the last export wrote, then write the new list. Until then, the
+        next export finds in the old list what to delete.
 
-        Only what lies in the folder that this one `replaces` is meant by it.
+        Only files inside the folder that this export `replaces` are deleted.
         """
         kept = [name for name in old.files if not name.startswith(replaces)]
         new = ExportManifest(tuple({*kept, *self._drafts, MANIFEST_FILE}))
@@ -318,7 +318,7 @@ class ExportDrafts:
             file.write(manifest.to_text())
 
     def _publish_file(self, name: str) -> None:
-        """A file that has this very content already stays as it is."""
+        """Publish a file, unless it already has this content."""
         draft, target = self._drafts.pop(name), self._folder / name
         if target.is_file() and _has_same_content(draft, target):
             draft.unlink()
@@ -326,13 +326,13 @@ class ExportDrafts:
             draft.replace(target)
 
     def discard(self) -> None:
-        # A copy: who is interrupted may have left another thread at work on the rest.
+        # A copy, because an interrupted caller may leave a thread that works on the rest.
         for draft in list(self._drafts.values()):
             draft.unlink(missing_ok=True)
 
 
 def remove_old(folder: Path, old: ExportManifest, new: ExportManifest) -> None:
-    """Takes away what the last export wrote and this one did not, and folders left empty."""
+    """Delete the files that only the last export wrote, and empty folders."""
     for name in sorted({*old.files} - {*new.files}):
         path = folder / name
         if not _is_inside(folder, path):
@@ -345,7 +345,7 @@ def remove_old(folder: Path, old: ExportManifest, new: ExportManifest) -> None:
 
 
 def _is_inside(folder: Path, path: Path) -> bool:
-    """A list that somebody has edited must not reach what is not ours."""
+    """Return whether a path is inside the folder, because the list may have been edited."""
     return folder.resolve() in path.resolve().parents and not path.is_dir()
 
 
@@ -364,16 +364,18 @@ T = TypeVar("T")
 MAX_FACTS_BYTES = 16 * 1024 * 1024  # of a file that is read as a whole
 MAX_LINE_CHARACTERS = 16 * 1024 * 1024  # of one record or link
 CONFLICT_MARKERS = ("<<<<<<<", "=======", ">>>>>>>", "|||||||")
-REPAIR_HINT = "Mend that line, remove it, or export anew."
+RESTORE_HINT = "Restore an earlier version of that file, or export again."
+REPAIR_HINT = "Fix or remove that line, or export again."
 FOLDER_HINT = (
-    "Name the folder that `everkept export` has written. `everkept import history` reads "
-    "conversations, `everkept import server-memory` the file of the official memory server."
+    "Specify a folder written by `everkept export`. For conversations, run `everkept import history`. "
+    "For a file of the official memory server, run `everkept import server-memory`."
 )
 
 
 class ExportSection(Value):
-    """One store of an export. `name` is that of its project, or None for what has none; `account`
-    that of the one whose alone it is, and `account_id` its id, where the export tells it."""
+    """One store of an export. `name` is that of its project, or None. `account` and `account_id` are those of a private
+    store, if the export contains the id.
+    """
 
     folder: Path
     name: str | None = None
@@ -396,11 +398,11 @@ class ExportSection(Value):
 
 
 def read_export(folder: Path) -> list[ExportSection]:
-    """Raises InvalidInput, with file and line, for what is not as an export writes it."""
+    """Read an export. Raise InvalidInput with file and line for any fault."""
     if not folder.is_dir():
-        raise InvalidInput(f"{folder} is no folder.", hint=FOLDER_HINT)
+        raise InvalidInput(f"{folder} is not a folder.", hint=FOLDER_HINT)
     if read_manifest(folder) is None:
-        raise InvalidInput(f"{folder} holds no export of Everkept: it has no everkept.json.", hint=FOLDER_HINT)
+        raise InvalidInput(f"{folder} is not an Everkept export, because it has no everkept.json.", hint=FOLDER_HINT)
     projects = sorted((folder / PROJECTS_FOLDER).iterdir()) if (folder / PROJECTS_FOLDER).is_dir() else []
     sections = [ExportSection(folder / USER_FOLDER)] if (folder / USER_FOLDER).is_dir() else []
     sections += [_read_project(each) for each in projects if each.is_dir()]
@@ -409,7 +411,7 @@ def read_export(folder: Path) -> list[ExportSection]:
     sections += _read_accounts(folder / ACCOUNTS_FOLDER)
     names = [section.name for section in sections if section.name is not None]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise InvalidInput(f'{folder} has two folders of the project "{twice}".')
+        raise InvalidInput(f'{folder} has two folders of the project "{twice}".', hint="Remove one of them.")
     return [_check_section(section) for section in sections]
 
 
@@ -420,8 +422,8 @@ def _read_accounts(folder: Path) -> Iterator[ExportSection]:
         account = validate_account_name(unquote(each.name))
         if build_file_name(account) != each.name:
             raise InvalidInput(
-                f"{each} is not called as the folder of an account is: {build_file_name(account)}.",
-                hint="Give it that name, or remove it.",
+                f"{each} does not have the name of an account's folder: {build_file_name(account)}.",
+                hint="Rename it to that, or remove it.",
             )
         known = _read_account_id(each / ACCOUNT_FILE)
         for home in (each / USER_FOLDER, each / HISTORY_FOLDER):
@@ -430,12 +432,12 @@ def _read_accounts(folder: Path) -> Iterator[ExportSection]:
 
 
 def _read_account_id(path: Path) -> str | None:
-    """None where the export does not tell it."""
+    """Return None if the export does not contain the id."""
     if not path.exists():
         return None
     known = _read_facts(path).get("id")
     if not isinstance(known, str):
-        raise InvalidInput(f"{path} does not tell the id of an account.", hint=REPAIR_HINT)
+        raise InvalidInput(f"{path} does not contain the id of an account.", hint=REPAIR_HINT)
     return known
 
 
@@ -455,8 +457,8 @@ def _read_project(folder: Path) -> ExportSection:
         facts = _read_facts(path)
     except FileNotFoundError as error:
         raise InvalidInput(
-            f"{path} is missing, which tells the name of the project.",
-            hint="Take it from an earlier version of the export, or remove its folder.",
+            f"{path} is missing, which has the name of the project.",
+            hint="Restore it from an earlier version of the export, or remove its folder.",
         ) from error
     name, description = facts.get("name"), facts.get("description", "")
     folders: Any = facts.get("folders", [])
@@ -466,19 +468,19 @@ def _read_project(folder: Path) -> ExportSection:
         or not isinstance(folders, list)
         or not all(isinstance(each, str) for each in cast(list[Any], folders))
     ):
-        raise InvalidInput(f"{path} does not tell name, description and folders of a project.")
+        raise InvalidInput(f"{path} must have the name, description and folders of a project.")
     if own := parse_private_name(name):
         raise InvalidInput(
-            f"{path} names {name!r}, which is what an account keeps for itself and no project.",
-            hint=f"Its lines belong in {ACCOUNTS_FOLDER}/{build_file_name(own.user)}/{own.home}: "
-            "export anew, or remove the folder.",
+            f"{path} names {name!r}, which is private data of an account and not a project.",
+            hint=f"Put its lines into {ACCOUNTS_FOLDER}/{build_file_name(own.user)}/{own.home}. "
+            "Export again, or remove the folder.",
         )
     paths = tuple(cast(list[str], folders))
     return ExportSection(folder, validate_project_name(name), description=description, folders=paths)
 
 
 def _check_section(section: ExportSection) -> ExportSection:
-    """Reads it all once, so that a bad line is found before anything has changed."""
+    """Read a section completely, so that a bad line is found before any change."""
     records = 0
     for chunk in section.read_record_chunks(1_000):
         records += len(chunk)
@@ -489,7 +491,7 @@ def _check_section(section: ExportSection) -> ExportSection:
 
 
 def _check_place(section: ExportSection, record: Record) -> None:
-    """What lies in the wrong place would be seen by those whom it is not meant for."""
+    """Refuse private data in a wrong place, where others would see it."""
     is_of_past = record.kind in HISTORY_KINDS
     is_of_user = record.kind == MEMORY and record.scope == USER_FOLDER
     is_users = section.name is None and not section.is_history
@@ -501,7 +503,8 @@ def _check_place(section: ExportSection, record: Record) -> None:
         raise InvalidInput(
             f"{section.folder / RECORDS_FILE}: the record {record.id!r:.80} of kind "
             f"{record.kind!r:.40} "
-            "does not belong there. Nothing was taken in."
+            "does not belong there. Nothing was imported.",
+            hint="Move it to its file, or remove that line.",
         )
 
 
@@ -513,7 +516,7 @@ def _read_chunks(path: Path, read: Callable[[str], T], size: int) -> Iterator[li
 
 def _read_items(path: Path, read: Callable[[str], T]) -> Iterator[T]:
     try:
-        # A letter that is none is found in its line, where it can be named.
+        # An invalid character is found in its line, which the error can name.
         with (
             disk.open_regular(path) as content,
             io.TextIOWrapper(content, encoding="utf-8", errors="surrogateescape", newline="\n") as file,
@@ -531,7 +534,7 @@ def _read_items(path: Path, read: Callable[[str], T]) -> Iterator[T]:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise InvalidInput(f"{path} cannot be read ({error.strerror}).") from error
+        raise InvalidInput(f"{path} cannot be read ({error.strerror}).", hint="Check its permissions.") from error
 
 
 def _parse_item(path: Path, number: int, line: str, read: Callable[[str], T]) -> T:
@@ -539,7 +542,7 @@ def _parse_item(path: Path, number: int, line: str, read: Callable[[str], T]) ->
         return read(line)
     except ValueError as error:
         is_conflict = line.startswith(CONFLICT_MARKERS)
-        reason = "it is what git leaves of a conflict" if is_conflict else error
+        reason = "it is a conflict marker of git" if is_conflict else error
         raise InvalidInput(
-            f"{path}, line {number}: {reason}. Nothing was taken in.", hint=REPAIR_HINT, file=str(path), line=number
+            f"{path}, line {number}: {reason}. Nothing was imported.", hint=REPAIR_HINT, file=str(path), line=number
         ) from error

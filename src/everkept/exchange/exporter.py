@@ -1,4 +1,4 @@
-"""The export: everything as lines that git compares well, with pages beside them for people."""
+"""Export: all data as lines that git compares well, with pages for people."""
 
 import asyncio
 import json
@@ -52,21 +52,21 @@ def build_readme(projects: Sequence[Project], accounts: Sequence[str] = ()) -> s
     lines = [
         "# What Everkept remembers",
         "",
-        "Written by `everkept export`; `everkept import` with the path of this folder takes it",
-        "in. The `.jsonl` files are what is taken in, a record or a link on each line. The pages",
-        "beside them say the same for people, and are not read.",
+        "Written by `everkept export`. To import it, run `everkept import` with the path of this",
+        "folder. The `.jsonl` files are imported, with one record or link on each line. The pages",
+        "next to them are the same for people, and are not imported.",
         "",
-        "- `user/`: what holds in every project",
+        "- `user/`: memories for all projects",
         f"- `projects/`: {', '.join(clip_text(project.name) for project in projects) or 'none'}",
-        "- `history/`: past conversations, where they were wanted",
+        "- `history/`: past conversations, if they were requested",
     ]
     if accounts:
-        lines.append("- `accounts/`: what is one account's alone, as lines without pages")
+        lines.append("- `accounts/`: private data of accounts, as lines without pages")
     return "\n".join(lines) + "\n"
 
 
 async def build_store_pages(store: RecordStore, title: str) -> dict[str, str]:
-    """The pages of a project or of the user, by their names; none where there is nothing."""
+    """Return the pages of a project or of the user by name."""
     found: dict[str, str] = {}
     memories = await store.scan(RecordFilter(kinds=(MEMORY,)))
     if memories:
@@ -136,14 +136,14 @@ def _join_lines(lines: Iterator[str] | Sequence[str]) -> str:
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-PAGE_RECORDS = 500  # records that are read at once
+PAGE_RECORDS = 500  # per read
 Progress = Callable[[int, int], None]
 
 
 class ExportResult(Value, frozen=False):
-    """How much was written. `archived` projects are not, and neither are those that are `off`.
+    """Number of exported items. Projects that are `archived` or `off` are skipped.
 
-    `accounts` are those whose own memories are in it.
+    `accounts` are those whose private data is included.
     """
 
     folder: str
@@ -164,10 +164,10 @@ async def export_library(
     history: bool = True,
     accounts: bool = True,
 ) -> ExportResult:
-    """Writes the library, or one project of it, into a folder of its own.
+    """Export the library, or one project, into its own folder.
 
-    What is of `accounts` alone can be left out, as past conversations can. What an earlier export
-    has left there is replaced, once all of it is written.
+    Private data of `accounts` and past conversations are optional. The files of an earlier export are replaced once
+    everything is written.
     """
     old = await asyncio.to_thread(check_target, folder)
     off_folders = OffFolders(await library.list_off_periods(), find_workspace_key)
@@ -177,7 +177,9 @@ async def export_library(
         await asyncio.to_thread(writer.drafts.publish, old, writer.replaces)
         await asyncio.to_thread(writer.drafts.remove_stale)
     except OSError as error:
-        raise InvalidInput(f"{folder} cannot be written ({error.strerror or error}).") from error
+        raise InvalidInput(
+            f"{folder} cannot be written ({error.strerror or error}).", hint="Check its permissions."
+        ) from error
     finally:
         writer.drafts.discard()
     return writer.outcome
@@ -192,13 +194,13 @@ class _ExportWriter:
         self._progress = progress
         self._off_folders = off_folders
         self._total = 0
-        self.replaces = ""  # what the paths of an earlier export's files begin with that go
+        self.replaces = ""  # prefix of an earlier export's files that are deleted
 
     async def write(self, library: Library, only: str | None, *, history: bool, accounts: bool) -> None:
         projects = await self._select_projects(library, only)
         self.drafts.begin()
         places: list[tuple[str, RecordStore, Project | None]] = []
-        # Of all of them, so that one alone has the folder that it has among the others.
+        # Of all projects, so that a single one gets the same folder as among the others.
         folders = assign_folder_names(project.name for project in await _list_projects(library))
         for project in projects:
             _, store = await library.open(project.name)
@@ -220,7 +222,7 @@ class _ExportWriter:
         self.outcome.projects = len(projects)
 
     async def _open_private_stores(self, library: Library, history: bool) -> AsyncIterator[tuple[str, RecordStore]]:
-        """What is an account's alone; nothing that is left of one which was removed."""
+        """Open the private stores of existing accounts."""
         users: dict[str, str] = {}
         notes = await library.list_notes(USER_NOTE_PREFIX)
         for project in await library.list_projects("active"):
@@ -263,7 +265,7 @@ class _ExportWriter:
                 await self._write_page(store, shown, records, links)
         if place == HISTORY_FOLDER:
             await self._write_conversations(store)
-        elif not place.startswith(f"{ACCOUNTS_FOLDER}/"):  # no pages of what others are not to read
+        elif not place.startswith(f"{ACCOUNTS_FOLDER}/"):  # no readable pages of private data
             title = "The user" if project is None else project.name
             for name, text in (await build_store_pages(store, title)).items():
                 self._write_file(f"{place}/{name}", text)
@@ -277,7 +279,7 @@ class _ExportWriter:
         self._progress(self.outcome.records + self.outcome.links, self._total)
 
     async def _write_conversations(self, store: RecordStore) -> None:
-        """A page for each, in a folder for each month."""
+        """Write a page for each conversation, in a folder for each month."""
         kept = await store.scan(RecordFilter(kinds=(CONVERSATION,)))
         for conversation in kept:
             if not self._is_exported(HISTORY_FOLDER, conversation):
@@ -290,7 +292,7 @@ class _ExportWriter:
                 self._write_file(path, render_conversation(conversation, turns))
 
     def _is_exported(self, place: str, record: Record) -> bool:
-        """What was said where it is switched off stays there."""
+        """Return whether to export a conversation. Those of projects that are off are skipped."""
         return place != HISTORY_FOLDER or self._off_folders.find_off_folder(record.scope) is None
 
     def _write_file(self, name: str, text: str) -> None:
@@ -299,12 +301,12 @@ class _ExportWriter:
 
 
 async def _list_projects(library: Library, status: Status | None = None) -> list[Project]:
-    """Without what is an account's alone."""
+    """Return the projects, without private stores of accounts."""
     return [each for each in await library.list_projects(status) if not is_private_name(each.name)]
 
 
 async def _read_pages(store: RecordStore) -> AsyncIterator[list[Record]]:
-    """All that is kept, in the order it came, so that what belongs to something comes after it."""
+    """Yield all records in the order of arrival, so that parents come before children."""
     kinds = tuple(sorted({*await store.count_live()} - EXCLUDED_KINDS))
     seen: str | None = None
     while kinds:
@@ -313,10 +315,10 @@ async def _read_pages(store: RecordStore) -> AsyncIterator[list[Record]]:
             break
         yield page
         seen = page[-1].id
-    # What was forgotten of a conversation must not come back, wherever it is taken in.
+    # Deleted turns must not return in any place that imports this.
     tombstones = await store.scan(RecordFilter(kinds=(TURN,), types=(TOMBSTONE,), deleted=True))
     for start in range(0, len(tombstones), PAGE_RECORDS):
-        # When that was is another moment in each place.
+        # That time differs between places.
         yield [replace(g, deleted_at=g.created_at) for g in tombstones[start : start + PAGE_RECORDS]]
 
 

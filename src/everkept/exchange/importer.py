@@ -1,4 +1,4 @@
-"""Imports of an export or of another memory server's file: nothing is stored twice."""
+"""Import of an export or of another memory server's file. Nothing is stored twice."""
 
 import asyncio
 import io
@@ -35,27 +35,27 @@ from everkept.values import Value, field, replace
 T = TypeVar("T")
 Progress = Callable[[int, int], None]
 
-COMMIT_ROWS = 150  # little and often, so that others write in between
-PAUSE_SECONDS = 0.004  # seconds between commits, for the same reason
+COMMIT_ROWS = 150  # small commits, so that other processes can write in between
+PAUSE_SECONDS = 0.004  # between commits, for the same reason
 IMPORT_TOOL = "import"
 
 
 class ServerMemoryImport(Value, frozen=False):
-    """What an import added; a second run of the same file adds nothing."""
+    """What an import added. A second run of the same file adds nothing."""
 
     entities: int = 0
     observations: int = 0
     relations: int = 0
     unreadable: list[UnreadableLine] = field(default_factory=list[UnreadableLine])
-    masked: list[str] = field(default_factory=list[str])  # kinds of secrets that were kept out
+    masked: list[str] = field(default_factory=list[str])  # kinds of masked secrets
 
 
 async def import_server_memory(
     path: Path, store: RecordStore, clock: Clock, progress: Progress, *, mask: bool = True
 ) -> ServerMemoryImport:
-    """Reads the file and adds what the project does not have; `progress` gets done and total.
+    """Import what the project does not have. `progress` receives done and total.
 
-    A relation's end that no line describes becomes an entity of type `unknown`.
+    The end of a relation without an entity becomes an entity of type `unknown`.
     """
     parsed = await asyncio.to_thread(_read_file, path)
     outcome = ServerMemoryImport(unreadable=[item for _, item in parsed if isinstance(item, UnreadableLine)])
@@ -105,7 +105,7 @@ async def _import_relations(
     ids: dict[str, str],
     outcome: ServerMemoryImport,
 ) -> None:
-    """Ends are the entities of the file, then the project's; a name that fits two is reported."""
+    """Import relations between entities of the file, then of the project. Ambiguous names are reported."""
     strangers = {n for _, item in wanted for n in (item.from_, item.to) if n not in ids}
     known = await find_candidates(store, sorted(strangers))
     ids |= {name: found[0].id for name, found in known.items() if len(found) == 1}
@@ -113,7 +113,7 @@ async def _import_relations(
     for line, item in wanted:
         unclear = [n for n in (item.from_, item.to) if len(known.get(n, ())) > 1]
         if unclear:
-            reason = f'"{unclear[0]}" fits several entities of the project'
+            reason = f'"{unclear[0]}" matches several entities of the project'
             outcome.unreadable.append(UnreadableLine(line, reason))
         else:
             ends = {"from_": ids.get(item.from_, item.from_), "to": ids.get(item.to, item.to)}
@@ -133,7 +133,12 @@ def _read_file(path: Path) -> list[tuple[int, ParsedItem]]:
         ):
             return list(parse_lines(lines))
     except OSError as error:
-        raise InvalidInput(f"{path} cannot be read ({error.strerror}).", argument="file", value=str(path)) from error
+        raise InvalidInput(
+            f"{path} cannot be read ({error.strerror}).",
+            hint="Check the path and its permissions.",
+            argument="file",
+            value=str(path),
+        ) from error
 
 
 def _split_chunks(items: Sequence[T], size: Callable[[T], int]) -> Iterator[list[T]]:
@@ -149,17 +154,15 @@ def _split_chunks(items: Sequence[T], size: Callable[[T], int]) -> Iterator[list
         yield chunk
 
 
-_IdentityKey = tuple[str, str, str, str | None]  # kind, name key, variant and parent: what is unique
+_IdentityKey = tuple[str, str, str, str | None]  # kind, name key, variant and parent: the unique part
 
 
 class ExportImport(Value, frozen=False):
     """What became of the records and links of an export.
 
-    `forgotten` were forgotten here and stay so; `older` are newer here; `left_out` belong to
-    something that is not here, or to a folder that is excluded or switched off. `off` are projects
-    that were left out because they are, and `folders` those that have got a project by it.
-    `accounts` are those whose own memories were in it, and `strangers` those that are not known
-    here, or not as the same, so that theirs were left out.
+    `forgotten` were deleted here and stay so; `older` are newer here. `left_out` belong to something that does not
+    exist here, or to an excluded folder or a project that is off. `off` are skipped projects; `folders` now have a
+    project. `accounts` are those with private data in it; data of `strangers`, unknown here, was skipped.
     """
 
     projects: list[str] = field(default_factory=list[str])
@@ -188,12 +191,11 @@ async def import_export(
     folders: bool = True,
     same: Collection[str] = (),
 ) -> ExportImport:
-    """Raises InvalidInput for a folder that is not as an export leaves it; nothing is changed.
+    """Import an export. Raise InvalidInput before any change if it is invalid.
 
-    Conversations of `excluded` folders are left out, and projects that are switched off. With
-    `folders`, a project gets the folders that it had, where no other has them. What is an account's
-    alone is for that very account, and for those of the same name that the caller says are the
-    `same`.
+    Conversations of `excluded` folders and projects that are off are skipped. With `folders`, a project gets its former
+    folders, unless another project has them. Private data goes only to the same account, and to those of the same name
+    that the caller lists in `same`.
     """
     outcome = ExportImport()
     sections = _select_known_accounts(
@@ -226,8 +228,9 @@ def _mask_section(section: ExportSection, masking: Masker) -> ExportSection:
 def _select_known_accounts(
     sections: Sequence[ExportSection], users: Mapping[str, str], same: Collection[str], outcome: ExportImport
 ) -> list[ExportSection]:
-    """Without what was alone for somebody who is not known here: whoever has an account of that
-    name, or gets one next, would find it. `users` are the notes about who there is."""
+    """Skip private data of accounts that are unknown here, because another person may have the name. `users` are the
+    notes about existing accounts.
+    """
     named = {each.account: each.account_id for each in sections if each.account is not None}
     for name, then in named.items():
         known = parse_account_id(users.get(USER_NOTE_PREFIX + name))
@@ -237,14 +240,14 @@ def _select_known_accounts(
 
 
 def _select_rules(section: ExportSection, rules: "_ImportRules") -> "_ImportRules | None":
-    """An account's past was in no folder of this machine: nothing is left out of that."""
+    """Return the rules. Conversations of accounts have no folder on this machine, so none are skipped."""
     if not section.is_history:
         return None
     return rules if section.account is None else _ImportRules(FolderExclusion(()), OffFolders((), find_workspace_key))
 
 
 async def _is_writable(library: Library, section: ExportSection, outcome: ExportImport) -> bool:
-    """Whether it may be written; asked of all before anything is. Raises ProjectArchived."""
+    """Return whether it may be written, which is checked first for all. Raise ProjectArchived."""
     if section.name is None:
         return True
     try:
@@ -270,7 +273,7 @@ async def _open_store(library: Library, section: ExportSection, outcome: ExportI
     except NotFound:
         try:
             project = await library.create(section.name, section.description)
-        except Conflict:  # another import was quicker
+        except Conflict:  # another import was faster
             project = await library.get_project(section.name)
     _, store = await library.open(project.name)
     known = await library.list_workspaces(project)
@@ -282,7 +285,7 @@ async def _open_store(library: Library, section: ExportSection, outcome: ExportI
 
 
 class StoreImport:
-    """One store's share of it, in commits of which each can be the last."""
+    """Import of one store, in commits that can each be the last."""
 
     def __init__(
         self,
@@ -302,7 +305,7 @@ class StoreImport:
         self._outcome = outcome
         self._masking = Masker(enabled=mask)
         self._rules = rules
-        self.here: dict[str, str | None] = {}  # ids of the export that are others here, or none
+        self.here: dict[str, str | None] = {}  # maps ids of the export to other ids here, or to none
 
     async def import_section(self, section: ExportSection, report: Callable[[int], None]) -> None:
         for records in section.read_record_chunks(COMMIT_ROWS):
@@ -313,7 +316,7 @@ class StoreImport:
             await self._report_and_pause(report)
 
     async def add_records(self, chunk: Sequence[Record], links: Sequence[RecordLink] = ()) -> None:
-        """Add records in one commit. `links` are those of deleted records: without a record they cannot follow."""
+        """Add records in one commit. `links` are those of deleted records, which must come with them."""
         await self._commit(lambda: self._plan_records(chunk, links))
 
     async def add_links(self, chunk: Sequence[RecordLink]) -> None:
@@ -369,7 +372,7 @@ class StoreImport:
             else:
                 new = replace(record, parent=parent, facets=_map_facets(record.facets, here))
                 planned.steps.append(Insert(replace(new, deleted_at=None)))
-                if new.name_key is not None:  # another may have become the same by being masked
+                if new.name_key is not None:  # masking may have made it equal to another one
                     named[_get_identity(new)] = replace(new, version=1)
                 if record.deleted_at is not None:
                     deleted.append(record)
@@ -384,7 +387,7 @@ class StoreImport:
         return planned
 
     def _plan_merge(self, record: Record, same: Record, planned: "_ImportPlan") -> None:
-        """A memory that is here under another id gets what it lacked."""
+        """Add to a memory that exists here under another id what it lacks."""
         is_new = any(step == Insert(same) for step in planned.steps)
         steps: list[Step] = []
         if same.kind == MEMORY and not is_new:
@@ -393,7 +396,7 @@ class StoreImport:
         planned.count("updated" if steps else "unchanged")
 
     def _is_excluded(self, record: Record) -> bool:
-        """Whether it is of a conversation that must not be taken in."""
+        """Return whether its conversation must not be imported."""
         if self._rules is None:
             return False
         if self._rules.exclusion.is_excluded(record.scope):
@@ -404,7 +407,7 @@ class StoreImport:
         )
 
     async def _find_forgotten_turns(self, records: Sequence[Record]) -> set[str]:
-        """Turns that were forgotten here, each by itself or with its whole conversation."""
+        """Return turns that were deleted here, alone or with their conversation."""
         turns = [record for record in records if record.kind == TURN]
         if not turns:
             return set()
@@ -419,7 +422,7 @@ class StoreImport:
     async def _find_same(
         self, records: Sequence[Record], known: Mapping[str, Record], *, deleted: bool = False
     ) -> dict[_IdentityKey, Record]:
-        """What is here under other ids, by what makes it the same thing; the newest of them."""
+        """Return what exists here under other ids, by its unique key; the newest of each."""
         new = [r for r in records if r.id not in known and r.name_key is not None]
         if not new:
             return {}
@@ -430,7 +433,7 @@ class StoreImport:
         return {_get_identity(r): r for r in sorted(found, key=lambda each: each.deleted_at or 0)}
 
     async def _find_forgotten(self, records: Sequence[Record], known: Mapping[str, Record]) -> set[str]:
-        """What was forgotten here under another id, and was not told again since."""
+        """Return what was deleted here under another id and not stored again since."""
         gone = await self._find_same(records, known, deleted=True)
         return {
             record.id
@@ -441,7 +444,7 @@ class StoreImport:
         }
 
     def _with_local_parent(self, record: Record) -> Record:
-        """Under the parent that it has here."""
+        """Return the record under the parent that it has here."""
         parent = self.here.get(record.parent, record.parent) if record.parent else None
         return replace(record, parent=parent)
 
@@ -450,7 +453,7 @@ class StoreImport:
             planned.here[record.id] = None
             planned.count("unchanged" if record.deleted_at is not None else "forgotten")
             return
-        if record.deleted_at is not None and record.deleted_at > there.updated_at:  # forgotten elsewhere since
+        if record.deleted_at is not None and record.deleted_at > there.updated_at:  # deleted elsewhere since
             planned.steps.append(Delete(there.ref))
             planned.count("updated")
             return
@@ -460,7 +463,7 @@ class StoreImport:
             planned.count("updated" if values else "unchanged")
         elif not values:
             planned.count("unchanged")
-        elif record.updated_at == there.updated_at:  # somebody has edited the file
+        elif record.updated_at == there.updated_at:  # a person has edited the file
             planned.steps.append(Update(there.id, values, there.version))
             planned.count("updated")
         else:
@@ -494,8 +497,9 @@ class StoreImport:
         return planned
 
     def _prepare(self, record: Record) -> Record:
-        """Without secrets, which an export that somebody else has made may hold, and under the key
-        that its text has, which somebody may have edited."""
+        """Mask secrets, which another program's export may contain, and compute the unique key again, because the text
+        may have been edited.
+        """
         text = self._masking.mask(record.text)
         self._outcome.masked = sorted({*self._outcome.masked, *self._masking.kinds})
         if record.kind == MEMORY:
@@ -506,14 +510,14 @@ class StoreImport:
 
 
 class _ImportRules(Value):
-    """Which conversations are not taken in."""
+    """Which conversations to skip."""
 
     exclusion: FolderExclusion
     off_folders: OffFolders
 
 
 class _ImportPlan(Value, frozen=False):
-    """Steps, and what is to be remembered and counted once they are committed."""
+    """Steps, with what to remember and count once they are committed."""
 
     steps: list[Step] = field(default_factory=list[Step])
     here: dict[str, str | None] = field(default_factory=dict[str, str | None])
@@ -532,7 +536,7 @@ def _get_ends(link: RecordLink) -> tuple[str, str, str]:
 
 
 def _map_facets(facets: Mapping[str, Any], here: Mapping[str, str | None]) -> Mapping[str, Any]:
-    """A facet that names another record names the one that is here instead."""
+    """Map a facet that names another record to the record that exists here."""
     if not here:
         return facets
     return {name: here.get(value) or value if isinstance(value, str) else value for name, value in facets.items()}

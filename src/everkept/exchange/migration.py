@@ -1,4 +1,4 @@
-"""The copy of everything in one database into another, compared with it page by page."""
+"""Copy of all data from one database to another, compared page by page."""
 
 import hashlib
 import json
@@ -14,15 +14,15 @@ from everkept.core.times import format_iso
 from everkept.errors import Conflict
 from everkept.values import Value, as_dict, field, replace
 
-PAGE_ROWS = 200  # records, links or log entries that are written at once
-MAX_PASSES = 5  # over a store that is written to meanwhile
+PAGE_ROWS = 200  # records, links or log entries per write
+MAX_PASSES = 5  # over a store that other processes write to
 ALL_RECORDS = RecordFilter(deleted=None)
 
-CopyProgress = Callable[[int], None]  # takes how many more are done
+CopyProgress = Callable[[int], None]  # receives the number of further items
 
 
 class StoreComparison(Value, frozen=False):
-    """What was counted while two stores were compared, and where they differ."""
+    """Counts and differences of two stores."""
 
     records: int = 0
     links: int = 0
@@ -33,8 +33,8 @@ class StoreComparison(Value, frozen=False):
     differing_links: list[RecordLink] = field(default_factory=list[RecordLink])
     gone: list[Ref] = field(default_factory=list[Ref])
     log_from: int | None = None
-    foreign: Change | None = None  # that only the copy has: somebody else made it there
-    is_whole: bool = True  # nothing was removed while it was looked through
+    foreign: Change | None = None  # a change that another program made in the copy
+    is_whole: bool = True  # nothing was deleted during the comparison
 
     @property
     def is_equal(self) -> bool:
@@ -43,10 +43,10 @@ class StoreComparison(Value, frozen=False):
 
 
 async def copy_store(source: RecordStore, target: RecordStore, model: str, step: CopyProgress) -> StoreComparison:
-    """Goes on behind what an earlier attempt has brought there.
+    """Copy a store, and continue an earlier attempt.
 
-    Raises Conflict where the source is written to faster than it can be copied, and where
-    somebody else has written to the target: nothing of that is removed.
+    Raise Conflict if the source changes faster than it can be copied, or if another program has written to the target,
+    whose data is kept.
     """
     refuse_foreign_change(await find_foreign_change(source, target))
     await _copy_missing(source, target, model, step)
@@ -57,13 +57,13 @@ async def copy_store(source: RecordStore, target: RecordStore, model: str, step:
         refuse_foreign_change(compared.foreign)
         await _fix_differences(source, target, model, compared)
     raise Conflict(
-        "What is copied changes all the time, so the copy never is the same.",
+        "The source keeps changing, so the copy never becomes equal.",
         hint="Stop the programs that write there, then run the same command again.",
     )
 
 
 async def find_foreign_change(source: RecordStore, target: RecordStore) -> Change | None:
-    """The first that the target has and the source never had."""
+    """Return the first change that the target has and the source never had."""
     async for mine, theirs in _pair_changes(source, target):
         if theirs is None:
             break
@@ -76,16 +76,16 @@ def refuse_foreign_change(foreign: Change | None) -> None:
     if foreign is not None:
         made = f"{foreign.tool} at {format_iso(foreign.at)}"
         raise Conflict(
-            f"Somebody else has written to the unfinished copy ({made}): what is there is not written over.",
-            hint="Copy into another, empty place, and stop the programs that use this one.",
+            f"Another program has written to the unfinished copy ({made}). Its data is not overwritten.",
+            hint="Copy to another, empty place, and stop the programs that use this one.",
             change=foreign.seq,
         )
 
 
 async def compare_stores(source: RecordStore, target: RecordStore, model: str) -> StoreComparison:
-    """All records, links and log entries of both, a page at a time in the order of their age.
+    """Compare all records, links and log entries, a page at a time by age.
 
-    The logs come last: whatever somebody else has put into the copy is in its log by then.
+    The logs come last, so they contain whatever another program has written to the copy by then.
     """
     found = StoreComparison()
     digest = hashlib.sha256()
@@ -112,7 +112,7 @@ async def compare_stores(source: RecordStore, target: RecordStore, model: str) -
 async def _compare_pages(
     source: RecordStore, target: RecordStore, found: StoreComparison, mine: Sequence[Record], theirs: Sequence[Record]
 ) -> set[str]:
-    """Those that differ. Where one side has more, what is on a page here is on another there."""
+    """Return the different ones. If one side has more, the same item is on different pages."""
     if mine == theirs:
         return set()
     here, there = ({record.id: record for record in page} for page in (mine, theirs))
@@ -127,7 +127,7 @@ async def _compare_pages(
 async def _compare_vectors_and_accesses(
     source: RecordStore, target: RecordStore, model: str, found: StoreComparison, page: Sequence[Record]
 ) -> set[str]:
-    """Those whose vector differs, or how often they were given out."""
+    """Return the ids whose vector or recall count differs."""
     ids = [record.id for record in page]
     vectors, copied = await source.get_vectors(model, ids), await target.get_vectors(model, ids)
     accesses, noted = await source.get_accesses(ids), await target.get_accesses(ids)
@@ -152,7 +152,7 @@ async def _compare_logs(
 
 
 def _is_copied(original: Change | None, change: Change) -> bool:
-    """What was purged or redacted since then is missing in the original alone."""
+    """Return whether it was copied. Only the original lacks what was purged or redacted since then."""
     if original is None or _get_identity(original) != _get_identity(change):
         return False
     edited = {(edit.subject, edit.id) for edit in change.edits}
@@ -184,7 +184,7 @@ async def _copy_missing(source: RecordStore, target: RecordStore, model: str, st
 async def _fix_differences(source: RecordStore, target: RecordStore, model: str, compared: StoreComparison) -> None:
     if compared.gone:
         await target.replicate(StorePage(gone=compared.gone))
-    # All at once: what differs may have traded names.
+    # All together, because the different ones may have exchanged names.
     stock = await _read_store_page(source, compared.differing, model)
     await target.replicate(
         StorePage(records=stock.records, links=compared.differing_links, accesses=stock.accesses, vectors=stock.vectors)
@@ -253,7 +253,7 @@ Progress = Callable[[int, int], None]
 
 
 class MigratedStore(Value):
-    """One store, after it was found to be the same in both places."""
+    """Store that is equal in both places."""
 
     store: str
     records: int
@@ -271,7 +271,7 @@ class MigrationResult(Value):
 
 
 class MigrationEnd(Value):
-    """One end of it: a library, and what people call it."""
+    """One side of a migration: a library, and its name for people."""
 
     library: Library
     name: str
@@ -280,14 +280,15 @@ class MigrationEnd(Value):
 async def migrate_library(
     source: MigrationEnd, target: MigrationEnd, model: str, progress: Progress
 ) -> MigrationResult:
-    """Interrupted, the same again goes on. Raises Conflict where the target holds other things,
-    also where somebody else has put them there since then."""
+    """Migrate a library. Running it again continues an interrupted one. Raise Conflict if the target contains other
+    data.
+    """
     catalog_data = await source.library.read_catalog_data()
     if origin := catalog_data.notes.get(MIGRATION_ORIGIN_NOTE):
         raise _build_unfinished_error(source, origin)
     await _begin(source, target)
     note = {MIGRATION_ORIGIN_NOTE: source.name, MIGRATION_COPIED_NOTE: json.dumps(sorted(_collect_ids(catalog_data)))}
-    # Active for now: no store of an archived project is written to.
+    # Active for now, because stores of archived projects cannot be written.
     active = [replace(project, status="active") for project in catalog_data.projects]
     await target.library.replace_catalog_data(
         replace(catalog_data, projects=active, notes={**catalog_data.notes, **note})
@@ -322,22 +323,22 @@ async def _begin(source: MigrationEnd, target: MigrationEnd) -> None:
     stores = [await target.library.open_user_store(), await target.library.open_history_store()]
     if held.projects or held.tokens or any([await store.count_records(ALL_RECORDS) for store in stores]):
         raise Conflict(
-            f"{target.name} holds something already, and nothing there is written over.",
-            hint="Name an empty place. `everkept export` and `import` bring two together.",
+            f"{target.name} is not empty, and its data is not overwritten.",
+            hint="Use an empty place. To merge two, run `everkept export` and `everkept import`.",
         )
     await target.library.set_note(MIGRATION_ORIGIN_NOTE, source.name)
 
 
 async def _require_untouched(source: MigrationEnd, target: MigrationEnd) -> None:
-    """Before an unfinished copy is gone on with: what somebody else has put there would go."""
+    """Check that no other program has written to an unfinished copy, whose data would be lost."""
     there, here = await target.library.read_catalog_data(), await source.library.read_catalog_data()
     brought: list[str] = json.loads(there.notes.get(MIGRATION_COPIED_NOTE, "[]"))
     if foreign := _collect_ids(there) - _collect_ids(here) - set(brought):
         named = [project.name for project in there.projects if project.id in foreign]
         what = f"projects ({', '.join(named)})" if named else "tokens"
         raise Conflict(
-            f"Somebody else has made {what} in the unfinished copy at {target.name}.",
-            hint="Copy into another, empty place, and stop the programs that use this one.",
+            f"Another program has made {what} in the unfinished copy at {target.name}.",
+            hint="Copy to another, empty place, and stop the programs that use this one.",
         )
     ids = {project.id for project in there.projects}
     both = [project for project in here.projects if project.id in ids]
@@ -353,18 +354,18 @@ def _collect_ids(catalog_data: CatalogData) -> set[str]:
 
 def _build_unfinished_error(end: MigrationEnd, origin: str) -> Conflict:
     return Conflict(
-        f"{end.name} holds an unfinished copy of {origin}.", hint="Finish that one first, or name another place."
+        f"{end.name} holds an unfinished copy of {origin}.", hint="Finish that one first, or use another place."
     )
 
 
 async def _finish(source: Library, target: Library, catalog_data: CatalogData) -> None:
-    """Raises Conflict where projects came, went or changed meanwhile."""
+    """Finish the migration. Raise Conflict if projects changed in the meantime."""
     if await source.read_catalog_data() != catalog_data:
         raise Conflict(
-            "Projects, tokens or settings changed while everything was copied.",
-            hint="The same command again brings the rest over.",
+            "Projects, tokens or settings changed during the copy.",
+            hint="To copy the rest, run the same command again.",
         )
-    await target.replace_catalog_data(catalog_data)  # without the note, and with projects archived that were
+    await target.replace_catalog_data(catalog_data)  # without the note, and with the projects archived as before
 
 
 async def _pair_stores(
@@ -380,7 +381,7 @@ async def _pair_stores(
 
 
 async def _copy_searches_and_usage(source: Library, target: Library) -> None:
-    """What was asked of the past, and how often tools were called."""
+    """Copy the searches and the usage of tools."""
     if not await target.list_searches(limit=1):
         searches = await source.list_searches(limit=MAX_SEARCHES)
         await target.add_searches(searches[::-1])

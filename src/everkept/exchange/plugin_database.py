@@ -99,6 +99,14 @@ class PluginDatabase:
             raise _build_missing_error(self._place)
         return {table: (await self._run(f"SELECT VALUE id FROM {table}"))[0] for table in present}
 
+    async def list_project_paths(self) -> list[str]:
+        """Return the folders of the plugin's sessions. Not every session has one."""
+        [info] = await self._run("INFO FOR DB")
+        if SESSIONS not in info["tables"]:
+            return []
+        [found] = await self._run(f"SELECT VALUE project_path FROM {SESSIONS}")
+        return sorted({each for each in found if isinstance(each, str)})
+
     async def list_session_ids(self) -> set[str]:
         """Return the sessions that memories name."""
         [found] = await self._run(f"SELECT VALUE session_id FROM {MEMORIES}")

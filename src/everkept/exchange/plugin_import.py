@@ -1,7 +1,7 @@
 """The import of what the surrealdb-memory plugin stored: each row once, with its id and its times."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, cast
 from uuid import NAMESPACE_URL, uuid5
@@ -42,10 +42,11 @@ from everkept.families.memories.model import (
 from everkept.graph.entities import ENTITY, MAX_NAME_CHARACTERS, UNKNOWN_TYPE
 from everkept.values import Value, field
 
+DEFAULT_SCOPE, USER_SCOPE = "project", "user"
 TYPES = ("semantic", "episodic", "procedural", "working")
 IMPORTED_FACET = "imported"  # where a record comes from, and what it had there that ours has not
 HOUR_MICROSECONDS = 3_600_000_000  # accesses within an hour are noted together
-USER, PROJECT = "user", "project"  # the two stores
+USER = ""  # key of the user's store; a project has a name
 
 
 class UnreadableRow(Value):
@@ -60,6 +61,7 @@ class PluginImport(Value, frozen=False):
 
     place: str
     dry_run: bool = False
+    projects: list[str] = field(default_factory=list[str])
     memories: int = 0
     entities: int = 0
     sessions: int = 0
@@ -73,21 +75,29 @@ class PluginImport(Value, frozen=False):
     masked: list[str] = field(default_factory=list[str])
 
 
+class PluginTarget(Value):
+    """Where to import: memories of a session with one of these `folders` into its project, others into `main`."""
+
+    user: RecordStore
+    projects: Mapping[str, RecordStore]  # by name
+    main: str
+    folders: Mapping[str, str] = field(default_factory=dict[str, str])  # names of projects by the path of a folder
+
+
 async def import_plugin(
     database: PluginDatabase,
-    project: RecordStore,
-    user: RecordStore,
+    target: PluginTarget,
     clock: Clock,
     progress: Progress,
     *,
     mask: bool = True,
     dry_run: bool = False,
 ) -> PluginImport:
-    """Import all rows: memories of scope user into `user`, all others into `project`.
+    """Import all rows. Entities and links go where the memories are that use them.
 
     A second run adds what is new and updates what has changed there. What was changed later here stays.
     """
-    run = _PluginRun(database, {PROJECT: project, USER: user}, clock, progress, mask=mask, dry_run=dry_run)
+    run = _PluginRun(database, target, clock, progress, mask=mask, dry_run=dry_run)
     return await run.import_all()
 
 
@@ -97,7 +107,7 @@ class _PluginRun:
     def __init__(
         self,
         database: PluginDatabase,
-        stores: Mapping[str, RecordStore],
+        target: PluginTarget,
         clock: Clock,
         progress: Progress,
         *,
@@ -105,17 +115,19 @@ class _PluginRun:
         dry_run: bool,
     ) -> None:
         self._database = database
-        self._stores = stores
+        self._target = target
+        self._stores = stores = {**target.projects, USER: target.user}
         self._progress = progress
         self._rows = _RowReader(Masker(enabled=mask), clock())
         self._counts = ExportImport()
-        self._outcome = PluginImport(database.shown, dry_run)
+        self._outcome = PluginImport(database.shown, dry_run, sorted(target.projects))
         self._imports = {
             name: StoreImport(store, clock, self._counts, mask=mask, dry_run=dry_run) for name, store in stores.items()
         }
         self._done = self._total = 0
+        self._folders: dict[str, str] = {}  # the store of each session that has a folder
         self._entities: dict[str, Row] = {}  # by their ids in the plugin
-        self._brought: set[str] = set()  # ids of the entities that the user's store has
+        self._brought: dict[str, set[str]] = {place: set() for place in stores}  # ids of the entities in each store
         self._places: dict[str, str] = {}  # the store of each memory
         self._forgotten: set[str] = set()  # memories whose links are imported with them
 
@@ -123,30 +135,51 @@ class _PluginRun:
         ids = await self._database.list_ids()
         self._total = sum(map(len, ids.values()))
         await self._import_sessions(ids.get(SESSIONS, []))
-        await self._import_entities(ids.get(ENTITIES, []))
+        for row in await self._read_all(ids.get(ENTITIES, [])):
+            if self._rows.is_readable(row, "name"):
+                self._entities[_get_key(row["id"])] = row
         links = await self._read_links(ids.get(MEMORY_LINKS, []))
         links += await self._import_memories(ids[MEMORIES], links)
-        links += [_Edge.from_row(row, self._rows) for row in await self._read_all(ids.get(ENTITY_LINKS, []))]
-        await self._import_links(links)
+        relations = await self._read_links(ids.get(ENTITY_LINKS, []))
+        await self._import_entities(relations)
+        await self._import_links(links, relations)
         return self._build_outcome()
 
     async def _import_sessions(self, ids: Sequence[Any]) -> None:
         used = await self._database.list_session_ids() if ids else set[str]()
         before = self._counts.records
         for chunk in _split(ids):
-            rows = await self._database.read(chunk)
-            await self._imports[PROJECT].add_records([self._rows.build_session(row, used) for row in rows])
+            by_place: dict[str, list[Record]] = {}
+            for row in await self._database.read(chunk):
+                place = self._target.folders.get(row.get("project_path") or "", self._target.main)
+                self._folders |= dict.fromkeys((_get_id(row["id"]), _get_key(row["id"])), place)
+                by_place.setdefault(place, []).append(self._rows.build_session(row, used))
+            for place, sessions in by_place.items():
+                await self._imports[place].add_records(sessions)
             await self._report(len(chunk))
         self._outcome.sessions = self._counts.records - before
 
-    async def _import_entities(self, ids: Sequence[Any]) -> None:
-        before = self._counts.records
-        for chunk in _split(ids):
-            rows = [row for row in await self._database.read(chunk) if self._rows.is_readable(row, "name")]
-            self._entities |= {_get_key(row["id"]): row for row in rows}
-            await self._imports[PROJECT].add_records([self._rows.build_entity(row, PROJECT) for row in rows])
+    async def _import_entities(self, relations: "Sequence[_Edge]") -> None:
+        """Import the neighbors of each project's entities into it, and what belongs to no project into the main one."""
+        main, projects = self._target.main, [self._brought[name] for name in self._target.projects]
+        for place in self._target.projects:
+            brought = self._brought[place]
+            near = [each.keys for each in relations if not brought.isdisjoint(each.keys)]
+            await self._bring_entities(place, set[str]().union(*near))
+        apart = [each.keys for each in relations if not any(brought.issuperset(each.keys) for brought in projects)]
+        await self._bring_entities(main, (self._entities.keys() - set[str]().union(*projects)).union(*apart))
+
+    async def _bring_entities(self, place: str, wanted: Collection[str]) -> None:
+        """Import these entities into a store, unless it has them."""
+        keys = sorted(self._entities.keys() & set(wanted) - self._brought[place])
+        self._brought[place].update(keys)
+        for chunk in _split(keys):
+            before = self._counts.records
+            records = [self._rows.build_entity(self._entities[key], place) for key in chunk]
+            await self._imports[place].add_records(records)
+            if place != USER:
+                self._outcome.entities += self._counts.records - before
             await self._report(len(chunk))
-        self._outcome.entities = self._counts.records - before
 
     async def _read_links(self, ids: Sequence[Any]) -> "list[_Edge]":
         return [_Edge.from_row(row, self._rows) for row in await self._read_all(ids)]
@@ -160,9 +193,16 @@ class _PluginRun:
         for chunk in _split(ids):
             rows = [row for row in await self._database.read(chunk) if self._rows.is_readable(row, "content")]
             derived += [edge for row in rows for edge in _list_origins(row, self._rows)]
-            for place in (PROJECT, USER):
-                here = [row for row in rows if (_get_scope(row) == USER) == (place == USER)]
-                self._places |= {f"{MEMORIES}:{_get_key(row['id'])}": place for row in here}
+            by_place: dict[str, list[Row]] = {}
+            for row in rows:
+                place = (
+                    USER
+                    if _get_scope(row) == USER_SCOPE
+                    else self._folders.get(row.get("session_id") or "", self._target.main)
+                )
+                self._places[_get_id(row["id"])] = place
+                by_place.setdefault(place, []).append(row)
+            for place, here in by_place.items():
                 await self._import_chunk(place, here, by_source)
             await self._report(len(chunk))
         return derived
@@ -170,27 +210,20 @@ class _PluginRun:
     async def _import_chunk(self, place: str, rows: Sequence[Row], by_source: "Mapping[str, list[_Edge]]") -> None:
         records = [self._rows.build_memory(row) for row in rows]
         # A memory may have changed its scope since, here or there.
-        elsewhere = self._stores[PROJECT if place == USER else USER]
-        moved = {record.id for record in await elsewhere.get([r.id for r in records], include_deleted=True)}
+        ids, moved = [record.id for record in records], set[str]()
+        for other, store in self._stores.items():
+            if other != place:
+                moved |= {record.id for record in await store.get(ids, include_deleted=True)}
         self._counts.unchanged += len(moved)
         records = [record for record in records if record.id not in moved]
         links = [link for record in records for link in by_source.get(record.id, ())]
-        if place == USER:
-            await self._bring_entities([link.target for link in links])
+        await self._bring_entities(place, {_get_key(link.target) for link in links})
         self._forgotten |= {record.id for record in records if record.deleted_at is not None}
         before = self._counts.records
         await self._imports[place].add_records(records, [self._build_link(place, link) for link in links])
         self._outcome.memories += self._counts.records - before
         if not self._outcome.dry_run:
             await self._note_accesses(place, [row for row in rows if row.get("access_count")])
-
-    async def _bring_entities(self, wanted: Sequence[str]) -> None:
-        """Import the entities of the user's memories into the user's store too."""
-        keys = {end.partition(":")[2] for end in wanted} - self._brought
-        rows = [self._entities[key] for key in sorted(keys) if key in self._entities]
-        self._brought |= keys
-        if rows:
-            await self._imports[USER].add_records([self._rows.build_entity(row, USER) for row in rows])
 
     async def _note_accesses(self, place: str, rows: Sequence[Row]) -> None:
         """Note how often memories were recalled there, unless they were recalled here already."""
@@ -208,20 +241,26 @@ class _PluginRun:
         for hour, noted in by_hour.items():
             await store.note_accesses(noted, hour)
 
-    async def _import_links(self, links: "Sequence[_Edge]") -> None:
-        places: dict[str, list[RecordLink]] = {PROJECT: [], USER: []}
+    async def _import_links(self, links: "Sequence[_Edge]", relations: "Sequence[_Edge]") -> None:
+        wanted: dict[str, list[_Edge]] = {place: [] for place in self._stores}
         for link in links:
-            place = self._places.get(link.source, PROJECT)
-            if link.source not in self._forgotten and self._places.get(link.target, place) == place:
-                places[place].append(self._build_link(place, link))
-        for place, built in places.items():
-            for chunk in _split(built):
-                await self._imports[place].add_links(chunk)
+            place = self._places.get(link.source, self._target.main)
+            if link.source in self._forgotten:
+                continue
+            if self._places.get(link.target, place) == place:
+                wanted[place].append(link)
+            else:
+                self._counts.left_out += 1
+        for place in self._target.projects:
+            wanted[place] += [each for each in relations if self._brought[place].issuperset(each.keys)]
+        for place, edges in wanted.items():
+            for chunk in _split(edges):
+                await self._imports[place].add_links([self._build_link(place, edge) for edge in chunk])
                 await self._report(len(chunk))
 
     def _build_link(self, place: str, edge: "_Edge") -> RecordLink:
         return RecordLink(
-            str(uuid5(NAMESPACE_URL, f"{PLUGIN} {place} {edge.id}")),
+            _build_id(edge.id, place),
             _get_end(edge.source, place),
             edge.verb,
             _get_end(edge.target, place),
@@ -258,6 +297,10 @@ class _Edge(Value):
     at: int
     weight: float | None = None
 
+    @property
+    def keys(self) -> tuple[str, str]:
+        return _get_key(self.source), _get_key(self.target)
+
     @classmethod
     def from_row(cls, row: Row, rows: "_RowReader") -> "_Edge":
         verb = rows.clean_name(row.get("relationship") or "relates_to", MAX_NAME_CHARACTERS)
@@ -281,17 +324,17 @@ def _get_key(found: Any) -> str:
 
 
 def _get_end(end: str, place: str) -> str:
-    """Return our id of a row. Each store has its own entities."""
-    return _build_entity_id(end, place) if end.startswith(f"{ENTITIES}:") else end
+    return _build_id(end, place) if end.startswith(f"{ENTITIES}:") else end
 
 
-def _build_entity_id(end: str, place: str) -> str:
-    return str(uuid5(NAMESPACE_URL, f"{PLUGIN} {place} {end}"))
+def _build_id(end: str, place: str) -> str:
+    """Return our id of an entity or a link. A project's store and the user's are read together, so they differ."""
+    return str(uuid5(NAMESPACE_URL, f"{PLUGIN} {'project' if place else 'user'} {end}"))
 
 
 def _get_scope(row: Row) -> str:
     scope = row.get("scope")
-    return scope if scope in SCOPES else PROJECT
+    return scope if scope in SCOPES else DEFAULT_SCOPE
 
 
 def _split(items: Sequence[Any]) -> list[Sequence[Any]]:
@@ -345,14 +388,15 @@ class _RowReader:
         )
 
     def _build_facets(self, row: Row, source: Mapping[str, Any]) -> dict[str, Any]:
-        reason = row.get("forgotten_reason")
+        reason, origins = row.get("forgotten_reason"), [_get_id(each) for each in row.get("derived_from") or ()]
+        imported = {"from": PLUGIN, "version": row.get("version") or 1}
         facets = {
             "source": source,
             "metadata": self._clean_object(row.get("metadata")),
             "consolidated": bool(row.get("consolidated")),
             "forgotten_reason": self._clean_text(reason) if isinstance(reason, str) else None,
-            DERIVED_FACET: "summary" if row.get("derived_from") else None,
-            IMPORTED_FACET: {"from": PLUGIN, "version": row.get("version") or 1},
+            DERIVED_FACET: "summary" if origins else None,
+            IMPORTED_FACET: {**imported, DERIVED_FROM: origins} if origins else imported,
         }
         return {name: value for name, value in facets.items() if value}
 
@@ -362,7 +406,7 @@ class _RowReader:
         metadata = self._clean_object(row.get("metadata"))
         created = self.read_time(row.get("created_at"))
         return Record(
-            id=_build_entity_id(_get_id(row["id"]), place),
+            id=_build_id(_get_id(row["id"]), place),
             kind=ENTITY,
             name=name,
             type=kind,

@@ -3,15 +3,13 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
-from uuid import uuid4
 from weakref import WeakSet
 
 from everkept.accounts.project_rule import ProjectRule
-from everkept.core.answers import LEASE_PREFIX
 from everkept.core.commits import ChangeWriter, Planned
 from everkept.core.ports import Embedder, Library, RecordStore, RecordVector
 from everkept.core.projects import USER_PROJECT, Project
@@ -19,12 +17,12 @@ from everkept.core.records import Record, RecordFilter
 from everkept.core.runtime import return_freed_memory
 from everkept.core.sessions import Session, ToolCall, act_as
 from everkept.core.times import Clock
-from everkept.errors import EverkeptError, ModelReplaced, ModelUnavailable, ProjectOff
+from everkept.errors import EverkeptError, ModelReplaced, ModelUnavailable, NotFound, ProjectArchived, ProjectOff
 from everkept.families.bank.model import SECTION_KIND
 from everkept.families.history.model import CODE, TURN
 from everkept.families.memories.lifecycle import build_forget_steps, finish_promotions, finish_supersessions
 from everkept.families.memories.model import AUTOMATIC, MEMORY
-from everkept.jobs.model_claim import ClaimedEmbedder
+from everkept.jobs.claims import ClaimedEmbedder, TurnLease
 from everkept.jobs.usage_log import BatchedAccesses
 from everkept.values import Value, field, replace
 
@@ -33,49 +31,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 EMBEDDED_KINDS = (MEMORY, SECTION_KIND, TURN, CODE)
-
-
-# time after which another process may take over the work of a dead one
-LEASE_MICROSECONDS = 30 * 1_000_000
-
-
-class TurnLease:
-    """Note that names the process whose turn it is, and until when.
-
-    Two processes may both hold it for a moment, so use it only for work that is merely wasted if done twice.
-    """
-
-    def __init__(self, library: Library, name: str, clock: Clock) -> None:
-        self._library = library
-        self._key = LEASE_PREFIX + name
-        self._clock = clock
-        self._owner = uuid4().hex
-        self._until = 0
-
-    async def take(self) -> bool:
-        """Return whether this process has the lease, and renew it."""
-        at = self._clock()
-        if self._until - at > LEASE_MICROSECONDS // 2:
-            return True
-        owner, until = await self._read_holder()
-        if owner not in ("", self._owner) and until > at:
-            self._until = 0
-            return False
-        await self._library.set_note(self._key, f"{self._owner} {at + LEASE_MICROSECONDS}")
-        self._until = at + LEASE_MICROSECONDS
-        return (await self._read_holder())[0] == self._owner
-
-    async def end(self) -> None:
-        """Release the lease, so that another process can start immediately."""
-        if self._until:
-            self._until = 0
-            if (await self._read_holder())[0] == self._owner:
-                await self._library.set_note(self._key, None)
-
-    async def _read_holder(self) -> tuple[str, int]:
-        owner, _, until = (await self._library.get_note(self._key) or "").partition(" ")
-        return owner, int(until) if until.isdecimal() else 0
-
 
 BATCH_TEXTS = 16  # larger batches need more memory and delay queries
 EAGER_BATCHES = 8  # a longer queue is processed at half speed, so that the machine stays responsive
@@ -172,6 +127,29 @@ class Indexer:
         finally:
             self._awaited -= 1
         return bool(done)
+
+    async def find_unfinished(self) -> bool:
+        """Return whether projects that are not open may still have embeddings of an earlier model."""
+        embedder = self._embedder
+        return isinstance(embedder, ClaimedEmbedder) and await embedder.claim.find_unfinished()
+
+    async def embed_rest(self, stores: AsyncIterable[RecordStore]) -> None:
+        """Embed all texts of these stores, when nothing else is to be embedded and at half speed."""
+        embedder = self._embedder
+        if not isinstance(embedder, ClaimedEmbedder):
+            return
+        async for store in stores:
+            count = BATCH_TEXTS
+            while count:
+                if self._task is not None:
+                    await asyncio.wait([self._task])
+                if not await self._is_our_turn():
+                    continue
+                started = time.monotonic()
+                count = await self._embed_some(embedder, store)
+                await asyncio.sleep(time.monotonic() - started)
+            await self._end_turn()
+        await embedder.claim.finish()
 
     async def reclaim_model(self) -> None:
         """Use this process's model even if another one has replaced it. Raise ModelUnavailable if it does not work."""
@@ -327,6 +305,7 @@ class Maintenance:
         self._met: dict[RecordStore | None, WeakSet[RecordStore]] = {}  # keyed by the user store
         self._untended: list[tuple[RecordStore, RecordStore | None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._has_begun_rest = False
         self.indexer = indexer
         self.accesses = accesses
 
@@ -342,6 +321,15 @@ class Maintenance:
         while self._untended:
             with act_as(None):
                 task = asyncio.create_task(self._fix_store(*self._untended.pop()), name="repair")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def start_rest(self) -> None:
+        """Embed all projects in the background once, if the model has changed. Only a process that stays does so."""
+        if not self._has_begun_rest:
+            self._has_begun_rest = True
+            with act_as(None):
+                task = asyncio.create_task(self._embed_rest(), name="embed the rest")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -367,6 +355,20 @@ class Maintenance:
             self.indexer.register_store(user)
         except EverkeptError as error:
             log.info("repairs postponed: %s", error)
+
+    async def _embed_rest(self) -> None:
+        try:
+            if await self.indexer.find_unfinished():
+                await self.indexer.embed_rest(self._iterate_stores())
+        except EverkeptError as error:
+            log.info("embeddings of other projects postponed: %s", error)
+
+    async def _iterate_stores(self) -> AsyncIterator[RecordStore]:
+        yield await self._library.open_user_store()
+        yield await self._library.open_history_store()
+        for project in await self._library.list_projects("active"):
+            with suppress(NotFound, ProjectArchived):  # since the list was read
+                yield (await self._library.open(project.name))[1]
 
 
 class MemoryAccess:

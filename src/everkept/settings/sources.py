@@ -26,7 +26,7 @@ OTHER_VARIABLES = frozenset[str]().union(*VARIABLES.values())
 REMOTE_KEYS = {"remote_url": "database_url", "remote_user": "database_user", "remote_pass": "database_password"}
 FILE_KEYS = {"db_path": "data_dir", **REMOTE_KEYS}
 PLUGIN_FOLDER_KEYS = ("MEMORY_DB_PATH", "db_path")
-# The flags of settings whose names a file uses for something else.
+# The flags of settings whose names a file uses for other things.
 REMOTE_FLAGS = {"ssh_user": "--remote-user", "ssh_host": "--remote-host", "ssh_path": "--remote-path"}
 LIST_SETTINGS = frozenset({"toolsets", "history_exclude"})
 # Keys with a single allowed value, and the reason.
@@ -52,7 +52,7 @@ def gather(names: Collection[str], flags: Mapping[str, Any], environment: Mappin
     others = [given for name, given in by_name.items() if name not in names]
     model = by_name.get("embedding_model")
     for given in others:
-        # Another model has dimensions of its own, which are read from it.
+        # Another model has its own dimensions, which are read from it.
         if model is None or str(model.value) == SHIPPED_MODEL or not str(given.value).isdecimal():
             _check_fixed(given)
     known = {name: given for name, given in by_name.items() if name in names}

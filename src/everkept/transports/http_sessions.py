@@ -210,7 +210,7 @@ STANDING_STREAM = 0  # number of the stream that a GET opens
 OPENING_VERSION = "2025-11-25"  # the first revision whose clients expect an event without data
 
 
-# An id of our own; a longer number cannot be one, and takes long to read.
+# One of our ids. A longer number is never one, and is slow to read.
 _EVENT_ID = re.compile(r"([0-9]{1,15})-([0-9]{1,15})")
 
 

@@ -331,7 +331,10 @@ async def test_a_file_that_cannot_be_read_is_named(bank: Banking, name: str) -> 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("../outside.md", "it is no name inside this folder: it holds '..'. Names are relative, as in progress.md."),
+        (
+            "../outside.md",
+            "it is not a valid name inside this folder: it holds '..'. Use a relative name, such as progress.md.",
+        ),
         ("notes.txt", "it is not a valid name for a bank file. Use a name at the top level "),
         ("missing.md", "File not found. List the files with list_memory_bank_files."),
         ("dir.md", "it is a folder, not a file. List the files with list_memory_bank_files."),

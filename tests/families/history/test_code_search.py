@@ -2,7 +2,7 @@ import pytest
 
 from conversations import Written, assistant, embed, tell, user
 from everkept.core.ports import RecordStore
-from everkept.families.history.code_search import find_code, list_languages
+from everkept.families.history.code_search import MAX_PIECES, find_code, list_languages
 from everkept.families.history.relevance import QueryContext
 from hash_embedder import HashingEmbedder
 
@@ -83,6 +83,21 @@ async def test_code_is_found_by_the_question_that_it_answers(store: RecordStore)
     await tell(store, "s2", user("Write the retry page"), assistant("Done, see below.", code=(Written("<html>"),)))
     assert (await found(store, "webhook retry code"))[0] == code.text
     assert await found(store, "webhook retry code", "rust") == []
+
+
+async def test_words_that_only_ask_for_code_do_not_count(store: RecordStore) -> None:
+    await tell(store, "s1", user("Show me the code"), assistant("The code:", code=(Written("show_code()"),)))
+    await tell(store, "s2", assistant("Let us debounce it.", code=(Written("clearTimeout(timer)"),)))
+    assert (await found(store, "show me the code for debounce"))[0] == "clearTimeout(timer)"
+
+
+async def test_a_turn_with_many_edits_does_not_fill_the_page(store: RecordStore) -> None:
+    edits = tuple(Written(f"value_{n} = {n}", file=f"src/part_{n}.py") for n in range(20))
+    named = Written("wait = 300", file="src/debounce.py")
+    await tell(store, "s1", assistant("I debounce the search box.", code=(*edits, named)))
+    hits = await found(store, "debounce")
+    assert hits[0] == named.text
+    assert len(hits) <= MAX_PIECES
 
 
 async def test_code_that_says_it_itself_comes_before_code_beside_it(store: RecordStore) -> None:

@@ -17,7 +17,7 @@ from everkept.families.history.conversation_reader import (
     read_turns,
     resolve_target,
 )
-from everkept.families.history.model import CODE, build_code_id, build_conversation_id
+from everkept.families.history.model import CODE, build_block_id, build_conversation_id
 from everkept.families.history.search_answers import ConversationPage
 from records import DAY_ONE
 
@@ -116,9 +116,9 @@ async def test_a_turn_tells_its_files_tools_model_and_code(store: RecordStore) -
         ("python", "a.py", "x = 1"),  # a tool wrote it: the text does not show it
         (None, None, None),
     ]
-    asked = await page(store, build_code_id(turn, 0))
+    asked = await page(store, build_block_id(turn, 0))
     assert [piece.text for piece in asked.turns[1].code or ()] == ["x = 1", None]
-    shown = await page(store, build_code_id(turn, 1))
+    shown = await page(store, build_block_id(turn, 1))
     assert [piece.text for piece in shown.turns[1].code or ()] == ["x = 1", "y"]
     assert shown.turns[1].type == "conversation"
     assert asked.turns[1].is_asked

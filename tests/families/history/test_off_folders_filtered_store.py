@@ -193,7 +193,7 @@ async def test_a_conversation_that_is_off_cannot_be_read(library: Library) -> No
     assert (await historian("read_conversation", id="s1"))["turns"]
     await library.set_off("shop", off=True)
     for name in ("s1", "claude-code:s1", "s1-chunk-1"):
-        with pytest.raises(ProjectOff, match='"shop" is switched off'):
+        with pytest.raises(ProjectOff, match='off for project "shop"'):
             await historian("read_conversation", id=name)
     with pytest.raises(NotFound):
         await historian("read_conversation", id="s3")

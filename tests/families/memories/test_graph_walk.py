@@ -6,7 +6,7 @@ from assistant import Assistant, CountedChoice
 from everkept.core.records import Batch, Insert, RecordLink, Ref
 from everkept.core.sessions import ToolCall
 from everkept.errors import InvalidInput
-from everkept.families.memories.graph_walk import MAX_MEMORIES
+from everkept.families.memories.graph_walk import MAX_MEMORIES, MAX_SHARING_MEMORIES
 from everkept.graph.entities import ENTITY
 from records import DAY_ONE, batch, entity, link, memory
 
@@ -301,7 +301,7 @@ async def test_a_walk_reads_what_it_shows_however_much_there_is(assistant: Assis
     walked = await counted("search_knowledge_graph", entity="a", depth=3)
     assert [each["memory_count"] for each in walked["entities"]] == [len(texts), 0]
     # Asked for the first hop and for the answer, but read once.
-    assert choice.given["count_sources"] == 2 * MAX_MEMORIES
+    assert choice.given["count_sources"] == MAX_SHARING_MEMORIES + MAX_MEMORIES
     assert choice.given["scan"] == 1 + MAX_MEMORIES
     assert sum(choice.asked.values()) == 11
     choice.begin()

@@ -53,6 +53,7 @@ class FileVersion(Value):
     size: int
     etag: str
     written_etag: str
+    stored_size: int  # compressed
     undoes: int | None = None  # time of the write that the write reversed
 
 
@@ -75,9 +76,10 @@ class FileVersions:
         for name, (before, after) in changes.items():
             ends = f"-{undoes:016x}" if undoes is not None else ""
             entry = f"{at:016x}-{len(before)}-{compute_etag(before)}-{compute_etag(after)}{ends}"
+            packed = zlib.compress(before, 1)
             # Not flushed to the disk: a power cut may lose a version, but never the file itself.
-            await folder.append(f"{name}/{entry}", zlib.compress(before, 1))
-            await _prune(folder, name)
+            await folder.append(f"{name}/{entry}", packed)
+            await _prune(folder, known[name], len(packed))
 
     async def trust(self, bank: Bank) -> None:
         """Count the bank as used by this user, like a write to it does."""
@@ -223,23 +225,21 @@ async def _list_versions(folder: FileStore, name: str) -> list[FileVersion]:
         entries = await folder.list(name)
     except NotFound:
         return []
-    found = [(entry.path, _VERSION.fullmatch(entry.name)) for entry in entries]
+    found = [(entry, _VERSION.fullmatch(entry.name)) for entry in entries]
     versions = [
-        FileVersion(name, path, int(m[1], 16), int(m[2]), m[3], m[4], int(m[5], 16) if m[5] else None)
-        for path, m in found
+        FileVersion(name, e.path, int(m[1], 16), int(m[2]), m[3], m[4], e.size, int(m[5], 16) if m[5] else None)
+        for e, m in found
         if m is not None
     ]
     return sorted(versions, key=lambda version: version.at, reverse=True)
 
 
-async def _prune(folder: FileStore, name: str) -> None:
-    """Delete the oldest versions that are too many or too large."""
-    entries = sorted(await folder.list(name), key=lambda entry: entry.name, reverse=True)
-    used = 0
-    for number, entry in enumerate(entries):
-        used += entry.size
-        if number and (number >= MAX_VERSIONS or used > MAX_BYTES):
-            await folder.remove(entry.path)
+async def _prune(folder: FileStore, older: Sequence[FileVersion], used: int) -> None:
+    """Delete the oldest versions that are too many or too large beside the newest one, which uses some bytes."""
+    for number, version in enumerate(older, start=1):
+        used += version.stored_size
+        if number >= MAX_VERSIONS or used > MAX_BYTES:
+            await folder.remove(version.path)
 
 
 def _choose_version(versions: Sequence[FileVersion], name: str, version_id: str | None) -> FileVersion:

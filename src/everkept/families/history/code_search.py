@@ -23,10 +23,12 @@ from everkept.language.sentences import list_block_surroundings
 from everkept.language.telling_words import list_stems
 from everkept.language.words import STOP_WORDS
 from everkept.retrieval.excerpts import compute_coverage
+from everkept.retrieval.intent import analyze_question
 from everkept.retrieval.profile import SearchHit, SearchPage
 from everkept.values import Value, replace
 
 MAX_INTRODUCTIONS = 24  # turns whose code is read
+MAX_PIECES = 6  # of one turn
 INTRODUCED_SHARE = 0.9  # share of its turn's score that code gets
 ASKED_SHARE = 0.85  # share of the score of the user's turn that it answers
 AGREEMENT_GAIN = 0.3  # share of the distance to 1 that code gains at most if it also matches itself
@@ -57,6 +59,7 @@ async def find_code(
 
     Code matches by itself, by the turn that contains it, and by the user's turn that this one answers.
     """
+    query = _strip_asking_words(query)
     own, told = await asyncio.gather(
         find_turns(
             store,
@@ -86,6 +89,16 @@ async def find_code(
     notices = list(dict.fromkeys((*own.notices, *told.notices)))
     is_lower_bound = own.is_lower_bound or len(told.hits) > MAX_INTRODUCTIONS
     return replace(own, hits=hits, total=len(hits), is_lower_bound=is_lower_bound, notices=notices)
+
+
+def _strip_asking_words(query: str) -> str:
+    """Return the names and concepts of a question for code: `show me the code for retries` becomes `retries`."""
+    intent = analyze_question(query)
+    named = intent.entities
+    mentions = (*named.functions, *named.files, *named.concepts)
+    if intent.primary_intent != "find_code" or not mentions:
+        return query
+    return " ".join(sorted(mentions, key=query.find))
 
 
 class IntroducedCode(Value):
@@ -135,19 +148,21 @@ def _list_turns_with_score(hit: SearchHit, exchanges: Exchanges) -> list[tuple[R
 def _introduce_pieces(
     turn: Record, pieces: Sequence[Record], score: float, question: str, query: str
 ) -> list[IntroducedCode]:
-    """Return the code of one turn. If it has several pieces, words near a piece count more than others."""
+    """Return the code of one turn, best first. If words are near one piece, it counts more than the others."""
     asked = list_stems(query)
-    near = {build_block_id(turn.id, number): said for number, said in enumerate(list_block_surroundings(turn.text))}
-    said = {code.id: "\n".join((code.name or "", near.get(code.id, turn.text))) for code in pieces}
-    shares = {code.id: compute_coverage(asked, f"{said[code.id]}\n{code.text}") for code in pieces}
+    around = {build_block_id(turn.id, n): said for n, said in enumerate(list_block_surroundings(turn.text))}
+    near = {code.id: f"{code.name or ''}\n{around.get(code.id, '')}" for code in pieces}
+    shares = {code.id: compute_coverage(asked, f"{near[code.id]}\n{code.text}") for code in pieces}
     best = max(shares.values())
+    ranked = sorted(pieces, key=lambda code: (-shares[code.id], code.id))
     return [
         IntroducedCode(
             code,
             score * (_scale(shares[code.id] / best, MIN_LOCAL_FACTOR) if best else 1.0),
-            f"{question}\n{said[code.id]}",
+            # An edit has no place in the text, so all of it is about the edit.
+            "\n".join((question, near[code.id], "" if code.id in around else turn.text)),
         )
-        for code in pieces
+        for code in ranked[:MAX_PIECES]
     ]
 
 

@@ -1,12 +1,13 @@
 """Walk over the knowledge graph: entities, their relations, and the memories about them.
 
 The project's and the user's store are walked as one graph. Two entities are neighbors if a relation joins them, or if a
-memory is about both. The second has no direction of its own: seen from one entity, the other one is what the memory
-says it is.
+memory is about both. The second has no direction: from each end, the other one is what the memory says.
 """
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import islice
 from typing import Literal
 
 from everkept.core.commits import note_touched
@@ -38,7 +39,13 @@ MAX_HOP_ENTITIES = 1_000  # entities from which one hop continues
 MAX_HOP_LINKS = 20_000  # read in one hop
 MAX_OVERVIEW_ENTITIES = 2_000  # entities among which an overview finds the best connected
 MAX_MEMORIES = 100  # read; more are only counted
+MAX_SHARING_MEMORIES = 30  # of one hop, whose other entities are neighbors; the newest
+MAX_SHARED_NEIGHBORS = 50  # of one hop, so that a walk does not end up everywhere
+MAX_SHARING_STARTS = 100  # entities of one hop whose memories are asked for
 MAX_SHARING_ENTITIES = 20  # of one memory and one hop, whose neighbors it gives
+MAX_SEARCHED_MEMORIES = 1_000  # the newest, among which those with a relationship of the wanted type are found
+
+_fold = lru_cache(4_096)(compute_name_key)  # a walk compares few types and verbs very often
 
 EntityKey = tuple[str, str]  # normalized name and type, which identify an entity in both stores
 
@@ -55,8 +62,7 @@ class GraphRoute(Value):
     limit: int = 20
 
     def fits(self, link: RecordLink) -> bool:
-        wanted = compute_name_key(self.relationship_type or "")
-        return not wanted or compute_name_key(link.verb) == wanted
+        return not self.relationship_type or _fold(link.verb) == _fold(self.relationship_type)
 
 
 class _ReachedEntity(Value, frozen=False):
@@ -239,23 +245,24 @@ async def _read_hop(walk: _GraphWalk, place: _WalkedStore) -> _Hop:
     for link in await store.find_links(about, direction="out") if about else []:
         if not link.target.startswith(MEMORY_PREFIX):
             sharing.setdefault(link.source, []).append(link)
+    fitting = (memory_id for memory_id in about if any(map(route.fits, sharing.get(memory_id, ()))))
+    sharing = {memory_id: sharing[memory_id] for memory_id in islice(fitting, MAX_SHARING_MEMORIES)}
     ends = dict.fromkeys(end for link in relations for end in (link.source, link.target))
-    ends |= dict.fromkeys(end for links in sharing.values() for end in _list_shared_ends(route, links, place.edge))
+    shared = (end for links in sharing.values() for end in _list_shared_ends(route, links, place.edge))
+    new_ones = dict.fromkeys(end for end in shared if end not in ends and end not in place.known)
+    ends |= dict.fromkeys(islice(new_ones, MAX_SHARED_NEIGHBORS))
     new = [end for end in ends if end not in place.known]
     found = {record.id: record for record in await store.get(new) if record.kind == ENTITY} if new else {}
     return _Hop(relations, sharing, found)
 
 
 async def _find_memories_about(walk: _GraphWalk, store: RecordStore, ids: Sequence[str]) -> list[str]:
-    """Return the newest memories about the entities. If a type is wanted, an old one may be the only one with it."""
+    """Return the newest memories about the entities, newest first. If a type is wanted, few of them may have it."""
     where = RecordFilter(kinds=(MEMORY,), visible_to=walk.visible_to)
-    if not walk.route.relationship_type:
-        found = (await store.count_sources(ids, where, MAX_MEMORIES)).links
-        return list(dict.fromkeys(link.source for link in found))
-    found = await store.find_links(ids, direction="in", sources=(MEMORY,), limit=MAX_HOP_LINKS)
-    about = list(dict.fromkeys(link.source for link in found))
-    unseen = await find_other_sessions_memories(store, about, walk.visible_to)
-    return [memory_id for memory_id in about if memory_id not in unseen]
+    ids = ids[:MAX_SHARING_STARTS]
+    most = MAX_SEARCHED_MEMORIES if walk.route.relationship_type else MAX_SHARING_MEMORIES
+    found = (await store.count_sources(ids, where, most)).links
+    return list(dict.fromkeys(link.source for link in reversed(found)))
 
 
 def _list_shared_ends(route: GraphRoute, links: Sequence[RecordLink], edge: Mapping[str, Record]) -> list[str]:
@@ -364,4 +371,4 @@ def _list_warnings(walk: _GraphWalk, *, is_known: bool) -> list[ToolWarning] | N
 
 
 def _get_key(record: Record) -> EntityKey:
-    return record.name_key or "", compute_name_key(record.type or "")
+    return record.name_key or "", _fold(record.type or "")

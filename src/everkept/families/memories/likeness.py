@@ -195,7 +195,7 @@ def format_session_summary(
 ) -> str:
     """Summarize a session for people and for its record: all its memories, and those that show what it was about.
 
-    `since` tells what became of some.
+    `since` lists what happened to some later.
     """
     if not records:
         return NOTHING_STORED

@@ -174,7 +174,7 @@ async def build_link_steps(
 
 
 async def find_type(stores: Sequence[RecordStore], wanted: RelatedEntity) -> RelatedEntity:
-    """Return the entity with the type it has in one of the stores, or as it is."""
+    """Return the entity with the type it has in one of the stores, or unchanged."""
     for store in stores:
         known = await find_plain_entity(store, wanted.name)
         if known is not None and not is_stub(known):

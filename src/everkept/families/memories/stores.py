@@ -228,16 +228,6 @@ def compute_start(records: Sequence[Record], stored: SessionMemories, own: int |
     return min(starts or [record.created_at for record in stored.records], default=0)
 
 
-async def read_session_memories(stores: Sequence[RecordStore], session: str, limit: int) -> list[Record]:
-    """Return the session's memories, newest first in each store, up to a limit in total."""
-    where = RecordFilter(kinds=(MEMORY,), sessions=(session,))
-    found: list[Record] = []
-    for store in stores:
-        if len(found) < limit:
-            found += await store.scan(where, order="newest", limit=limit - len(found))
-    return found
-
-
 async def is_known_session(stores: Sequence[RecordStore], session: str) -> bool:
     """Return whether the session ever stored something, even if that was forgotten since."""
     where = RecordFilter(kinds=(MEMORY,), sessions=(session,), deleted=None)

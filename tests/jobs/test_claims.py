@@ -13,8 +13,8 @@ from everkept.core.ports import Library
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import ModelReplaced, ModelUnavailable
+from everkept.jobs.claims import FIRST_MODEL, MODEL_NOTE, ClaimedEmbedder, ModelHistory, read_models
 from everkept.jobs.maintenance import Indexer
-from everkept.jobs.model_claim import FIRST_MODEL, MODEL_NOTE, ClaimedEmbedder, ModelHistory, read_models
 from everkept.settings import read_settings
 from hash_embedder import HashingEmbedder
 from records import batch, memory
@@ -63,7 +63,7 @@ async def test_a_new_model_takes_over_and_embeds_everything_again(library: Memor
         await settle(made, store)
         assert await store.count_vectors(model, KINDS) == (40, 0)
         assert (await store.get_vectors(model, ["fact 7"]))["fact 7"].shape == (dimensions,)
-    assert await read_models(library) == ModelHistory("two", (FIRST_MODEL, "one"))
+    assert await read_models(library) == ModelHistory("two", (FIRST_MODEL, "one"), is_unfinished=True)
     assert await store.get_vectors("one", ["fact 7"]) == {}
 
 
@@ -97,7 +97,7 @@ async def test_a_replaced_model_comes_back_where_a_person_asks(library: MemoryLi
     await store.commit(batch(memory("later")))
     await settle(new, store)
     assert isinstance(new.fault, ModelReplaced)
-    assert await read_models(library) == ModelHistory("old", (FIRST_MODEL, "new"))
+    assert await read_models(library) == ModelHistory("old", (FIRST_MODEL, "new"), is_unfinished=True)
 
 
 async def test_a_model_that_does_not_work_replaces_none(library: MemoryLibrary) -> None:
@@ -178,12 +178,38 @@ async def test_meanwhile_recall_works_by_words_and_says_so(library: MemoryLibrar
         await app.close()
 
 
+async def test_a_server_embeds_projects_that_nobody_opens(library: MemoryLibrary, tmp_path: Path) -> None:
+    stores: list[Any] = [await fill(library, 1)]
+    for name in ("shop", "blog", "archived"):
+        await library.create(name, "")
+        _, store = await library.open(name)
+        await store.commit(batch(*(memory(f"{name} {i}") for i in range(20))))
+        await settle(indexer(library, "old"), store)
+        stores.append(store)
+    await library.archive("archived")
+    settings = read_settings({"data_dir": tmp_path, "project": "shop"}, {})
+    command, server = (App(settings, library=library, embedder=Named("new")) for _ in range(2))
+    server.start()
+    await Client(command)("recall_memories", query="shop")
+    await command.memory_access.catch_up(Client(command).session, PATIENCE)
+    assert (await read_models(library)).is_unfinished
+    assert await stores[2].count_vectors("new", KINDS) == (0, 20)
+    await Client(server)("recall_memories", query="shop")
+    async with asyncio.timeout(PATIENCE):
+        while (await read_models(library)).is_unfinished:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    counts = [await store.count_vectors("new", KINDS) for store in stores[:3]]
+    assert counts == [(1, 0), (20, 0), (20, 0)]
+    for app in (command, server):
+        await app.close()
+
+
 KILLED = """if True:
     import asyncio, os, sys
     from pathlib import Path
     from everkept.engines.sqlite.library import SqliteLibrary
     from everkept.jobs.maintenance import Indexer
-    from everkept.jobs.model_claim import ClaimedEmbedder
+    from everkept.jobs.claims import ClaimedEmbedder
     from hash_embedder import HashingEmbedder
 
     class Dying(HashingEmbedder):

@@ -1,4 +1,4 @@
-"""The one embedding model of a data folder, for processes that are set to different models.
+"""Claims of processes that share a data folder: whose turn it is, and which embedding model counts.
 
 Only vectors of one model can be compared, and a record has one vector. So two processes with different models would
 compute everything again and again. This rule prevents it: a model that is new to the data folder takes over, and all
@@ -11,14 +11,59 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
+from uuid import uuid4
 
+from everkept.core.answers import LEASE_PREFIX
 from everkept.core.ports import Embedder, Library
+from everkept.core.times import Clock
 from everkept.errors import EverkeptError, ModelReplaced, ModelUnavailable
-from everkept.values import Value
+from everkept.values import Value, replace
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+# time after which another process may take over the work of a dead one
+LEASE_MICROSECONDS = 30 * 1_000_000
+
+
+class TurnLease:
+    """Note that names the process whose turn it is, and until when.
+
+    Two processes may both hold it for a moment, so use it only for work that is merely wasted if done twice.
+    """
+
+    def __init__(self, library: Library, name: str, clock: Clock) -> None:
+        self._library = library
+        self._key = LEASE_PREFIX + name
+        self._clock = clock
+        self._owner = uuid4().hex
+        self._until = 0
+
+    async def take(self) -> bool:
+        """Return whether this process has the lease, and renew it."""
+        at = self._clock()
+        if self._until - at > LEASE_MICROSECONDS // 2:
+            return True
+        owner, until = await self._read_holder()
+        if owner not in ("", self._owner) and until > at:
+            self._until = 0
+            return False
+        await self._library.set_note(self._key, f"{self._owner} {at + LEASE_MICROSECONDS}")
+        self._until = at + LEASE_MICROSECONDS
+        return (await self._read_holder())[0] == self._owner
+
+    async def end(self) -> None:
+        """Release the lease, so that another process can start immediately."""
+        if self._until:
+            self._until = 0
+            if (await self._read_holder())[0] == self._owner:
+                await self._library.set_note(self._key, None)
+
+    async def _read_holder(self) -> tuple[str, int]:
+        owner, _, until = (await self._library.get_note(self._key) or "").partition(" ")
+        return owner, int(until) if until.isdecimal() else 0
+
 
 MODEL_NOTE = "embedding.model"
 FIRST_MODEL = "all-MiniLM-L6-v2"  # of data folders without a note
@@ -27,10 +72,14 @@ CHECK_SECONDS = 1.0  # how old the knowledge may be with which a query is embedd
 
 
 class ModelHistory(Value):
-    """The model of a data folder, and those that it had before."""
+    """The model of a data folder, and those that it had before.
+
+    While it `is_unfinished`, projects that are not open may still have embeddings of an earlier model.
+    """
 
     current: str | None = None
     replaced: tuple[str, ...] = ()
+    is_unfinished: bool = False
 
     def has_replaced(self, model: str) -> bool:
         return self.current not in (None, model) and model in self.replaced
@@ -38,7 +87,12 @@ class ModelHistory(Value):
     def follow(self, model: str) -> "ModelHistory":
         """Return the history after a change of the model."""
         before = [*self.replaced, self.current or FIRST_MODEL]
-        return ModelHistory(model, tuple(name for name in dict.fromkeys(before) if name != model)[-MAX_REPLACED:])
+        replaced = tuple(name for name in dict.fromkeys(before) if name != model)[-MAX_REPLACED:]
+        return ModelHistory(model, replaced, is_unfinished=bool(replaced))
+
+    def format_note(self) -> str:
+        note = {"model": self.current, "replaced": self.replaced, "unfinished": self.is_unfinished}
+        return json.dumps(note, ensure_ascii=False)
 
 
 async def read_models(library: Library) -> ModelHistory:
@@ -55,7 +109,8 @@ def parse_models(note: str | None) -> ModelHistory:
         return ModelHistory()
     facts = cast(dict[str, Any], noted)
     replaced = cast(list[object], facts.get("replaced") or ())
-    return ModelHistory(str(facts.get("model")), tuple(str(name) for name in replaced))
+    names = tuple(str(name) for name in replaced)
+    return ModelHistory(str(facts.get("model")), names, is_unfinished=bool(facts.get("unfinished")))
 
 
 class ModelClaim:
@@ -91,9 +146,21 @@ class ModelClaim:
         if not returns and (fault := self.fault) is not None:
             raise fault
         if known.current != self._model:
-            self._known = after = known.follow(self._model)
-            noted = {"model": after.current, "replaced": after.replaced}
-            await self._library.set_note(MODEL_NOTE, json.dumps(noted, ensure_ascii=False))
+            self._known = known.follow(self._model)
+            await self._library.set_note(MODEL_NOTE, self._known.format_note())
+
+    async def find_unfinished(self) -> bool:
+        """Return whether all projects must be looked at, because the model has changed or will."""
+        known = await read_models(self._library)
+        if known.current == self._model:
+            return known.is_unfinished
+        return not known.has_replaced(self._model) and (known.current or FIRST_MODEL) != self._model
+
+    async def finish(self) -> None:
+        """Note that all projects have embeddings of the model."""
+        known = await read_models(self._library)
+        if known.current == self._model and known.is_unfinished:
+            await self._library.set_note(MODEL_NOTE, replace(known, is_unfinished=False).format_note())
 
 
 class ClaimedEmbedder:
