@@ -189,7 +189,7 @@ def list_tools(as_json: bool, **_flags: Any) -> None:
     tools = get_tool_commands()
     of_gateway = _read_gateway_commands(tools)
     if as_json:
-        from everkept.cli.render import print_json
+        from everkept.cli.runner import print_json
 
         print_json({"tools": list(tools), "gateway": list(of_gateway)})
         return
