@@ -90,7 +90,7 @@ COMMAND_GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "export": ("exchange:export", "Export all data as Markdown and JSON Lines."),
         "migrate": ("database:migrate", "Copy all data to another database engine."),
         "index": ("memories:index", "Compute missing embeddings now."),
-        "bank": ("bank:bank", "Show and restore earlier versions of bank files."),
+        "bank": ("bank:bank", "Trust a bank; show and restore versions of its files."),
     },
     "Setup": {
         "setup": ("config:setup", "Connect an assistant by writing its configuration."),
