@@ -40,7 +40,7 @@ def test_what_is_no_export_is_the_callers_mistake(everkept: Run, tmp_path: Path)
     assert (missing.status, "is not a folder" in missing.err) == (2, True)
     (tmp_path / "empty").mkdir()
     empty = everkept("import", str(tmp_path / "empty"))
-    assert (empty.status, "holds no export" in empty.err) == (2, True)
+    assert (empty.status, "is not an Everkept export" in empty.err) == (2, True)
     assert everkept("import", "--help").status == 0
 
 

@@ -224,7 +224,7 @@ def list_(
         print_json({"memories": memories})
         return
     if automatic and not all_projects:
-        click.echo(f"Automatic memories of {meant} or your user scope. To list all projects, pass --all-projects.")
+        click.echo(f"Automatic memories of {meant} and your user scope. To list all projects, pass --all-projects.")
     print_memories(build_console(), memories)
 
 

@@ -4,6 +4,7 @@ The whole folder is checked before anything is imported.
 """
 
 import hashlib
+import io
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO, TypeVar, cast
 from urllib.parse import unquote
 
+from everkept.core import disk
 from everkept.core.disk import make_folder, open_private
 from everkept.core.projects import validate_project_name
 from everkept.core.records import Record, RecordLink
@@ -200,10 +202,10 @@ class ExportManifest(Value):
 def read_manifest(folder: Path) -> ExportManifest | None:
     """Return None if there is no export. Raise InvalidInput for one of a newer program."""
     try:
-        facts: Any = json.loads((folder / MANIFEST_FILE).read_text("utf-8"))
+        facts: Any = json.loads(disk.read_limited(folder / MANIFEST_FILE, MAX_FACTS_BYTES))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InvalidInput(
             f"{folder / MANIFEST_FILE} cannot be read ({error}).",
             hint="Export into another folder, or restore an earlier version of this file.",
@@ -359,6 +361,8 @@ def _has_same_content(one: Path, other: Path) -> bool:
 
 T = TypeVar("T")
 
+MAX_FACTS_BYTES = 16 * 1024 * 1024  # of a file that is read as a whole
+MAX_LINE_CHARACTERS = 16 * 1024 * 1024  # of one record or link
 CONFLICT_MARKERS = ("<<<<<<<", "=======", ">>>>>>>", "|||||||")
 RESTORE_HINT = "Restore an earlier version of that file, or export again."
 REPAIR_HINT = "Fix or remove that line, or export again."
@@ -439,7 +443,7 @@ def _read_account_id(path: Path) -> str | None:
 
 def _read_facts(path: Path) -> Mapping[str, Any]:
     try:
-        found: Any = json.loads(path.read_text("utf-8"))
+        found: Any = json.loads(disk.read_limited(path, MAX_FACTS_BYTES))
     except FileNotFoundError:
         raise
     except (OSError, ValueError, RecursionError) as error:
@@ -513,8 +517,18 @@ def _read_chunks(path: Path, read: Callable[[str], T], size: int) -> Iterator[li
 def _read_items(path: Path, read: Callable[[str], T]) -> Iterator[T]:
     try:
         # An invalid character is found in its line, which the error can name.
-        with path.open(encoding="utf-8", errors="surrogateescape", newline="\n") as file:
-            for number, line in enumerate(file, 1):
+        with (
+            disk.open_regular(path) as content,
+            io.TextIOWrapper(content, encoding="utf-8", errors="surrogateescape", newline="\n") as file,
+        ):
+            for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_CHARACTERS + 1), ""), 1):
+                if len(line) > MAX_LINE_CHARACTERS:
+                    raise InvalidInput(
+                        f"{path}, line {number} must have at most {MAX_LINE_CHARACTERS:,} characters.",
+                        hint="Restore the file from an earlier version of the export.",
+                        file=str(path),
+                        line=number,
+                    )
                 if line.strip():
                     yield _parse_item(path, number, line, read)
     except FileNotFoundError:

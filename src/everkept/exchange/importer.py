@@ -1,11 +1,13 @@
 """Import of an export or of another memory server's file. Nothing is stored twice."""
 
 import asyncio
+import io
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from everkept.accounts.account_library import AccountStore
+from everkept.core import disk
 from everkept.core.commits import commit, retry
 from everkept.core.paths import FolderExclusion
 from everkept.core.ports import Library, RecordStore
@@ -120,9 +122,15 @@ async def _import_relations(
     outcome.relations += len(new)
 
 
+MAX_FILE_BYTES = 64 * 1024 * 1024  # of the official server's file, which it reads as a whole too
+
+
 def _read_file(path: Path) -> list[tuple[int, ParsedItem]]:
     try:
-        with path.open(encoding="utf-8", errors="replace") as lines:
+        with (
+            disk.open_regular(path, MAX_FILE_BYTES) as content,
+            io.TextIOWrapper(content, encoding="utf-8", errors="replace") as lines,
+        ):
             return list(parse_lines(lines))
     except OSError as error:
         raise InvalidInput(
