@@ -323,7 +323,7 @@ def _write_docs(results: dict[str, Figures]) -> None:
     peers = [f"server-memory {peer_version()} on Node {node_version()}"] if has_peer else []
     parts = [_EXPLAINED.format(measured_with=page.measured_with(peers))]
     for name, figures in results.items():
-        parts.append(f"### Behind it: {name}\n\n{page.markdown_table(_HEAD, _rows(figures))}")
+        parts.append(f"### Upstream servers: {name}\n\n{page.markdown_table(_HEAD, _rows(figures))}")
     page.write_section("Gateway", "\n".join(parts))
 
 

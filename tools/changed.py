@@ -1,6 +1,6 @@
 """Choose the tests that run in full because of what has changed.
 
-Without a commit to compare with there are none. A release runs everything in full.
+Without a commit to compare with, no tests run in full. A release runs everything in full.
 """
 
 from __future__ import annotations

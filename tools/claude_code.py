@@ -21,7 +21,7 @@ from stand_in_model import StandIn, call, stand_in_model
 PLUGIN = "everkept@everkept"
 SERVER = "plugin:everkept:everkept"
 TOOL = "mcp__plugin_everkept_everkept__"
-ADDRESS = "https://everkept.invalid/everkept.git"  # git is told to take the scratch copy instead
+ADDRESS = "https://everkept.invalid/everkept.git"  # git uses the scratch copy instead
 FACT = "Orders are kept in PostgreSQL because refunds need transactions."
 QUESTION = "Which database did we choose for the orders?"
 BEHIND = "memory__search"  # a tool of the gateway
@@ -31,7 +31,7 @@ FAULT = "migration 0042 failed: column customer_id is missing"
 MIGRATE = "sh migrate.sh"
 MIGRATION = f"[ -e column ] || {{ echo '{FAULT}' >&2; exit 3; }}"
 
-# Stands for uv, which sets up the plugin: what it would install is in this environment already.
+# Replaces uv, which sets up the plugin: this environment already has the packages that it would install.
 INSTALLER = """#!/bin/sh
 for project; do :; done
 case $* in *--editable*) ;; *) exit 0 ;; esac
@@ -44,7 +44,7 @@ done
 
 @dataclass(frozen=True)
 class Claude:
-    """Claude Code with a home and a folder to work in, of which nothing is the user's."""
+    """Claude Code with a private home and working folder."""
 
     node: Node
     program: Path
@@ -76,7 +76,7 @@ class Claude:
         return self.node.run(str(self.program), *arguments, folder=self.folder, env=env)
 
     def expect(self, wanted: str, *arguments: str) -> None:
-        """Fails unless the command goes well and says this."""
+        """Raise an error unless the command succeeds and prints this."""
         done = self.run(*arguments)
         if done.returncode != 0 or wanted not in done.stdout:
             raise Failed(
@@ -85,7 +85,10 @@ class Claude:
             )
 
     def say(self, model: StandIn, prompt: str, *options: str, **variables: str) -> str:
-        """One session: what the model was told in it. Fails when a hook or a permission did."""
+        """Run one session, and return the text that the model received.
+
+        Raise an error if a hook or a permission failed.
+        """
         began = len(model.asked)
         done = self.run(
             *("--print", prompt, "--output-format", "json", *options),
@@ -99,7 +102,7 @@ class Claude:
 
 
 def plugin_from_git(node: Node, scratch: Path) -> str:
-    """As from a repository: the plugin is copied, and set up by its first start."""
+    """Install the plugin from a repository: it is copied, and its first start sets it up."""
     claude = _claude(node, scratch)
     _put_a_server_behind(claude)
     repository = _copy_of_tracked_files(scratch / "repository")
@@ -110,7 +113,7 @@ def plugin_from_git(node: Node, scratch: Path) -> str:
     claude.expect("added marketplace", "plugin", "marketplace", "add", ADDRESS)
     claude.expect("installed plugin", "plugin", "install", PLUGIN)
     claude.expect(PLUGIN, "plugin", "list")
-    # In the first session the server is being set up, and hooks neither answer nor hold it up.
+    # The first session sets up the server. Hooks do not answer then, and do not delay it.
     with stand_in_model() as model:
         if FACT in claude.say(model, QUESTION):
             raise Failed("the model was told a memory before there was one")
@@ -126,7 +129,7 @@ def plugin_from_git(node: Node, scratch: Path) -> str:
 
 
 def plugin_from_a_checkout(node: Node, scratch: Path) -> str:
-    """As the README says it: the plugin is read where it lies, and so is `run`."""
+    """Install the plugin from a checkout, as the README says: it is used in place, and so is `run`."""
     claude = _claude(node, scratch)
     checkout = _copy_of_tracked_files(scratch / "checkout")
     claude.expect("added marketplace", "plugin", "marketplace", "add", str(checkout))
@@ -140,7 +143,7 @@ def plugin_from_a_checkout(node: Node, scratch: Path) -> str:
 
 
 def _remember(claude: Claude, model: StandIn) -> None:
-    """The command allows the tools that it names, and the memory is stored."""
+    """Check that the command allows the tools that it names, and that the memory is stored."""
     memory = {"content": FACT, "type": "semantic", "scope": "project", "importance": 0.8}
     model.replies = [call(f"{TOOL}store_memory", **memory)]
     told = claude.say(model, f"/everkept:remember {FACT}")
@@ -149,7 +152,7 @@ def _remember(claude: Claude, model: StandIn) -> None:
 
 
 def _be_reminded(claude: Claude, model: StandIn) -> None:
-    """A later session is told by the hooks, not by a tool; what fails in it is noted."""
+    """Check that hooks, not a tool, inform a later session. Cause a failure in it."""
     (claude.folder / "migrate.sh").write_text(MIGRATION, encoding="utf-8")
     commands = (MIGRATE, "touch column", MIGRATE)
     model.replies = [call("Bash", command=command, description="Migrate") for command in commands]
@@ -162,7 +165,7 @@ def _be_reminded(claude: Claude, model: StandIn) -> None:
 
 
 def _be_told_what_helped(claude: Claude, model: StandIn) -> None:
-    """At the moment of the failure; and a command says where the program is."""
+    """Check the suggestion at the next failure, and that a command names the program's path."""
     (claude.folder / "column").unlink()
     model.replies = [call("Bash", command=MIGRATE, description="Migrate")]
     told = claude.say(model, "/everkept:memory-status", "--allowedTools", "Bash")
@@ -173,7 +176,7 @@ def _be_told_what_helped(claude: Claude, model: StandIn) -> None:
 
 
 def _be_given_back_what_was_decided(claude: Claude, model: StandIn) -> None:
-    """After a compaction, though the history need not have it yet."""
+    """Check that a decision returns after a compaction, even before its import."""
     claude.say(model, DECISION, "--continue")
     claude.say(model, "/compact", "--continue")
     told = claude.say(model, "Which one is next?", "--continue")
@@ -182,7 +185,7 @@ def _be_given_back_what_was_decided(claude: Claude, model: StandIn) -> None:
 
 
 def _put_a_server_behind(claude: Claude) -> None:
-    """A gateway's file where the plugin looks for one, in front of a server of the tests."""
+    """Write a gateway file for a test server where the plugin looks for one."""
     program = CHECKOUT / "tests" / "support" / "episodic_server.py"
     tool = {
         "name": BEHIND,
@@ -198,7 +201,7 @@ def _put_a_server_behind(claude: Claude) -> None:
 
 
 def _ask_the_server_behind(claude: Claude, model: StandIn) -> None:
-    """The tool of the gateway is offered beside ours, and answers."""
+    """Check that the gateway's tool is offered next to ours, and that it answers."""
     name = f"{TOOL}{BEHIND}"
     model.replies = [call(name, query="the harbour")]
     told = claude.say(model, "Where was the harbour?", "--allowedTools", name)

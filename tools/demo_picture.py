@@ -1,4 +1,4 @@
-"""Draws docs/demo.svg from what a few commands really print.
+"""Draw docs/demo.svg from the real output of a few commands.
 
 `python tools/demo_picture.py` writes the picture.
 """
@@ -24,7 +24,7 @@ COMMANDS = (
     'recall "which database stores the purchases?"',
     "undo",
 )
-# The template of a picture without fonts from the network; every viewer has a monospaced one.
+# Template of a picture without fonts from the network: every viewer has a monospaced one.
 TEMPLATE = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {terminal_width} {terminal_height}" role="img"
  aria-label="Store a memory and recall it">
 <style>
@@ -48,7 +48,7 @@ def run_commands(folder: Path) -> Iterator[tuple[str, str]]:
     """Run the commands on an empty data folder; yield each with what it prints to a terminal."""
     work = folder / "shop"
     work.mkdir()
-    # No setting of this machine shows in the picture.
+    # Keep settings of this machine out of the picture.
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("EVERKEPT_", "MEMORY_"))}
     variables |= {
         "FORCE_COLOR": "1",

@@ -1,4 +1,4 @@
-"""The official memory server behind the gateway: with the ready-made file, as it stands."""
+"""Run of the official memory server behind the gateway, with the unchanged ready-made file."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from everkept.cli.selftest_workers import CallFailed, SelftestConnection
 from everkept.core.json_text import parse_json
 
 ENTITY = {"name": "Ada", "entityType": "person", "observations": ["wrote the first program"]}
-ENDING = 20  # seconds that a process gets to be gone
-MOST_TRIES = 20  # the end of a server may be noticed by the very call that it spoils
+ENDING = 20  # seconds until a process must have ended
+MOST_TRIES = 20  # a call may be the first to notice that the server ended, and fail
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def _inspections(ready: Ready) -> list[Inspection]:
 
 @contextmanager
 def _ready(node: Node, scratch: Path) -> Generator[Ready, None, None]:
-    """Meanwhile `npx` starts the package that is installed here, whatever it is asked for."""
+    """Provide an `npx` that always starts the package installed here."""
     program = install(node, "server-memory") / "dist" / "index.js"
     file, store, folder = scratch / "tools.json", scratch / "memory.jsonl", scratch / "bin"
     folder.mkdir()
@@ -129,6 +129,6 @@ def _find_again(wire: SelftestConnection, ready: Ready) -> None:
 
 
 def _behind(wire: SelftestConnection, node: Node | None = None) -> list[psutil.Process]:
-    """What our server has started; with Node, only the servers behind it."""
+    """Return the processes that our server started; with Node, only the servers behind it."""
     found = psutil.Process(wire.pid).children(recursive=True)
     return [process for process in found if node is None or Path(process.exe()).samefile(node.program)]

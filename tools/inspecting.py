@@ -1,4 +1,4 @@
-"""Servers of ours for other people's clients, and the Inspector that is run against them."""
+"""Everkept servers for tests with other clients, and runs of the MCP Inspector against them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pathlib import Path
 
 from node_tools import PATIENCE, Failed, Node, install
 
-# What the Inspector is asked to do, its exit status, and what its output must contain.
+# Arguments of the Inspector, its exit status, and text that its output must contain.
 Inspection = tuple[list[str], int, str]
 
 
 def server(data_dir: Path, *options: str) -> AbstractContextManager[str]:
-    """Start a server on a free port, and give its address."""
+    """Start a server on a free port, and yield its address."""
     return started([*serve(data_dir), "--transport", "http", "--port", "0", *options])
 
 
 @contextmanager
 def started(command: Sequence[str]) -> Generator[str, None, None]:
-    """Start a server that prints its address, and give that. It must end well when told to."""
+    """Start a server that prints its address, and yield that. It must end without an error."""
     process = subprocess.Popen(
         command, encoding="utf-8", env=environment(), stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
     )
@@ -62,7 +62,7 @@ def environment() -> dict[str, str]:
 
 
 def everkept(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """One of our commands, whatever becomes of it."""
+    """Run an Everkept command. Ignore its exit status."""
     return subprocess.run(
         [sys.executable, "-m", "everkept", *arguments],
         capture_output=True,
@@ -86,7 +86,7 @@ def calling(tool: str, *arguments: str) -> list[str]:
 
 
 def inspect(node: Node, inspections: Sequence[Inspection], target: Sequence[str], *options: str) -> str:
-    """Runs the Inspector for each; its own faults and ours are told apart by its output."""
+    """Run the Inspector for each. Its output shows whether a fault is its own or ours."""
     folder = install(node, "inspector")
     launcher = json.loads((folder / "package.json").read_text("utf-8"))["bin"]["mcp-inspector"]
     for arguments, status, text in inspections:

@@ -1,4 +1,4 @@
-"""The bundle under the tools of its format: valid, packed, and a server that starts from it."""
+"""Checks of the bundle with the tools of its format: validate, pack, and start a server from it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INITIALIZE = {
 }
 LIST = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
 
-# Stands for the host's uv: what it would install is in this environment already.
+# Replaces the host's uv: this environment already has the packages that it would install.
 UV = """#!/bin/sh
 [ "$1 $2 $4" = "run --project python" ] || exit 64
 shift 4
@@ -54,7 +54,7 @@ def _mcpb(node: Node, *arguments: str) -> None:
 
 
 def _start(manifest: dict[str, Any], unpacked: Path, scratch: Path) -> list[dict[str, Any]]:
-    """The tools of the server that the host would start, with the choices that it would offer."""
+    """Return the tools of the server that the host would start, with the host's options."""
     config = manifest["server"]["mcp_config"]
     values = {"__dirname": str(unpacked)} | {
         f"user_config.{name}": option["default"] for name, option in manifest["user_config"].items()

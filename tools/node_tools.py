@@ -1,4 +1,4 @@
-"""Installs programs for Node below `.tools` in the checkout, at fixed versions, and runs them."""
+"""Node programs at fixed versions, installed into `.tools` of the checkout."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[1]
 TOOLS = CHECKOUT / ".tools"
 NODE_MAJOR = 24  # the conformance suite crashes on 20
-PATIENCE = 600  # seconds for one program; more means that it hangs
+PATIENCE = 600  # seconds; a program that takes longer hangs
 
 PACKAGES = {
     "conformance-0.1": "@modelcontextprotocol/conformance@0.1.16",
@@ -27,11 +27,11 @@ PACKAGES = {
 
 
 class Missing(Exception):
-    """Something that the runs need cannot be had here."""
+    """A requirement of the runs is not available on this machine."""
 
 
 class Failed(Exception):
-    """A run went wrong; the message says how."""
+    """A failed run. The message gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Node:
     def run(
         self, *arguments: str, folder: Path | None = None, env: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """In the home, with the caller's variables, unless others are given."""
+        """Run a program in the private home, by default with the caller's variables."""
         inherited = os.environ | {"HOME": str(self.home), "NO_COLOR": "1"}
         try:
             return subprocess.run(
@@ -83,7 +83,7 @@ def find_node(home: Path) -> Node:
 
 
 def install(node: Node, prefix: str) -> Path:
-    """The folder of the package, installed unless it is there at this version."""
+    """Return the folder of the package. Install it if this version is missing."""
     name, _, version = PACKAGES[prefix].rpartition("@")
     folder = TOOLS / prefix / "node_modules" / name
     manifest = folder / "package.json"
@@ -93,7 +93,7 @@ def install(node: Node, prefix: str) -> Path:
     options = ["--ignore-scripts", "--no-audit", "--no-fund", "--no-package-lock"]
     # By default a stalled connection ends after five minutes.
     options += ["--loglevel=error", "--fetch-timeout=60000", "--fetch-retry-maxtimeout=10000"]
-    # Beside its place and then moved: an installation that was interrupted must not pass for one.
+    # Install into another folder, then move it, so that an interrupted installation is never used.
     made = TOOLS / f"{prefix}.{os.getpid()}"
     try:
         done = node.run(node.npm, "install", "--prefix", str(made), *options, f"{name}@{version}")

@@ -1,4 +1,4 @@
-"""Finds a wheel of pip for a Python that came without pip and without ensurepip."""
+"""Search for a wheel of pip, for a Python without pip and ensurepip."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Wheel:
 
 
 def bundled() -> Path | None:
-    """The newest wheel of pip that lies on this machine, for whichever Python it was meant."""
+    """Return the newest wheel of pip on this machine, of any Python."""
     return max(_on_this_machine(), key=_version, default=None)
 
 
 def fetch(into: Path, environ: Mapping[str, str]) -> Path | None:
-    """Brings the newest pip from where the user's own settings of pip or uv point, if anywhere.
+    """Download the newest pip from the index that the user's settings of pip or uv name.
 
-    Raises OSError when no place can be reached, or what one sent is not what it announced.
+    Raise OSError if no index can be reached, or if a download does not match its announced digest.
     """
     wheels: list[Wheel] = []
     unreachable: OSError | None = None
@@ -69,13 +69,13 @@ def _on_this_machine() -> Iterator[Path]:
 
 
 def _version(wheel: Path | str) -> tuple[int, ...]:
-    """Empty for what is not a final release of pip."""
+    """Return the version, or an empty one if it is not a final release of pip."""
     match = FINAL_RELEASE.fullmatch(Path(wheel).name)
     return tuple(map(int, match[1].split("."))) if match else ()
 
 
 def _pages(environ: Mapping[str, str]) -> Iterator[str]:
-    """The addresses of the pages or folders that may list wheels of pip."""
+    """Return the addresses of pages or folders that may list wheels of pip."""
     settings = {key: value.split() for key, value in _pip_settings(environ).items()}
     for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS"):
         if name in environ:
@@ -103,7 +103,7 @@ def _pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
     ]
     named = environ.get("PIP_CONFIG_FILE")
     if named:
-        # pip's own way of saying: read no settings.
+        # pip's convention for "read no settings"
         files = [] if named == os.devnull else [*files, Path(named)]
     parser = configparser.RawConfigParser(strict=False)
     parser.read(files, encoding="utf-8")
@@ -162,7 +162,7 @@ def _local(url: str) -> Path | None:
 
 
 def _trusted(url: str) -> str:
-    """Refuses what a stranger between here and the index could have changed."""
+    """Return the address. Raise OSError unless no one between this machine and the index can change its pages."""
     parts = urllib.parse.urlsplit(url)
     if parts.scheme == "https" or parts.hostname in {"localhost", "127.0.0.1", "::1"}:
         return url

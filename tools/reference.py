@@ -1,6 +1,6 @@
 """Write the reference pages from the code: tools, commands, settings and errors.
 
-`python tools/reference.py` writes them, `--check` fails when one is stale.
+`python tools/reference.py` writes them, `--check` fails if one is stale.
 """
 
 import ast

@@ -1,4 +1,4 @@
-"""Stands in for the language model of an assistant: says what it was told to say, on loopback."""
+"""Stand-in for the language model of an assistant: serves scripted replies on loopback."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENOUGH_TOOLS = 4  # a request with fewer is one of the assistant's asides, such 
 
 @dataclass
 class StandIn:
-    """`replies` are said in their order, then `Done.`; `asked` is what it was told each time."""
+    """Sends `replies` in order, then `Done.` `asked` has the text of each request."""
 
     url: str
     replies: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
@@ -59,7 +59,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: what goes wrong shows in what the assistant says."""
+        """Log nothing, because errors appear in the assistant's output."""
 
     def do_GET(self) -> None:
         self._send("application/json", "{}")
@@ -99,7 +99,7 @@ def _message(model: str, block: dict[str, Any]) -> dict[str, Any]:
 
 
 def _events(message: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
-    """A streamed message: empty at first, then filled."""
+    """Yield the events of a streamed message: empty at first, then filled."""
     (block,) = message["content"]
     if block["type"] == "text":
         begun = block | {"text": ""}
