@@ -230,7 +230,7 @@ class _Loader:
         self._loaded = self._ends = -1  # a pipe that closes when the thread ends
 
     def wait_for_input(self) -> bool:
-        """Wait for input. Return False if the program is loaded before."""
+        """Wait for input. Return False if the program finishes loading first."""
         if sys.platform == "win32":  # it cannot wait for a pipe and something else
             self._start()
             return True

@@ -234,7 +234,7 @@ def test_tools_that_the_file_does_not_have_any_more_are_only_counted(everkept: R
     assert {each["tool"] for each in told["tools"]} == {"memory__read", "web_find"}
     assert [each["tool"] for each in told["earlier"]] == ["gone"]
     out = everkept("status").out
-    assert "1 tool of an earlier file" in out
+    assert "1 tool of an earlier gateway file" in out
     assert "gone" not in out
 
 

@@ -130,7 +130,7 @@ class AccessLog:
         return chain.from_iterable(self.read_folders(user))
 
     def read_folders(self, user: str | None = None) -> Iterator[Iterator[LoggedCall | None]]:
-        """Yield the same in parts: the two lines of a call are in one."""
+        """Yield the calls of each folder. Both lines of a call are in one folder."""
         return map(_read_folder, self._list_folders(user))
 
     def find_cutoff(self, user: str | None = None) -> int | None:
@@ -151,7 +151,7 @@ class AccessLog:
         return [self._folder, *sorted((self._folder / _ACCOUNTS_FOLDER).glob("user-*"))]
 
     def _is_flood(self, access: LoggedCall) -> bool:
-        """Return whether this line is one too many of its account. Both lines of a call go the same way."""
+        """Return whether this line exceeds its account's limit. Both lines of a call get the same answer."""
         if access.user == OWNER:
             return False
         if access.outcome != BEGUN_OUTCOME and access.call in self._begun:

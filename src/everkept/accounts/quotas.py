@@ -15,7 +15,10 @@ ROW_BYTES = 200  # of a record or link, beside its texts
 
 
 class StorageQuotas(Value):
-    """What an account may store; 0 for any amount. Engines that cannot measure bytes count those of new texts."""
+    """Limits of what an account may store; 0 for any amount.
+
+    Engines that cannot measure bytes count those of new texts.
+    """
 
     project_records: int = 100_000
     project_bytes: int = 1024**3

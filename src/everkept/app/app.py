@@ -219,7 +219,7 @@ class App:
 
     @property
     def instructions(self) -> str:
-        """When to recall and when to store, naming only offered tools."""
+        """Instructions on when to recall and when to store, naming only offered tools."""
         settings = self.settings
         ours = settings.dialect == "everkept"
         families = choose_toolsets(settings) if ours else ("graph",)

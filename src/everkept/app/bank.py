@@ -65,7 +65,7 @@ _PROJECT_NOTE = "project of bank "
 
 
 class _ProjectLookup(Value):
-    """How a bank's project was found. With `pending`, the first write creates it."""
+    """Way in which a bank's project was found. With `pending`, the first write creates it."""
 
     rule: ProjectRule
     first_of: str | None = None  # workspace whose first bank this becomes

@@ -217,7 +217,7 @@ def _build_library(settings: Settings, clock: Clock, waiting: "FailoverOptions |
 
 
 class FailoverOptions(Value):
-    """How calls behave while a database is unreachable."""
+    """Behavior of calls while a database is unreachable."""
 
     patience: float
     on_return: Callable[[], None]

@@ -27,7 +27,7 @@ Progress = Callable[[int, int], None]
 
 
 class ImportRequest(Value):
-    """What to import. An empty field does not restrict it."""
+    """Selection of what to import. An empty field does not restrict it."""
 
     sources: Sequence[str] = ()
     files: Sequence[Path] = ()
@@ -35,7 +35,7 @@ class ImportRequest(Value):
 
 
 class HistoryOverview(Value):
-    """How many conversations and turns are stored."""
+    """Counts of stored conversations and turns."""
 
     conversations: int
     turns: int

@@ -1,4 +1,4 @@
-"""What is stored in all projects, and who has access to it."""
+"""Overview of all projects: their content, and who has access to it."""
 
 import asyncio
 import os

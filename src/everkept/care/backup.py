@@ -152,7 +152,7 @@ def _check_target(folder: Path, file: Path, *, force: bool) -> None:
         problem, hint = f"Cannot find the folder {file.parent}", "Make it first."
     elif file.resolve().is_relative_to(folder.resolve()):
         problem = f"{file} is inside the data folder"
-        hint = "Put the backup in another place, best on another disk."
+        hint = "Choose another folder for the backup, preferably on another disk."
     if problem:
         raise InvalidInput(f"{problem}.", hint=hint, argument="FILE", value=str(file))
     if file.exists() and not force:
@@ -249,7 +249,7 @@ def restore(
         care.create_missing_files(clock)
         with care.lock() as live:
             if not live.is_empty and is_empty:
-                raise Conflict(f"{folder} was filled in the meantime.", hint="Try again.")
+                raise Conflict(f"Another process wrote to {folder} during the restore.", hint="Try again.")
             kept = None if live.is_empty else safety
             if kept is not None:
                 write_backup(care, kept, clock, report, with_damaged=True, is_locked=True)
@@ -298,7 +298,7 @@ def _is_empty(care: "SqliteCare", *, replace: bool) -> bool:
         is_empty = live.is_empty
     if not is_empty and not replace:
         raise Refused(
-            f"{care.folder} holds data already.",
+            f"{care.folder} already contains data.",
             hint="Pass --replace to replace it after a safety copy, or --project NAME to add one project.",
             path=str(care.folder),
         )
@@ -316,7 +316,7 @@ def _check_safety(safety: Path) -> None:
         what = "already exists" if safety.exists() else "cannot be written because its folder is missing"
         raise InvalidInput(
             f"The safety copy {safety} {what}.",
-            hint="Pass another place with --safety-copy FILE.",
+            hint="Pass another file with --safety-copy FILE.",
             argument="--safety-copy",
             value=str(safety),
         )

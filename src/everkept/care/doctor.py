@@ -82,7 +82,9 @@ def check_vectors(context: CheckContext) -> Iterator[DoctorFinding]:
     settings = context.settings
     embedder = build_embedder(settings)
     if embedder is None:
-        yield DoctorFinding(VECTORS_CHECK, "ok", "It is switched off (embedding_model): words are searched.")
+        yield DoctorFinding(
+            VECTORS_CHECK, "ok", "Search by meaning is turned off (embedding_model). Only words are searched."
+        )
         return
     fault = asyncio.run(_find_model_fault(embedder))
     if fault is not None:
@@ -111,7 +113,7 @@ async def _find_model_fault(embedder: Embedder) -> ModelUnavailable | None:
 
 
 class _Queue(Value):
-    """Texts that wait for their vectors, and the model of the data folder."""
+    """Pending texts, and the model of the data folder."""
 
     stored: int
     waiting: list[PendingEmbeddings]

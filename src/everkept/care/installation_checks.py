@@ -133,7 +133,7 @@ def _check_location(folder: Path) -> Iterator[DoctorFinding]:
         program = next((p for key, p in _SYNC_FOLDERS.items() if part.startswith(key)), None)
         if program:
             what = f"{program} syncs {folder}. It copies databases during a write and can damage them."
-            yield DoctorFinding(DATA_FOLDER_CHECK, "advice", what, f"{move}; `everkept backup` can write there")
+            yield DoctorFinding(DATA_FOLDER_CHECK, "advice", what, f"{move}; only backups may be in the synced folder")
             return
     kind = _find_network_kind(folder.resolve())
     if kind:

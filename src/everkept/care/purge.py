@@ -101,7 +101,7 @@ StoredValues = Mapping[str, Any]
 class SecretFinding(Value):
     """Place and kind of a secret, and the words around it.
 
-    It never contains the secret, except an id, which is stored unchanged. Of private data of accounts, it has no words.
+    It never contains the secret, except an id, which is stored unchanged. For accounts' private data, it has no words.
     """
 
     project: str
@@ -125,7 +125,7 @@ class SecretAudit(Value):
 
 
 class MaskResult(Value):
-    """How many secrets were masked. `complete` is False while a reader keeps old pages."""
+    """Count of masked secrets. `complete` is False while a reader keeps old pages."""
 
     records: int
     links: int

@@ -119,7 +119,7 @@ def _retry_failed(context: CheckContext, jobs: JobQueue) -> str:
     """Retry failed jobs, because the cause may be gone."""
     again, removed = jobs.retry_failed()
     wake_worker(context.settings)
-    did = [f"gave {format_count(again, 'session')} another try"] if again else []
+    did = [f"retried {format_count(again, 'session')}"] if again else []
     did += [f"removed {format_count(removed, 'file')} not readable as jobs"] if removed else []
     return " and ".join(did) or "nothing left to do"
 

@@ -116,7 +116,7 @@ def _write_file(file: Path, text: str, *, force: bool) -> None:
     try:
         (disk.replace if force else disk.create)(file, text.encode("utf-8"))
     except FileExistsError:
-        raise Conflict(f"{file} is there already.", hint="--force overwrites it.", file=str(file)) from None
+        raise Conflict(f"{file} already exists.", hint="To overwrite it, pass --force.", file=str(file)) from None
 
 
 def _merge_flags(context: click.Context, flags: dict[str, Any]) -> dict[str, Any]:

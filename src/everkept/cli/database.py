@@ -64,7 +64,7 @@ def _check_ends(source: Settings, target: Settings) -> None:
         raise ReadOnly("This command writes, but the setting read_only is on.")
     if format_place(source) == format_place(target) or _is_one_server(source, target):
         raise InvalidInput(
-            f"Both ends are {format_place(source)}.", hint="Pass another place with --to.", argument="--to"
+            f"Both ends are {format_place(source)}.", hint="Pass another database with --to.", argument="--to"
         )
     if source.deployment_mode == "embedded-memory":
         raise Refused(
@@ -159,7 +159,7 @@ def journal(
     """
     if project is not None:
         raise InvalidInput(
-            "The journal is for all projects.", hint="Leave --project out.", argument="--project", value=project
+            "The journal is for all projects.", hint="Omit --project.", argument="--project", value=project
         )
     if again is not None and given_up is not None:
         raise InvalidInput("Pass either --retry or --discard.", argument="--retry")
@@ -183,8 +183,8 @@ def _retry(settings: Settings, again: str, *, as_json: bool) -> None:
     if as_json:
         print_json({"writes": [{"write": old, "waits_as": new} for old, new in moved.items()]})
     else:
-        verb = "waits" if len(moved) == 1 else "wait"
-        click.echo(f"{format_count(len(moved), 'write')} {verb} again.")
+        verb = "is" if len(moved) == 1 else "are"
+        click.echo(f"{format_count(len(moved), 'write')} {verb} pending again.")
 
 
 def _retry_one(settings: Settings, number: int, *, as_json: bool) -> None:

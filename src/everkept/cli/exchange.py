@@ -159,7 +159,7 @@ def folder(as_json: bool, folder: Path, no_folders: bool, same: tuple[str, ...],
     for count, what in (
         (outcome.older, "newer here, and kept unchanged"),
         (outcome.forgotten, "forgotten here, and stay so"),
-        (outcome.left_out, "skipped: excluded, off, or without their parent"),
+        (outcome.left_out, "skipped: excluded, memory off, or parent missing"),
     ):
         if count:
             click.echo(f"  {count} {what}", err=True)
@@ -171,8 +171,9 @@ def folder(as_json: bool, folder: Path, no_folders: bool, same: tuple[str, ...],
         click.echo(f"  with private data of {user}", err=True)
     for user in outcome.strangers:
         click.echo(
-            f"  skipped private data of {user}, because the account here is missing or another one. If it is the same "
-            f"person, run `everkept token --user {user}`, then import with `--account {user}`",
+            f"  skipped private data of {user}, because this account is missing here or belongs to "
+            f"another person. If it is the same person, run `everkept token --user {user}`, "
+            f"then import with `--account {user}`",
             err=True,
         )
     if outcome.masked:
@@ -381,7 +382,7 @@ def _report_interruption(done: str) -> Generator[None, None, None]:
     try:
         yield
     except KeyboardInterrupt:
-        click.echo(f"Stopped; what was {done} is saved. Run the command again to continue.", err=True)
+        click.echo(f"Stopped. Everything {done} so far is saved. Run the command again to continue.", err=True)
         raise
 
 

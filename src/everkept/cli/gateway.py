@@ -240,7 +240,7 @@ def _replace_paths(message: str, name: str) -> str:
 
 
 def _refuse_own_names(found: ParsedFile) -> None:
-    """Refuse names of our tools, because such a file could not be served next to them, as is usual."""
+    """Refuse names of our tools, because a server cannot offer two tools of one name."""
     own = {tool.name for tool in App(read_settings(FULL_SETTINGS)).tools}
     config = cast(GatewayConfig, found.config)
     clashes = [tool.name for tool in config.tools if tool.name in own]
@@ -451,7 +451,7 @@ def _describe_upstream(one: UpstreamCheck, config: GatewayConfig) -> str:
     wrong = {each.tool for each in one.found if each.tool and each.level == ERROR_LEVEL}
     parts: list[str] = []
     if tools:
-        state = f"{len(wrong)} of them wrong" if wrong else "all there"
+        state = f"{len(wrong)} with errors" if wrong else "all found"
         parts.append(f"{format_count(tools, 'tool')}, {state}")
     if config.upstreams[one.name].pass_through is not None:
         parts.append(f"{len(one.passed)} passed through")

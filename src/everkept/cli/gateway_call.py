@@ -44,7 +44,7 @@ _MAX_LISTED_NAMES = 50
 
 
 class ValueForm:
-    """What a schema says of a value, as far as it helps to parse the typed text.
+    """Parts of a value's schema that help to parse the typed text.
 
     The tool checks the value. A complicated schema accepts any text.
     """

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from everkept.peers.client import ReachedPeer
 
 OTHER_TOKEN_KINDS = {  # Other kinds of tokens, with what they allow.
-    "owner": "is the owner's, with full access there",
+    "owner": "is the owner's, which gives full access to that server",
     "account": "is a user's, for assistants",
 }
 MAX_TOKEN_CHARACTERS = 10_000  # of a file with a token
@@ -68,9 +68,10 @@ def add(
     time_limit: float,
     **flags: Any,
 ) -> None:
-    """Add a peer server that searches can ask. Nothing is sent now.
+    """Add a peer server that searches can ask.
 
-    Only its certificate identifies it. A server with another certificate is sent nothing, whatever its name.
+    This only edits the list; it does not contact the peer. The certificate alone identifies the peer: Everkept sends
+    nothing to a server with another certificate.
     """
     host, port = parse_address(address)
     made = Peer(

@@ -326,7 +326,7 @@ def index(minutes: float | None, as_json: bool, **flags: Any) -> None:
         with show_progress("Embedding") as report:
             return await app.memory_access.index(await read_session(app), report, only, seconds)
 
-    with report_interruption(lambda: "What is embedded stays; `everkept index` continues."):
+    with report_interruption(lambda: "Finished embeddings are kept. To continue, run `everkept index`."):
         outcome = run_with_app(work, writes=True, **flags)
     done, problems = outcome.done, outcome.problems
     if as_json:

@@ -342,7 +342,7 @@ def _print_list(out: Console, key: str, items: Sequence[Any]) -> None:
     if key == "memories":
         print_memories(out, items)
     elif key == "similar":
-        out.print(Text("Nearly the same" if items else "", style="bold"))
+        out.print(Text("Similar memories" if items else "", style="bold"))
         print_pairs(out, items)
     elif items and not isinstance(items[0], dict):
         out.print(Text(f"{format_label(key)}: {format_value(items)}"))

@@ -142,7 +142,7 @@ ShowProgress = Callable[[float, int, int], None]  # receives seconds since the s
 
 
 class SelftestRun(Value):
-    """What happened, and what the acknowledgements promised."""
+    """Events of a run, and what the acknowledgements promised."""
 
     ledger: SelftestLedger
     seconds: float
@@ -353,8 +353,8 @@ _REPORT_ROWS = (
     ("{refused:,} calls refused", "because the project was archived or busy"),
     ("{acknowledged:,} facts acknowledged", "{found:,} found, {lost:,} lost, {duplicates:,} twice"),
     ("{torn:,} calls half done", "of the calls that a kill left unanswered"),
-    ("{unasked:,} facts unasked", "stored without an accepted call"),
-    ("{searched:,} searched by a word", "{unsearchable:,} not found"),
+    ("{unasked:,} facts unexpected", "stored without an accepted call"),
+    ("{searched:,} facts searched by word", "{unsearchable:,} not found"),
     ("{changes:,} changes in the log", "compared with the calls and the tables"),
 )
 

@@ -156,7 +156,7 @@ def _print_status(out: Console, told: Row) -> None:
             said = clip_text(str(each["content"]), MAX_SHOWN_CHARACTERS)
             out.print(_assemble_text(f"{each['times']:>5,}x  {said}  ", (f"({each['project']})", "dim")))
     if told.get("similar"):
-        _print_heading(out, "Nearly the same")
+        _print_heading(out, "Similar memories")
         print_pairs(out, told["similar"])
     if told.get("gateway"):
         _print_gateway(out, told["gateway"])
@@ -282,7 +282,7 @@ def _print_gateway(out: Console, gateway: Row) -> None:
         told = f"{format_total(len(tools) - len(called), 'tools')} not called yet; to list them, pass --json."
         out.print(_assemble_text((told, "dim")))
     if earlier := cast(Sequence[Row], gateway.get("earlier", ())):
-        told = f"{format_total(len(earlier), 'tools')} of an earlier file; to list them, pass --json."
+        told = f"{format_total(len(earlier), 'tools')} of an earlier gateway file; to list them, pass --json."
         out.print(_assemble_text((told, "dim")))
 
 

@@ -161,7 +161,7 @@ def _parse_json_items(text: str, name: str, known: Sequence[str]) -> list[Any]:
     except ValueError as error:
         shown = clip_text(text)
         raise InvalidInput(
-            f"{shown!r} is not JSON or one of these with a value: {', '.join(known)}.",
+            f"{shown!r} is neither JSON nor NAME=VALUE with one of these names: {', '.join(known)}.",
             hint=f"Write {known[0]}=…, JSON, or - for JSON on standard input.",
             value=shown,
         ) from error
@@ -236,7 +236,7 @@ def build_tool_command(name: str, tool: Tool, called: str | None = None) -> clic
     of_bank = _select_bank_options(tool, own)
 
     def run(as_json: bool, yes: bool = False, **given: Any) -> None:
-        if tool.effect is Effect.PERMANENT and not confirm(f"{tool.description} Go on?", yes=yes):
+        if tool.effect is Effect.PERMANENT and not confirm(f"{tool.description} Continue?", yes=yes):
             return
         flags = {key: given.pop(key) for key in (*COMMON_SETTINGS, *of_bank)}
         if flags.get("path") is not None:

@@ -61,7 +61,7 @@ CLIENTS = (CLAUDE_CODE, "claude-desktop", "codex", "cursor", "gemini", "vscode",
 
 
 class ClientEnvironment(Value):
-    """What decides the places of files. `platform` is as in `sys.platform`; `project` is a folder.
+    """Facts that decide where files are. `platform` is as in `sys.platform`; `project` is a folder.
 
     `launchers` is as in `own_command.find_arguments`.
     """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class PurgeResult(Value):
-    """What a purge removed or a redaction rewrote.
+    """Result of a purge or a redaction.
 
     `complete` is False while a reader keeps old pages.
     """
@@ -37,7 +37,7 @@ class RecordVector(Value):
 
 
 class AccessCount(Value):
-    """How often a record was recalled, and when last."""
+    """Number of recalls of a record, and the time of the last one."""
 
     count: int
     last_at: int
@@ -83,7 +83,7 @@ class StorePage(Value):
 
 
 class CatalogData(Value):
-    """What a library has beside the records, except the logs of searches and usage."""
+    """Data of a library beside the records, except the logs of searches and usage."""
 
     projects: Sequence[Project] = ()
     workspaces: Mapping[str, str] = field(default_factory=dict[str, str])  # folder, project id
@@ -96,7 +96,7 @@ Direction = Literal["out", "in", "both"]
 
 
 class Hops(Value):
-    """How far a walk goes, and along which links.
+    """Limits of a walk: its depth and its links.
 
     `sources` are kinds: only links that start at a record of one of them. A hop follows the oldest links of its
     records, up to `limit`. The walk continues from the records that these links name first, up to `width`.
@@ -141,7 +141,7 @@ Leaf = tuple[str, str, int]
 
 
 class Selection(NamedTuple):
-    """Which live records of a kind, and which of their links.
+    """Selection of live records of a kind, and of their links.
 
     With `ids`, these records in that order. Otherwise all of them by name or age, or the ones by name after the last
     seen `(name_key, variant)`.

@@ -36,7 +36,7 @@ class OwningProject(NamedTuple):
 
 
 class DatabaseFacts(Value):
-    """What a database is and contains."""
+    """Description of a database and its content."""
 
     schema_version: int
     newest_change: int
@@ -51,7 +51,7 @@ class RestoredProject(NamedTuple):
 
 
 class PendingEmbeddings(NamedTuple):
-    """How many texts of a database are pending, have the embedding of another model, and have their own."""
+    """Counts of a database's texts: without an embedding, with one of another model, and with a current one."""
 
     title: str
     texts: int
@@ -67,7 +67,7 @@ class OmittedAccess(NamedTuple):
 
 
 class RestorePreview(NamedTuple):
-    """What a restore will do: the projects that are off afterwards, and whether later decisions could not be read."""
+    """Plan of a restore: the projects that are off afterwards, and whether later decisions could not be read."""
 
     off: Sequence[str]
     decisions_lost: bool

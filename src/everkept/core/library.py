@@ -49,7 +49,7 @@ UNKNOWN_REASON = UnreachableInfo()
 
 
 class ReplicaUse(Value, frozen=False):
-    """How one call uses the replica."""
+    """Use of the replica by one call."""
 
     from_replica: bool = False  # the call read from the replica
     kept_here: bool = False  # the call wrote to the journal
@@ -231,7 +231,7 @@ class AddSearches(CatalogChange[None]):
 
 
 class ForgetSearches(CatalogChange[int]):
-    """Delete all searches; the answer is their number."""
+    """Delete all searches. The answer is how many there were."""
 
 
 class AddUsage(CatalogChange[None]):

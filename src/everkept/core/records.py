@@ -93,7 +93,7 @@ class Ref(Value):
 
 
 class Edit(Value):
-    """What one change did to one thing, with the old values of what it altered.
+    """Edit of one thing by a change, with the old values of what it altered.
 
     `before` is None for an insert. `id` is None if the thing has been purged since.
     """

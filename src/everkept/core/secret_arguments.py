@@ -63,7 +63,7 @@ _NET_USE = compile_late(r"net use [^\s]{1,10} [^\s]{1,200} (?![/*]|\[masked:)([^
 
 
 def find_argument_spans(text: str) -> Iterator[tuple[int, int]]:
-    """Yield where the passwords are that programs are given which have an option for them. The text is a flat one."""
+    """Yield the spans of passwords passed to programs as options. `text` is flat."""
     for first, last in _find_command_lines(text):
         programs = list(_compile_programs().finditer(text, first, last))
         for number, program in enumerate(programs):

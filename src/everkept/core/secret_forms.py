@@ -152,7 +152,7 @@ _BEHIND_COLON = (
 
 
 class _Mark(NamedTuple):
-    """What is inside a secret, or right before it, and the text around it that makes it one."""
+    """Content of a secret, the text right before it, and the context that makes it one."""
 
     kind: str
     mark: str

@@ -1,4 +1,4 @@
-"""What a value looks like: a placeholder, a word of code, a word of prose, or a secret."""
+"""Classification of a value: placeholder, word of code, word of prose, or secret."""
 
 import math
 from collections import Counter
@@ -170,6 +170,6 @@ def is_strong(body: str) -> bool:
 
 
 def measure_entropy(body: str) -> float:
-    """Return the bits of a character, by how often each character occurs."""
+    """Return the entropy in bits per character."""
     size = len(body)
     return -sum(count / size * math.log2(count / size) for count in Counter(body).values()) if size else 0.0

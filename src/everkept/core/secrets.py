@@ -50,7 +50,7 @@ def mask_text(text: str) -> tuple[str, list[str]]:
 
 
 def find_secrets(text: str) -> list[tuple[int, int, str]]:
-    """Where the secrets stand, in order and apart from each other, each with its kind."""
+    """Spans of the secrets with their kinds, in order and without overlaps."""
     return [(span.start, span.end, span.kind) for span in _merge_spans(text)]
 
 
@@ -66,7 +66,7 @@ def mask_json(value: Any) -> tuple[Any, list[str]]:
 
 
 class _Label(NamedTuple):
-    """What a key says of the value below it, right there or further down."""
+    """Meaning of a key for the values below it, at any depth."""
 
     name: str
     is_own: bool
@@ -135,7 +135,7 @@ def _mask_text(text: str, label: _Label | None) -> tuple[str, list[str]]:
 
 
 def _is_whole_secret(text: str, label: _Label | None) -> bool:
-    """Whether all of a value goes because of the key right above it; a mask does not."""
+    """Return whether the key right above a value makes all of it a secret. Masked text is not one."""
     if label is None or not label.is_own or label.name not in _KINDS:
         return False
     return is_whole_secret(text.strip(), label.name)

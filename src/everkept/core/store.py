@@ -249,7 +249,7 @@ class FindNear(StoreQuestion["list[Match]"], eq=False):
 
 
 class GetAccesses(StoreQuestion["Mapping[str, AccessCount]"]):
-    """How often these records were recalled. Records without recalls are omitted."""
+    """Counts of recalls of these records. Records without recalls are omitted."""
 
     ids: Sequence[str]
 

@@ -25,7 +25,7 @@ class Snippet(Value):
 
 
 class Turn(Value):
-    """What one side said and did without a reply in between.
+    """Words and actions of one side without a reply in between.
 
     `key` is the same for every reading and every copy, and unique in the source.
     """

@@ -81,7 +81,7 @@ _UNSAFE_CHARACTERS = re.compile(r"[^\w.-]+", re.ASCII)
 
 
 class ModelLayout(Value):
-    """What the small files of the folder say."""
+    """Content of the small files of the folder."""
 
     network: Path
     tokenizer: Path

@@ -39,7 +39,7 @@ class VectorIndex:
 
     @property
     def nbytes(self) -> int:
-        """The memory that the index takes."""
+        """Bytes of memory that the index uses."""
         return sum(part.keys.nbytes + part.data.nbytes for part in self._parts)
 
     def put(self, keys: Keys, vectors: Floats | Halves) -> None:

@@ -41,7 +41,7 @@ IMPORT_TOOL = "import"
 
 
 class ServerMemoryImport(Value, frozen=False):
-    """What an import added. A second run of the same file adds nothing."""
+    """Counts of what an import added. A second run of the same file adds nothing."""
 
     entities: int = 0
     observations: int = 0
@@ -158,7 +158,7 @@ _IdentityKey = tuple[str, str, str, str | None]  # kind, name key, variant and p
 
 
 class ExportImport(Value, frozen=False):
-    """What became of the records and links of an export.
+    """Outcome of the records and links of an export.
 
     `forgotten` were deleted here and stay so; `older` are newer here. `left_out` belong to something that does not
     exist here, or to an excluded folder or a project that is off. `off` are skipped projects; `folders` now have a
@@ -510,7 +510,7 @@ class StoreImport:
 
 
 class _ImportRules(Value):
-    """Which conversations to skip."""
+    """Rules for conversations to skip."""
 
     exclusion: FolderExclusion
     off_folders: OffFolders

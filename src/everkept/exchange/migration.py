@@ -77,7 +77,7 @@ def refuse_foreign_change(foreign: Change | None) -> None:
         made = f"{foreign.tool} at {format_iso(foreign.at)}"
         raise Conflict(
             f"Another program has written to the unfinished copy ({made}). Its data is not overwritten.",
-            hint="Copy to another, empty place, and stop the programs that use this one.",
+            hint="Copy to another, empty database, and stop the programs that use this one.",
             change=foreign.seq,
         )
 
@@ -112,7 +112,7 @@ async def compare_stores(source: RecordStore, target: RecordStore, model: str) -
 async def _compare_pages(
     source: RecordStore, target: RecordStore, found: StoreComparison, mine: Sequence[Record], theirs: Sequence[Record]
 ) -> set[str]:
-    """Return the different ones. If one side has more, the same item is on different pages."""
+    """Return the ids of records that differ. If one side has extra records, equal records are on different pages."""
     if mine == theirs:
         return set()
     here, there = ({record.id: record for record in page} for page in (mine, theirs))
@@ -324,7 +324,7 @@ async def _begin(source: MigrationEnd, target: MigrationEnd) -> None:
     if held.projects or held.tokens or any([await store.count_records(ALL_RECORDS) for store in stores]):
         raise Conflict(
             f"{target.name} is not empty, and its data is not overwritten.",
-            hint="Use an empty place. To merge two, run `everkept export` and `everkept import`.",
+            hint="Use an empty database. To merge two, run `everkept export` and `everkept import`.",
         )
     await target.library.set_note(MIGRATION_ORIGIN_NOTE, source.name)
 
@@ -337,8 +337,8 @@ async def _require_untouched(source: MigrationEnd, target: MigrationEnd) -> None
         named = [project.name for project in there.projects if project.id in foreign]
         what = f"projects ({', '.join(named)})" if named else "tokens"
         raise Conflict(
-            f"Another program has made {what} in the unfinished copy at {target.name}.",
-            hint="Copy to another, empty place, and stop the programs that use this one.",
+            f"Another program created {what} in the unfinished copy at {target.name}.",
+            hint="Copy to another, empty database, and stop the programs that use this one.",
         )
     ids = {project.id for project in there.projects}
     both = [project for project in here.projects if project.id in ids]
@@ -354,7 +354,7 @@ def _collect_ids(catalog_data: CatalogData) -> set[str]:
 
 def _build_unfinished_error(end: MigrationEnd, origin: str) -> Conflict:
     return Conflict(
-        f"{end.name} holds an unfinished copy of {origin}.", hint="Finish that one first, or use another place."
+        f"{end.name} holds an unfinished copy of {origin}.", hint="Finish that copy first, or use another database."
     )
 
 

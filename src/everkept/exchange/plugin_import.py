@@ -57,7 +57,10 @@ class UnreadableRow(Value):
 
 
 class PluginImport(Value, frozen=False):
-    """What an import added. `forgotten` memories were forgotten here and stay so; `older` ones are newer here."""
+    """Counts of what an import added.
+
+    `forgotten` memories were forgotten here and stay so; `older` ones are newer here.
+    """
 
     place: str
     dry_run: bool = False
@@ -76,7 +79,7 @@ class PluginImport(Value, frozen=False):
 
 
 class PluginTarget(Value):
-    """Where to import: memories of a session with one of these `folders` into its project, others into `main`."""
+    """Target of an import: memories of a session with one of these `folders` into its project, others into `main`."""
 
     user: RecordStore
     projects: Mapping[str, RecordStore]  # by name

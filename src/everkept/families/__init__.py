@@ -1,1 +1,1 @@
-"""What records mean: one package per family of tools."""
+"""Meaning of records: one package per family of tools."""

@@ -141,7 +141,7 @@ def _ask_for_trust(place: Path, hooks: Path) -> str:
 
 
 def find_bank(folder: Path, name: str) -> Path | None:
-    """Return the bank of the folder, otherwise of its repository. Ignore a bank that is a link to another place."""
+    """Return the bank of the folder, otherwise of its repository. Ignore a bank that is a link to another folder."""
     try:
         for home in (folder.resolve(), find_checkout(folder)):
             if home is not None and (home / name).is_dir():

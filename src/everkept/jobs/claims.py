@@ -138,7 +138,7 @@ class ModelClaim:
             raise fault
 
     async def take(self, *, returns: bool = False) -> None:
-        """Note that the model is in use. A replaced one raises ModelReplaced unless it `returns`."""
+        """Note that the model is in use. Raise ModelReplaced if another one replaced it, unless it `returns`."""
         if self._known.current == self._model and not returns:
             return
         self._known = known = await read_models(self._library)

@@ -88,7 +88,7 @@ class GraphFileUpdater:
         self._stale[bank.address] = bank
 
     async def _is_quiet(self, seconds: float) -> bool:
-        """Return whether nothing is written for this time, or the program ends."""
+        """Wait this long. Return whether nothing was written, or the program is ending."""
         self._news.clear()
         if not self._closing:
             with suppress(TimeoutError):

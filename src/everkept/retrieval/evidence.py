@@ -422,7 +422,7 @@ async def _find_around(place: SearchPlace, entities: Sequence[str]) -> tuple[dic
     near: dict[str, float] = {}
 
     async def meet(edge: Sequence[str], hop: int) -> bool:
-        """Add the records about these entities. Return whether the limit is not reached yet."""
+        """Add the records about these entities. Return whether the limit allows more."""
         about = await store.find_links(edge, direction="in", sources=kinds, limit=MAX_HOP_LINKS)
         for link in reversed(about):
             near.setdefault(link.source, 1 / (1 + hop))

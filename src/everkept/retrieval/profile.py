@@ -45,7 +45,7 @@ class ScoreShares(Value):
 
 
 class SearchProfile(Value):
-    """How one family searches: which kinds, and what counts how much.
+    """Search profile of one family: its kinds and weights.
 
     With reading `tiers`, the most literal reading of the words that finds anything is the answer, in the engine's
     order. With `any`, one matching word is enough and Everkept ranks the results. Everything but `kinds` and `weights`

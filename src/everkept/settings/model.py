@@ -261,13 +261,13 @@ class Settings(Value):
     quota_answer_bytes: int = 16 * 1024 * 1024
     #: Accounts: projects that an account may create; 0 for any number.
     quota_projects: int = 100
-    #: Accounts: records and links in one project up to which they may add some; 0 for any number.
+    #: Accounts: records and links of one project, beyond which an account cannot add any; 0 for any number.
     quota_project_records: int = 100_000
-    #: Accounts: bytes of one project up to which they may add some; 0 for any number.
+    #: Accounts: bytes of one project, beyond which an account cannot add any; 0 for any number.
     quota_project_bytes: int = 1024**3
-    #: Accounts: records and links in all that belongs to one account; 0 for any number.
+    #: Accounts: records and links of one account's data and projects; 0 for any number.
     quota_account_records: int = 200_000
-    #: Accounts: bytes of all that belongs to one account; 0 for any number.
+    #: Accounts: bytes of one account's data and projects; 0 for any number.
     quota_account_bytes: int = 2 * 1024**3
     #: HTTP: open connections; 0 for half of the descriptors that the system allows.
     max_connections: int = 0

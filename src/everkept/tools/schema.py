@@ -27,7 +27,7 @@ _MAX_DEPTH = 20  # levels of nested objects and lists
 
 
 class Field(Value):
-    """What a type does not say about an argument."""
+    """Details of an argument beyond its type."""
 
     description: str = ""
     name: str | None = None  # name on the wire, if it is not a valid Python name

@@ -38,7 +38,7 @@ ERROR_SCHEMA: JSON = {
 
 
 class Effect(Enum):
-    """What a call does to stored data."""
+    """Effect of a call on stored data."""
 
     READS = "reads"
     SESSION_ONLY = "changes only the session"
@@ -153,7 +153,7 @@ class Tool(Value):
 
 
 class _ToolMark(Value):
-    """What the signature of a tool does not say."""
+    """Details of a tool beyond its signature."""
 
     effect: Effect
     adds_each_time: bool

@@ -196,8 +196,8 @@ class ClientConnection(Value, frozen=False):
     def _check_limit(self) -> None:
         if len(self.subscriptions) >= MAX_SUBSCRIPTIONS:
             raise Refused(
-                f"A connection may have {MAX_SUBSCRIPTIONS} subscriptions at most.",
-                hint="resources/unsubscribe makes room.",
+                f"A connection can have at most {MAX_SUBSCRIPTIONS} subscriptions.",
+                hint="Call resources/unsubscribe for one first.",
             )
 
     async def _send_notifications(self, announce: NotifyClient) -> None:

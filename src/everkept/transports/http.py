@@ -199,7 +199,7 @@ METRICS_PATH = "/metrics"
 
 
 class RequestQuotas(Value):
-    """What an account may use at the same time, and what one answer to it may have."""
+    """Limits of an account: concurrent use, and the size of one answer."""
 
     sessions: int = MAX_TOKEN_SESSIONS
     session_seconds: float = IDLE_SECONDS

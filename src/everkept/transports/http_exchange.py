@@ -199,7 +199,7 @@ class KeyedQueues:
 
 
 class OpenCounts:
-    """How many requests of each key are under way."""
+    """Counts of open requests by key."""
 
     def __init__(self) -> None:
         self._open: Counter[str] = Counter()

@@ -267,7 +267,7 @@ class HttpProtocol(H11Protocol):
 
 
 class ConnectionWatch(Value):
-    """What the listener wants to know about a connection."""
+    """View of a connection that the listener needs."""
 
     on_busy: Callable[[], None]
     on_waiting: Callable[[], None]

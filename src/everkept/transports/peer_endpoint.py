@@ -1,4 +1,4 @@
-"""What other servers may request: a search in the data shared with them, and this server's name."""
+"""Requests that peers may send: a search in the data shared with them, and this server's name."""
 
 import asyncio
 import json

@@ -102,7 +102,7 @@ class DatabaseFile(Protocol):
 
     @property
     def reopened(self) -> int:
-        """How often another file has taken the place of this one, so that caches of its content are invalid."""
+        """Number of times that another file replaced this one. Caches of its content are invalid then."""
         ...
 
 

@@ -386,8 +386,8 @@ async def expect_same_database(primary: Library, replica: Library, journal: Jour
     known = select_identities(await replica.list_notes(IDENTITY_NOTES)) if waiting else set[tuple[str, str]]()
     if known and known.isdisjoint(select_identities(await primary.list_notes(IDENTITY_NOTES))):
         raise StoreUnreachable(
-            f"The database is not the one that {format_count(waiting, 'pending write')} on this machine should go to. "
-            f"Connect the previous database, or move {journal.folder} to another place to use this one."
+            f"The database is not the one for which this machine has {format_count(waiting, 'pending write')}. "
+            f"Connect the previous database, or move {journal.folder} to another folder to use this one."
         )
 
 

@@ -46,7 +46,7 @@ def encode_request(number: int, method: str, params: Sequence[Any]) -> bytes:
 def decode_answer(frame: bytes) -> Mapping[str, Any]:
     try:
         answer: Any = decode(frame)
-    except Exception as error:  # whatever bytes from outside cause
+    except Exception as error:  # invalid bytes can raise any error
         raise UnreadableMessage from error
     if not isinstance(answer, dict):
         raise UnreadableMessage

@@ -240,7 +240,10 @@ async def _read_bytes(bank: Bank, name: str) -> tuple[str, bytes]:
 
 
 class WriteOptions(Value):
-    """How to write a whole file. Without an ETag or `force`, the session must know the file's current content."""
+    """Conditions for writing a whole file.
+
+    Without an ETag or `force`, the session must know the file's current content.
+    """
 
     if_match: str | None = None  # the file must have this ETag
     force: bool = False

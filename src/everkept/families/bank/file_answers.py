@@ -44,7 +44,9 @@ STATELESS_ETAG_NOTICE = (
 class FileWrite(Value):
     filename: Annotated[str, Field("File name", max_length=1_000)]
     content: Annotated[str, Field("Whole new content")]
-    if_match_etag: Annotated[str, Field("Write only if it matches", name="ifMatchEtag", max_length=1_000)] | None = None
+    if_match_etag: (
+        Annotated[str, Field("Write only if the file still has this ETag", name="ifMatchEtag", max_length=1_000)] | None
+    ) = None
 
 
 class InitializedBank(Value):

@@ -309,7 +309,7 @@ class CareTools(ToolFamily):
 
     @tool()
     async def get_instructions(self) -> Guide:
-        """Explain how to use the memory bank. Works without one."""
+        """Explain how to use the memory bank. Works even if no bank exists."""
         return Guide(render_instructions((item.name, item.description) for item in self._offered()))
 
     @tool()

@@ -207,7 +207,7 @@ class SearchTools(ToolFamily):
         case_sensitive: Annotated[
             bool,
             Field(
-                "true: match case; sections then have every word of the query; default false",
+                "true: match case, and find only sections with every word of the query; default false",
                 name="caseSensitive",
                 listed=False,
             ),

@@ -57,7 +57,7 @@ class ThoughtTrain(Value, frozen=False):
 
 
 class ThoughtTrains:
-    """Trains of thought, by session and by the name that the client gave them."""
+    """Trains of thought by session and client-given name."""
 
     def __init__(self, most: int = MAX_TRAINS) -> None:
         self._most = most
@@ -77,7 +77,7 @@ class ThoughtTrains:
         return train
 
     def forget(self, session: str, name: str | None) -> int:
-        """Drop one train, or all of the session without a name. Return the number of dropped trains."""
+        """Delete one train of thought, or all of the session if no name is given. Return how many were deleted."""
         keys = [key for key in self._trains if key[0] == session and name in (None, key[1])]
         for key in keys:
             del self._trains[key]
@@ -248,7 +248,9 @@ class ThinkingTools(ToolFamily):
         | None = None,
         branch_id: Annotated[str, Field("Name of the branch", name="branchId", max_length=200, blank=False)]
         | None = None,
-        needs_more_thoughts: Annotated[bool, Field("true: raise the estimate", name="needsMoreThoughts")] = False,
+        needs_more_thoughts: Annotated[
+            bool, Field("true: more steps are needed than estimated", name="needsMoreThoughts")
+        ] = False,
         session_id: ThinkingSessionId | None = None,
         reset: Annotated[bool, Field("true: clear this session, or all if `sessionId` is omitted")] = False,
     ) -> ThoughtStatus:

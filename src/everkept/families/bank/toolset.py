@@ -25,7 +25,7 @@ from everkept.values import Value
 
 
 class BankSurface(Value):
-    """Which tools are offered: `extras` adds the newer tools, `of_mode` keeps only those of the initial mode."""
+    """Choice of offered tools: `extras` adds the newer tools, `of_mode` keeps only those of the initial mode."""
 
     extras: bool = False
     of_mode: bool = False

@@ -438,7 +438,7 @@ def _compare_tool(tool: ToolConfig, known: Mapping[str, JSON], steps: StepBudget
 
 
 def _check_annotations(name: str, ours: JSON, theirs: JSON) -> Iterator[ToolDifference]:
-    """Yield differences if the file calls a tool milder than the server does."""
+    """Yield a difference if the file declares a tool less dangerous than the server does."""
     destroys = theirs.get("destructiveHint") is True and theirs.get("readOnlyHint") is not True
     writes = theirs.get("readOnlyHint") is False or destroys
     if ours.get("readOnlyHint") is True and writes:

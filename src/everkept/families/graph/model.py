@@ -22,8 +22,7 @@ EntityType = Annotated[
 ]
 Observation = Annotated[str, Field(max_length=TEXT_LIMIT, blank=False)]
 RelationType = Annotated[
-    str,
-    Field("Active verb, such as depends_on", aliases=("relationType",), max_length=MAX_NAME_CHARACTERS, blank=False),
+    str, Field("Verb, such as depends_on", aliases=("relationType",), max_length=MAX_NAME_CHARACTERS, blank=False)
 ]
 ObservedEntity = Annotated[
     str, Field("Name, `name (type)` or id", aliases=("entityName",), max_length=MAX_NAME_CHARACTERS * 2, blank=False)

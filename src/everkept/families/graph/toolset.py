@@ -204,7 +204,7 @@ class GraphTools(ToolFamily):
         cursor: Cursor | None = None,
         project: OptionalProject | None = None,
     ) -> Annotated[ToolResult, FoundNodes]:
-        """Find entities by words in names, types and observations, best first."""
+        """Find people, systems and other entities by words in names, types and observations."""
         store = await self._choice.open_to_read(call, project)
         found = await find_page_by_tiers([SearchPlace(store)], query, SEARCH_PROFILE, limit, cursor)
         ids = [match.id for _, match in found.matches]
@@ -277,7 +277,7 @@ class GraphTools(ToolFamily):
         relations: Annotated[list[RelationSpec], Field(max_items=BATCH_LIMIT)],
         project: OptionalProject | None = None,
     ) -> DeletionResult:
-        """Delete relations; the entities stay."""
+        """Delete relations that are no longer true; the entities stay."""
         return _build_deletion_result(await self._build_graph(call, project).delete_relations(relations), "relation")
 
     def _build_graph(self, call: ToolCall, project: str | None) -> Graph:

@@ -103,7 +103,7 @@ class HistoryTools(ToolFamily):
         query: Query,
         type: Annotated[SearchKind, Field("What to find; default: all")] | None = None,
         project_filter: Annotated[str, Field("Folder or its last part", max_length=NAME_LIMIT)] | None = None,
-        time_range: Annotated[TimeRangeName, Field("Since when; default: all")] | None = None,
+        time_range: Annotated[TimeRangeName, Field("How far back; default: all")] | None = None,
         include_peers: Annotated[bool, Field("true: search peer servers too; default false", listed=False)]
         | None = None,
         limit: Limit | None = None,
@@ -199,7 +199,8 @@ class HistoryTools(ToolFamily):
         options: Annotated[UnifiedOptions, Field("Search options", listed=False)] | None = None,
         format: Format | None = None,
     ) -> UnifiedAnswer:
-        """Search memories, graph, conversations and memory bank together. Use when unsure where to look."""
+        """Search memories, graph, conversations and memory bank together.
+        Use for everything about a topic, or when unsure where to look."""
         started = perf_counter()
         await self._open_history()
         off = await self._options.switched_off(call)

@@ -304,7 +304,7 @@ def _find_topics(
     for rows in cluster_rows(alike, threshold):
         if len(rows) > 1:
             near = alike[rows][:, rows]
-            # Mean likeness of each to the others, excluding itself.
+            # Mean similarity of each to the others, excluding itself.
             weights = (near.sum(axis=1) - near.diagonal()) / (len(rows) - 1)
             # Rounded, so that sums in another order choose the same sentence.
             rounded = tuple(round(float(weight), 4) for weight in weights)

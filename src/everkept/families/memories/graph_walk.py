@@ -206,7 +206,7 @@ async def _add_counterparts(walk: _GraphWalk, depth: int) -> None:
 
 
 class _Hop(Value):
-    """What one hop meets in one store: relations, links of memories about its entities, and all their ends."""
+    """Findings of one hop in one store: relations, links of memories about its entities, and all their ends."""
 
     relations: Sequence[RecordLink]
     sharing: Mapping[str, Sequence[RecordLink]]  # by memory

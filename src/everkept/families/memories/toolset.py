@@ -183,7 +183,7 @@ class MemoryTools(ToolFamily):
         | None = None,
         project: InProject | None = None,
     ) -> RecalledMemories:
-        """Search memories by meaning and words. Call it before you work on a topic.
+        """Search saved decisions, preferences, facts and procedures. Call it before you work on a topic.
         For past chats use recall_previous_discussions."""
         find_session = require_session_id if scope == [SESSION_SCOPE] else get_session_id
         session = find_session(call, session_id, self._options)
@@ -272,7 +272,7 @@ class MemoryTools(ToolFamily):
         pinned: Pinned | None = None,
         project: InProject | None = None,
     ) -> UpdatedMemory:
-        """Correct a memory's text. If the fact itself changed, call store_memory with supersedes."""
+        """Correct a mistake in a memory. If the fact itself changed, call store_memory with supersedes."""
         amendment = Amendment(
             content=content,
             importance=importance,
@@ -342,7 +342,8 @@ class MemoryTools(ToolFamily):
         | None = None,
         project: InProject | None = None,
     ) -> MemoryContext:
-        """Get what is known about the user, project and task as one Markdown block. Use once, at a task's start."""
+        """Get what is known about the user, project and task as Markdown.
+        Use at a task's start, or if asked what you know."""
         session = get_session_id(call, None, self._options)
         recall = self._build_recall(call, project)
         found = await gather_candidates(

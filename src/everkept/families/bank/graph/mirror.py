@@ -440,7 +440,7 @@ class MirrorMaintenanceTools(ToolFamily):
         call: ToolCall,
         operation: Annotated[
             Literal["rebuild", "compact", "stats"],
-            Field("What to do: stats counts entities, observations and relations"),
+            Field("rebuild: merge the log; compact: drop its history; stats: count entities, observations, relations"),
         ],
         store_id: StoreId | None = None,
     ) -> MaintainedGraph:
