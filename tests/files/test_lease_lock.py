@@ -106,7 +106,10 @@ async def test_a_process_of_another_machine_is_not_looked_for_here(tmp_path: Pat
     [
         (lambda now: written(until=now - 3_600 * SECOND), 0),  # long over
         (lambda now: written(until=now - SECOND), 10),  # a living holder would have renewed it
-        (lambda now: written(until=now + 3_600 * SECOND), 10),  # no holder writes that; a clock jumped, or it was shipped
+        (
+            lambda now: written(until=now + 3_600 * SECOND),
+            10,
+        ),  # no holder writes that; a clock jumped, or it was shipped
         (lambda now: "", 15),  # died between making the file and writing it
         (lambda now: "no json", 15),
         (lambda now: '{"machine": 1}', 15),
