@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from everkept.core.mcp import GATEWAY_CLIENT
 from everkept.first_answers import (
     FILE_PREFIX,
     MAX_FILES,
@@ -223,6 +224,16 @@ def test_a_second_start_needs_no_command_line(kept: Place) -> None:
     _, loaded = kept.run(words, lines(HELLO, INITIALIZED, LIST, CALL))
     assert "everkept.families.graph.toolset" in modules(loaded)
     assert "click" not in modules(loaded)
+
+
+def test_a_gateway_gets_the_whole_schemas_and_leaves_the_kept_list(kept: Place) -> None:
+    before = kept.content().tools
+    client = {"clientInfo": {"name": GATEWAY_CLIENT, "version": "1"}}
+    hello = HELLO | {"params": INITIALIZE | client}
+    for _ in range(2):
+        listed = json.loads(kept.exchange(lines(hello, INITIALIZED, LIST))[1])["result"]["tools"]
+        assert all(tool["inputSchema"]["additionalProperties"] is False for tool in listed)
+    assert kept.content().tools == before
 
 
 def test_a_person_at_a_terminal_is_told_what_to_do(kept: Place) -> None:
