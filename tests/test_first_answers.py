@@ -262,6 +262,23 @@ def test_arguments_mean_the_same_to_a_second_start(place: Place, tmp_path: Path)
     assert read_answers(str(place.file)) is None
 
 
+def test_options_without_a_command_start_the_server_with_the_same_kept_answers(place: Place) -> None:
+    options = ("--mode", "code", "--username", "Ada")
+    first = place.exchange(lines(HELLO, LIST), *options)
+    again, _ = place.run(command("--data-dir", place.data, *options), lines(HELLO, LIST))
+    assert again.splitlines() == first
+    assert place.content()
+    launcher = "run.cmd" if sys.platform == "win32" else "run"
+    said, _ = place.run([str(Path(__file__).parents[1] / launcher), "--transport", "http", "--help"], b"")
+    assert b"everkept serve" in said
+
+
+def test_the_options_of_the_program_itself_stay(place: Place) -> None:
+    assert place.run(command("--version"), b"")[0].startswith(b"everkept, version")
+    for name in ("--help", "-h"):
+        assert b"Memories" in place.run(command(name), b"")[0]
+
+
 def test_an_address_that_may_hold_a_password_is_not_written_down(place: Place) -> None:
     place.variables["EVERKEPT_DATABASE_PASSWORD"] = "swordfish"
     options = ("--database-url", "postgresql://127.0.0.1:1/tuna", "--database-user", "me")
