@@ -54,9 +54,9 @@ def list_accounts(as_json: bool, **flags: Any) -> None:
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Skip the confirmation prompt.")
 def remove(as_json: bool, name: str, yes: bool, **flags: Any) -> None:
-    """Remove the account NAME with its tokens, grants and private memories.
+    """Remove the account NAME.
 
-    You become the owner of the projects it created.
+    Its tokens, grants and private memories are deleted too. You become the owner of the projects it created.
     """
 
     async def known(app: App) -> str:
@@ -290,10 +290,10 @@ def access_log(
     limit: int,
     **flags: Any,
 ) -> None:
-    """Show who read or changed what: the newest calls of accounts and peers.
+    """Show who read or changed what.
 
-    --project is a name as the account knows it, or an id. For the owner, it lists grants, tokens and removals; other
-    changes of the owner are in `everkept log`. Each server has its own log.
+    Lists the latest calls of accounts and peers. For the owner, it lists grants, tokens and removals; other changes of
+    the owner are in `everkept log`. --project is an id, or a name as the account knows it. Each server has its own log.
     """
     settings = load_command_settings(**flags)
     folder = settings.data_dir / LOG_FOLDER

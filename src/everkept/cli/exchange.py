@@ -108,10 +108,10 @@ class ImportGroup(click.Group):
 
 @click.group("import", cls=ImportGroup, subcommand_metavar="DIR | COMMAND [ARGS]...")
 def import_() -> None:
-    """Import the folder DIR written by `everkept export`, or data from another program.
+    """Import an export, or data from another program.
 
-    You can run it again: it adds only what is new. Items you have forgotten stay forgotten. If an item changed on both
-    sides, the newer version wins.
+    DIR is a folder written by `everkept export`. You can run it again: it adds only what is new. Items you have
+    forgotten stay forgotten. If an item changed on both sides, the newer version wins.
     """
 
 
@@ -183,9 +183,10 @@ def folder(as_json: bool, folder: Path, no_folders: bool, same: tuple[str, ...],
 @add_common_options
 @click.argument("file", type=click.Path(path_type=Path))
 def import_server_file(as_json: bool, file: Path, project: str | None, **flags: Any) -> None:
-    """Import the JSONL FILE of the official memory server into a project. Default: `default`.
+    """Import the JSONL file of the official memory server.
 
-    You can run it again: it adds only what is new. Lines that cannot be read are listed and skipped.
+    The items go to --project, or to the project `default`. You can run it again: it adds only what is new. Lines that
+    cannot be read are listed and skipped.
     """
 
     async def work(app: App) -> tuple[ServerMemoryImport, str]:
@@ -238,7 +239,7 @@ def import_plugin_database(
     project: str | None,
     **flags: Any,
 ) -> None:
-    """Import the memories and the graph of the surrealdb-memory plugin.
+    """Import memories and graph of the surrealdb-memory plugin.
 
     PATH is the folder of its database, URL the address of its server. Without either, the plugin's settings name it.
     Memories of scope user stay in that scope. The rest goes to --project, otherwise to the project of its session's
