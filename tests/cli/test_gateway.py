@@ -33,8 +33,8 @@ def test_what_is_as_the_file_says_is_said_too(everkept: Run, write: Run, actor: 
     outcome = everkept("gateway", "check")
     assert outcome.status == 0, outcome
     assert f"{path}: 2 tools in front of 2 servers." in outcome.out
-    assert "notes: 1 tool, all there." in outcome.out
-    assert "web: 1 tool, all there." in outcome.out
+    assert "notes: 1 tool, all found." in outcome.out
+    assert "web: 1 tool, all found." in outcome.out
     started = [int(line) for line in starts.read_text(encoding="utf-8").split()]
     assert len(started) == 2
     assert not any(psutil.pid_exists(pid) for pid in started)
@@ -142,7 +142,7 @@ def test_a_server_that_cannot_be_reached_hides_no_other(
     write({"upstreams": servers, "tools": [named("memory__search", server="notes")]})
     outcome = everkept("gateway", "check")
     assert outcome.status == 1
-    assert "notes: 1 tool, all there." in outcome.out
+    assert "notes: 1 tool, all found." in outcome.out
     assert any(line.startswith("web ") for line in outcome.out.splitlines())
     upstreams = everkept("gateway", "check", "--json").json["upstreams"]
     assert [(each["name"], each["reached"]) for each in upstreams] == [("notes", True), ("web", False)]
@@ -183,7 +183,7 @@ def test_two_servers_that_pass_one_name_through_are_told(everkept: Run, write: R
     assert "add: error: notes and web both have a tool `add`." in outcome.out
 
 
-HOSTILE = "a\x1b[2J\x9b1m\nupstream: 1 tool, all there."
+HOSTILE = "a\x1b[2J\x9b1m\nupstream: 1 tool, all found."
 
 
 def test_nothing_that_a_server_says_steers_the_terminal_or_looks_like_our_line(
@@ -198,7 +198,7 @@ def test_nothing_that_a_server_says_steers_the_terminal_or_looks_like_our_line(
     outcome = everkept("gateway", "check")
     assert outcome.status == 1
     assert not {"\x1b", "\x9b"} & set(outcome.out)
-    assert "upstream: 1 tool, all there." not in outcome.out.splitlines()
+    assert "upstream: 1 tool, all found." not in outcome.out.splitlines()
     assert f"both have a tool `{HOSTILE[0]}\ufffd[2J" in outcome.out
     described = everkept("gateway", "check", "--json")
     assert not {"\x1b", "\x9b"} & set(described.out)
