@@ -88,14 +88,14 @@ def test_a_write_that_was_set_aside_is_tried_again(away: Run, tmp_path: Path) ->
 
 
 def test_all_that_were_set_aside_are_tried_again_in_their_order(away: Run, tmp_path: Path) -> None:
-    assert away("journal", "--retry", "all").out == "0 writes wait again.\n"
+    assert away("journal", "--retry", "all").out == "0 writes are pending again.\n"
     notes = [SetNote(key, "") for key in "abc"]
     first, second, third = kept(tmp_path / "data", *notes, aside=[1, 0])
     answer = away("journal", "--retry", "all", "--json").json
     assert answer == {"writes": [{"write": first, "waits_as": third + 1}, {"write": second, "waits_as": third + 2}]}
     told = away("journal", "--json").json["writes"]
     assert [each["what"] for each in told] == ["set note c", "set note a", "set note b"]
-    assert away("journal", "--retry", "all").out == "0 writes wait again.\n"
+    assert away("journal", "--retry", "all").out == "0 writes are pending again.\n"
 
 
 def test_a_decision_speaks_json_too(away: Run, tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def _parse_json_items(text: str, name: str, known: Sequence[str]) -> list[Any]:
     except ValueError as error:
         shown = clip_text(text)
         raise InvalidInput(
-            f"{shown!r} is neither JSON nor NAME=VALUE with one of these names: {', '.join(known)}.",
+            f"{shown!r} is not JSON or NAME=VALUE with one of these names: {', '.join(known)}.",
             hint=f"Write {known[0]}=…, JSON, or - for JSON on standard input.",
             value=shown,
         ) from error
