@@ -48,7 +48,7 @@ def test_drift_is_told_with_its_line(everkept: Run, write: Run, actor: Run, tool
     tools_file.write_text(json.dumps(listed), encoding="utf-8")
     outcome = everkept("gateway", "check")
     assert outcome.status == 1
-    assert "upstream: 1 tool, 1 with errors." in outcome.out
+    assert "upstream: 1 tool, 1 failing." in outcome.out
     told = next(line for line in outcome.out.splitlines() if "error" in line)
     assert "memory__search" in told
     found = everkept("gateway", "check", "--json")

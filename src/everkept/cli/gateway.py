@@ -451,7 +451,7 @@ def _describe_upstream(one: UpstreamCheck, config: GatewayConfig) -> str:
     wrong = {each.tool for each in one.found if each.tool and each.level == ERROR_LEVEL}
     parts: list[str] = []
     if tools:
-        state = f"{len(wrong)} with errors" if wrong else "all found"
+        state = f"{len(wrong)} failing" if wrong else "all found"
         parts.append(f"{format_count(tools, 'tool')}, {state}")
     if config.upstreams[one.name].pass_through is not None:
         parts.append(f"{len(one.passed)} passed through")
