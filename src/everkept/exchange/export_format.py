@@ -203,7 +203,7 @@ def read_manifest(folder: Path) -> ExportManifest | None:
         facts: Any = json.loads((folder / MANIFEST_FILE).read_text("utf-8"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InvalidInput(
             f"{folder / MANIFEST_FILE} cannot be read ({error}).",
             hint="Export into another folder, or restore an earlier version of this file.",

@@ -125,7 +125,7 @@ def parse_claim(file: str, content: bytes, modified_at: int) -> LockClaim:
         machine, pid, token, until = (said[key] for key in ("machine", "pid", "token", "until"))
         if _TOKEN.fullmatch(token):
             return LockClaim(file, content, token, str(machine), int(pid), int(until))
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         pass
     # Its process has not written yet, or died before that. The time distinguishes it from later files of this kind.
     return LockClaim(file, content, f"{modified_at:x}")
