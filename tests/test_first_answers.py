@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from everkept.core.mcp import GATEWAY_CLIENT
 from everkept.first_answers import (
     FILE_PREFIX,
     MAX_FILES,
@@ -225,6 +226,16 @@ def test_a_second_start_needs_no_command_line(kept: Place) -> None:
     assert "click" not in modules(loaded)
 
 
+def test_a_gateway_gets_the_whole_schemas_and_leaves_the_kept_list(kept: Place) -> None:
+    before = kept.content().tools
+    client = {"clientInfo": {"name": GATEWAY_CLIENT, "version": "1"}}
+    hello = HELLO | {"params": INITIALIZE | client}
+    for _ in range(2):
+        listed = json.loads(kept.exchange(lines(hello, INITIALIZED, LIST))[1])["result"]["tools"]
+        assert all(tool["inputSchema"]["additionalProperties"] is False for tool in listed)
+    assert kept.content().tools == before
+
+
 def test_a_person_at_a_terminal_is_told_what_to_do(kept: Place) -> None:
     controller, terminal = os.openpty()
     ended = subprocess.run(
@@ -249,6 +260,23 @@ def test_arguments_mean_the_same_to_a_second_start(place: Place, tmp_path: Path)
     assert sorted(place.exchange(sent, *options)) == sorted(first)
     (tmp_path / "here").rmdir()
     assert read_answers(str(place.file)) is None
+
+
+def test_options_without_a_command_start_the_server_with_the_same_kept_answers(place: Place) -> None:
+    options = ("--mode", "code", "--username", "Ada")
+    first = place.exchange(lines(HELLO, LIST), *options)
+    again, _ = place.run(command("--data-dir", place.data, *options), lines(HELLO, LIST))
+    assert again.splitlines() == first
+    assert place.content()
+    launcher = "run.cmd" if sys.platform == "win32" else "run"
+    said, _ = place.run([str(Path(__file__).parents[1] / launcher), "--transport", "http", "--help"], b"")
+    assert b"everkept serve" in said
+
+
+def test_the_options_of_the_program_itself_stay(place: Place) -> None:
+    assert place.run(command("--version"), b"")[0].startswith(b"everkept, version")
+    for name in ("--help", "-h"):
+        assert b"Memories" in place.run(command(name), b"")[0]
 
 
 def test_an_address_that_may_hold_a_password_is_not_written_down(place: Place) -> None:

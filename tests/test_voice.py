@@ -11,7 +11,7 @@ import pytest
 
 import voice
 from everkept.app.app import App
-from everkept.cli.main import COMMANDS, cli
+from everkept.cli.main import COMMANDS, JOINED_LINES, cli
 from everkept.settings import read_settings
 from everkept.transports.connection import describe_tool
 
@@ -69,16 +69,23 @@ def _list_descriptions(schema: dict[str, Any], path: str = "") -> Iterator[tuple
 
 
 def test_the_line_of_a_command_is_short_and_a_sentence() -> None:
-    context = click.Context(cli, info_name="everkept")
-    lines = {name: _get_line(name, context) for name in COMMANDS}
+    overview = {name: line for name, (_, line) in COMMANDS.items()} | dict(JOINED_LINES.values())
+    lines = overview | dict(_list_lines(cli, click.Context(cli, info_name="everkept")))
     odd = [name for name, line in lines.items() if len(line) > MAX_HELP_CHARACTERS or not line.endswith(".")]
     assert odd == []
 
 
-def _get_line(name: str, context: click.Context) -> str:
-    command = cli.get_command(context, name)
-    assert command is not None
-    return command.get_short_help_str(200)
+def _list_lines(group: click.Group, context: click.Context) -> Iterator[tuple[str, str]]:
+    """List the commands inside groups, with the line that the group's help shows."""
+    names = COMMANDS if group is cli else group.list_commands(context)
+    for name in names:
+        command = group.get_command(context, name)
+        assert command is not None
+        inner = click.Context(command, parent=context, info_name=name)
+        if group is not cli:
+            yield inner.command_path, command.get_short_help_str(200)
+        if isinstance(command, click.Group):
+            yield from _list_lines(command, inner)
 
 
 def test_subjects_of_commits_are_short() -> None:

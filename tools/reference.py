@@ -64,7 +64,7 @@ def tools_page() -> str:
 
 
 def _ready_made(name: str) -> str:
-    config = parse_file(draft.read_ready_file(name), DOCS).config
+    config = parse_file(draft.read_ready_file(name, DOCS), DOCS).config
     assert config is not None
     lines = [f"## Ready-made: {name}\n", "| tool | arguments | there | |", "|---|---|---|---|"]
     for tool in config.tools:

@@ -9,13 +9,16 @@ if TYPE_CHECKING:
 
 # Modules that every server over stdio loads, besides its family and engine.
 LOADED = ("everkept.cli.stdio_start", "everkept.transports.stdio", "everkept.app.build")
+OWN_OPTIONS = ("-h", "--help", "--version", "--")  # all others are options of a command
 
 
 def main() -> None:
     """Answer a hook or a client's first questions before the command line is loaded.
 
-    Loading its parser takes longer than answering.
+    Loading its parser takes longer than answering. Options without a command are those of `serve`.
     """
+    if sys.argv[1:2] and sys.argv[1].startswith("-") and sys.argv[1] not in OWN_OPTIONS:
+        sys.argv.insert(1, "serve")
     if sys.argv[1:2] == ["hook"] and not {"-h", "--help"} & set(sys.argv):
         from everkept.hooks.unhandled import end_if_unhandled
 

@@ -36,6 +36,7 @@ SESSION_VARIABLES = ("EVERKEPT_SESSION_ID", "MEMORY_SESSION_ID")
 PASSWORD_VARIABLE = "EVERKEPT_DATABASE_PASSWORD"
 
 INITIALIZED = "notifications/initialized"
+GATEWAY_CLIENT = "everkept-gateway"  # as in `core/mcp.py`; gets a longer list than other clients
 PACKAGE_FOLDER = os.path.dirname(__file__)
 
 
@@ -122,7 +123,8 @@ class ServerStart:
             return None
         if method == "initialize" and not self.answered:
             asked: Any = params.get("protocolVersion")
-            if not isinstance(asked, str):
+            client: Any = params.get("clientInfo")
+            if not isinstance(asked, str) or (_is_object(client) and client.get("name") == GATEWAY_CLIENT):
                 return None
             version = asked if asked in kept.versions else kept.versions[-1]
             result = b'{"protocolVersion":"%b",%b' % (version.encode(), kept.handshake)

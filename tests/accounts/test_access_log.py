@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from everkept.accounts import access_log
 from everkept.accounts.access_log import (
     BEGUN_OUTCOME,
+    FLOOD_LINES,
     LISTENING_OUTCOME,
     MAX_IDS,
     MAX_NAME_CHARACTERS,
@@ -29,6 +30,7 @@ from everkept.values import replace
 from records import DAY_ONE, MILLISECOND
 
 READ = LoggedCall("1", DAY_ONE, "anna", False, "test 1", "192.0.2.1", "search_nodes", "p", 3, "ok")
+HERS = Path("accounts", "user-anna", "access.jsonl")  # the file of anna's lines
 TEXTS = st.text(st.characters(), max_size=20)
 
 
@@ -55,15 +57,15 @@ def test_nothing_is_there_before_the_first_call(tmp_path: Path) -> None:
 def test_only_the_user_of_the_server_may_read_it(tmp_path: Path) -> None:
     folder = tmp_path / "access"
     AccessLog(folder).write(READ)
-    rights = [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / "access.jsonl")]
-    assert rights == [0o700, 0o600] or os.name != "posix"
+    rights = [stat.S_IMODE(path.stat().st_mode) for path in (folder, (folder / HERS).parent, folder / HERS)]
+    assert rights == [0o700, 0o700, 0o600] or os.name != "posix"
 
 
 def test_files_are_turned_over_and_the_oldest_go(tmp_path: Path) -> None:
     written = AccessLog(tmp_path, most_bytes=1_000, most_files=3)
     for number in range(100):
         written.write(replace(READ, call=str(number), at=DAY_ONE + number * MILLISECOND))
-    files = list(tmp_path.glob("*.jsonl"))
+    files = list(tmp_path.rglob("*.jsonl"))
     assert len(files) <= 3
     assert sum(path.stat().st_size for path in files) < 3 * 1_500
     left = calls(written)
@@ -89,7 +91,7 @@ def test_several_writers_lose_nothing_of_each_other(tmp_path: Path) -> None:
 def test_half_a_line_spoils_no_other(tmp_path: Path) -> None:
     written = AccessLog(tmp_path)
     written.write(READ)
-    with (tmp_path / "access.jsonl").open("a", encoding="utf-8") as file:
+    with (tmp_path / HERS).open("a", encoding="utf-8") as file:
         file.write('{"at": "2026')
     written.write(replace(READ, call="2"))
     found, broken, _ = find_calls(written, most=10)
@@ -124,8 +126,8 @@ def test_calls_are_found_by_user_project_and_time(tmp_path: Path) -> None:
     later = DAY_ONE + 10 * MILLISECOND
     for access in (
         replace(READ, call="1"),
-        replace(READ, call="2", user="ben"),
-        replace(READ, call="3", project="q", project_id="7"),
+        replace(READ, call="2", user="ben", at=DAY_ONE + MILLISECOND),
+        replace(READ, call="3", project="q", project_id="7", at=DAY_ONE + 2 * MILLISECOND),
         replace(READ, call="4", at=later),
     ):
         written.write(access)
@@ -163,7 +165,7 @@ def test_whatever_a_caller_names_a_line_stays_short(tmp_path: Path, text: str) -
     long = replace(READ, what=name, project=name, project_id=name, client=text[:MAX_NAME_CHARACTERS], ids=ids)
     AccessLog(tmp_path).write(long)
     assert len(ids) == MAX_IDS
-    assert (tmp_path / "access.jsonl").stat().st_size < 50_000
+    assert (tmp_path / HERS).stat().st_size < 50_000
 
 
 def test_a_line_waits_for_whoever_is_writing(tmp_path: Path) -> None:
@@ -264,3 +266,92 @@ def test_of_many_that_the_owner_touched_all_are_counted(tmp_path: Path) -> None:
         pass
     ended = find_calls(written, most=1).calls[0]
     assert (ended.count, len(ended.ids)) == (MAX_IDS + 1, MAX_IDS)
+
+
+def test_no_account_can_push_out_the_lines_of_others(tmp_path: Path) -> None:
+    written = AccessLog(tmp_path, most_bytes=1_000, most_files=3)
+    with log_owner_command(written, lambda: DAY_ONE, "grant read", "anna"):
+        pass
+    written.write(replace(READ, call="ben's", user="ben"))
+    for number in range(300):
+        written.write(replace(READ, call=str(number), at=DAY_ONE + number * 1_000_000))
+    assert [access.what for access in find_calls(written, user="owner", most=10).calls] == ["grant read"]
+    assert [access.call for access in find_calls(written, user="ben", most=10).calls] == ["ben's"]
+    # The grant is about anna, so it is among her lines too.
+    hers = find_calls(written, user="anna", most=1000).calls
+    assert (hers[0].what, hers[-1].call) == ("grant read", "299")
+    assert 2 < len(hers) < 50
+    assert written.find_cutoff("anna") == hers[1].at
+    assert written.find_cutoff("ben") is None
+
+
+def test_a_flood_is_one_line_a_minute_that_names_the_records(tmp_path: Path) -> None:
+    written = AccessLog(tmp_path)
+    for number in range(FLOOD_LINES + 400):
+        line = replace(READ, call=str(number), at=DAY_ONE + number, ids=(f"r{number}",), count=1)
+        written.write(replace(line, what="read_graph", project="q") if number % 2 else line)
+    *single, total = find_calls(written, most=10_000).calls
+    assert len(single) == FLOOD_LINES
+    assert (total.more, total.what, total.project) == (399, "search_nodes, read_graph", "p, q")
+    assert len(total.ids) == total.count == 400
+    assert find_calls(written, most=10, record=f"r{FLOOD_LINES + 7}").calls == [total]
+    assert find_calls(written, most=10, record="other").unsure == 0
+    assert find_calls(written, most=1, project="q").calls == [total]
+    # In the next minute lines are single again.
+    written.write(replace(READ, call="later", at=DAY_ONE + 60_000_000))
+    assert find_calls(written, most=1).calls[0].more is None
+
+
+def test_a_flood_of_many_records_is_told_to_be_incomplete(tmp_path: Path) -> None:
+    written = AccessLog(tmp_path)
+    for number in range(FLOOD_LINES + 20):
+        ids = tuple(f"{number}-{each}" for each in range(MAX_IDS // 10))
+        written.write(replace(READ, call=str(number), what=f"tool {number}", ids=ids, count=len(ids)))
+    [total] = find_calls(written, most=1).calls
+    assert (total.more, len(total.ids), total.count) == (19, MAX_IDS, 20 * (MAX_IDS // 10))
+    assert total.what.endswith("…")
+    assert find_calls(written, most=10, record="other").unsure == 1
+    assert max(map(len, (tmp_path / HERS).read_bytes().splitlines())) < 50_000
+
+
+def test_a_change_in_a_flood_is_noted_before_and_after(tmp_path: Path) -> None:
+    written = AccessLog(tmp_path)
+    for number in range(FLOOD_LINES):
+        written.write(replace(READ, call=str(number)))
+    for number in range(3):
+        written.write(replace(READ, call=f"w{number}", what="store_memory", outcome=BEGUN_OUTCOME))
+        assert find_calls(written, most=1, record="other").unsure == 1
+        written.write(replace(READ, call=f"w{number}", what="store_memory", count=1, ids=(f"m{number}",)))
+        assert find_calls(written, most=1, record="other").unsure == 0
+    [total] = find_calls(written, most=1).calls
+    assert (total.more, total.outcome, total.ids) == (2, "begun, ok", ("m0", "m1", "m2"))
+
+
+def test_several_servers_sum_up_into_one_line(tmp_path: Path) -> None:
+    servers = [AccessLog(tmp_path) for _ in range(2)]
+    for number in range(2 * FLOOD_LINES + 100):
+        servers[number % 2].write(replace(READ, call=str(number)))
+    found = find_calls(servers[0], most=1000).calls
+    assert sum(1 + (access.more or 0) for access in found) == 2 * FLOOD_LINES + 100
+    assert len([access for access in found if access.more]) == 1
+
+
+def test_half_a_line_before_a_sum_spoils_nothing(tmp_path: Path) -> None:
+    written = AccessLog(tmp_path)
+    for number in range(FLOOD_LINES + 3):
+        written.write(replace(READ, call=str(number)))
+    with (tmp_path / HERS).open("ab") as file:
+        file.write(b'{"at": "2026')
+    for number in range(2):
+        written.write(replace(READ, call=f"more {number}"))
+    found = find_calls(written, most=1000)
+    assert (found.broken, [access.more for access in found.calls[-2:]]) == (1, [2, 1])
+
+
+@pytest.mark.parametrize("user", ["anna", "a.b", ".", "..", "con", "anna."])
+def test_every_account_has_a_folder_inside_the_log(tmp_path: Path, user: str) -> None:
+    written = AccessLog(tmp_path)
+    written.write(replace(READ, user=user))
+    assert [access.call for access in find_calls(written, user=user, most=10).calls] == ["1"]
+    assert written.get_folder(user).parent == tmp_path / "accounts"
+    assert not written.get_folder(user).name.endswith(".")

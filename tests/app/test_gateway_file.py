@@ -7,7 +7,7 @@ import pytest
 from everkept.app import gateway_file
 from everkept.errors import InvalidInput
 
-GOOD = '{"upstream": {"command": "program"}, "tools": []}'
+GOOD = '{"upstream": {"command": "program", "args": ["$HOME"], "passThrough": true}, "tools": []}'
 
 
 def test_a_file_is_read_with_what_is_odd_about_it(tmp_path: Path) -> None:
@@ -15,7 +15,7 @@ def test_a_file_is_read_with_what_is_odd_about_it(tmp_path: Path) -> None:
     path.write_bytes(b"\xef\xbb\xbf" + GOOD.encode())
     config, warnings = gateway_file.load(path)
     assert list(config.upstreams) == ["upstream"]
-    assert [warning.line for warning in warnings] == [1]  # it offers nothing
+    assert [warning.line for warning in warnings] == [1]  # the variable is not replaced
 
 
 def test_every_problem_is_told_with_its_line(tmp_path: Path) -> None:

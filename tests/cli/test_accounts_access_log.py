@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from everkept.accounts.access_log import BEGUN_OUTCOME, LOG_FOLDER, MAX_FILES, AccessLog, LoggedCall
+from everkept.accounts.access_log import BEGUN_OUTCOME, FLOOD_LINES, LOG_FOLDER, MAX_FILES, AccessLog, LoggedCall
 from everkept.core.times import read_clock
 from everkept.values import replace
 from records import DAY_ONE
@@ -12,8 +12,8 @@ from records import DAY_ONE
 Run = Callable[..., Any]
 
 READ = LoggedCall("1", DAY_ONE, "anna", False, "editor 2", "192.0.2.1", "search_nodes", "p", 3, "ok", 2)
-ASKED = LoggedCall("2", DAY_ONE, "office", True, "", "", "/peers/search", None, 9, "ok")
-FORGED = LoggedCall("3", DAY_ONE, "anna", False, "a\nb", "", "\x1b[2J", "x\ny", 0, "not_found")
+ASKED = LoggedCall("2", DAY_ONE + 1_000, "office", True, "", "", "/peers/search", None, 9, "ok")
+FORGED = LoggedCall("3", DAY_ONE + 2_000, "anna", False, "a\nb", "", "\x1b[2J", "x\ny", 0, "not_found")
 
 
 @pytest.fixture
@@ -93,15 +93,15 @@ def test_a_mistake_is_told(everkept: Run, options: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize(("days", "is_warned"), [(0.5, True), (2, False)])
 def test_a_log_that_goes_back_less_than_a_day_is_told_of(
-    everkept: Run, written: AccessLog, tmp_path: Path, days: float, is_warned: bool
+    everkept: Run, written: AccessLog, days: float, is_warned: bool
 ) -> None:
     at = read_clock() - int(days * 86_400 * 1_000_000)
     written.write(replace(READ, at=at))
-    assert "Older lines were deleted" not in everkept("access-log").err
-    folder = tmp_path / "data" / LOG_FOLDER
+    assert "Older lines of" not in everkept("access-log").err
+    folder = written.get_folder("anna")
     for number in range(MAX_FILES - 1):
         (folder / f"access-{number}.jsonl").touch()
-    assert ("Older lines were deleted" in everkept("access-log").err) == is_warned
+    assert ("Older lines of" in everkept("access-log").err) == is_warned
     assert everkept("access-log", "--json").json["accesses"]
 
 
@@ -175,3 +175,11 @@ def test_what_the_owner_does_is_done_though_it_cannot_be_noted(everkept: Run, tm
     assert made.status == 0
     assert "access log" in made.err
     assert everkept("token", "revoke", made.json["id"]).status == 0
+
+
+def test_a_flood_is_shown_as_one_line_with_its_number(everkept: Run, written: AccessLog) -> None:
+    for number in range(FLOOD_LINES + 1_501):
+        written.write(replace(READ, call=str(number)))
+    lines = everkept("access-log", "--limit", "1").out.splitlines()
+    assert "and 1,500 more like this" in lines[0]
+    assert everkept("access-log", "--json").json["accesses"][-1]["more"] == 1_500

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from everkept.hooks.session_start import is_used_bank
+
 Run = Callable[..., Any]
 
 
@@ -51,3 +53,21 @@ def test_purge_erases_versions_with_the_text(shop: Run) -> None:
     assert shop("purge", "--containing", "xyzzy-secret", "--yes", "--json").json["file_versions"] == 1
     assert [v["bytes"] for v in shop("bank", "history", "notes.md", "--json").json["versions"]] == [len("one")]
     assert read_notes() == "three"
+
+
+def test_hooks_show_tasks_of_a_bank_after_it_was_used_or_trusted(
+    everkept: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cloned" / "memory-bank").mkdir(parents=True)
+    (tmp_path / "cloned" / "memory-bank" / "active-context.md").write_text("## Tasks\n- One\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path / "cloned")
+    place, data = (tmp_path / "cloned" / "memory-bank").resolve(), tmp_path / "data"
+    everkept("read-memory-bank-file", "active-context.md")
+    assert not is_used_bank(place, Path.cwd(), data)
+    assert str(place) in everkept("bank", "trust").out
+    assert is_used_bank(place, Path.cwd(), data)
+    assert everkept("bank", "trust", "--json").json == {"trusted": str(place)}
+
+
+def test_a_bank_that_was_written_counts_as_used(shop: Run, tmp_path: Path) -> None:
+    assert is_used_bank(Path("memory-bank").resolve(), Path.cwd(), tmp_path / "data")

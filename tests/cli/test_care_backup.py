@@ -139,7 +139,8 @@ def test_tokens_and_accounts_of_a_backup_are_counted_and_restored_on_request(
     assert "Restored tokens, accounts and grants too." in second.out
     assert "Not restored" not in second.out
     assert len(stored("token", "list", "--json", *elsewhere).json["tokens"]) == 2
-    third = stored("restore", str(file), "--replace", "--yes", "--json", *elsewhere)
+    safety = ("--safety-copy", str(tmp_path / "third.zip"))  # both in one second would have the same name
+    third = stored("restore", str(file), "--replace", "--yes", "--json", *safety, *elsewhere)
     assert third.json["omitted"] == {"tokens": 0, "accounts": 0}
     assert stored("restore", str(file), "--project", "shop", "--with-access").status == 2
 

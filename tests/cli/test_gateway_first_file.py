@@ -9,6 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
+from everkept.core.mcp import UpstreamProgram
 from everkept.families.gateway.draft import list_ready_names
 from everkept.families.gateway.file_reader import parse_file
 from server_processes import http_server
@@ -209,6 +210,15 @@ def test_a_ready_made_file_asks_nobody(everkept: Run, target: Path, name: str) -
     found = parse_file(target.read_text(encoding="utf-8"), target.parent)
     assert found.problems == []
     assert all(tool.name in outcome.out for tool in found.config.tools)  # type: ignore[union-attr]
+
+
+def test_the_file_of_the_graph_can_be_written_at_once(everkept: Run, target: Path) -> None:
+    everkept("gateway", "init", "--ready", "server-memory")
+    found = parse_file(target.read_text(encoding="utf-8"), target.parent)
+    way = found.config.upstreams["upstream"].reach.way  # type: ignore[union-attr]
+    assert isinstance(way, UpstreamProgram)
+    file = Path(way.env["MEMORY_FILE_PATH"])
+    assert (file.is_absolute(), file.parent.is_dir(), file.exists()) == (True, True, False)
 
 
 def test_a_plain_secret_is_a_warning_that_does_not_repeat_it(everkept: Run, target: Path, command: list[str]) -> None:

@@ -189,7 +189,7 @@ def three(everkept: Run, notice: Notice, tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_it_is_said_which_project_is_meant(three: Run, tmp_path: Path) -> None:
     listed = three("list", "--automatic").out
-    assert listed.startswith("Automatic memories of blog and of your own; ")
+    assert listed.startswith("Automatic memories of blog and your user scope. ")
     assert "a.py" not in listed
     assert "Automatic" not in three("list").out
     assert "2 of them automatic" not in three("status").out

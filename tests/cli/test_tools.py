@@ -18,7 +18,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_tool_is_a_command_with_the_common_options(everkept: Run) -> None:
-    overview = everkept("--help").out
+    overview = everkept("tools").out
+    assert "search-nodes" in everkept("tools", "--json").json["tools"]
     for name in ("search-nodes", "create-entities", "delete-project", "read-graph"):
         assert name in overview
         page = everkept(name, "--help").out
@@ -30,7 +31,7 @@ def test_every_tool_is_a_command_with_the_common_options(everkept: Run) -> None:
 def test_other_names_of_a_tool_are_commands_too(everkept: Run, alias: str) -> None:
     answer = everkept(alias, "how", "did", "we", "limit", "logins", "--json").json
     assert answer["warnings"][0]["code"] == "no_history"
-    assert f" {alias} " not in everkept("--help").out
+    assert f" {alias} " not in everkept("tools").out
     chunk = everkept("retrieve-memory-chunk", "s1-chunk-7")
     assert (chunk.status, "Conversation" in chunk.err or "conversation" in chunk.err) == (2, True)
 
@@ -169,7 +170,7 @@ def test_lists_are_repeated_options_and_objects_are_json(everkept: Run) -> None:
     assert memory["occurred_at"] == "2026-01-02T00:00:00.000Z"
     refused = everkept("store-memory", "x", "--source", "{")
     assert refused.status == 2
-    assert "no JSON" in refused.err
+    assert "not JSON" in refused.err
 
 
 def test_the_config_that_is_named_counts_for_a_tool_too(everkept: Run, home: Path) -> None:

@@ -1,6 +1,8 @@
+import threading
+
 import pytest
 
-from everkept.core.secrets import Masker
+from everkept.core.secrets import LARGE_CHARACTERS, Masker, mask_apart
 from everkept.errors import InvalidInput
 
 KEY = "AKIAIOSFODNN7EXAMPLE"
@@ -45,3 +47,9 @@ def test_an_id_with_a_secret_is_refused_and_not_repeated() -> None:
     assert KEY not in str(caught.value.to_envelope())
     Masker(enabled=True).check_id("session:0b6f4f1d2a7d4c3f9a3e1f2b3c4d5e6f", "session_id")
     Masker(enabled=False).check_id(KEY, "session_id")
+
+
+async def test_a_large_text_is_masked_in_another_thread_and_a_small_one_is_not() -> None:
+    here = threading.get_ident()
+    assert await mask_apart(LARGE_CHARACTERS, threading.get_ident) == here
+    assert await mask_apart(LARGE_CHARACTERS + 1, threading.get_ident) != here

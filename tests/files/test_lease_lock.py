@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everkept.core import times
-from everkept.errors import InvalidInput, StoreBusy, Unavailable
+from everkept.errors import InvalidInput, Refused, StoreBusy, Unavailable
 from everkept.files.lease_lock import FolderLocks, LockTerms, compute_watch_seconds, parse_claim
 from everkept.files.local import LocalFiles
 from everkept.files.local_disk import LocalLockFiles, get_machine_id
@@ -106,26 +106,31 @@ async def test_a_process_of_another_machine_is_not_looked_for_here(tmp_path: Pat
     [
         (lambda now: written(until=now - 3_600 * SECOND), 0),  # long over
         (lambda now: written(until=now - SECOND), 10),  # a living holder would have renewed it
-        (lambda now: written(until=now + 3_600 * SECOND), 30),  # its clock goes wrong
-        (lambda now: "", 30),  # died between making the file and writing it
-        (lambda now: "no json", 30),
-        (lambda now: '{"machine": 1}', 30),
-        (lambda now: written("../../token", until=now), 30),
+        (
+            lambda now: written(until=now + 3_600 * SECOND),
+            10,
+        ),  # no holder writes that; a clock jumped, or it was shipped
+        (lambda now: "", 15),  # died between making the file and writing it
+        (lambda now: "no json", 15),
+        (lambda now: '{"machine": 1}', 15),
+        (lambda now: written("../../token", until=now), 15),
+        (lambda now: "[" * 4_000, 15),
+        (lambda now: written(until=0).replace(f'"{0:020}"', "Infinity"), 15),
     ],
-    ids=["long over", "just over", "far ahead", "empty", "no json", "half", "bad token"],
+    ids=["long over", "just over", "far ahead", "empty", "no json", "half", "bad token", "deep", "endless"],
 )
 async def test_a_lease_that_nobody_renews_is_over(tmp_path: Path, content: Callable[[int], str], waited: int) -> None:
     time = Time()
     (tmp_path / LOCK).write_text(content(time.now()), encoding="utf-8")
     before = time.seconds
-    async with LocalFiles(tmp_path, terms=time.terms(patience=60.0)).lock("bank"):
+    async with LocalFiles(tmp_path, terms=time.terms()).lock("bank"):
         assert waited <= time.seconds - before < waited + 1
     assert names(tmp_path) == []
 
 
 async def test_what_was_watched_counts_for_the_next_try(tmp_path: Path) -> None:
     time = Time()
-    claim = written(until=time.now() + 3_600 * SECOND)
+    claim = written(until=time.now() + 60 * SECOND)
     (tmp_path / LOCK).write_text(claim, encoding="utf-8")
     store = LocalFiles(tmp_path, terms=time.terms())
     with pytest.raises(StoreBusy):
@@ -133,6 +138,27 @@ async def test_what_was_watched_counts_for_the_next_try(tmp_path: Path) -> None:
     before = time.seconds
     async with store.lock("bank"):
         assert time.seconds - before < 11
+
+
+async def test_locks_shipped_in_a_repository_that_lead_in_a_circle_end_in_an_error(tmp_path: Path) -> None:
+    time = Time()
+    claim = written(until=time.now() - 3_600 * SECOND)
+    for name in (LOCK, f".everkept-bank.{'a' * 32}.lock"):
+        (tmp_path / name).write_text(claim, encoding="utf-8")
+    with pytest.raises(Refused) as caught:
+        async with LocalFiles(tmp_path, terms=time.terms()).lock("bank"):
+            pass
+    assert "Delete the files" in str(caught.value.hint)
+
+
+async def test_a_shipped_lock_writes_no_control_characters_into_an_error(tmp_path: Path) -> None:
+    time = Time()
+    claim = written(machine="\x1b[2Jhost", until=time.now() + 60 * SECOND)
+    (tmp_path / LOCK).write_text(claim, encoding="utf-8")
+    with pytest.raises(StoreBusy) as caught:
+        async with LocalFiles(tmp_path, terms=time.terms()).lock("bank"):
+            pass
+    assert "\x1b" not in str(caught.value)
 
 
 class _Noting(LocalLockFiles):

@@ -13,7 +13,7 @@ from everkept.core.records import Record
 from everkept.hooks.session_start import MAX_BRIEFING_CHARACTERS, handle_session_start
 from everkept.values import replace
 from examples import examples
-from hook_session import DAY, NOW, Desk, here
+from hook_session import DAY, NOW, Desk, here, trust_bank
 from records import DAY_ONE, memory
 
 FENCE = re.compile(r"<memories-\d{6}>\n(.*)</memories-\d{6}>", re.DOTALL)
@@ -143,6 +143,7 @@ def test_open_todos_are_those_of_memories_and_of_the_memory_bank(desk: Desk) -> 
     )
     bank = desk.folder / "memory-bank"
     bank.mkdir()
+    trust_bank(desk.settings.data_dir, bank)
     text = "# Active\n\n## Ongoing Tasks\n- [ ] Rotate keys\n- [x] Old\n- Bare one\n- [Task 1]\n"
     (bank / "active-context.md").write_text(text, encoding="utf-8")
     shown = told(desk)
@@ -153,6 +154,7 @@ def test_open_todos_are_those_of_memories_and_of_the_memory_bank(desk: Desk) -> 
 def test_a_bank_alone_is_enough_for_an_answer(desk: Desk) -> None:
     bank = desk.folder / "memory-bank"
     bank.mkdir()
+    trust_bank(desk.settings.data_dir, bank)
     (bank / "activeContext.md").write_text("## Tasks\n- Rotate keys\n", encoding="utf-8")
     event = desk.event("SessionStart", source="startup", folder=desk.folder / "src")
     answer = handle_session_start(event, replace(desk.around(), room=None))
@@ -344,6 +346,7 @@ def test_days_are_counted_from_the_hooks_own_clock(desk: Desk) -> None:
 def test_a_secret_in_a_task_is_masked(desk: Desk, mask: bool, is_told: bool) -> None:
     bank = desk.folder / "memory-bank"
     bank.mkdir()
+    trust_bank(desk.settings.data_dir, bank)
     text = "## Tasks\n- Rotate AKIAIOSFODNN7EXAMPLE\n"
     (bank / "active-context.md").write_text(text, encoding="utf-8")
     answer = told(desk, mask_secrets=mask)

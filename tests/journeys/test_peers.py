@@ -161,5 +161,5 @@ def test_the_token_of_a_person_or_the_owner_is_no_peers(three: list[Neighbour], 
 
 
 def _access_log(home: Household) -> list[dict[str, Any]]:
-    file = home.data / "access" / "access.jsonl"
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    texts = [path.read_text(encoding="utf-8") for path in (home.data / "access").rglob("*.jsonl")]
+    return [json.loads(line) for text in texts for line in text.splitlines()]

@@ -222,7 +222,7 @@ async def test_the_log_says_who_did_what_and_not_what_it_was_about(people: Team)
     assert {each["address"] for each in noted} == {"127.0.0.1"}
     assert {each["outcome"] for each in noted} == {"ok"}
     assert all(each["client"] for each in noted)
-    path = people.data_dir / "access" / "access.jsonl"
+    path = people.data_dir / "access" / "accounts" / "user-carla" / "access.jsonl"
     assert "Secretive" not in path.read_text(encoding="utf-8")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600 or os.name != "posix"
 

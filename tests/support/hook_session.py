@@ -10,6 +10,7 @@ from everkept.core.projects import find_workspace
 from everkept.core.records import Record
 from everkept.core.runtime import run_without_loop
 from everkept.engines.memory.library import MemoryLibrary
+from everkept.families.bank.model import VERSIONS_FOLDER, name_versions_folder
 from everkept.hooks.events import HookContext, HookEvent
 from everkept.hooks.workspace import SessionLedger
 from everkept.settings import Settings
@@ -24,6 +25,11 @@ SESSION = "s-1"
 def here(work: Coroutine[Any, Any, Any]) -> Any:
     """As a hook runs it, without an event loop."""
     return run_without_loop(work)
+
+
+def trust_bank(data_dir: Path, bank: Path) -> None:
+    """What `everkept bank trust` leaves."""
+    (data_dir / VERSIONS_FOLDER / name_versions_folder(str(bank.resolve()))).mkdir(parents=True)
 
 
 @dataclass

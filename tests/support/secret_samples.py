@@ -57,7 +57,7 @@ def _read(name: str) -> Iterator[SecretSample]:
 
 def expand(line: str) -> str:
     """Fill the shapes of a line with random characters that are the same in each run."""
-    draw = random.Random(line)  # noqa: S311: samples, not keys
+    draw = random.Random(line)
     return SHAPE.sub(lambda found: _fill(draw, found), line).replace("⏎", "\n")
 
 

@@ -55,7 +55,7 @@ class Place:
 
     @property
     def raw(self) -> str:
-        return (self._folder / "access.jsonl").read_text(encoding="utf-8")
+        return "".join(path.read_text(encoding="utf-8") for path in self._folder.rglob("*.jsonl"))
 
     def spoil(self) -> None:
         """From now on nothing can be written."""

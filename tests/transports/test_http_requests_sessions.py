@@ -389,7 +389,7 @@ async def test_an_account_gets_an_error_instead_of_an_answer_that_is_too_large(
     assert len((await ask("tools/list", account=None))["result"]["tools"]) > 10
     listed = await ask("tools/list", account=ANNA)
     assert listed["error"]["data"]["error"] == "quota_exceeded"
-    assert "accounts get at most 1,000" in listed["error"]["message"]
+    assert "1,000" in listed["error"]["message"]
     assert (await ask("resources/list", account=ANNA))["result"]["resources"] is not None
 
     async def answer_much(_request: Request) -> dict[str, Any]:

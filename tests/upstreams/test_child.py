@@ -202,3 +202,31 @@ async def test_a_line_without_an_end_is_among_the_last_words() -> None:
     assert remarks.format_last_lines(b"Ok to proceed? ") == "two / Password: / Ok to proceed?"
     remarks.finish()
     assert remarks.format_last_lines() == "one / two / Password:"
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (
+            "npm error code E404\nnpm error 404 Not Found - GET https://registry.example/notes-server - Not found\n"
+            "npm error 404\nnpm error 404  The requested resource 'notes-server@*' could not be found.\n"
+            "npm error 404\nnpm error 404 Note that you can also install from a\n"
+            "npm error 404 tarball, folder, http url, or git url.\n"
+            "npm error A complete log of this run can be found in: /home/ada/.npm/_logs/debug.log\n",
+            "npm error 404  The requested resource 'notes-server@*' could not be found.",
+        ),
+        (
+            "node:internal/modules/cjs/loader:1228\n  throw err;\n\nError: Cannot find module '/x/notes-server'\n"
+            "    at Module._load (loader:1225:15)\n    at node:internal/main:36:7 {\n  code: 'MODULE_NOT_FOUND',\n"
+            "  requireStack: []\n}\n\nNode.js v20.20.2\n",
+            "Error: Cannot find module '/x/notes-server'",
+        ),
+        ("ready\nno error so far\nServer 1.2\nport 80\nlistening\n", "Server 1.2"),
+        ("cannot read a\nx\nValueError: invalid b\ny\n", "x"),
+    ],
+)
+async def test_the_line_that_explains_a_failed_start_comes_before_the_last_ones(said: str, reason: str) -> None:
+    remarks = StderrLog("notes", hide, ("-y", "notes-server"))
+    remarks.feed(said.encode())
+    assert remarks.format_last_lines().split(" / ")[0] == reason
+    assert remarks.format_last_lines().endswith(said.strip().rpartition("\n")[2])

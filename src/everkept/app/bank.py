@@ -46,6 +46,7 @@ from everkept.families.bank.model import (
     PATTERNS,
     PRODUCT,
     PROGRESS,
+    VERSIONS_FOLDER,
     BankOptions,
 )
 from everkept.families.bank.section_records import FileStamp, decode_text, get_stamp, list_searched_files
@@ -58,7 +59,6 @@ from everkept.settings import AUTO, Settings, find_remote_bank, list_environment
 from everkept.tools.tool import Tool
 from everkept.values import Value, field, replace
 
-VERSIONS_FOLDER = "bank-versions"  # in the data folder
 GIT_SECONDS = 2.0  # to read a name from its configuration
 _FIRST_BANK_NOTE = "bank of workspace "
 _PROJECT_NOTE = "project of bank "

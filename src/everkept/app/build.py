@@ -141,7 +141,7 @@ class AppParts:
         self._made: dict[str, list[Tool]] = {}
         self.library = library or make_library(settings, clock, on_return=lambda: self.indexer.wake_all())
         # The same library, limited to what the acting account may see.
-        self.guarded = GuardedLibrary(self.library, clock, _build_quotas(settings))
+        self.guarded = GuardedLibrary(_pin_library(settings, self.library), clock, _build_quotas(settings))
         self.choice = _build_graph_rule(settings, self.guarded)
 
     def has_part(self, part: str) -> bool:
@@ -373,6 +373,15 @@ def _get_graph_renderer(settings: Settings) -> "Render":
     from everkept.families.graph.graph import read_graph_page
 
     return lambda store: read_graph_page(store, limit=None, cursor=None)
+
+
+def _pin_library(settings: Settings, library: Library) -> Library:
+    """Return what tools may see of the library: all, or one project if the server is pinned to it."""
+    if settings.only_project is None:
+        return library
+    from everkept.app.pinned_library import PinnedLibrary
+
+    return PinnedLibrary(library, settings.only_project)
 
 
 def _build_quotas(settings: Settings) -> StorageQuotas:

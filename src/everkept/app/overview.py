@@ -348,7 +348,7 @@ async def read_team(accounts: Accounts, guarded: GuardedLibrary, folder: Path) -
     """Return the team's numbers, or None if there are no accounts and peers."""
     users = await accounts.list_users()
     log = folder / LOG_FOLDER
-    size = sum(each.stat().st_size for each in log.glob("*.jsonl"))
+    size = sum(each.stat().st_size for each in log.rglob("*.jsonl"))
     servers = sum(user.is_peer for user in users)
     peers, problem = _count_peers(folder)
     if not (users or peers or problem or size):

@@ -31,7 +31,8 @@ MANIFEST_FILE = "manifest.json"
 DAMAGED_FOLDER = "damaged"  # folder of unreadable databases
 CHUNK_BYTES = 1 << 20
 COMPRESSION_LEVEL = 1  # 220 MB in 2 seconds; the next level takes half as long again for 4 %
-MAX_MANIFEST_BYTES = 64 << 20
+MAX_MANIFEST_BYTES = 16 << 20
+MAX_LISTING_BYTES = 16 << 20  # of the names in the zip
 
 
 class BackupDatabase(Value):
@@ -105,8 +106,30 @@ def open_backup(care: "SqliteCare", file: Path) -> Generator[tuple[zipfile.ZipFi
     if not file.is_file():
         what = f"{file} is a folder." if file.is_dir() else f"Cannot find the file {file}."
         raise InvalidInput(what, hint="Specify the file of a backup.", value=str(file))
+    if _read_listing_size(file) > MAX_LISTING_BYTES:
+        raise _build_invalid_error(file)
     with _detect_damage(file), zipfile.ZipFile(file) as archive:
         yield archive, _read_manifest(care, archive, file)
+
+
+def _read_listing_size(file: Path) -> int:
+    """Return the size of the zip's list of names, which `zipfile` reads as a whole. Return 0 if it is unknown."""
+    with file.open("rb") as source:
+        source.seek(max(0, source.seek(0, os.SEEK_END) - 66_000))
+        end = source.read(66_000)
+        at = end.rfind(b"PK\x05\x06")
+        if at < 0 or len(end) < at + 22:
+            return 0
+        size = int.from_bytes(end[at + 12 : at + 16], "little")
+        locator = end[max(0, at - 20) : at]
+        if locator[:4] != b"PK\x06\x07":
+            return size
+        # The sizes of a large zip are in the record that this names.
+        try:
+            source.seek(int.from_bytes(locator[8:16], "little"))
+        except (OSError, OverflowError):
+            return 0
+        return int.from_bytes(source.read(56)[40:48], "little")
 
 
 @contextmanager

@@ -306,13 +306,14 @@ def _is_empty(care: "SqliteCare", *, replace: bool) -> bool:
 
 
 def _build_safety_path(folder: Path, at: int) -> Path:
-    moment = format_iso(at)[:19].replace(":", "").replace("T", "-")
+    # With milliseconds, because two restores may follow within a second.
+    moment = format_iso(at)[:23].translate(str.maketrans({":": None, ".": "-", "T": "-"}))
     return folder.with_name(f"{folder.name}-before-restore-{moment}.zip")
 
 
 def _check_safety(safety: Path) -> None:
     if safety.exists() or not safety.parent.is_dir():
-        what = "is there already" if safety.exists() else "cannot be written because its folder is missing"
+        what = "already exists" if safety.exists() else "cannot be written because its folder is missing"
         raise InvalidInput(
             f"The safety copy {safety} {what}.",
             hint="Pass another place with --safety-copy FILE.",

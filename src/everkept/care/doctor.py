@@ -46,7 +46,7 @@ ACCESS_LOG_CHECK = "access log"
 def check_access_log(context: CheckContext) -> Iterator[DoctorFinding]:
     """Check the access log, if a server has written one."""
     folder = context.folder / LOG_FOLDER
-    if sizes := [path.stat().st_size for path in folder.glob("*.jsonl")]:
+    if sizes := [path.stat().st_size for path in folder.rglob("*.jsonl")]:
         what = f"{format_count(len(sizes), 'file')} ({format_count(sum(sizes), 'byte')}) in {folder}."
         yield DoctorFinding(ACCESS_LOG_CHECK, "ok", what)
 

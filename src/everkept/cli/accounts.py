@@ -54,9 +54,9 @@ def list_accounts(as_json: bool, **flags: Any) -> None:
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Skip the confirmation prompt.")
 def remove(as_json: bool, name: str, yes: bool, **flags: Any) -> None:
-    """Remove the account NAME with its tokens, grants and private memories.
+    """Remove the account NAME.
 
-    You become the owner of the projects it created.
+    Its tokens, grants and private memories are deleted too. You become the owner of the projects it created.
     """
 
     async def known(app: App) -> str:
@@ -290,10 +290,10 @@ def access_log(
     limit: int,
     **flags: Any,
 ) -> None:
-    """Show who read or changed what: the newest calls of accounts and peers.
+    """Show who read or changed what.
 
-    --project is a name as the account knows it, or an id. For the owner, it lists grants, tokens and removals; other
-    changes of the owner are in `everkept log`. Each server has its own log.
+    Lists the latest calls of accounts and peers. For the owner, it lists grants, tokens and removals; other changes of
+    the owner are in `everkept log`. --project is an id, or a name as the account knows it. Each server has its own log.
     """
     settings = load_command_settings(**flags)
     folder = settings.data_dir / LOG_FOLDER
@@ -306,7 +306,7 @@ def access_log(
         since=parse_typed_time(since, "--since"),
         most=limit,
     )
-    _warn_if_truncated(written)
+    _warn_if_truncated(written, None if user is None else _normalize_user(user))
     if as_json:
         shown = [access.as_json() for access in found.calls]
         unsure = {} if record is None else {"may_have_touched": found.unsure}
@@ -329,15 +329,12 @@ def _normalize_user(user: str) -> str:
     return OWNER if folded == OWNER else validate_account_name(user)
 
 
-def _warn_if_truncated(written: AccessLog) -> None:
-    """Warn if many calls have pushed out recent lines."""
-    at = written.find_cutoff()
+def _warn_if_truncated(written: AccessLog, user: str | None) -> None:
+    """Warn if lines of the last day are deleted. Many calls of an account delete only its own older lines."""
+    at = written.find_cutoff(user)
     if at is not None and read_clock() - at < DAY_MICROSECONDS:
-        click.echo(
-            f"The log goes back only to {format_iso(at)[:19].replace('T', ' ')}. "
-            "Older lines were deleted to limit its size.",
-            err=True,
-        )
+        since = format_iso(at)[:19].replace("T", " ")
+        click.echo(f"Older lines of an account were deleted to limit the log. It is complete since {since}.", err=True)
 
 
 def _format_access(access: LoggedAccess) -> str:
@@ -347,6 +344,7 @@ def _format_access(access: LoggedAccess) -> str:
     parts += [escape_name(access.about)] if access.about else []
     parts += [f"in {escape_name(access.project)}"] if access.project else []
     parts += [access.outcome]
+    parts += [f"and {access.more:,} more like this"] if access.more else []
     parts += [format_count(access.count, "id")] if access.count else []
     parts += [f"from {escape_name(access.address)}"] if access.address else []
     parts += [f"with {escape_name(access.client)}"] if access.client else []

@@ -87,6 +87,28 @@ def restore(
         click.echo("To reverse this, run `everkept undo`.")
 
 
+@bank.command()
+@add_common_options
+@add_bank_options
+def trust(as_json: bool, store_id: str | None, path: Path | None, **flags: Any) -> None:
+    """Let hooks show open tasks from a memory bank.
+
+    A repository from a stranger may contain a memory bank, so hooks show nothing of it before you use it. A bank counts
+    as used after Everkept has changed one of its files, or after this command.
+    """
+
+    async def work(app: App) -> Bank:
+        versions, found = await _open_bank(app, store_id, path)
+        await versions.trust(found)
+        return found
+
+    trusted = run_with_app(work, writes=True, **_add_path(flags, path))
+    if as_json:
+        print_json({"trusted": trusted.address})
+    else:
+        click.echo(f"Hooks now show open tasks from {trusted.address}.")
+
+
 async def undo_file_write(app: App, after: int | None) -> list[FileVersion]:
     """Undo the newest write of the active bank's files, if it is newer than the change at `after`."""
     try:

@@ -142,10 +142,11 @@ SEVERITY_SIGNS = {"ok": ("ok     ", "green"), "advice": ("advice ", "yellow"), "
 @click.option("--fix", is_flag=True, help="Fix the problems that can be fixed safely.")
 @click.option("--full", is_flag=True, help="Check every page of every database (slower).")
 def doctor(as_json: bool, project: str | None, fix: bool, full: bool, **flags: Any) -> None:
-    """Check data, model, settings, hooks, gateway and clients for problems.
+    """Find problems, and fix them with --fix.
 
-    Each finding names its fix. Changes nothing unless you pass --fix, and --fix never deletes stored data. To recover a
-    damaged database, use `everkept restore`. Exits with 0 if no problem is left, otherwise 1.
+    Checks data, model, settings, hooks, gateway and clients. Each finding names its fix. Changes nothing unless you
+    pass --fix, and --fix never deletes stored data. To recover a damaged database, use `everkept restore`. Exits with 0
+    if no problem is left, otherwise 1.
     """
     if project is not None:
         raise InvalidInput(

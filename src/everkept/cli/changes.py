@@ -75,7 +75,10 @@ def print_graph_files(files: MirrorResult) -> None:
 @add_common_options
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
 def log(as_json: bool, project: str | None, limit: int, **flags: Any) -> None:
-    """Show changes in all projects, newest first: what changed, when, by which tool, and by which account."""
+    """Show what changed, when, by which tool and account.
+
+    Lists the latest changes of all projects, or of --project.
+    """
 
     async def work(app: App) -> tuple[list[ChangeLogEntry], set[str]]:
         entries = await app.change_log.list_entries(project, limit)
@@ -142,10 +145,11 @@ def undo(as_json: bool, project: str | None, change: str | None, **flags: Any) -
 def purge(
     as_json: bool, names: tuple[str, ...], deleted: bool, containing: str | None, yes: bool, **flags: Any
 ) -> None:
-    """Permanently delete entities and memories, including their traces in the log, index and graph files.
+    """Permanently delete entities and memories.
 
-    NAMES are entity names or ids, or memory ids; deleted items count too. Looks in the selected project and in your
-    user scope, or only in --project. You cannot undo a purge.
+    Their traces in the log, index and graph files are deleted too. NAMES are entity names or ids, or memory ids;
+    deleted items count too. Looks in the selected project and in your user scope, or only in --project. You cannot undo
+    a purge.
     """
     if not names and not deleted and not containing:
         raise InvalidInput("Specify what to purge.", hint="Pass NAMES, --deleted or --containing TEXT.")
@@ -267,10 +271,10 @@ def audit(context: click.Context, **flags: Any) -> None:
 @click.option("--mask", is_flag=True, help="Permanently replace the secrets.")
 @click.pass_context
 def secrets(context: click.Context, mask: bool, **flags: Any) -> None:
-    """Search all projects, their logs and your memories for keys, tokens and passwords.
+    """Find keys, tokens and passwords in stored text.
 
-    With --mask, replaces them in records, relations, log, index and graph files, so that no byte remains. Ids, such as
-    that of a session, are not changed. You cannot undo this.
+    Searches all projects, their logs and your memories. With --mask, replaces them in records, relations, log, index
+    and graph files, so that no byte remains. Ids, such as that of a session, are not changed. You cannot undo this.
     """
     # Merge the options given before the subcommand and after it.
     given = {**context.obj, **{name: value for name, value in flags.items() if value}}

@@ -89,7 +89,10 @@ def path(context: click.Context, as_json: bool, **flags: Any) -> None:
 @click.option("--force", is_flag=True, help="Overwrite the existing file.")
 @click.pass_context
 def init(context: click.Context, as_json: bool, force: bool, **flags: Any) -> None:
-    """Write a config file with every setting and its default, commented out."""
+    """Write a config file that lists every setting.
+
+    Each setting has its default and is commented out.
+    """
     used, own = find_config_paths(_merge_flags(context, flags))
     file = _require_path(own)
     _write_file(file, build_template(Settings), force=force)

@@ -27,7 +27,7 @@ from everkept.cli.gateway_commands import to_command_name
 from everkept.cli.options import add_common_options, load_command_settings
 from everkept.cli.runner import FULL_SETTINGS, print_json, replace_controls, show_tool_progress
 from everkept.clients import config_files
-from everkept.core.disk import PRIVATE_FILE
+from everkept.core.disk import PRIVATE_FILE, make_folder
 from everkept.core.mcp import CONNECT_SECONDS, Upstream, UpstreamSettings
 from everkept.core.text import clip_text, format_count
 from everkept.errors import Conflict, EverkeptError, InvalidInput, Refused
@@ -116,13 +116,15 @@ def init(
     if not (is_printed or force):
         _refuse_existing(target)
     if server is None:
-        text = draft.read_ready_file(str(ready_name))
+        text = draft.read_ready_file(str(ready_name), settings.data_dir)
     else:
         with silence_warnings(settings):
             text = _draft_from_server(server, target, prefix=prefix, name=name)
     if is_printed:
         click.echo(text, nl=False)
         return
+    if ready_name is not None:
+        make_folder(settings.data_dir)  # it may hold a file of the server
     kept = _write_file(target, text)
     if server is not None and "cwd" in server and cwd is None and not as_json:
         click.echo(f"It runs in {server['cwd']}, because its arguments are there. To change that, pass --cwd.")

@@ -91,7 +91,7 @@ def add(
 @peer.command("list")
 @add_common_options
 def list_peers(as_json: bool, **flags: Any) -> None:
-    """List the peers with address and certificate, never the tokens."""
+    """List peers: addresses and certificates, never the tokens."""
     listed = _open_peer_list(**flags).read_peers()
     for sentence in listed.warnings:
         click.echo(f"everkept: {sentence}", err=True)
@@ -120,7 +120,7 @@ def remove(as_json: bool, name: str, **flags: Any) -> None:
 @add_common_options
 @click.argument("name", required=False)
 def check(as_json: bool, name: str | None, **flags: Any) -> None:
-    """Check whether the peers, or one, are reachable and know this server."""
+    """Check whether all peers, or one, answer this server."""
     from everkept.peers.client import greet_peer
 
     listed = _open_peer_list(**flags).read_peers()
@@ -146,7 +146,10 @@ def check(as_json: bool, name: str | None, **flags: Any) -> None:
 @peer.command()
 @add_common_options
 def identity(as_json: bool, **flags: Any) -> None:
-    """Create the certificate that identifies this server, once, and print its fingerprint."""
+    """Print the fingerprint of this server's certificate.
+
+    The first call creates the certificate, which identifies this server to peers.
+    """
     from everkept.peers.identity import ensure_identity as identity_in
 
     settings = load_command_settings(**flags)

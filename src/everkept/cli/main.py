@@ -90,7 +90,7 @@ COMMAND_GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "export": ("exchange:export", "Export all data as Markdown and JSON Lines."),
         "migrate": ("database:migrate", "Copy all data to another database engine."),
         "index": ("memories:index", "Compute missing embeddings now."),
-        "bank": ("bank:bank", "Show and restore earlier versions of bank files."),
+        "bank": ("bank:bank", "Trust a bank; show and restore versions of its files."),
     },
     "Setup": {
         "setup": ("config:setup", "Connect an assistant by writing its configuration."),
@@ -189,7 +189,7 @@ def list_tools(as_json: bool, **_flags: Any) -> None:
     tools = get_tool_commands()
     of_gateway = _read_gateway_commands(tools)
     if as_json:
-        from everkept.cli.render import print_json
+        from everkept.cli.runner import print_json
 
         print_json({"tools": list(tools), "gateway": list(of_gateway)})
         return

@@ -133,7 +133,7 @@ def recall(
     forgotten: bool,
     **flags: Any,
 ) -> None:
-    """Search memories for QUERY, best match first, and show why each one matched."""
+    """Search memories and show why each one matched, best first."""
     if not " ".join(query).strip():
         raise InvalidInput(
             "`query` is empty.", hint="Specify what to search for.", argument="query", value=" ".join(query)
@@ -224,7 +224,7 @@ def list_(
         print_json({"memories": memories})
         return
     if automatic and not all_projects:
-        click.echo(f"Automatic memories of {meant} or your user scope. To list all projects, pass --all-projects.")
+        click.echo(f"Automatic memories of {meant} and your user scope. To list all projects, pass --all-projects.")
     print_memories(build_console(), memories)
 
 
@@ -271,7 +271,10 @@ def edit(
 @click.argument("memory_id")
 @click.option("--off", is_flag=True, help="Unpin the memory.")
 def pin(as_json: bool, memory_id: str, off: bool, **flags: Any) -> None:
-    """Pin a memory so that it never fades and comes first in context blocks."""
+    """Keep a memory from fading.
+
+    A pinned memory also comes first in context blocks.
+    """
     arguments = {"memory_id": memory_id, "pinned": not off}
     changed = run_with_app(lambda app: _call_tool(app, "update_memory", arguments), writes=True, **flags)
     if as_json:
@@ -309,10 +312,11 @@ def context(as_json: bool, task: Sequence[str], files: Sequence[Path], max_token
 @click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="Stop after so many; the rest waits.")
 @add_common_options
 def index(minutes: float | None, as_json: bool, **flags: Any) -> None:
-    """Compute missing embeddings now, so that new text is found by meaning.
+    """Compute missing embeddings now.
 
-    Covers memories, past conversations and memory bank files. Without this command, a running server does it in the
-    background. To stop, press Ctrl-C. Finished work is kept, and the next run continues.
+    Searches by meaning then find all text. Covers memories, past conversations and memory bank files. Without this
+    command, a running server does it in the background. To stop, press Ctrl-C. Finished work is kept, and the next run
+    continues.
     """
     seconds = None if minutes is None else 60 * minutes
 

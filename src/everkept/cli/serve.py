@@ -83,6 +83,7 @@ def _add_http_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--port", type=int, help="HTTP: port to listen on. Default: 8081.")
 @click.option("--path", "-p", type=click.Path(path_type=Path), help="Working folder.")
 @click.option("--toolsets", help="Toolsets to offer, separated by commas, or `all`.")
+@click.option("--only-project", metavar="NAME", help="Show only this project, whatever a call names.")
 @click.option("--read-only", is_flag=True, default=None, help="Offer only tools that change nothing.")
 @click.option(
     "--dialect",

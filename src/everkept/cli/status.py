@@ -43,7 +43,7 @@ SIZE_UNITS = ("bytes", "KB", "MB", "GB", "TB")
 @add_common_options
 @click.option("--gateway-config", metavar="FILE", help="Gateway config file, or `none`.")
 def status(as_json: bool, **flags: Any) -> None:
-    """Show what is stored per project and type, how it grows, and what is pending."""
+    """Show what is stored, how it grows, and pending writes."""
 
     async def work(app: App) -> dict[str, Any]:
         await require_project(app, flags)

@@ -251,6 +251,7 @@ class ConfigFileContent(Value):
         return (_BYTE_ORDER_MARK if self.has_mark else "").encode("utf-8") + text.encode("utf-8")
 
 
+MAX_FILE_BYTES = 16 * 1024 * 1024  # some clients store more than settings in it
 EMPTY_CONTENT = ConfigFileContent(b"", "", has_mark=False)
 
 
@@ -259,7 +260,7 @@ def read_config_file(file: Path) -> ConfigFileContent | None:
     try:
         if not stat.S_ISREG(file.stat().st_mode):
             raise Refused(f"{_format_path(file)} is not a file.", hint="Move it away, then try again.")
-        raw = file.read_bytes()
+        raw = disk.read_limited(file, MAX_FILE_BYTES)
     except FileNotFoundError:
         return None
     except NotADirectoryError as error:

@@ -140,7 +140,7 @@ def read_limited(path: Path, limit: int) -> bytes:
     return content
 
 
-def open_regular(path: Path, limit: int) -> IO[bytes]:
+def open_regular(path: Path, limit: int | None = None) -> IO[bytes]:
     """Open a regular file of at most `limit` bytes for reading; raise OSError for any other."""
     # Without waiting: opening a pipe waits for a writer, and so can a device.
     file = os.open(path, os.O_RDONLY | _BINARY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
@@ -152,10 +152,10 @@ def open_regular(path: Path, limit: int) -> IO[bytes]:
         raise
 
 
-def _check_regular(path: Path, found: os.stat_result, limit: int) -> None:
+def _check_regular(path: Path, found: os.stat_result, limit: int | None) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-    if found.st_size > limit:
+    if limit is not None and found.st_size > limit:
         raise _refuse_size(path, limit)
 
 

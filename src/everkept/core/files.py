@@ -10,6 +10,7 @@ from everkept.core.text import clip_text, has_control_characters
 from everkept.errors import Refused
 from everkept.values import Value
 
+MAX_READ_BYTES = 64 * 1024 * 1024  # of one file; tools write no larger one
 MAX_NAME_BYTES = 240  # with space for what a store adds to the name
 _MAX_PATH_BYTES = 900  # of a whole path; systems allow 1,024 including the folder before it
 # Device names of Windows, which are reserved with any suffix. The folder may be shared with Windows.
@@ -77,7 +78,10 @@ class FileStore(Protocol):
     def is_remote(self) -> bool: ...
 
     async def read(self, path: str, *, start: int = 0) -> bytes:
-        """Read from the byte `start` on. Raise NotFound, of the kind `file`."""
+        """Read from the byte `start` on.
+
+        Raise NotFound, of the kind `file`, and Refused for a file of more than MAX_READ_BYTES.
+        """
         ...
 
     async def write(self, path: str, data: bytes) -> None:

@@ -227,6 +227,16 @@ _FINDERS: tuple[Callable[[str, str], Iterator[_Span]], ...] = (
 
 
 T = TypeVar("T")
+LARGE_CHARACTERS = 64 * 1024  # characters; more are masked in a thread, so that other calls get their answers
+
+
+async def mask_apart(characters: int, mask: Callable[[], T]) -> T:
+    """Run the masking of so many characters, in a thread if they are many."""
+    if characters <= LARGE_CHARACTERS:
+        return mask()
+    from asyncio import to_thread
+
+    return await to_thread(mask)
 
 
 class Masker:

@@ -4,9 +4,11 @@ The whole folder is checked before anything is imported.
 """
 
 import hashlib
+import io
 import json
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -16,12 +18,13 @@ from pathlib import Path
 from typing import Any, TextIO, TypeVar, cast
 from urllib.parse import unquote
 
+from everkept.core import disk
 from everkept.core.disk import make_folder, open_private
 from everkept.core.projects import validate_project_name
 from everkept.core.records import Record, RecordLink
 from everkept.core.sessions import parse_private_name, validate_account_name
 from everkept.core.times import parse_time
-from everkept.errors import InvalidInput
+from everkept.errors import InvalidInput, escape_name
 from everkept.families.bank.model import INDEXED_FILE_KIND, SECTION_KIND
 from everkept.families.history.ingest.checkpoints import GATE_ID
 from everkept.families.history.model import CODE, CONVERSATION, SYMBOL, TRANSCRIPT, TURN
@@ -200,7 +203,7 @@ class ExportManifest(Value):
 def read_manifest(folder: Path) -> ExportManifest | None:
     """Return None if there is no export. Raise InvalidInput for one of a newer program."""
     try:
-        facts: Any = json.loads((folder / MANIFEST_FILE).read_text("utf-8"))
+        facts: Any = json.loads(disk.read_limited(folder / MANIFEST_FILE, MAX_FACTS_BYTES))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
@@ -359,6 +362,8 @@ def _has_same_content(one: Path, other: Path) -> bool:
 
 T = TypeVar("T")
 
+MAX_FACTS_BYTES = 16 * 1024 * 1024  # of a file that is read as a whole
+MAX_LINE_CHARACTERS = 16 * 1024 * 1024  # of one record or link
 CONFLICT_MARKERS = ("<<<<<<<", "=======", ">>>>>>>", "|||||||")
 RESTORE_HINT = "Restore an earlier version of that file, or export again."
 REPAIR_HINT = "Fix or remove that line, or export again."
@@ -397,6 +402,7 @@ def read_export(folder: Path) -> list[ExportSection]:
     """Read an export. Raise InvalidInput with file and line for any fault."""
     if not folder.is_dir():
         raise InvalidInput(f"{folder} is not a folder.", hint=FOLDER_HINT)
+    _refuse_links(folder)
     if read_manifest(folder) is None:
         raise InvalidInput(f"{folder} is not an Everkept export, because it has no everkept.json.", hint=FOLDER_HINT)
     projects = sorted((folder / PROJECTS_FOLDER).iterdir()) if (folder / PROJECTS_FOLDER).is_dir() else []
@@ -409,6 +415,20 @@ def read_export(folder: Path) -> list[ExportSection]:
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise InvalidInput(f'{folder} has two folders of the project "{twice}".', hint="Remove one of them.")
     return [_check_section(section) for section in sections]
+
+
+def _refuse_links(folder: Path) -> None:
+    """Refuse links in an export, which could lead to any file of this machine."""
+    tops = (MANIFEST_FILE, USER_FOLDER, HISTORY_FOLDER, PROJECTS_FOLDER, ACCOUNTS_FOLDER)
+    real = folder.resolve()
+    walks = (found for top in tops[1:] for found in os.walk(real / top))
+    below = (Path(parent, name) for parent, folders, files in walks for name in (*folders, *files))
+    for path in (*(real / top for top in tops), *below):
+        if path.is_symlink() or (sys.platform == "win32" and path.is_dir() and path.resolve() != path):  # a junction
+            raise InvalidInput(
+                f"{escape_name(str(path))} is a link, which an import does not follow.",
+                hint="Replace it with the file or folder that it leads to.",
+            )
 
 
 def _read_accounts(folder: Path) -> Iterator[ExportSection]:
@@ -439,7 +459,7 @@ def _read_account_id(path: Path) -> str | None:
 
 def _read_facts(path: Path) -> Mapping[str, Any]:
     try:
-        found: Any = json.loads(path.read_text("utf-8"))
+        found: Any = json.loads(disk.read_limited(path, MAX_FACTS_BYTES))
     except FileNotFoundError:
         raise
     except (OSError, ValueError, RecursionError) as error:
@@ -513,8 +533,18 @@ def _read_chunks(path: Path, read: Callable[[str], T], size: int) -> Iterator[li
 def _read_items(path: Path, read: Callable[[str], T]) -> Iterator[T]:
     try:
         # An invalid character is found in its line, which the error can name.
-        with path.open(encoding="utf-8", errors="surrogateescape", newline="\n") as file:
-            for number, line in enumerate(file, 1):
+        with (
+            disk.open_regular(path) as content,
+            io.TextIOWrapper(content, encoding="utf-8", errors="surrogateescape", newline="\n") as file,
+        ):
+            for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_CHARACTERS + 1), ""), 1):
+                if len(line) > MAX_LINE_CHARACTERS:
+                    raise InvalidInput(
+                        f"{path}, line {number} must have at most {MAX_LINE_CHARACTERS:,} characters.",
+                        hint="Restore the file from an earlier version of the export.",
+                        file=str(path),
+                        line=number,
+                    )
                 if line.strip():
                     yield _parse_item(path, number, line, read)
     except FileNotFoundError:

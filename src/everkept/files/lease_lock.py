@@ -39,7 +39,7 @@ from everkept.core import times
 from everkept.core.files import FileWork
 from everkept.core.runtime import run_without_loop, wait_finished
 from everkept.core.times import Clock
-from everkept.errors import EverkeptError, InvalidInput, StoreBusy
+from everkept.errors import EverkeptError, InvalidInput, Refused, StoreBusy, escape_name
 from everkept.files.local_disk import LOCK_NAME, build_lock_name, get_machine_id, is_running, run_in_thread
 from everkept.values import Value
 
@@ -50,6 +50,7 @@ _SECOND_MICROSECONDS = 1_000_000
 _RENEWALS_PER_LEASE = 3  # so that one may fail
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS, _PAUSE_GROWTH = 0.001, 0.02, 1.5
 _CLOCK_SKEW_SECONDS = 300.0  # by which the clocks of two machines may differ
+_MAX_CLAIMS = 200  # of a chain; a repository can come with more
 _TOKEN = re.compile(r"[0-9a-f]{32}")
 
 
@@ -116,7 +117,7 @@ class LockClaim(Value):
     def owner(self) -> str:
         if self.machine is None:
             return "an unknown process"
-        return f"process {self.pid} on {self.machine.partition('/')[0]}"
+        return f"process {self.pid} on {escape_name(self.machine.partition('/')[0])}"
 
 
 def parse_claim(file: str, content: bytes, modified_at: int) -> LockClaim:
@@ -135,11 +136,15 @@ def compute_watch_seconds(until: int | None, now: int, lease: float) -> float:
     """Return how many seconds a claim must stay unchanged before its holder counts as dead.
 
     Clocks of two machines differ, so the end that a holder wrote is not enough: a live holder would renew it in that
-    time. An end that is long past is trusted.
+    time. An end that is long past is trusted. No holder writes one far ahead: a clock jumped, or a repository came with
+    the file. A holder that needs longer to write its claim renews it before its first change, and sees its successor.
     """
-    if until is None or now < until:
+    skew = _CLOCK_SKEW_SECONDS * _SECOND_MICROSECONDS
+    if until is None:
+        return lease / 2
+    if now < until <= now + lease * _SECOND_MICROSECONDS + skew:
         return lease
-    return lease / _RENEWALS_PER_LEASE if now < until + _CLOCK_SKEW_SECONDS * _SECOND_MICROSECONDS else 0.0
+    return lease / _RENEWALS_PER_LEASE if now < until + skew else 0.0
 
 
 class LockLease:
@@ -400,6 +405,12 @@ class FolderLocks:
             chain.append(claim)
             if not self._is_over(claim):
                 break
+            if len(chain) > _MAX_CLAIMS:  # such a chain can lead in a circle
+                raise Refused(
+                    f'The lock "{name}" of {self._address} has more than {_MAX_CLAIMS} files of dead processes.',
+                    hint=f"Delete the files .everkept-{name}.*lock in that folder, then try again.",
+                    lock=name,
+                )
             file = build_lock_name(name, claim.token)
         return tuple(chain)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from everkept.core.disk import sync, sync_folder
-from everkept.core.files import FileInfo, FileWork, FolderSurvey, is_name
+from everkept.core.files import MAX_READ_BYTES, FileInfo, FileWork, FolderSurvey, is_name
 from everkept.core.runtime import run_without_loop
 from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound, escape_name
 from everkept.files import local_disk
@@ -136,10 +136,14 @@ class LocalFiles:
         with (
             open_entry(self._root, parts) as where,
             _open_file(where, os.O_RDONLY | NO_WAIT) as file,
-            open(file, "rb", buffering=0, closefd=False) as reader,
+            open(file, "rb", closefd=False) as reader,
         ):
+            # Before it is read, and after: the file may grow.
+            local_disk.check_size("/".join(parts), os.fstat(file).st_size)
             reader.seek(start)
-            return reader.read()
+            data = reader.read(MAX_READ_BYTES + 1)
+            local_disk.check_size("/".join(parts), len(data))
+            return data
 
     def _write_files(self, files: Sequence[tuple[str, PathParts, bytes]]) -> None:
         """Flush all drafts before the first is renamed into place, then sync each folder once.

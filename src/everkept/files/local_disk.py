@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from everkept.core.disk import sync_folder
-from everkept.core.files import parse_path
+from everkept.core.files import MAX_READ_BYTES, parse_path
 from everkept.core.runtime import is_on_event_loop, wait_finished
+from everkept.core.text import format_count
 from everkept.errors import Conflict, EverkeptError, NotFound, ReadOnly, Refused, StorageFull, Unavailable, escape_name
 from everkept.values import Value, replace
 
@@ -335,6 +336,17 @@ def build_folder_error(name: str) -> Conflict:
 
 def build_irregular_error(name: str) -> Refused:
     return Refused(f'"{escape_name(name)}" is not a regular file.', hint=OTHER_NAME_HINT)
+
+
+def check_size(name: str, size: int) -> None:
+    """Raise Refused for a file that is too large to read into memory."""
+    if size > MAX_READ_BYTES:
+        raise Refused(
+            f'"{escape_name(name)}" has {format_count(size, "byte")}; it must have at most {MAX_READ_BYTES:,}.',
+            hint="Split the file, or move it to another folder.",
+            size=size,
+            limit=MAX_READ_BYTES,
+        )
 
 
 def build_protected_error(name: str) -> ReadOnly:

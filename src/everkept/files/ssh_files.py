@@ -22,6 +22,7 @@ from everkept.files.local_disk import (
     build_irregular_error,
     build_missing_error,
     build_protected_error,
+    check_size,
     is_working_file,
     split_entry_path,
     split_reachable,
@@ -87,6 +88,7 @@ class SshFiles:
             if spot.attributes is None or spot.is_folder:
                 raise build_missing_error("file", path)
             _check_ordinary(spot)
+            check_size(path, spot.attributes.size or 0)
             return await session.read(spot.path, start)
 
         return await self._run(path, work)

@@ -33,9 +33,10 @@ class HookEvent(Value):
 
 
 class HookAnswer(Value):
-    """Context to give to the assistant; it may be empty."""
+    """Context to give to the assistant, and a notice to show to the user. Each may be empty."""
 
     context: str = ""
+    notice: str = ""
 
 
 class HookContext(Value):
@@ -117,11 +118,11 @@ MAX_CONTEXT_CHARACTERS = 8_000
 
 
 def format_answer(event: str, answer: HookAnswer | None) -> bytes:
-    """Return the bytes to print, empty if there is no context. Raise InvalidInput if the context is too long."""
-    context = "" if answer is None else answer.context
-    if not context:
-        return b""
+    """Return the bytes to print, empty for an empty answer. Raise InvalidInput if the context is too long."""
+    context, notice = ("", "") if answer is None else (answer.context, answer.notice)
     if len(context) > MAX_CONTEXT_CHARACTERS:  # a cut would remove the end of its fence
         raise InvalidInput(f"The context must be at most {MAX_CONTEXT_CHARACTERS:,} characters, not {len(context):,}.")
-    told = {"hookSpecificOutput": {"hookEventName": event, "additionalContext": context}}
-    return (json.dumps(told, ensure_ascii=False) + "\n").encode("utf-8", "replace")
+    told: dict[str, Any] = {"systemMessage": notice} if notice else {}
+    if context:
+        told["hookSpecificOutput"] = {"hookEventName": event, "additionalContext": context}
+    return b"" if not told else (json.dumps(told, ensure_ascii=False) + "\n").encode("utf-8", "replace")

@@ -166,7 +166,7 @@ def is_debugging(prompt: str) -> bool:
 def is_feature_request(prompt: str) -> bool:
     """Return whether a prompt asks to add, build or support something, not to fix, rename or explain it."""
     return _matches(
-        r"(?:^|[.!?\n]\s*|\b(?:please|to|let's|let us|can you|could you|and|then|now|should)\s+)"
+        r"(?:^|[.!?\n][^\S\n]*+|\b(?:please|to|let's|let us|can you|could you|and|then|now|should)\s+)"
         r"(?:implement|build|create|introduce|develop|scaffold|support|design|add)"
         r"\s+(?:me\s+|us\s+)?(?:a|an|another|the|some|new|support|(?!it\b|this\b|that\b|them\b"
         r"|sure\b|these\b|those\b)\w+)\s+\w"
@@ -246,7 +246,7 @@ _CLAUSE = (
 )
 _CODE = r"\W*(?:raise|throws?|except|catch|import|from|class|def|return|if|new|assert)\b"
 # Locations, which differ the next time.
-_LOCATION = r"(?:[A-Za-z]:)?(?:[\w.@+-]*[/\\]){1,}[\w.@+-]*|\bline \d+|0x[0-9a-fA-F]+|\b\d[\d.:,-]*"
+_LOCATION = r"(?<![\w.@+-])(?:[A-Za-z]:)?(?:[\w.@+-]*+[/\\])++[\w.@+-]*+|\bline \d+|0x[0-9a-fA-F]+|\b\d[\d.:,-]*"
 _ERROR_LINE = (
     r"\b[A-Za-z]\w{0,80}?(?:Error|Exception|Fault|Panic)\b|\b(?:ERR|E)_?[A-Z]{3,}\w*|\bE\d{3,}\b"
     r"|(?i:^[^\w\n]*(?:error|fatal|panic|exception|err!)\b[^\n]{0,20}:)|(?i:\berror: )"

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from everkept.core import disk
 from everkept.core.context_text import as_data, count_tokens
-from everkept.core.projects import find_checkout
+from everkept.core.projects import find_checkout, find_workspace_root
 from everkept.core.records import Record, RecordFilter
 from everkept.core.text import compute_digest, format_count
 from everkept.core.times import format_ago
@@ -29,6 +30,7 @@ from everkept.hooks.workspace import (
     FIXED_TAG,
     WORKED_TAG,
     find_project,
+    get_hooks_folder,
     is_todo,
     open_history,
     read_open_todos,
@@ -89,15 +91,13 @@ def _fence_body(body: str, more: str) -> str:
     return "\n".join(part for part in (TITLE, fence_memories(body), more) if part)
 
 
+MAX_ASKED_BYTES = 1_000_000
 MAX_TASK_BYTES = 200_000  # of a longer task list only the beginning is read
 _PLACEHOLDER = re.compile(r"\[[^\]]*\]")  # template item that was not filled in
 
 
-def read_open_tasks(folder: Path, bank: str) -> list[str]:
-    """Return the open tasks of the memory bank in order. Return none without a readable bank."""
-    place = _find_bank(folder, bank)
-    if place is None:
-        return []
+def read_open_tasks(place: Path) -> list[str]:
+    """Return the open tasks of a memory bank in order. Return none without a readable file."""
     from everkept.families.bank.model import ACTIVE, LEGACY_NAMES
 
     texts = (_read_text(place / name, place) for name in (ACTIVE, LEGACY_NAMES[ACTIVE]))
@@ -110,7 +110,37 @@ def read_open_tasks(folder: Path, bank: str) -> list[str]:
     return [item for item in items if not _PLACEHOLDER.fullmatch(item.strip())]
 
 
-def _find_bank(folder: Path, name: str) -> Path | None:
+ASKED_FILE = "asked-banks.txt"  # in the folder of the hooks: the banks that the user was asked about
+TASK_ORIGIN = "from a file in this repository"
+
+
+def is_used_bank(place: Path, folder: Path, data_dir: Path) -> bool:
+    """Return whether this user has used or trusted the bank, here or in the main checkout of this worktree."""
+    from everkept.families.bank.model import VERSIONS_FOLDER, name_versions_folder
+
+    places = [place]
+    checkout, main = find_checkout(folder), find_workspace_root(folder)
+    if checkout is not None and main is not None and place.is_relative_to(checkout):
+        places.append(main / place.relative_to(checkout))
+    return any((data_dir / VERSIONS_FOLDER / name_versions_folder(str(each))).is_dir() for each in places)
+
+
+def _ask_for_trust(place: Path, hooks: Path) -> str:
+    """Return the notice about a bank that this user has not used, once for each bank."""
+    file, mark = hooks / ASKED_FILE, compute_digest(str(place))
+    try:
+        if not hooks.parent.is_dir() or (file.exists() and mark in disk.read_limited(file, MAX_ASKED_BYTES).decode()):
+            return ""
+        disk.append_lines(file, [mark])
+    except (OSError, ValueError):
+        return ""
+    shown = as_data(str(place))
+    return (
+        f"Everkept omits the open tasks in {shown}: you have not used it yet. To add them, run `everkept bank trust`."
+    )
+
+
+def find_bank(folder: Path, name: str) -> Path | None:
     """Return the bank of the folder, otherwise of its repository. Ignore a bank that is a link to another place."""
     try:
         for home in (folder.resolve(), find_checkout(folder)):
@@ -306,7 +336,18 @@ def handle_session_start(event: HookEvent, around: HookContext) -> HookAnswer | 
     if len(ours) < len(told.ids):  # another hook of the session has just given the rest
         others = {e.record.id for entries in sections.values() for e in entries} - ours
         told = build_briefing(exclude_ids(sections, others), budget, more)
-    return HookAnswer(context=told.text) if told.text else None
+    notice = _find_notice(event, around)
+    return HookAnswer(context=told.text, notice=notice) if told.text or notice else None
+
+
+def _find_notice(event: HookEvent, around: HookContext) -> str:
+    settings = around.settings
+    if event.folder is None or settings.remote or settings.read_only:
+        return ""
+    place = find_bank(event.folder, settings.folder)
+    if place is None or is_used_bank(place, event.folder, settings.data_dir) or not read_open_tasks(place):
+        return ""
+    return _ask_for_trust(place, get_hooks_folder(settings))
 
 
 def _format_more(settings: "Settings") -> str:
@@ -393,7 +434,10 @@ def _read_tasks(event: HookEvent, around: HookContext) -> list[ContextEntry]:
     """Return the open tasks of the memory bank in the folder. A bank on another machine takes too long to read."""
     if event.folder is None or around.settings.remote:
         return []
-    tasks = read_open_tasks(event.folder, around.settings.folder)[:MAX_TODOS]
+    place = find_bank(event.folder, around.settings.folder)
+    if place is None or not is_used_bank(place, event.folder, around.settings.data_dir):
+        return []
+    tasks = read_open_tasks(place)[:MAX_TODOS]
     if tasks and around.settings.mask_secrets:
         from everkept.core.secrets import mask_text
 
@@ -406,7 +450,7 @@ def _build_task_entry(task: str, now: int) -> ContextEntry:
     text = as_data(task[:MAX_TEXT_CHARACTERS])
     mark = compute_digest(text)
     record = Record(id=f"task:{mark}", kind="task", created_at=now, updated_at=now)
-    return ContextEntry(record, text, "memory bank", mark)
+    return ContextEntry(record, text, TASK_ORIGIN, mark)
 
 
 def _build_entries(records: Iterable[Record], now: int) -> list[ContextEntry]:

@@ -7,7 +7,7 @@ from everkept.patterns import compile_late
 IDENTIFIER = r"[^\W\d]\w*"
 _JOINT = r"(?:\.|::|->|#)"
 _SNAKE = r"_*[^\W\d_][^\W_]*(?:_+[^\W_]+)+_*|__?[^\W\d_]\w*"
-_CAMEL = r"[a-z]+[a-z0-9]*[A-Z]\w*"
+_CAMEL = r"[a-z][a-z0-9]*+[A-Z]\w*"
 _PASCAL = r"[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]*)+|[A-Z]{2,}[a-z][a-z0-9]*(?:[A-Z][a-z0-9]*)*"
 _START, _END = r"(?<![\w.$/\\@-])", r"(?![\w$/\\@-])"
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from everkept.core.disk import make_folder, replace, translate_os_errors
+from everkept.core.disk import make_folder, open_regular, replace, translate_os_errors
 from everkept.core.locks import WaitingLock
 from everkept.core.peers import (
     DEFAULT_SECONDS,
@@ -43,7 +43,7 @@ class PeerFile:
     def read_peers(self) -> PeerListing:
         """Return the listed peers, none if the file does not exist. Raise InvalidInput if it cannot be read."""
         try:
-            with self.path.open("rb") as file:
+            with open_regular(self.path) as file:
                 mode = os.fstat(file.fileno()).st_mode
                 content = file.read(MAX_FILE_BYTES + 1)
         except FileNotFoundError:

@@ -338,6 +338,8 @@ def _build_settings(gathered: GatheredSettings, environment: Mapping[str, str], 
         gateway = values["gateway_config"] is not None
         added = ("bank",) * bank + (GATEWAY,) * gateway
         values["toolsets"] = ",".join((*DEFAULT_TOOLSETS, *added))
+    if values.get("only_project") is not None:
+        _pin_project(gathered.settings["only_project"], values)
     if values.get("transport") != "http" or values.get("project") == AUTO:
         # A client of HTTP works in another folder, so ours counts only if a setting names it.
         values.setdefault("path", folder or Path.cwd())
@@ -357,6 +359,21 @@ def _avoid_foreign_folder(data_dir: Path, given: GivenSetting | None) -> Path:
         "this folder is the SurrealDB database of another program. Choose another folder. To import memories of the "
         "surrealdb-memory plugin, run `everkept import surrealdb-memory` with it."
     )
+
+
+def _pin_project(given: GivenSetting, values: dict[str, Any]) -> None:
+    """Make the only project the configured one. Raise InvalidInput for settings that reach others."""
+    only = str(values["only_project"])
+    if not only.strip() or only == AUTO:
+        raise given.build_invalid("it must be the name of a project.")
+    if values.get("project") not in (None, AUTO, only):
+        raise given.build_invalid(f"`project` is {values['project']!r}. Set only one of them.")
+    chosen = _parse_toolsets(GivenSetting("toolsets", values["toolsets"], "toolsets", DEFAULT))
+    if not {*chosen}.isdisjoint(("bank", GATEWAY)):
+        raise given.build_invalid(
+            "the toolsets bank and gateway reach beyond a project. Set toolsets to memories,graph,history."
+        )
+    values["project"] = only
 
 
 def _parse_toolsets(given: GivenSetting) -> tuple[str, ...]:

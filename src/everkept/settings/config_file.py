@@ -177,8 +177,23 @@ def list_reader_warnings(path: Path) -> list[str]:
     return [f"{path} holds {key}, and others can read it: chmod 600 {path}" for key in held[:1]]
 
 
+MAX_FILE_BYTES = 1024 * 1024
+
+
+def _check_file(path: Path) -> None:
+    """Raise InvalidInput for a pipe or a device, which may be endless, and for a large file."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_FILE_BYTES:
+        raise InvalidInput(
+            f"The config file {path} must be a regular file of at most {MAX_FILE_BYTES:,} bytes.",
+            hint="Choose another file with --config.",
+            file=str(path),
+        )
+
+
 def _read_lines(path: Path) -> list[str]:
     try:
+        _check_file(path)
         return path.read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise InvalidInput(

@@ -211,6 +211,8 @@ class Settings(Value):
     config: Path | None = None
     #: Project to use, created at the first write; `auto` uses the project of the working folder.
     project: str | None = None
+    #: The only project that the server shows, whatever a call names. Implies `project`.
+    only_project: str | None = None
     #: Working folder. Default: CLAUDE_PROJECT_DIR, otherwise the current folder; none over HTTP.
     path: Path | None = None
     #: Database engine. The extras `surreal` and `postgres` install what those two need.

@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 import apsw
 
+from everkept.core.disk import open_regular
 from everkept.core.transcripts import (
     ASSISTANT,
     USER,
@@ -126,7 +127,7 @@ class CursorDatabase:
 def _build_uri(path: Path) -> tuple[str, bool]:
     """Return a URI that opens the database without writing, and whether it assumes that no process writes."""
     name = path.absolute().as_uri()
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         is_wal = file.read(_JOURNAL_MODE_OFFSET + 1)[_JOURNAL_MODE_OFFSET:] == bytes([_WAL_MODE])
     if is_wal and not _read_size(_get_wal_path(path)):
         # The WAL is empty, so the file is complete. A normal open would create two more files beside it.

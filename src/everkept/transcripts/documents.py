@@ -10,6 +10,7 @@ from os import stat_result
 from pathlib import Path
 from typing import Any, Protocol
 
+from everkept.core.disk import open_regular
 from everkept.core.transcripts import (
     ASSISTANT,
     USER,
@@ -135,7 +136,7 @@ class DocumentTranscript(FileTranscript):
 
     def _read_content(self) -> bytes:
         try:
-            with self._path.open("rb") as file:
+            with open_regular(self._path) as file:
                 return file.read(MAX_DOCUMENT_BYTES + 1)
         except OSError as error:
             raise build_unreadable_error(self._path, error) from error

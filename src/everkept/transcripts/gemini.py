@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from everkept.core.disk import open_regular
 from everkept.core.transcripts import ASSISTANT, USER, Event, RewindEvent, TitleEvent, Turn
 from everkept.transcripts.source_programs import (
     MAX_LIST_BYTES,
@@ -75,7 +76,7 @@ def _read_object(path: Path) -> Mapping[str, Any]:
 
 def _read_content(path: Path) -> str | None:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return file.read(MAX_LIST_BYTES).decode("utf-8", "replace")
     except OSError:
         return None

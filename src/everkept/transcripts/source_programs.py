@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
+from everkept.core.disk import open_regular
 from everkept.values import Value
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -274,7 +275,7 @@ def _guess_writer(record: Mapping[str, Any]) -> str | None:
 
 def _read_head(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return file.read(_HEAD_BYTES)
     except OSError:
         return b""
@@ -312,7 +313,7 @@ def list_agents(path: Path, source: str, session: str) -> list[Path]:
 
 def _read_session(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return as_text(decode_object(file.readline(_FIRST_LINE_BYTES)).get("sessionId"))
     except OSError:
         return ""

@@ -233,8 +233,8 @@ def install_signal_handlers(loop: asyncio.AbstractEventLoop, stop: Callable[[], 
             signal.signal(number, handle)
 
 
-def describe_tool(tool: Tool) -> JSON:
-    """Return a tool as tools/list shows it."""
+def describe_tool(tool: Tool, *, is_whole: bool = False) -> JSON:
+    """Return a tool as tools/list shows it; with `is_whole`, also the rare parameters and all bounds."""
     if tool.listing is not None:
         return tool.listing
     from everkept.tools.tool_list import shorten_input_schema, shorten_output_schema  # calls do not need it
@@ -242,7 +242,7 @@ def describe_tool(tool: Tool) -> JSON:
     listed: JSON = {
         "name": tool.name,
         "description": tool.description,
-        "inputSchema": shorten_input_schema(tool.parameters),
+        "inputSchema": tool.input_schema if is_whole else shorten_input_schema(tool.parameters),
         "annotations": tool.annotations,
     }
     return (

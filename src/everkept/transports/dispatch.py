@@ -268,7 +268,8 @@ class Dispatcher:
         gateway = self._find_gateway(request.session)
         if gateway is not None:
             await self.app.refresh_tools()
-        return {"tools": [describe_tool(tool) for tool in self._select_tools(gateway)]}
+        is_whole = is_gateway(request.session)  # it compares its file with the schemas, and no model reads them
+        return {"tools": [describe_tool(tool, is_whole=is_whole) for tool in self._select_tools(gateway)]}
 
     async def _call_tool(self, request: Request) -> Reply:
         name = request.params.get("name")
@@ -312,7 +313,7 @@ class Dispatcher:
     def _find_gateway(self, session: Session) -> "Gateway | None":
         """Return the gateway, or None if the client is a gateway, which may be its own upstream."""
         gateway = self.app.gateway
-        if gateway is None or session.client.split(" ")[0] == GATEWAY_CLIENT:
+        if gateway is None or is_gateway(session):
             return None
         gateway.welcome()
         return gateway
@@ -500,6 +501,11 @@ def _get_uri(params: JSON) -> str:
     if not isinstance(uri, str) or not uri:
         raise ProtocolError(INVALID_PARAMS, "`uri` is required.")
     return uri
+
+
+def is_gateway(session: Session) -> bool:
+    """Return whether the client is the gateway of another Everkept."""
+    return session.client.split(" ")[0] == GATEWAY_CLIENT
 
 
 def _refuse_cursor(request: Request) -> None:

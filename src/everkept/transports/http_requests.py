@@ -5,6 +5,7 @@ from typing import Any, cast
 
 from everkept.core.mcp import HANDSHAKE_VERSIONS, encode_small
 from everkept.core.sessions import Account, Session
+from everkept.core.text import format_count
 from everkept.errors import QuotaExceeded
 from everkept.transports.connection import JSON, ClientConnection
 from everkept.transports.dispatch import (
@@ -75,7 +76,8 @@ def encode_answer(answer: RequestResult, call: ClientRequest, account: Account |
     if account is None or len(text) <= limit:
         return text
     error = QuotaExceeded(
-        f"The answer is larger than the limit for accounts ({limit:,}). What the call changed is stored.",
+        f"The answer is larger than {format_count(limit, 'byte')}, the limit for accounts. "
+        "What the call changed is stored.",
         hint="Request less, for example with a smaller `limit`, or ask the owner for a larger quota_answer_bytes.",
         quota="quota_answer_bytes",
         limit=limit,

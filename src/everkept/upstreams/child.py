@@ -3,11 +3,12 @@
 import asyncio
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -119,18 +120,30 @@ LOG_PERIOD_SECONDS = 1.0
 
 _LINE_BYTES = LOGGED_CHARACTERS * 8
 _LAST_LINES = 3  # shown as the reason why a program ended or was not ready
+_KEPT_LINES = 40  # a stack trace or npm's advice can follow the reason
+_MIN_WORD_CHARACTERS = 4  # of an argument that a line can name
+_FAULT = re.compile(
+    r"not found|(?:not|n't) be found|no such|no module|no solution|does(?: not|n't) exist|not installed|cannot|can't"
+    r"|could(?: not|n't)|unable|failed|denied|refused|missing|required|invalid|unknown|unrecognized|unsupported"
+    r"|already in use|Error: ",
+    re.IGNORECASE,
+)
 
 log = logging.getLogger(__name__)
 
 
 class StderrLog:
-    """Logs the standard error of one program, and stray lines of its standard output."""
+    """Logs the standard error of one program, and stray lines of its standard output.
 
-    def __init__(self, name: str, hide: Mask) -> None:
+    `words` are the arguments of the program. A line that names one of them explains more.
+    """
+
+    def __init__(self, name: str, hide: Mask, words: Iterable[str] = ()) -> None:
         self._name = name
         self._hide = hide
+        self._words = [word for word in words if len(word) >= _MIN_WORD_CHARACTERS and not word.startswith("-")]
         self._lines = LineBuffer(_LINE_BYTES)
-        self._last: deque[bytes] = deque(maxlen=_LAST_LINES)
+        self._last: deque[bytes] = deque(maxlen=_KEPT_LINES)
         self._has_strayed = False
         self._logged = 0  # in the current period
         self._left_out = 0
@@ -156,9 +169,22 @@ class StderrLog:
             log.warning("%s wrote a line that is not a message, ignored: %s", self._name, shown)
 
     def format_last_lines(self, output: bytes = b"") -> str:
-        """Return the last lines, including unfinished ones; `output` is the unfinished line of standard output."""
+        """Return the last lines, including unfinished ones; `output` is the unfinished line of standard output.
+
+        The line that explains a failure best is the first one, if it is earlier than these.
+        """
         begun = (line for line in (self._lines.get_rest(), output) if line.strip())
-        return " / ".join(map(self._mask_line, [*self._last, *begun][-_LAST_LINES:]))
+        lines = [self._mask_line(line) for line in (*self._last, *begun)]
+        earlier, last = lines[:-_LAST_LINES], lines[-_LAST_LINES:]
+        if earlier:
+            best = max(reversed(earlier), key=self._rate)
+            if self._rate(best) > max(map(self._rate, last)):
+                last[0] = best
+        return " / ".join(last)
+
+    def _rate(self, line: str) -> int:
+        """Return how well a line explains a failure: by naming a fault, and more so with an argument of the program."""
+        return 0 if _FAULT.search(line) is None else 1 + any(word in line for word in self._words)
 
     def _add(self, line: bytes) -> None:
         if not line.strip():

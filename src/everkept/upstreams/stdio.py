@@ -34,12 +34,13 @@ async def connect_stdio(
 ) -> AsyncGenerator[UpstreamLink, None]:
     """Implement link.Connect for a program."""
     label = reach.label
-    remarks = StderrLog(label, build_mask(reach, environment))
+    program = cast(UpstreamProgram, reach.way)
+    remarks = StderrLog(label, build_mask(reach, environment), program.args)
     child = ChildProgram(label, MAX_MESSAGE_BYTES, remarks)
     link = StdioLink(label, child, tools_changed, remarks.add_stray_line)
     child.on_line = link.handle_line
     child.ended.add_done_callback(lambda ended: link.end(ended.result()))
-    async with run_program(child, resolve_program(label, cast(UpstreamProgram, reach.way), environment)):
+    async with run_program(child, resolve_program(label, program, environment)):
         try:
             await link.open()
             yield link

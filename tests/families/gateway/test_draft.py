@@ -1,5 +1,5 @@
 import json
-from pathlib import PurePath
+from pathlib import PurePath, PureWindowsPath
 
 import jsonschema
 import pytest
@@ -14,9 +14,11 @@ from everkept.families.gateway.file_reader import parse_file
 from everkept.families.gateway.model import GatewayConfig
 from everkept.settings import read_settings
 
+FOLDER = PurePath("/home/ada/everkept")
+
 
 def config(name: str) -> GatewayConfig:
-    found = parse_file(draft.read_ready_file(name), PurePath("/"))
+    found = parse_file(draft.read_ready_file(name, FOLDER), PurePath("/"))
     assert (found.problems, found.warnings) == ([], [])
     assert found.config is not None
     return found.config
@@ -29,8 +31,8 @@ def test_there_are_files_for_three_servers() -> None:
 @pytest.mark.parametrize("name", draft.list_ready_names())
 def test_a_ready_made_file_reads_without_a_word(name: str) -> None:
     assert config(name).tools
-    jsonschema.validate(JsonDocument(draft.read_ready_file(name)).value, build_file_schema())
-    assert draft.read_ready_file(name).startswith("// ")
+    jsonschema.validate(JsonDocument(draft.read_ready_file(name, FOLDER)).value, build_file_schema())
+    assert draft.read_ready_file(name, FOLDER).startswith("// ")
 
 
 @pytest.mark.parametrize("name", draft.list_ready_names())
@@ -42,10 +44,18 @@ def test_every_parameter_of_a_ready_made_tool_is_passed_on(name: str) -> None:
         assert tool.name == f"memory__{tool.name.removeprefix('memory__')}"
 
 
-def test_the_program_of_episodic_memory_is_its_server_and_not_its_command_line() -> None:
+def test_episodic_memory_comes_from_git_because_npm_does_not_have_it() -> None:
     way = config("episodic-memory").upstreams["upstream"].reach.way
     assert isinstance(way, UpstreamProgram)
-    assert way.args == ("-y", "--package", "episodic-memory", "episodic-memory-mcp-server")
+    assert way.args == ("-y", "--package", "github:obra/episodic-memory", "episodic-memory-mcp-server")
+
+
+def test_the_graph_of_server_memory_is_a_file_in_our_data_folder() -> None:
+    way = config("server-memory").upstreams["upstream"].reach.way
+    assert isinstance(way, UpstreamProgram)
+    assert way.env == {"MEMORY_FILE_PATH": f"{FOLDER.as_posix()}/server-memory.jsonl"}
+    odd = draft.read_ready_file("server-memory", PureWindowsPath(r'C:\Users\Ada\"here"'))
+    assert r'"C:/Users/Ada/\"here\"/server-memory.jsonl"' in odd
 
 
 def test_the_tools_of_server_memory_are_all_there() -> None:
@@ -77,5 +87,5 @@ def test_the_token_of_another_everkept_comes_from_the_environment() -> None:
 
 def test_another_name_is_not_found() -> None:
     with pytest.raises(NotFound) as missing:
-        draft.read_ready_file("../model")
+        draft.read_ready_file("../model", FOLDER)
     assert "server-memory" in str(missing.value)

@@ -80,6 +80,7 @@ LISTINGS = st.lists(
             ),
         },
     ),
+    min_size=1,  # a server without tools is refused
     max_size=4,
 )
 

@@ -101,7 +101,8 @@ def files(draw: st.DrawFn) -> JSON:
     whole: JSON = {"upstreams": dict(zip(names, described, strict=True))}
     if len(names) == 1 and draw(st.booleans()):
         whole = {"upstream": described[0]}
-    tools = draw(st.lists(words, unique=True, max_size=3))
+    has_passed = bool(described[0].get("passThrough"))
+    tools = draw(st.lists(words, unique=True, min_size=0 if has_passed else 1, max_size=3))
     rest = some(title=words, annotations=some(readOnlyHint=st.booleans(), title=words), outputSchema=schemas)
     whole["tools"] = [
         {

@@ -230,8 +230,6 @@ def test_a_new_name_for_a_described_tool_is_warned_of() -> None:
         (file(tool(upstream=ONE)), '"limit" is never sent'),
         (file(tool(inputSchema=SCHEMA | {"additionalProperties": True})), '`"*": "*"`'),
         (file(tool(inputSchema=SCHEMA | {"additionalProperties": {}})), "without a name"),
-        ({"upstream": {"command": "notes"}}, "offers no tool"),
-        (file(tools=[]), "offers no tool"),
         (file(upstream={"command": "${HOME}/notes"}), "`${HOME}`"),
         (file(upstream={"command": "x", "args": ["--key", "${KEY}"]}), "`upstream.args[1]`"),
         (file(upstream={"command": "x", "args": ["$HOME/notes"]}), "`$HOME`"),
@@ -242,6 +240,15 @@ def test_a_new_name_for_a_described_tool_is_warned_of() -> None:
 def test_what_may_be_meant_otherwise_is_only_warned_of(value: Any, word: str) -> None:
     (warning,) = warnings(value)
     assert word in warning
+
+
+@pytest.mark.parametrize("more", [{}, {"tools": []}])
+def test_a_file_that_offers_no_tool_is_refused(more: JSON) -> None:
+    (problem,) = reading({"upstream": {"command": "notes"}, **more}).problems
+    assert ("offers no tool" in problem.message, '`tools`, or set `"passThrough": true`' in problem.fix) == (True, True)
+    assert config({"upstream": {"command": "notes", "passThrough": True}, **more})
+    (other,) = reading({"upstream": {"command": 5}, **more}).problems
+    assert "`upstream.command`" in other.message
 
 
 def test_a_required_parameter_that_goes_nowhere_beside_an_unknown_one_fails_every_call() -> None:

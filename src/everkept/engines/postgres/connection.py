@@ -302,7 +302,7 @@ _REFUSAL_RULES = (
         "Enable TLS on the server, or add ?sslmode=disable to the address if the network is trusted.",
     ),
     _RefusalRule(
-        _compile_signs(r"no pg_hba\.conf entry.*no encryption"),
+        _compile_signs(r"no pg_hba\.conf entry[^\n]{0,500}no encryption"),
         "{at} accepts only encrypted connections.",
         "Add ?sslmode=verify-full to the address.",
     ),
@@ -317,7 +317,7 @@ _REFUSAL_RULES = (
         "Check `database_user` and `database_password`.",
     ),
     _RefusalRule(
-        _compile_signs('(?:database|role) ".*" does not exist'),
+        _compile_signs('(?:database|role) "[^"\n]*" does not exist'),
         '{at} has no database "{database}", or no user "{user}".',
         "Create it with createdb or createuser, or check the settings.",
     ),

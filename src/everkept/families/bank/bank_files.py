@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from everkept.core.files import FileInfo
 from everkept.core.runtime import is_on_event_loop, wait_finished
-from everkept.core.secrets import mask_text
+from everkept.core.secrets import mask_apart, mask_text
 from everkept.errors import (
     MAX_LISTED,
     EtagMismatch,
@@ -157,7 +157,7 @@ def find_edit_warnings(texts: Mapping[str, str]) -> list[ToolWarning]:
     return found
 
 
-_STRETCH_CHARACTERS = 200_000  # masked without a pause for other tasks
+_STRETCH_CHARACTERS = 200_000  # masked at a time
 
 
 async def find_secret_warnings(texts: Mapping[str, str]) -> list[ToolWarning] | None:
@@ -166,8 +166,8 @@ async def find_secret_warnings(texts: Mapping[str, str]) -> list[ToolWarning] | 
     for name, text in texts.items():
         kinds: dict[str, None] = {}
         for stretch in _split_text(text):
-            kinds |= dict.fromkeys(mask_text(stretch)[1])
-            await asyncio.sleep(0)
+            _, found_kinds = await mask_apart(len(stretch), partial(mask_text, stretch))
+            kinds |= dict.fromkeys(found_kinds)
         if kinds:
             message = f"{name} seems to contain a secret ({', '.join(kinds)}), which was written unchanged."
             found.append(ToolWarning("secret_in_file", message))

@@ -235,7 +235,7 @@ MAX_READ_CHARACTERS = 200_000  # of a file; in a larger one the newest entries a
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}(?::\d{2})?)?")
 _LONG_DAY = re.compile(r"([A-Z][a-z]{2}) (\d{1,2}), (\d{4}), (\d{1,2}):(\d{2}) ([AP])M")
-_CHILD = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])\s+(?=\S)")
+_CHILD = re.compile(r"(?<!\s)\s*(?:[-*+]|\d{1,9}[.)])\s+(?=\S)")
 _INNER_BOX = re.compile(_CHILD.pattern + r"\[ \]\s+(.+)")
 _TEMPLATE_TITLE = re.compile(r"Decision \d+")
 _RULE_OR_COMMENT = re.compile(r"\s*(?:[-*_]\s*){3,}|\s*<!--.*-->\s*")

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from everkept.core.files import FileStore
 from everkept.core.sessions import Session
-from everkept.core.text import clip_text, compute_digest
+from everkept.core.text import clip_text
 from everkept.core.times import Clock
 from everkept.errors import Conflict, EtagMismatch, InvalidInput, NotFound, Refused, escape_name
 from everkept.families.bank.bank_files import (
@@ -25,7 +25,7 @@ from everkept.families.bank.bank_files import (
     write_in_turn,
 )
 from everkept.families.bank.banks import Bank
-from everkept.families.bank.model import CURRENT_NAMES
+from everkept.families.bank.model import CURRENT_NAMES, name_versions_folder
 from everkept.values import Value, replace
 
 MAX_VERSIONS = 50  # of one file
@@ -80,6 +80,10 @@ class FileVersions:
             # Not flushed to the disk: a power cut may lose a version, but never the file itself.
             await folder.append(f"{name}/{entry}", packed)
             await _prune(folder, known[name], len(packed))
+
+    async def trust(self, bank: Bank) -> None:
+        """Count the bank as used by this user, like a write to it does."""
+        await self._open(bank.address, make=True)
 
     async def list_versions(self, bank: Bank, name: str) -> list[FileVersion]:
         """Return the versions of a file, newest first."""
@@ -159,7 +163,7 @@ class FileVersions:
         return removed
 
     async def _open(self, address: str, *, make: bool = False) -> FileStore:
-        return await self._open_folder(compute_digest(address)[:16], make)
+        return await self._open_folder(name_versions_folder(address), make)
 
 
 class CallHistory:

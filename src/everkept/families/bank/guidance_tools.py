@@ -44,7 +44,7 @@ STATELESS_MODE_NOTICE = (
     "This connection is stateless: mode {mode} applies only to this result. "
     "To keep it, start the server with --mode {mode}."
 )
-_TOOL_NAME = re.compile(r"[a-z]+(?:_[a-z]+)+")
+_TOOL_NAME = re.compile(r"(?<![a-z])[a-z]++(?:_[a-z]++)+")
 STATELESS_UPDATE_NOTICE = "This connection is stateless: you do not need to complete the update."
 
 

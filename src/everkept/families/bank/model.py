@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from everkept.core.text import clip_text
+from everkept.core.text import clip_text, compute_digest
 from everkept.errors import BankNotFound, EverkeptError, InvalidInput, escape_name
 from everkept.tools.schema import Field
 from everkept.values import Value, replace
@@ -46,12 +46,19 @@ LEGACY_NAMES = {
 # The current name of each older name.
 CURRENT_NAMES = {old: today for today, old in LEGACY_NAMES.items()}
 
+VERSIONS_FOLDER = "bank-versions"  # in the data folder; has a folder for each bank that this user has used
+
 SECTION_KIND = "section"  # record kind of an indexed section of a file
 INDEXED_FILE_KIND = "bank file"  # record kind that tracks what is indexed of a file
 MERGE_GRAPH_FILE = "merge graph file"  # tool name of imported file changes in the change log
 INDEX_BANK = "index bank"  # tool name of index updates in the change log
 
 StoreId = Annotated[str, Field("Registered bank id; default: the active bank", name="storeId", listed=False)]
+
+
+def name_versions_folder(address: str) -> str:
+    """Return the name of a bank's folder inside the folder of versions."""
+    return compute_digest(address)[:16]
 
 
 class BankOptions(Value):

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from pathlib import PurePath
 from typing import Any, cast
 
 from everkept.core.mcp import CALL_SECONDS, CONNECT_SECONDS
@@ -266,6 +267,7 @@ def _build_object_schema(properties: JSON, *, required: list[str] | None = None)
 
 
 _FILE_ENDING = ".json"
+_DATA_FOLDER = "DATA_FOLDER"  # in a ready-made file
 
 
 def list_ready_names() -> list[str]:
@@ -274,11 +276,12 @@ def list_ready_names() -> list[str]:
     return sorted(name.removesuffix(_FILE_ENDING) for name in found if name.endswith(_FILE_ENDING))
 
 
-def read_ready_file(name: str) -> str:
-    """Return a ready-made file with its comments. Raise NotFound."""
+def read_ready_file(name: str, data_folder: PurePath) -> str:
+    """Return a ready-made file with its comments, for this data folder. Raise NotFound."""
     if name not in (known := list_ready_names()):
         raise NotFound("ready-made file", name, hint=f"Use one of {', '.join(known)}.")
-    return (_get_ready_folder() / f"{name}{_FILE_ENDING}").read_text(encoding="utf-8")
+    text = (_get_ready_folder() / f"{name}{_FILE_ENDING}").read_text(encoding="utf-8")
+    return text.replace(_DATA_FOLDER, json.dumps(data_folder.as_posix())[1:-1])
 
 
 def _get_ready_folder() -> Traversable:

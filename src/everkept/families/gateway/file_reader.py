@@ -371,8 +371,9 @@ def _parse_config(root: FilePlace, folder: PurePath) -> GatewayConfig | None:
     tools = [tool for item in items if (tool := parse_tool(item, places))]
     instructions = parse_text(root.get("instructions"))
     check_clashes(root, tools, places, upstreams)
-    if not root.value.get("tools") and not any(server.pass_through for server in upstreams.values()):
-        root.warn("The file offers no tool.", 'Add entries to `tools`, or set `"passThrough": true` for a server.')
+    is_empty = not root.value.get("tools") and not any(server.pass_through for server in upstreams.values())
+    if is_empty and not root.notes.problems:  # otherwise these may be the reason
+        root.refuse("The file offers no tool.", 'Add entries to `tools`, or set `"passThrough": true` for a server.')
     return GatewayConfig(upstreams, tuple(tools), instructions)
 
 

@@ -1,13 +1,14 @@
 """Reads and writes of one project's knowledge graph, and its entities as JSON."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 from everkept.core.answers import Edge, Node, Selection, decode_cursor, encode_cursor
 from everkept.core.commits import ChangeWriter, Plan, Planned, T, retry
 from everkept.core.ports import RecordStore
 from everkept.core.records import Delete, Insert, Record, RecordLink, Step, Update
-from everkept.core.secrets import Masker
+from everkept.core.secrets import Masker, mask_apart
 from everkept.core.sessions import ToolCall
 from everkept.core.times import Clock, format_iso
 from everkept.errors import InvalidInput
@@ -126,14 +127,8 @@ class Graph:
         for i, item in enumerate(wanted):
             check_name(item.name, f"entities[{i}].name")
             check_name(item.entity_type, f"entities[{i}].entity_type")
-        wanted = [
-            NewEntity(
-                self.masking.mask(item.name),
-                self.masking.mask(item.entity_type),
-                self.masking.mask_all(item.observations),
-            )
-            for item in wanted
-        ]
+        size = sum(len(text) for item in wanted for text in item.observations)
+        wanted = await mask_apart(size, partial(self._mask_entities, wanted))
 
         async def plan(store: RecordStore, at: int) -> Planned[list[WrittenEntity]]:
             pairs = [(item.name, item.entity_type) for item in wanted]
@@ -154,10 +149,18 @@ class Graph:
 
         return await self._commit(plan)
 
+    def _mask_entities(self, wanted: Sequence[NewEntity]) -> list[NewEntity]:
+        mask, mask_all = self.masking.mask, self.masking.mask_all
+        return [NewEntity(mask(item.name), mask(item.entity_type), mask_all(item.observations)) for item in wanted]
+
+    def _mask_observations(self, wanted: Sequence[NewObservations]) -> list[NewObservations]:
+        return [replace(item, contents=self.masking.mask_all(item.contents)) for item in wanted]
+
     async def add_observations(self, wanted: Sequence[NewObservations]) -> list[WrittenEntity]:
         """Add observations and return what was added to each named entity."""
         _check_size(sum(len(item.contents) for item in wanted), "observations")
-        wanted = [replace(i, contents=self.masking.mask_all(i.contents)) for i in wanted]
+        size = sum(len(text) for item in wanted for text in item.contents)
+        wanted = await mask_apart(size, partial(self._mask_observations, wanted))
 
         async def plan(store: RecordStore, at: int) -> Planned[list[WrittenEntity]]:
             found = await self._resolve(store, [item.entity_name for item in wanted])

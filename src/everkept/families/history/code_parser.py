@@ -26,7 +26,7 @@ _PATCH_HEADER = re.compile(
     r"|(?:new|deleted) file mode|(?:old|new) mode|similarity index|rename (?:from|to) "
 )
 _PATCH_START = re.compile(r"^(?:diff --git |@@ .*@@|\+\+\+ |\*\*\* (?:Add|Update) File: )", re.M)
-_PROMPT = re.compile(r"(?:>>>|\.\.\.|In \[\d+\]:|\s+\.\.\.:)(?: |$)")
+_PROMPT = re.compile(r"^(?:>>>|\.\.\.|In \[\d+\]:|\s+\.\.\.:)(?: |$)")
 _PROMPT_START = re.compile(r"^(?:>>> |In \[\d+\]: )", re.M)
 _CONTINUATION_STARTS = frozenset(("", " ", "\t", ")", "]", "}"))  # first characters of lines that continue another
 _NON_WORD = re.compile(r"[\W_]+")

@@ -30,7 +30,7 @@ _REQUEST_VERBS = (
     r"|validate|verify|wire|wrap|write"
 )
 _REQUEST = re.compile(
-    rf"(?:^|[.!\n]\s*)(?:(?:and|also|now|next|then|ok(?:ay)?|first|so|great|good|thanks|please)[, ]+){{0,3}}"
+    rf"(?:^|[.!\n][^\S\n]*+)(?:(?:and|also|now|next|then|ok(?:ay)?|first|so|great|good|thanks|please)[, ]+){{0,3}}"
     rf"(?:(?:can|could|would|will) you(?: please)? |let(?:'s| us) |(?:we|i) (?:need|want)(?: you)? to |help me )?"
     rf"(?:{_REQUEST_VERBS})\b"
     rf"|\b(?:please|can you|could you|would you|help me)\b",

@@ -159,7 +159,7 @@ SHORT_TURN_CHARACTERS, SHORT_TURN_SPACES = 200, 16
 MAX_LITERAL_WORDS = 2  # in a question that may be literal
 MAX_RARE_HITS = 5  # hits with a word up to which the word is rare
 
-_TYPED_WORD = re.compile(r"\S*\w\S*")
+_TYPED_WORD = re.compile(r"(?<!\S)\S*\w\S*")
 _EDGE_PUNCTUATION = re.compile(r"^\W+|\W+$")
 
 

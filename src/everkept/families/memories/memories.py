@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from everkept.core.commits import Planned, check_writable
 from everkept.core.ports import RecordStore, VectorIndexer
 from everkept.core.records import Delete, Insert, Record, RecordFilter, Step, Update
-from everkept.core.secrets import Masker
+from everkept.core.secrets import Masker, mask_apart
 from everkept.core.sessions import format_signature
 from everkept.core.text import clip_text, format_count
 from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound, Refused
@@ -83,7 +84,7 @@ class MemoryWriter:
 
     async def store(self, wanted: NewMemory) -> StoredMemory:
         """Store a memory. The same text in the same scope updates the existing memory."""
-        wanted = check_memory(self._mask_memory(wanted))
+        wanted = check_memory(await mask_apart(len(wanted.content), partial(self._mask_memory, wanted)))
         warnings = [*build_masking_warnings(self._masking.kinds), *await self._check_session_limit(wanted)]
         wanted = replace(wanted, entities=await self._add_types(wanted.entities))
         replaced = await self._find_replaced(wanted)
@@ -117,7 +118,7 @@ class MemoryWriter:
             raise InvalidInput(
                 "Nothing to update.", hint="Pass content, importance, tags, metadata, related_entities or pinned."
             )
-        amendment = self._mask_amendment(amendment)
+        amendment = await mask_apart(len(amendment.content or ""), partial(self._mask_amendment, amendment))
         if amendment.entities is not None:
             added = await self._add_types(amendment.entities.add or ())
             amendment = replace(amendment, entities=replace(amendment.entities, add=added))

@@ -289,7 +289,7 @@ class MemoryTools(ToolFamily):
         call: ToolCall,
         session_id: SessionId | None = None,
         strategy: Annotated[ReflectStrategy, Field(REFLECT_STRATEGIES, listed=False)] = "full",
-        dry_run: Annotated[bool, Field("true: only report; default false")] = False,
+        dry_run: Annotated[bool, Field("true: only report; default false", listed=False)] = False,
         project: InProject | None = None,
     ) -> ReflectionResult:
         """Summarize this session's memories and save recurring themes; originals stay. Use after long work."""
@@ -333,14 +333,16 @@ class MemoryTools(ToolFamily):
             Field("Paths of the files you work on", max_items=1_000, listed=False),
         ]
         | None = None,
-        max_tokens: Annotated[int, Field("Size limit, 100 to 8000, default 2000", ge=100, le=8_000)] = 2_000,
+        max_tokens: Annotated[
+            int, Field("Size limit, 100 to 8000, default 2000", ge=100, le=8_000, listed=False)
+        ] = 2_000,
         sections: Annotated[
             list[ContextSection], Field("Sections to include; default: all", max_items=10, listed=False)
         ]
         | None = None,
         project: InProject | None = None,
     ) -> MemoryContext:
-        """Get preferences, knowledge and procedures for a task as one Markdown block. Use once, at its start."""
+        """Get what is known about the user, project and task as one Markdown block. Use once, at a task's start."""
         session = get_session_id(call, None, self._options)
         recall = self._build_recall(call, project)
         found = await gather_candidates(
