@@ -9,7 +9,7 @@ from everkept.app.app import App
 from everkept.app.change_log import ChangeLogEntry
 from everkept.care.purge import MaskResult, PurgeItem, SecretAudit, find_secrets, get_label, mask_secrets, select_items
 from everkept.cli.bank import describe_removed_versions, purge_versions, purge_versions_with_secrets, undo_file_write
-from everkept.cli.options import add_common_options
+from everkept.cli.options import add_common_options, load_command_settings
 from everkept.cli.render import build_console, build_table
 from everkept.cli.runner import confirm, print_json, read_session, run_with_app
 from everkept.core.ports import PurgeResult
@@ -21,6 +21,7 @@ from everkept.core.times import format_iso
 from everkept.errors import InvalidInput, NotFound
 from everkept.families.bank.file_versions import FileVersion
 from everkept.graph.lookup import parse_name_and_type
+from everkept.jobs.call_log import read_calls
 from everkept.jobs.graph_files import MirrorResult
 from everkept.settings import AUTO
 from everkept.tools.schema import to_json
@@ -74,11 +75,16 @@ def print_graph_files(files: MirrorResult) -> None:
 @click.command()
 @add_common_options
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
-def log(as_json: bool, project: str | None, limit: int, **flags: Any) -> None:
+@click.option("--calls", "wants_calls", is_flag=True, help="Show the tool calls on this machine instead of changes.")
+def log(as_json: bool, project: str | None, limit: int, wants_calls: bool, **flags: Any) -> None:
     """Show what changed, when, by which tool and account.
 
-    Lists the latest changes of all projects, or of --project.
+    Lists the latest changes of all projects, or of --project. `--calls` lists every tool call with its duration and
+    outcome, also calls that only read, but never what was said.
     """
+    if wants_calls:
+        _show_calls(read_calls(load_command_settings(**flags).data_dir, limit, project), as_json=as_json)
+        return
 
     async def work(app: App) -> tuple[list[ChangeLogEntry], set[str]]:
         entries = await app.change_log.list_entries(project, limit)
@@ -101,6 +107,17 @@ def log(as_json: bool, project: str | None, limit: int, **flags: Any) -> None:
     by = ("by",) if any(row["account"] for row in rows) else ()
     columns = ("change", "at", *by, "tool", "summary", "state")
     build_console().print(build_table("changes", [{c: row[c] for c in columns} for row in shown]))
+
+
+def _show_calls(calls: list[dict[str, Any]], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"calls": calls})
+        return
+    by = ("account",) if any("account" in call for call in calls) else ()
+    columns = ("at", *by, "tool", "project", "client", "ms", "outcome")
+    rows = [{column: call.get(column) for column in columns} for call in calls]
+    rows = [row | {"at": str(row["at"])[:19].replace("T", " ")} for row in rows]
+    build_console().print(build_table("calls", rows))
 
 
 @click.command()

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -135,6 +136,8 @@ def serve_stdio(settings: Settings, flags: Mapping[str, Any], start: "ServerStar
             if start is not None and (start.kept or _list_decisive_files(app)):
                 start.flags = _flags_to_json(flags)
                 check_answers(dispatcher, start, lambda: _list_decisive_files(app))
+            with suppress(OSError, ValueError, AttributeError):  # the client may have closed it
+                sys.stderr.write("everkept: ready\n")
             await serve(dispatcher, read, written, start)
         finally:
             if announcing is not None:
