@@ -19,7 +19,9 @@ from everkept.settings import read_settings
 from server_processes import HANG, INITIALIZE, command, environment, http_server
 
 JSON = dict[str, Any]
-PROJECT_TOOLS = "list_projects create_project switch_project get_current_project archive_project delete_project restore_project"
+PROJECT_TOOLS = (
+    "list_projects create_project switch_project get_current_project archive_project delete_project restore_project"
+)
 GRAPH_TOOLS = (
     "create_entities add_observations create_relations search_nodes open_nodes read_graph delete_entities "
     "delete_observations delete_relations"
@@ -133,7 +135,10 @@ def test_list_projects_shows_active_projects_by_default(client: Client) -> None:
     client("create_project", name="listed")
     client("create_project", name="stored away")
     client("archive_project", name="stored away")
-    listed = {status: {p["name"] for p in client("list_projects", status=status)["projects"]} for status in ("active", "archived", "all")}
+    listed = {
+        status: {p["name"] for p in client("list_projects", status=status)["projects"]}
+        for status in ("active", "archived", "all")
+    }
     assert {p["name"] for p in client("list_projects")["projects"]} == listed["active"]
     assert ("listed" in listed["active"], "stored away" in listed["archived"]) == (True, True)
     assert listed["all"] == listed["active"] | listed["archived"]
