@@ -1,5 +1,6 @@
 """`everkept export`, and `everkept import` of what it wrote."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -180,3 +181,40 @@ def test_a_folder_that_is_no_accounts_is_named(everkept: Run, tmp_path: Path, na
     told = everkept("import", str(folder))
     assert (told.status, "Traceback" in told.err) == (2, False)
     assert "valid user name" in told.err or "does not have the name" in told.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "typed", "is_linked"),
+    [
+        ((), {"stdin": "y\n", "terminal": True}, True),
+        ((), {"stdin": "n\n", "terminal": True}, False),
+        ((), {"stdin": "y\n"}, False),
+        (("--yes",), {}, True),
+        (("--no-folders", "--yes"), {}, False),
+    ],
+    ids=["agreed", "declined", "program", "yes", "none"],
+)
+def test_a_folder_that_an_export_claims_is_linked_only_if_a_person_agrees(
+    everkept: Run, tmp_path: Path, arguments: tuple[str, ...], typed: dict[str, Any], is_linked: bool
+) -> None:
+    everkept("remember", "A fact", "--project", "shop")
+    everkept("export", str(tmp_path / "out"))
+    path = tmp_path / "out" / "projects" / "shop" / "project.json"
+    path.write_text(json.dumps({"name": "foreign", "folders": [str(tmp_path)]}), encoding="utf-8")
+    told = everkept("import", str(tmp_path / "out"), "--json", *arguments, **typed).json
+    assert told["folders"] == ({str(tmp_path): "foreign"} if is_linked else {})
+
+
+@pytest.mark.parametrize("name", ["projects/shop/records.jsonl", "projects/shop", "user", "everkept.json"])
+def test_an_export_with_links_is_refused(everkept: Run, tmp_path: Path, name: str) -> None:
+    everkept("remember", "A fact", "--project", "shop")
+    folder = tmp_path / "out"
+    everkept("export", str(folder))
+    elsewhere = tmp_path / "elsewhere"
+    (folder / name).rename(elsewhere)
+    try:
+        (folder / name).symlink_to(elsewhere)
+    except OSError:
+        pytest.skip("this account may not create links")
+    told = everkept("import", str(folder))
+    assert (told.status, "is a link" in told.err) == (2, True)

@@ -21,7 +21,7 @@ from everkept.core.ports import RecordStore
 from everkept.core.projects import WorkspaceInfo, find_workspace, find_workspace_key
 from everkept.core.sessions import Session, ToolCall
 from everkept.core.text import format_count
-from everkept.errors import InvalidInput, StoreUnreachable
+from everkept.errors import InvalidInput, StoreUnreachable, escape_name
 from everkept.exchange.exporter import ExportResult
 from everkept.exchange.exporter import export_library as write
 from everkept.exchange.importer import ServerMemoryImport, import_server_memory
@@ -119,6 +119,7 @@ def import_() -> None:
 @add_common_options
 @click.argument("folder", metavar="DIR", type=FolderPath())
 @click.option("--no-folders", is_flag=True, help="Do not link imported projects to folders on this machine.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation prompt.")
 @click.option(
     "--account",
     "same",
@@ -126,9 +127,12 @@ def import_() -> None:
     metavar="NAME",
     help="Import private data of account NAME into the account of the same name here. Repeatable.",
 )
-def folder(as_json: bool, folder: Path, no_folders: bool, same: tuple[str, ...], **flags: Any) -> None:
-    """Import the folder DIR written by `everkept export`."""
-    from everkept.exchange.importer import ExportImport, import_export
+def folder(as_json: bool, folder: Path, no_folders: bool, yes: bool, same: tuple[str, ...], **flags: Any) -> None:
+    """Import the folder DIR written by `everkept export`.
+
+    Asks before it links an imported project to a folder on this machine.
+    """
+    from everkept.exchange.importer import ExportImport, import_export, link_claimed
 
     async def work(app: App) -> ExportImport:
         excluded = [*app.history.configured_exclusions, *await app.history.list_excluded()]
@@ -140,9 +144,11 @@ def folder(as_json: bool, folder: Path, no_folders: bool, same: tuple[str, ...],
                 progress,
                 mask=app.settings.mask_secrets,
                 excluded=excluded,
-                folders=not no_folders,
+                folders=yes and not no_folders,
                 same=same,
             )
+        if not no_folders:
+            await link_claimed(app.library, outcome, _select_claims(outcome.claimed))
         await update_graph_files(app, outcome.projects)
         return outcome
 
@@ -166,7 +172,12 @@ def folder(as_json: bool, folder: Path, no_folders: bool, same: tuple[str, ...],
     if outcome.off:
         click.echo(f"  skipped because off: {', '.join(outcome.off)}", err=True)
     for path, name in outcome.folders.items():
-        click.echo(f"  {path} is now the folder of {name}", err=True)
+        click.echo(f"  {escape_name(path)} is now the folder of {name}", err=True)
+    if outcome.claimed and not no_folders:
+        click.echo(
+            f"  {format_count(len(outcome.claimed), 'folder')} not linked to a project; to link, import with --yes",
+            err=True,
+        )
     for user in outcome.accounts:
         click.echo(f"  with private data of {user}", err=True)
     for user in outcome.strangers:
@@ -177,6 +188,17 @@ def folder(as_json: bool, folder: Path, no_folders: bool, same: tuple[str, ...],
         )
     if outcome.masked:
         click.echo(f"  masked: {', '.join(outcome.masked)}", err=True)
+
+
+def _select_claims(claimed: Mapping[str, str]) -> list[str]:
+    """Ask a person which folders get the project that an export names. A program links none."""
+    if not sys.stdin.isatty():
+        return []
+    return [
+        path
+        for path, name in claimed.items()
+        if click.confirm(f'Link the folder {escape_name(path)} to project "{name}"?', err=True)
+    ]
 
 
 @import_.command("server-memory")

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -23,7 +24,7 @@ from everkept.core.projects import validate_project_name
 from everkept.core.records import Record, RecordLink
 from everkept.core.sessions import parse_private_name, validate_account_name
 from everkept.core.times import parse_time
-from everkept.errors import InvalidInput
+from everkept.errors import InvalidInput, escape_name
 from everkept.families.bank.model import INDEXED_FILE_KIND, SECTION_KIND
 from everkept.families.history.ingest.checkpoints import GATE_ID
 from everkept.families.history.model import CODE, CONVERSATION, SYMBOL, TRANSCRIPT, TURN
@@ -401,6 +402,7 @@ def read_export(folder: Path) -> list[ExportSection]:
     """Read an export. Raise InvalidInput with file and line for any fault."""
     if not folder.is_dir():
         raise InvalidInput(f"{folder} is not a folder.", hint=FOLDER_HINT)
+    _refuse_links(folder)
     if read_manifest(folder) is None:
         raise InvalidInput(f"{folder} is not an Everkept export, because it has no everkept.json.", hint=FOLDER_HINT)
     projects = sorted((folder / PROJECTS_FOLDER).iterdir()) if (folder / PROJECTS_FOLDER).is_dir() else []
@@ -413,6 +415,20 @@ def read_export(folder: Path) -> list[ExportSection]:
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise InvalidInput(f'{folder} has two folders of the project "{twice}".', hint="Remove one of them.")
     return [_check_section(section) for section in sections]
+
+
+def _refuse_links(folder: Path) -> None:
+    """Refuse links in an export, which could lead to any file of this machine."""
+    tops = (MANIFEST_FILE, USER_FOLDER, HISTORY_FOLDER, PROJECTS_FOLDER, ACCOUNTS_FOLDER)
+    real = folder.resolve()
+    walks = (found for top in tops[1:] for found in os.walk(real / top))
+    below = (Path(parent, name) for parent, folders, files in walks for name in (*folders, *files))
+    for path in (*(real / top for top in tops), *below):
+        if path.is_symlink() or (sys.platform == "win32" and path.is_dir() and path.resolve() != path):  # a junction
+            raise InvalidInput(
+                f"{escape_name(str(path))} is a link, which an import does not follow.",
+                hint="Replace it with the file or folder that it leads to.",
+            )
 
 
 def _read_accounts(folder: Path) -> Iterator[ExportSection]:

@@ -161,13 +161,15 @@ class ExportImport(Value, frozen=False):
     """What became of the records and links of an export.
 
     `forgotten` were deleted here and stay so; `older` are newer here. `left_out` belong to something that does not
-    exist here, or to an excluded folder or a project that is off. `off` are skipped projects; `folders` now have a
-    project. `accounts` are those with private data in it; data of `strangers`, unknown here, was skipped.
+    exist here, or to an excluded folder or a project that is off. `off` are skipped projects. `folders` now have a
+    project, and `claimed` ones could get it. `accounts` are those with private data in it; data of `strangers`, unknown
+    here, was skipped.
     """
 
     projects: list[str] = field(default_factory=list[str])
     off: list[str] = field(default_factory=list[str])
     folders: dict[str, str] = field(default_factory=dict[str, str])
+    claimed: dict[str, str] = field(default_factory=dict[str, str])
     accounts: list[str] = field(default_factory=list[str])
     strangers: list[str] = field(default_factory=list[str])
     records: int = 0
@@ -194,8 +196,8 @@ async def import_export(
     """Import an export. Raise InvalidInput before any change if it is invalid.
 
     Conversations of `excluded` folders and projects that are off are skipped. With `folders`, a project gets its former
-    folders, unless another project has them. Private data goes only to the same account, and to those of the same name
-    that the caller lists in `same`.
+    folders, unless another project has them; otherwise they are only `claimed`. Private data goes only to the same
+    account, and to those of the same name that the caller lists in `same`.
     """
     outcome = ExportImport()
     sections = _select_known_accounts(
@@ -277,11 +279,21 @@ async def _open_store(library: Library, section: ExportSection, outcome: ExportI
             project = await library.get_project(section.name)
     _, store = await library.open(project.name)
     known = await library.list_workspaces(project)
-    for path in section.folders if folders else ():
-        if path not in known and (await library.link_workspace(path, project)).id == project.id:
-            outcome.folders[path] = project.name
+    free = [path for path in section.folders if path not in known and not await library.find_workspace_project(path)]
+    outcome.claimed |= dict.fromkeys(free, project.name)
+    if folders:
+        await link_claimed(library, outcome, free)
     outcome.projects.append(project.name)
     return store
+
+
+async def link_claimed(library: Library, outcome: ExportImport, paths: Collection[str]) -> None:
+    """Link claimed folders to the imported projects. The author of an export can claim any folder."""
+    for path in paths:
+        name = outcome.claimed.pop(path)
+        project = await library.get_project(name)
+        if (await library.link_workspace(path, project)).id == project.id:
+            outcome.folders[path] = name
 
 
 class StoreImport:
