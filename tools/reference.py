@@ -39,8 +39,8 @@ def tools_page() -> str:
         "Each tool is also a command: replace underscores with dashes. `tools/list` omits rare arguments;",
         "this page has all of them. A failed call returns `isError` and the envelope of [errors](errors.md).\n",
         f"Limits: {model.MAX_NAME_CHARACTERS:,} characters for a name ({MAX_PROJECT_NAME_CHARACTERS} for a project), "
-        f"{model.TEXT_LIMIT:,} for a text, "
-        f"{model.BATCH_LIMIT:,} items per call, {model.PAGE_LIMIT:,} entities per page. A message has at most 16 MiB.\n",
+        f"{model.TEXT_LIMIT:,} for a text, {model.BATCH_LIMIT:,} items per call, "
+        f"{model.PAGE_LIMIT:,} entities per page. A message has at most 16 MiB.\n",
     ]
     parts += [_tool(tool) for tool in App(read_settings({}, {})).tools]
     parts.append(
