@@ -22,7 +22,7 @@ LOVED = SelftestFact("lives", "Ada", text="loved numbers")
 
 def test_killed_servers_lose_nothing_and_nothing_is_left_behind(tmp_path: Path) -> None:
     done = subprocess.run(
-        [*COMMAND, "--writers", "3", "--seconds", "4", "--data-dir", str(tmp_path)],
+        [*COMMAND, "--writers", "3", "--hours", "0.0012", "--data-dir", str(tmp_path)],
         # It has a folder of its own, whatever the settings say of where everything is kept.
         env={**os.environ, "EVERKEPT_DATABASE_URL": "ws://127.0.0.1:1"},
         stdout=subprocess.PIPE,
@@ -31,6 +31,7 @@ def test_killed_servers_lose_nothing_and_nothing_is_left_behind(tmp_path: Path) 
     )
     report = json.loads(done.stdout)
     assert (done.returncode, report["problems"]) == (0, [])
+    assert report["seconds"] > 4
     assert report["kills"] > 0
     assert report["acknowledged"] == report["found"] > 0
     assert report["lost"] == report["duplicates"] == report["torn"] == report["unasked"] == 0

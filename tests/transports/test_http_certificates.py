@@ -86,7 +86,7 @@ def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
     path = made(tmp_path)
     assert str(tmp_path / "none.pem") in refusal(tmp_path / "none.pem")
     assert "--certificate-key" in refusal(path, tmp_path / "none.pem")
-    assert "no file" in refusal(tmp_path)
+    assert "not a file" in refusal(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "nothing of the kind"])

@@ -155,7 +155,7 @@ def _read_manifest(care: "SqliteCare", archive: zipfile.ZipFile, file: Path) -> 
             )
         databases = [BackupDatabase(**copied) for copied in told["databases"]]
         manifest = ArchiveManifest(told["version"], told["created_at"], databases, told["damaged"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise _build_invalid_error(file) from error
     _check_names(care, archive, manifest, file)
     return manifest

@@ -136,6 +136,7 @@ def demo(
 
 TICK_SECONDS = 0.05
 KILL_SECONDS = 0.3  # on average
+HOUR_SECONDS = 3_600.0
 ANSWER_SECONDS = 30.0  # without an answer, which count as a failure
 
 ShowProgress = Callable[[float, int, int], None]  # receives seconds since the start, acknowledged calls and kills
@@ -276,13 +277,17 @@ class _SelftestRunner:
 @add_common_options
 @click.option("--writers", type=click.IntRange(1, 64), default=8, show_default=True)
 @click.option("--seconds", type=click.FloatRange(0.1), default=30.0, show_default=True)
-def selftest(writers: int, seconds: float, data_dir: str | None, as_json: bool, **_flags: Any) -> None:
+@click.option("--hours", type=click.FloatRange(0.001), help="Run this long instead.")
+def selftest(
+    writers: int, seconds: float, hours: float | None, data_dir: str | None, as_json: bool, **_flags: Any
+) -> None:
     """Kill servers while they write, and count lost writes.
 
     Several servers write to two projects that are archived and restored at the same time. Exits with 0 if each
     acknowledged write exists exactly once and every database is intact. Uses a temporary folder, which is inside
     --data-dir if you pass it, for example to test a disk.
     """
+    seconds = seconds if hours is None else hours * HOUR_SECONDS
     folder = _create_folder(data_dir)
     log_path = folder / "servers.log"
     try:

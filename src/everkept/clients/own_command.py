@@ -170,7 +170,7 @@ def read_launchers(data_dir: Path) -> frozenset[str]:
     try:
         held = read_config_file(data_dir / LAUNCHERS_FILE)
         listed: object = json.loads(held.text) if held else []
-    except (EverkeptError, ValueError):
+    except (EverkeptError, ValueError, RecursionError):
         return frozenset()
     items = cast(list[Any], listed) if isinstance(listed, list) else []
     return frozenset(item for item in items if isinstance(item, str))

@@ -47,6 +47,8 @@ def parse_text(text: str) -> dict[str, Any]:
         raise NotToml(str(error)) from error
     except RecursionError as error:
         raise NotToml("it is nested too deeply") from error
+    except ValueError as error:
+        raise NotToml("it has a number with too many digits") from error
 
 
 def with_value(text: str, path: Sequence[str], value: Any) -> str:

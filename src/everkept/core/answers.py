@@ -344,7 +344,7 @@ def decode_cursor(cursor: str, *kinds: type) -> tuple[Any, ...]:
     """Return the values that `encode_cursor` encoded, if they have these types."""
     try:
         found: Any = json.loads(base64.urlsafe_b64decode(cursor.encode()))
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     position = tuple(cast(list[Any], found)) if isinstance(found, list) else ()
     if len(position) != len(kinds) or not all(map(isinstance, position, kinds)):

@@ -6,7 +6,7 @@ always have length one.
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -214,7 +214,7 @@ def _choose_length(folder: Path, config: Mapping[str, Any]) -> int:
     """Return how many pieces a text may have, with marks."""
     told = _take_number(_read_object(folder / LENGTH_FILE).get("max_seq_length"))
     positions = _take_number(config.get("max_position_embeddings"))
-    if positions and config.get("model_type") in _SHIFTED_FAMILIES:
+    if positions and str(config.get("model_type")) in _SHIFTED_FAMILIES:
         positions -= _SHIFTED_POSITIONS
     of_tokenizer = _take_number(_read_object(folder / TOKENIZER_CONFIG_FILE).get("model_max_length"))
     limits = [limit for limit in (told, positions, of_tokenizer) if limit]
@@ -239,8 +239,11 @@ def _read_object(path: Path) -> Mapping[str, Any]:
 
 
 def _read_list(path: Path) -> list[Mapping[str, Any]]:
-    found = _read_json(path)
-    listed = cast(list[Any], found) if isinstance(found, list) else []
+    return _list_objects(_read_json(path))
+
+
+def _list_objects(value: Any) -> list[Mapping[str, Any]]:
+    listed = cast(list[Any], value) if isinstance(value, list) else []
     return [cast(Mapping[str, Any], item) for item in listed if isinstance(item, dict)]
 
 
@@ -347,7 +350,7 @@ _OWN_MODEL = {
 def read_wordpiece(described: Mapping[str, Any]) -> WordPiece | None:
     """Return our own tokenizer if it gives the same pieces as the one described, which is uncased BERT's."""
     model, normalizer = _get_part(described, "model"), _get_part(described, "normalizer")
-    added = cast(Sequence[Mapping[str, Any]], described.get("added_tokens") or ())
+    added = _list_objects(described.get("added_tokens"))
     is_own = (
         _OWN_MODEL.items() <= model.items()
         and normalizer.get("type") == "BertNormalizer"
@@ -355,11 +358,13 @@ def read_wordpiece(described: Mapping[str, Any]) -> WordPiece | None:
         and normalizer.get("strip_accents") in (None, True)
         and _get_part(described, "pre_tokenizer").get("type") == "BertPreTokenizer"
         and _list_marks(_get_part(described, "post_processor")) == ["[CLS]", "[SEP]"]
-        and all(token.get("content") in SPECIAL_PIECES for token in added)
+        and all(str(token.get("content")) in SPECIAL_PIECES for token in added)
     )
-    ids = cast(Mapping[str, int], _get_part(model, "vocab"))
+    ids = _get_part(model, "vocab")
+    if not is_own or not all(isinstance(number, int) for number in ids.values()):
+        return None
     pieces = sorted(ids, key=ids.__getitem__)
-    if not is_own or [ids[piece] for piece in pieces] != list(range(len(pieces))):
+    if [ids[piece] for piece in pieces] != list(range(len(pieces))):
         return None
     try:
         return WordPiece(pieces)
@@ -370,8 +375,9 @@ def read_wordpiece(described: Mapping[str, Any]) -> WordPiece | None:
 def _list_marks(processor: Mapping[str, Any]) -> list[str]:
     """Return the marks around a single text."""
     if processor.get("type") == "BertProcessing":
-        return [str((processor.get(end) or [""])[0]) for end in ("cls", "sep")]
-    single = cast(Sequence[Mapping[str, Any]], processor.get("single") or ())
+        ends = (processor.get(end) for end in ("cls", "sep"))
+        return [str(cast(list[Any], end)[0]) if isinstance(end, list) and end else "" for end in ends]
+    single = _list_objects(processor.get("single"))
     return [str(_get_part(step, "SpecialToken").get("id")) for step in single if "SpecialToken" in step]
 
 

@@ -193,6 +193,9 @@ def _add_note(settings: Settings, note: str) -> bool:
     return True
 
 
+SERVER_DELAY_SECONDS = 5.0  # before a server is asked, because the client's first calls come first
+
+
 async def announce_plugin_data(settings: Settings) -> None:
     """Log once which command imports the plugin's data, if there is any. A failure does not matter."""
     if settings.read_only or settings.deployment_mode == "embedded-memory":
@@ -203,6 +206,7 @@ async def announce_plugin_data(settings: Settings) -> None:
             place = None if folder is None else str(folder)
         else:
             place = settings.database_url
+            await asyncio.sleep(SERVER_DELAY_SECONDS)
             async with open_plugin_database(find_plugin_place(settings, {})) as found:
                 place = place if await found.has_memories() else None
         if place is not None and _add_note(settings, place):

@@ -50,7 +50,7 @@ async def test_nothing_acknowledged_is_lost_when_a_project_moves_under_its_write
     found = set(await ids(library))
     assert set().union(*(told["acknowledged"] for told in said)) <= found
     # A file that comes back while it is opened may be refused as `unavailable`: call again.
-    known = {"project_archived", "conflict", "unavailable"}
+    known = {"project_archived", "conflict", "project_status", "unavailable"}
     assert set().union(*(told["refusals"] for told in said)) <= known
     assert all(told["after"] for told in said if told["refusals"])
     _, store = await library.open("project")
@@ -124,7 +124,7 @@ async def test_archiving_beside_a_reader_gives_up_and_leaves_everything_as_it_wa
 
 
 @pytest.mark.parametrize(
-    ("operation", "ends_as", "loser"), [("archive", "archived", "conflict"), ("delete", None, "not_found")]
+    ("operation", "ends_as", "loser"), [("archive", "archived", "project_status"), ("delete", None, "not_found")]
 )
 async def test_of_two_processes_that_move_one_project_one_wins_and_the_other_is_told(
     library: SqliteLibrary, folder: Path, operation: str, ends_as: str | None, loser: str
