@@ -16,6 +16,7 @@ import click
 from everkept import errors
 from everkept.app.app import App
 from everkept.cli.main import COMMANDS, cli
+from everkept.core.projects import MAX_PROJECT_NAME_CHARACTERS
 from everkept.errors import EverkeptError
 from everkept.families.gateway import draft
 from everkept.families.gateway.draft import build_file_schema
@@ -37,8 +38,9 @@ def tools_page() -> str:
         "# Tools\n",
         "Each tool is also a command: replace underscores with dashes. `tools/list` omits rare arguments;",
         "this page has all of them. A failed call returns `isError` and the envelope of [errors](errors.md).\n",
-        f"Limits: {model.MAX_NAME_CHARACTERS:,} characters for a name, {model.TEXT_LIMIT:,} for a text, "
-        f"{model.BATCH_LIMIT:,} items per call, {model.PAGE_LIMIT:,} entities per page, and 16 MiB per message.\n",
+        f"Limits: {model.MAX_NAME_CHARACTERS:,} characters for a name ({MAX_PROJECT_NAME_CHARACTERS} for a project), "
+        f"{model.TEXT_LIMIT:,} for a text, {model.BATCH_LIMIT:,} items per call, "
+        f"{model.PAGE_LIMIT:,} entities per page. A message has at most 16 MiB.\n",
     ]
     parts += [_tool(tool) for tool in App(read_settings({}, {})).tools]
     parts.append(

@@ -9,7 +9,7 @@ from everkept.app.engines import find_standby
 from everkept.engines.standby.journal import Journal
 from everkept.engines.standby.journal_acts import SetNote
 from everkept.settings import read_settings
-from server_processes import StdioServer, http_server, run, stdio_server
+from server_processes import READY, StdioServer, http_server, run, stdio_server
 
 NOBODY = "ws://127.0.0.1:1"  # where nothing listens
 
@@ -41,7 +41,7 @@ def test_safe_settings_leave_nothing_to_say(tmp_path: Path) -> None:
     with stdio_server(tmp_path / "data", "--database-url", NOBODY) as server:
         assert _asked(server) == 2
         assert server.close_input() == 0
-    assert server.finish() == ""
+    assert server.finish() == READY
 
 
 def _asked(server: StdioServer) -> int:

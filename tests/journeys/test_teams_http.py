@@ -253,7 +253,7 @@ async def test_metrics_are_for_the_owner_and_name_nobody(people: Team) -> None:
 
 
 async def test_the_address_is_told_with_https_and_without_a_warning(people: Team) -> None:
-    assert people.server.said[0].startswith("everkept: serving https://127.0.0.1:")
+    assert people.server.said[0].startswith("everkept: ready, serving https://127.0.0.1:")
     assert not any("not encrypted" in line for line in people.server.said)
     async with httpx2.AsyncClient(timeout=HANG) as stranger:
         with pytest.raises(httpx2.ConnectError):  # who does not trust the certificate

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from engine_journeys import Place, Talk, contents, wait_for_vectors
+from server_processes import READY
 
 ORDERS = "Purchases are kept in PostgreSQL"
 TABS = "Prefers tabs over spaces"
@@ -175,5 +176,5 @@ def follow_all(kept: Place) -> dict[str, list[Any]]:
             journey(talk)
             said[journey.__name__] = talk.kept
         assert server.close_input() == 0
-        assert server.finish() == ""
+        assert server.finish() == READY
     return said

@@ -294,11 +294,15 @@ _SERVER_MEMORY = encode(
     {"type": "entity", "name": "Ada", "entityType": "person", "observations": ["writes"]},
     {"type": "relation", "from": "Ada", "to": "Bob", "relationType": "knows"},
 )
+_BACKUP = _write_backup()
 EXCHANGE: Mapping[str, Parser] = {
     **{f"export's {path}": read_exported(path) for path in _EXPORT},
-    "backup": Parser(read_backup, (_write_backup(),), (EverkeptError,)),
+    "backup": Parser(read_backup, (_BACKUP,), (EverkeptError,), (_BACKUP[-365:],)),
     "backup's manifest": Parser(
-        read_backup_manifest, (_MANIFEST,), (EverkeptError,), (DEEP, _MANIFEST.replace(b"1", b"1e999", 1))
+        read_backup_manifest,
+        (_MANIFEST,),
+        (EverkeptError,),
+        (DEEP, _MANIFEST.replace(b"1", b"1e999", 1), _MANIFEST.replace(b'"_meta.db"', b"1e999")),
     ),
     "file of another memory server": Parser(
         in_text(lambda text: list(parse_lines(text.splitlines()))), (_SERVER_MEMORY,), (EverkeptError,)

@@ -211,7 +211,9 @@ _FINDING = {"id": "t1", "type": "conversation", "content": "tea", "score": 0.8, 
 _PEER_ANSWER = encode({"version": 1, "results": [_FINDING | {"at": "2026-02-01T10:00:00Z"}], "warnings": ["slow"]})
 _PEER_ROW = {"address": "https://host:443", "token": "t", "fingerprint": f"sha256:{'0' * 64}", "time_limit": 2.5}
 SERVERS: Mapping[str, Parser] = {
-    "gateway's file": Parser(read_gateway_file, (GATEWAY_FILE.read_bytes(), read_ready_file("server-memory").encode())),
+    "gateway's file": Parser(
+        read_gateway_file, (GATEWAY_FILE.read_bytes(), read_ready_file("server-memory", Path("data")).encode())
+    ),
     "answers of servers": Parser(
         read_tool_list,
         (

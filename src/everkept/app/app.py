@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # a server answers the handshake before it loads these
     from everkept.app.search_sources import SharedSearch
     from everkept.core.ports import Embedder, Library
     from everkept.families.bank.toolset import BankFamily
+    from everkept.jobs.call_log import CallLog
     from everkept.jobs.graph_files import GraphMirrors
     from everkept.jobs.maintenance import MemoryAccess
     from everkept.jobs.usage_log import BatchedUsage
@@ -156,6 +157,15 @@ class App:
 
         return BatchedUsage(lambda: self.library)
 
+    @cached_property
+    def _calls(self) -> "CallLog | None":
+        """The log of calls, or None if nothing is stored in the data folder."""
+        if self._given_library is not None or self.settings.deployment_mode == "embedded-memory":
+            return None
+        from everkept.jobs.call_log import CallLog
+
+        return CallLog(self.settings.data_dir, self._find_usual_project)
+
     @property
     def _all_own_tools(self) -> Toolset:
         """Everkept's own tools, including those that read-only mode does not offer."""
@@ -271,6 +281,10 @@ class App:
         call = ToolCall(session, tool.name, report or ignore_progress, alias)
         started = time.perf_counter()
         outcome = "failed"
+        if log.isEnabledFor(logging.DEBUG):
+            from everkept.core.secrets import mask_json
+
+            log.debug("%s %s", tool.name, mask_json(dict(arguments))[0])
         try:
             with track_replica_use() as noted:
                 result = await tool.run(call, arguments)
@@ -289,10 +303,36 @@ class App:
         finally:
             elapsed = (time.perf_counter() - started) * 1000
             log.info("%s %.1f ms %s", tool.name, elapsed, outcome)
+            if self._calls is not None:
+                self._note_call(session, tool, arguments, elapsed, outcome)
             if self._has_part("maintenance"):
                 self._parts.maintenance.start_repairs()
                 if self._is_server:
                     self._parts.maintenance.start_rest()
+
+    def _note_call(
+        self, session: Session, tool: Tool, arguments: Mapping[str, Any], elapsed: float, outcome: str
+    ) -> None:
+        from everkept.jobs.call_log import CallNote
+
+        assert self._calls is not None
+        named = "" if tool.effect is Effect.OUTSIDE else arguments.get("project") or session.project
+        account = get_acting_account()
+        self._calls.note(
+            CallNote(
+                self.clock(),
+                tool.name,
+                named if named is None or isinstance(named, str) else "",
+                session.client,
+                None if account is None else account.name,
+                elapsed,
+                outcome,
+            )
+        )
+
+    def _find_usual_project(self) -> str | None:
+        """Return the project of calls that name none."""
+        return self._parts.choice.find_pending_name(ToolCall(Session(), "")) if self._has_part("choice") else None
 
     async def end_sessions(self) -> None:
         """Store a summary of each session that stored something, before a server ends.
@@ -312,6 +352,8 @@ class App:
             await self._gateway.close()
         if "_usage" in vars(self):
             await self._usage.close()
+        if "_calls" in vars(self) and self._calls is not None:
+            await self._calls.close()
         if self._has_part("watcher"):
             await self.watcher.close()
         if self._has_part("bank") and self._parts.bank is not None:

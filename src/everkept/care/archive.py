@@ -4,6 +4,7 @@ The manifest has the size, the checksum and the row count of each copy, so that 
 database is stored unchanged, under `damaged/`.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -140,6 +141,10 @@ def _detect_damage(file: Path) -> Generator[None, None, None]:
         with file.open("rb") as source:
             begins_as_zip = source.read(4) == b"PK\x03\x04"
         raise (_build_damaged_error(file, str(error)) if begins_as_zip else _build_invalid_error(file)) from error
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # of an offset before the file's beginning
+            raise
+        raise _build_damaged_error(file, "its list of files is wrong") from error
 
 
 def _read_manifest(care: "SqliteCare", archive: zipfile.ZipFile, file: Path) -> ArchiveManifest:
@@ -155,9 +160,9 @@ def _read_manifest(care: "SqliteCare", archive: zipfile.ZipFile, file: Path) -> 
             )
         databases = [BackupDatabase(**copied) for copied in told["databases"]]
         manifest = ArchiveManifest(told["version"], told["created_at"], databases, told["damaged"])
+        _check_names(care, archive, manifest, file)
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise _build_invalid_error(file) from error
-    _check_names(care, archive, manifest, file)
     return manifest
 
 

@@ -11,7 +11,7 @@ from everkept.accounts.accounts import User
 from everkept.accounts.grants import AccessLevel, Grant, create_token, map_shown_names, revoke_token
 from everkept.app.app import App
 from everkept.cli.options import CountRange, add_common_options, load_command_settings, parse_typed_time
-from everkept.cli.runner import confirm, print_json, run_with_app
+from everkept.cli.runner import confirm, echo, print_json, run_with_app
 from everkept.core.ports import Token
 from everkept.core.projects import Project
 from everkept.core.sessions import OWNER, validate_account_name
@@ -37,16 +37,16 @@ def list_accounts(as_json: bool, **flags: Any) -> None:
         print_json({"accounts": users})
         return
     if not users:
-        click.echo("No accounts yet. To create one, run `everkept token --user NAME`.")
+        echo("No accounts yet. To create one, run `everkept token --user NAME`.")
     for user in users:
         kind = "another server" if user["peer"] else "user"
         leaving = "; removal not finished" if user["leaving"] else ""
-        click.echo(f"{user['name']}  {kind} since {user['created_at'][:10]}{leaving}")
+        echo(f"{user['name']}  {kind} since {user['created_at'][:10]}{leaving}")
         if user.get("records"):
-            click.echo(f"  stored {format_count(user['records'], 'record')}, {format_count(user['size'], 'byte')}")
+            echo(f"  stored {format_count(user['records'], 'record')}, {format_count(user['size'], 'byte')}")
         for granted in user["projects"]:
             known_as = "" if granted["shown_as"] == granted["name"] else f" as {granted['shown_as']}"
-            click.echo(f"  {granted['access']:5}  {granted['name']}{known_as}")
+            echo(f"  {granted['access']:5}  {granted['name']}{known_as}")
 
 
 @account.command()
@@ -78,9 +78,9 @@ def remove(as_json: bool, name: str, yes: bool, **flags: Any) -> None:
     if as_json:
         print_json({"removed": user, "projects": left})
         return
-    click.echo(f"Removed {user}.")
+    echo(f"Removed {user}.")
     if left:
-        click.echo(f"You now own {', '.join(left)}.")
+        echo(f"You now own {', '.join(left)}.")
 
 
 async def _read_users(app: App) -> list[dict[str, Any]]:
@@ -133,7 +133,7 @@ def grant(as_json: bool, name: str, user: str, access: str, **flags: Any) -> Non
         print_json(row | {"shown_as": granted.name})
     else:
         known_as = "" if granted.name == name else f', as "{granted.name}"'
-        click.echo(f'{granted.user} can now {ACCESS_TEXTS[granted.access]} "{name}"{known_as}.')
+        echo(f'{granted.user} can now {ACCESS_TEXTS[granted.access]} "{name}"{known_as}.')
 
 
 @click.command()
@@ -153,7 +153,7 @@ def revoke(as_json: bool, name: str, user: str, **flags: Any) -> None:
     if as_json:
         print_json({"user": hidden_from, "project": name, "access": None})
     else:
-        click.echo(f'{hidden_from} can no longer access "{name}".')
+        echo(f'{hidden_from} can no longer access "{name}".')
 
 
 def _log_grant(app: App, what: str, user: str, project: Project) -> AbstractContextManager[list[str]]:
@@ -198,11 +198,11 @@ def list_tokens(context: click.Context, as_json: bool, **flags: Any) -> None:
         print_json({"tokens": tokens})
         return
     if not tokens:
-        click.echo("No tokens yet. To create one, run `everkept token`.")
+        echo("No tokens yet. To create one, run `everkept token`.")
     width = max((len(_format_owner(row)) for row in tokens), default=0)
     for row in tokens:
         columns = (row["id"], row["created_at"][:10], _format_owner(row).ljust(width), row["label"])
-        click.echo("  ".join(columns).rstrip())
+        echo("  ".join(columns).rstrip())
 
 
 @token.command("revoke")
@@ -221,7 +221,7 @@ def end_token(context: click.Context, as_json: bool, token_id: str, **flags: Any
     if as_json:
         print_json({"revoked": token_id})
     else:
-        click.echo(f"Revoked {token_id}.")
+        echo(f"Revoked {token_id}.")
 
 
 def _create_token(label: str, user: str | None, *, is_peer: bool, as_json: bool, **flags: Any) -> None:
@@ -240,9 +240,9 @@ def _create_token(label: str, user: str | None, *, is_peer: bool, as_json: bool,
         print_json(_build_row(made, owner) | {"token": secret})
         return
     # Print only the secret on stdout, for scripts.
-    click.echo(secret)
+    echo(secret)
     whose = "the owner (full access)" if owner is None else owner.name
-    click.echo(
+    echo(
         f"This token is for {whose} and is shown only once. Send it as `Authorization: Bearer {secret[:8]}...`. "
         f"To revoke it, run `everkept token revoke {made.id}`.",
         err=True,
@@ -313,15 +313,15 @@ def access_log(
         print_json({"accesses": shown, "broken_lines": found.broken} | unsure)
         return
     for access in found.calls:
-        click.echo(_format_access(access))
+        echo(_format_access(access))
     if found.calls:
-        click.echo(f"{format_count(len(found.calls), 'call')}.", err=True)
+        echo(f"{format_count(len(found.calls), 'call')}.", err=True)
     else:
-        click.echo(f"0 calls in {folder}. {SERVER_LOG_HINT}", err=True)
+        echo(f"0 calls in {folder}. {SERVER_LOG_HINT}", err=True)
     if found.unsure:
-        click.echo(f"{format_count(found.unsure, 'more call')} {UNSURE_NOTE}", err=True)
+        echo(f"{format_count(found.unsure, 'more call')} {UNSURE_NOTE}", err=True)
     if found.broken:
-        click.echo(f"{format_count(found.broken, 'line')} skipped because they cannot be read.", err=True)
+        echo(f"{format_count(found.broken, 'line')} skipped because they cannot be read.", err=True)
 
 
 def _normalize_user(user: str) -> str:
@@ -334,7 +334,7 @@ def _warn_if_truncated(written: AccessLog, user: str | None) -> None:
     at = written.find_cutoff(user)
     if at is not None and read_clock() - at < DAY_MICROSECONDS:
         since = format_iso(at)[:19].replace("T", " ")
-        click.echo(f"Older lines of an account were deleted to limit the log. It is complete since {since}.", err=True)
+        echo(f"Older lines of an account were deleted to limit the log. It is complete since {since}.", err=True)
 
 
 def _format_access(access: LoggedAccess) -> str:

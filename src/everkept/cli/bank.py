@@ -10,7 +10,7 @@ import click
 from everkept.app.app import App
 from everkept.cli.options import add_common_options
 from everkept.cli.render import build_console, build_table
-from everkept.cli.runner import print_json, read_session, run_with_app
+from everkept.cli.runner import echo, print_json, read_session, run_with_app
 from everkept.core.secrets import mask_text
 from everkept.core.sessions import ToolCall
 from everkept.core.text import format_count
@@ -55,10 +55,10 @@ def history(as_json: bool, file: str, store_id: str | None, path: Path | None, *
     if as_json:
         print_json({"versions": rows})
     elif not rows:
-        click.echo(f"No earlier version of {file} is kept.")
+        echo(f"No earlier version of {file} is kept.")
     else:
         build_console().print(build_table("versions", rows))
-        click.echo(f"To restore one, run `everkept bank restore {file} ID`.")
+        echo(f"To restore one, run `everkept bank restore {file} ID`.")
 
 
 @bank.command()
@@ -83,8 +83,8 @@ def restore(
     if as_json:
         print_json({"restored": _describe_version(done) | {"filename": done.name}})
     else:
-        click.echo(f"Restored {done.name} to its content before {format_iso(done.at)}.")
-        click.echo("To reverse this, run `everkept undo`.")
+        echo(f"Restored {done.name} to its content before {format_iso(done.at)}.")
+        echo("To reverse this, run `everkept undo`.")
 
 
 @bank.command()
@@ -106,7 +106,7 @@ def trust(as_json: bool, store_id: str | None, path: Path | None, **flags: Any) 
     if as_json:
         print_json({"trusted": trusted.address})
     else:
-        click.echo(f"Hooks now show open tasks from {trusted.address}.")
+        echo(f"Hooks now show open tasks from {trusted.address}.")
 
 
 async def undo_file_write(app: App, after: int | None) -> list[FileVersion]:

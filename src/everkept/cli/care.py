@@ -18,7 +18,7 @@ from everkept.care.check_context import FIX_COMMAND, CheckContext, DoctorFinding
 from everkept.care.doctor import DoctorReport, diagnose
 from everkept.cli.options import add_common_options, load_command_settings
 from everkept.cli.render import build_console
-from everkept.cli.runner import print_json, report_interruption, show_progress
+from everkept.cli.runner import echo, print_json, report_interruption, show_progress
 from everkept.core.locks import FileLock
 from everkept.core.text import clip_text, format_count
 from everkept.core.times import parse_time, read_clock
@@ -336,9 +336,9 @@ def _restore_project(care: "SqliteCare", file: Path, project: str, *, as_json: b
     if as_json:
         print_json({"project": added.name, "off": added.is_off})
         return
-    click.echo(f'Restored project "{project}" as "{added.name}".')
+    echo(f'Restored project "{project}" as "{added.name}".')
     if added.is_off:
-        click.echo(f'It is off. To turn it on, run `everkept on --project "{added.name}"`.')
+        echo(f'It is off. To turn it on, run `everkept on --project "{added.name}"`.')
 
 
 def _confirm_restore(manifest: ArchiveManifest, safety: Path, folder: Path, *, yes: bool) -> bool:
@@ -346,17 +346,17 @@ def _confirm_restore(manifest: ArchiveManifest, safety: Path, folder: Path, *, y
         return True
     if not sys.stdin.isatty():
         raise Refused("This replaces all stored data.", hint="Confirm in a terminal, or pass --yes.")
-    click.echo(f"The backup of {_format_time(manifest)} contains {_format_contents(manifest)}.", err=True)
-    click.echo(f"The existing data will be saved to {safety}.", err=True)
+    echo(f"The backup of {_format_time(manifest)} contains {_format_contents(manifest)}.", err=True)
+    echo(f"The existing data will be saved to {safety}.", err=True)
     return click.confirm(f"Replace all data in {folder} with this backup?", err=True)
 
 
 def _print_backup(made: WrittenBackup) -> None:
     size = f"{made.size / 1_000_000:,.1f} MB"
-    click.echo(f"Saved {made.file} ({size}): {_format_contents(made.manifest)}. Verified.")
-    click.echo(NOT_INCLUDED)
+    echo(f"Saved {made.file} ({size}): {_format_contents(made.manifest)}. Verified.")
+    echo(NOT_INCLUDED)
     for name in made.manifest.damaged:
-        click.echo(f"{name} is damaged. The backup contains it unchanged.", err=True)
+        echo(f"{name} is damaged. The backup contains it unchanged.", err=True)
 
 
 def _print_restore(outcome: RestoreOutcome, folder: Path, file: Path, *, as_json: bool, with_access: bool) -> None:
@@ -368,22 +368,22 @@ def _print_restore(outcome: RestoreOutcome, folder: Path, file: Path, *, as_json
         omitted = {"omitted": outcome.omitted._asdict()}
         print_json({"data_dir": str(folder), **told, **kept, **decided, **omitted})
         return
-    click.echo(f"Restored {folder} to its state of {_format_time(manifest)}: {_format_contents(manifest)}.")
+    echo(f"Restored {folder} to its state of {_format_time(manifest)}: {_format_contents(manifest)}.")
     if safety:
-        click.echo(f"The previous data is in {safety}. To go back to it, run `everkept restore`.")
+        echo(f"The previous data is in {safety}. To go back to it, run `everkept restore`.")
         if not with_access:
-            click.echo(DECISIONS_LOST if outcome.decisions_lost else DECISIONS_KEPT)
+            echo(DECISIONS_LOST if outcome.decisions_lost else DECISIONS_KEPT)
     if with_access:
-        click.echo("Restored tokens, accounts and grants too. To list the tokens, run `everkept token list`.")
+        echo("Restored tokens, accounts and grants too. To list the tokens, run `everkept token list`.")
     elif any(outcome.omitted):
         tokens, accounts = outcome.omitted
         counts = f"{format_count(tokens, 'token')} and {format_count(accounts, 'account')}"
-        click.echo(f"Not restored: {counts} of the backup, with the grants and private data of these accounts.")
-        click.echo(f"If you trust the backup, run `everkept restore {shlex.quote(str(file))} --replace --with-access`.")
+        echo(f"Not restored: {counts} of the backup, with the grants and private data of these accounts.")
+        echo(f"If you trust the backup, run `everkept restore {shlex.quote(str(file))} --replace --with-access`.")
     if outcome.off:
-        click.echo(f"Memory is off for: {', '.join(outcome.off)}.")
+        echo(f"Memory is off for: {', '.join(outcome.off)}.")
     for name in outcome.left:
-        click.echo(f"{name} is in use. Delete it after closing the program that uses it.", err=True)
+        echo(f"{name} is in use. Delete it after closing the program that uses it.", err=True)
 
 
 def _describe_backup(made: WrittenBackup) -> dict[str, Any]:

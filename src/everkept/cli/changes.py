@@ -9,9 +9,9 @@ from everkept.app.app import App
 from everkept.app.change_log import ChangeLogEntry
 from everkept.care.purge import MaskResult, PurgeItem, SecretAudit, find_secrets, get_label, mask_secrets, select_items
 from everkept.cli.bank import describe_removed_versions, purge_versions, purge_versions_with_secrets, undo_file_write
-from everkept.cli.options import add_common_options
+from everkept.cli.options import add_common_options, load_command_settings
 from everkept.cli.render import build_console, build_table
-from everkept.cli.runner import confirm, print_json, read_session, run_with_app
+from everkept.cli.runner import confirm, echo, print_json, read_session, run_with_app
 from everkept.core.ports import PurgeResult
 from everkept.core.projects import USER_PROJECT
 from everkept.core.records import Record
@@ -21,6 +21,7 @@ from everkept.core.times import format_iso
 from everkept.errors import InvalidInput, NotFound
 from everkept.families.bank.file_versions import FileVersion
 from everkept.graph.lookup import parse_name_and_type
+from everkept.jobs.call_log import read_calls
 from everkept.jobs.graph_files import MirrorResult
 from everkept.settings import AUTO
 from everkept.tools.schema import to_json
@@ -64,21 +65,26 @@ def describe_graph_files(files: MirrorResult) -> dict[str, Any]:
 def print_graph_files(files: MirrorResult) -> None:
     """Print the graph files after a purge, for people."""
     for address in files.done:
-        click.echo(f"Removed it from the graph files in {address}.")
+        echo(f"Removed it from the graph files in {address}.")
     for address, reason in files.left.items():
-        click.echo(f"Cannot update the graph files in {address}: {reason}", err=True)
+        echo(f"Cannot update the graph files in {address}: {reason}", err=True)
     if files.done or files.left:
-        click.echo(f"It may still be in {', '.join(UNCLEANED_PLACES[:-1])}, or {UNCLEANED_PLACES[-1]}.", err=True)
+        echo(f"It may still be in {', '.join(UNCLEANED_PLACES[:-1])}, or {UNCLEANED_PLACES[-1]}.", err=True)
 
 
 @click.command()
 @add_common_options
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
-def log(as_json: bool, project: str | None, limit: int, **flags: Any) -> None:
+@click.option("--calls", "wants_calls", is_flag=True, help="Show the tool calls on this machine instead of changes.")
+def log(as_json: bool, project: str | None, limit: int, wants_calls: bool, **flags: Any) -> None:
     """Show what changed, when, by which tool and account.
 
-    Lists the latest changes of all projects, or of --project.
+    Lists the latest changes of all projects, or of --project. `--calls` lists every tool call with its duration and
+    outcome, also calls that only read, but never what was said.
     """
+    if wants_calls:
+        _show_calls(read_calls(load_command_settings(**flags).data_dir, limit, project), as_json=as_json)
+        return
 
     async def work(app: App) -> tuple[list[ChangeLogEntry], set[str]]:
         entries = await app.change_log.list_entries(project, limit)
@@ -101,6 +107,17 @@ def log(as_json: bool, project: str | None, limit: int, **flags: Any) -> None:
     by = ("by",) if any(row["account"] for row in rows) else ()
     columns = ("change", "at", *by, "tool", "summary", "state")
     build_console().print(build_table("changes", [{c: row[c] for c in columns} for row in shown]))
+
+
+def _show_calls(calls: list[dict[str, Any]], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"calls": calls})
+        return
+    by = ("account",) if any("account" in call for call in calls) else ()
+    columns = ("at", *by, "tool", "project", "client", "ms", "outcome")
+    rows = [{column: call.get(column) for column in columns} for call in calls]
+    rows = [row | {"at": str(row["at"])[:19].replace("T", " ")} for row in rows]
+    build_console().print(build_table("calls", rows))
 
 
 @click.command()
@@ -129,11 +146,11 @@ def undo(as_json: bool, project: str | None, change: str | None, **flags: Any) -
         if as_json:
             print_json({"undone": {"files": names, "at": format_iso(entry[0].at)}})
         else:
-            click.echo(f"Undid the newest write of memory bank files: {', '.join(names)}.")
+            echo(f"Undid the newest write of memory bank files: {', '.join(names)}.")
     elif as_json:
         print_json({"undone": _build_row(entry, ())})
     else:
-        click.echo(f"Undid {entry.reference}: {entry.change.tool} {entry.summary}")
+        echo(f"Undid {entry.reference}: {entry.change.tool} {entry.summary}")
 
 
 @click.command()
@@ -229,18 +246,18 @@ def _print_purged(
         answer |= {"file_versions": versions} if versions else {}
         print_json(answer | (describe_graph_files(files) if purged else {}))
     elif not purged:
-        click.echo(f"Nothing matches in {where}. Nothing was deleted.")
+        echo(f"Nothing matches in {where}. Nothing was deleted.")
     else:
         counted = f"{format_count(removed.records, 'record')} and {format_count(removed.links, 'relation')}"
-        click.echo(f"Permanently deleted {counted} from {where}.")
+        echo(f"Permanently deleted {counted} from {where}.")
         if not removed.complete:
-            click.echo(
+            echo(
                 "Another process is still reading the old data. Run the command again later to erase it from disk.",
                 err=True,
             )
         print_graph_files(files)
     if versions and not as_json:
-        click.echo(describe_removed_versions(versions))
+        echo(describe_removed_versions(versions))
 
 
 def _build_row(entry: ChangeLogEntry, users: Container[str]) -> dict[str, Any]:
@@ -299,30 +316,30 @@ def secrets(context: click.Context, mask: bool, **flags: Any) -> None:
         _print_audit(found, masked)
         print_graph_files(files)
         if versions:
-            click.echo(describe_removed_versions(versions))
+            echo(describe_removed_versions(versions))
 
 
 def _print_audit(found: SecretAudit, masked: MaskResult | None) -> None:
     for item in found.findings:
         # Two lines instead of a table, because people copy the long id.
-        click.echo(f"{item.project}  {item.kind} {item.id}  {item.place}: {', '.join(item.secrets)}")
-        click.echo(f"    {item.excerpt}")
+        echo(f"{item.project}  {item.kind} {item.id}  {item.place}: {', '.join(item.secrets)}")
+        echo(f"    {item.excerpt}")
     if not found.findings:
-        click.echo("No secrets found.")
+        echo("No secrets found.")
     if found.left_out:
-        click.echo(f"Not searched: {', '.join(found.left_out)}.", err=True)
+        echo(f"Not searched: {', '.join(found.left_out)}.", err=True)
     in_ids = sum(item.in_id for item in found.findings)
     if masked is None and len(found.findings) > in_ids:
-        click.echo("To mask them, run `everkept audit secrets --mask`. Change the secrets, too.")
+        echo("To mask them, run `everkept audit secrets --mask`. Change the secrets, too.")
     if masked is not None and (masked.records or masked.links):
-        click.echo(f"Masked in {_format_counts(masked)}, log and index.")
+        echo(f"Masked in {_format_counts(masked)}, log and index.")
         if not masked.complete:
-            click.echo(
+            echo(
                 "Another process is still reading the old data. It is erased from disk when that process is done.",
                 err=True,
             )
     if in_ids:
-        click.echo(
+        echo(
             f"{format_count(in_ids, 'secret')} in ids not masked. To delete such a record, run `everkept purge ID`.",
             err=True,
         )

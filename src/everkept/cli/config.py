@@ -13,7 +13,7 @@ from rich.text import Text
 
 from everkept.cli.options import ENGINE_SETTINGS, add_common_options, load_command_settings
 from everkept.cli.render import build_console, build_table
-from everkept.cli.runner import print_json
+from everkept.cli.runner import echo, print_json
 from everkept.clients.config_changes import AppliedChange, ConfigChange, apply_changes, plan_removal, plan_setup
 from everkept.clients.config_files import CLIENTS, ClientEnvironment, ClientProgram, ConfigScope, get_client
 from everkept.clients.entries import (
@@ -68,7 +68,7 @@ def config(context: click.Context, as_json: bool, **flags: Any) -> None:
         table.add_row(*(Text(_format_value(row[column])) for column in ("setting", "value", "from")))
     build_console().print(table)
     for warning in warnings:
-        click.echo(f"everkept: {warning}", err=True)
+        echo(f"everkept: {warning}", err=True)
 
 
 @config.command()
@@ -81,7 +81,7 @@ def path(context: click.Context, as_json: bool, **flags: Any) -> None:
     if as_json:
         print_json({"path": str(file), "exists": used is not None})
     else:
-        click.echo(str(file))
+        echo(str(file))
 
 
 @config.command()
@@ -99,9 +99,9 @@ def init(context: click.Context, as_json: bool, force: bool, **flags: Any) -> No
     if as_json:
         print_json({"written": str(file)})
         return
-    click.echo(f"Written: {file}")
+    echo(f"Written: {file}")
     if used is not None and used != file:
-        click.echo(f"{used} is no longer read. Copy the settings you need into the new file.", err=True)
+        echo(f"{used} is no longer read. Copy the settings you need into the new file.", err=True)
 
 
 def _require_path(own: Path | None) -> Path:
@@ -255,7 +255,7 @@ def _warn_of_variables(flags: dict[str, Any]) -> None:
         if item.name in _UNWRITTEN_SETTINGS and item.source.startswith("environment")
     ]
     if unseen:
-        click.echo(
+        echo(
             f"everkept: a client may not see {', '.join(unseen)}. Put it into the config file. "
             "To create one, run `everkept config init`.",
             err=True,
@@ -288,8 +288,8 @@ def _print_plugin(client: ClientProgram, plugin: str, *, as_json: bool) -> None:
     if as_json:
         print_json({"client": client.name, "plugin": plugin, "changed": []})
         return
-    click.echo(f"Nothing to change: {client.title} has the plugin {plugin}, which already connects Everkept.")
-    click.echo("To write the configuration anyway, pass --force.")
+    echo(f"Nothing to change: {client.title} has the plugin {plugin}, which already connects Everkept.")
+    echo("To write the configuration anyway, pass --force.")
 
 
 def _print_parts(client: ClientProgram, parts: Sequence[ConfigPart], *, as_json: bool) -> None:
@@ -298,8 +298,8 @@ def _print_parts(client: ClientProgram, parts: Sequence[ConfigPart], *, as_json:
         print_json({"client": client.name, "files": files})
         return
     for part in parts:
-        click.echo(f"Into {part.file}:\n\n{part.content}")
-    click.echo(client.check)
+        echo(f"Into {part.file}:\n\n{part.content}")
+    echo(client.check)
 
 
 def _change_config(
@@ -320,7 +320,7 @@ def _change_config(
     if needed:
         _print_changes(needed, err=as_json)
         if not _confirm(yes=yes):
-            click.echo("Nothing was changed.", err=True)
+            echo("Nothing was changed.", err=True)
             return
         moment = datetime.now().strftime("%Y%m%d-%H%M%S")
         if settings.launcher and not undo:
@@ -330,7 +330,7 @@ def _change_config(
         print_json({"client": client.name, "scope": scope, "changed": [_build_row(each) for each in done]})
     elif not done:
         what = "Everkept is not in it" if undo else "already connected"
-        click.echo(f"Nothing to change for {client.title}: {what}.")
+        echo(f"Nothing to change for {client.title}: {what}.")
     else:
         _print_result(client, scope, done, undo=undo)
 
@@ -341,7 +341,7 @@ def _print_changes(changes: Sequence[ConfigChange], *, err: bool) -> None:
         click.secho(f"{change.part.file}{is_new}", bold=True, err=err)
         for line in change.diff.split("\n"):
             click.secho(line, fg=_DIFF_COLOURS.get(line[:1]), err=err)
-        click.echo(err=err)
+        echo(err=err)
 
 
 def _confirm(*, yes: bool) -> bool:
@@ -357,16 +357,16 @@ def _confirm(*, yes: bool) -> bool:
 def _print_result(client: ClientProgram, scope: ConfigScope, done: Sequence[AppliedChange], *, undo: bool) -> None:
     for each in done:
         kept = f" (copy of the old file: {each.backup})" if each.backup else ""
-        click.echo(f"Wrote {each.file}{kept}.")
+        echo(f"Wrote {each.file}{kept}.")
     if undo:
-        click.echo(f"{client.title} no longer starts Everkept. Restart it to apply.")
+        echo(f"{client.title} no longer starts Everkept. Restart it to apply.")
         return
     where = ""
     if scope == "project":
-        click.echo("The file names a program of this machine. Other people who use the file need their own.")
+        echo("The file names a program of this machine. Other people who use the file need their own.")
         where = " --scope project"
-    click.echo(client.check)
-    click.echo(f"To remove it, run `everkept setup {client.name}{where} --undo`.")
+    echo(client.check)
+    echo(f"To remove it, run `everkept setup {client.name}{where} --undo`.")
 
 
 def _build_row(done: AppliedChange) -> dict[str, str | None]:
@@ -388,7 +388,7 @@ def _print_clients(found: Sequence[ClientInstallation], *, as_json: bool) -> Non
         for each in [_build_client_row(name, found)]
     ]
     build_console().print(build_table("clients", rows))
-    click.echo("To connect one, run `everkept setup CLIENT`. It shows the change and asks first.")
+    echo("To connect one, run `everkept setup CLIENT`. It shows the change and asks first.")
 
 
 def _build_client_row(name: str, found: Sequence[ClientInstallation]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from everkept.care.database_server import (
     retry_write,
 )
 from everkept.cli.options import add_common_options, load_command_settings
-from everkept.cli.runner import confirm, print_json, replace_controls, report_interruption, show_progress
+from everkept.cli.runner import confirm, echo, print_json, replace_controls, report_interruption, show_progress
 from everkept.core.ports import Library
 from everkept.core.text import format_count
 from everkept.core.times import read_clock
@@ -133,8 +133,8 @@ def _print_migration(outcome: MigrationResult) -> None:
             format_count(each.log_entries, "log entry", "log entries"),
             format_count(each.vectors, "vector"),
         ]
-        click.echo(f"  {each.store}: {', '.join(parts)}, sha256 {each.sha256[:16]}")
-    click.echo(
+        echo(f"  {each.store}: {', '.join(parts)}, sha256 {each.sha256[:16]}")
+    echo(
         f"Copied {format_count(outcome.projects, 'project')} from {outcome.source} to {outcome.target}. Both are equal."
     )
 
@@ -184,13 +184,13 @@ def _retry(settings: Settings, again: str, *, as_json: bool) -> None:
         print_json({"writes": [{"write": old, "waits_as": new} for old, new in moved.items()]})
     else:
         verb = "is" if len(moved) == 1 else "are"
-        click.echo(f"{format_count(len(moved), 'write')} {verb} pending again.")
+        echo(f"{format_count(len(moved), 'write')} {verb} pending again.")
 
 
 def _retry_one(settings: Settings, number: int, *, as_json: bool) -> None:
     new = asyncio.run(retry_write(settings, number))
     told = f"Write {number} is pending again as number {new}."
-    print_json({"write": number, "waits_as": new}) if as_json else click.echo(told)
+    print_json({"write": number, "waits_as": new}) if as_json else echo(told)
 
 
 def _parse_number(text: str, flag: str) -> int:
@@ -218,7 +218,7 @@ def _discard(settings: Settings, given_up: str, *, as_json: bool, yes: bool) -> 
     if as_json:
         print_json({"discarded": numbers})
     else:
-        click.echo(f"Discarded {writes}." if is_wanted else f"Kept {writes}.")
+        echo(f"Discarded {writes}." if is_wanted else f"Kept {writes}.")
 
 
 def _discard_one(
@@ -226,25 +226,25 @@ def _discard_one(
 ) -> None:
     """Show the write before the question."""
     if number in aside and not yes:
-        click.echo(replace_controls(_format_write(aside[number])), err=True)
+        echo(replace_controls(_format_write(aside[number])), err=True)
     is_wanted = number not in aside or confirm(f"Permanently discard write {number}?", yes=yes)
     if is_wanted:
         asyncio.run(discard_write(settings, number))
     if as_json:
         print_json({"write": number, "discarded": is_wanted})
     else:
-        click.echo(f"Discarded write {number}." if is_wanted else f"Kept write {number}.")
+        echo(f"Discarded write {number}." if is_wanted else f"Kept write {number}.")
 
 
 def _print_writes(found: list[JournalWrite]) -> None:
     for each in found:
-        click.echo(replace_controls(_format_write(each)))
+        echo(replace_controls(_format_write(each)))
         if each.reason:
-            click.echo(replace_controls(f"        rejected {each.set_aside_at}: {each.reason}"))
+            echo(replace_controls(f"        rejected {each.set_aside_at}: {each.reason}"))
     aside = sum(each.reason is not None for each in found)
-    click.echo(f"{format_count(len(found) - aside, 'pending write')}, {aside:,} rejected.")
+    echo(f"{format_count(len(found) - aside, 'pending write')}, {aside:,} rejected.")
     if aside:
-        click.echo("To handle a rejected write, run `everkept journal --retry NUMBER` or `--discard NUMBER`.", err=True)
+        echo("To handle a rejected write, run `everkept journal --retry NUMBER` or `--discard NUMBER`.", err=True)
 
 
 def _format_write(each: JournalWrite) -> str:

@@ -15,7 +15,7 @@ from everkept.app.app import App
 from everkept.app.history import ImportRequest
 from everkept.cli.changes import update_graph_files
 from everkept.cli.options import FolderPath, add_common_options, parse_typed_time
-from everkept.cli.runner import print_json, read_session, report_interruption, run_with_app, show_progress
+from everkept.cli.runner import echo, print_json, read_session, report_interruption, run_with_app, show_progress
 from everkept.core.library import ReplicaUse, track_replica_use
 from everkept.core.ports import RecordStore
 from everkept.core.projects import WorkspaceInfo, find_workspace, find_workspace_key
@@ -74,21 +74,17 @@ def export(as_json: bool, folder: Path, no_history: bool, no_accounts: bool, pro
     if as_json:
         print_json(to_json(outcome))
         return
-    click.echo(
+    echo(
         f"Wrote {format_count(outcome.records, 'record')} and "
         f"{format_count(outcome.links, 'link')} of "
         f"{format_count(outcome.projects, 'project')} to {outcome.folder}."
     )
     if outcome.accounts:
-        click.echo(
-            f"  with private data of {format_count(len(outcome.accounts), 'account')}; to skip it, pass --no-accounts"
-        )
+        echo(f"  with private data of {format_count(len(outcome.accounts), 'account')}; to skip it, pass --no-accounts")
     if outcome.archived:
-        click.echo(
-            f"  skipped because archived (see `everkept restore-project`): {', '.join(outcome.archived)}", err=True
-        )
+        echo(f"  skipped because archived (see `everkept restore-project`): {', '.join(outcome.archived)}", err=True)
     if outcome.off:
-        click.echo(f"  skipped because off: {', '.join(outcome.off)}", err=True)
+        echo(f"  skipped because off: {', '.join(outcome.off)}", err=True)
 
 
 MAX_SHOWN_LINES = 10
@@ -157,7 +153,7 @@ def folder(as_json: bool, folder: Path, no_folders: bool, yes: bool, same: tuple
     if as_json:
         print_json(to_json(outcome))
         return
-    click.echo(
+    echo(
         f"Added {format_count(outcome.records, 'record')} and "
         f"{format_count(outcome.links, 'link')}, "
         f"changed {outcome.updated}; {outcome.unchanged} were there already."
@@ -168,27 +164,27 @@ def folder(as_json: bool, folder: Path, no_folders: bool, yes: bool, same: tuple
         (outcome.left_out, "skipped: excluded, memory off, or parent missing"),
     ):
         if count:
-            click.echo(f"  {count} {what}", err=True)
+            echo(f"  {count} {what}", err=True)
     if outcome.off:
-        click.echo(f"  skipped because off: {', '.join(outcome.off)}", err=True)
+        echo(f"  skipped because off: {', '.join(outcome.off)}", err=True)
     for path, name in outcome.folders.items():
-        click.echo(f"  {escape_name(path)} is now the folder of {name}", err=True)
+        echo(f"  {escape_name(path)} is now the folder of {name}", err=True)
     if outcome.claimed and not no_folders:
-        click.echo(
+        echo(
             f"  {format_count(len(outcome.claimed), 'folder')} not linked to a project; to link, import with --yes",
             err=True,
         )
     for user in outcome.accounts:
-        click.echo(f"  with private data of {user}", err=True)
+        echo(f"  with private data of {user}", err=True)
     for user in outcome.strangers:
-        click.echo(
+        echo(
             f"  skipped private data of {user}, because this account is missing here or belongs to "
             f"another person. If it is the same person, run `everkept token --user {user}`, "
             f"then import with `--account {user}`",
             err=True,
         )
     if outcome.masked:
-        click.echo(f"  masked: {', '.join(outcome.masked)}", err=True)
+        echo(f"  masked: {', '.join(outcome.masked)}", err=True)
 
 
 def _select_claims(claimed: Mapping[str, str]) -> list[str]:
@@ -227,18 +223,18 @@ def import_server_file(as_json: bool, file: Path, project: str | None, **flags: 
     if as_json:
         print_json(to_json(outcome))
         return
-    click.echo(
+    echo(
         f"Added {format_count(outcome.entities, 'entity', 'entities')}, "
         f"{format_count(outcome.observations, 'observation')} and "
         f"{format_count(outcome.relations, 'relation')} to {name}."
     )
     if outcome.masked:
-        click.echo(f"  masked: {', '.join(outcome.masked)}", err=True)
+        echo(f"  masked: {', '.join(outcome.masked)}", err=True)
     for item in outcome.unreadable[:MAX_SHOWN_LINES]:
-        click.echo(f"  line {item.line} skipped: {item.reason}", err=True)
+        echo(f"  line {item.line} skipped: {item.reason}", err=True)
     if len(outcome.unreadable) > MAX_SHOWN_LINES:
         rest = len(outcome.unreadable) - MAX_SHOWN_LINES
-        click.echo(f"  … and {rest} more lines. To list all, pass --json.", err=True)
+        echo(f"  … and {rest} more lines. To list all, pass --json.", err=True)
 
 
 async def _find_project_name(app: App, call: ToolCall) -> str:
@@ -291,7 +287,7 @@ def import_plugin_database(
     if as_json:
         print_json(to_json(outcome))
         return
-    click.echo(
+    echo(
         f"{'Would add' if dry_run else 'Added'} {format_count(outcome.memories, 'memory', 'memories')}, "
         f"{format_count(outcome.entities, 'entity', 'entities')} and {format_count(outcome.links, 'relation')} "
         f"from {outcome.place} to {', '.join(outcome.projects)}; "
@@ -303,13 +299,13 @@ def import_plugin_database(
         (outcome.left_out, "links skipped: their other end is missing, or in another project"),
     ):
         if count:
-            click.echo(f"  {count} {what}", err=True)
+            echo(f"  {count} {what}", err=True)
     if outcome.masked:
-        click.echo(f"  masked: {', '.join(outcome.masked)}", err=True)
+        echo(f"  masked: {', '.join(outcome.masked)}", err=True)
     for row in outcome.unreadable[:MAX_SHOWN_LINES]:
-        click.echo(f"  skipped {row.id}: {row.reason}", err=True)
+        echo(f"  skipped {row.id}: {row.reason}", err=True)
     if len(outcome.unreadable) > MAX_SHOWN_LINES:
-        click.echo(f"  … and {len(outcome.unreadable) - MAX_SHOWN_LINES} more. To list all, pass --json.", err=True)
+        echo(f"  … and {len(outcome.unreadable) - MAX_SHOWN_LINES} more. To list all, pass --json.", err=True)
 
 
 def _find_workspace(path: str) -> WorkspaceInfo | None:
@@ -371,14 +367,14 @@ def import_history(
             with show_progress("Embedding") as progress:
                 embedded = await app.history.embed(progress)
             if embedded and not as_json:
-                click.echo(f"Embedded {format_count(embedded, 'text')}.")
+                echo(f"Embedded {format_count(embedded, 'text')}.")
         return outcome
 
     async def work(app: App) -> Conversations:
         outcome = await once(app)
         _print_outcome(outcome, await app.history.count_pending(), as_json=as_json)
         if watch:
-            click.echo("Watching for new conversations. Press Ctrl-C to stop.", err=True)
+            echo("Watching for new conversations. Press Ctrl-C to stop.", err=True)
         while watch:
             await asyncio.sleep(WATCH_SECONDS)
             latest = await once(app)
@@ -388,13 +384,13 @@ def import_history(
                 _print_outcome(latest, await app.history.count_pending(), as_json=True)
             else:
                 when = datetime.now(UTC).astimezone().strftime("%H:%M:%S")
-                click.echo(f"{when}  {_format_news(latest.total)}")
+                echo(f"{when}  {_format_news(latest.total)}")
         return outcome
 
     with _report_interruption("read"):
         outcome = run_with_app(work, writes=True, **flags)
     if files and _is_unreadable(outcome.total):
-        click.echo("everkept: found no conversation in the file.", err=True)
+        echo("everkept: found no conversation in the file.", err=True)
         sys.exit(1)
 
 
@@ -404,7 +400,7 @@ def _report_interruption(done: str) -> Generator[None, None, None]:
     try:
         yield
     except KeyboardInterrupt:
-        click.echo(f"Stopped. Everything {done} so far is saved. Run the command again to continue.", err=True)
+        echo(f"Stopped. Everything {done} so far is saved. Run the command again to continue.", err=True)
         raise
 
 
@@ -425,9 +421,9 @@ def _print_outcome(outcome: Conversations, waiting: int, *, as_json: bool) -> No
         print_json({**to_json(outcome), "total": to_json(total), "without_vectors": waiting})
         return
     if not total.transcripts:
-        click.echo("Found no conversations on this machine.")
+        echo("Found no conversations on this machine.")
         return
-    click.echo(
+    echo(
         f"Read {total.read} of {format_count(total.transcripts, 'transcript')}"
         f" ({total.unchanged} unchanged): {format_count(total.conversations, 'new conversation')},"
         f" {format_count(total.turns, 'new turn')}, "
@@ -435,14 +431,14 @@ def _print_outcome(outcome: Conversations, waiting: int, *, as_json: bool) -> No
         f" {format_count(total.decisions, 'decision')}."
     )
     for line in _list_remarks(total):
-        click.echo(f"  {line}", err=True)
+        echo(f"  {line}", err=True)
     for failure in outcome.failures[:MAX_SHOWN_LINES]:
-        click.echo(f"  {failure.name} cannot be read: {failure.reason}", err=True)
+        echo(f"  {failure.name} cannot be read: {failure.reason}", err=True)
     if len(outcome.failures) > MAX_SHOWN_LINES:
         rest = len(outcome.failures) - MAX_SHOWN_LINES
-        click.echo(f"  … and {rest} more. To list all, pass --json.", err=True)
+        echo(f"  … and {rest} more. To list all, pass --json.", err=True)
     if waiting:
-        click.echo(
+        echo(
             f"{format_count(waiting, 'text')} can be found by words now, and by meaning after embedding. "
             "To embed now, run `everkept index`."
         )

@@ -13,7 +13,7 @@ from everkept.app.app import App
 from everkept.app.history import select_topmost
 from everkept.cli.options import CountRange, add_common_options
 from everkept.cli.render import build_console, build_table
-from everkept.cli.runner import PROJECT_NOTE, confirm, print_json, run_with_app, show_progress
+from everkept.cli.runner import PROJECT_NOTE, confirm, echo, print_json, run_with_app, show_progress
 from everkept.core.answers import SearchRecord
 from everkept.core.projects import Project
 from everkept.core.records import Record
@@ -44,13 +44,13 @@ def list_conversations(as_json: bool, limit: int, project: str | None, **flags: 
     if as_json:
         print_json({"conversations": rows})
     elif not rows:
-        click.echo("No conversations imported yet. To import them, run `everkept import history`.")
+        echo("No conversations imported yet. To import them, run `everkept import history`.")
     else:
         for row in rows:
             when = row["ended"][:16].replace("T", " ")
             place = row["project_path"] or "no project"
-            click.echo(f"{when}  {row['source']}  {place}  {format_count(row['turns'], 'turn')}")
-            click.echo(f"  {row['id']}  {row['title']}")
+            echo(f"{when}  {row['source']}  {place}  {format_count(row['turns'], 'turn')}")
+            echo(f"  {row['id']}  {row['title']}")
 
 
 @history.command()
@@ -90,13 +90,13 @@ def forget(
         return
     if project or conversations:
         removed = format_count(gone.conversations, "conversation")
-        click.echo(f"Permanently deleted {removed} with {format_count(gone.turns, 'turn')}.")
+        echo(f"Permanently deleted {removed} with {format_count(gone.turns, 'turn')}.")
         if not gone.complete:
-            click.echo("Another process is still reading the old data. Run the command again later.", err=True)
+            echo("Another process is still reading the old data. Run the command again later.", err=True)
     for folder in folders:
-        click.echo(f"{folder} is now excluded. To include it again, run `everkept history include`.")
+        echo(f"{folder} is now excluded. To include it again, run `everkept history include`.")
     if searches:
-        click.echo(f"Permanently deleted {format_count(asked, 'search', 'searches')}.")
+        echo(f"Permanently deleted {format_count(asked, 'search', 'searches')}.")
 
 
 @history.command()
@@ -117,7 +117,7 @@ def exclude(as_json: bool, folder: str, **flags: Any) -> None:
         print_json({"excluded": names, "changed": changed})
     else:
         state = "now excluded" if changed else "already excluded"
-        click.echo(f"{' and '.join(names)}: {state}.")
+        echo(f"{' and '.join(names)}: {state}.")
 
 
 @history.command()
@@ -143,9 +143,7 @@ def include(as_json: bool, folder: str, **flags: Any) -> None:
     if as_json:
         print_json({"included": names})
     else:
-        click.echo(
-            f"{' and '.join(names)}: included again. The next import adds its conversations, except deleted ones."
-        )
+        echo(f"{' and '.join(names)}: included again. The next import adds its conversations, except deleted ones.")
 
 
 @history.command()
@@ -164,7 +162,7 @@ def excluded(as_json: bool, **flags: Any) -> None:
     elif rows:
         build_console().print(build_table("excluded", rows))
     else:
-        click.echo("No folders are excluded.")
+        echo("No folders are excluded.")
 
 
 @history.command()
@@ -181,7 +179,7 @@ def searches(as_json: bool, limit: int, **flags: Any) -> None:
         columns = ("at", "tool", "query", "results")
         build_console().print(build_table("searches", [{c: row[c] for c in columns} for row in shown]))
     else:
-        click.echo("No searches yet.")
+        echo("No searches yet.")
 
 
 def _describe_conversation(record: Record) -> dict[str, Any]:
@@ -286,9 +284,9 @@ def _switch(as_json: bool, flags: dict[str, Any], *, off: bool) -> None:
         told = {"project": after.name, "off": after.is_off, "changed": changed, "since": since}
         print_json({**told, **({"removed": True} if meaning == PROJECT_REMOVED else {})})
         return
-    click.echo(_format_state(after, changed=changed))
+    echo(_format_state(after, changed=changed))
     if meaning and changed:
-        click.echo(meaning)
+        echo(meaning)
 
 
 async def _find_project(app: App, named: str | None, *, off: bool) -> Project | None:
@@ -321,7 +319,7 @@ def _print_no_project(*, as_json: bool) -> None:
     if as_json:
         print_json({"project": None, "off": False, "changed": False, "since": None})
     else:
-        click.echo("This folder has no project and memory is not off here. Nothing changed.")
+        echo("This folder has no project and memory is not off here. Nothing changed.")
 
 
 def _format_state(project: Project, *, changed: bool) -> str:

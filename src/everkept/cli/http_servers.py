@@ -12,7 +12,7 @@ import click
 
 from everkept.accounts.grants import SECRET_PREFIXES, get_token_kind
 from everkept.cli.options import add_common_options, load_command_settings
-from everkept.cli.runner import print_json, replace_controls
+from everkept.cli.runner import echo, print_json, replace_controls
 from everkept.core.peers import (
     DEFAULT_SECONDS,
     MAX_SECONDS,
@@ -86,7 +86,7 @@ def add(
     if as_json:
         print_json(_build_row(made))
     else:
-        click.echo(f"Added {made.name}, {made.address}. To test it, run `everkept peer check`.")
+        echo(f"Added {made.name}, {made.address}. To test it, run `everkept peer check`.")
 
 
 @peer.command("list")
@@ -95,14 +95,14 @@ def list_peers(as_json: bool, **flags: Any) -> None:
     """List peers: addresses and certificates, never the tokens."""
     listed = _open_peer_list(**flags).read_peers()
     for sentence in listed.warnings:
-        click.echo(f"everkept: {sentence}", err=True)
+        echo(f"everkept: {sentence}", err=True)
     if as_json:
         print_json({"peers": [_build_row(each) for each in listed.peers]})
         return
     if not listed.peers:
-        click.echo("No peers yet. To add one, run `everkept peer add`.")
+        echo("No peers yet. To add one, run `everkept peer add`.")
     for each in listed.peers:
-        click.echo(f"{each.name}  {each.address}  {format_fingerprint(each.fingerprint)}")
+        echo(f"{each.name}  {each.address}  {format_fingerprint(each.fingerprint)}")
 
 
 @peer.command()
@@ -114,7 +114,7 @@ def remove(as_json: bool, name: str, **flags: Any) -> None:
     if as_json:
         print_json({"removed": validate_peer_name(name)})
     else:
-        click.echo(f"Removed {validate_peer_name(name)}.")
+        echo(f"Removed {validate_peer_name(name)}.")
 
 
 @peer.command()
@@ -127,7 +127,7 @@ def check(as_json: bool, name: str | None, **flags: Any) -> None:
     listed = _open_peer_list(**flags).read_peers()
     peers = _select_peers(listed.peers, name)
     for sentence in listed.warnings:
-        click.echo(f"everkept: {sentence}", err=True)
+        echo(f"everkept: {sentence}", err=True)
 
     async def ask() -> "list[ReachedPeer | PeerFault]":
         return list(await asyncio.gather(*map(greet_peer, peers)))
@@ -136,10 +136,10 @@ def check(as_json: bool, name: str | None, **flags: Any) -> None:
     if as_json:
         print_json({"peers": [_describe_outcome(each) for each in outcomes]})
     elif not outcomes:
-        click.echo("No peers yet. To add one, run `everkept peer add`.")
+        echo("No peers yet. To add one, run `everkept peer add`.")
     else:
         for each in outcomes:
-            click.echo(replace_controls(_format_outcome(each)))
+            echo(replace_controls(_format_outcome(each)))
     if any(isinstance(each, PeerFault) for each in outcomes):
         sys.exit(1)
 
@@ -163,8 +163,8 @@ def identity(as_json: bool, **flags: Any) -> None:
             {"fingerprint": shown, "certificate": str(found.certificate), "key": str(found.key), "is_new": found.is_new}
         )
         return
-    click.echo(shown)
-    click.echo(
+    echo(shown)
+    echo(
         "Others name it with `everkept peer add`. Serve with it:\n"
         f'everkept serve --transport http --host 0.0.0.0 --certificate "{found.certificate}" '
         f'--certificate-key "{found.key}"',
@@ -274,7 +274,7 @@ def health(as_json: bool, ready: bool, **flags: Any) -> None:
         told = "stdio"
     else:
         told = _request_health(settings, READY_PATH if ready else HEALTH_PATH)
-    print_json({"status": told}) if as_json else click.echo(told)
+    print_json({"status": told}) if as_json else echo(told)
 
 
 def _request_health(settings: Settings, path: str) -> str:

@@ -12,6 +12,7 @@ from everkept.cli.options import CountRange, add_common_options, normalize_typed
 from everkept.cli.render import build_console, print_memories
 from everkept.cli.runner import (
     confirm,
+    echo,
     print_json,
     read_session,
     report_interruption,
@@ -101,9 +102,9 @@ def remember(
         print_json(stored)
         return
     verb = "Already stored" if stored.get("existing") else "Remembered"
-    click.echo(f"{verb}: {stored['memory_id']} ({stored['type']}, {where})")
+    echo(f"{verb}: {stored['memory_id']} ({stored['type']}, {where})")
     if changed := stored.get("updated"):
-        click.echo(f"Changed: {', '.join(changed)}")
+        echo(f"Changed: {', '.join(changed)}")
     _print_warnings(stored)
 
 
@@ -224,7 +225,7 @@ def list_(
         print_json({"memories": memories})
         return
     if automatic and not all_projects:
-        click.echo(f"Automatic memories of {meant} and your user scope. To list all projects, pass --all-projects.")
+        echo(f"Automatic memories of {meant} and your user scope. To list all projects, pass --all-projects.")
     print_memories(build_console(), memories)
 
 
@@ -262,7 +263,7 @@ def edit(
         print_json(changed)
         return
     fields = ", ".join(changed["updated_fields"])
-    click.echo(f"Changed {fields}." if fields else "Nothing changed.")
+    echo(f"Changed {fields}." if fields else "Nothing changed.")
     _print_warnings(changed)
 
 
@@ -280,7 +281,7 @@ def pin(as_json: bool, memory_id: str, off: bool, **flags: Any) -> None:
     if as_json:
         print_json(changed)
     else:
-        click.echo(f"{'Unpinned' if off else 'Pinned'} {changed['memory_id']}.")
+        echo(f"{'Unpinned' if off else 'Pinned'} {changed['memory_id']}.")
 
 
 @click.command()
@@ -305,7 +306,7 @@ def context(as_json: bool, task: Sequence[str], files: Sequence[Path], max_token
     if as_json:
         print_json(built)
     else:
-        click.echo(built["context_block"] or "No memories match this task yet.")
+        echo(built["context_block"] or "No memories match this task yet.")
 
 
 @click.command()
@@ -335,7 +336,7 @@ def index(minutes: float | None, as_json: bool, **flags: Any) -> None:
         print_json({"embedded": done, **pending, **told})
     elif done or not problems:
         left = f" {format_count(outcome.pending, 'text')} pending." if outcome.pending else ""
-        click.echo(
+        echo(
             (f"Embedded {format_count(done, 'text')}." if done or left else "All texts already have embeddings.") + left
         )
     if problems:
@@ -382,7 +383,7 @@ def _edit_text(text: str) -> str:
 
 def _print_warnings(answer: dict[str, Any]) -> None:
     for warning in answer.get("warnings", []):
-        click.echo(f"everkept: {warning['message']}", err=True)
+        echo(f"everkept: {warning['message']}", err=True)
 
 
 MAX_SHOWN_MEMORIES = 3  # in a question
@@ -438,7 +439,7 @@ def _forget_one(memory_id: str, reason: str | None, *, as_json: bool, **flags: A
     if as_json:
         print_json(gone)
     else:
-        click.echo(f"Forgotten: {gone['memory_id']}")
+        echo(f"Forgotten: {gone['memory_id']}")
 
 
 def _build_filter(before: str | None, session_id: str | None) -> RecordFilter:
@@ -464,12 +465,12 @@ def _forget_automatic(where: RecordFilter, *, everywhere: bool, as_json: bool, y
         print_json({"forgotten": sum((gone or {}).values())})
     elif gone:
         is_plain = len(gone) == 1 and not everywhere and flags.get("project") is None
-        click.echo(_format_forgotten(gone, is_plain=is_plain))
+        echo(_format_forgotten(gone, is_plain=is_plain))
     elif gone is None:
-        click.echo("Nothing changed.")
+        echo("Nothing changed.")
     else:
         place = "any project" if everywhere else f"{project} or your user scope"
-        click.echo(f"No automatic memories match in {place}. Nothing changed.")
+        echo(f"No automatic memories match in {place}. Nothing changed.")
 
 
 def _format_question(found: Mapping[str, Sequence[Record]]) -> str:

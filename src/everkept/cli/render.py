@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from everkept.cli.runner import replace_controls
 from everkept.core.text import clip_text, format_count
 from everkept.core.times import format_ago, parse_time, read_clock
 from everkept.retrieval.excerpts import select_excerpt
@@ -35,6 +36,7 @@ def draw_bars(values: Sequence[int], height: int, *, plain: bool = False) -> lis
 Row = Mapping[str, Any]
 
 MAX_SHOWN_CHARACTERS = 1_000  # of a memory
+_QUOTED_LINE = "\n      │ "  # so that no line of a memory looks like one of ours
 MIN_SCORE_SHARE = 0.005  # of a score; smaller parts are not shown
 
 
@@ -57,7 +59,7 @@ def _print_memory(out: Console, memory: Row) -> None:
     score = memory.get("relevance_score")
     head = Text(f"{score:.2f}  " if score is not None else "", style="bold green")
     # Show markup in stored text instead of applying it.
-    head.append(_shorten_content(str(memory["content"])), style="default")
+    head.append(_QUOTED_LINE.join(_shorten_content(str(memory["content"])).splitlines()), style="default")
     out.print(head, soft_wrap=True)
     out.print(_style_text("      " + " · ".join(_list_facts(memory)), "dim"), soft_wrap=True)
     if why := memory.get("why"):
@@ -133,7 +135,8 @@ def format_value(value: Any) -> str:
 
 
 def _print_file(out: Console, facts: Row) -> None:
-    out.file.write(str(facts["content"]))
+    content = str(facts["content"])
+    out.file.write(replace_controls(content) if out.file.isatty() else content)
 
 
 def _print_matches(out: Console, facts: Row) -> None:
@@ -299,8 +302,26 @@ LONG_COLUMNS = frozenset(
 HIDDEN_FACTS = frozenset({"success", "matched", "total_matched", "strategy_used", "query_time_ms"})
 
 
+class _SafeRenderable:
+    """A renderable whose text reaches the terminal without control characters."""
+
+    def __init__(self, inner: ConsoleRenderable) -> None:
+        self._inner = inner
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for segment in console.render(self._inner, options):
+            yield segment if segment.control else segment._replace(text=replace_controls(segment.text))
+
+
+class _SafeText(RenderHook):
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        return [_SafeRenderable(each) for each in renderables]
+
+
 def build_console() -> Console:
-    return Console(highlight=False, soft_wrap=False)
+    console = Console(highlight=False, soft_wrap=False)
+    console.push_render_hook(_SafeText())
+    return console
 
 
 def render(result: ToolResult) -> None:

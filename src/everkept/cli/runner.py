@@ -18,6 +18,7 @@ from everkept.core.projects import find_workspace
 from everkept.core.sessions import Report, Session
 from everkept.core.times import read_clock
 from everkept.errors import EverkeptError, NoActiveProject, ReadOnly, Refused, Unavailable, UpstreamError
+from everkept.patterns import compile_late
 from everkept.settings import AUTO, GATEWAY, OWN_TOOLSETS, Settings, is_on_server, read_settings
 
 T = TypeVar("T")
@@ -45,6 +46,11 @@ SELECTION_NOTES = {"bank": "cli.bank", "mode": "cli.mode", "updates_bank": "cli.
 
 _CONTROL_REPLACEMENTS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 _JSON_ESCAPES = {code: f"\\u{code:04x}" for code in range(127, 160)}  # JSON escapes the others itself
+# Characters without a picture, or that turn the order of others. Joiners inside a word or emoji belong to its spelling.
+_INVISIBLE = compile_late(
+    "[\u00ad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb"
+    "\U000e0000-\U000e007f]|(?<![^\x00-\x7f\u200b-\u200f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f\u200b-\u200f])"
+)
 _TOOL_NAME = re.compile(r"`?\b([a-z]+(?:_[a-z]+)+)\b`?")
 
 
@@ -148,12 +154,19 @@ def _build_key(app: App, name: str) -> str:
 
 
 def print_json(value: Any) -> None:
-    click.echo(json.dumps(value, ensure_ascii=False, indent=2).translate(_JSON_ESCAPES))
+    text = json.dumps(value, ensure_ascii=False, indent=2).translate(_JSON_ESCAPES)
+    click.echo(_INVISIBLE.sub(lambda found: json.dumps(found[0])[1:-1], text))
 
 
 def replace_controls(text: str) -> str:
-    """Return another program's text without control characters for the terminal."""
-    return text.translate(_CONTROL_REPLACEMENTS)
+    """Return a text for the terminal: without control characters, and with marks for invisible ones."""
+    shown = text.translate(_CONTROL_REPLACEMENTS)
+    return shown if shown.isascii() else _INVISIBLE.sub(lambda found: f"<U+{ord(found[0]):04X}>", shown)
+
+
+def echo(text: str = "", *, err: bool = False) -> None:
+    """Print a text that may contain what others wrote."""
+    click.echo(replace_controls(text), err=err)
 
 
 def report_error(error: EverkeptError, *, as_json: bool = False) -> int:
@@ -166,7 +179,7 @@ def report_error(error: EverkeptError, *, as_json: bool = False) -> int:
         click.echo(f"  {replace_controls(_replace_tool_names(hint))}", err=True)
     candidates: list[dict[str, str]] = error.facts.get("candidates", [])
     for candidate in candidates:
-        click.echo(f"  - {candidate['use']}  {candidate['id']}", err=True)
+        echo(f"  - {candidate['use']}  {candidate['id']}", err=True)
     return 1 if isinstance(error, Unavailable | UpstreamError) else 2
 
 

@@ -242,7 +242,7 @@ def _print_address(settings: Settings, port: int, *, local: bool) -> None:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     scheme = "http" if settings.certificate is None else "https"
     asking = "no token required" if settings.no_token else "token required"
-    click.echo(f"everkept: serving {scheme}://{host}:{port}{HTTP_PATH} ({asking})", err=True)
+    click.echo(f"everkept: ready, serving {scheme}://{host}:{port}{HTTP_PATH} ({asking})", err=True)
     if not local:
         encrypted = "" if scheme == "https" else ". The traffic is not encrypted"
         click.echo(

@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -135,6 +137,7 @@ def serve_stdio(settings: Settings, flags: Mapping[str, Any], start: "ServerStar
             if start is not None and (start.kept or _list_decisive_files(app)):
                 start.flags = _flags_to_json(flags)
                 check_answers(dispatcher, start, lambda: _list_decisive_files(app))
+            _say_ready(written)
             await serve(dispatcher, read, written, start)
         finally:
             if announcing is not None:
@@ -144,6 +147,14 @@ def serve_stdio(settings: Settings, flags: Mapping[str, Any], start: "ServerStar
 
     read, written = claim_stdio()
     asyncio.run(run())
+
+
+def _say_ready(written: int) -> None:
+    """Write one line to standard error, unless it is also the output that the client parses."""
+    with suppress(OSError, ValueError, AttributeError):  # the client may have closed it
+        output, errors = os.fstat(written), os.fstat(2)
+        if not errors.st_ino or not os.path.samestat(output, errors):  # 0: a pipe of Windows
+            sys.stderr.write("everkept: ready\n")
 
 
 def _list_decisive_files(app: App) -> list[str] | None:

@@ -16,6 +16,7 @@ from everkept.cli.runner import (
     FULL_SETTINGS,
     choose_project,
     confirm,
+    echo,
     print_json,
     read_session,
     run_with_app,
@@ -252,7 +253,7 @@ def build_tool_command(name: str, tool: Tool, called: str | None = None) -> clic
             arguments[PROJECT_PARAMETER] = flags[PROJECT_PARAMETER]
         if tool.name == "switch_project" and arguments.get("name") == AUTO:
             run_with_app(lambda app: choose_project(app, None), **flags)
-            click.echo("Commands here use this folder's project again.")
+            echo("Commands here use this folder's project again.")
             return
         names_bank = any(flags.get(key) is not None for key in ("path", "folder"))
 
@@ -267,13 +268,13 @@ def build_tool_command(name: str, tool: Tool, called: str | None = None) -> clic
         if as_json:
             print_json(result.facts)
         elif arguments.get(FORMAT_PARAMETER) == MARKDOWN_FORMAT:
-            click.echo(result.text)
+            echo(result.text)
             if "(turn_" in result.text or "(code_" in result.text:
-                click.echo("To read the conversation around one, run `everkept read-conversation ID`.")
+                echo("To read the conversation around one, run `everkept read-conversation ID`.")
         else:
             render(result)
             if note is not None:
-                click.echo(note)
+                echo(note)
 
     command = click.command(name, help=tool.description)(add_common_options(run))
     command.params = [*_build_parameters(tool, own), *of_bank.values(), *command.params]

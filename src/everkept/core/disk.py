@@ -71,6 +71,8 @@ def make_folder(folder: Path) -> None:
     for each in (*reversed(folder.parents), folder):
         if not each.exists():
             each.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+            if stat.S_IMODE(each.stat().st_mode) & PRIVATE_FOLDER != PRIVATE_FOLDER:  # a strict umask
+                each.chmod(PRIVATE_FOLDER)
 
 
 def open_private(path: Path | str, flags: int) -> int:
