@@ -147,7 +147,7 @@ def _remember(claude: Claude, model: StandIn) -> None:
     memory = {"content": FACT, "type": "semantic", "scope": "project", "importance": 0.8}
     model.replies = [call(f"{TOOL}store_memory", **memory)]
     told = claude.say(model, f"/everkept:remember {FACT}")
-    if f"The user wants this kept: {FACT}" not in told or "memory_id" not in told:
+    if f"The user wants you to remember this: {FACT}" not in told or "memory_id" not in told:
         raise Failed(f"/remember stored nothing: {told[-2000:]}")
 
 
@@ -159,7 +159,7 @@ def _be_reminded(claude: Claude, model: StandIn) -> None:
     if FACT not in claude.say(model, QUESTION, "--allowedTools", "Bash"):
         raise Failed("the model was not told what is remembered")
     noted = _everkept(claude, "list", "--automatic", "--json").stdout
-    for text in (f"`{MIGRATE}` failed:", f"`{MIGRATE}` failed and works again", FAULT):
+    for text in (f"`{MIGRATE}` failed:", f"`{MIGRATE}` failed and then succeeded", FAULT):
         if text not in noted:
             raise Failed(f"no automatic memory says {text!r}:\n{noted}")
 
@@ -169,7 +169,7 @@ def _be_told_what_helped(claude: Claude, model: StandIn) -> None:
     (claude.folder / "column").unlink()
     model.replies = [call("Bash", command=MIGRATE, description="Migrate")]
     told = claude.say(model, "/everkept:memory-status", "--allowedTools", "Bash")
-    if "the same error was met before" not in told:
+    if "had the same error before" not in told:
         raise Failed(f"the model was not told what fixed the error: {told[-3000:]}")
     if "${CLAUDE_PLUGIN" in told or '/everkept\\" doctor' not in told:
         raise Failed(f"the command does not say where the program is: {told[-3000:]}")

@@ -154,7 +154,9 @@ def _declared(name: str) -> Tool:
     fixture = TOOLS[name]
     properties = {argument: {"type": "string"} for argument in fixture.arguments}
     schema = fixture.schema or {"type": "object", "properties": properties, "required": list(fixture.arguments)}
-    return Tool(name, f"Conformance fixture {name}.", schema, run)
+    description = f"Conformance fixture {name}."
+    listing = {"name": name, "description": description, "inputSchema": schema}
+    return Tool(name, description, schema, run, listing=listing)
 
 
 def _image() -> JSON:
