@@ -22,7 +22,7 @@ def file(data: Path, tmp_path: Path) -> Path:
 
 def test_data_that_is_there_is_not_replaced_unasked(data: Path, file: Path) -> None:
     before = everything(data)
-    with pytest.raises(Refused, match="holds data"):
+    with pytest.raises(Refused, match="already contains data"):
         restored(data, file)
     assert everything(data) == before
 
