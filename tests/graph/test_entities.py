@@ -19,7 +19,7 @@ def test_an_entity_is_inserted_or_described_in_the_place_of_its_stub() -> None:
     assert build_entity_step(new, None) == (Insert(new), new)
     stub = build_entity("ada", "unknown", "=ada", 1, STUB_FACETS)
     step, made = build_entity_step(new, stub)
-    assert made == replace(new, id=stub.id)
+    assert made == replace(new, id=stub.id, created_at=stub.created_at)
     values = {"name": "Ada", "type": "person", "variant": "person", "facets": new.facets}
     assert step == Update(stub.id, values, stub.version)
 
