@@ -133,7 +133,7 @@ def test_the_status_names_memories_that_say_the_same(everkept: Run, monkeypatch:
     assert told["counts"]["total"] == 2
     assert told["storage"]["embeddings"] == {"stored": 2, "pending": 0}
     assert len(told["similar"]) == 1
-    assert "Nearly the same" in everkept("status").out
+    assert "Similar memories" in everkept("status").out
 
 
 def test_sections_of_the_memory_bank_count_among_the_texts(everkept: Run, monkeypatch: Any) -> None:
