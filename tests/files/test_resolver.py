@@ -116,6 +116,7 @@ async def test_one_folder_has_one_store_whatever_leads_to_it(tmp_path: Path) -> 
 
 
 async def test_without_asyncssh_the_way_to_get_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    format_install_hint("ssh")  # loads what it needs while there is a path
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.setattr(sys, "path_importer_cache", {})
     monkeypatch.delitem(sys.modules, "asyncssh", raising=False)

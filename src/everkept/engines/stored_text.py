@@ -32,7 +32,7 @@ def unescape_text(text: str) -> str:
 
 
 # Fields that determine the indexed words of a record, and those that also determine the words of its neighbors.
-_get_indexed_fields = attrgetter("name", "type", "text", "session", "position", "scope", "deleted_at")
+_get_indexed_fields = attrgetter("name", "type", "text", "parent", "session", "position", "scope", "deleted_at")
 _get_context_fields = attrgetter("text", "session", "position", "scope", "deleted_at")
 
 SessionPlace = tuple[str, int]  # a session, and a position in the session
