@@ -183,4 +183,4 @@ def check_commands(at: Place) -> None:
     assert FACTS[1] in [each["content"] for each in waiting]
     refused = at.run("migrate", "--to", f"sqlite:{at.folder / 'copy'}")
     assert refused.returncode != 0
-    assert "still wait on this machine" in refused.stderr
+    assert "pending on this machine" in refused.stderr
