@@ -4,8 +4,9 @@ A text is committed first and embedded later, in batches of 16, by `jobs/mainten
 the queue, so a crash loses nothing. A changed model name means that all texts are embedded again. The first text loads
 the model, in a thread.
 
-The model is all-MiniLM-L6-v2 with int8 weights, built from the published weights by `tools/build_model.py`. The
-WordPiece tokenizer is written here because the usual package costs 12 MB and a network library. Tests compare both with
+The model is everkept-minilm-1: all-MiniLM-L6-v2, trained further to distinguish the turns of a conversation (see
+`model/NOTICE`). `tools/build_model.py` writes its network from the trained weights and knows its hash. The WordPiece
+tokenizer is written here because the usual package costs 12 MB and a network library. Tests compare both with
 their references.
 
 `model_folder.py` reads other models, in the layout of sentence-transformers. Their names contain a digest of their

@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from everkept.core.background import Background
 from everkept.core.ports import Embedder
 from everkept.core.text import blake2b
 from everkept.core.times import Clock, read_clock
@@ -39,6 +40,10 @@ class CachedEmbedder:
     @property
     def fault(self) -> ModelUnavailable | None:
         return self._embedder.fault
+
+    @property
+    def background(self) -> Background:
+        return self._embedder.background
 
     async def embed(self, texts: Sequence[str]) -> "NDArray[np.float32]":
         if len(texts) != 1:

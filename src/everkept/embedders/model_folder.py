@@ -11,8 +11,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from everkept.core.runtime import format_install_hint
+from everkept.core.background import Background
+from everkept.core.extras import format_install_hint
 from everkept.core.text import blake2b
+from everkept.embedders.background import measure_background, read_texts
 from everkept.embedders.onnx import (
     MAX_WORD_CHARACTERS,
     SPECIAL_PIECES,
@@ -100,6 +102,7 @@ class FolderEmbedder(WindowEmbedder):
         self._folder = folder
         self._name: str | None = None
         self._failure: tuple[ModelUnavailable, object] | None = None  # with the state of the folder then
+        self._background: Background | None = None
 
     @property
     def name(self) -> str:
@@ -133,6 +136,10 @@ class FolderEmbedder(WindowEmbedder):
             return fault
         return None
 
+    @property
+    def background(self) -> Background:
+        return self._background or self._measure(self._get_model())
+
     def _load_model(self) -> LoadedModel:
         state = _stat_files(self._folder)
         try:
@@ -153,7 +160,13 @@ class FolderEmbedder(WindowEmbedder):
         )
         model = LoadedModel(tokenizer, network, window)
         network.calibrate([row for text in UNRELATED_TEXTS for row in model.encode_windows(text)])
+        self._measure(model)  # here, because this runs in a thread
         return model
+
+    def _measure(self, model: LoadedModel) -> Background:
+        if self._background is None:
+            self._background = measure_background(model.compute_vectors(read_texts()))
+        return self._background
 
 
 def read_layout(folder: Path) -> ModelLayout:
@@ -321,12 +334,14 @@ class PackageTokenizer:
 
         try:
             self._tokenizer = AnyTokenizer.from_file(str(path))
-        except Exception as error:  # the package raises no narrower class
+            self._tokenizer.no_truncation()
+            self._tokenizer.no_padding()
+            bare = self.encode("a")
+            marked = self._tokenizer.encode("a").ids
+        except BaseException as error:  # no narrower class, and a panic is not an Exception
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
             raise _build_error(path, f"is not a tokenizer ({error})") from error
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
-        bare = self.encode("a")
-        marked = self._tokenizer.encode("a").ids
         start = next((n for n in range(len(marked)) if marked[n : n + len(bare)] == bare), 0)
         self._before, self._after = marked[:start], marked[start + len(bare) :]
 

@@ -5,7 +5,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,10 @@ def _list_exceptions(module: ModuleType) -> tuple[type[Exception], ...]:
 RUNTIME = _import_runtime()
 # The runtime's exceptions have no common base class, and new versions add more. An error that quotes a damaged file may
 # not even be valid text.
-FAILURES = (*_list_exceptions(RUNTIME.capi.onnxruntime_pybind11_state), UnicodeDecodeError)
+FAILURES = (
+    *_list_exceptions(RUNTIME.capi.onnxruntime_pybind11_state),
+    *(UnicodeDecodeError, MemoryError, RuntimeError, ValueError, OverflowError, IndexError),
+)
 
 
 class Network:
@@ -53,7 +56,7 @@ class Network:
             raise self._build_error("is missing")
         with self._translate_errors():
             self._session = _open_session(path, threads)
-        self._check()
+            self._check()
 
     def compute_vectors(self, rows: Sequence[Sequence[int]]) -> Vectors:
         """Return a vector for each row. Shorter rows are padded, and padding costs as much time as pieces."""
@@ -98,6 +101,33 @@ class Network:
             raise self._build_error("is damaged or cannot run on this machine") from error
 
 
+MAX_FILE_BYTES = 2 << 30  # ONNX itself allows no larger file
+MAX_DIMENSIONS = 16_384
+# Memory that a model of a stranger may take while it is loaded and run once: a multiple of its files, and a base.
+MEMORY_FACTOR, MEMORY_BASE_BYTES = 6, 1 << 30
+
+
+@contextmanager
+def limit_memory(path: Path) -> Generator[None]:
+    """Limit the memory of this process in the block, so that a hostile file ends in an error. Linux has the limit."""
+    try:
+        import resource
+
+        used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[5]) * resource.getpagesize()
+    except (ImportError, OSError):
+        yield
+        return
+    files = sum(each.stat().st_size for each in path.parent.glob(f"{path.name}*")) if path.parent.is_dir() else 0
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    wanted = used + MEMORY_FACTOR * files + MEMORY_BASE_BYTES
+    limits = [each for each in (soft, hard) if each != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min([wanted, *limits]), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
 Pooling = Literal["mean", "cls", "max", "last"]
 
 
@@ -114,8 +144,11 @@ class PooledNetwork(Network):
         self._padding = padding
         self._output = 0
         self._center: NDArray[np.float32] | None = None
-        super().__init__(path, threads=threads, dimensions=0)
-        self._dimensions = self.compute_vectors([[padding]]).shape[1]
+        if path.is_file() and path.stat().st_size > MAX_FILE_BYTES:
+            raise ModelUnavailable(str(path), f"is larger than {MAX_FILE_BYTES / 1e9:.1f} GB", hint=hint)
+        with limit_memory(path):
+            super().__init__(path, threads=threads, dimensions=0)
+            self._dimensions = self.compute_vectors([[padding]]).shape[1]
 
     def calibrate(self, rows: Sequence[Sequence[int]]) -> None:
         """Measure how near unrelated texts are, given the pieces of some."""
@@ -137,7 +170,7 @@ class PooledNetwork(Network):
             found = self._session.run(
                 None, {tensor.name: given[tensor.name].astype(_INTEGERS[tensor.type]) for tensor in inputs}
             )
-        vectors = found[self._output].astype(np.float32)
+        vectors = self._check_vectors(found[self._output], ids.shape)
         if vectors.ndim == 3:
             vectors = _pool(vectors, mask.astype(bool), self._pooling)
         vectors = _normalize(vectors)
@@ -157,6 +190,17 @@ class PooledNetwork(Network):
         if not (chosen := [*named, *others]):
             raise self._build_error("has no output with vectors")
         self._output = list(widths).index(chosen[0])
+
+    def _check_vectors(self, found: Any, given: tuple[int, ...]) -> Vectors:
+        """Return what the network computed as floats. Its file can declare another shape than it returns."""
+        vectors = cast("NDArray[Any]", found) if isinstance(found, np.ndarray) else np.empty(0)
+        *texts, width = vectors.shape or (0,)
+        is_fitting = tuple(texts) in (given[:1], given) and vectors.dtype.kind in "fiu"
+        if not is_fitting or not 0 < width <= MAX_DIMENSIONS:
+            raise self._build_error("returns no vectors for a text")
+        if self._dimensions not in (0, width):
+            raise self._build_error("returns vectors of different lengths")
+        return vectors.astype(np.float32)
 
     def _build_error(self, reason: str) -> ModelUnavailable:
         return ModelUnavailable(str(self._path), reason, hint=self._hint)
@@ -217,4 +261,5 @@ def _open_session(path: Path, threads: int) -> _Session:
     # An arena would keep the memory of the largest batch, 20 MB, until the process ends.
     options.enable_cpu_mem_arena = False
     options.log_severity_level = 4  # failures are raised as exceptions
-    return RUNTIME.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    # With its fallback, the runtime prints errors to standard output, and tries the same again.
+    return RUNTIME.InferenceSession(str(path), options, providers=["CPUExecutionProvider"], enable_fallback=0)

@@ -1,4 +1,4 @@
-"""Embeddings of texts of any length, all-MiniLM-L6-v2, which ships with the package, and its tokenizer.
+"""Embeddings of texts of any length, the model that ships with the package, and its tokenizer.
 
 A test checks that the ids of word pieces equal those of the `tokenizers` library for the model's tokenizer.json. The
 one exception is a lone surrogate: that library refuses it, while this module removes it like a control character.
@@ -16,11 +16,14 @@ from itertools import chain
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Protocol, TypeVar
+from weakref import WeakValueDictionary
 
+from everkept.core.background import Background
+from everkept.core.ports import SHIPPED_MODEL
 from everkept.core.runtime import keep_heaps_small, return_freed_memory
+from everkept.embedders.background import read_background
 from everkept.errors import ModelUnavailable
 from everkept.patterns import compile_late
-from everkept.values import Value
 
 if TYPE_CHECKING:
     import numpy as np
@@ -164,7 +167,7 @@ def _is_separate(text: str) -> bool:
 T = TypeVar("T")
 
 MODEL_FOLDER = Path(__file__).parent / "model"
-NETWORK_FILE = "minilm_w8.onnx"
+NETWORK_FILE = "everkept_minilm_1.onnx"
 VOCABULARY_FILE = "vocab.txt"
 VOCABULARY_SIZE = 30_522
 FILE_BYTES = {NETWORK_FILE: 23_667_761, VOCABULARY_FILE: 231_508}
@@ -190,14 +193,29 @@ class Tokenizer(Protocol):
         ...
 
 
-class LoadedModel(Value):
-    tokenizer: Tokenizer
-    network: "Network"
-    window: int = WINDOW_PIECES  # pieces that the model accepts besides its marks
+class LoadedModel:
+    """A tokenizer with its network. `window` is how many pieces the model accepts besides its marks."""
+
+    def __init__(self, tokenizer: Tokenizer, network: "Network", window: int = WINDOW_PIECES) -> None:
+        self.tokenizer = tokenizer
+        self.network = network
+        self.window = window
 
     def encode_windows(self, text: str) -> list[list[int]]:
         pieces = self.tokenizer.encode(text)
         return [self.tokenizer.add_marks(ids) for ids in split_windows(pieces, self.window)]
+
+    def compute_vectors(self, texts: Sequence[str]) -> "NDArray[np.float32]":
+        """Return a row for each text, without a pause between batches."""
+        parts = [self.encode_windows(text) for text in texts]
+        rows = [row for part in parts for row in part]
+        vectors = self.network.allocate(len(rows))
+        for batch in group_batches([len(row) for row in rows]):
+            vectors[batch] = self.network.compute_vectors([rows[number] for number in batch])
+        return self.network.average(vectors, [len(part) for part in parts])
+
+
+_shared_models = WeakValueDictionary[object, LoadedModel]()
 
 
 class WindowEmbedder(ABC):
@@ -209,8 +227,10 @@ class WindowEmbedder(ABC):
     take minutes.
     """
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, key: object = None) -> None:
+        """Embedders of a process that have the same key share one model while any of them uses it."""
         self._threads = threads
+        self._key = object() if key is None else key
         self._model: LoadedModel | None = None
         self._changing = Lock()
 
@@ -237,36 +257,35 @@ class WindowEmbedder(ABC):
 
     def _embed_question(self, text: str) -> "NDArray[np.float32]":
         """Embed one text within one thread, because each switch between threads delays the query."""
-        model = self._get_model()
-        rows = model.encode_windows(text)
-        vectors = model.network.allocate(len(rows))
-        for batch in group_batches([len(row) for row in rows]):
-            vectors[batch] = model.network.compute_vectors([rows[number] for number in batch])
-        return model.network.average(vectors, [len(rows)])
+        return self._get_model().compute_vectors([text])
 
     def _get_model(self) -> LoadedModel:
         with self._changing:
-            if self._model is None:
+            model = self._model or _shared_models.get(self._key)
+            if model is None:
                 keep_heaps_small()
-                self._model = self._load_model()
+                model = _shared_models[self._key] = self._load_model()
                 return_freed_memory()
-            return self._model
+            self._model = model
+            return model
 
     def _forget(self) -> None:
         with self._changing:
-            self._model = None
-        return_freed_memory()
+            was_loaded, self._model = self._model is not None, None
+        if was_loaded and self._key not in _shared_models:
+            return_freed_memory()
 
 
 class OnnxEmbedder(WindowEmbedder):
     """Embedder of the model that ships with the package."""
 
-    name = "all-MiniLM-L6-v2"
+    name = SHIPPED_MODEL
     dimensions = DIMENSIONS
 
     def __init__(self, folder: Path = MODEL_FOLDER, *, threads: int = 2) -> None:
-        super().__init__(threads)
+        super().__init__(threads, (folder, threads))
         self._folder = folder
+        self._background: Background | None = None
 
     @property
     def fault(self) -> ModelUnavailable | None:
@@ -280,6 +299,12 @@ class OnnxEmbedder(WindowEmbedder):
             if found != size:
                 return ModelUnavailable(str(path), "is damaged")
         return None
+
+    @property
+    def background(self) -> Background:
+        if self._background is None:
+            self._background = read_background(self._folder)
+        return self._background
 
     def _load_model(self) -> LoadedModel:
         tokenizer = _load_vocabulary(self._folder / VOCABULARY_FILE)

@@ -4,6 +4,7 @@ The word lists affect rankings, so changing a list changes search results.
 """
 
 import re
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import cache, lru_cache
@@ -383,3 +384,51 @@ def _compute_strength(topic: Topic, counts: Mapping[Topic, float]) -> float:
 
 def _choose_spelling(spellings: Counter[str]) -> str:
     return min(spellings, key=lambda term: (-spellings[term], len(term), term))
+
+
+MAX_READ_CHARACTERS = 1_000  # of a text whose language is wanted
+MIN_FOREIGN_WORDS = 2
+MIN_OTHER_LETTERS = 0.5  # share of letters that are not Latin
+FOREIGN_SIGNS = frozenset("¿¡")
+
+# Words of questions in other languages than those above, without accents. English words of programs are omitted.
+_QUESTION_WORD_LIST = """
+    abbiamo alla anche che chi cosa dalla degli della delle dove nella nelle perche quale quali quando quanto questa
+    questo scelto siamo sono stato usiamo
+    aos da das dos ela ele escolhemos esta estao foi isso na nas nao onde os pela pelo por porque qual quais quanto quem
+    sao tem temos usamos
+    cuales cuantas cuantos los quienes se
+    een geen gekozen het hoe kan maar naar niet onze staan te uit voor waar waarom wanneer wat welk welke werd wie
+    worden zijn zonder
+    czy dla dlaczego gdzie jak jaka jaki jakie jest jestem kiedy kto ktora ktore ktory nie przez sie uzywa uzywamy
+    att denna det detta ett finns fran hur hvad hvem hvilken hvilket hvilke hvor hvorfor hvornar ikke inte jag oss som
+    till vad var varfor vem vilka vilken vilket vores
+    ama bir degil hangi icin ile kac kim nasil neden nerede
+    jake jaky jsme jsou kde kdo kdy ktera ktere kteri proc
+    cua khong nao
+    adalah apa bagaimana dari dengan itu kami kapan mana mengapa siapa untuk yang
+"""
+
+
+def is_foreign(text: str) -> bool:
+    """Return whether a text is in another language than English. A name or a single word is not."""
+    beginning = text[:MAX_READ_CHARACTERS]
+    letters = [sign for sign in beginning if sign.isalpha()]
+    others = sum(not (sign.isascii() or unicodedata.name(sign, "").startswith("LATIN")) for sign in letters)
+    if not FOREIGN_SIGNS.isdisjoint(beginning) or (letters and others >= MIN_OTHER_LETTERS * len(letters)):
+        return True
+    words = _TYPED.findall(beginning)
+    # A capital letter inside a text begins a name, such as Los Angeles.
+    foreign = sum(_is_foreign_word(word) for word in (*map(str.lower, words[:1]), *filter(str.islower, words[1:])))
+    return foreign >= MIN_FOREIGN_WORDS and foreign > sum(fold(word).lower() in STOP_WORDS for word in words)
+
+
+def _is_foreign_word(word: str) -> bool:
+    """Return whether a word in lower case is common in another language, or has an accent."""
+    return fold(word) in _list_foreign_words() or not word.isascii()
+
+
+@cache
+def _list_foreign_words() -> frozenset[str]:
+    known = FOREIGN_STOP_WORDS | FOREIGN_COMMON_WORDS | frozenset(_QUESTION_WORD_LIST.split())
+    return frozenset(map(fold, known)) - STOP_WORDS

@@ -1,13 +1,13 @@
 """Candidates of a search: by words, by meaning, and among records that no index holds.
 
-A name dominates the vector of a short text: a question about Caroline finds what was said to her, not what she said. So
-names stay in the query for words and are removed from the query for meaning.
+The name of an author dominates the vector of a short text. A question about Caroline finds what was said to her, not
+what she said. So the names of authors stay in the query for words and are removed from the query for meaning.
 """
 
 import asyncio
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,7 +31,6 @@ MAX_CANDIDATES = 100  # of each leg (words, meaning), in each place
 MAX_QUESTION_CHARACTERS = 1_000  # the rest of a longer query is not embedded
 MAX_SUBSTRING_CHARACTERS = 1_000
 MAX_SUBSTRING_WORDS = 3  # a longer text is not searched as a substring, because that reads every record
-MAX_NAMES = 16  # capitalized words that are looked up
 
 Key = tuple[int, str]  # number of the place, id of the record
 Scores = dict[Key, float]
@@ -87,16 +86,11 @@ async def find_by_meaning(
 
 
 async def parse_question(places: Sequence[SearchPlace], text: str) -> MeaningQuestion:
-    """Return the query without dates, authors and capitalized words that are as common as names."""
+    """Return the query without dates and authors. Other names are part of its meaning."""
     asked = text[:MAX_QUESTION_CHARACTERS]
-    words = list_capitalized(asked)[:MAX_NAMES]
-    # Run both together, so that they finish before the longer search by words.
-    known, common_names = await asyncio.gather(
-        asyncio.gather(*(place.store.list_authors() for place in places)),
-        asyncio.gather(*(_find_common_words(place, words) for place in places if words)),
-    )
+    known = await asyncio.gather(*(place.store.list_authors() for place in places))
     authors = find_named_authors(asked, chain.from_iterable(known))
-    meant = remove_names(remove_dates(asked), [*authors, *chain.from_iterable(common_names)])
+    meant = remove_names(remove_dates(asked), [*authors])
     return MeaningQuestion(meant if is_telling(meant) else asked, authors)
 
 
@@ -122,34 +116,11 @@ def _collect_scores(found: Sequence[Sequence[Match]]) -> Scores:
     return {(number, match.id): match.score for number, some in enumerate(found) for match in some}
 
 
-async def _find_common_words(place: SearchPlace, words: Sequence[str]) -> list[str]:
-    names = select_common(await place.store.measure_words(words))
-    if not names:
-        return []
-    where = RecordFilter(kinds=place.where.kinds)
-    some = await place.store.scan(where, order="newest", limit=MIN_RECORDS)
-    return names if len(some) == MIN_RECORDS else []
-
-
-COMMON_SHARE = 0.08  # of the records; a capitalized word in more of them counts as a name
-MIN_RECORDS = 50  # with fewer records, a share says nothing
 ROLE_NAMES = frozenset((USER, ASSISTANT))  # authors without a name; "user" occurs in many questions
 MIN_TELLING_WORDS = 2  # a query with fewer words left is embedded unshortened
 
 _WORD = re.compile(r"[^\W_]+(?:[-'’][^\W_]+)*")
 _POSSESSIVE = re.compile(r"['’]s?$")
-
-
-def list_capitalized(text: str) -> list[str]:
-    """Return the words that may be names, each once, in the form of the index."""
-    words = (_strip_possessive(word) for word in _WORD.findall(text))
-    named = (w for w in words if w[:1].isupper() and w.lower() not in STOP_WORDS)
-    return list(dict.fromkeys(word.lower() for word in named))
-
-
-def select_common(shares: Mapping[str, float]) -> list[str]:
-    """Return the words that occur in too many records to distinguish them."""
-    return [word for word, share in shares.items() if share > COMMON_SHARE]
 
 
 def find_named_authors(text: str, authors: Iterable[str]) -> frozenset[str]:
@@ -455,27 +426,20 @@ async def _read_place(place: SearchPlace, as_of: int | None, found: _PlaceRecord
     if as_of is not None:
         await _read_touched(store, where, as_of, found)
     if where.deleted is not False:
-        async for gone in _read_chunks(store, replace(where, deleted=True)):
+        async for gone in store.scan_pages(replace(where, deleted=True), CHUNK_RECORDS, order="newest"):
             found.records += [record for record in gone if is_unchanged_since(record, as_of)]
 
 
 async def _read_touched(store: RecordStore, where: RecordFilter, as_of: int, found: _PlaceRecords) -> None:
     last = await _find_last_change(store, as_of)
     since = RecordFilter(kinds=where.kinds, ids=where.ids, created_before=as_of, touched_after=as_of, deleted=None)
-    async for now in _read_chunks(store, since):
+    async for now in store.scan_pages(since, CHUNK_RECORDS, order="newest"):
         for record, then in await _rewind_records(store, now, last, as_of):
             found.touched.add(record.id)
             if then is not None and is_selected(then, replace(where, touched_after=None)):
                 found.records.append(then)
                 if (then.text, then.name) != (record.text, record.name):
                     found.retold.add(record.id)
-
-
-async def _read_chunks(store: RecordStore, where: RecordFilter) -> AsyncIterator[list[Record]]:
-    after: str | None = None
-    while some := await store.scan(where, order="newest", after=after, limit=CHUNK_RECORDS):
-        yield some
-        after = some[-1].id
 
 
 async def _rewind_records(

@@ -5,6 +5,7 @@ from calendar import monthrange
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta, tzinfo
 
+from everkept.core.times import to_datetime, to_microseconds
 from everkept.patterns import compile_late
 from everkept.values import Value
 
@@ -12,7 +13,6 @@ MAX_CHARACTERS = 2_000  # the rest of a longer text is not searched for dates
 OTHER_YEAR_STRENGTH = 0.5  # of the same month in another year, if the text names no year
 YEARS_BACK = 30
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = timedelta(days=1)
 
 
@@ -26,15 +26,12 @@ class TimeSpan(Value):
 
 def find_spans(text: str, now: int, zone: tzinfo = UTC) -> tuple[TimeSpan, ...]:
     """Return the times that a text mentions, relative to `now` in this time zone."""
-    moment = (_EPOCH + timedelta(microseconds=now)).astimezone(zone)
+    moment = to_datetime(now).astimezone(zone)
     left = text[:MAX_CHARACTERS]
     found: list[TimeSpan] = []
     for pattern, meaning in _PATTERNS:
         for match in pattern.finditer(left):
-            found += [
-                TimeSpan(_compute_start(first, zone), _compute_start(last + _DAY, zone), strength)
-                for first, last, strength in _list_valid_days(meaning, match, moment.date())
-            ]
+            found += _list_spans(meaning, match, moment.date(), zone)
         left = pattern.sub(" | ", left)
     return tuple(dict.fromkeys(found))
 
@@ -87,16 +84,19 @@ _UNIT = r"(?P<unit>day|week|month|year)s?"
 _OPEN, _CLOSE = r"(?<![\w.:/-])", r"(?![\w:/-]|\.\d)"
 
 
-def _list_valid_days(meaning: Meaning, match: "re.Match[str]", today: date) -> list[Days]:
+def _list_spans(meaning: Meaning, match: "re.Match[str]", today: date, zone: tzinfo) -> list[TimeSpan]:
     try:
-        return list(meaning(match, today))
+        return [
+            TimeSpan(_compute_start(first, zone), _compute_start(last + _DAY, zone), strength)
+            for first, last, strength in meaning(match, today)
+        ]
     except (ValueError, OverflowError):
         return []  # 31 February, or a thousand years ago: not a date
 
 
 def _compute_start(day: date, zone: tzinfo) -> int:
     moment = datetime(day.year, day.month, day.day, tzinfo=zone)
-    return (moment.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
+    return to_microseconds(moment)
 
 
 def _yield_day(day: date) -> Iterator[Days]:

@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import Coroutine, Mapping
 from typing import Any, Literal, TypeVar
 
+from everkept.core.background import Level
 from everkept.core.ports import RecordStore
 from everkept.core.records import Record, RecordFilter, Weights
 from everkept.errors import QueryTimeout
+from everkept.retrieval.calibration import QueryFit
 from everkept.values import Value, field, replace
 
 Strategy = Literal["keyword", "vector", "hybrid", "graph"]
@@ -16,6 +18,7 @@ Tier = Literal["expression", "all", "any", "substring"]
 
 ALL_RECORDS = RecordFilter()
 DEFAULT_WEIGHTS = Weights()
+SUPERSEDED_BY = "superseded_by"  # facet of a replaced record: the id of the newer one
 
 
 class SearchPlace(Value):
@@ -29,19 +32,21 @@ class SignalWeights(Value):
     """Relative weights of the signals of relevance."""
 
     keyword: float = 0.2
-    meaning: float = 0.4
+    meaning: float = 0.58
     author: float = 0.2
-    date: float = 0.3
-    neighbour: float = 0.4  # share of its best neighbor's relevance that a record gets on top
+    date: float = 0.38
+    neighbour: float = 0.3  # share of its best neighbor's relevance that a record gets on top
     closeness: float = 0.6  # for records that the graph leads to
 
 
-class ScoreShares(Value):
-    """Shares of relevance, importance and recency in a score."""
+class Priors(Value):
+    """How much importance and recency change the odds that a record answers: summands of their logarithm.
 
-    relevance: float = 1.0
-    importance: float = 0.0
-    recency: float = 0.0
+    They order records that are about equally relevant. The odds of an irrelevant record stay near zero.
+    """
+
+    importance: float = 0.0  # of the most important record; the least important one has the negative of it
+    recency: float = 0.0  # of a new record
 
 
 class SearchProfile(Value):
@@ -59,8 +64,11 @@ class SearchProfile(Value):
     strategy: Strategy = "keyword"
     fusion: Fusion = "scores"
     parts: SignalWeights = SignalWeights()
-    shares: ScoreShares = ScoreShares()
-    least_meaning: float = 0.0  # minimum cosine of a record that no word matches
+    # With priors, a score is the probability that the record answers, and nothing is returned below a floor.
+    priors: Priors | None = None
+    folds_duplicates: bool = False  # texts that say the same are one hit
+    hides_superseded: bool = False  # only the newest version of a fact is a hit
+    least_meaning: Level | None = None  # how near a record must be that no word matches
     # Days after which recency drops to half, by type; other types do not fade.
     half_lives: Mapping[str, float] = field(default_factory=dict[str, float])
 
@@ -77,13 +85,14 @@ class SearchNotice(Value):
 
 
 class SearchHit(Value):
-    """Record with its score. The values of `why` add up to the score; negative values lower it."""
+    """Record with its score, 0 to 1. The values of `why` add up to it; negative values lower it."""
 
     record: Record
     score: float
     why: Mapping[str, float] = field(default_factory=dict[str, float])
     place: int = 0  # number of the place it was found in
-    cosine: float | None = None
+    nearness: float | None = None  # share of unrelated texts that are less near; None without an embedding
+    duplicates: int = 0  # other records that say the same
 
 
 class SearchPage(Value):
@@ -96,6 +105,8 @@ class SearchPage(Value):
     next_cursor: str | None = None
     notices: list[SearchNotice] = field(default_factory=list[SearchNotice])
     is_lower_bound: bool = False  # True if more records than `total` may match
+    nearest: SearchHit | None = None  # if nothing is relevant enough
+    fit: QueryFit | None = None  # of the best record; scores of several searches become comparable with it
 
 
 A = TypeVar("A")

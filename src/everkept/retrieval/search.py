@@ -2,14 +2,15 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from datetime import UTC, tzinfo
 
 from everkept.core.answers import decode_cursor, encode_cursor
-from everkept.core.ports import AccessCount, Embedder, RecordStore
+from everkept.core.ports import SHIPPED_MODEL, Embedder, RecordStore
 from everkept.core.records import Record
 from everkept.core.text import format_count
 from everkept.errors import InvalidInput
+from everkept.language.telling_words import is_foreign
 from everkept.language.words import TypedQuery, parse_query
 from everkept.retrieval.candidates import (
     LATE_PART,
@@ -22,54 +23,16 @@ from everkept.retrieval.candidates import (
     score_by_words,
     search_by_tiers,
 )
-from everkept.retrieval.dates import compute_fit, find_spans
-from everkept.retrieval.evidence import (
-    CandidateSignals,
-    Columns,
-    Evidence,
-    compute_floor,
-    compute_recency,
-    compute_relevance,
-    gather_evidence,
-    mark_supported,
-    mix_scores,
-    sum_columns,
-)
-from everkept.retrieval.profile import (
-    Deadline,
-    SearchHit,
-    SearchNotice,
-    SearchPage,
-    SearchPlace,
-    SearchProfile,
-    SignalWeights,
-    Strategy,
-)
-from everkept.values import Value, replace
+from everkept.retrieval.evidence import Evidence, gather_evidence
+from everkept.retrieval.fusion import CandidateSignals, compute_floor, compute_relevance, sum_columns
+from everkept.retrieval.profile import Deadline, SearchNotice, SearchPage, SearchPlace, SearchProfile
+from everkept.retrieval.scores import Accesses, RankingContext, choose_weights, rank_candidates
+from everkept.values import replace
 
-Accesses = Callable[[int, Sequence[str]], Awaitable[Mapping[str, AccessCount]]]
-
-# Factor by which a set facet multiplies the score.
-SCORE_FACTORS = {"superseded": ("superseded_by", 0.5), "consolidated": ("consolidated", 0.8)}
-UNKNOWN_IMPORTANCE = 0.5
 MAX_LOADED_RECORDS = 128
-KEYWORD_WEIGHTS = SignalWeights(keyword=1, meaning=0, author=0, date=0, neighbour=0, closeness=0)
-MEANING_WEIGHTS = SignalWeights(keyword=0, meaning=1, author=0, date=0, neighbour=0, closeness=0)
 
-_DAY_MICROSECONDS = 86_400 * 1_000_000
 _BREADTH = {"session": 0, "project": 1, "user": 2}
 _RANKED = "ranked"
-
-
-class RankingContext(Value):
-    """Inputs of a ranked search besides the query."""
-
-    embedder: Embedder | None = None
-    now: int = 0
-    zone: tzinfo = UTC
-    as_of: int | None = None
-    time_limit: float | None = None
-    accesses: Accesses | None = None
 
 
 async def search(
@@ -123,16 +86,33 @@ async def search_by_rank(
         await _score_by_words(places, query, evidence, pool, unindexed, deadline)
     end = offset + limit
     page = slice(offset, end)
-    hits, total = await _select_best(query, profile, around, evidence, _remove_duplicates(pool), page)
+    ranking = await rank_candidates(query, profile, around, evidence, _remove_duplicates(pool), places)
+    total = len(ranking.hits)
     return SearchPage(
-        hits,
+        ranking.hits[page],
         total,
         evidence.strategy,
         evidence.tier,
         encode_cursor(_RANKED, end) if total > end else None,
         [*evidence.notices, *_build_late_notices(evidence.late, around.time_limit, found=total > 0)],
-        evidence.is_capped or bool(evidence.late) or _has_more_by_meaning(evidence, profile),
+        ranking.nearest is None and (evidence.is_capped or bool(evidence.late) or _has_more_by_meaning(evidence)),
+        ranking.nearest,
+        ranking.fit,
     )
+
+
+LANGUAGE_CODE = "other_language"
+LANGUAGE_NOTICE = SearchNotice(
+    LANGUAGE_CODE,
+    "The query is not in English, the only language of the embedding model. Texts match by their words. To match by "
+    "meaning, use a multilingual model (setting `embedding_model`).",
+)
+
+
+def find_language_notice(query: str, embedder: Embedder | None) -> SearchNotice | None:
+    """Return a notice if the shipped model cannot understand the query."""
+    is_shipped = embedder is not None and embedder.name == SHIPPED_MODEL
+    return LANGUAGE_NOTICE if is_shipped and is_foreign(query) else None
 
 
 PENDING_NOTICE_SHARE = 0.1  # share of pending records from which the notice appears
@@ -157,9 +137,9 @@ async def find_pending_notice(
     return SearchNotice("partial_results", message)
 
 
-def _has_more_by_meaning(evidence: Evidence, profile: SearchProfile) -> bool:
+def _has_more_by_meaning(evidence: Evidence) -> bool:
     """Return whether records beyond the nearest ones of a place may be near enough to match."""
-    floor = compute_floor(evidence.cosines.values(), profile.least_meaning)
+    floor = compute_floor(evidence.cosines.values(), evidence.limits)
     near = Counter(place for (place, _), cosine in evidence.cosines.items() if cosine >= floor)
     return max(near.values(), default=0) >= MAX_CANDIDATES
 
@@ -195,7 +175,7 @@ async def _load_pool(
     chosen = _select_promising(indexed, evidence, profile, max(MAX_LOADED_RECORDS, 2 * needed))
     for number, record_id in chosen:
         wanted[number].append(record_id)
-    evidence.is_capped |= _is_match_among(indexed.difference(chosen), evidence, profile)
+    evidence.is_capped |= _is_match_among(indexed.difference(chosen), evidence)
     loaded = await asyncio.gather(*(_load_records(place, ids) for place, ids in zip(places, wanted, strict=True)))
     pool = {
         (number, record.id): record
@@ -206,9 +186,9 @@ async def _load_pool(
     return pool | {key: unindexed.records[key] for key in found & unindexed.records.keys()}
 
 
-def _is_match_among(keys: Set[Key], evidence: Evidence, profile: SearchProfile) -> bool:
+def _is_match_among(keys: Set[Key], evidence: Evidence) -> bool:
     """Return whether one of the records that are not read matches. Its author and date are unknown."""
-    floor = compute_floor(evidence.cosines.values(), profile.least_meaning)
+    floor = compute_floor(evidence.cosines.values(), evidence.limits)
     return any(
         key in evidence.words or key in evidence.closeness or evidence.cosines.get(key, 0.0) >= floor for key in keys
     )
@@ -229,8 +209,9 @@ def _select_promising(found: Set[Key], evidence: Evidence, profile: SearchProfil
         cosine=[evidence.cosines.get(key) for key in keys],
         neighbours=[()] * len(keys),
         closeness=[close.get(key, 0.0) for key in keys] if close else None,
+        limits=evidence.limits,
     )
-    scores = sum_columns(compute_relevance(signs, _choose_weights(profile, evidence.strategy)))
+    scores = sum_columns(compute_relevance(signs, choose_weights(profile, evidence.strategy)))
     order = sorted(range(len(keys)), key=lambda i: (-scores[i], keys[i]))
     return [keys[i] for i in order[:most]]
 
@@ -270,108 +251,6 @@ def _remove_duplicates(pool: Mapping[Key, Record]) -> dict[Key, Record]:
 
 def _get_breadth(record: Record) -> int:
     return _BREADTH.get(record.scope, 0)
-
-
-async def _select_best(
-    query: TypedQuery,
-    profile: SearchProfile,
-    around: RankingContext,
-    evidence: Evidence,
-    pool: Mapping[Key, Record],
-    page: slice,
-) -> tuple[list[SearchHit], int]:
-    """Return a page of the supported records, best first, and the number of supported records."""
-    dates = find_spans(query.text, around.now, around.zone)
-    authors, close = evidence.authors, evidence.closeness
-    signs = CandidateSignals(
-        keyword=[evidence.words.get(key) for key in pool],
-        cosine=[evidence.cosines.get(key) for key in pool],
-        neighbours=_list_neighbours(pool),
-        author=[float(r.author in authors) for r in pool.values()] if authors else None,
-        date=[compute_fit(r.effective_at, dates) for r in pool.values()] if dates else None,
-        closeness=[close.get(key, 0.0) for key in pool] if close else None,
-    )
-    parts = _choose_weights(profile, evidence.strategy)
-    columns = await _mix_scores(pool, compute_relevance(signs, parts, profile.fusion), profile, around)
-    scores = sum_columns(columns)
-    keys, records = list(pool), list(pool.values())
-    spoken = mark_supported(signs, parts, profile.least_meaning)
-    meant = [number for number, is_so in enumerate(spoken) if is_so]
-    order = sorted(meant, key=lambda i: (-scores[i], -records[i].effective_at, keys[i][1]))
-    hits = [
-        SearchHit(
-            records[i],
-            min(scores[i], 1.0),
-            {name: column[i] for name, column in columns.items() if column[i]},
-            keys[i][0],
-            signs.cosine[i],
-        )
-        for i in order[page]
-    ]
-    return hits, len(order)
-
-
-def _choose_weights(profile: SearchProfile, used: Strategy) -> SignalWeights:
-    """Return the weights of the profile, or those of a single leg if the caller asked for only that leg."""
-    if profile.strategy in ("keyword", "vector"):
-        return MEANING_WEIGHTS if used == "vector" else KEYWORD_WEIGHTS
-    return profile.parts
-
-
-def _list_neighbours(pool: Mapping[Key, Record]) -> list[list[int]]:
-    """Return for each record the numbers of the records just before and after it in its session."""
-    sessions: dict[tuple[int, str, str], dict[int, int]] = {}
-    for number, ((place, _), record) in enumerate(pool.items()):
-        if record.session is not None and record.position is not None:
-            turns = sessions.setdefault((place, record.kind, record.session), {})
-            turns[record.position] = number
-    beside: list[list[int]] = [[] for _ in pool]
-    for turns in sessions.values():
-        for position, number in turns.items():
-            if (following := turns.get(position + 1)) is not None:
-                beside[number].append(following)
-                beside[following].append(number)
-    return beside
-
-
-async def _read_access_counts(
-    pool: Mapping[Key, Record], profile: SearchProfile, accesses: Accesses | None
-) -> dict[Key, int]:
-    """Return how often each record was returned before, if the profile uses recency."""
-    if accesses is None or not profile.shares.recency:
-        return {}
-    ids: dict[int, list[str]] = {}
-    for place, record_id in pool:
-        ids.setdefault(place, []).append(record_id)
-    found = await asyncio.gather(*(accesses(place, some) for place, some in ids.items()))
-    return {
-        (place, record_id): access.count
-        for place, some in zip(ids, found, strict=True)
-        for record_id, access in some.items()
-    }
-
-
-async def _mix_scores(
-    pool: Mapping[Key, Record], relevant: Columns, profile: SearchProfile, around: RankingContext
-) -> Columns:
-    """Combine relevance with the importance, recency and facets of each record."""
-    records = pool.values()
-    counts = await _read_access_counts(pool, profile, around.accesses)
-    now = around.now if around.as_of is None else around.as_of
-    importance = [UNKNOWN_IMPORTANCE if r.importance is None else r.importance for r in records]
-    recent = [
-        compute_recency(
-            (now - record.effective_at) / _DAY_MICROSECONDS,
-            None if record.facets.get("pinned") else profile.half_lives.get(record.type or ""),
-            counts.get(key, 0),
-        )
-        for key, record in pool.items()
-    ]
-    factors: dict[str, list[float]] = {}
-    for name, (facet, factor) in SCORE_FACTORS.items():
-        if any(record.facets.get(facet) for record in records):
-            factors[name] = [factor if record.facets.get(facet) else 1.0 for record in records]
-    return mix_scores(relevant, importance, recent, profile.shares, factors)
 
 
 def _build_late_notices(late: Sequence[str], time_limit: float | None, *, found: bool) -> list[SearchNotice]:
