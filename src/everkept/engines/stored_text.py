@@ -1,9 +1,10 @@
-"""Texts in databases other than SQLite: escaped NUL characters, and index entries that a change affects.
+"""Texts in databases other than SQLite: escaped NUL characters, JSON, and index entries that a change affects.
 
 Some engines store the indexed words of each record separately. The caller reads and writes them; this module decides
 which entries change when records change.
 """
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
@@ -29,6 +30,28 @@ def unescape_text(text: str) -> str:
     if ESCAPE not in text:
         return text
     return _ESCAPED_PATTERN.sub(lambda found: "\0" if found[1] == _NUL[1] else ESCAPE, text)
+
+
+def encode_facets(facets: Mapping[str, Any]) -> str | None:
+    return json.dumps(facets, sort_keys=True) if facets else None
+
+
+def decode_facets(stored: str | None) -> dict[str, Any]:
+    return json.loads(stored) if stored else {}
+
+
+def encode_before(before: Mapping[str, Any] | None) -> str | None:
+    """Encode the old values of an edit for the log."""
+    return None if before is None else json.dumps(before)
+
+
+def decode_before(stored: str | None) -> dict[str, Any] | None:
+    if stored is None:
+        return None
+    before: dict[str, Any] = json.loads(stored)
+    if "tags" in before:
+        before["tags"] = tuple(before["tags"])
+    return before
 
 
 # Fields that determine the indexed words of a record, and those that also determine the words of its neighbors.

@@ -13,7 +13,8 @@ RowNumbers = NDArray[np.intp]
 Signs = NDArray[np.uint8]
 
 MAX_EXACT_VECTORS = 20_000  # some 30 MB of floats, searched exactly in a millisecond
-RESCORED_KEYS = 400  # candidates of a scan over codes that are rescored with floats
+# Candidates of a scan over codes that are rescored with floats. More vectors are near to a query in a larger index.
+MIN_RESCORED_KEYS, RESCORED_DIVISOR = 400, 500
 BLOCK_ROWS = 16_384  # rows per block, so that distances stay in the processor's cache
 # `select_best` samples one of SAMPLE_STEP scores if there are SAMPLE_FACTOR times more scores than results.
 SAMPLE_STEP, SAMPLE_FACTOR = 32, 8
@@ -70,19 +71,25 @@ class VectorIndex:
 
     def find_nearest(self, vector: Floats, limit: int, fetch: Fetch, among: Keys | None = None) -> tuple[Keys, Floats]:
         """Return the keys of the best vectors and their cosines, best first."""
+        return select_best(*self.score(vector, self.choose_depth(limit), fetch, among), limit)
+
+    def choose_depth(self, limit: int) -> int:
+        """Return how many vectors to compare exactly to find the best `limit`."""
+        return len(self) if self._is_exact else max(limit, MIN_RESCORED_KEYS, len(self) // RESCORED_DIVISOR)
+
+    def score(self, vector: Floats, depth: int, fetch: Fetch, among: Keys | None = None) -> tuple[Keys, Floats]:
+        """Return the keys and cosines of about `depth` vectors that include the best ones, in any order."""
         chosen = [part.select(among) for part in self._parts]
         keys = np.concatenate([part.keys for part in chosen])
         if self._is_exact:
             # Matrix multiplication is avoided: its threads block each other on a busy machine.
-            scores = np.concatenate([np.vecdot(part.data, vector) for part in chosen])
-        else:
-            distances = np.concatenate([self._count_distances(part.data, vector) for part in chosen])
-            keys = keys[distances <= _find_cutoff(distances, max(limit, RESCORED_KEYS))]
-            if not len(keys):
-                return keys, np.empty(0, np.float32)
-            keys, floats = fetch(keys)
-            scores = np.vecdot(floats, vector)
-        return select_best(keys, scores, limit)
+            return keys, np.concatenate([np.vecdot(part.data, vector) for part in chosen])
+        distances = np.concatenate([self._count_distances(part.data, vector) for part in chosen])
+        keys = keys[distances <= _find_cutoff(distances, depth)]
+        if not len(keys):
+            return keys, np.empty(0, np.float32)
+        keys, floats = fetch(keys)
+        return keys, np.vecdot(floats, vector)
 
     @property
     def _parts(self) -> "tuple[_Part, _Part]":

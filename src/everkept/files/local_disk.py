@@ -338,6 +338,14 @@ def build_irregular_error(name: str) -> Refused:
     return Refused(f'"{escape_name(name)}" is not a regular file.', hint=OTHER_NAME_HINT)
 
 
+def build_lock_file_error(name: str) -> Refused:
+    return Refused(
+        f'The lock file "{escape_name(name)}" is not a regular file.',
+        hint="Delete it. It may have come with the repository.",
+        name=name,
+    )
+
+
 def check_size(name: str, size: int) -> None:
     """Raise Refused for a file that is too large to read into memory."""
     if size > MAX_READ_BYTES:
@@ -547,6 +555,8 @@ def _put_in_place(fresh: str, path: str, content: bytes) -> bool:
 
 def _read(path: str) -> tuple[bytes, int] | None:
     try:
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            raise build_lock_file_error(os.path.basename(path))  # noqa: PTH119
         file = os.open(path, os.O_RDONLY | NO_FOLLOW | NO_WAIT | BINARY)
     except FileNotFoundError:
         return None

@@ -3,14 +3,13 @@
 import asyncio
 import os
 import re
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from everkept.core.files import FileStore
 from everkept.core.text import clip_text, has_control_characters
-from everkept.errors import InvalidInput, Unavailable
+from everkept.errors import InvalidInput
 from everkept.files.lease_lock import LockTerms
 from everkept.files.local import LocalFiles
 from everkept.files.local_disk import run_in_thread
@@ -112,13 +111,9 @@ class FileStoreResolver:
 
     def _get_connections(self) -> "SshConnections":
         if self._connections is None:
-            if find_spec("asyncssh") is None:
-                from everkept.core.runtime import format_install_hint
+            from everkept.core.extras import expect_installed
 
-                raise Unavailable(
-                    "Folders on other machines require asyncssh, which is not installed.",
-                    hint=format_install_hint("ssh"),
-                )
+            expect_installed("ssh", "A folder on another machine")
             self._connections = SshConnections(self._options or SshOptions())
         return self._connections
 

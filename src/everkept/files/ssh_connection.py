@@ -13,6 +13,7 @@ from asyncssh.constants import FXF_APPEND, FXF_CREAT, FXF_EXCL, FXF_READ, FXF_WR
 
 from everkept.core.runtime import wait_finished
 from everkept.errors import InvalidInput, Refused, Unavailable
+from everkept.files.local_disk import check_size
 from everkept.files.ssh_server import DEFAULT_PORT, SshOptions, SshTarget
 from everkept.values import Value
 
@@ -238,6 +239,8 @@ TAKEN_ERRORS = (asyncssh.SFTPFailure, asyncssh.SFTPFileAlreadyExists)
 
 _MAX_BLOCK_BYTES = 1 << 18  # in one request; OpenSSH disconnects on more
 _SMALL_FILE_BYTES = 4096
+_MAX_ENTRIES = 50_000  # of one folder
+_LISTING_ANSWERS = 4  # times the time of an answer, for a whole listing
 _CONCURRENT_BLOCKS = 8  # concurrent requests for one file, to hide the latency
 
 T = TypeVar("T")
@@ -294,11 +297,15 @@ class SftpSession:
         """Return the entries of a folder, without following links."""
         found: list[tuple[str, SFTPAttrs]] = []
         scan = cast("AsyncGenerator[SFTPName, None]", self._client.scandir(folder))
-        async with aclosing(scan) as names:
+        async with asyncio.timeout(self._seconds * _LISTING_ANSWERS), aclosing(scan) as names:
             while entry := await self._run_limited(anext(names, None)):
                 name = str(entry.filename)
                 if name not in (".", ".."):
                     found.append((name, entry.attrs))
+                if len(found) > _MAX_ENTRIES:
+                    raise Refused(
+                        f'"{folder}" has more than {_MAX_ENTRIES:,} entries.', hint="Move some to another folder."
+                    )
         return found
 
     async def read(self, path: str, start: int = 0) -> bytes:
@@ -307,9 +314,12 @@ class SftpSession:
             # Most files are small, so the first block is requested together with the size.
             attributes, first = await self.run_together([file.stat(), file.read(block, start)])
             parts, size = [first], attributes.size or 0
+            check_size(path, size)  # again: it may have grown, or the server may lie
             for offset in range(start + len(first), size, block * _CONCURRENT_BLOCKS):
                 window = range(offset, min(size, offset + block * _CONCURRENT_BLOCKS), block)
                 parts += await self.run_together([_read_block(file, at, min(block, size - at)) for at in window])
+                if not parts[-1]:
+                    break
             return b"".join(parts)
 
     async def peek(self, path: str) -> tuple[bytes, int] | None:

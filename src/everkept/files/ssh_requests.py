@@ -15,12 +15,19 @@ from everkept.core.files import FileInfo
 from everkept.core.times import Clock
 from everkept.errors import Conflict, EverkeptError, ReadOnly, Refused, StorageFull, Unavailable
 from everkept.files.lease_lock import parse_claim
-from everkept.files.local_disk import OTHER_NAME_HINT, build_missing_error, build_temporary_name, is_temporary
+from everkept.files.local_disk import (
+    OTHER_NAME_HINT,
+    build_lock_file_error,
+    build_missing_error,
+    build_temporary_name,
+    is_temporary,
+)
 from everkept.files.ssh_connection import MISSING_ERRORS, TAKEN_ERRORS, SftpSession, SshConnection
 from everkept.values import Value
 
 _SECOND_MICROSECONDS = 1_000_000
 _MAX_LINKS = 16  # in a row; a circle of links has no end
+_MAX_DEPTH = 64  # of folders to remove; a server could invent more without end
 
 
 class RemoteEntry(Value):
@@ -239,8 +246,10 @@ async def sweep(session: SftpSession, folder: str, before: int) -> None:
                 await remove_all(session, RemoteEntry(join_path(folder, name), attributes))
 
 
-async def remove_all(session: SftpSession, spot: RemoteEntry) -> None:
+async def remove_all(session: SftpSession, spot: RemoteEntry, depth: int = 0) -> None:
     """Remove a file, a link, or a folder with its content. A missing entry is fine."""
+    if depth > _MAX_DEPTH:
+        raise Refused(f"Folders are nested more than {_MAX_DEPTH} deep.", hint="Remove them on the server.")
     with suppress(*MISSING_ERRORS):
         if not spot.is_folder:
             await session.remove_file(spot.path)
@@ -251,7 +260,7 @@ async def remove_all(session: SftpSession, spot: RemoteEntry) -> None:
         ]
         for inner in found:
             if inner.is_folder:
-                await remove_all(session, inner)
+                await remove_all(session, inner, depth + 1)
         files = [inner for inner in found if not inner.is_folder]
         for start in range(0, len(files), _CONCURRENT_FILES):
             batch = files[start : start + _CONCURRENT_FILES]
@@ -294,7 +303,14 @@ class SshLockFiles:
             raise
 
     async def read(self, name: str) -> tuple[bytes, int] | None:
-        return await self._run(lambda session, again: session.peek(join_path(self._root, name)))
+        async def work(session: SftpSession, again: bool) -> tuple[bytes, int] | None:
+            path = join_path(self._root, name)
+            found = await session.read_attributes(path, follow=False)
+            if found is not None and found.type != FILEXFER_TYPE_REGULAR:
+                raise build_lock_file_error(name)  # to open a pipe would block the server
+            return None if found is None else await session.peek(path)
+
+        return await self._run(work)
 
     async def rewrite(self, name: str, mark: bytes, content: bytes) -> bool:
         async def work(session: SftpSession, again: bool) -> bool:

@@ -12,7 +12,7 @@ from everkept.core.answers import LEASE_PREFIX, MAX_SEARCHES, CatalogData, Searc
 from everkept.core.library import CatalogAnswers, CatalogChanges, Condition, TableLibrary
 from everkept.core.mcp import ToolUsage, sum_usage
 from everkept.core.ports import Token
-from everkept.core.projects import OffHistory, OffPeriod, Project, validate_project_name
+from everkept.core.projects import OffHistory, OffPeriod, Project, is_trash_name, validate_project_name
 from everkept.core.times import Clock, read_clock
 from everkept.engines.memory.store import MemoryStore
 from everkept.errors import Conflict, NotFound, ProjectArchived, ProjectExists, ProjectStatusConflict
@@ -69,10 +69,14 @@ class MemoryLibrary(TableLibrary):
         return project
 
     async def _set_project_status(self, change: catalog.SetProjectStatus) -> Project:
-        entry = self._require_entry(change.name)
-        if entry.project.status == change.status:
+        entry, name = self._require_entry(change.name), change.new_name or change.name
+        if entry.project.status == change.status and name == change.name:
             raise ProjectStatusConflict(change.name, change.status)
-        entry.project = replace(entry.project, status=change.status, updated_at=self._clock())
+        if name != change.name and name in self._entries:
+            raise ProjectExists(name)
+        entry.project = replace(entry.project, name=name, status=change.status, updated_at=self._clock())
+        del self._entries[change.name]
+        self._entries[name] = entry
         return entry.project
 
     async def _delete_project(self, change: catalog.DeleteProject) -> None:
@@ -96,7 +100,7 @@ class MemoryLibrary(TableLibrary):
             silence
             for project_id, switching in sorted(self._switching.items())
             for silence in (
-                switching.list_periods(self._list_folders(project_id))
+                switching.list_periods([*self._list_folders(project_id), *switching.folders])
                 if project_id in live
                 else switching.list_last_periods()
             )
@@ -110,13 +114,29 @@ class MemoryLibrary(TableLibrary):
 
     async def _find_workspace_project(self, question: catalog.FindWorkspaceProject) -> Project | None:
         wanted = self._workspaces.get(question.path)
-        return next((s.project for s in self._entries.values() if s.project.id == wanted), None)
+        found = next((s.project for s in self._entries.values() if s.project.id == wanted), None)
+        return None if found is None or is_trash_name(found.name) else found
 
     async def _link_workspace(self, change: catalog.LinkWorkspace) -> Project:
         if all(entry.project.id != change.project.id for entry in self._entries.values()):
             raise NotFound("project", change.project.name, hint="It was deleted. Select another project.")
-        self._workspaces.setdefault(change.path, change.project.id)
+        if await self.find_workspace_project(change.path) is None:
+            before = self._workspaces.get(change.path, "")
+            if switching := self._switching.get(before):
+                self._switching[before] = switching.with_folder(change.path)
+            self._workspaces[change.path] = change.project.id
         return await self.find_workspace_project(change.path) or change.project
+
+    async def _move_workspace(self, change: catalog.MoveWorkspace) -> None:
+        if change.project is not None and all(
+            entry.project.id != change.project.id for entry in self._entries.values()
+        ):
+            raise NotFound("project", change.project.name, hint="It was deleted. Select another project.")
+        before = self._workspaces.pop(change.path, "")
+        if switching := self._switching.get(before):
+            self._switching[before] = switching.with_folder(change.path)
+        if change.project is not None:
+            self._workspaces[change.path] = change.project.id
 
     async def _list_workspaces(self, question: catalog.ListWorkspaces) -> list[str]:
         return self._list_folders(question.project.id)
@@ -235,6 +255,7 @@ class MemoryLibrary(TableLibrary):
         catalog.DeleteProject: _delete_project,
         catalog.SetProjectOff: _set_project_off,
         catalog.LinkWorkspace: _link_workspace,
+        catalog.MoveWorkspace: _move_workspace,
         catalog.WriteNote: _write_note,
         catalog.AddSearches: _add_searches,
         catalog.ForgetSearches: _forget_searches,

@@ -73,6 +73,10 @@ class MemoryStore(TableStore):
         found = (self._records.get(record_id) for record_id in dict.fromkeys(question.ids))
         return [r for r in found if r and (question.include_deleted or r.deleted_at is None)]
 
+    async def _find_by_prefix(self, question: questions.FindByPrefix) -> list[Record]:
+        found = [r for r in self._records.values() if r.id.startswith(question.prefix) and r.kind in question.kinds]
+        return sorted(found, key=lambda record: record.id)[: question.limit]
+
     async def _get_links(self, question: questions.GetLinks) -> list[RecordLink]:
         found = (self._links.get(link_id) for link_id in dict.fromkeys(question.ids))
         return [x for x in found if x and (question.include_deleted or x.deleted_at is None)]
@@ -291,6 +295,7 @@ class MemoryStore(TableStore):
 
     answers: ClassVar[Answers] = {
         questions.GetRecords: _get_records,
+        questions.FindByPrefix: _find_by_prefix,
         questions.GetLinks: _get_links,
         questions.ScanRecords: _scan_records,
         questions.MatchWords: _match_words,

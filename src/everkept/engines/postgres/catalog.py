@@ -9,11 +9,11 @@ import psycopg.errors
 from everkept.core.answers import LEASE_PREFIX, MAX_SEARCHES, SearchRecord
 from everkept.core.mcp import ToolUsage, sum_usage
 from everkept.core.ports import Token
-from everkept.core.projects import OffHistory, OffPeriod, Project, Status
+from everkept.core.projects import OffHistory, OffPeriod, Project, Status, build_project_error, is_trash_name
 from everkept.core.text import clip_text, compute_digest
 from everkept.engines.postgres.statements import Cursor, ask, ask_last, to_limit
 from everkept.engines.postgres.transactions import note_change
-from everkept.errors import Conflict, InvalidInput, NotFound
+from everkept.errors import Conflict, InvalidInput
 
 
 def check_texts(*texts: str | None) -> None:
@@ -72,7 +72,7 @@ def find_project_by_id(cursor: Cursor, project: Project) -> StoredProject:
 
 def decode_project(row: tuple[Any, ...] | None, name: str) -> StoredProject:
     if row is None:
-        raise build_not_found(name)
+        raise build_project_error(name)
     return Project(*row[:-1]), row[-1]
 
 
@@ -90,7 +90,8 @@ def find_workspace_project(cursor: Cursor, path: str) -> Project | None:
         "WHERE workspaces.key = %s",
         compute_digest(path),
     ).fetchone()
-    return None if row is None else Project(*row)
+    found = None if row is None else Project(*row)
+    return None if found is None or is_trash_name(found.name) else found
 
 
 def list_workspaces(cursor: Cursor, project_id: str) -> list[str]:
@@ -108,7 +109,7 @@ def list_off_periods(cursor: Cursor) -> list[OffPeriod]:
     found: list[OffPeriod] = []
     for *columns, is_there, folders in rows:
         switching = decode_switching(*columns)
-        found += switching.list_periods(folders) if is_there else switching.list_last_periods()
+        found += switching.list_periods([*folders, *switching.folders]) if is_there else switching.list_last_periods()
     return found
 
 
@@ -121,11 +122,6 @@ def decode_switching(
 def encode_switching(switching: OffHistory) -> tuple[Any, ...]:
     since, until = zip(*switching.spans, strict=True) if switching.spans else ((), ())
     return list(since), list(until), list(switching.folders), switching.deleted_at
-
-
-def build_not_found(name: str) -> NotFound:
-    readable = name.encode("utf-8", "replace").decode()
-    return NotFound("project", readable, hint="List projects with list_projects, or create one with create_project.")
 
 
 def get_note(cursor: Cursor, key: str) -> str | None:

@@ -7,7 +7,7 @@ import ssl
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import psycopg
 from psycopg import pq
@@ -48,14 +48,22 @@ class Address(Value):
     ssl_mode: str = ""  # empty if the address has no sslmode
 
     @property
+    def is_socket(self) -> bool:
+        """Return whether the host is the folder of a socket."""
+        return self.host.startswith("/")
+
+    @property
     def display_url(self) -> str:
+        if self.is_socket:
+            port = "" if self.port == DEFAULT_PORT else f"&port={self.port}"
+            return f"postgresql:///{self.database}?host={self.host}{port}"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"postgresql://{host}:{self.port}/{self.database}"
 
     @property
     def is_local(self) -> bool:
         """Return whether the server is on this machine."""
-        if self.host == "localhost" or self.host.endswith(".localhost"):
+        if self.is_socket or self.host == "localhost" or self.host.endswith(".localhost"):
             return True
         try:
             return ip_address(self.host).is_loopback
@@ -77,23 +85,26 @@ def parse_address(text: str) -> Address:
         )
     if parts.scheme not in SCHEMES:
         raise _build_address_error(text, "must begin with postgresql://")
-    if not parts.hostname or "," in parts.netloc or parts.fragment or port == 0:
+    given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    host = parts.hostname or given.pop("host", "")
+    if not parts.hostname and host.startswith("/"):
+        port = int(given.pop("port", DEFAULT_PORT))
+    if not host or "," in parts.netloc or parts.fragment or port == 0:
         raise _build_address_error(text, "must name one host and have no #")
     name = unquote(parts.path.removeprefix("/"))
     if not name or "/" in name:
         raise _build_address_error(text, "must name a database")
     user = unquote(parts.username or "")
-    mode = _parse_ssl_mode(text, parts)
-    for value in (parts.hostname, name, user):
+    mode = _parse_ssl_mode(text, given)
+    for value in (host, name, user):
         if not value.isprintable():
             raise _build_address_error(text, "contains a character that cannot be printed")
-    return Address(parts.hostname, port or DEFAULT_PORT, name, user, mode)
+    return Address(host, port or DEFAULT_PORT, name, user, mode)
 
 
-def _parse_ssl_mode(text: str, parts: SplitResult) -> str:
-    given = dict(parse_qsl(parts.query, keep_blank_values=True))
-    mode = given.pop("sslmode", "")
-    if given or (parts.query and mode not in SSL_MODES):
+def _parse_ssl_mode(text: str, given: dict[str, str]) -> str:
+    is_given, mode = "sslmode" in given, given.pop("sslmode", "")
+    if given or (is_given and mode not in SSL_MODES):
         raise _build_address_error(text, f"can have only sslmode={'|'.join(SSL_MODES)} after the ?")
     return mode
 

@@ -344,7 +344,10 @@ class LivenessCheck:
         return bool(answer)
 
     async def _read_answer(self) -> bytes:
-        reader, writer = await asyncio.open_connection(self._host, self._port)
+        if self._host.startswith("/"):
+            reader, writer = await asyncio.open_unix_connection(f"{self._host}/.s.PGSQL.{self._port}")
+        else:
+            reader, writer = await asyncio.open_connection(self._host, self._port)
         try:
             writer.write(_TLS_REQUEST)
             await writer.drain()

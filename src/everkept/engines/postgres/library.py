@@ -10,11 +10,11 @@ from everkept.core.answers import CatalogData, SearchRecord
 from everkept.core.library import CatalogAnswers, CatalogChanges, Condition, Mode, TableLibrary
 from everkept.core.mcp import ToolUsage
 from everkept.core.ports import Token
-from everkept.core.projects import OffPeriod, Project, validate_project_name
+from everkept.core.projects import OffPeriod, Project, build_project_error, validate_project_name
 from everkept.core.times import Clock, read_clock
 from everkept.engines.postgres import catalog, project_lifecycle
 from everkept.engines.postgres import schema as tables
-from everkept.engines.postgres.catalog import build_not_found, check_texts, is_storable
+from everkept.engines.postgres.catalog import check_texts, is_storable
 from everkept.engines.postgres.connection import Credentials
 from everkept.engines.postgres.database import CONNECT_SECONDS, QUERY_SECONDS, Database, Work
 from everkept.engines.postgres.indexes import IndexMaintenance
@@ -92,9 +92,9 @@ class PostgresLibrary(TableLibrary):
         return project
 
     async def _set_project_status(self, change: questions.SetProjectStatus) -> Project:
-        name, status, at = change.name, change.status, self._clock()
-        _check_name(name)
-        return await self._write(lambda cursor: project_lifecycle.set_status(cursor, name, status, at))
+        _check_name(change.name)
+        at = self._clock()
+        return await self._write(lambda cursor: project_lifecycle.set_status(cursor, change, at))
 
     async def _delete_project(self, change: questions.DeleteProject) -> None:
         _check_name(change.name)
@@ -127,6 +127,10 @@ class PostgresLibrary(TableLibrary):
     async def _link_workspace(self, change: questions.LinkWorkspace) -> Project:
         check_texts(change.path)
         return await self._write(lambda cursor: project_lifecycle.link_workspace(cursor, change.path, change.project))
+
+    async def _move_workspace(self, change: questions.MoveWorkspace) -> None:
+        check_texts(change.path)
+        await self._write(lambda cursor: project_lifecycle.move_workspace(cursor, change.path, change.project))
 
     async def _list_workspaces(self, question: questions.ListWorkspaces) -> list[str]:
         return await self._read(lambda cursor: catalog.list_workspaces(cursor, question.project.id))
@@ -267,6 +271,7 @@ class PostgresLibrary(TableLibrary):
         questions.DeleteProject: _delete_project,
         questions.SetProjectOff: _set_project_off,
         questions.LinkWorkspace: _link_workspace,
+        questions.MoveWorkspace: _move_workspace,
         questions.WriteNote: _write_note,
         questions.AddSearches: _add_searches,
         questions.ForgetSearches: _forget_searches,
@@ -280,4 +285,4 @@ class PostgresLibrary(TableLibrary):
 def _check_name(name: str) -> None:
     """Raise NotFound for a name that cannot be stored, because no project can have it."""
     if not is_storable(name):
-        raise build_not_found(name)
+        raise build_project_error(name)

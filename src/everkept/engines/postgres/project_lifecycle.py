@@ -16,7 +16,8 @@ from typing import Any, LiteralString
 import psycopg.errors
 
 from everkept.core.answers import LEASE_PREFIX, CatalogData
-from everkept.core.projects import OffHistory, Project, Status
+from everkept.core.library import SetProjectStatus
+from everkept.core.projects import TRASH_PREFIX, OffHistory, Project
 from everkept.core.text import compute_digest
 from everkept.engines.postgres import catalog
 from everkept.engines.postgres.catalog import (
@@ -81,14 +82,22 @@ def create_project(cursor: Cursor, project: Project) -> None:
     note_change(cursor, store)
 
 
-def set_status(cursor: Cursor, name: str, status: Status, at: int) -> Project:
-    project, store = _lock_project(cursor, name)
-    if project.status == status:
+def set_status(cursor: Cursor, change: SetProjectStatus, at: int) -> Project:
+    project, store = _lock_project(cursor, change.name)
+    name, status = change.new_name or change.name, change.status
+    if (project.status, project.name) == (status, name):
         raise ProjectStatusConflict(name, status)
-    cursor.execute("UPDATE projects SET status = %s, updated_at = %s WHERE id = %s", (status, at, project.id))
-    cursor.execute("UPDATE stores SET is_closed = %s WHERE number = %s", (status == "archived", store))
+    altered = replace(project, name=name, status=status, updated_at=at)
+    try:
+        cursor.execute(
+            "UPDATE projects SET name = %s, status = %s, updated_at = %s WHERE id = %s", (name, status, at, project.id)
+        )
+    except psycopg.errors.UniqueViolation as error:
+        raise _build_name_conflict(altered, error) from error
+    closed = status == "archived"
+    cursor.execute("UPDATE stores SET title = %s, is_closed = %s WHERE number = %s", (name, closed, store))
     note_change(cursor, store)
-    return replace(project, status=status, updated_at=at)
+    return altered
 
 
 def delete_project(cursor: Cursor, name: str, at: int) -> int:
@@ -126,6 +135,7 @@ def link_workspace(cursor: Cursor, path: str, project: Project) -> Project:
     held = cursor.execute("SELECT FROM projects WHERE id = %s FOR KEY SHARE", (project.id,))
     if held.fetchone() is None:
         raise NotFound("project", project.name, hint="It was deleted. Select another project.")
+    _unlink_workspace(cursor, path, only_trashed=True)
     for _ in range(MAX_ATTEMPTS):
         cursor.execute(
             "INSERT INTO workspaces(key, path, project) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
@@ -139,6 +149,25 @@ def link_workspace(cursor: Cursor, path: str, project: Project) -> Project:
         )
     note_library_change(cursor)
     return found
+
+
+def move_workspace(cursor: Cursor, path: str, project: Project | None) -> None:
+    _unlink_workspace(cursor, path, only_trashed=False)
+    if project is None:
+        note_library_change(cursor)
+    else:
+        link_workspace(cursor, path, project)
+
+
+def _unlink_workspace(cursor: Cursor, path: str, *, only_trashed: bool) -> None:
+    """Free a folder, or only one that is linked to a project in the trash. The off periods keep the folder."""
+    row = cursor.execute(
+        "DELETE FROM workspaces USING projects WHERE projects.id = workspaces.project "
+        "AND workspaces.key = %s AND projects.name ^@ %s RETURNING projects.id",
+        (compute_digest(path), TRASH_PREFIX if only_trashed else ""),
+    ).fetchone()
+    if row is not None:
+        cursor.execute("UPDATE switching SET folders = array_append(folders, %s) WHERE project = %s", (path, *row))
 
 
 def _lock_project(cursor: Cursor, name: str) -> StoredProject:

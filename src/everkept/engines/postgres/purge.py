@@ -10,7 +10,7 @@ from everkept.core.ports import Redaction
 from everkept.core.records import Change, Record, RecordLink, Ref
 from everkept.engines.commit_plan import get_edit_ref, redact_edit, redact_link, redact_record
 from everkept.engines.postgres.database import Database
-from everkept.engines.postgres.rows import Row, decode_edit, encode_before, escape_texts
+from everkept.engines.postgres.rows import Row, decode_edit, escape_texts
 from everkept.engines.postgres.statements import Cursor, QueryResult, ask, open_cursor
 from everkept.engines.postgres.vectors import forget_vectors
 from everkept.engines.postgres.writes import (
@@ -31,7 +31,7 @@ from everkept.engines.postgres.writes import (
     read_purge_set,
     update,
 )
-from everkept.engines.stored_text import RecordShift
+from everkept.engines.stored_text import RecordShift, encode_before
 from everkept.errors import EverkeptError
 
 # VACUUM skips an index with few dead entries by default, but an entry may contain words.

@@ -51,6 +51,21 @@ def get_records(cursor: Cursor, store: int, question: questions.GetRecords) -> l
     return [decode_record(row) for row in rows]
 
 
+def find_by_prefix(cursor: Cursor, store: int, question: questions.FindByPrefix) -> list[Record]:
+    prefix = escape_text(question.prefix)
+    rows = ask_last(
+        cursor,
+        f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.store = %s AND r.id >= %s AND r.id < %s "
+        "AND r.kind = ANY(%s::text[]) ORDER BY r.id LIMIT %s",
+        store,
+        prefix,
+        prefix + questions.LAST_CHARACTER,
+        list(question.kinds),
+        question.limit,
+    )
+    return [decode_record(row) for row in rows]
+
+
 def get_links(cursor: Cursor, store: int, question: questions.GetLinks) -> list[RecordLink]:
     live = "" if question.include_deleted else " AND l.deleted_at IS NULL"
     rows = ask_last(

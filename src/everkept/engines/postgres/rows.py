@@ -1,7 +1,7 @@
 """Conversion between rows and values, and of filters to conditions: the one module that knows columns."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 from math import isfinite, isnan
 from typing import Any, cast
@@ -9,7 +9,7 @@ from uuid import UUID
 
 from everkept.core.records import SESSION_SCOPE, Change, Edit, Record, RecordFilter, RecordLink
 from everkept.engines.postgres.schema import INDEX_PREFIX_CHARACTERS
-from everkept.engines.stored_text import ESCAPE
+from everkept.engines.stored_text import ESCAPE, decode_before, decode_facets, encode_before, encode_facets
 from everkept.engines.stored_text import escape_text as escape_text
 from everkept.engines.stored_text import unescape_text as unescape_text
 from everkept.values import Value, field, list_fields
@@ -96,14 +96,6 @@ def _hash_parts(parts: Sequence[str | None]) -> UUID:
     return UUID(bytes=blake2b(json.dumps(parts).encode(), digest_size=16).digest())
 
 
-def encode_facets(facets: Mapping[str, Any]) -> str | None:
-    return json.dumps(facets, sort_keys=True) if facets else None
-
-
-def decode_facets(stored: str | None) -> dict[str, Any]:
-    return json.loads(stored) if stored else {}
-
-
 def encode_link(link: RecordLink) -> list[Any]:
     """Return the columns of LINK_COLUMNS, and `says`."""
     texts = [escape_text(text) for text in (link.id, link.source, link.verb, link.target)]
@@ -128,20 +120,6 @@ def decode_edit(row: Row) -> Edit:
     """Build an Edit from operation, subject, item and before."""
     operation, subject, item, before = row
     return Edit(operation, subject, item and unescape_text(item), decode_before(before))
-
-
-def encode_before(before: Mapping[str, Any] | None) -> str | None:
-    """Encode the old values of an edit for the log."""
-    return None if before is None else json.dumps(before)
-
-
-def decode_before(stored: str | None) -> dict[str, Any] | None:
-    if stored is None:
-        return None
-    before: dict[str, Any] = json.loads(stored)
-    if "tags" in before:
-        before["tags"] = tuple(before["tags"])
-    return before
 
 
 EVENT_TIME = "coalesce(r.occurred_at, r.created_at)"

@@ -18,7 +18,8 @@ MIN_VECTOR_VERSION = (0, 8)  # the first version that continues a scan if a filt
 MAX_NAME_BYTES = 63  # PostgreSQL truncates longer names
 VERSION_KEY = "schema"
 
-_UNAVAILABLE_CODES = ("0A000", "3F000", "42501", "58P01")  # not installed, or not allowed for this user
+_NO_RIGHT_CODE = "42501"
+_UNAVAILABLE_CODES = ("0A000", "3F000", _NO_RIGHT_CODE, "58P01")  # not installed, or not allowed for this user
 
 _SERVER_QUERY = """
     SELECT current_setting('server_version_num')::integer / 10000,
@@ -31,6 +32,8 @@ _SERVER_QUERY = """
            EXISTS (SELECT FROM pg_class c, pg_namespace n
                    WHERE relname = 'meta' AND n.oid = relnamespace AND nspname = %(schema)s)
 """
+
+_NO_VECTOR_QUERY = "SELECT WHERE NOT EXISTS (SELECT FROM pg_available_extensions WHERE name = 'vector')"
 
 # Schemas that have the tables of a library.
 _OTHER_SCHEMAS_QUERY = """
@@ -96,9 +99,11 @@ def prepare(connection: Connection, schema: str, layout: Layout, place: str) -> 
     found = _read_server_facts(connection, schema)
     _check_server(found, place)
     if not found.has_meta and not layout.founds:
+        if connection.execute(_NO_VECTOR_QUERY).rowcount:
+            raise _build_no_vector_error(place, found.server)
         raise _build_missing_error(connection, schema, place)
     if found.vector_schema is None:
-        _add_extension(connection, place)
+        _add_extension(connection, place, found.server)
         found = _read_server_facts(connection, schema)
     _check_vector(found, place)
     if not found.has_meta:
@@ -167,7 +172,7 @@ def _check_vector(found: _ServerFacts, place: str) -> None:
         )
 
 
-def _add_extension(connection: Connection, place: str) -> None:
+def _add_extension(connection: Connection, place: str, server: int) -> None:
     """Create the extension, which all schemas of the database share."""
     try:
         with connection.transaction():
@@ -176,10 +181,20 @@ def _add_extension(connection: Connection, place: str) -> None:
     except psycopg.Error as error:
         if error.sqlstate not in _UNAVAILABLE_CODES:
             raise
-        raise Unavailable(
-            f"The database at {place} does not have the pgvector extension, and this user cannot create it.",
-            hint="Install pgvector 0.8 or newer on the server, and run CREATE EXTENSION vector as a superuser.",
-        ) from None
+        if error.sqlstate == _NO_RIGHT_CODE:
+            raise Unavailable(
+                f"The database at {place} does not have the pgvector extension, and this user cannot create it.",
+                hint="Run CREATE EXTENSION vector in this database as a superuser.",
+            ) from None
+        raise _build_no_vector_error(place, server) from None
+
+
+def _build_no_vector_error(place: str, server: int) -> Unavailable:
+    return Unavailable(
+        f"The PostgreSQL server at {place} does not have pgvector, which stores embeddings.",
+        hint=f"Install its package on the server: postgresql-{server}-pgvector on Debian and Ubuntu, "
+        f"pgvector_{server} on Fedora and Red Hat, or pgvector with Homebrew.",
+    )
 
 
 def _create_schema(connection: Connection, schema: str) -> None:

@@ -281,6 +281,7 @@ class PostgresStore(TableStore):
 
     answers: ClassVar[Answers] = {
         questions.GetRecords: _build_id_read(queries.get_records, list[Record]),
+        questions.FindByPrefix: _build_read(queries.find_by_prefix),
         questions.ScanRecords: _build_read(queries.scan),
         questions.MatchWords: _build_read(search.match),
         questions.MatchText: _build_read(queries.match_text),

@@ -24,6 +24,7 @@
   otherwise delete the new file's log by name when it closes.
 - Each write transaction also reads the schema version. A process older than the database is refused at its next write.
   A database newer than the program is refused when it is opened. Nothing is changed either way.
+- A newer program saves a backup of the whole folder before it changes the schema of any file (`upgrade.py`).
 - `secure_delete` is always on. A purge also rewrites the index and empties the write-ahead log.
 - The catalog can be rebuilt. Each project file contains its own name. If `_meta.db` is missing, the next start creates
   it from the files (`library.py`). The next process that meets an interrupted move settles it, even a running server.

@@ -1,7 +1,6 @@
 """Maintenance of the files in a data folder: backup, restore, catalog and leftover files."""
 
 import asyncio
-import re
 import shutil
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -9,19 +8,11 @@ from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from everkept.core.care_results import (
-    FIX_COMMAND,
-    DatabaseFacts,
-    DoctorFinding,
-    OwningProject,
-    PendingEmbeddings,
-    RestoredProject,
-    UnfinishedRestore,
-)
+from everkept.core.care_results import FIX_COMMAND, DoctorFinding, PendingEmbeddings, RestoredProject, UnfinishedRestore
 from everkept.core.sessions import is_private_name
 from everkept.core.text import format_count
 from everkept.core.times import Clock, format_ago
-from everkept.engines.sqlite import database_checks, project_list, restore, snapshot
+from everkept.engines.sqlite import database_checks, project_list, restore
 from everkept.engines.sqlite.connection import connect, translate_errors, unlink_logs
 from everkept.engines.sqlite.database_checks import (
     add_orphans,
@@ -47,13 +38,11 @@ from everkept.engines.sqlite.snapshot import (
     list_abandoned,
     list_project_files,
     list_project_paths,
-    open_at_rest,
     open_checked,
-    open_scratch,
-    read_verified_facts,
 )
 from everkept.engines.sqlite.store import read_generation
-from everkept.errors import EverkeptError, StoreDamaged
+from everkept.engines.sqlite.upgrade import upgrade_folder
+from everkept.errors import EverkeptError, StoreTooNew
 
 
 def check_leftovers(folder: Path, check: str) -> Iterator[DoctorFinding]:
@@ -217,7 +206,7 @@ def _find_generation(path: Path) -> int | None:
     try:
         with open_checked(path) as db:
             return read_generation(db)
-    except (EverkeptError, TypeError):
+    except EverkeptError:
         return None
 
 
@@ -245,14 +234,8 @@ def _end_lease(meta: Path, key: str) -> str:
     return "ended the lease"
 
 
-COPIES_PREFIX = ".everkept-copies-"  # prefix of the folder for copies beside a backup
-_NAME_PATTERN = re.compile(r"(_meta|user|history)\.db|(projects|archive)/[^/\\:\0]+\.db")
-
-
 class SqliteCare:
     """Maintenance operations on the files of one data folder. Files are open only while an operation needs them."""
-
-    catalogue = META  # name of the database that lists the projects
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -261,32 +244,9 @@ class SqliteCare:
         """Return whether anything was ever stored."""
         return (self.folder / META).exists()
 
-    def is_database_name(self, name: str) -> bool:
-        """Return whether a data folder can have a database of this name."""
-        return bool(_NAME_PATTERN.fullmatch(name)) and ".." not in name
-
-    def read_facts(self, copy: Path, name: str) -> DatabaseFacts:
-        """Check a whole copy and return its facts. Raise StoreDamaged if the check fails."""
-        return read_verified_facts(copy, name)
-
-    def read_owners(self, catalogue: Path) -> Mapping[str, OwningProject]:
-        """Return the owners in a copy of the catalog, by database name. Raise StoreDamaged for an invalid path."""
-        with translate_errors(catalogue), closing(open_at_rest(catalogue)) as db:
-            projects = snapshot.list_project_files(db)
-        for kept in projects:
-            # Later moves build the path from the id.
-            if Path(kept.path).stem != kept.id or not self.is_database_name(kept.path):
-                raise StoreDamaged("The list of projects names a file outside the data folder.", path=str(catalogue))
-        return snapshot.get_owners(projects)
-
-    def open_snapshot(
-        self, *, lenient: bool = False, is_locked: bool = False
-    ) -> AbstractContextManager[snapshot.FolderSnapshot]:
-        """Hold every database at one moment until the block ends. Raise UnfinishedOperation during a move.
-
-        An unreadable database is an error unless `lenient` is set.
-        """
-        return snapshot.open_snapshot(self.folder, lenient=lenient, is_locked=is_locked)
+    def upgrade(self) -> None:
+        """Upgrade data of an earlier version, after a backup of it."""
+        upgrade_folder(self.folder)
 
     def settle_moves(self) -> None:
         """Finish or reverse moves that a crash interrupted."""
@@ -300,10 +260,6 @@ class SqliteCare:
         """Note a backup, if the folder is writable."""
         database_checks.note_backup(self.folder, file, at)
 
-    def open_scratch(self, place: Path) -> AbstractContextManager[Path]:
-        """Create a folder for copies until the block ends. Delete folders that dead processes left."""
-        return open_scratch(place, COPIES_PREFIX)
-
     def open_stage(self) -> AbstractContextManager[Path]:
         """Create a folder for copies. It stays only if a restore is interrupted."""
         return restore.open_stage(self.folder)
@@ -315,11 +271,14 @@ class SqliteCare:
     @contextmanager
     def lock(self) -> Generator[restore.LockedFolder, None, None]:
         """Prevent all other processes from writing. Raise StoreBusy if one of them does not finish."""
+        with suppress(StoreTooNew):  # an earlier version may replace newer data with a backup
+            self.upgrade()
         with lock_files(self.folder) as live:
             yield restore.LockedFolder(live)
 
     def add_project(self, copy: Path, name: str, catalogue: Path | None, at: int) -> RestoredProject:
         """Add a project from a backup with this catalog. Other projects stay unchanged."""
+        self.upgrade()
         return restore.restore_project(self.folder, copy, name, catalogue, at)
 
     def find_unfinished_restore(self) -> UnfinishedRestore | None:
@@ -352,6 +311,17 @@ class SqliteCare:
         with suppress(EverkeptError), open_checked(self.folder / META, LIBRARY) as db:
             return project_list.find_note(db, key)
         return None
+
+    def read_notes(self, prefix: str) -> Mapping[str, str]:
+        """Return the notes of the catalog, or none if the catalog is missing or cannot be read."""
+        with suppress(EverkeptError), open_checked(self.folder / META, LIBRARY) as db:
+            return project_list.list_notes(db, prefix)
+        return {}
+
+    def list_project_names(self) -> set[str]:
+        with suppress(EverkeptError), open_checked(self.folder / META, LIBRARY) as db:
+            return {project.name for project in project_list.list_projects(db, None)}
+        return set()
 
     def open_library(self) -> SqliteLibrary:
         return SqliteLibrary(self.folder)

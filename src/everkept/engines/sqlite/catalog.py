@@ -16,6 +16,7 @@ from everkept.core import library as catalog
 from everkept.core.answers import LEASE_PREFIX, MAX_SEARCHES, CatalogData, SearchRecord, Token
 from everkept.core.mcp import ToolUsage
 from everkept.core.projects import OffPeriod, Project, validate_project_name
+from everkept.core.text import parse_json_object
 from everkept.core.times import format_iso
 from everkept.engines.sqlite import project_list
 from everkept.engines.sqlite.connection import Connection, connect, open_transaction, translate_errors
@@ -50,11 +51,18 @@ def list_workspaces(db: Connection, question: catalog.ListWorkspaces) -> list[st
 
 def link_workspace(db: Connection, change: catalog.LinkWorkspace) -> Project:
     path, project = change.path, change.project
+    project_list.unlink_workspace(db, path, only_trashed=True)
     try:
         db.execute("INSERT OR IGNORE INTO workspaces VALUES (?, ?)", (path, project.id))
     except apsw.ConstraintError as error:
         raise NotFound("project", project.name, hint="It was deleted. Select another project.") from error
     return project_list.find_workspace_project(db, path) or project
+
+
+def move_workspace(db: Connection, change: catalog.MoveWorkspace) -> None:
+    project_list.unlink_workspace(db, change.path, only_trashed=False)
+    if change.project is not None:
+        link_workspace(db, catalog.LinkWorkspace(change.path, change.project))
 
 
 def get_note(db: Connection, question: catalog.GetNote) -> str | None:
@@ -115,7 +123,7 @@ def list_searches(db: Connection, question: catalog.ListSearches) -> list[Search
         (question.session, question.limit),
     )
     return [
-        SearchRecord(at, tool, query, results, milliseconds, asked_in, json.loads(filters))
+        SearchRecord(at, tool, query, results, milliseconds, asked_in, parse_json_object(filters) or {})
         for at, tool, query, results, milliseconds, asked_in, filters in rows
     ]
 

@@ -25,6 +25,8 @@ from everkept.engines.sqlite.queries import read_changes
 from everkept.engines.sqlite.rows import (
     AMENDABLE_FIELDS,
     INSERTED_FIELDS,
+    build_update,
+    compute_checksum,
     decode_field,
     encode_before,
     encode_facets,
@@ -51,12 +53,15 @@ WITH RECURSIVE below(key, depth) AS (
 SELECT key FROM below WHERE depth > 0 ORDER BY depth DESC, key
 """
 _INSERT_RECORD = (
-    f"INSERT INTO records(parent, embedded, {', '.join(INSERTED_FIELDS)}) VALUES (?, ?{', ?' * len(INSERTED_FIELDS)})"
+    f"INSERT INTO records(parent, embedded, checksum, {', '.join(INSERTED_FIELDS)}) "
+    f"VALUES (?, ?, ?{', ?' * len(INSERTED_FIELDS)})"
 )
-_CLEAR_RECORD = (
-    "UPDATE records SET text = '', name = NULL, name_key = NULL, tags = NULL, facets = NULL, "
-    "embedded = NULL WHERE key = ?"
-)
+_CLEARED = tuple((name, "NULL") for name in ("name", "name_key", "tags", "facets", "embedded"))
+_CLEAR_RECORD = build_update("records", (("text", "''"), *_CLEARED), "key = ?1")
+_TOUCH_RECORD = build_update("records", (("updated_at", "?1"),), "key = ?2 AND updated_at < ?1")
+_SET_DELETED = {
+    subject: build_update(f"{subject}s", (("deleted_at", "?1"),), "key = ?2") for subject in ("record", "link")
+}
 # A vector belongs to the text and name it was computed from.
 _EMBEDDED_FIELDS = frozenset(("text", "name"))
 # Fields that determine whether and by which words the neighbors in a session are found.
@@ -116,7 +121,9 @@ class _Commit:
     def insert_record(self, record: Record) -> None:
         parent = None if record.parent is None else self._require_record(record.parent)
         try:
-            self._db.execute(_INSERT_RECORD, (parent, get_pending_mark(record.text), *encode_record(record)))
+            columns = encode_record(record)
+            checksum = compute_checksum(parent, None, 1, *columns)
+            self._db.execute(_INSERT_RECORD, (parent, get_pending_mark(record.text), checksum, *columns))
         except apsw.ConstraintError as error:
             raise _build_name_conflict(record.kind, record.name or record.id) from error
         key = self._keys[record.id] = self._db.last_insert_rowid()
@@ -130,9 +137,10 @@ class _Commit:
     def insert_link(self, link: RecordLink) -> None:
         source, target = self._require_record(link.source), self._require_record(link.target)
         try:
+            columns = (link.id, source, link.verb, target, encode_facets(link.facets), link.created_at)
             self._db.execute(
-                "INSERT INTO links(id, source, verb, target, facets, created_at) VALUES (?,?,?,?,?,?)",
-                (link.id, source, link.verb, target, encode_facets(link.facets), link.created_at),
+                "INSERT INTO links(id, source, verb, target, facets, created_at, checksum) VALUES (?,?,?,?,?,?,?)",
+                (*columns, compute_checksum(*columns, None)),
             )
         except apsw.ConstraintError as error:
             raise _build_name_conflict("link", link.verb) from error
@@ -159,10 +167,11 @@ class _Commit:
         if altered.keys() & _EMBEDDED_FIELDS:
             columns["embedded"] = get_pending_mark(altered.get("text", old["text"]))
         try:
+            names = (*columns, "updated_at")
+            values = [(name, f"?{number}") for number, name in enumerate(names, 2)]
             self._db.execute(
-                f"UPDATE records SET {''.join(f'{name} = ?, ' for name in columns)}"
-                "updated_at = ?, version = version + 1 WHERE key = ?",
-                (*columns.values(), self._batch.at if step.at is None else step.at, key),
+                build_update("records", (*values, ("version", "version + 1")), "key = ?1"),
+                (key, *columns.values(), self._batch.at if step.at is None else step.at),
             )
         except apsw.ConstraintError as error:
             raise _build_name_conflict("record", str(altered.get("name", step.id))) from error
@@ -207,7 +216,7 @@ class _Commit:
                 message = f"{ref.subject.capitalize()} {ref.id} belongs to a deleted record."
                 raise Conflict(message, hint="Restore that record first.", id=ref.id)
         try:
-            self._db.execute(f"UPDATE {table} SET deleted_at = NULL WHERE key = ?", (key,))
+            self._db.execute(_SET_DELETED[ref.subject], (None, key))
         except apsw.ConstraintError as error:
             raise _build_name_conflict(ref.subject, ref.id) from error
         if ref.subject == "record":
@@ -221,10 +230,7 @@ class _Commit:
         batch = self._batch
         if not self._edits:
             return Change(0, batch.at, batch.tool, batch.client, batch.undoes, ())
-        self._db.executemany(
-            "UPDATE records SET updated_at = ? WHERE key = ? AND updated_at < ?",
-            [(batch.at, key, batch.at) for key in sorted(self._touched) if not batch.copied],
-        )
+        self._db.executemany(_TOUCH_RECORD, [(batch.at, key) for key in sorted(self._touched) if not batch.copied])
         reached = find_children(self._db, self._renamed) | find_neighbors(self._db, self._places)
         index_records(self._db, self._indexed | reached)
         self._db.execute(
@@ -287,11 +293,11 @@ class _Commit:
         return bool(self._db.execute("SELECT count(*) FROM records WHERE key = ? AND deleted_at IS NULL", (key,)).get)
 
     def _delete_link(self, key: int, link_id: str) -> None:
-        self._db.execute("UPDATE links SET deleted_at = ? WHERE key = ?", (self._batch.at, key))
+        self._db.execute(_SET_DELETED["link"], (self._batch.at, key))
         self._log("delete", "link", key, link_id, {"deleted_at": None})
 
     def _delete_record(self, key: int) -> None:
-        self._db.execute("UPDATE records SET deleted_at = ? WHERE key = ?", (self._batch.at, key))
+        self._db.execute(_SET_DELETED["record"], (self._batch.at, key))
         record_id = self._db.execute("SELECT id FROM records WHERE key = ?", (key,)).get
         self._keys.pop(record_id, None)
         self._indexed.add(key)

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, Literal, Never, Protocol, TypeVar, cast
 from urllib.parse import quote
@@ -13,6 +14,7 @@ import apsw
 
 from everkept.core import disk
 from everkept.core.disk import AMPLE_BYTES, build_size_facts, find_free_bytes
+from everkept.engines.sqlite.rows import compute_checksum
 from everkept.engines.sqlite.schema import PROJECT, Schema
 from everkept.errors import (
     Conflict,
@@ -137,6 +139,9 @@ OUTSIDE_FAILURES: dict[type[apsw.Error], type[EverkeptError]] = {
 }
 
 
+UNREADABLE_VALUES = (UnicodeDecodeError, JSONDecodeError)  # errors that only damaged values cause
+
+
 @contextmanager
 def translate_errors(
     path: Path, schema: Schema = PROJECT, *, title: str | None = None, connection: Connection | None = None
@@ -144,6 +149,10 @@ def translate_errors(
     """Translate SQLite errors that the environment caused. `title` is the file's name in messages."""
     try:
         yield
+    except UNREADABLE_VALUES as error:
+        kind = "UTF-8" if isinstance(error, UnicodeDecodeError) else "JSON"
+        what = f"{title or path.name} is damaged: a text in it is not valid {kind}."
+        raise StoreDamaged(what, hint=schema.when_damaged, path=str(path)) from error
     except tuple(OUTSIDE_FAILURES) as error:
         is_refused = connection is not None and connection.system_errno in _DISK_FULL_CODES
         raise _translate_error(error, path, schema, title or path.name, is_refused) from error
@@ -178,13 +187,22 @@ def connect(
     *,
     read_only: bool = False,
     at_rest: bool = False,
+    exclusive: bool = False,
     synchronous: Synchronous = "normal",
     busy: BusyHandler | None = None,
     title: str | None = None,
+    upgrade: Callable[[Path], object] | None = None,
 ) -> Connection:
-    """Open and migrate an existing database of ours. Pass `at_rest` to read it without a lock or a log."""
+    """Open and migrate an existing database of ours.
+
+    Pass `at_rest` to read it without a lock or a log, and `exclusive` to open it like `open_exclusively`. `upgrade` is
+    called before a migration.
+    """
     with translate_errors(path, schema, title=title), _expect_file(path, title or path.name):
-        connection = open_at_rest(path) if at_rest else _open(path, read_only=read_only)
+        if at_rest:
+            connection = open_at_rest(path)
+        else:
+            connection = open_exclusively(path) if exclusive else _open(path, read_only=read_only)
         try:
             connection.set_busy_handler(busy or BusyHandler())
             # Otherwise SQLite plans a query again whenever a value is bound to LIMIT, which takes 30 us.
@@ -193,14 +211,18 @@ def connect(
             connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, int(schema.has_triggers))
             connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
             connection.create_scalar_function("lowered", _lower, 1)
-            _set_pragmas(connection, "temp_store=MEMORY", "cache_size=-64000")
-            check_kind(connection, path, schema, title or path.name)
+            add_checksums(connection)
+            with translate_errors(path, schema, title=title, connection=connection):
+                _set_pragmas(connection, "temp_store=MEMORY", "cache_size=-64000")
+                check_kind(connection, path, schema, title or path.name)
             if not connection.readonly("main"):
                 # WAL lets other processes read while one writes. secure_delete overwrites deleted text in the file's
                 # free space, at no measurable cost.
                 _set_pragmas(
                     connection, "journal_mode=WAL", "foreign_keys=ON", "secure_delete=ON", f"synchronous={synchronous}"
                 )
+                if upgrade is not None and read_version(connection) < schema.version:
+                    upgrade(path)
                 migrate(connection, schema)
             _refuse_if_older(connection, path, schema, title or path.name)
             connection.execute(schema.temporary)
@@ -224,23 +246,32 @@ def create(path: Path, schema: Schema, facts: Mapping[str, str] | None = None) -
     disk.create(path, is_synced=False)
     with translate_errors(path):
         connection = _open(path, read_only=False)
-        try:
-            connection.set_busy_handler(BusyHandler())
-            _set_pragmas(connection, f"application_id={schema.application_id}", "journal_mode=WAL")
-            migrate(connection, schema)
-            connection.executemany("INSERT INTO meta VALUES (?,?)", (facts or {}).items())
-        finally:
-            connection.close()
+    with closing(connection), translate_errors(path, connection=connection):
+        connection.set_busy_handler(BusyHandler())
+        _set_pragmas(connection, f"application_id={schema.application_id}", "journal_mode=WAL")
+        add_checksums(connection)
+        migrate(connection, schema)
+        connection.executemany("INSERT INTO meta VALUES (?,?)", (facts or {}).items())
+
+
+def add_checksums(connection: Connection) -> None:
+    """Let statements compute the checksums of rows."""
+    connection.create_scalar_function("row_checksum", compute_checksum)
 
 
 def migrate(connection: Connection, schema: Schema) -> None:
     """Apply missing migrations in one transaction. A second process finds nothing to do."""
-    if _read_version(connection) >= schema.version:
+    if read_version(connection) >= schema.version:
         return
     with open_transaction(connection):
-        for number in range(_read_version(connection), schema.version):
-            connection.execute(schema.migrations[number])
-        connection.execute(f"PRAGMA user_version={schema.version}")
+        apply_migrations(connection, schema)
+
+
+def apply_migrations(connection: Connection, schema: Schema) -> None:
+    """Apply missing migrations in the caller's transaction."""
+    for number in range(read_version(connection), schema.version):
+        connection.execute(schema.migrations[number])
+    connection.execute(f"PRAGMA user_version={schema.version}")
 
 
 def fold(path: Path, schema: Schema, patience: float, *, title: str | None = None) -> bool:
@@ -314,7 +345,7 @@ def read_in_snapshot(connection: Connection, question: Callable[[Connection], T]
 
 
 def check_version(connection: Connection, path: Path, schema: Schema, title: str | None = None) -> None:
-    version = _read_version(connection)
+    version = read_version(connection)
     if version > schema.version:
         raise StoreTooNew(
             f"{title or path.name} was written by a newer version "
@@ -334,7 +365,7 @@ def check_kind(connection: Connection, path: Path, schema: Schema, title: str) -
 
 
 def _refuse_if_older(connection: Connection, path: Path, schema: Schema, title: str) -> None:
-    if _read_version(connection) < schema.version:
+    if read_version(connection) < schema.version:
         raise ReadOnly(
             f"{title} has an older schema and cannot be upgraded because it is read-only.",
             hint="Open it once from a place where it can be written.",
@@ -360,8 +391,8 @@ def _expect_file(path: Path, title: str) -> Generator[None]:
 def _open(path: Path, *, read_only: bool) -> Connection:
     if not read_only:
         return _as_connection(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE))
+    connection = _as_connection(apsw.Connection(f"{format_uri(path)}?mode=ro", flags=_READ_FLAGS))
     try:
-        connection = _as_connection(apsw.Connection(f"{format_uri(path)}?mode=ro", flags=_READ_FLAGS))
         connection.pragma("user_version")
     except (apsw.CantOpenError, apsw.ReadOnlyError):
         # A write-ahead log cannot be shared in a read-only folder. Without a log the database is at rest, and can be
@@ -369,12 +400,38 @@ def _open(path: Path, *, read_only: bool) -> Connection:
         if get_log_path(path).exists():
             raise
         connection = open_at_rest(path)
+    except apsw.Error as error:
+        if not is_disk_full(error, connection):
+            raise
+        connection.close()
+        connection = open_exclusively(path)
+    return connection
+
+
+def is_disk_full(error: BaseException, connection: Connection) -> bool:
+    """Return whether the system reported that the disk, a quota or a limit leaves no space."""
+    return isinstance(error, apsw.FullError) or connection.system_errno in _DISK_FULL_CODES
+
+
+def open_exclusively(path: Path) -> Connection:
+    """Open a file on a full disk to read it. Other processes wait until it is closed.
+
+    Connections share a log through a file beside the database, for which the disk has no space. This one does not
+    share.
+    """
+    has_log = measure_log(path) > 0
+    connection = _as_connection(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE))
+    if has_log:
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    _set_pragmas(connection, "locking_mode=EXCLUSIVE")
     return connection
 
 
 def open_at_rest(path: Path) -> Connection:
     """Open a file that no process uses. No other files are created."""
-    return _as_connection(apsw.Connection(f"{format_uri(path)}?immutable=1", flags=_READ_FLAGS))
+    connection = _as_connection(apsw.Connection(f"{format_uri(path)}?immutable=1", flags=_READ_FLAGS))
+    add_checksums(connection)
+    return connection
 
 
 def format_uri(path: Path) -> str:
@@ -398,7 +455,7 @@ def _count_occurrences(found: apsw.FTS5ExtensionApi) -> int:
     return min(name, most) << 32 | min(text, most) << 16 | min(context, most)
 
 
-def _read_version(connection: Connection) -> int:
+def read_version(connection: Connection) -> int:
     return int(connection.pragma("user_version"))
 
 
@@ -433,12 +490,24 @@ _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 def measure_file(path: Path) -> int:
     """Return the bytes of a file and of its write-ahead log."""
-    return sum(each.stat().st_size for each in (path, get_log_path(path)) if each.exists())
+    return _measure(path) + measure_log(path)
 
 
 def get_log_path(path: Path) -> Path:
     """Return the path of the write-ahead log, which exists while a process may write."""
     return path.with_name(path.name + "-wal")
+
+
+def measure_log(path: Path) -> int:
+    """Return the bytes of a file's write-ahead log, 0 without one."""
+    return _measure(get_log_path(path))
+
+
+def _measure(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:  # another process may delete a log at any moment
+        return 0
 
 
 def is_full(folder: Path) -> bool:

@@ -11,12 +11,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import apsw
 
 from everkept.engines.sqlite.connection import (
+    UNREADABLE_VALUES,
     BusyHandler,
     Connection,
     DatabaseReplaced,
@@ -35,6 +37,7 @@ from everkept.engines.sqlite.connection import (
     translate_errors,
 )
 from everkept.engines.sqlite.schema import Schema
+from everkept.errors import StorageFull
 
 log = logging.getLogger(__name__)
 
@@ -141,9 +144,8 @@ class ConnectionWorker:
             raise NeedsOwnThread
         try:
             return lane.run_here(lane.connection, work)
-        except (
-            apsw.Error
-        ) as error:  # the connection is busy, the work is long, or its own thread will meet the same error
+        # The connection is busy, the work is long, or its own thread will meet the same error.
+        except (apsw.Error, *UNREADABLE_VALUES) as error:
             raise NeedsOwnThread from error
 
     def _take_turn(self) -> bool:
@@ -197,6 +199,13 @@ class ConnectionWorker:
         return work(lane.connection)
 
 
+def _upgrade_folder_of(path: Path) -> None:
+    """Upgrade the data folder of a database that an earlier version wrote."""
+    from everkept.engines.sqlite.upgrade import upgrade_database  # rare, and slow to import
+
+    upgrade_database(path)
+
+
 class Database:
     """Reads and writes of one file. After closing, the next call opens it again."""
 
@@ -221,12 +230,21 @@ class Database:
         self.reopened = 0
         self._identities: WeakKeyDictionary[Connection, FileIdentity | None] = WeakKeyDictionary()
         self._looked_at = 0.0  # when a read last compared the identities
+        self._exclusive = Lock()
 
         def open_connection(busy: BusyHandler) -> Connection:
             # Before it is opened: a file that replaces it in this moment is then found to be another one.
             identity = read_identity(path)
             # The reading connection may write too: the first connection creates the log and migrates.
-            connection = connect(path, schema, read_only=read_only, synchronous=synchronous, busy=busy, title=title)
+            connection = connect(
+                path,
+                schema,
+                read_only=read_only,
+                synchronous=synchronous,
+                busy=busy,
+                title=title,
+                upgrade=_upgrade_folder_of,
+            )
             self._identities[connection] = identity
             return connection
 
@@ -246,6 +264,17 @@ class Database:
         except DatabaseReplaced:
             self._discard_connections()
             return await self._read(question, aside=aside, long=long)
+        except StorageFull:
+            return await asyncio.to_thread(self._read_exclusively, question)
+
+    def _read_exclusively(self, question: Work[T]) -> T:
+        """Read a file that cannot be opened to share it, because the disk is full."""
+        with self._exclusive, translate_errors(self.path, self._schema, title=self._title):
+            connection = connect(self.path, self._schema, exclusive=True, title=self._title, upgrade=_upgrade_folder_of)
+            try:
+                return read_in_snapshot(connection, question)
+            finally:
+                connection.close()
 
     async def _read(self, question: Work[T], *, aside: bool, long: bool) -> T:
         def ask_here(connection: Connection) -> T:

@@ -12,7 +12,14 @@ from everkept.core.store import CountVectors
 from everkept.core.text import clip_text, format_count
 from everkept.core.times import Clock, parse_time
 from everkept.engines.sqlite import project_list
-from everkept.engines.sqlite.connection import Connection, connect, fold, open_transaction, translate_errors
+from everkept.engines.sqlite.connection import (
+    Connection,
+    connect,
+    fold,
+    measure_log,
+    open_transaction,
+    translate_errors,
+)
 from everkept.engines.sqlite.library import SqliteLibrary, add_unlisted_files
 from everkept.engines.sqlite.schema import LIBRARY, PROJECT, Schema
 from everkept.engines.sqlite.snapshot import (
@@ -23,11 +30,13 @@ from everkept.engines.sqlite.snapshot import (
     SchemaDifference,
     count_index_faults,
     find_page_faults,
+    find_row_faults,
     find_schema_differences,
+    find_value_faults,
     format_project,
     get_schema,
+    list_databases,
     list_project_files,
-    list_project_paths,
     open_checked,
 )
 from everkept.engines.sqlite.store import DELETED_GENERATION, read_generation
@@ -37,6 +46,7 @@ from everkept.errors import EverkeptError, StorageFull, StoreDamaged, StoreTooNe
 
 LARGE_LOG_BYTES = 64_000_000  # without a blocking reader, SQLite folds the log at 4 MB
 FOLD_SECONDS = 5.0
+UNCHECKED = "Only records and links have checksums; a changed letter elsewhere is not seen."
 _WORD_INDEX_MODULE = "fts5"  # occurs in SQLite's messages about a damaged word index
 
 
@@ -51,13 +61,17 @@ def check_databases(folder: Path, check: str, *, full: bool) -> Iterator[DoctorF
     if any(finding.severity == "problem" for finding in found):
         yield from found
         return
-    depth = "in full" if full else "quickly. To compare indexes too, pass --full"
-    yield DoctorFinding(check, "ok", f"Checked {format_count(len(names), 'database')} {depth}.")
+    depth = f"in full. {UNCHECKED}" if full else "quickly. To compare indexes too, pass --full."
+    yield DoctorFinding(check, "ok", f"Checked {format_count(len(names), 'database')} {depth}")
     yield from found
 
 
-def list_databases(folder: Path) -> list[str]:
-    return [*[name for name in (META, USER, HISTORY) if (folder / name).exists()], *list_project_paths(folder)]
+def find_damage(folder: Path) -> StoreDamaged | None:
+    """Return the first damage of a data folder, which explains an error that nothing else explains."""
+    for finding in check_databases(folder, "", full=True):
+        if finding.severity == "problem":
+            return StoreDamaged(finding.what, hint="To see what can be done, run `everkept doctor --full`.")
+    return None
 
 
 class OwnedFile(NamedTuple):
@@ -77,7 +91,7 @@ def find_owned_files(folder: Path) -> dict[str, OwnedFile] | None:
         with open_checked(folder / META, LIBRARY) as meta:
             off = {project.id for project in project_list.list_projects(meta, None) if project.is_off}
             return {kept.path: OwnedFile(kept.path, kept.name, kept.id in off) for kept in list_project_files(meta)}
-    except EverkeptError:
+    except (EverkeptError, ValueError, TypeError):  # damage, which the check of the catalog reports
         return None
 
 
@@ -130,7 +144,7 @@ class _DatabaseCheck:
         path = self._folder / name
         faults = find_page_faults(db, full=self._full)
         if schema is LIBRARY:
-            if faults:
+            if faults := faults or find_value_faults(db):
                 yield self._report_damage(name, f"{title} is damaged: {clip_text(faults[0], 200)}.")
             return
         if path.name in (USER, HISTORY) and read_generation(db) <= 0:
@@ -145,6 +159,8 @@ class _DatabaseCheck:
             yield self._report_problem(what, FIX_COMMAND, lambda: _fix_index(path, anew=True))
         else:
             yield from self._check_index(db, path, title)
+        if rows := [*find_row_faults(db), *find_value_faults(db)]:
+            yield self._report_rows(name, f"{title} has wrong rows: {', '.join(rows)}.")
 
     def _check_index(self, db: Connection, path: Path, title: str) -> Iterator[DoctorFinding]:
         unindexed, stale = count_index_faults(db)
@@ -154,8 +170,7 @@ class _DatabaseCheck:
             yield self._report_problem(what, FIX_COMMAND, lambda: _fix_index(path, anew=False))
 
     def _check_log(self, path: Path, schema: Schema, title: str) -> Iterator[DoctorFinding]:
-        log = path.with_name(path.name + "-wal")
-        size = log.stat().st_size if log.exists() else 0
+        size = measure_log(path)
         if size > LARGE_LOG_BYTES:
             what = f"The write-ahead log of {title} has grown to {size / 1_000_000:,.0f} MB."
             yield DoctorFinding(self._check, "advice", what, FIX_COMMAND, partial(_fix_log, path, schema, title))
@@ -171,6 +186,14 @@ class _DatabaseCheck:
         if is_strayed:
             return self._report_problem(f"{what} It belongs to no project.", f"move {path} to another folder")
         return self._report_problem(what, format_restore_all(self._folder))
+
+    def _report_rows(self, name: str, what: str) -> DoctorFinding:
+        """Report rows that another program or the disk changed. Everything else in the file is whole."""
+        owned = (self._owned or {}).get(name)
+        if owned is None or is_private_name(owned.project):
+            return self._report_problem(what, format_restore_all(self._folder))
+        copy = f'everkept restore FILE --project "{owned.project}"{_format_known_backups(self._folder)}'
+        return self._report_problem(what, f"compare them with a backup, which this adds as a project: {copy}")
 
     def _report_problem(self, what: str, command: str | None, mend: Callable[[], str] | None = None) -> DoctorFinding:
         return DoctorFinding(self._check, "problem", what, command, mend)

@@ -20,7 +20,7 @@ import apsw
 from everkept.core import library as questions
 from everkept.core.disk import make_folder
 from everkept.core.library import CatalogAnswers, CatalogChanges, Condition, TableLibrary
-from everkept.core.projects import Project, validate_project_name
+from everkept.core.projects import Project, build_project_error, validate_project_name
 from everkept.core.records import Batch
 from everkept.core.store import RecordStore, Upkeep
 from everkept.core.text import find_forbidden
@@ -45,14 +45,15 @@ from everkept.engines.sqlite.project_lifecycle import (
     check_id,
     create_project,
     delete_project,
+    rename_project,
     restore_project,
     settle,
     settle_all,
 )
-from everkept.engines.sqlite.project_list import ProjectRow, build_not_found_error
+from everkept.engines.sqlite.project_list import ProjectRow
 from everkept.engines.sqlite.schema import LIBRARY, PROJECT, Schema
 from everkept.engines.sqlite.store import DELETED_GENERATION, SqliteStore, read_generation
-from everkept.errors import NotFound, ProjectArchived, ReadOnly, StoreDamaged, Unavailable
+from everkept.errors import EverkeptError, NotFound, ProjectArchived, ReadOnly, StorageFull, StoreDamaged, Unavailable
 from everkept.values import Value
 
 if TYPE_CHECKING:
@@ -189,22 +190,21 @@ def choose_free_name(db: Connection, project_id: str, name: str) -> str:
 
 
 class AbsentStore(MemoryStore):
-    """Empty store that refuses every write."""
+    """Empty store of a file that cannot be created. Every write raises the reason."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, reason: EverkeptError) -> None:
         super().__init__()
-        self._path = path
+        self._reason = reason
 
     async def commit(self, batch: Batch) -> Never:
-        self._refuse()
+        raise self._reason
 
     async def maintain(self, upkeep: Upkeep[Any]) -> Never:
-        self._refuse()
+        raise self._reason
 
-    def _refuse(self) -> Never:
-        raise ReadOnly(
-            f"Cannot create {self._path}.", hint="Check the permissions of the data folder.", path=str(self._path)
-        )
+
+def _build_uncreated_error(path: Path) -> ReadOnly:
+    return ReadOnly(f"Cannot create {path}.", hint="Check the permissions of the data folder.", path=str(path))
 
 
 MAX_OPEN_STORES = 32  # beyond this, the least recently used stores are closed; the next call reopens them
@@ -306,13 +306,19 @@ class SqliteLibrary(TableLibrary):
         return await self.get_project(name)
 
     async def _set_project_status(self, change: questions.SetProjectStatus) -> Project:
-        place = await self._find_paths(change.name)
+        row = await self._require_row(change.name)
+        place = ProjectPaths(self._folder, row.project.id, change.name)
         await self._forget(place)
+        meta, at, new_name = await self.ensure_meta(), format_iso(self._clock()), change.new_name or None
+        new_name = None if new_name == change.name else new_name
         is_archived = change.status == "archived"
         with translate_disk_errors(place.active_path if is_archived else place.archive_path):
-            move = archive_project if is_archived else restore_project
-            await move(await self.ensure_meta(), place, format_iso(self._clock()))
-        return await self.get_project(change.name)
+            if row.project.status == change.status and new_name is not None:
+                await meta.write(lambda db: rename_project(db, place, change.status, at, new_name))
+            else:
+                move = archive_project if is_archived else restore_project
+                await move(meta, place, at, new_name)
+        return await self.get_project(new_name or change.name)
 
     async def _delete_project(self, change: questions.DeleteProject) -> None:
         place = await self._find_paths(change.name)
@@ -346,11 +352,14 @@ class SqliteLibrary(TableLibrary):
         async with self._opening:
             if name in self._owned:
                 return self._owned[name]
-            with translate_disk_errors(path):
-                if not await asyncio.to_thread(path.exists):
-                    if self._read_only:
-                        return AbsentStore(path)
-                    await asyncio.to_thread(create_store, path)
+            try:
+                with translate_disk_errors(path):
+                    if not await asyncio.to_thread(path.exists):
+                        if self._read_only:
+                            return AbsentStore(_build_uncreated_error(path))
+                        await asyncio.to_thread(create_store, path)
+            except StorageFull as error:
+                return AbsentStore(error)
             database = self._open_database(path, PROJECT, title=title)
             self._owned[name] = SqliteStore(database, name, None, self._clock)
             return self._owned[name]
@@ -389,13 +398,13 @@ class SqliteLibrary(TableLibrary):
 
     async def _require_row(self, name: str) -> ProjectRow:
         if find_forbidden(name):
-            raise build_not_found_error(name)
+            raise build_project_error(name)
         row = await self._find_row(name)
         if row is not None and row.transition is not None and not self._read_only:
             await settle(await self.ensure_meta(), ProjectPaths(self._folder, row.project.id, name))
             row = await self._find_row(name)
         if row is None or not row.is_there:
-            raise build_not_found_error(name)
+            raise build_project_error(name)
         return row
 
     async def _find_row(self, name: str) -> ProjectRow | None:
@@ -464,6 +473,7 @@ class SqliteLibrary(TableLibrary):
         questions.DeleteProject: _delete_project,
         questions.SetProjectOff: _set_project_off,
         questions.LinkWorkspace: _make_writer(catalog.link_workspace),
+        questions.MoveWorkspace: _make_writer(catalog.move_workspace),
         questions.WriteNote: _make_writer(catalog.write_note),
         questions.AddSearches: _make_writer(catalog.add_searches),
         questions.ForgetSearches: _make_writer(catalog.forget_searches),

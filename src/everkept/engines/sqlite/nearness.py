@@ -13,7 +13,7 @@ from everkept.engines.sqlite.connection import Connection, Row
 from everkept.engines.sqlite.rows import PARENT_ID, encode_list
 from everkept.engines.sqlite.search import FilterCache, Keys
 from everkept.engines.sqlite.vectors import read_newest_vector
-from everkept.engines.vectors import Floats, Halves, VectorIndex, is_exact
+from everkept.engines.vectors import Floats, Halves, VectorIndex, is_exact, select_best
 
 CHUNK_VECTORS = 1_024  # vectors read together; the process keeps the memory that each chunk needs
 CHUNK_SIGNS = 262_144  # the same for signs only
@@ -89,8 +89,15 @@ class _ModelIndex:
             found, halves = _unpack_rows(rows)
             return found, halves.astype(np.float32)
 
+        scored: dict[int, tuple[Keys, NDArray[Any]]] = {}  # by depth; a second try often needs no second scan
+
         def rank(limit: int, among: Keys | None) -> tuple[Keys, NDArray[Any]]:
-            return index.find_nearest(vector, limit, fetch, among)
+            if among is not None:
+                return index.find_nearest(vector, limit, fetch, among)
+            depth = index.choose_depth(limit)
+            if depth not in scored:
+                scored[depth] = index.score(vector, depth, fetch)
+            return select_best(*scored[depth], limit)
 
         return self._sieve.find_best(db, where, rank, limit)
 

@@ -130,7 +130,29 @@ def _refuse_if_taken(db: Connection, place: ProjectPaths) -> None:
         raise Conflict(message, hint="Use a new id.", id=place.id, kind="project", name=place.name)
 
 
-async def archive_project(meta: Database, place: ProjectPaths, at: str) -> None:
+def rename_project(db: Connection, place: ProjectPaths, status: Status, at: str, new_name: str) -> None:
+    """Rename a project that keeps its status."""
+    _refuse_if_name_taken(db, place, new_name)
+    db.execute(
+        "UPDATE projects SET name = ?, updated_at = ? WHERE id = ? AND status = ? AND transition IS NULL",
+        (new_name, at, place.id, status),
+    )
+    if not db.changes():
+        raise Conflict(f'Project "{place.name}" was changed by another process.', hint="Try again.")
+
+
+def _refuse_if_name_taken(db: Connection, place: ProjectPaths, new_name: str | None) -> None:
+    if db.execute("SELECT count(*) FROM projects WHERE name = ? AND id <> ?", (new_name, place.id)).get:
+        raise ProjectExists(new_name or "")
+
+
+async def archive_project(meta: Database, place: ProjectPaths, at: str, new_name: str | None = None) -> None:
+    """Archive a project. With a new name, it has that from the intent on, so that a crash leaves it under that name."""
+
+    def declare(db: Connection) -> bool:
+        _refuse_if_name_taken(db, place, new_name)
+        return _declare(db, place, "archiving", new_name)
+
     def work(db: Connection) -> None:
         _set_generation(place, place.active_path, lambda found: -abs(found))
         _fold(place, place.active_path)
@@ -138,18 +160,19 @@ async def archive_project(meta: Database, place: ProjectPaths, at: str) -> None:
         unlink_logs(place.active_path)
         _finish(db, place, "archived", at)
 
-    await meta.maintain(lambda db: _move(db, meta.path, place, "archiving", work))
+    await meta.maintain(lambda db: _move(db, meta.path, place, "archiving", work, declare))
 
 
-async def restore_project(meta: Database, place: ProjectPaths, at: str) -> None:
+async def restore_project(meta: Database, place: ProjectPaths, at: str, new_name: str | None = None) -> None:
     def work(db: Connection) -> None:
+        _refuse_if_name_taken(db, place, new_name)
         _fold(place, place.archive_path)
         _unlink(place.draft_path)
         _copy(place.archive_path, place.draft_path)
-        generation = _set_generation(place, place.draft_path, lambda found: abs(found) + 1)
+        generation = _set_generation(place, place.draft_path, lambda found: abs(found) + 1, new_name)
         unlink_logs(place.active_path)
         place.draft_path.replace(place.active_path)
-        _finish(db, place, "active", at, generation)
+        _finish(db, place, "active", at, generation, new_name)
         _unlink(place.archive_path)
 
     await meta.maintain(lambda db: _move(db, meta.path, place, "restoring", work))
@@ -214,7 +237,7 @@ def _open_current_transaction(db: Connection, meta_path: Path) -> Generator[None
         yield
 
 
-def _declare(db: Connection, place: ProjectPaths, intent: Intent) -> bool:
+def _declare(db: Connection, place: ProjectPaths, intent: Intent, new_name: str | None = None) -> bool:
     """Return False after settling an earlier move, which must be committed in any case."""
     if _read_transition(db, place):
         _settle(db, place)
@@ -227,7 +250,9 @@ def _declare(db: Connection, place: ProjectPaths, intent: Intent) -> bool:
     path = place.archive_path if status == "archived" else place.active_path
     if intent != "deleting" and not path.exists():
         raise build_missing_file_error(place, path)
-    db.execute("UPDATE projects SET transition = ? WHERE id = ?", (intent, place.id))
+    db.execute(
+        "UPDATE projects SET transition = ?, name = coalesce(?, name) WHERE id = ?", (intent, new_name, place.id)
+    )
     return True
 
 
@@ -254,6 +279,9 @@ def _try_to_reverse(db: Connection, meta_path: Path, place: ProjectPaths) -> Non
                 db.execute("UPDATE projects SET transition = NULL WHERE id = ?", (place.id,))
             else:
                 _settle(db, place)
+                db.execute(
+                    "UPDATE OR IGNORE projects SET name = ? WHERE id = ? AND status = 'active'", (place.name, place.id)
+                )
     except (EverkeptError, apsw.Error, OSError) as error:
         log.warning("failed move of project %s cannot be reversed: %s", place.name, error)
 
@@ -279,13 +307,18 @@ def _settle(db: Connection, place: ProjectPaths) -> None:
 
 
 def _finish(
-    db: Connection, place: ProjectPaths, status: Status, at: str | None = None, generation: int | None = None
+    db: Connection,
+    place: ProjectPaths,
+    status: Status,
+    at: str | None = None,
+    generation: int | None = None,
+    new_name: str | None = None,
 ) -> None:
     path = place.archive_path if status == "archived" else place.active_path
     db.execute(
         "UPDATE projects SET status = ?, db_path = ?, updated_at = coalesce(?, updated_at), "
-        "generation = coalesce(?, generation), transition = NULL WHERE id = ?",
-        (status, place.to_relative(path), at, generation, place.id),
+        "generation = coalesce(?, generation), name = coalesce(?, name), transition = NULL WHERE id = ?",
+        (status, place.to_relative(path), at, generation, new_name, place.id),
     )
 
 
@@ -313,7 +346,7 @@ def _try_to_set_generation(place: ProjectPaths, path: Path, change: Callable[[in
         return None
 
 
-def _set_generation(place: ProjectPaths, path: Path, change: Callable[[int], int]) -> int:
+def _set_generation(place: ProjectPaths, path: Path, change: Callable[[int], int], new_name: str | None = None) -> int:
     with (
         translate_errors(path, title=place.title),
         closing(connect(path, PROJECT, title=place.title)) as db,
@@ -321,6 +354,8 @@ def _set_generation(place: ProjectPaths, path: Path, change: Callable[[int], int
     ):
         generation = change(read_generation(db))
         db.execute("UPDATE meta SET value = ? WHERE key = 'generation'", (generation,))
+        if new_name is not None:
+            db.execute("UPDATE meta SET value = ? WHERE key = 'name'", (new_name,))
     return generation
 
 

@@ -4,10 +4,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from everkept.core.projects import OffHistory, OffPeriod, Project, Status
+from everkept.core.projects import OffHistory, OffPeriod, Project, Status, is_trash_name
 from everkept.core.times import parse_time
 from everkept.engines.sqlite.connection import Connection
-from everkept.errors import NotFound
+from everkept.engines.sqlite.schema import LIBRARY
+from everkept.errors import StoreDamaged
 from everkept.values import Value, as_dict
 
 OFF_HISTORY_PREFIX = "switched:"  # followed by a project id: note with the project's off periods
@@ -57,7 +58,8 @@ def find_workspace_project(db: Connection, path: str) -> Project | None:
         f"SELECT {_COLUMNS} FROM projects WHERE {_IS_THERE} AND id = (SELECT project FROM workspaces WHERE path = ?)",
         (path,),
     ).get
-    return _decode_row(row).project if row else None
+    found = _decode_row(row).project if row else None
+    return None if found is None or is_trash_name(found.name) else found
 
 
 def find_note(db: Connection, key: str) -> str | None:
@@ -67,11 +69,6 @@ def find_note(db: Connection, key: str) -> str | None:
 def list_notes(db: Connection, prefix: str) -> Mapping[str, str]:
     found = db.execute("SELECT key, value FROM notes WHERE substr(key, 1, ?) = ?", (len(prefix), prefix))
     return dict(found.fetchall())
-
-
-def build_not_found_error(name: str) -> NotFound:
-    readable = name.encode("utf-8", "replace").decode()
-    return NotFound("project", readable, hint="List projects with list_projects, or create one with create_project.")
 
 
 def _decode_row(row: tuple[Any, ...]) -> ProjectRow:
@@ -118,7 +115,8 @@ def list_off_periods(db: Connection) -> list[OffPeriod]:
         if project_id is None:
             found += switching.list_last_periods()
         else:
-            found += switching.list_periods(list_workspaces(db, project_id))
+            folders = dict.fromkeys([*list_workspaces(db, project_id), *switching.folders])
+            found += switching.list_periods(list(folders))
     return found
 
 
@@ -127,15 +125,32 @@ def list_workspaces(db: Connection, project_id: str) -> list[str]:
     return [path for (path,) in rows]
 
 
+def unlink_workspace(db: Connection, path: str, *, only_trashed: bool) -> None:
+    """Free a workspace, or only one that is linked to a project in the trash. The off periods keep the folder."""
+    row = db.execute(
+        "SELECT p.id, p.name FROM workspaces w JOIN projects p ON p.id = w.project WHERE path = ?", (path,)
+    )
+    for project_id, name in row.fetchall():
+        if is_trash_name(name) or not only_trashed:
+            db.execute("DELETE FROM workspaces WHERE path = ?", (path,))
+            history = read_off_history(db, project_id)
+            if history.spans:
+                write_off_history(db, project_id, history.with_folder(path))
+
+
 def read_off_history(db: Connection, project_id: str) -> OffHistory:
     value = find_note(db, OFF_HISTORY_PREFIX + project_id)
     return OffHistory() if value is None else _decode_off_history(value)
 
 
 def _decode_off_history(value: str) -> OffHistory:
-    kept = json.loads(value)
-    spans = tuple((since, until) for since, until in kept["spans"])
-    return OffHistory(spans, tuple(kept["folders"]), kept["deleted_at"])
+    try:
+        kept = json.loads(value)
+        spans = tuple((since, until) for since, until in kept["spans"])
+        return OffHistory(spans, tuple(map(str, kept["folders"])), kept["deleted_at"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        message = "_meta.db is damaged: when a project was off cannot be read."
+        raise StoreDamaged(message, hint=LIBRARY.when_damaged) from error
 
 
 def write_off_history(db: Connection, project_id: str, switching: OffHistory) -> None:

@@ -14,6 +14,7 @@ from everkept.core.records import AMENDABLE, Ref
 from everkept.engines.sqlite.connection import Connection
 from everkept.engines.sqlite.rows import (
     AMENDABLE_FIELDS,
+    build_update,
     decode_before,
     decode_facets,
     decode_field,
@@ -190,11 +191,9 @@ def _rewrite_record(db: Connection, key: int, old: dict[str, Any], new: dict[str
     columns = {name: encode_field(name, value) for name, value in altered.items()}
     columns["embedded"] = get_pending_mark(new["text"])
     forget_vectors(db, [key])
+    values = [(name, f"?{number}") for number, name in enumerate(columns, 2)]
     try:
-        db.execute(
-            f"UPDATE records SET {', '.join(f'{name} = ?' for name in columns)}, version = version + 1 WHERE key = ?",
-            (*columns.values(), key),
-        )
+        db.execute(build_update("records", (*values, ("version", "version + 1")), "key = ?1"), (key, *columns.values()))
     except apsw.ConstraintError as error:
         message = "Another record would have the same name or text."
         raise Conflict(message, hint="Delete one of the two records first.") from error
@@ -206,16 +205,18 @@ def _rewrite_record(db: Connection, key: int, old: dict[str, Any], new: dict[str
 
 def _rewrite_link(db: Connection, ref: Ref, clean: "Redaction") -> bool:
     """Rewrite a link. The log has no values of links, because a link is never changed, only deleted."""
-    row = db.execute("SELECT verb, facets FROM links WHERE id = ?", (ref.id,)).get
+    row = db.execute("SELECT key, verb, facets FROM links WHERE id = ?", (ref.id,)).get
     if row is None:
         return False
-    old = {"verb": row[0], "facets": decode_facets(row[1])}
+    key, verb, facets = row
+    old = {"verb": verb, "facets": decode_facets(facets)}
     new = dict(clean(ref, old))
     if new == old:
         return False
     try:
         db.execute(
-            "UPDATE links SET verb = ?, facets = ? WHERE id = ?", (new["verb"], encode_facets(new["facets"]), ref.id)
+            build_update("links", (("verb", "?2"), ("facets", "?3")), "key = ?1"),
+            (key, new["verb"], encode_facets(new["facets"])),
         )
     except apsw.ConstraintError as error:
         message = "Another link would be the same relation."

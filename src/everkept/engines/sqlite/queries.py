@@ -118,6 +118,15 @@ def get_records(db: Connection, question: questions.GetRecords) -> list[Record]:
     return [found[record_id] for record_id in dict.fromkeys(question.ids) if record_id in found]
 
 
+def find_by_prefix(db: Connection, question: questions.FindByPrefix) -> list[Record]:
+    rows = db.execute(
+        f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.id >= ? AND r.id < ? "
+        "AND r.kind IN (SELECT value FROM json_each(?)) ORDER BY r.id LIMIT ?",
+        (question.prefix, question.prefix + questions.LAST_CHARACTER, encode_list(question.kinds), question.limit),
+    )
+    return [decode_record(row) for row in rows]
+
+
 def get_links(db: Connection, question: questions.GetLinks) -> list[RecordLink]:
     live = "" if question.include_deleted else " AND l.deleted_at IS NULL"
     rows = db.execute(

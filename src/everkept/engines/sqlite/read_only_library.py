@@ -9,7 +9,7 @@ from typing import Never, TypeVar
 
 import apsw
 
-from everkept.core.projects import OffPeriod, Project
+from everkept.core.projects import OffPeriod, Project, build_project_error
 from everkept.core.text import find_forbidden
 from everkept.core.times import read_clock
 from everkept.engines.sqlite import project_list
@@ -24,7 +24,7 @@ from everkept.engines.sqlite.connection import (
     refuse_to_write,
     translate_errors,
 )
-from everkept.engines.sqlite.project_list import ProjectRow, build_not_found_error
+from everkept.engines.sqlite.project_list import ProjectRow
 from everkept.engines.sqlite.schema import LIBRARY, PROJECT, Schema
 from everkept.engines.sqlite.store import SqliteStore
 from everkept.errors import ProjectArchived
@@ -49,6 +49,9 @@ class SqliteReadOnlyLibrary:
 
     async def find_workspace_project(self, path: str) -> Project | None:
         return await self._meta.read(lambda db: project_list.find_workspace_project(db, path))
+
+    async def get_note(self, key: str) -> str | None:
+        return await self._meta.read(lambda db: project_list.find_note(db, key))
 
     async def open(self, name: str) -> tuple[Project, SqliteStore]:
         found = await self._require_row(name)
@@ -76,7 +79,7 @@ class SqliteReadOnlyLibrary:
         # SQLite cannot store such a name.
         row = None if find_forbidden(name) else await self._meta.read(lambda db: project_list.find_project(db, name))
         if row is None or not row.is_there:
-            raise build_not_found_error(name)
+            raise build_project_error(name)
         return row
 
     def _open_own_store(self, name: str, title: str) -> SqliteStore | None:

@@ -11,7 +11,14 @@ from everkept.core.answers import StorePage
 from everkept.core.records import Change, Edit, Record, RecordLink
 from everkept.engines.sqlite.connection import Connection
 from everkept.engines.sqlite.purge import erase
-from everkept.engines.sqlite.rows import INSERTED_FIELDS, encode_before, encode_facets, encode_list, encode_record
+from everkept.engines.sqlite.rows import (
+    INSERTED_FIELDS,
+    compute_checksum,
+    encode_before,
+    encode_facets,
+    encode_list,
+    encode_record,
+)
 from everkept.engines.sqlite.vectors import (
     HalfVector,
     forget_vectors,
@@ -22,8 +29,8 @@ from everkept.engines.sqlite.vectors import (
 from everkept.engines.sqlite.word_index import find_children, find_neighbors, index_records, read_places
 from everkept.errors import Conflict
 
-_COLUMNS = ("key", "embedded", "parent", "deleted_at", "version", *INSERTED_FIELDS)
-_UPDATED_COLUMNS = ("parent", "deleted_at", "version", *(name for name in INSERTED_FIELDS if name != "id"))
+_COLUMNS = ("key", "embedded", "checksum", "parent", "deleted_at", "version", *INSERTED_FIELDS)
+_UPDATED_COLUMNS = ("checksum", "parent", "deleted_at", "version", *(name for name in INSERTED_FIELDS if name != "id"))
 _PUT_RECORD = (
     f"INSERT INTO records({', '.join(_COLUMNS)}) VALUES (?{', ?' * (len(_COLUMNS) - 1)}) "
     "ON CONFLICT(key) DO UPDATE SET "
@@ -32,8 +39,8 @@ _PUT_RECORD = (
     + ", ".join(f"{name} = excluded.{name}" for name in _UPDATED_COLUMNS)
 )
 _PUT_LINK = (
-    "INSERT INTO links(key, id, source, verb, target, facets, created_at, deleted_at) "
-    "VALUES (?,?,?,?,?,?,?,?) ON CONFLICT(key) DO UPDATE SET source = excluded.source, "
+    "INSERT INTO links(key, checksum, id, source, verb, target, facets, created_at, deleted_at) "
+    "VALUES (?,?,?,?,?,?,?,?,?) ON CONFLICT(key) DO UPDATE SET checksum = excluded.checksum, source = excluded.source, "
     "verb = excluded.verb, target = excluded.target, facets = excluded.facets, "
     "created_at = excluded.created_at, deleted_at = excluded.deleted_at"
 )
@@ -112,14 +119,9 @@ def _put_records(db: Connection, records: Mapping[str, Record]) -> None:
 
 
 def _encode_columns(record: Record, keys: Mapping[str, int]) -> list[object]:
-    return [
-        keys[record.id],
-        get_pending_mark(record.text),
-        None if record.parent is None else _get_key(record.parent, keys),
-        record.deleted_at,
-        record.version,
-        *encode_record(record),
-    ]
+    parent = None if record.parent is None else _get_key(record.parent, keys)
+    columns = (parent, record.deleted_at, record.version, *encode_record(record))
+    return [keys[record.id], get_pending_mark(record.text), compute_checksum(*columns), *columns]
 
 
 def _put_links(db: Connection, links: Mapping[str, RecordLink]) -> None:
@@ -128,7 +130,6 @@ def _put_links(db: Connection, links: Mapping[str, RecordLink]) -> None:
     _clear_unique_values(db, "links SET deleted_at = 0", keys.values())
     rows = [
         (
-            keys[link.id],
             link.id,
             _get_key(link.source, ends),
             link.verb,
@@ -140,7 +141,7 @@ def _put_links(db: Connection, links: Mapping[str, RecordLink]) -> None:
         for link in links.values()
     ]
     try:
-        db.executemany(_PUT_LINK, rows)
+        db.executemany(_PUT_LINK, [(keys[row[0]], compute_checksum(*row), *row) for row in rows])
     except apsw.ConstraintError as error:
         raise Conflict("Another link is the same relation.", hint="Delete that link first.") from error
 

@@ -25,7 +25,8 @@ import apsw
 from everkept.core.care_results import OmittedAccess, Progress, RestoredProject, RestorePreview
 from everkept.core.disk import make_folder
 from everkept.core.projects import OffHistory
-from everkept.core.sessions import NOTE_PREFIX, USER_NOTE_PREFIX, is_orphaned_private
+from everkept.core.sessions import ENDED_ACCESS, GRANT_NOTE_PREFIX, NOTE_PREFIX, USER_NOTE_PREFIX, is_orphaned_private
+from everkept.core.text import parse_json_object
 from everkept.core.times import Clock, format_iso
 from everkept.engines.sqlite import project_list, snapshot
 from everkept.engines.sqlite.connection import (
@@ -50,8 +51,8 @@ from everkept.engines.sqlite.snapshot import (
     allow_many_files,
     copy_into,
     get_schema,
+    list_databases,
     list_project_files,
-    list_project_paths,
     open_at_rest,
     open_scratch,
 )
@@ -140,8 +141,16 @@ def keep_access(now: Connection | None, prepared: Path) -> OmittedAccess:
             if is_orphaned_private(each.name, before, accounts)
         ]
         db.executemany("DELETE FROM projects WHERE id = ?", homes)
-    users = [key for key in before if key.startswith(USER_NOTE_PREFIX) and key not in accounts]
-    return OmittedAccess(len(omitted), len(users))
+    lost = {key: note for key, note in before.items() if key not in accounts}
+    users = [key for key in lost if key.startswith(USER_NOTE_PREFIX)]
+    grants = [key for key, note in lost.items() if key.startswith(GRANT_NOTE_PREFIX) and not _is_revoked(note)]
+    return OmittedAccess(len(omitted), len(users), len(grants))
+
+
+def _is_revoked(grant: str) -> bool:
+    """Return whether a grant only keeps the name of a project reserved."""
+    fields = parse_json_object(grant)
+    return fields is None or fields.get("access") == ENDED_ACCESS
 
 
 def _list_switched(now: Connection) -> list[_SwitchedProject]:
@@ -265,8 +274,7 @@ def lock_files(folder: Path) -> Generator[LockedFiles, None, None]:
     allow_many_files()
     live = LockedFiles(folder)
     with ExitStack() as stack:
-        names = [name for name in (META, USER, HISTORY) if (folder / name).exists()]
-        for name in [*names, *list_project_paths(folder)]:
+        for name in list_databases(folder):
             try:
                 stack.callback(_release, _lock(live, name))
             except StoreBusy:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from operator import attrgetter
 from typing import Any
 
@@ -36,7 +37,19 @@ def _encode_tags(tags: Sequence[str]) -> str | None:
     return json.dumps(list(dict.fromkeys(tags)), ensure_ascii=False) if tags else None
 
 
-_CODECS = {"facets": _FieldCodec(encode_facets, decode_facets), "tags": _FieldCodec(_encode_tags, _decode_tags)}
+def _encode_importance(importance: float | None) -> float | None:
+    return None if importance is None else float(importance)  # as SQLite returns it, so that the checksum is the same
+
+
+def _keep(stored: Any) -> Any:
+    return stored
+
+
+_CODECS = {
+    "facets": _FieldCodec(encode_facets, decode_facets),
+    "tags": _FieldCodec(_encode_tags, _decode_tags),
+    "importance": _FieldCodec(_encode_importance, _keep),
+}
 
 # Each field of a record has a column of the same name.
 FIELDS = tuple(field.name for field in list_fields(Record))
@@ -47,12 +60,35 @@ _get_values = attrgetter(*INSERTED_FIELDS)
 _ENCODED_FIELDS = tuple((INSERTED_FIELDS.index(name), form) for name, form in _CODECS.items())
 AMENDABLE_FIELDS = tuple(name for name in FIELDS if name in AMENDABLE)
 
+# Each row has a checksum of these columns. `embedded` changes without a commit, and an index has a copy of it.
+_CHECKED = {
+    "records": ("parent", "deleted_at", "version", *INSERTED_FIELDS),
+    "links": ("id", "source", "verb", "target", "facets", "created_at", "deleted_at"),
+}
+CHECKSUMS = {table: f"row_checksum({', '.join(columns)})" for table, columns in _CHECKED.items()}
+
 PARENT_ID = "(SELECT p.id FROM records p WHERE p.key = r.parent)"
 RECORD_COLUMNS = ", ".join(PARENT_ID if name == "parent" else f"r.{name}" for name in FIELDS)
 LINK_COLUMNS = (
     "l.id, (SELECT s.id FROM records s WHERE s.key = l.source), l.verb, "
     "(SELECT t.id FROM records t WHERE t.key = l.target), l.facets, l.created_at, l.deleted_at"
 )
+
+
+@cache
+def build_update(table: str, assignments: tuple[tuple[str, str], ...], where: str) -> str:
+    """Return a statement that sets columns to expressions, and the checksum with them. It has numbered parameters."""
+    given = dict(assignments)
+    checksum = f"row_checksum({', '.join(given.get(name, name) for name in _CHECKED[table])})"
+    values = ", ".join(f"{name} = {value}" for name, value in (*assignments, ("checksum", checksum)))
+    return f"UPDATE {table} SET {values} WHERE {where}"
+
+
+def compute_checksum(*columns: Any) -> int:
+    """Return the checksum of a row's stored columns."""
+    from zlib import crc32  # only writes and checks need it
+
+    return crc32("\0".join(map(str, columns)).encode("utf-8", "surrogatepass"))
 
 
 def encode_field(name: str, value: Any) -> Any:

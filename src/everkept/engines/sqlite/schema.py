@@ -196,6 +196,16 @@ CREATE UNIQUE INDEX changes_key ON changes(key) WHERE key IS NOT NULL;
 INSERT INTO meta VALUES ('restocked', 0);
 """
 
+# A damaged row differs from its checksum. SQLite itself checks only pages and indexes. A migration that adds a column
+# to the checksums computes them again.
+_PROJECT_5 = """
+ALTER TABLE records ADD COLUMN checksum INTEGER;
+ALTER TABLE links ADD COLUMN checksum INTEGER;
+UPDATE records SET checksum = row_checksum(parent, deleted_at, version, id, kind, created_at, updated_at, text, name,
+    type, name_key, variant, scope, session, position, author, importance, occurred_at, tags, facets);
+UPDATE links SET checksum = row_checksum(id, source, verb, target, facets, created_at, deleted_at);
+"""
+
 # `generation` grows each time a project's file is archived or restored. `transition` names a move that has begun, so
 # that the next start can finish it.
 _LIBRARY_1 = """
@@ -248,7 +258,7 @@ CREATE TABLE usage(
 PROJECT = Schema(
     "project",
     0x45564B50,  # "EVKP"
-    (_PROJECT_1, _PROJECT_2, _PROJECT_3, _PROJECT_4),
+    (_PROJECT_1, _PROJECT_2, _PROJECT_3, _PROJECT_4, _PROJECT_5),
     "Restore it from a backup, or move it to another folder. It was not changed.",
     "CREATE VIRTUAL TABLE temp.word_counts USING fts5vocab(main, words, row);"
     "CREATE VIRTUAL TABLE temp.word_places USING fts5vocab(main, words, instance);",

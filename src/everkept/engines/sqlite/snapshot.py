@@ -33,15 +33,22 @@ from everkept.core.locks import FileLock
 from everkept.core.projects import Status
 from everkept.core.sessions import is_private_name
 from everkept.core.text import clip_text, format_count
+from everkept.engines.sqlite import project_list
 from everkept.engines.sqlite.connection import (
     BusyHandler,
     Connection,
+    add_checksums,
     check_kind,
+    get_log_path,
+    is_disk_full,
+    measure_log,
     open_at_rest,
+    open_exclusively,
     open_transaction,
     translate_disk_errors,
     translate_errors,
 )
+from everkept.engines.sqlite.rows import CHECKSUMS
 from everkept.engines.sqlite.schema import LIBRARY, PROJECT, Schema
 from everkept.errors import EverkeptError, StoreDamaged
 from everkept.values import Value, field
@@ -75,7 +82,7 @@ def find_unfinished_restore(folder: Path) -> UnfinishedRestore | None:
     try:
         told = json.loads(found[-1].read_text("utf-8"))
         return UnfinishedRestore(folder, str(told["backup"]), told["safety"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return UnfinishedRestore(folder, "FILE", None)
 
 
@@ -92,23 +99,28 @@ def get_schema(name: str) -> Schema:
 
 def open_in_use(path: Path) -> Connection:
     """Open a file that others may use, without creating or migrating it. Closing leaves no other files behind."""
-    log = path.with_name(path.name + "-wal")
-    has_log = log.exists() and log.stat().st_size > 0
+    has_log = measure_log(path) > 0
     connection = cast(Connection, apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE))
     if has_log:
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     connection.set_busy_handler(BusyHandler())
+    add_checksums(connection)
     try:
         connection.pragma("user_version")
     except (apsw.CantOpenError, apsw.ReadOnlyError):
         connection.close()
         # A write-ahead log cannot be shared in a read-only folder.
-        if log.exists():
+        if get_log_path(path).exists():
             raise
         return open_at_rest(path)
-    except BaseException:
+    except BaseException as error:
+        is_full = is_disk_full(error, connection)
         connection.close()
-        raise
+        if not is_full:
+            raise
+        connection = open_exclusively(path)
+        connection.set_busy_handler(BusyHandler())
+        add_checksums(connection)
     return connection
 
 
@@ -153,6 +165,7 @@ def _list_parts(db: Connection) -> dict[tuple[str, str], tuple[str, str | None]]
 def _build_parts(schema: Schema, version: int) -> dict[tuple[str, str], tuple[str, str | None]]:
     with closing(apsw.Connection(":memory:")) as empty:
         db = cast(Connection, empty)
+        add_checksums(db)
         for migration in schema.migrations[: max(version, 0)]:
             db.execute(migration)
         return _list_parts(db)
@@ -177,6 +190,7 @@ def read_verified_facts(copy: Path, title: str) -> DatabaseFacts:
     with translate_errors(copy, schema, title=title), closing(open_at_rest(copy)) as db:
         check_kind(db, copy, schema, title)
         _refuse_foreign_parts(db, schema, title, copy)
+        # A wrong row does not make a copy worthless. The doctor reports it.
         found = find_page_faults(db) if schema is LIBRARY else find_faults(db)
         if found:
             raise StoreDamaged(f"{title} is damaged: {found[0]}.", hint=schema.when_damaged)
@@ -217,6 +231,53 @@ def count_index_faults(db: Connection) -> tuple[int, int]:
     return int(unindexed), int(stale)
 
 
+def find_row_faults(db: Connection) -> list[str]:
+    """Describe rows that differ from their checksums, and entries of the log that cannot be read."""
+    if int(db.pragma("user_version")) < PROJECT.version:
+        return []
+    found: list[str] = []
+    for table, checksum in CHECKSUMS.items():
+        keys = [key for (key,) in db.execute(f"SELECT key FROM {table} WHERE checksum IS NOT {checksum}")]
+        if keys:
+            verb = "differs from its checksum" if len(keys) == 1 else "differ from their checksums"
+            ids = db.execute(f"SELECT CAST(id AS BLOB) FROM {table} WHERE key IN ({keys[0]}, {keys[-1]})").fetchall()
+            named = " and ".join(ascii(bytes(row[0] or b"").decode("utf-8", "replace"))[1:-1] for row in ids)
+            found.append(f"{format_count(len(keys), table[:-1])} {verb} ({named})")
+    unreadable = db.execute(_COUNT_UNREADABLE_EDITS).get
+    if unreadable:
+        found.append(f"{format_count(unreadable, 'entry', 'entries')} of the change log cannot be read")
+    return found
+
+
+def find_value_faults(db: Connection) -> list[str]:
+    """Describe values that a table without checksums cannot have: of another type, no text, or no time."""
+    tables = [name for (name,) in db.execute(_SELECT_TABLES) if name not in CHECKSUMS]
+    found: list[str] = []
+    for table in tables:
+        for _, column, kind, is_required, _, place in db.execute(f'PRAGMA table_info("{table}")').fetchall():
+            if kind in _VALUE_TYPES:
+                empty = "" if is_required or place else ", 'null'"
+                wrong = f'SELECT count(*) FROM "{table}" WHERE typeof("{column}") NOT IN (\'{kind.lower()}\'{empty})'
+                if count := int(db.execute(wrong).get):
+                    found.append(f"{format_count(count, 'row')} of {table} cannot have that {column}")
+        try:
+            for _ in db.execute(f'SELECT * FROM "{table}"'):
+                pass
+            if table == "projects":
+                project_list.list_projects(db, None)
+        except (ValueError, TypeError) as error:
+            found.append(f"a row of {table} cannot be read ({error})")
+    return found
+
+
+_VALUE_TYPES = ("TEXT", "INTEGER", "REAL", "BLOB")
+_COUNT_UNREADABLE_EDITS = """
+SELECT count(*) FROM edits LEFT JOIN changes ON seq = change WHERE seq IS NULL
+    OR operation NOT IN ('insert', 'update', 'delete', 'restore') OR subject NOT IN ('record', 'link')
+    OR (before IS NOT NULL AND NOT json_valid(before))
+"""
+
+
 @contextmanager
 def open_checked(
     path: Path, schema: Schema = PROJECT, *, title: str | None = None
@@ -228,9 +289,8 @@ def open_checked(
             check_kind(db, path, schema, named)
             yield db
     except apsw.SQLError as error:  # for example a missing table
-        raise StoreDamaged(
-            f"{named} lacks parts of a {schema.name} database: {error}.", hint=schema.when_damaged, path=str(path)
-        ) from error
+        what = f"{named} is damaged, or lacks parts of a {schema.name} database: {error}."
+        raise StoreDamaged(what, hint=schema.when_damaged, path=str(path)) from error
 
 
 META, USER, HISTORY = "_meta.db", "user.db", "history.db"
@@ -360,7 +420,11 @@ def _lock(locks: ExitStack, path: Path, *, lenient: bool) -> None:
         return
     try:
         with translate_errors(path, get_schema(path.name)):
-            connection = locks.enter_context(closing(open_in_use(path)))
+            connection = open_in_use(path)
+            if connection.pragma("locking_mode") == "exclusive":  # the disk is full, and the copy itself will lock it
+                connection.close()
+                return
+            locks.enter_context(closing(connection))
             locks.enter_context(open_transaction(connection))
     except EverkeptError:
         if not lenient:
@@ -409,6 +473,11 @@ def _list_others(folder: Path, moment: FolderSnapshot) -> list[tuple[str, str]]:
     if META in moment.databases:
         return owned + [(project.path, project.title) for project in moment.projects]
     return owned + [(name, name) for name in list_project_paths(folder)]
+
+
+def list_databases(folder: Path) -> list[str]:
+    """Return the names of all databases in the folder, the catalog first."""
+    return [*[name for name in (META, USER, HISTORY) if (folder / name).exists()], *list_project_paths(folder)]
 
 
 def list_project_paths(folder: Path) -> list[str]:

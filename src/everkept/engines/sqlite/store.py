@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from math import inf
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard, TypeVar
 
 from everkept.core import store as questions
@@ -9,7 +10,8 @@ from everkept.core.records import Batch, Change, Insert, Match, Record, RecordFi
 from everkept.core.store import Answers, TableStore, Upkeeps
 from everkept.engines.sqlite import queries, vectors, word_index
 from everkept.engines.sqlite.connection import Connection, DatabaseFile, Work
-from everkept.errors import Conflict, NotFound, ProjectArchived, Unavailable
+from everkept.engines.sqlite.schema import PROJECT
+from everkept.errors import Conflict, NotFound, ProjectArchived, StoreDamaged, Unavailable
 from everkept.language.words import AnyOf, WordPhrase, WordQuery
 from everkept.values import replace
 
@@ -87,9 +89,9 @@ def _get_stamp(db: Connection, _: questions.GetStamp) -> tuple[int, int]:
 
 
 def _find_faults(db: Connection, _: questions.FindFaults) -> list[str]:
-    from everkept.engines.sqlite.snapshot import find_faults
+    from everkept.engines.sqlite.snapshot import find_faults, find_row_faults, find_value_faults
 
-    return find_faults(db)
+    return [*find_faults(db), *find_row_faults(db), *find_value_faults(db)]
 
 
 class SqliteStore(TableStore):
@@ -312,6 +314,7 @@ class SqliteStore(TableStore):
 
     answers: ClassVar[Answers] = {
         questions.GetRecords: _make_reader(queries.get_records, _has_many_ids),
+        questions.FindByPrefix: _make_reader(queries.find_by_prefix),
         questions.ScanRecords: _make_reader(
             queries.scan, lambda _, question: not _is_small_query(question.where, question.limit)
         ),
@@ -352,7 +355,11 @@ class SqliteStore(TableStore):
 
 
 def read_generation(db: Connection) -> int:
-    return int(db.execute("SELECT value FROM meta WHERE key = 'generation'").get)
+    found: object = db.execute("SELECT value FROM meta WHERE key = 'generation'").get
+    if not str(found).removeprefix("-").isdecimal():
+        path = next(path for _, _, path in db.execute("PRAGMA database_list"))
+        raise StoreDamaged(f"{Path(path).name} is damaged: it has no generation.", hint=PROJECT.when_damaged)
+    return int(str(found))
 
 
 def _refuse_if_being_restored(db: Connection, way: str) -> None:

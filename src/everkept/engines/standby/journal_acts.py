@@ -48,6 +48,11 @@ class AssignWorkspace(Value):
     project_id: str
 
 
+class MoveWorkspace(Value):
+    path: str
+    project_id: str | None  # None removes the link
+
+
 class SetNote(Value):
     key: str
     value: str | None
@@ -62,6 +67,12 @@ class RemoveToken(Value):
     id: str
 
 
+class DamagedAct(Value):
+    """An act that can no longer be read. It is rejected, so that later acts do not wait for it."""
+
+    reason: str
+
+
 Act = (
     Commit
     | CreateProject
@@ -69,9 +80,11 @@ Act = (
     | RestoreProject
     | SwitchProject
     | AssignWorkspace
+    | MoveWorkspace
     | SetNote
     | AddToken
     | RemoveToken
+    | DamagedAct
 )
 
 
@@ -93,6 +106,7 @@ _PLAIN_ACTS: dict[str, type[Any]] = {
     "restore": RestoreProject,
     "switch": SwitchProject,
     "workspace": AssignWorkspace,
+    "move_workspace": MoveWorkspace,
     "note": SetNote,
     "remove_token": RemoveToken,
 }
@@ -115,6 +129,14 @@ def encode_act(act: Act) -> str:
 
 
 def decode_act(text: str) -> Act:
+    """Return the act, or a DamagedAct if the text was changed outside of Everkept."""
+    try:
+        return _decode_act(text)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        return DamagedAct(f"{type(error).__name__}: {error}")
+
+
+def _decode_act(text: str) -> Act:
     name, body = cast(tuple[str, dict[str, Any]], json.loads(text))
     match name:
         case "commit":

@@ -35,6 +35,7 @@ from everkept.engines.standby.journal_acts import (
     ArchiveProject,
     AssignWorkspace,
     CreateProject,
+    MoveWorkspace,
     RestoreProject,
     SetNote,
     SwitchProject,
@@ -202,12 +203,34 @@ class StandbyLibrary(Library):
         return project
 
     async def _set_project_status(self, change: catalog.SetProjectStatus) -> Project:
+        if change.new_name:
+            return await self._rename_project(change)
         act = ArchiveProject if change.status == "archived" else RestoreProject
         project = await self._apply_act(
             lambda: self._build_act(change.name, act),
             lambda library: library.apply(change),
             lambda library, error: confirm_status(library, change.name, change.status, error),
         )
+        if change.status == "archived":
+            self._drop_store(project.id)
+        return project
+
+    async def _rename_project(self, change: catalog.SetProjectStatus) -> Project:
+        """Rename the project. Refuse it while the database is unreachable: the name may be taken there."""
+
+        async def there(may_be_done: bool) -> Project:
+            try:
+                return await self._primary.apply(change)
+            except NotFound:
+                if not may_be_done:
+                    raise
+                return await self._primary.get_project(change.new_name)
+
+        project = await self._router.run_primary(
+            there, f'Cannot change project "{change.name}" while the database is unreachable.'
+        )
+        with suppress(EverkeptError):  # otherwise the follower does it later
+            await self._replica.apply(change)
         if change.status == "archived":
             self._drop_store(project.id)
         return project
@@ -249,6 +272,14 @@ class StandbyLibrary(Library):
             defer_act(AssignWorkspace(change.path, change.project.id)),
             lambda library: library.apply(change),
             instead=lambda: change.project,
+        )
+
+    async def _move_workspace(self, change: catalog.MoveWorkspace) -> None:
+        project_id = None if change.project is None else change.project.id
+        await self._apply_act(
+            defer_act(MoveWorkspace(change.path, project_id)),
+            lambda library: library.apply(change),
+            instead=lambda: None,
         )
 
     async def _write_note(self, change: catalog.WriteNote) -> None:
@@ -431,6 +462,7 @@ class StandbyLibrary(Library):
         catalog.DeleteProject: _delete_project,
         catalog.SetProjectOff: _set_project_off,
         catalog.LinkWorkspace: _link_workspace,
+        catalog.MoveWorkspace: _move_workspace,
         catalog.WriteNote: _write_note,
         catalog.AddSearches: _apply_unjournaled,
         catalog.ForgetSearches: _forget_searches,

@@ -21,6 +21,8 @@ from everkept.engines.standby.journal_acts import (
     AssignWorkspace,
     Commit,
     CreateProject,
+    DamagedAct,
+    MoveWorkspace,
     RemoveToken,
     RestoreProject,
     SetNote,
@@ -37,6 +39,7 @@ from everkept.errors import (
     Refused,
     StorageFull,
     StoreBusy,
+    StoreDamaged,
     StoreUnreachable,
 )
 from everkept.values import Value, replace
@@ -105,12 +108,17 @@ class ActApplier:
             case AssignWorkspace(path, project_id):
                 project = await self._get_project(project_id)
                 await self._library.link_workspace(path, project)
+            case MoveWorkspace(path, project_id):
+                moved_to = None if project_id is None else await self._get_project(project_id)
+                await self._library.move_workspace(path, moved_to)
             case SetNote(key, value):
                 await self._library.set_note(key, value)
             case AddToken() as act:
                 await self._add_token(act)
             case RemoveToken(token_id):
                 await self._library.remove_token(token_id)
+            case DamagedAct(reason):
+                raise StoreDamaged(f"The pending write is damaged ({reason}).", hint="Restore the file of the journal.")
         return None
 
     async def _expect_permitted(self, act: Act, account: Account) -> None:
@@ -129,6 +137,8 @@ class ActApplier:
                 return project
             case ArchiveProject() | RestoreProject() | SwitchProject() | AssignWorkspace():
                 return await self._get_project(act.project_id)
+            case MoveWorkspace(project_id=str(project_id)):
+                return await self._get_project(project_id)
             case _:
                 return None
 

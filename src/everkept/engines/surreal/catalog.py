@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 from everkept.core.answers import MAX_SEARCHES, SearchRecord
 from everkept.core.mcp import ToolUsage, sum_usage
-from everkept.core.projects import OffHistory, OffPeriod, Project
+from everkept.core.projects import OffHistory, OffPeriod, Project, is_trash_name
 from everkept.core.text import clip_text
 from everkept.engines.surreal.connection import (
     Connection,
@@ -18,7 +18,8 @@ from everkept.engines.surreal.connection import (
     quote_name,
     retry,
 )
-from everkept.errors import InvalidInput, NotFound, StoreTooNew
+from everkept.engines.surreal.rows import build_row_id
+from everkept.errors import InvalidInput, StoreTooNew
 
 T = TypeVar("T")
 
@@ -151,13 +152,6 @@ async def alter_undisturbed(catalog_db: CatalogDatabase, text: str, values: Valu
         raise
 
 
-def build_row_id(table: str, key: str | int) -> Any:
-    # Imported here because the import takes half a second.
-    from surrealdb import RecordID
-
-    return RecordID(table, key)
-
-
 def _check_texts(value: Any) -> None:
     """Raise InvalidInput for a text with NUL, which some versions cannot store."""
     if isinstance(value, str) and "\0" in value:
@@ -206,7 +200,8 @@ async def find_workspace_project(catalog_db: CatalogDatabase, path: str) -> Proj
         f"SELECT {PROJECT_FIELDS} FROM (SELECT VALUE project FROM $workspace)",
         {"workspace": build_row_id("workspace", path)},
     )
-    return decode_project(rows[0]) if rows else None
+    found = decode_project(rows[0]) if rows else None
+    return None if found is None or is_trash_name(found.name) else found
 
 
 async def list_workspaces(catalog_db: CatalogDatabase, project_id: str) -> list[str]:
@@ -228,13 +223,9 @@ async def list_off_periods(catalog_db: CatalogDatabase) -> list[OffPeriod]:
     silences: list[OffPeriod] = []
     for row in sorted(found["switching"], key=lambda row: row["id"]):
         switching, live = decode_switching(row), folders.get(row["id"])
-        silences += switching.list_last_periods() if live is None else switching.list_periods(live)
+        folders_off = None if live is None else [*live, *switching.folders]
+        silences += switching.list_last_periods() if folders_off is None else switching.list_periods(folders_off)
     return silences
-
-
-def build_not_found(name: str) -> NotFound:
-    readable = name.encode("utf-8", "replace").decode()
-    return NotFound("project", readable, hint="List projects with list_projects, or create one with create_project.")
 
 
 def decode_project(row: dict[str, Any]) -> Project:

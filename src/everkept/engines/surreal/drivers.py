@@ -128,24 +128,12 @@ CLOSE_SECONDS = 0.5  # for running work when the connection closes
 RELEASE_SECONDS = 0.05
 
 
-class EmbeddedConnection:
-    """Connection to an engine in this process. `place` is the folder of its files."""
+class _ConnectionState:
+    """What a connection learns when it opens."""
 
-    def __init__(self, place: Path | None, namespace: str, *, time_limit: float = QUERY_SECONDS) -> None:
-        quote_name(namespace)
-        self._folder = None if place is None else DatabaseFolder(place)
-        self._namespace = namespace
-        self._time_limit = time_limit
-        self._engine: AsyncEmbeddedDB | None = None
-        self._opening = SharedTask(self._start_engine)
-        self._working: set[asyncio.Future[Mapping[str, Any]]] = set()
-        self._writing = asyncio.Lock()
-        self._number = 0
-        self._openings = 0
-        self._is_broken = False
-        self._is_closed = False
-        self._is_modern: bool | None = None
-        self._version = ""
+    _openings = 0
+    _is_modern: bool | None = None
+    _version = ""
 
     @property
     def is_modern(self) -> bool:
@@ -160,6 +148,23 @@ class EmbeddedConnection:
     @property
     def openings(self) -> int:
         return self._openings
+
+
+class EmbeddedConnection(_ConnectionState):
+    """Connection to an engine in this process. `place` is the folder of its files."""
+
+    def __init__(self, place: Path | None, namespace: str, *, time_limit: float = QUERY_SECONDS) -> None:
+        quote_name(namespace)
+        self._folder = None if place is None else DatabaseFolder(place)
+        self._namespace = namespace
+        self._time_limit = time_limit
+        self._engine: AsyncEmbeddedDB | None = None
+        self._opening = SharedTask(self._start_engine)
+        self._working: set[asyncio.Future[Mapping[str, Any]]] = set()
+        self._writing = asyncio.Lock()
+        self._number = 0
+        self._is_broken = False
+        self._is_closed = False
 
     async def measure_files(self) -> int | None:
         return None if self._folder is None else await asyncio.to_thread(self._folder.measure_files)
@@ -293,7 +298,7 @@ PING_SECONDS = 1.0  # for the answer to a ping
 TurnSource = Callable[[], AbstractAsyncContextManager[None]]
 
 
-class SocketConnection:
+class SocketConnection(_ConnectionState):
     """Connection to a server. Each call that finds it lost tries once to reach the server."""
 
     def __init__(
@@ -322,24 +327,7 @@ class SocketConnection:
         self._opening = SharedTask(self._open_link)
         self._working: set[asyncio.Task[list[Any]]] = set()  # writes
         self._refused_at = 0.0  # when a turn was refused last
-        self._openings = 0
         self._is_closed = False
-        self._is_modern: bool | None = None
-        self._version = ""
-
-    @property
-    def is_modern(self) -> bool:
-        if self._is_modern is None:
-            raise RuntimeError("the connection was not opened yet")
-        return self._is_modern
-
-    @property
-    def version(self) -> str:
-        return self._version
-
-    @property
-    def openings(self) -> int:
-        return self._openings
 
     async def measure_files(self) -> int | None:
         return None  # a server does not report it

@@ -9,12 +9,13 @@ from everkept.core.answers import CatalogData, SearchRecord
 from everkept.core.library import CatalogAnswers, CatalogChanges, Condition, Mode, TableLibrary
 from everkept.core.mcp import ToolUsage
 from everkept.core.ports import Token
-from everkept.core.projects import OffPeriod, Project, validate_project_name
+from everkept.core.projects import TRASH_PREFIX, OffPeriod, Project, build_project_error, validate_project_name
 from everkept.core.text import find_forbidden
 from everkept.core.times import Clock, read_clock
 from everkept.engines.surreal import catalog, project_lifecycle
-from everkept.engines.surreal.catalog import TURN_STATEMENT, CatalogDatabase, build_row_id
+from everkept.engines.surreal.catalog import TURN_STATEMENT, CatalogDatabase
 from everkept.engines.surreal.connection import Connection, TransactionThrown
+from everkept.engines.surreal.rows import build_row_id
 from everkept.engines.surreal.store import SurrealStore
 from everkept.errors import Conflict, NotFound, ProjectArchived
 
@@ -41,7 +42,7 @@ class SurrealLibrary(TableLibrary):
         name = question.name
         found = None if find_forbidden(name) else await catalog.find_project(self._catalog_db, name)
         if found is None:
-            raise catalog.build_not_found(name)
+            raise build_project_error(name)
         return found
 
     async def open(self, name: str) -> tuple[Project, SurrealStore]:
@@ -66,7 +67,7 @@ class SurrealLibrary(TableLibrary):
 
     async def _set_project_status(self, change: questions.SetProjectStatus) -> Project:
         project = await self.get_project(change.name)
-        return await project_lifecycle.set_status(self._catalog_db, project, change.status, self._clock())
+        return await project_lifecycle.set_status(self._catalog_db, project, change, self._clock())
 
     async def _delete_project(self, change: questions.DeleteProject) -> None:
         project = await self.get_project(change.name)
@@ -95,17 +96,43 @@ class SurrealLibrary(TableLibrary):
         text = f"""
             BEGIN; {TURN_STATEMENT};
             IF (SELECT VALUE id FROM ONLY $project) IS NONE {{ THROW 'gone' }};
-            IF (SELECT VALUE id FROM ONLY $id) IS NONE {{
+            LET $before = (SELECT VALUE project FROM ONLY $id);
+            IF $before IS NOT NONE AND string::starts_with((SELECT VALUE name FROM ONLY $before) ?? '', $trash) {{
+                UPDATE switching SET folders += $path WHERE record::id(id) = record::id($before);
+                UPDATE $id SET project = $project
+            }};
+            IF $before IS NONE {{
                 CREATE $id SET path = $path, project = $project
             }};
             COMMIT;"""
         path, project = change.path, change.project
         ids = {"id": build_row_id("workspace", path), "project": build_row_id("project", project.id)}
         try:
-            await self._catalog_db.alter(text, {**ids, "path": path})
+            await self._catalog_db.alter(text, {**ids, "path": path, "trash": TRASH_PREFIX})
         except TransactionThrown as thrown:
             raise NotFound("project", project.name, hint="It was deleted. Select another project.") from thrown
         return await self.find_workspace_project(path) or project
+
+    async def _move_workspace(self, change: questions.MoveWorkspace) -> None:
+        path, project = change.path, change.project
+        check = "IF (SELECT VALUE id FROM ONLY $project) IS NONE { THROW 'gone' };"
+        link = "DELETE $id;" if project is None else f"{check} UPSERT $id SET path = $path, project = $project;"
+        text = f"""
+            BEGIN; {TURN_STATEMENT};
+            LET $before = (SELECT VALUE project FROM ONLY $id);
+            IF $before IS NOT NONE {{
+                UPDATE switching SET folders += $path WHERE record::id(id) = record::id($before)
+            }};
+            {link}
+            COMMIT;"""
+        ids = {"id": build_row_id("workspace", path)}
+        if project is not None:
+            ids["project"] = build_row_id("project", project.id)
+        try:
+            await self._catalog_db.alter(text, {**ids, "path": path})
+        except TransactionThrown as thrown:
+            name = "" if project is None else project.name
+            raise NotFound("project", name, hint="It was deleted. Select another project.") from thrown
 
     async def _list_workspaces(self, question: questions.ListWorkspaces) -> list[str]:
         return await catalog.list_workspaces(self._catalog_db, question.project.id)
@@ -235,6 +262,7 @@ class SurrealLibrary(TableLibrary):
         questions.DeleteProject: _delete_project,
         questions.SetProjectOff: _set_project_off,
         questions.LinkWorkspace: _link_workspace,
+        questions.MoveWorkspace: _move_workspace,
         questions.WriteNote: _write_note,
         questions.AddSearches: _add_searches,
         questions.ForgetSearches: _forget_searches,

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from everkept.core.answers import LEASE_PREFIX, CatalogData
+from everkept.core.library import SetProjectStatus
 from everkept.core.ports import Token
 from everkept.core.projects import Project, Status
 from everkept.core.text import compute_digest
@@ -21,13 +22,13 @@ from everkept.engines.surreal.catalog import (
     WORKSPACE_FIELDS,
     CatalogDatabase,
     alter_undisturbed,
-    build_row_id,
     decode_project,
     decode_switching,
     encode_project,
     encode_switching,
 )
 from everkept.engines.surreal.connection import TransactionThrown, build_put, quote_name, retry
+from everkept.engines.surreal.rows import build_row_id
 from everkept.engines.surreal.schema import META_DEFINITION
 from everkept.errors import Conflict, NotFound, ProjectExists, ProjectStatusConflict
 from everkept.values import replace
@@ -67,21 +68,25 @@ async def create_project(catalog_db: CatalogDatabase, name: str, description: st
     return project
 
 
-async def set_status(catalog_db: CatalogDatabase, project: Project, status: Status, at: int) -> Project:
+async def set_status(catalog_db: CatalogDatabase, project: Project, change: SetProjectStatus, at: int) -> Project:
+    name, status = change.new_name or change.name, change.status
     text = f"""
         BEGIN; {TURN_STATEMENT};
         IF {_IS_GONE} {{ THROW 'gone' }};
-        IF (SELECT VALUE status FROM ONLY $id) = $status {{ THROW 'same' }};
-        UPDATE $id SET status = $status, updated_at = $at;
+        IF (SELECT VALUE [name, status] FROM ONLY $id) = [$name, $status] {{ THROW 'same' }};
+        IF (SELECT VALUE id FROM project WHERE name = $name AND id != $id)[0] IS NOT NONE {{ THROW 'name' }};
+        UPDATE $id SET name = $name, status = $status, updated_at = $at;
         {build_status_update(catalog_db, project.id)};
         COMMIT;"""
     try:
-        await catalog_db.alter(text, {**_build_keys(project.id), "status": status, "at": at})
+        await catalog_db.alter(text, {**_build_keys(project.id), "name": name, "status": status, "at": at})
     except TransactionThrown as thrown:
         if str(thrown) == "gone":
             raise _build_deleted_error(project) from thrown
+        if str(thrown) == "name":
+            raise ProjectExists(name) from thrown
         raise ProjectStatusConflict(project.name, status) from thrown
-    return replace(project, status=status, updated_at=at)
+    return replace(project, name=name, status=status, updated_at=at)
 
 
 async def sync_status(catalog_db: CatalogDatabase, project: Project) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from everkept.core.ports import PurgeResult, Redaction
 from everkept.core.records import Change, Edit, Record, RecordLink, Ref
 from everkept.engines.commit_plan import get_edit_ref, redact_edit, redact_link, redact_record
-from everkept.engines.stored_text import RecordShift
+from everkept.engines.stored_text import RecordShift, encode_before
 from everkept.engines.surreal.commit import check_unique, log_change
 from everkept.engines.surreal.rows import (
     Row,
@@ -15,7 +15,6 @@ from everkept.engines.surreal.rows import (
     decode_link,
     decode_record,
     diff_fields,
-    encode_before,
     encode_id,
     encode_ids,
     encode_link,

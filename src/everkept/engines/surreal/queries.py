@@ -9,6 +9,7 @@ from everkept.core.records import SESSION_SCOPE, Change, Edit, Match, Record, Re
 from everkept.engines.surreal.connection import AnswerTooLarge
 from everkept.engines.surreal.rows import (
     Row,
+    build_row_id,
     decode_change,
     decode_edit,
     decode_id,
@@ -16,7 +17,6 @@ from everkept.engines.surreal.rows import (
     decode_record,
     encode_id,
     encode_ids,
-    encode_numbered_id,
     encode_place,
     escape_text,
     unescape_text,
@@ -209,6 +209,18 @@ async def get_records(tables: StoreTables, asked: questions.GetRecords) -> list[
     return [decode_record(row) for row in rows if asked.include_deleted or row.get("deleted_at") is None]
 
 
+async def find_by_prefix(tables: StoreTables, asked: questions.FindByPrefix) -> list[Record]:
+    prefix = escape_text(asked.prefix)
+    rows = await tables.ask(
+        f"SELECT * FROM {build_row_range(tables, 'record', '$first..$last')} WHERE kind IN $kinds ORDER BY id"
+        f"{_format_limit(asked.limit)}",
+        first=prefix,
+        last=prefix + questions.LAST_CHARACTER,
+        kinds=list(asked.kinds),
+    )
+    return [decode_record(row) for row in rows]
+
+
 async def get_links(tables: StoreTables, asked: questions.GetLinks) -> list[RecordLink]:
     if not asked.ids:
         return []
@@ -348,7 +360,7 @@ async def read_changes(tables: StoreTables, asked: questions.ReadChanges) -> lis
             first=asked.after + 1,
         )
     if asked.most_edits is not None and heads:  # edits are numbered from 0
-        last = [encode_numbered_id("edit", [head["id"].id, asked.most_edits]) for head in heads]
+        last = [build_row_id("edit", [head["id"].id, asked.most_edits]) for head in heads]
         large = {row["id"].id[0] for row in await tables.ask("SELECT id FROM $last", last=last)}
         heads = [head for head in heads if head["id"].id not in large]
     return await read_with_edits(tables, heads)
@@ -392,7 +404,7 @@ async def read_history(tables: StoreTables, asked: questions.ReadHistory) -> lis
     rows = await tables.ask(
         "SELECT * FROM edit WITH INDEX edit_item WHERE item IN $items AND id >= $seen ORDER BY id",
         items=[escape_text(item) for item in dict.fromkeys(ref.id for ref in asked.refs)],
-        seen=encode_numbered_id("edit", [asked.after + 1, 0]),
+        seen=build_row_id("edit", [asked.after + 1, 0]),
     )
     wanted = set(asked.refs)
     edits = [(row["id"].id[0], decode_edit(row)) for row in rows]

@@ -13,6 +13,7 @@ from everkept.engines.surreal.purge import PurgeSet, erase, read_purge_set
 from everkept.engines.surreal.queries import build_row_range
 from everkept.engines.surreal.rows import (
     Row,
+    build_row_id,
     decode_id,
     decode_link,
     decode_record,
@@ -21,7 +22,6 @@ from everkept.engines.surreal.rows import (
     encode_id,
     encode_ids,
     encode_link,
-    encode_numbered_id,
     encode_record,
 )
 from everkept.engines.surreal.schema import StoreState, StoreTables, TransactionBuilder
@@ -80,7 +80,7 @@ async def _read(tables: StoreTables, stock: StorePage) -> _PageUpdate:
     state, found = await tables.read(
         records=("SELECT * FROM $", encode_ids("record", list_record_ids(stock))),
         links=("SELECT * FROM $", encode_ids("link", links)),
-        older=(_OLDER_CHANGES, encode_numbered_id("change", stock.log_from or 0)),
+        older=(_OLDER_CHANGES, build_row_id("change", stock.log_from or 0)),
     )
     return _PageUpdate(
         stock,

@@ -6,6 +6,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from everkept.core.records import Change, Edit, Record, RecordLink
+from everkept.engines.stored_text import decode_before, decode_facets, encode_before, encode_facets
 from everkept.engines.stored_text import escape_text as escape_text
 from everkept.engines.stored_text import unescape_text as unescape_text
 from everkept.errors import StoreDamaged
@@ -31,11 +32,12 @@ def encode_ids(table: str, ids: Iterable[str]) -> list[Any]:
     return [encode_id(table, item_id) for item_id in dict.fromkeys(ids)]
 
 
-def encode_numbered_id(table: str, number: Any) -> Any:
-    """Return the id of a row whose key is a number or a list of numbers."""
+def build_row_id(table: str, key: Any) -> Any:
+    """Return the id of a row whose key is a text, a number or a list of numbers."""
+    # Imported here because the import takes half a second.
     from surrealdb import RecordID
 
-    return RecordID(table, number)
+    return RecordID(table, key)
 
 
 def decode_id(found: Any) -> str:
@@ -110,14 +112,6 @@ def decode_record(row: Row) -> Record:
     return Record(**values)
 
 
-def encode_facets(facets: Mapping[str, Any]) -> str | None:
-    return json.dumps(facets, sort_keys=True) if facets else None
-
-
-def decode_facets(stored: str | None) -> dict[str, Any]:
-    return json.loads(stored) if stored else {}
-
-
 def encode_link(link: RecordLink) -> dict[str, Any]:
     """Return all fields of a row of `link` except age."""
     return {
@@ -153,7 +147,7 @@ def decode_link(row: Row) -> RecordLink:
 def encode_change(change: Change, key: str | None = None) -> dict[str, Any]:
     """Return a row of `change`. Its edits are separate rows."""
     return {
-        "id": encode_numbered_id("change", change.seq),
+        "id": build_row_id("change", change.seq),
         "at": change.at,
         "tool": escape_text(change.tool),
         "client": escape_text(change.client),
@@ -177,7 +171,7 @@ def decode_change(row: Row, edits: Iterable[Row]) -> Change:
 def encode_edits(change: Change) -> list[dict[str, Any]]:
     return [
         {
-            "id": encode_numbered_id("edit", [change.seq, position]),
+            "id": build_row_id("edit", [change.seq, position]),
             "operation": edit.operation,
             "subject": edit.subject,
             "item": None if edit.id is None else escape_text(edit.id),
@@ -196,17 +190,3 @@ def decode_edit(row: Row) -> Edit:
         None if item is None else unescape_text(item),
         decode_before(row.get("before")),
     )
-
-
-def encode_before(before: Mapping[str, Any] | None) -> str | None:
-    """Encode the old values of an edit for the log."""
-    return None if before is None else json.dumps(before)
-
-
-def decode_before(stored: str | None) -> dict[str, Any] | None:
-    if stored is None:
-        return None
-    before: dict[str, Any] = json.loads(stored)
-    if "tags" in before:
-        before["tags"] = tuple(before["tags"])
-    return before

@@ -141,6 +141,7 @@ class SurrealStore(TableStore):
 
     answers: ClassVar[Answers] = {
         questions.GetRecords: _build_read(queries.get_records),
+        questions.FindByPrefix: _build_read(queries.find_by_prefix),
         questions.ScanRecords: _build_read(queries.scan),
         questions.MatchWords: _build_read(search.match),
         questions.MatchText: _build_read(queries.match_text),
