@@ -431,5 +431,5 @@ def _parse_line(line: str) -> LoggedCall | None:
             more=int(fields["more"]) if "more" in fields else None,
             begun=tuple(map(str, fields.get("begun", ()))),
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None

@@ -9,12 +9,11 @@ from typing import ClassVar, TypeVar, cast
 from uuid import uuid4
 
 from everkept.accounts.grants import (
-    GRANT_NOTES,
     Grant,
     build_grant_key,
     build_grants_prefix,
-    encode_ended_grant,
     encode_grant,
+    iterate_stored_names,
     list_ended_keys,
     map_shown_names,
     parse_grants,
@@ -25,7 +24,14 @@ from everkept.core import library as catalog
 from everkept.core.answers import Finder, SearchFindings, SearchType, SectionHits, SectionSearch
 from everkept.core.library import CatalogAnswers, CatalogChange, CatalogChanges, CatalogQuestion, Condition, Library
 from everkept.core.peers import PeerAnswers, PeerQuestion
-from everkept.core.projects import MAX_PROJECT_NAME_CHARACTERS, OffPeriod, Project, validate_project_name
+from everkept.core.projects import (
+    TRASH_PREFIX,
+    OffPeriod,
+    Project,
+    build_project_error,
+    is_trash_name,
+    validate_project_name,
+)
 from everkept.core.records import Batch, Change
 from everkept.core.sessions import (
     NAME_PATTERN,
@@ -56,7 +62,7 @@ from everkept.errors import (
 )
 from everkept.values import replace
 
-_RESERVED_NAME = re.compile(rf"@(user|history)( \({NAME_PATTERN}\))?")
+_RESERVED_NAME = re.compile(rf"@(user|history)( \({NAME_PATTERN}\))?|{TRASH_PREFIX}.*")
 
 
 def list_private_names(user: str) -> tuple[str, ...]:
@@ -64,14 +70,21 @@ def list_private_names(user: str) -> tuple[str, ...]:
 
 
 def is_reserved_name(project_name: str) -> bool:
-    """Return whether the name is reserved for private stores."""
+    """Return whether the name is reserved for private stores or the trash."""
     return _RESERVED_NAME.fullmatch(project_name) is not None
 
 
-def build_project_error(name: str) -> NotFound:
-    """Build the same error for a project that is hidden from the account and one that does not exist."""
-    readable = name.encode("utf-8", "replace").decode()
-    return NotFound("project", readable, hint="List projects with list_projects, or create one with create_project.")
+def check_free_name(name: str) -> str:
+    """Return the name if a project may have it, otherwise raise InvalidInput."""
+    if is_reserved_name(validate_project_name(name)):
+        raise InvalidInput(
+            f'Project name "{name}" is reserved.', hint="Choose another name.", argument="name", value=name
+        )
+    return name
+
+
+def _is_hidden(stored_name: str) -> bool:
+    return is_private_name(stored_name) or is_trash_name(stored_name)
 
 
 A = TypeVar("A")
@@ -197,8 +210,12 @@ class OwnerFinder:
     def name(self) -> str:
         return self._finder.name
 
-    async def find(self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int) -> SearchFindings:
-        return SearchFindings([]) if get_acting_account() else await self._finder.find(call, query, ways, limit)
+    async def find(
+        self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int, *, all_projects: bool = False
+    ) -> SearchFindings:
+        if get_acting_account():
+            return SearchFindings([])
+        return await self._finder.find(call, query, ways, limit, all_projects=all_projects)
 
     async def get_stamp(self, call: ToolCall) -> object:
         return None if get_acting_account() else await self._finder.get_stamp(call)
@@ -260,7 +277,7 @@ class GuardedLibrary(Library):
         account = get_acting_account()
         if account is None:
             found = await self._library.ask(question)
-            return [project for project in found if not is_private_name(project.name)]
+            return [project for project in found if not _is_hidden(project.name)]
         shown = sorted((await self._map_shown(account)).items())
         seen = [replace(project, name=name) for name, (_, project) in shown]
         return [project for project in seen if question.status in (None, project.status)]
@@ -271,10 +288,10 @@ class GuardedLibrary(Library):
 
     async def open(self, name: str) -> tuple[Project, RecordStore]:
         account = get_acting_account()
-        if account is None and not is_private_name(name):
+        if account is None and not _is_hidden(name):
             return await self._library.open(name)
         grant, project = await self._resolve_project(name)
-        with _translate_errors(project.name, name):
+        with translate_project_errors(project.name, name):
             found, store = await self._library.open(project.name)
         writes = grant is not None and grant.can_write and account is not None and not account.is_peer
         is_own = grant is not None and grant.access == "own"
@@ -286,12 +303,8 @@ class GuardedLibrary(Library):
         return replace(found, name=name), shared
 
     async def _add_project(self, change: catalog.AddProject) -> Project:
-        name = validate_project_name(change.name)
+        name = check_free_name(change.name)
         account = get_acting_account()
-        if is_reserved_name(name):
-            raise InvalidInput(
-                f'Project name "{name}" is reserved.', hint="Choose another name.", argument="name", value=name
-            )
         if account is None:
             return await self._library.apply(change)
         _refuse_peer(account)
@@ -319,19 +332,18 @@ class GuardedLibrary(Library):
         return replace(made, name=name)
 
     async def _change_project(self, change: catalog.SetProjectStatus | catalog.SetProjectOff) -> Project:
-        stored = await self._resolve_own_project(change.name)
-        with _translate_errors(stored.name, change.name):
+        stored = await self.resolve_own_project(change.name)
+        with translate_project_errors(stored.name, change.name):
             altered = await self._library.apply(replace(change, name=stored.name))
         return replace(altered, name=change.name)
 
     async def _delete_project(self, change: catalog.DeleteProject) -> None:
-        """Delete a project and end its grants."""
-        stored = await self._resolve_own_project(change.name)
-        with _translate_errors(stored.name, change.name):
-            await self._library.delete(stored.name)
-        for grant in parse_grants(await self._library.list_notes(GRANT_NOTES)):
-            if grant.project_id == stored.id:
-                await self._library.set_note(build_grant_key(grant.user, stored.id), encode_ended_grant(grant))
+        # Imported here: a tool moves a project to the trash instead.
+        from everkept.accounts.project_events import delete_permanently
+
+        stored = await self.resolve_own_project(change.name)
+        with translate_project_errors(stored.name, change.name):
+            await delete_permanently(self._library, stored)
 
     async def _list_off_periods(self, question: catalog.ListOffPeriods) -> list[OffPeriod]:
         """Return none to an account: it has no conversations in folders of this machine."""
@@ -408,7 +420,7 @@ class GuardedLibrary(Library):
         account = get_acting_account()
         if account is None:
             return await self._library.apply(change)
-        stored = await self._resolve_own_project(change.project.name)
+        stored = await self.resolve_own_project(change.project.name)
         found, free = await self._find_own_workspace(account, change.path)
         if found is not None:
             return found
@@ -454,7 +466,7 @@ class GuardedLibrary(Library):
             return map_shown_names(grants, await self._library.list_projects()).get(name)
         grant = next((grant for grant in grants if grant.name == name), None)
         project = None if grant is None else await self._find_by_id(grant.project_id)
-        return None if grant is None or project is None else (grant, project)
+        return None if grant is None or project is None or is_trash_name(project.name) else (grant, project)
 
     async def _find_by_id(self, project_id: str) -> Project | None:
         """Find a project, first by the name it had last time, then among all projects."""
@@ -489,12 +501,12 @@ class GuardedLibrary(Library):
         if account is not None:
             found = await self._find_granted(account, name)
         else:
-            found = None if is_private_name(name) else (None, await self._library.get_project(name))
+            found = None if _is_hidden(name) else (None, await self._library.get_project(name))
         if found is None:
             raise build_project_error(name)
         return found
 
-    async def _resolve_own_project(self, name: str) -> Project:
+    async def resolve_own_project(self, name: str) -> Project:
         """Return a project that the caller may archive, delete or turn off."""
         grant, project = await self._resolve_project(name)
         if account := get_acting_account():
@@ -523,16 +535,13 @@ class GuardedLibrary(Library):
 
     async def _create_project(self, account: Account, granted: Grant, description: str) -> Project:
         """Create the project under a stored name that includes the account, so other projects' names do not matter."""
-        number = 1
-        while True:
-            suffix = f" ({account.name})" if number == 1 else f" ({account.name} {number})"
-            stored = granted.name[: MAX_PROJECT_NAME_CHARACTERS - len(suffix)] + suffix
+        for stored in iterate_stored_names(granted.name, account.name):
             try:
                 return await self._library.create(stored, description, project_id=granted.project_id)
             except Conflict:
                 if granted.name in await self._map_shown(account):
                     raise ProjectExists(granted.name) from None
-                number += 1
+        raise ProjectExists(granted.name)
 
     _answers: ClassVar[CatalogAnswers] = {
         catalog.ListProjects: _list_projects,
@@ -551,7 +560,7 @@ class GuardedLibrary(Library):
 
 
 @contextmanager
-def _translate_errors(stored: str, shown: str) -> Generator[None, None, None]:
+def translate_project_errors(stored: str, shown: str) -> Generator[None, None, None]:
     """Replace the stored project name in errors with the name that the account sees."""
     if stored == shown:
         yield

@@ -5,9 +5,10 @@ import secrets
 from collections.abc import Awaitable
 from typing import Final, TypeVar
 
-from everkept.accounts.account_library import build_project_error, list_private_names
+from everkept.accounts.account_library import list_private_names
 from everkept.accounts.grants import (
-    GRANT_NOTES,
+    GRANT_NOTE_PREFIX,
+    SUBJECT_NOTES,
     TOKEN_NOTES,
     AccessLevel,
     Grant,
@@ -21,13 +22,12 @@ from everkept.accounts.grants import (
     get_token_kind,
     hash_secret,
     parse_grants,
-    parse_note,
     revoke_token,
 )
 from everkept.core.answers import MAX_SEARCHES
 from everkept.core.library import track_replica_use
 from everkept.core.ports import Library, Token
-from everkept.core.projects import Project
+from everkept.core.projects import Project, build_project_error
 from everkept.core.sessions import (
     USER_NOTE_PREFIX,
     Account,
@@ -36,6 +36,7 @@ from everkept.core.sessions import (
     parse_account_id,
     validate_account_name,
 )
+from everkept.core.text import parse_json_object
 from everkept.core.times import Clock, format_iso
 from everkept.errors import Conflict, NotFound, Refused, StoreUnreachable
 from everkept.values import Value
@@ -51,7 +52,9 @@ CLOCK_SKEW_MICROSECONDS = 60 * 1_000_000
 
 
 class UnknownAccount:
-    """Result for a token that belongs to no account."""
+    """Result for a token that belongs to no account. `reason` is for its user."""
+
+    reason = "This bearer token is unknown."
 
 
 UNKNOWN_ACCOUNT: Final = UnknownAccount()
@@ -85,6 +88,15 @@ class Accounts:
             self._expect_recent()
         return UNKNOWN_ACCOUNT if account is None and get_token_kind(secret) != "owner" else account
 
+    async def read_note_account(self, key: str) -> Account | UnknownAccount | None:
+        """Return the account that a note names, or None without the note. Raise as `authenticate`."""
+        with track_replica_use() as asked:
+            note = await self._library.get_note(key)
+            account = None if note is None else await self._read_account(note)
+        if asked.from_replica and isinstance(account, Account):
+            self._expect_recent()
+        return account
+
     async def find_account(self, secret_hash: str) -> Account | UnknownAccount | None:
         """Return the account of a token, or None for the owner."""
         key = TOKEN_NOTES + secret_hash
@@ -99,7 +111,7 @@ class Accounts:
     async def create_token(self, user: str, label: str, *, peer: bool = False) -> tuple[Token, str]:
         """Create a token of that user, and the user if missing. Return it with its secret, which is not stored."""
         token, secret, secret_hash = build_token(label, self._clock, "peer" if peer else "account")
-        account = await self._ensure_user(user, is_peer=peer)
+        account = await self.ensure_user(user, is_peer=peer)
         # The note comes first, so that no caller sees the token without it.
         note = {"user": account.name, "account": account.id, "token": token.id, "peer": peer}
         await self._library.set_note(TOKEN_NOTES + secret_hash, json.dumps(note))
@@ -111,7 +123,7 @@ class Accounts:
         users = {user.name: user for user in await self.list_users()}
         found: dict[str, User] = {}
         for note in (await self._library.list_notes(TOKEN_NOTES)).values():
-            fields = parse_note(note) or {}
+            fields = parse_json_object(note) or {}
             name, token_id = fields.get("user"), fields.get("token")
             if isinstance(name, str) and isinstance(token_id, str):
                 gone = User(name, is_peer=bool(fields.get("peer")), created_at=0)
@@ -121,7 +133,7 @@ class Accounts:
     async def list_users(self) -> list[User]:
         found: list[User] = []
         for key, note in (await self._library.list_notes(USER_NOTE_PREFIX)).items():
-            fields = parse_note(note) or {}
+            fields = parse_json_object(note) or {}
             user = User(
                 key.removeprefix(USER_NOTE_PREFIX),
                 is_peer=bool(fields.get("peer")),
@@ -184,7 +196,7 @@ class Accounts:
 
     async def list_grants(self) -> list[Grant]:
         """Return the grants of all users, oldest first."""
-        return parse_grants(await self._library.list_notes(GRANT_NOTES))
+        return parse_grants(await self._library.list_notes(GRANT_NOTE_PREFIX))
 
     async def list_user_grants(self, user: str) -> list[Grant]:
         """Return the grants of a user, oldest first."""
@@ -195,7 +207,7 @@ class Accounts:
         """Delete a user with tokens, grants and private data. The user's projects stay and become the owner's."""
         user = await self.get_user(name)
         # The mark comes first: later writes, even from a disconnected server, then belong to no account.
-        fields = parse_note(await self._library.get_note(USER_NOTE_PREFIX + user.name)) or {}
+        fields = parse_json_object(await self._library.get_note(USER_NOTE_PREFIX + user.name)) or {}
         await self._library.set_note(USER_NOTE_PREFIX + user.name, json.dumps({**fields, "leaving": True}))
         for token_id, owner in (await self.map_token_users()).items():
             if owner.name == user.name:
@@ -226,7 +238,7 @@ class Accounts:
         """Return the account that a token's note names. Unreadable notes and notes of a removed account give no access,
         even if a new account has the same name.
         """
-        fields = parse_note(note) or {}
+        fields = parse_json_object(note) or {}
         name = fields.get("user")
         if not isinstance(name, str):
             return UNKNOWN_ACCOUNT
@@ -253,12 +265,13 @@ class Accounts:
             await self._library.forget_searches()
             await self._library.add_searches(list(reversed(others)))
 
-    async def _ensure_user(self, name: str, *, is_peer: bool) -> Account:
+    async def ensure_user(self, name: str, *, is_peer: bool = False) -> Account:
+        """Return the account with this name. Create it if it is missing."""
         name = validate_account_name(name)
         note = await self._library.get_note(USER_NOTE_PREFIX + name)
         if note is None:
             return await self._create_user(name, is_peer=is_peer)
-        fields = parse_note(note) or {}
+        fields = parse_json_object(note) or {}
         if fields.get("leaving"):
             raise _build_leaving_error(name)
         if bool(fields.get("peer")) != is_peer:
@@ -285,6 +298,9 @@ class Accounts:
                 await self._library.delete(project.name)
         for key in await self._library.list_notes(build_grants_prefix(name)):
             await self._library.set_note(key, None)
+        for key, note in (await self._library.list_notes(SUBJECT_NOTES)).items():
+            if (parse_json_object(note) or {}).get("user") == name:
+                await self._library.set_note(key, None)
 
     async def _get_grant(self, user: str, project: Project) -> Grant:
         grant = await self._find_grant(user, project)

@@ -3,12 +3,22 @@
 import hashlib
 import json
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
 from typing import Any, Literal, cast
 
 from everkept.core.ports import Library, Rights, Token
-from everkept.core.projects import MAX_PROJECT_NAME_CHARACTERS, Project
-from everkept.core.sessions import NOTE_PREFIX, USER_NOTE_PREFIX, Account, get_acting_account, parse_account_id
+from everkept.core.projects import MAX_PROJECT_NAME_CHARACTERS, Project, is_trash_name
+from everkept.core.sessions import (
+    ENDED_ACCESS,
+    GRANT_NOTE_PREFIX,
+    NOTE_PREFIX,
+    USER_NOTE_PREFIX,
+    Account,
+    get_acting_account,
+    parse_account_id,
+)
+from everkept.core.text import parse_json_object
 from everkept.core.times import Clock
 from everkept.errors import InvalidInput, NotFound
 from everkept.values import Value
@@ -20,6 +30,8 @@ SECRET_PREFIXES: Mapping[TokenKind, str] = {"owner": "evk_", "account": "evku_",
 MAX_LABEL_CHARACTERS = 100
 # Key prefix of the notes that name a token's account. The hash of the secret follows.
 TOKEN_NOTES = NOTE_PREFIX + "token."
+# Key prefix of the notes that name the account of a person at an OpenID provider. A hash of both follows.
+SUBJECT_NOTES = NOTE_PREFIX + "subject."
 
 
 def hash_secret(secret: str) -> str:
@@ -33,15 +45,6 @@ def get_token_kind(secret: str) -> TokenKind:
         if secret.startswith(prefix):
             return kind
     return "owner"
-
-
-def parse_note(note: str | None) -> Mapping[str, Any] | None:
-    """Return the fields of a note, or None if it is not a JSON object."""
-    try:
-        value = json.loads(note) if note else None
-    except ValueError:
-        return None
-    return cast(Mapping[str, Any], value) if isinstance(value, dict) else None
 
 
 def build_token(label: str, clock: Clock, kind: TokenKind = "owner") -> tuple[Token, str, str]:
@@ -67,7 +70,7 @@ async def revoke_token(library: Library, token_id: str) -> None:
     """Revoke a token from the next request on, also in running servers. Finish an interrupted revocation."""
     was_there = await library.remove_token(token_id)
     notes = await library.list_notes(TOKEN_NOTES)
-    keys = [key for key, note in notes.items() if (parse_note(note) or {}).get("token") == token_id]
+    keys = [key for key, note in notes.items() if (parse_json_object(note) or {}).get("token") == token_id]
     if not was_there and not keys:
         raise NotFound("token", token_id, hint="List token ids with `everkept token list`.")
     # After the token itself: an old account token without its note would count as the owner's.
@@ -77,10 +80,7 @@ async def revoke_token(library: Library, token_id: str) -> None:
 
 AccessLevel = Literal["own", "read", "write"]
 
-# An account name contains no "/", so no key is a prefix of another account's key.
-GRANT_NOTES = NOTE_PREFIX + "grant."
 _MAX_MICROSECONDS = 2**53  # larger values are not valid times
-_ENDED_ACCESS = "none"  # access of a revoked grant, which keeps its project's name reserved
 
 
 class Grant(Value):
@@ -114,7 +114,7 @@ async def read_access_levels(library: Library) -> dict[str, AccessLevel]:
 
 def build_grants_prefix(user: str) -> str:
     """Return the key prefix of all grants of a user."""
-    return f"{GRANT_NOTES}{user}/"
+    return f"{GRANT_NOTE_PREFIX}{user}/"
 
 
 def build_grant_key(user: str, project_id: str) -> str:
@@ -127,17 +127,24 @@ def encode_grant(grant: Grant) -> str:
 
 def encode_ended_grant(grant: Grant) -> str:
     """Encode a revoked grant. Its name stays reserved, so that an old name never reaches another project."""
-    return json.dumps({"access": _ENDED_ACCESS, "name": grant.name, "at": grant.at})
+    return json.dumps({"access": ENDED_ACCESS, "name": grant.name, "at": grant.at})
+
+
+def iterate_stored_names(name: str, user: str) -> Iterator[str]:
+    """Yield stored names of an account's project. They include the account, so other projects' names do not matter."""
+    for number in count(1):
+        suffix = f" ({user})" if number == 1 else f" ({user} {number})"
+        yield name[: MAX_PROJECT_NAME_CHARACTERS - len(suffix)] + suffix
 
 
 def list_ended_keys(notes: Mapping[str, str], name: str) -> list[str]:
-    parsed = {key: parse_note(value) or {} for key, value in notes.items()}
-    return [key for key, of in parsed.items() if (of.get("access"), of.get("name")) == (_ENDED_ACCESS, name)]
+    parsed = {key: parse_json_object(value) or {} for key, value in notes.items()}
+    return [key for key, of in parsed.items() if (of.get("access"), of.get("name")) == (ENDED_ACCESS, name)]
 
 
 def choose_shown_name(wished: str, project_id: str, notes: Mapping[str, str]) -> str:
     """Return the name that an account sees for a project: its earlier name, otherwise one that no other project had."""
-    parsed = {key: parse_note(value) for key, value in notes.items()}
+    parsed = {key: parse_json_object(value) for key, value in notes.items()}
     named = {key.rpartition("/")[2]: str(fields.get("name")) for key, fields in parsed.items() if fields}
     if project_id in named:
         return named[project_id]
@@ -155,7 +162,7 @@ def map_shown_names(grants: Iterable[Grant], projects: Iterable[Project]) -> dic
     by_id = {project.id: project for project in projects}
     shown: dict[str, tuple[Grant, Project]] = {}
     for grant in grants:
-        if (project := by_id.get(grant.project_id)) is not None:
+        if (project := by_id.get(grant.project_id)) is not None and not is_trash_name(project.name):
             shown[_find_free_name(grant.name, shown)] = grant, project
     return shown
 
@@ -170,8 +177,8 @@ def _find_free_name(wished: str, taken: Mapping[str, object]) -> str:
 
 
 def _parse_grant(key: str, value: str) -> Grant | None:
-    user, _, project_id = key.removeprefix(GRANT_NOTES).partition("/")
-    fields = parse_note(value)
+    user, _, project_id = key.removeprefix(GRANT_NOTE_PREFIX).partition("/")
+    fields = parse_json_object(value)
     if fields is None or fields.get("access") not in ("own", "read", "write"):
         return None
     access = cast(AccessLevel, fields["access"])
@@ -182,7 +189,7 @@ async def read_rights(library: Library, user: str) -> Rights | None:
     """Return the rights of an account, or None if it does not exist, is being removed, or is a peer."""
     note = await library.get_note(USER_NOTE_PREFIX + user)
     known = parse_account_id(note)
-    if known is None or (parse_note(note) or {}).get("peer"):
+    if known is None or (parse_json_object(note) or {}).get("peer"):
         return None
     grants = parse_grants(await library.list_notes(build_grants_prefix(user)))
     return Rights(

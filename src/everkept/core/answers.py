@@ -313,10 +313,11 @@ class SearchFinding(Value):
 
 
 class SearchFindings(Value):
-    """The best first. `notices` are sentences about what could not be searched."""
+    """The best first. `notices` are sentences about what could not be searched; `hints` about where else to look."""
 
     hits: list[SearchFinding]
     notices: list[str] = field(default_factory=list[str])
+    hints: list[str] = field(default_factory=list[str])
 
 
 class Finder(Protocol):
@@ -327,8 +328,10 @@ class Finder(Protocol):
         """Return the name of the searched things for people, such as `memories`."""
         ...
 
-    async def find(self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int) -> SearchFindings:
-        """Search with the strategies that the family supports."""
+    async def find(
+        self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int, *, all_projects: bool = False
+    ) -> SearchFindings:
+        """Search with the strategies that the family supports, in the call's project or in all projects."""
         ...
 
     async def get_stamp(self, call: ToolCall) -> object:

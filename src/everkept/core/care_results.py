@@ -60,10 +60,11 @@ class PendingEmbeddings(NamedTuple):
 
 
 class OmittedAccess(NamedTuple):
-    """Tokens and accounts of a backup that a restore does not restore. Grants belong to accounts."""
+    """Tokens, accounts and grants of a backup that a restore does not restore."""
 
     tokens: int = 0
     accounts: int = 0
+    grants: int = 0
 
 
 class RestorePreview(NamedTuple):

@@ -101,6 +101,21 @@ async def retry(
     raise Conflict(f"Others keep changing {what}.", hint="Try again when they have finished.")
 
 
+async def retry_moved(store: RecordStore, attempt: Callable[[int], Awaitable[T]], what: str | None = None) -> T:
+    """Call `attempt` with the store's revision, again after each Conflict in which the store has changed."""
+    seen = 0
+
+    async def attempt_once() -> T:
+        nonlocal seen
+        seen = await store.get_revision()
+        return await attempt(seen)
+
+    async def has_moved() -> bool:
+        return await store.get_revision() != seen
+
+    return await retry(attempt_once, what, again=has_moved)
+
+
 class ChangeWriter(Value):
     """Commits in the name of one tool and client."""
 

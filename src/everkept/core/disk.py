@@ -154,6 +154,22 @@ def open_regular(path: Path, limit: int | None = None) -> IO[bytes]:
         raise
 
 
+def is_own_place(path: Path) -> bool:
+    """Return whether a file or folder belongs to this user, and the target of a link too. Windows has no such owner."""
+    if not hasattr(os, "geteuid"):
+        return True
+    return all(each.st_uid == os.geteuid() for each in (path.lstat(), path.stat()))
+
+
+def read_tail(path: Path, limit: int) -> bytes:
+    """Return the last whole lines of a regular file, at most `limit` bytes; raise OSError for any other."""
+    with open_regular(path) as file:
+        start = max(0, file.seek(0, os.SEEK_END) - limit)
+        file.seek(start)
+        tail = file.read(limit)
+    return tail.partition(b"\n")[2] if start else tail
+
+
 def _check_regular(path: Path, found: os.stat_result, limit: int | None) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))

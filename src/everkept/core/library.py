@@ -126,7 +126,7 @@ class ListOffPeriods(CatalogQuestion[list[OffPeriod]]):
 
 
 class FindWorkspaceProject(CatalogQuestion[Project | None]):
-    """The project that the workspace is linked to."""
+    """The project that the workspace is linked to. Return None if that is in the trash."""
 
     path: str
 
@@ -187,10 +187,14 @@ class AddProject(CatalogChange[Project]):
 
 
 class SetProjectStatus(CatalogChange[Project]):
-    """Archive or restore a project. Raise Conflict if it already has the status."""
+    """Archive or restore a project, and give it a new name, if any, in the same transaction.
+
+    Raise Conflict if it already has the status and needs no new name, or if another project has that name.
+    """
 
     name: str
     status: Status
+    new_name: str = ""
 
 
 class DeleteProject(CatalogChange[None]):
@@ -215,6 +219,13 @@ class LinkWorkspace(CatalogChange[Project]):
 
     path: str
     project: Project
+
+
+class MoveWorkspace(CatalogChange[None]):
+    """Link the workspace to the project instead of any other. None removes the link."""
+
+    path: str
+    project: Project | None
 
 
 class WriteNote(CatalogChange[None]):
@@ -345,6 +356,9 @@ class Library(ABC):
 
     async def link_workspace(self, path: str, project: "Project") -> "Project":
         return await self.apply(LinkWorkspace(path, project))
+
+    async def move_workspace(self, path: str, project: "Project | None") -> None:
+        await self.apply(MoveWorkspace(path, project))
 
     async def list_workspaces(self, project: "Project") -> list[str]:
         return await self.ask(ListWorkspaces(project))

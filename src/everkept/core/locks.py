@@ -186,7 +186,7 @@ class ExpiringLock:
     def take(self) -> bool:
         """Take the right. Return True to only one of several concurrent callers."""
         with suppress(OSError):
-            if time.time() - self._path.stat().st_mtime > self._seconds:
+            if self._has_expired():
                 self._path.unlink()
         try:
             create(self._path, is_synced=False)
@@ -194,9 +194,19 @@ class ExpiringLock:
             return False
         return True
 
+    def is_taken(self) -> bool:
+        """Return whether an owner has it now."""
+        try:
+            return not self._has_expired()
+        except OSError:
+            return False
+
     def end(self) -> None:
         with suppress(OSError):
             self._path.unlink()
+
+    def _has_expired(self) -> bool:
+        return time.time() - self._path.stat().st_mtime > self._seconds
 
 
 def _choose_delay() -> float:

@@ -1,6 +1,7 @@
 """Shared parts of MCP for server and gateway: constants, JSON, lines, and the port to other servers."""
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, Protocol
@@ -16,6 +17,7 @@ STATELESS_VERSION = "2026-07-28"
 
 META_PREFIX = "io.modelcontextprotocol/"  # prefix of the protocol's keys in `_meta`
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024  # of one message, on every transport
+PROTECTED_RESOURCE_PATH = "/.well-known/oauth-protected-resource"  # where a server shows how to sign in
 
 
 _STANDARD = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -46,6 +48,26 @@ def encode_small(value: Any) -> bytes:
         return _STANDARD.encode(value).encode()
     except UnicodeEncodeError:  # an unpaired surrogate, which only an escape can express
         return _ESCAPING.encode(value).encode()
+
+
+MAX_VALUES = 250_000  # in one message. Decoding blocks the process, and many small values take long
+_JSON_TEXT = compile_late(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+
+
+def decode_message(data: bytes) -> Any:
+    """Return the value of a JSON text. Raise ValueError if it is not valid or has more than MAX_VALUES."""
+    check_value_count(data)
+    return json.loads(data)
+
+
+def check_value_count(data: bytes) -> None:
+    """Raise ValueError if a JSON text has more than MAX_VALUES."""
+    if _count_separators(data) > MAX_VALUES and _count_separators(_JSON_TEXT.sub(b"", data)) > MAX_VALUES:
+        raise ValueError(f"it has more than {MAX_VALUES:,} values")
+
+
+def _count_separators(data: bytes) -> int:
+    return sum(map(data.count, (b",", b"[", b"{")))
 
 
 def _has_null(data: bytes) -> bool:

@@ -9,8 +9,9 @@ from everkept.core.answers import PurgeResult as PurgeResult
 from everkept.core.answers import RecordTally as RecordTally
 from everkept.core.answers import RecordVector as RecordVector
 from everkept.core.answers import Token as Token
+from everkept.core.background import Background
 from everkept.core.library import Library as Library
-from everkept.core.projects import OffPeriod, Project
+from everkept.core.projects import OffPeriod, Project, TrashedProject
 from everkept.core.sessions import Account, ToolCall
 from everkept.core.store import Order as Order
 from everkept.core.store import RecordStore as RecordStore
@@ -22,6 +23,10 @@ from everkept.values import Value
 if TYPE_CHECKING:  # numpy takes a tenth of a second to import, and only embedding needs it
     import numpy as np
     from numpy.typing import NDArray
+
+
+# Names of the models that the package has shipped with, the first and the present one. Both know English only.
+FIRST_MODEL, SHIPPED_MODEL = "all-MiniLM-L6-v2", "everkept-minilm-1"
 
 
 class Embedder(Protocol):
@@ -38,6 +43,11 @@ class Embedder(Protocol):
     @property
     def fault(self) -> ModelUnavailable | None:
         """Return a known fault, without loading a model to find it."""
+        ...
+
+    @property
+    def background(self) -> Background:
+        """Return how near texts lie for this model. Call it after a text was embedded, which loads the model."""
         ...
 
     async def embed(self, texts: Sequence[str]) -> "NDArray[np.float32]":
@@ -97,6 +107,24 @@ class AccessCounter(Protocol):
         ...
 
 
+class ProjectChanger(Protocol):
+    """Changes of whole projects by the acting account, which the change log has."""
+
+    async def archive(self, name: str, client: str) -> Project: ...
+
+    async def delete(self, name: str, client: str) -> TrashedProject:
+        """Move a project to the trash."""
+        ...
+
+    async def restore(self, name: str, client: str, new_name: str | None = None) -> Project:
+        """Restore an archived project, otherwise the last deleted one with this name or id."""
+        ...
+
+    async def list_trash(self) -> list[TrashedProject]:
+        """Return the projects in the trash, the last deleted first."""
+        ...
+
+
 class ProjectChoice(Protocol):
     """The one rule that decides the project of a call."""
 
@@ -110,7 +138,7 @@ class ProjectChoice(Protocol):
         """Return the project of a call that names none, or None if none is selected or created yet."""
         ...
 
-    def find_pending_name(self, call: ToolCall) -> str | None:
+    async def find_pending_name(self, call: ToolCall) -> str | None:
         """Return the name of a project that is selected but not created yet."""
         ...
 
@@ -143,6 +171,8 @@ class ReadOnlyLibrary(Protocol):
         ...
 
     async def find_workspace_project(self, path: str) -> Project | None: ...
+
+    async def get_note(self, key: str) -> str | None: ...
 
     async def open(self, name: str) -> tuple[Project, RecordStore]:
         """Return the current project and its store. Refuse an archived one."""

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from everkept.core import disk
 from everkept.core.text import clip_text, find_forbidden, has_control_characters
-from everkept.errors import InvalidInput
+from everkept.errors import InvalidInput, NotFound
 from everkept.values import Value, replace
 
 Status = Literal["active", "archived"]
@@ -16,6 +16,8 @@ MAX_PROJECT_NAME_CHARACTERS = 100
 USER_PROJECT = "@user"  # name of the user's own data in commands
 # Names of folders, of `--project auto` and of the user's own data.
 RESERVED_NAMES = frozenset({".", "..", "auto", USER_PROJECT})
+# Stored name of a deleted project, which keeps its name free for another one. The id of the project follows.
+TRASH_PREFIX = "@trash "
 _NAME_HINT = "Use letters, digits, spaces, '-', '_' and '.'."
 
 
@@ -32,6 +34,28 @@ class Project(Value):
     def is_off(self) -> bool:
         """Return whether memory is off: nothing is stored or recalled."""
         return self.off_since is not None
+
+
+def build_trash_name(project_id: str) -> str:
+    return TRASH_PREFIX + project_id
+
+
+def is_trash_name(stored_name: str) -> bool:
+    return stored_name.startswith(TRASH_PREFIX)
+
+
+class TrashedProject(Value):
+    """Deleted project that can be restored until `until`; None if it stays until it is purged.
+
+    `project` has its stored name and `name` the one that it had. `status` is the one before the deletion.
+    """
+
+    project: Project
+    name: str
+    deleted_at: int
+    until: int | None
+    status: Status = "active"
+    is_off: bool = False
 
 
 class OffPeriod(Value):
@@ -74,8 +98,8 @@ Span = tuple[int, int | None]  # start and end; None for a current period
 class OffHistory(Value):
     """Periods in which a project was off, in order.
 
-    `folders` and `deleted_at` are stored for a deleted project. What was said there while it was off is never imported;
-    what is said later belongs to another project.
+    `folders` and `deleted_at` are stored for a deleted project, and `folders` also for one in the trash. What was said
+    there while it was off is never imported; what is said later belongs to another project.
     """
 
     spans: tuple[Span, ...] = ()
@@ -110,13 +134,18 @@ class OffHistory(Value):
                 spans[-1] = (before, None if end is None or until is None else max(end, until))
         return replace(self, spans=tuple(spans))
 
+    def with_folder(self, folder: str) -> "OffHistory":
+        """Return the history with a folder that the project had, and that another project gets."""
+        is_known = not self.spans or folder in self.folders
+        return self if is_known else replace(self, folders=(*self.folders, folder))
+
     def with_deletion(self, folders: Iterable[str], at: int) -> "OffHistory":
         """Return the history with what must be known after the deletion."""
         return replace(self, folders=tuple(folders), deleted_at=at)
 
     def list_periods(self, folders: Sequence[str]) -> list[OffPeriod]:
         """List the periods of a project with these folders."""
-        return [OffPeriod(each, since, until) for each in folders for since, until in self.spans]
+        return [OffPeriod(each, since, until) for each in dict.fromkeys(folders) for since, until in self.spans]
 
     def list_last_periods(self) -> list[OffPeriod]:
         """List the periods of a deleted project."""
@@ -127,17 +156,57 @@ DEFAULT_PROJECT = "default"
 MAX_POINTER_BYTES = 10_000  # of a file in which git names a folder; paths are shorter
 
 
+# Files and folders that make a folder a project, besides a repository of git.
+PROJECT_MARKERS = (
+    *(".hg", ".svn", ".jj", ".project", ".idea", ".vscode", "AGENTS.md", "CLAUDE.md", "GEMINI.md", "memory-bank"),
+    *("Makefile", "CMakeLists.txt", "pyproject.toml", "setup.py", "requirements.txt", "package.json", "deno.json"),
+    *("tsconfig.json", "Cargo.toml", "go.mod", "pom.xml", "build.gradle", "build.gradle.kts", "build.sbt", "Gemfile"),
+    *("composer.json", "mix.exs", "Package.swift", "pubspec.yaml", "stack.yaml", "flake.nix"),
+)
+# Folders for everything, where such a file says nothing.
+SHARED_FOLDERS = tuple(map(Path, ("/tmp", "/var/tmp", "/private/tmp", "/private/var/tmp")))
+
+
 class WorkspaceInfo(NamedTuple):
-    """Workspace of a project: its key and its name."""
+    """Workspace of a project: its key, its name, and the file that makes it a project.
+
+    Without a marker, it is any folder. It has a project only if a person or a memory bank linked one to it.
+    """
 
     key: str
     name: str
+    marker: str = ""
 
 
 def find_workspace(folder: Path) -> WorkspaceInfo | None:
-    """Return the workspace of a folder, or None."""
-    root = find_workspace_root(folder)
-    return None if root is None else build_workspace(root)
+    """Return the workspace of a folder: its repository, the folder with a marker around it, or the folder itself.
+
+    Return None for the home folder and the root.
+    """
+    found = _find_root(folder.resolve())
+    return None if found is None else build_workspace(*found)
+
+
+def find_workspace_root(folder: Path) -> Path | None:
+    """Return the real path of the workspace."""
+    found = _find_root(folder.resolve())
+    return None if found is None else found[0]
+
+
+def _find_root(folder: Path) -> tuple[Path, str] | None:
+    """Return the root of the workspace and its marker."""
+    general = (Path.home().resolve(), Path(folder.anchor))
+    checkout = find_checkout(folder)
+    root = None if checkout is None else _find_main_checkout(checkout)
+    if root is not None and root not in general:
+        return root, ".git"
+    for place in (folder, *folder.parents):
+        if place in general or place in SHARED_FOLDERS:
+            break
+        for marker in PROJECT_MARKERS:
+            if (place / marker).exists():
+                return place, marker
+    return None if folder in general else (folder, "")
 
 
 def find_workspace_key(folder: str) -> str | None:
@@ -151,9 +220,9 @@ def find_workspace_key(folder: str) -> str | None:
     return None if home is None else home.key
 
 
-def build_workspace(folder: Path) -> WorkspaceInfo:
+def build_workspace(folder: Path, marker: str = "") -> WorkspaceInfo:
     """Return the workspace of the folder only, ignoring its parents."""
-    return WorkspaceInfo(_encode_path(folder), to_project_name(folder.name))
+    return WorkspaceInfo(encode_path(folder), to_project_name(folder.name), marker)
 
 
 def to_project_name(name: str) -> str:
@@ -162,7 +231,7 @@ def to_project_name(name: str) -> str:
     return shown.strip()[: MAX_PROJECT_NAME_CHARACTERS - 6].strip() or DEFAULT_PROJECT
 
 
-def _encode_path(root: Path) -> str:
+def encode_path(root: Path) -> str:
     """Return the path as text, even if its bytes are not valid text."""
     return os.fsencode(root).decode("utf-8", "backslashreplace")
 
@@ -171,13 +240,6 @@ def find_checkout(folder: Path) -> Path | None:
     """Return the real path of the git root around a folder, or None."""
     folder = folder.resolve()
     return next((p for p in (folder, *folder.parents) if (p / ".git").exists()), None)
-
-
-def find_workspace_root(folder: Path) -> Path | None:
-    """Return the real path of the git root, or of the folder itself. Return None for the home folder and the root."""
-    checkout = find_checkout(folder)
-    found = folder.resolve() if checkout is None else _find_main_checkout(checkout)
-    return None if found in (Path.home().resolve(), Path(found.anchor)) else found
 
 
 def _find_main_checkout(root: Path) -> Path:
@@ -204,3 +266,9 @@ def _read_pointer(file: Path, prefix: str = "") -> Path | None:
         return (file.parent / text.removeprefix(prefix).strip()).resolve() if text.startswith(prefix) else None
     except (OSError, RuntimeError, ValueError):  # unreadable, a loop of links, or not a path
         return None
+
+
+def build_project_error(name: str) -> NotFound:
+    """Build the same error for a project that does not exist and one that is hidden from the account."""
+    readable = name.encode("utf-8", "replace").decode()
+    return NotFound("project", readable, hint="List projects with list_projects, or create one with create_project.")

@@ -11,6 +11,9 @@ Operation = Literal["insert", "update", "delete", "restore"]
 # Visible only to its own session.
 SESSION_SCOPE = "session"
 
+DOCUMENT = "document"  # kind of the documents that programs store
+EXPIRE_TOOL = "expire_documents"  # in the change log, when their lifetime is over
+
 # Fields of a record that an Update may set. The rest is identity or bookkeeping.
 AMENDABLE = frozenset(
     {

@@ -1,15 +1,14 @@
-"""The running Python: coroutines with and without a loop, extras, freed memory.
+"""The running Python: coroutines with and without a loop, freed memory.
 
 Hooks load this module, so it imports nothing slow, and above all no event loop.
 """
 
 import sys
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import asyncio
-    from pathlib import Path
 
 T = TypeVar("T")
 
@@ -55,44 +54,6 @@ async def wait_finished(work: "asyncio.Future[T] | Coroutine[Any, Any, T]") -> T
             task.exception()  # read, so that it is not reported as lost
         raise cancelled
     return task.result()
-
-
-DISTRIBUTION = "everkept"
-ENVIRONMENT, LAUNCHER = ".venv", "run"  # of a checkout
-
-
-def format_install_hint(extra: str) -> str:
-    """Return a sentence that explains how to install an extra.
-
-    It names the checkout, folder or wheel from which this program was installed.
-    """
-    from pathlib import Path
-
-    source = _find_source()
-    if source is None:
-        return f"Install the extra [{extra}] from the wheel or folder you installed Everkept from."
-    environment = source / ENVIRONMENT
-    if Path(sys.prefix) == environment:
-        return f"Delete {environment}, then start {source / LAUNCHER}: it installs everything."
-    return f"Run: pip install '{source}[{extra}]'"
-
-
-def _find_source() -> "Path | None":
-    """Return the folder or file that pip installed this program from, if it still exists."""
-    import json
-    from importlib import metadata
-    from pathlib import Path
-    from urllib.parse import urlsplit
-    from urllib.request import url2pathname
-
-    try:
-        text = metadata.distribution(DISTRIBUTION).read_text("direct_url.json")
-        url = str(cast(dict[str, Any], json.loads(text or "{}")).get("url", ""))
-    except (metadata.PackageNotFoundError, ValueError):
-        return None
-    parts = urlsplit(url)
-    path = Path(url2pathname(parts.path))
-    return path if parts.scheme == "file" and path.exists() else None
 
 
 # Names for mallopt of the GNU C library.

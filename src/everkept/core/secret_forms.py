@@ -20,12 +20,13 @@ _WORD_BYTES = bytes(
     ord("a") if chr(code) in "-._" or (code < 128 and chr(code).isalnum()) else 32 for code in range(256)
 )
 _REST_OF_WORD = compile_late(r"[\w-]*+")
+_REFUSED_CHARACTERS = 128  # of a refused text, in whose first half no other one is looked for
 
 
 class _Form(NamedTuple):
     kind: str
     beginning: str  # at least two characters
-    rest: str
+    rest: str  # without an upper limit only for its last characters, because it may begin at many places
     bits: float = 0.0  # of entropy for each character, for a beginning that words have too
 
 
@@ -51,8 +52,8 @@ _FORMS = (
     _Form("pypi token", "pypi-", r"(?:AgE[\w-]{16,}|[\w-]{60,})"),
     _Form("hugging face token", "hf_", r"[A-Za-z0-9]{28,}"),
     _Form("hugging face token", "api_org_", r"[A-Za-z0-9]{28,}"),
-    _Form("json web token", "eyJ", r"[\w-]{8,}+\.eyJ[\w-]{8,}+\.[\w-]{8,}"),
-    _Form("sendgrid key", "SG.", r"[\w-]{16,}+\.[\w-]{16,}"),
+    _Form("json web token", "eyJ", r"[\w-]{8,1000}+\.eyJ[\w-]{8,16000}+\.[\w-]{8,}"),
+    _Form("sendgrid key", "SG.", r"[\w-]{16,99}+\.[\w-]{16,}"),
     _Form("twilio key", "SK", r"[0-9a-f]{32}"),
     _Form("digitalocean token", "do", r"[oprt]_v1_[0-9a-f]{40,}"),
     _Form("groq key", "gsk_", r"[A-Za-z0-9]{30,}"),
@@ -82,7 +83,7 @@ _FORMS = (
     _Form("figma token", "fig", r"[dou]r?_[\w-]{36,}"),
     _Form("supabase token", "sbp_", r"[0-9a-f]{40}"),
     _Form("supabase token", "sb_secret_", r"[\w-]{24,}"),
-    _Form("tailscale key", "tskey-", r"[a-z]+-[A-Za-z0-9]{8,}-[A-Za-z0-9]{20,}"),
+    _Form("tailscale key", "tskey-", r"[a-z]{1,20}-[A-Za-z0-9]{8,40}-[A-Za-z0-9]{20,}"),
     _Form("postman key", "PMAK-", r"[0-9a-f]{24}-[0-9a-f]{34}"),
     _Form("xai key", "xai-", r"[A-Za-z0-9]{60,}"),
     _Form("nvidia key", "nvapi-", r"[\w-]{50,}"),
@@ -116,16 +117,16 @@ _FORMS = (
     _Form("typeform token", "tfp_", r"[\w.-]{40,}"),
     _Form("woocommerce key", "ck_", r"[0-9a-f]{40}"),
     _Form("woocommerce key", "cs_", r"[0-9a-f]{40}"),
-    _Form("yandex token", "t1.", r"[A-Za-z0-9+/=_-]{20,}+\.[A-Za-z0-9_-]{60,}"),
+    _Form("yandex token", "t1.", r"[A-Za-z0-9+/=_-]{20,1000}+\.[A-Za-z0-9_-]{60,}"),
     _Form("yandex token", "AQVN", r"[\w-]{35,}"),
     _Form("alibaba key", "LTAI", r"[A-Za-z0-9]{16,24}(?![\w-])", 3.0),
     _Form("tencent key", "AKID", r"[A-Za-z0-9]{32}"),
-    _Form("twitter token", "AAAAAAAAAAAAAAAAAAAA", r"[A-Za-z0-9]{10,}+%[A-Za-z0-9%]{20,}"),
+    _Form("twitter token", "AAAAAAAAAAAAAAAAAAAA", r"[A-Za-z0-9]{10,99}+%[A-Za-z0-9%]{20,}"),
     _Form("dropbox token", "sl.", r"(?:u\.)?[AB][\w-]{100,}"),
     _Form("contentful token", "CFPAT-", r"[\w-]{40,}"),
     _Form("onepassword token", "ops_eyJ", r"[A-Za-z0-9+/_=-]{100,}"),
     _Form("buildkite token", "bkua_", r"[0-9a-f]{40}"),
-    _Form("circleci token", "CCIPAT_", r"[A-Za-z0-9]{20,}_[0-9a-f]{40}"),
+    _Form("circleci token", "CCIPAT_", r"[A-Za-z0-9]{20,99}+_[0-9a-f]{40}"),
     _Form("sonar token", "sq", r"[paub]_[0-9a-f]{40}"),
     _Form("resend key", "re_", r"[A-Za-z0-9]{8}_[A-Za-z0-9]{20,}"),
     _Form("duffel token", "duffel_", r"(?:live|test)_[\w=-]{43}"),
@@ -217,14 +218,11 @@ def find_known_forms(text: str) -> Iterator[tuple[int, int, str]]:
         end = flags.find(b" ", start)
         end = len(flags) if end < 0 else end
         done = start
-        if text[start : start + 2] in groups and (found := _match_form(text, start, groups)):
-            yield found
-            done = found[1]
-        for separator in _compile_inner_starts().finditer(text, start, end):
-            at = separator.end()
-            if at >= done and (found := _match_form(text, at, groups)):
-                yield found
-                done = found[1]
+        for at in _find_starts(text, start, end):
+            if at >= done and text[at : at + 2] in groups:
+                done, kind = _match_form(text, at, groups)
+                if kind:
+                    yield at, done, kind
         if end - start >= _SHAPE_CHARACTERS and (text.find(".", start, end) > 0 or text.find("-us", start, end) > 0):
             yield from _match_shapes(text, start)
         if text[start - 1] == ":":
@@ -232,16 +230,26 @@ def find_known_forms(text: str) -> Iterator[tuple[int, int, str]]:
         start = flags.find(_RUN, max(end, done))
 
 
+def _find_starts(text: str, start: int, end: int) -> Iterator[int]:
+    """Yield where a form may begin in a word."""
+    yield start
+    for separator in _compile_inner_starts().finditer(text, start, end):
+        yield separator.end()
+
+
 def _match_form(
     text: str, at: int, groups: Mapping[str, Sequence[tuple[_Form, re.Pattern[str]]]]
-) -> tuple[int, int, str] | None:
+) -> tuple[int, str | None]:
+    """Return the end of the form here and its kind. Without one, return where the next may begin."""
+    refused = 0
     for form, rest in groups[text[at : at + 2]]:
         if text.startswith(form.beginning, at) and (found := rest.match(text, at + len(form.beginning))):
             body = found.group()
             if not has_filler(body) and (not form.bits or _is_dense(body, form.bits)):
                 word = _REST_OF_WORD.match(text, found.end())
-                return at, word.end() if word else found.end(), form.kind
-    return None
+                return word.end() if word else found.end(), form.kind
+            refused = max(refused, len(body))
+    return at + (refused // 2 if refused > _REFUSED_CHARACTERS else 0), None
 
 
 def _is_dense(body: str, bits: float) -> bool:

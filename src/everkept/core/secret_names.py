@@ -53,7 +53,7 @@ _NAME = compile_late(
     r"(?:pass(?:wor[dt]|wd|phrase|code|e)?|pwd?(?![a-z])|kennwort|contrase[ñn]a|senha|wachtwoord|hasło"
     r"|heslo|lösenord(?:et)?|adgangskoden?|salasana|şifre|парол[ья]|パスワード|密码|密碼|비밀번호"
     r"|key|schlüssel|clave|secret|auth(?![_-])|token|bearer|sessionid|credentials?|zugangsdaten)"
-    r"(?:[_-]?access)?(?:[_-]?(?:key|value|base|data|token))*(?:_?\d{1,3})?(?![a-rt-z]|s[a-z])"
+    r"(?:[_-]?access)?(?:[_-]?(?:key|value|base|data|token)){0,4}(?:_?\d{1,3})?(?![a-rt-z]|s[a-z])"
 )
 _BOUNDARY_WORDS = frozenset({"pass", "pwd", "pw", "passe", "senha", "heslo", "clave", "key", "auth"})
 _JOINED = ("ssh", "store", "key", "trust", "db", "user", "admin", "root", "api", "auth", "secret", "pg")

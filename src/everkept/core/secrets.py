@@ -15,7 +15,6 @@ _AWS_NEAR_CHARACTERS = 200  # characters between the id of a key and its secret
 
 _PEM_MARK = compile_late(r"-----(BEGIN|END) (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----")
 _PEM_BODY = compile_late(r"(?:(?:\s|\\[nr])*+[A-Za-z0-9+/=]{16,}+)++")
-_PEM_HEADER_CHARACTERS = 80  # characters of a mark before its words "PRIVATE KEY"
 
 _URL = compile_late(
     r"://[^\s/:@?#\"'<>]{0,200}+:(?:([^\s/\"'<>]{1,1000})@(?=[\w\[.$<{])|(?!\d{1,5}/)([^\s@\"'<>]{1,200})@(?=[\w\[.]))"

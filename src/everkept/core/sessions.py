@@ -1,20 +1,23 @@
 """The caller: an account, its session, and the current call."""
 
-import json
 import re
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
+from pathlib import Path
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 from uuid import uuid4
 
-from everkept.core.text import clip_text
+from everkept.core.text import clip_text, parse_json_object
 from everkept.errors import InvalidInput
 from everkept.values import Value, field
 
 NOTE_PREFIX = "account."  # prefix of notes about accounts and their access
 # Prefix of the notes about existing accounts, followed by the name of the account.
 USER_NOTE_PREFIX = NOTE_PREFIX + "user."
+# A user and a project follow. A user name has no "/", so no key is a prefix of the key of another user.
+GRANT_NOTE_PREFIX = NOTE_PREFIX + "grant."
+ENDED_ACCESS = "none"  # access of a revoked grant, which keeps its project's name reserved
 MAX_NAME_CHARACTERS = 40
 NAME_PATTERN = rf"[a-z0-9._-]{{1,{MAX_NAME_CHARACTERS}}}"  # as a pattern
 OWNER = "owner"  # name of the owner in lists and logs, and never of an account
@@ -72,14 +75,8 @@ def is_account_session(session: str | None) -> bool:
 
 def parse_account_id(note: str | None) -> str | None:
     """Return the account id in a note, or None if there is none or the account is being removed."""
-    try:
-        found: Any = json.loads(note) if note else None
-    except ValueError:
-        return None
-    if not isinstance(found, dict):
-        return None
-    fields = cast(dict[str, Any], found)
-    return None if fields.get("leaving") else str(fields.get("id", ""))
+    fields = parse_json_object(note)
+    return None if fields is None or fields.get("leaving") else str(fields.get("id", ""))
 
 
 @runtime_checkable
@@ -181,11 +178,33 @@ class Session(Value, frozen=False):
         default_factory=dict[str, tuple[str, bytes | None]], repr=False, compare=False
     )
     started_at: int | None = None  # time of the handshake
+    roots: tuple[Path, ...] = ()  # workspace folders of the client, in its order
 
 
 def act_in(session: Session) -> AbstractContextManager[None]:
     """Run the block for the account of the session. A session without one adds no rights."""
     return act_as(session.account or get_acting_account())
+
+
+_used: ContextVar[list[str] | None] = ContextVar("used", default=None)
+
+
+@contextmanager
+def track_used_projects(names: list[str]) -> Generator[None, None, None]:
+    """Add to `names` each project that the block uses without naming it, in order. Blocks can be nested."""
+    outer, token = _used.get(), _used.set(names)
+    try:
+        yield
+    finally:
+        _used.reset(token)
+        if outer is not None:
+            outer += [name for name in names if name not in outer]
+
+
+def note_used_project(name: str) -> None:
+    names = _used.get()
+    if names is not None and name not in names:
+        names.append(name)
 
 
 def choose_conversation(session: Session, given: str | None, default: str | None) -> str | None:
@@ -211,6 +230,12 @@ class ToolCall(Value):
     tool: str
     report: Report = ignore_progress
     alias: str | None = None  # the called name, if it is an alias
+    root: Path | None = None  # the root of the client that its arguments name
+
+    @property
+    def folder(self) -> Path | None:
+        """Return the workspace folder of the client for this call, if the client has any."""
+        return self.root or next(iter(self.session.roots), None)
 
     @property
     def wants_progress(self) -> bool:

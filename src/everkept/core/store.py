@@ -5,7 +5,7 @@ value types.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from everkept.values import Value
@@ -34,6 +34,8 @@ A_co = TypeVar("A_co", covariant=True)
 Order = Literal["name", "age", "newest"]
 # Position in a scan. By name: the `(name_key, variant)` of a record. By age: its id; nothing follows a purged one.
 ScanPosition = tuple[str, str] | str
+# Sorts after every text that continues a prefix.
+LAST_CHARACTER = "\U0010ffff"
 # Takes a record or link and values of some of its fields. Returns the values to store instead.
 Redaction = Callable[["Ref", Mapping[str, Any]], Mapping[str, Any]]
 
@@ -60,6 +62,14 @@ class GetRecords(StoreQuestion["list[Record]"]):
 
     ids: Sequence[str]
     include_deleted: bool = False
+
+
+class FindByPrefix(StoreQuestion["list[Record]"]):
+    """Records of these kinds whose id begins with the text, even deleted ones, in the order of their ids."""
+
+    prefix: str
+    kinds: Sequence[str]
+    limit: int
 
 
 class ScanRecords(StoreQuestion["list[Record]"]):
@@ -339,6 +349,9 @@ class RecordStore(ABC):
     async def get(self, ids: Sequence[str], *, include_deleted: bool = False) -> "list[Record]":
         return await self.ask(GetRecords(ids, include_deleted))
 
+    async def find_by_prefix(self, prefix: str, kinds: Sequence[str], limit: int) -> "list[Record]":
+        return await self.ask(FindByPrefix(prefix, kinds, limit))
+
     async def scan(
         self,
         where: "RecordFilter",
@@ -348,6 +361,16 @@ class RecordStore(ABC):
         limit: int | None = None,
     ) -> "list[Record]":
         return await self.ask(ScanRecords(where, order, after, limit))
+
+    async def scan_pages(
+        self, where: "RecordFilter", size: int, *, order: Order = "age", after: ScanPosition | None = None
+    ) -> "AsyncIterator[list[Record]]":
+        """Yield all records in pages of `size`."""
+        while page := await self.scan(where, order=order, after=after, limit=size):
+            yield page
+            if len(page) < size:
+                return
+            after = page[-1].id
 
     async def match(self, words: "WordQuery", where: "RecordFilter", weights: "Weights", limit: int) -> "list[Match]":
         return await self.ask(MatchWords(words, where, weights, limit))

@@ -1,6 +1,9 @@
-"""Rules for names and texts that every family shares, and the hash of a text."""
+"""Rules for names and texts that every family shares, JSON objects in a text, and the hash of a text."""
 
+import json
 import unicodedata
+from collections.abc import Sequence
+from typing import Any, cast
 
 from everkept.patterns import compile_late
 
@@ -14,6 +17,15 @@ except ImportError:  # not CPython
 # Tab, line feed and carriage return are part of ordinary text, but not of a name.
 _CONTROL = compile_late("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _CONTROL_IN_TEXT = compile_late("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+
+
+def parse_json_object(text: str | bytes | None) -> dict[str, Any] | None:
+    """Return the JSON object that the text is, or None for any other text."""
+    try:
+        value: Any = json.loads(text) if text else None
+    except (ValueError, RecursionError):
+        return None
+    return cast(dict[str, Any], value) if isinstance(value, dict) else None
 
 
 def has_control_characters(name: str) -> bool:
@@ -38,6 +50,11 @@ def compute_digest(text: str) -> str:
     return blake2b(text.encode("utf-8"), digest_size=12).hexdigest()
 
 
+def join_words(words: Sequence[str]) -> str:
+    """Return the words as a list in a sentence, such as `a, b and c`."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
 def clip_text(text: str, limit: int = 80) -> str:
     """Return the beginning of the text on one line, for messages."""
     line = " ".join(text.split())
@@ -55,3 +72,17 @@ def _is_broken(text: str) -> bool:
 def format_count(count: int, one: str, many: str | None = None) -> str:
     """Return a count with its noun: `1 turn`, `2,500 turns`."""
     return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
+_CONTROL_REPLACEMENTS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+# Characters without a picture, or that turn the order of others. Joiners inside a word or emoji belong to its spelling.
+INVISIBLE = compile_late(
+    "[\u00ad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb"
+    "\U000e0000-\U000e007f]|(?<![^\x00-\x7f\u200b-\u200f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f\u200b-\u200f])"
+)
+
+
+def replace_controls(text: str) -> str:
+    """Return a text for the terminal: without control characters, and with marks for invisible ones."""
+    shown = text.translate(_CONTROL_REPLACEMENTS)
+    return shown if shown.isascii() else INVISIBLE.sub(lambda found: f"<U+{ord(found[0]):04X}>", shown)

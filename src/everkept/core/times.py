@@ -38,6 +38,15 @@ def read_clock() -> int:
     return time.time_ns() // 1000
 
 
+def to_datetime(at: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=at)
+
+
+def to_microseconds(moment: datetime) -> int:
+    """Reverse `to_datetime`, for a time with a zone."""
+    return (moment.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
+
+
 @lru_cache(1024)  # data written together has one time
 def format_iso(at: int) -> str:
     """Return a time in ISO 8601 with milliseconds, as the database's views do."""
@@ -51,6 +60,16 @@ def parse_time(text: str) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def format_local(at: int, unit: str = "minutes") -> str:
+    """Return a time for people, in the time zone of this machine."""
+    return datetime.fromtimestamp(at / 1e6).isoformat(" ", unit)
+
+
+def format_minute(at: int) -> str:
+    """Return a time in UTC, to the minute: `2026-03-01 12:30`."""
+    return format_iso(at)[:16].replace("T", " ")
 
 
 def format_ago(at: int, now: int) -> str:

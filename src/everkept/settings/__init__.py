@@ -5,6 +5,7 @@ Only this module reads the environment.
 
 import os
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
@@ -28,9 +29,12 @@ from everkept.settings.locations import (
 from everkept.settings.locations import get_title as get_title
 from everkept.settings.locations import is_database_folder as is_database_folder
 from everkept.settings.model import DEFAULT_TOOLSETS, GATEWAY, SERVER_MODES, TOOLSETS, Settings
+from everkept.settings.model import DIALECT_TOOLSETS as DIALECT_TOOLSETS
 from everkept.settings.model import OWN_TOOLSETS as OWN_TOOLSETS
 from everkept.settings.model import BankMode as BankMode
+from everkept.settings.model import Dialect as Dialect
 from everkept.settings.model import Engine as Engine
+from everkept.settings.model import ViewChoice as ViewChoice
 from everkept.settings.setting_values import NO_MODEL as NO_MODEL
 from everkept.settings.setting_values import SHIPPED_MODEL as SHIPPED_MODEL
 from everkept.settings.setting_values import GivenSetting, hide_secrets, parse_setting
@@ -51,12 +55,23 @@ BANK_SETTINGS = frozenset(
 # Variables of the programs whose conversations are read and whose configuration is written.
 CLIENT_VARIABLES = (
     "APPDATA",
+    "BASIC_MEMORY_CONFIG_DIR",
+    "BASIC_MEMORY_HOME",
     "CLAUDE_CONFIG_DIR",
+    "CLAUDE_MEM_DATA_DIR",
     "CODEX_HOME",
     "GEMINI_CLI_HOME",
     "HOME",
+    "LOCALAPPDATA",
+    "MCP_MEMORY_BASE_DIR",
+    "MCP_MEMORY_SQLITEVEC_PATH",
+    "MCP_MEMORY_SQLITE_PATH",
+    "MEM0_DIR",
+    "MEMORY_FILE_PATH",
+    "PATH",
     "USERPROFILE",
     "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
 )
 HOOK_VARIABLE = "EVERKEPT_INSIDE_HOOK"
 # What an account or a connection may use.
@@ -83,6 +98,7 @@ LIMITS = frozenset(
 AUTO = "auto"
 REPLICA = "replica"  # folder of the replica, inside the standby folder
 DEFAULT = "default"
+SCHEDULE_FILE = "backup-schedule.json"  # inside the data folder
 PLUGIN_NOTES_FILE = "surrealdb-memory.txt"
 PLUGIN_IMPORTED = "imported: "
 
@@ -177,6 +193,11 @@ def list_plugin_notes(settings: Settings) -> list[str]:
     """Return the databases of the plugin that were announced, and those that were imported after PLUGIN_IMPORTED."""
     file = settings.data_dir / PLUGIN_NOTES_FILE
     return file.read_text(encoding="utf-8", errors="replace").splitlines() if is_existing(file) else []
+
+
+def get_schedule_path(settings: Settings) -> Path:
+    """Return the file of the schedule of backups. Without one, it does not exist."""
+    return settings.data_dir / SCHEDULE_FILE
 
 
 def get_standby_folder(settings: Settings) -> Path:
@@ -283,9 +304,11 @@ def is_inside_hook() -> bool:
     return bool(os.environ.get(HOOK_VARIABLE))
 
 
-def build_hook_environment() -> dict[str, str]:
-    """Return the environment for a process that a hook starts."""
-    return {**os.environ, HOOK_VARIABLE: "1"}
+def build_hook_environment(settings: Settings) -> dict[str, str]:
+    """Return the environment for a process that a hook starts. No flag leads it to the password of an address."""
+    password = settings.database_password
+    login = {PREFIX + "DATABASE_PASSWORD": password} if is_on_server(settings) and password else {}
+    return {**os.environ, HOOK_VARIABLE: "1", **login}
 
 
 def read_upstream_environment() -> dict[str, str]:
@@ -326,8 +349,13 @@ def _find_gateway_file(gathered: GatheredSettings, named: Path | None, environme
     return path if path is not None and is_existing(path) else None
 
 
+@cache
+def _read_types() -> dict[str, Any]:
+    return get_type_hints(Settings)
+
+
 def _build_settings(gathered: GatheredSettings, environment: Mapping[str, str], folder: Path | None = None) -> Settings:
-    hints = get_type_hints(Settings)
+    hints = _read_types()
     values = {name: parse_setting(hints[name], item) for name, item in gathered.settings.items()}
     values["config"] = gathered.file
     values["gateway_config"] = _find_gateway_file(gathered, values.get("gateway_config"), environment)

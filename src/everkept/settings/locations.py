@@ -197,10 +197,14 @@ def split_address(address: GivenSetting) -> "SplitResult":
     """Split a server address. Raise InvalidInput for any other text or extra parts."""
     from urllib.parse import urlsplit
 
+    from everkept.settings.server_addresses import get_socket_folder, normalize_socket
+
     text, kind = str(address.value), parse_server_kind(address)
     try:
         parts = urlsplit(text)
-        is_address = bool(parts.hostname) and parts.port != 0
+        if kind is POSTGRES:
+            parts = normalize_socket(parts)
+        is_address = bool(parts.hostname or (kind is POSTGRES and get_socket_folder(parts))) and parts.port != 0
     except ValueError:
         raise address.build_invalid(_format_examples(kind)) from None
     if "@" in parts.netloc:
@@ -219,11 +223,20 @@ def split_address(address: GivenSetting) -> "SplitResult":
 
 
 def _split_postgres(address: GivenSetting, parts: "SplitResult") -> "SplitResult":
+    from everkept.settings.server_addresses import get_socket_folder
+
     if "," in parts.netloc:
         raise address.build_invalid("it must name one server, not several.")
-    if parts.query and parts.query not in (f"sslmode={mode}" for mode in _SSL_MODES):
-        modes = ", ".join(_SSL_MODES)
-        raise address.build_invalid(f"after `?`, only sslmode is allowed, as one of {modes}.")
+    allowed = {"sslmode": "|".join(_SSL_MODES)}
+    if (folder := get_socket_folder(parts)) is not None:
+        if not folder.startswith("/"):
+            raise address.build_invalid("the `host` after `?` must be the folder of a socket, such as /run/postgresql.")
+        allowed |= {"host": r"[^&#]+", "port": r"[1-9]\d{0,4}"}
+    for part in parts.query.split("&") if parts.query else ():
+        name, _, value = part.partition("=")
+        if name not in allowed or not re.fullmatch(allowed[name], value):
+            modes = ", ".join(_SSL_MODES)
+            raise address.build_invalid(f"after `?`, only sslmode is allowed, as one of {modes}.")
     return parts._replace(scheme=_SCHEME)
 
 
@@ -233,6 +246,8 @@ def with_database(given: Mapping[str, GivenSetting], address: GivenSetting) -> d
     Raise InvalidInput if none is named, and Refused if two are.
     """
     from urllib.parse import quote, unquote
+
+    from everkept.settings.server_addresses import format_address
 
     parts, named = split_address(address), given.get("database")
     name = unquote(parts.path.removeprefix("/"))
@@ -246,7 +261,7 @@ def with_database(given: Mapping[str, GivenSetting], address: GivenSetting) -> d
     else:
         _check_database(named, str(named.value))
     path = f"/{quote(str(named.value), safe='')}"
-    return {"database_url": address._replace(value=parts._replace(path=path).geturl()), "database": named}
+    return {"database_url": address._replace(value=format_address(parts._replace(path=path))), "database": named}
 
 
 def _check_database(given: GivenSetting, name: str) -> None:
@@ -266,12 +281,12 @@ def check_schema(namespace: GivenSetting) -> None:
 
 def list_wire_warnings(address: str, password: str | None, ca: Path | None) -> list[str]:
     """Return warnings about the connection to a server."""
-    from urllib.parse import urlsplit
+    from urllib.parse import parse_qsl, urlsplit
 
     parts = urlsplit(address)
-    is_near = is_loopback(parts.hostname or "")
+    is_near = is_near_server(parts)
     if find_kind(parts.scheme) is POSTGRES:
-        mode = parts.query.removeprefix("sslmode=")
+        mode = dict(parse_qsl(parts.query)).get("sslmode", "")
         is_open, better = mode == "disable", "remove ?sslmode=disable"
         if mode in _UNCHECKED_MODES and ca is None and not is_near:
             return [
@@ -296,13 +311,20 @@ def compute_database_key(address: str, namespace: str, database: str) -> str:
     parts = urlsplit(address)
     kind = find_kind(parts.scheme) or SURREAL
     port = str(parts.port or kind.ports.get(parts.scheme, 0))
-    host = parts.hostname or ""
+    host = parts.hostname or parts.query  # a socket has its folder there
     host = LOOPBACK_HOSTS[0] if host in LOOPBACK_HOSTS else host
     if kind is POSTGRES:
         named = (kind.engine, host, port, parts.path, namespace)
     else:
         named = (host, port, parts.path.rstrip("/").removesuffix("/rpc"), namespace, database)
     return sha256("\n".join(named).encode("utf-8")).hexdigest()[:16]
+
+
+def is_near_server(parts: "SplitResult") -> bool:
+    """Return whether a server's address leads to this machine."""
+    from everkept.settings.server_addresses import get_socket_folder
+
+    return get_socket_folder(parts) is not None or is_loopback(parts.hostname or "")
 
 
 def is_loopback(host: str) -> bool:

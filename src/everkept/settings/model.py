@@ -12,7 +12,7 @@ from everkept.settings.locations import (
     ServerKind,
     check_schema,
     is_existing,
-    is_loopback,
+    is_near_server,
     parse_server_kind,
     split_address,
     with_database,
@@ -41,7 +41,12 @@ def complete_settings(
 
     An address in the body of a file counts only if the mode or the engine needs one.
     """
-    settings = {item.name: item for item in in_body} | dict(given)
+    given, settings = dict(given), {item.name: item for item in in_body}
+    if "database_url" in given or "database_url" in settings:  # few starts load this
+        from everkept.settings.server_addresses import separate_login
+
+        given, settings = separate_login(given), separate_login(settings)
+    settings |= given
     mode = _find_mode(given, settings)
     unused: list[GivenSetting] = []
     if mode is not None and mode.value in SERVER_MODES:
@@ -77,25 +82,39 @@ def _is_for_this_run(address: GivenSetting, mode: GivenSetting) -> bool:
 
 
 def _imply_mode(address: GivenSetting) -> GivenSetting:
-    is_local = is_loopback(split_address(address).hostname or "")
-    mode = "local-server" if is_local else "remote"
+    mode = "local-server" if is_near_server(split_address(address)) else "remote"
     return GivenSetting("deployment_mode", mode, address.key, f"follows from {address.key}")
 
 
 def _complete_server(given: dict[str, GivenSetting], mode: GivenSetting) -> dict[str, GivenSetting]:
+    from everkept.settings.server_addresses import format_address, get_socket_folder
+
     kind, engine = _choose_kind(given, mode), given.get("engine")
     address = _choose_address(mode, given, kind)
     completed = {
         "deployment_mode": mode,
         "engine": engine or GivenSetting("engine", kind.engine, mode.key, f"follows from {mode.key}"),
-        "database_url": address._replace(value=split_address(address).geturl()),
+        "database_url": address._replace(value=format_address(split_address(address))),
     }
     if kind is POSTGRES:
         completed |= with_database(given, address)
+        if "database_user" not in given and get_socket_folder(split_address(address)) is not None:
+            given = given | {"database_user": _name_system_user(address)}
     _check_credentials(given, address, kind)
     if ca := given.get("database_ca"):
         completed["database_ca"] = _require_file(ca)
     return given | completed
+
+
+def _name_system_user(address: GivenSetting) -> GivenSetting:
+    """Return the user of this process, whom PostgreSQL usually knows by the same name on a socket."""
+    from getpass import getuser
+
+    try:
+        name = getuser()
+    except (OSError, KeyError, ImportError):  # the last two before Python 3.13
+        name = ""
+    return GivenSetting("database_user", name, address.key, f"follows from {address.key}")
 
 
 def _choose_kind(given: Mapping[str, GivenSetting], mode: GivenSetting) -> ServerKind:
@@ -139,7 +158,10 @@ def _check_credentials(given: Mapping[str, GivenSetting], address: GivenSetting,
         if user is None:
             raise address.build_invalid(f"{kind.title} needs a user. Pass --database-user, or set database_user.")
     elif user is not None and password is None:
-        raise user.build_invalid(f"it needs a password. Set {PASSWORD_PLACES}.")
+        # The user of an address may be a secret, and is not shown.
+        raise (address if user.key == address.key else user).build_invalid(
+            f"it needs a password. Set {PASSWORD_PLACES}."
+        )
 
 
 def _require_file(ca: GivenSetting) -> GivenSetting:
@@ -190,14 +212,16 @@ def _is_engine(engine: GivenSetting | None, name: str) -> bool:
 
 
 Transport = Literal["stdio", "http"]
-Dialect = Literal["everkept", "server-memory"]
+Dialect = Literal["everkept", "server-memory", "anthropic-memory"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 Synchronous = Literal["normal", "full"]
+ViewChoice = Literal["off", "quiet", "all"]
 BankMode = Literal["architect", "ask", "code", "debug", "test"]
 
 OWN_TOOLSETS = ("memories", "graph", "history", "bank")
 GATEWAY = "gateway"
 TOOLSETS = (*OWN_TOOLSETS, GATEWAY)
+DIALECT_TOOLSETS = {"server-memory": ("graph",), "anthropic-memory": ("bank",)}  # of the other dialects
 # The list of tools costs context in every conversation, so not all are offered by default.
 DEFAULT_TOOLSETS = ("memories", "graph", "history")
 
@@ -237,8 +261,10 @@ class Settings(Value):
     toolsets: str = ",".join(DEFAULT_TOOLSETS)
     #: Offer only tools that change nothing.
     read_only: bool = False
-    #: Names and formats of the tools: those of Everkept, or of the official memory server.
+    #: Names and formats of the tools: Everkept's, the official memory server's, or Anthropic's memory tool.
     dialect: Dialect = "everkept"
+    #: Views that clients with MCP Apps can draw in a chat: `off`, `quiet` for all but memories, or `all`.
+    views: ViewChoice = "quiet"
     #: How clients connect.
     transport: Transport = "stdio"
     #: Address that the HTTP transport listens on.
@@ -285,14 +311,26 @@ class Settings(Value):
     certificate: Path | None = None
     #: HTTP: PEM file with the key of the certificate. Default: the file of the certificate.
     certificate_key: Path | None = None
+    #: HTTP: address of the OpenID provider whose tokens are accepted too. Needs `oauth_resource` and the extra `oauth`.
+    oauth_issuer: str | None = None
+    #: HTTP: address of this server as clients know it, such as https://memory.example.com/mcp.
+    oauth_resource: str | None = None
+    #: HTTP: audience that tokens of the provider must name. Default: `oauth_resource`.
+    oauth_audience: str | None = None
     #: HTTP: show counters to the owner at `/metrics`, for Prometheus.
     metrics: bool = False
+    #: HTTP: offer the console at `/console`, which the browser opens with a one-time code or a token.
+    console: bool = False
+    #: Days that a deleted project can be restored; 0 keeps it until it is purged.
+    trash_days: int = 30
     #: Session that memories belong to. Default: CLAUDE_CODE_SESSION_ID, otherwise a new one.
     session_id: str | None = None
     #: Automatic memories that one session may store. Explicit ones beyond it get a warning.
     max_memories_per_session: int = 100
     #: Write a summary of the session when the server ends.
     consolidation_on_shutdown: bool = True
+    #: Store candidates of `everkept review` as automatic memories when a session ends.
+    keep_candidates: bool = False
     #: Let an assistant's hooks add context and store what happened.
     hooks: bool = True
     #: Hooks: maximum context tokens at the start of a session.

@@ -19,14 +19,18 @@ BOUNDS: dict[str, tuple[int, int | None]] = {
     "quota_project_bytes": (0, None),
     "quota_account_records": (0, None),
     "quota_account_bytes": (0, None),
+    "trash_days": (0, 36_500),
     "max_connections": (0, None),
     "max_connections_per_address": (0, None),
 }
 # Other spellings that people know from elsewhere; case does not matter for these settings.
-ALIASES: dict[str, dict[str, str]] = {"log_level": {"warn": "warning"}}
-SHIPPED_MODEL = "all-MiniLM-L6-v2"
+SHIPPED_MODEL = "everkept-minilm-1"
+ALIASES: dict[str, dict[str, str]] = {
+    "log_level": {"warn": "warning"},
+    "embedding_model": {"all-MiniLM-L6-v2": SHIPPED_MODEL},  # shipped before
+}
 NO_MODEL = "none"
-# Settings that are one of these names or a folder. ALIASES may name models that were shipped earlier.
+# Settings that are one of these names or a folder.
 NAMES_BESIDE_FOLDERS: dict[str, tuple[str, ...]] = {"embedding_model": (SHIPPED_MODEL, NO_MODEL)}
 FLAG_ONLY_SETTINGS = frozenset({"config"})
 HIDDEN_TEXT = "***"

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from everkept.errors import InvalidInput
 from everkept.settings.locations import find_config
 from everkept.settings.model import SERVER_SETTINGS, complete_settings
-from everkept.settings.setting_values import FLAG_ONLY_SETTINGS, SHIPPED_MODEL, GivenSetting
+from everkept.settings.setting_values import ALIASES, FLAG_ONLY_SETTINGS, SHIPPED_MODEL, GivenSetting
 
 PREFIX = "EVERKEPT_"
 
@@ -53,7 +53,11 @@ def gather(names: Collection[str], flags: Mapping[str, Any], environment: Mappin
     model = by_name.get("embedding_model")
     for given in others:
         # Another model has its own dimensions, which are read from it.
-        if model is None or str(model.value) == SHIPPED_MODEL or not str(given.value).isdecimal():
+        if (
+            model is None
+            or str(model.value) in (SHIPPED_MODEL, *ALIASES["embedding_model"])
+            or not str(given.value).isdecimal()
+        ):
             _check_fixed(given)
     known = {name: given for name, given in by_name.items() if name in names}
     settings, unused = complete_settings(known, in_body)

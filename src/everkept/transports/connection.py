@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import signal
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote
@@ -26,6 +26,7 @@ from everkept.values import Value, field
 if TYPE_CHECKING:
     from everkept.app.prompts import Prompt
     from everkept.app.resources import ResourceInfo
+    from everkept.core.client_roots import ClientRoots
 
 JSON = dict[str, Any]
 NotifyClient = Callable[[str, JSON], Awaitable[None]]
@@ -138,6 +139,9 @@ class ClientConnection(Value, frozen=False):
     subscriptions: dict[str, EndSubscription] = field(default_factory=dict[str, EndSubscription])
     notices: NotificationQueue = field(default_factory=NotificationQueue)
     turns: CallSequence = field(default_factory=CallSequence)
+    offers_roots: bool = False
+    draws_views: bool = False  # in a chat
+    roots: "ClientRoots | None" = None  # of a client that was asked
     _teller: asyncio.Task[None] | None = None
     _leave_tools: Callable[[], None] | None = None
     _leave_resources: EndSubscription | None = None
@@ -181,6 +185,11 @@ class ClientConnection(Value, frozen=False):
         if self._leave_resources is None:
             self._leave_resources = follow()
             self.start_notifying(announce)
+
+    async def settle_roots(self) -> None:
+        """Wait for the client's folders, if it was asked."""
+        if self.roots is not None:
+            await self.roots.settle()
 
     def close(self) -> None:
         for leave in (self._leave_tools, self._leave_resources):
@@ -233,8 +242,11 @@ def install_signal_handlers(loop: asyncio.AbstractEventLoop, stop: Callable[[], 
             signal.signal(number, handle)
 
 
-def describe_tool(tool: Tool, *, is_whole: bool = False) -> JSON:
-    """Return a tool as tools/list shows it; with `is_whole`, also the rare parameters and all bounds."""
+def describe_tool(tool: Tool, *, is_whole: bool = False, views: Collection[str] = ()) -> JSON:
+    """Return a tool as tools/list shows it; with `is_whole`, also the rare parameters and all bounds.
+
+    `views` holds the names of the pages that the client can draw.
+    """
     if tool.listing is not None:
         return tool.listing
     from everkept.tools.tool_list import shorten_input_schema, shorten_output_schema  # calls do not need it
@@ -245,9 +257,13 @@ def describe_tool(tool: Tool, *, is_whole: bool = False) -> JSON:
         "inputSchema": tool.input_schema if is_whole else shorten_input_schema(tool.parameters),
         "annotations": tool.annotations,
     }
-    return (
-        listed if tool.output_schema is None else listed | {"outputSchema": shorten_output_schema(tool.output_schema)}
-    )
+    if tool.output_schema is not None:
+        listed["outputSchema"] = shorten_output_schema(tool.output_schema)
+    if tool.view is not None and tool.view in views:
+        from everkept.views.pages import build_view_meta
+
+        listed["_meta"] = build_view_meta(tool.view)
+    return listed
 
 
 def describe_prompt(prompt: "Prompt") -> JSON:

@@ -19,6 +19,7 @@ from everkept.core.mcp import (
 )
 from everkept.core.sessions import Account, Report, Session, act_as
 from everkept.errors import BankNotFound, EverkeptError, InvalidInput, NotFound, Unavailable, escape_name
+from everkept.first_answers import VIEW_EXTENSION, can_draw_views
 from everkept.tools.tool import Effect, Tool, ToolResult, Toolset, combine
 from everkept.transports.connection import (
     JSON,
@@ -143,6 +144,7 @@ class Request(Value):
     connection: ClientConnection
     session: Session
     is_stateless: bool
+    draws_views: bool
     notify: NotifyClient
     announce: NotifyClient
     ask: AskClient | None = None
@@ -197,7 +199,10 @@ class Dispatcher:
             handler = self._get_handler(method, stateless=stateless)
             account = connection.session.account
             session = _build_stateless_session(params, account) if stateless else connection.session
-            request = Request(request_id, params, connection, session, stateless, notify, announce, ask, address)
+            draws_views = self._draws_views(params) if stateless else connection.draws_views
+            request = Request(
+                request_id, params, connection, session, stateless, draws_views, notify, announce, ask, address
+            )
             with act_as(account):
                 reply = await handler(request)
             answer = reply if isinstance(reply, RequestResult) else RequestResult(reply)
@@ -208,6 +213,8 @@ class Dispatcher:
             told = redact_for_account(connection.session.account, error)
             raise _to_protocol_error(told, params) from error
         except Exception as error:
+            if (damage := await self.app.find_damage()) is not None:
+                raise _to_protocol_error(damage, params) from error
             raise _report_bug(method, error) from error
 
     def close(self) -> None:
@@ -228,6 +235,14 @@ class Dispatcher:
             "prompts": {"listChanged": False},
         }
 
+    def build_capabilities(self, *, draws_views: bool) -> JSON:
+        """Return what this server can do, for a client that can draw views in a chat or not."""
+        return self.capabilities | ({"extensions": {VIEW_EXTENSION: {}}} if draws_views else {})
+
+    def _draws_views(self, params: JSON) -> bool:
+        """Return whether views are on and a client of the stateless era can draw them."""
+        return self.app.settings.views != "off" and can_draw_views(cast(JSON, params["_meta"])[CLIENT_CAPABILITIES])
+
     @property
     def tools(self) -> Toolset:
         return combine(self.app.tools, self.more_tools) if self.more_tools else self.app.tools
@@ -244,11 +259,16 @@ class Dispatcher:
             raise ProtocolError(INVALID_PARAMS, "initialize needs a `protocolVersion`.")
         request.session.client = _format_client(request.params.get("clientInfo"))
         request.session.started_at = self.app.clock()
+        offered = request.params.get("capabilities")
+        request.connection.offers_roots = isinstance(offered, dict) and isinstance(
+            cast(JSON, offered).get("roots"), dict
+        )
+        request.connection.draws_views = self.app.settings.views != "off" and can_draw_views(offered)
         if (gateway := self._find_gateway(request.session)) is not None:
             request.connection.follow_tools(gateway.on_change, request.announce)
         return {
             "protocolVersion": asked if asked in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1],
-            "capabilities": self.capabilities,
+            "capabilities": self.build_capabilities(draws_views=request.connection.draws_views),
             "serverInfo": self.server_info,
             "instructions": self.app.instructions,
         }
@@ -259,7 +279,7 @@ class Dispatcher:
     async def _discover(self, request: Request) -> JSON:
         return {
             "supportedVersions": [STATELESS_VERSION],
-            "capabilities": self.capabilities,
+            "capabilities": self.build_capabilities(draws_views=request.draws_views),
             "instructions": self.app.instructions,
         }
 
@@ -269,7 +289,13 @@ class Dispatcher:
         if gateway is not None:
             await self.app.refresh_tools()
         is_whole = is_gateway(request.session)  # it compares its file with the schemas, and no model reads them
-        return {"tools": [describe_tool(tool, is_whole=is_whole) for tool in self._select_tools(gateway)]}
+        views = self._list_views() if request.draws_views else ()
+        return {"tools": [describe_tool(tool, is_whole=is_whole, views=views) for tool in self._select_tools(gateway)]}
+
+    def _list_views(self) -> frozenset[str]:
+        from everkept.views.pages import CHAT_VIEWS  # few clients draw them
+
+        return CHAT_VIEWS[self.app.settings.views]
 
     async def _call_tool(self, request: Request) -> Reply:
         name = request.params.get("name")
@@ -283,6 +309,7 @@ class Dispatcher:
         try:
             tool = await self._resolve_tool(request, name)
             async with _reserve_slot(request, tool):
+                await request.connection.settle_roots()
                 result = await self.app.run(
                     request.session, tool, name, cast(JSON, arguments), build_progress_report(request)
                 )
@@ -320,6 +347,7 @@ class Dispatcher:
 
     async def _list_resources(self, request: Request) -> JSON:
         _refuse_cursor(request)
+        await request.connection.settle_roots()
         listed = await self.app.resources.list_resources(request.session)
         connection = request.connection
         if request.session.stateful and not request.is_stateless:
@@ -338,12 +366,15 @@ class Dispatcher:
 
     async def _read_resource(self, request: Request) -> JSON:
         uri = _get_uri(request.params)
+        await request.connection.settle_roots()
         document = await self.app.resources.read(request.session, uri)
         content: JSON = {"uri": uri, "mimeType": document.mime_type}
         if document.data is None:
             content["text"] = document.text
         else:
             content["blob"] = b64encode(document.data).decode("ascii")
+        if document.meta is not None:
+            content["_meta"] = document.meta
         if document.is_degraded:
             content["_meta"] = {"degraded": True}
         return {"contents": [content]}
@@ -372,6 +403,7 @@ class Dispatcher:
 
     async def _subscribe(self, request: Request) -> JSON:
         uri, connection = _get_uri(request.params), request.connection
+        await connection.settle_roots()
         subscribe = self.app.watcher.subscribe
         await connection.subscribe(uri, lambda: subscribe(request.session, uri, connection.notices.add_resource))
         connection.start_notifying(request.announce)

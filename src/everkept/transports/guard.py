@@ -1,4 +1,4 @@
-"""Access to the HTTP server: client addresses, trusted proxies, tokens and checks of requests."""
+"""Access to the HTTP server: tokens and checks of requests."""
 
 import asyncio
 import ipaddress
@@ -15,24 +15,21 @@ from urllib.parse import urlsplit
 
 from everkept.accounts.accounts import UnknownAccount
 from everkept.accounts.grants import hash_secret
+from everkept.accounts.subjects import UnlinkedSubject
 from everkept.core.mcp import MAX_MESSAGE_BYTES
 from everkept.core.peers import PEER_PATHS
 from everkept.core.sessions import Account, act_as
 from everkept.core.text import format_count
 from everkept.errors import EverkeptError, InvalidInput, Unavailable, escape_name
+from everkept.transports.body_limits import BodyLimits
 from everkept.transports.connection import redact_error
 from everkept.transports.http_exchange import (
     ACCOUNT_KEY,
     CREDENTIAL_KEY,
-    MAX_KEYS,
     ASGIApp,
-    KeyedQueues,
     Message,
-    OpenCounts,
-    RateLimiter,
     Receive,
     Refusal,
-    SecondsClock,
     Send,
     build_rate_limited,
     get_account,
@@ -40,12 +37,15 @@ from everkept.transports.http_exchange import (
     read_headers,
     send_refusal,
 )
+from everkept.transports.rate_limits import MAX_KEYS, KeyedQueues, OpenCounts, RateLimiter, SecondsClock
+from everkept.transports.trusted_proxies import FORWARDED_KEY, NO_PROXIES, TrustedProxies, parse_ip_address
 
 PEER_REQUESTS_PER_MINUTE = 60  # with a token of another server
 WRONG_TOKENS_PER_MINUTE = 20  # from one address
 MAX_WAITING_REQUESTS = 100  # from an address with wrong tokens; each takes some milliseconds to check
 NETWORK_BITS = 64  # of an IPv6 address; one machine may have many addresses in this network
 
+INVALID_TOKEN = ', error="invalid_token"'
 TOO_MANY_WRONG_TOKENS = "Too many wrong tokens came from this address."
 
 log = logging.getLogger(__name__)
@@ -62,9 +62,20 @@ class TokenAuth:
     MAX_WAITING_REQUESTS of them wait, any further one is refused.
     """
 
-    def __init__(self, admitted: FindAccount, *, rate_limit: int, clock: SecondsClock = time.monotonic) -> None:
-        """`rate_limit` is requests per minute for each token of an account; 0: no limit."""
+    def __init__(
+        self,
+        admitted: FindAccount,
+        *,
+        rate_limit: int,
+        clock: SecondsClock = time.monotonic,
+        metadata_url: str | None = None,
+    ) -> None:
+        """`rate_limit` is requests per minute for each token of an account; 0: no limit.
+
+        With `metadata_url`, a refusal shows where a client learns how to sign in.
+        """
         self._admitted = admitted
+        self._metadata = "" if metadata_url is None else f', resource_metadata="{metadata_url}"'
         self._accounts = RateLimiter(rate_limit, clock) if rate_limit else None
         self._peers = RateLimiter(min(rate_limit or PEER_REQUESTS_PER_MINUTE, PEER_REQUESTS_PER_MINUTE), clock)
         self._wrong = RateLimiter(WRONG_TOKENS_PER_MINUTE, clock)
@@ -73,9 +84,13 @@ class TokenAuth:
 
     async def authenticate(self, scope: Message, headers: Mapping[str, str]) -> Refusal | None:
         """Return why the request is refused, or None. Store its account in the scope."""
-        secret = _get_bearer_token(headers)
+        secret = get_bearer_token(headers)
+        if secret.startswith("$") or headers.get("authorization", "").strip().lower() == "bearer":
+            sent = "the name of a variable instead of a token" if secret else "an empty token"
+            what = f"The client sent {sent}. Set the variable that it reads."
+            return _build_unauthorized(what, INVALID_TOKEN + self._metadata)
         if not secret:
-            return _build_unauthorized("This server needs a bearer token.", "")
+            return _build_unauthorized("This server needs a bearer token.", self._metadata)
         secret_hash, network = hash_secret(secret), get_network(get_client_address(scope))
         is_new = secret_hash not in self._right
         # Counted before the check, so that simultaneous requests count too.
@@ -97,20 +112,22 @@ class TokenAuth:
             self._right.pop(secret_hash, None)
             if wait:
                 return build_rate_limited(TOO_MANY_WRONG_TOKENS, wait)
-            return _build_unauthorized("This bearer token is unknown.", ', error="invalid_token"')
+            if isinstance(account, UnlinkedSubject):
+                return _build_unlinked(account)
+            return _build_unauthorized(account.reason, INVALID_TOKEN + self._metadata)
         if is_counted:
             self._wrong.give_back(network)
         self._remember_token(secret_hash)
-        scope[CREDENTIAL_KEY] = secret_hash
+        scope[CREDENTIAL_KEY] = _identify(secret, secret_hash, account)
         scope[ACCOUNT_KEY] = account
         return self._find_rate_refusal(account, secret_hash) or _find_path_refusal(account, scope["path"])
 
     async def is_token_known(self, headers: Mapping[str, str]) -> bool:
         """Return whether the token of a request is still valid."""
-        return not isinstance(await self._admitted(_get_bearer_token(headers)), UnknownAccount)
+        return not isinstance(await self._admitted(get_bearer_token(headers)), UnknownAccount)
 
     def was_right_lately(self, headers: Mapping[str, str]) -> bool:
-        return hash_secret(_get_bearer_token(headers)) in self._right
+        return hash_secret(get_bearer_token(headers)) in self._right
 
     def _remember_token(self, secret_hash: str) -> None:
         self._right[secret_hash] = None
@@ -126,10 +143,26 @@ class TokenAuth:
         return build_rate_limited("Too many requests with this token.", wait) if wait else None
 
 
-def _get_bearer_token(headers: Mapping[str, str]) -> str:
+def get_bearer_token(headers: Mapping[str, str]) -> str:
     """Return the token of a request, or an empty text."""
     scheme, _, secret = headers.get("authorization", "").partition(" ")
     return secret.strip() if scheme.lower() == "bearer" else ""
+
+
+def is_signed(secret: str) -> bool:
+    """Return whether the token has the form of an OpenID provider's. Ours have no period."""
+    return secret.count(".") == 2
+
+
+def _identify(secret: str, secret_hash: str, account: Account | None) -> str:
+    """Return what a session belongs to. A provider replaces its tokens often, so there it is the account."""
+    return hash_secret(f"account {account.id}") if account is not None and is_signed(secret) else secret_hash
+
+
+def _build_unlinked(account: UnlinkedSubject) -> Refusal:
+    who = escape_name(account.subject)
+    hint = f"Ask the owner to run `everkept account link NAME {who}` on the server's machine."
+    return Refusal(403, f'You are signed in as "{who}", which has no account here. {hint}')
 
 
 def _find_path_refusal(account: Account | None, path: str) -> Refusal | None:
@@ -140,7 +173,7 @@ def _find_path_refusal(account: Account | None, path: str) -> Refusal | None:
 
 def get_network(address: str) -> str:
     """Return what counts as one client: an address of IPv4, or a network of IPv6."""
-    parsed = _parse_address(address.partition("%")[0])
+    parsed = parse_ip_address(address.partition("%")[0])
     if parsed is None or parsed.version == 4:
         return address if parsed is None else str(parsed)
     return str(ipaddress.ip_network((parsed, NETWORK_BITS), strict=False))
@@ -283,92 +316,6 @@ def listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-
-FORWARDED_FOR = "x-forwarded-for"
-FORWARDED_KEY = "everkept.forwarded"  # in a scope: a trusted proxy forwarded the request
-MAX_FORWARDED = 20  # proxies in a row
-
-
-class TrustedProxies:
-    """Proxies whose forwarded addresses are trusted."""
-
-    def __init__(self, networks: tuple[Network, ...] = ()) -> None:
-        self._networks = networks
-
-    @classmethod
-    def from_text(cls, text: str) -> "TrustedProxies":
-        """Parse addresses or networks, separated by commas. Raise InvalidInput for others."""
-        parts = [part.strip() for part in text.split(",")]
-        return cls(tuple(_parse_network(part) for part in parts if part))
-
-    def is_trusted(self, address: str) -> bool:
-        parsed = _parse_address(address) if self._networks else None
-        return parsed is not None and self._contains(parsed)
-
-    def set_client_address(self, scope: Message, headers: Mapping[str, str]) -> None:
-        """Set the address of the client that the first trusted proxy saw.
-
-        Each proxy appends the address of its client, so the last address that is not a proxy's is the client's. Earlier
-        ones came with the request and may be forged.
-        """
-        if not self.is_trusted(get_client_address(scope)):
-            return
-        scope[FORWARDED_KEY] = True
-        for part in reversed(_list_forwarded(scope, headers)):
-            told = _parse_forwarded(part)
-            if told is None:
-                return
-            scope["client"] = (str(told), 0)
-            if not self._contains(told):
-                return
-
-    def _contains(self, address: Address) -> bool:
-        return any(address in network for network in self._networks)
-
-
-NO_PROXIES = TrustedProxies()
-
-
-def _parse_address(text: str) -> Address | None:
-    """Parse an address. An IPv4 address in IPv6 form is the same machine."""
-    try:
-        parsed = ipaddress.ip_address(text)
-    except ValueError:
-        return None
-    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
-    return mapped or parsed
-
-
-def _list_forwarded(scope: Message, headers: Mapping[str, str]) -> list[str]:
-    """Return the addresses of all headers, because a proxy may add a header instead of extending the last one."""
-    if FORWARDED_FOR not in headers:
-        return []
-    name = FORWARDED_FOR.encode()
-    texts = (value.decode("latin-1") for key, value in scope["headers"] if key == name)
-    return [part.strip() for text in texts for part in text.split(",")][-MAX_FORWARDED:]
-
-
-def _parse_forwarded(text: str) -> Address | None:
-    """Return the address of an entry. Some proxies add a port, and brackets to IPv6."""
-    if text.startswith("["):
-        return _parse_address(text[1:].partition("]")[0])
-    return _parse_address(text.partition(":")[0] if text.count(":") == 1 else text)
-
-
-def _parse_network(text: str) -> Network:
-    try:
-        return ipaddress.ip_network(text)
-    except ValueError:
-        raise InvalidInput(
-            f"trusted_proxies names {text!r}, which is not an address or network.",
-            hint="Use, for example, 10.0.0.5 or 10.0.0.0/24, separated by commas.",
-            argument="trusted_proxies",
-            value=text,
-        ) from None
-
-
 UNLIMITED = sys.maxsize
 BUSY_SECONDS = 1.0  # after which a client may try again that has too many requests under way
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -407,6 +354,7 @@ class Guard:
         self._per_address = per_address
         self._per_account = per_account
         self._open = OpenCounts()
+        self._bodies = BodyLimits()
         self._names = LOOPBACK_NAMES | {host.lower()} if is_loopback(host) else None
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -421,6 +369,7 @@ class Guard:
             if CREDENTIAL_KEY in scope:
                 held.close()  # a team may share one address
                 refusal = refusal or self._hold_account(scope, held)
+            receive = self._bodies.limit(get_account(scope), receive, held)
             if refusal is None:
                 await self._pass_on(scope, receive, send, headers, token_auth)
             else:

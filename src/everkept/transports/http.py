@@ -16,7 +16,7 @@ from everkept.core.mcp import HANDSHAKE_VERSIONS
 from everkept.errors import InvalidInput
 from everkept.transports.connection import install_signal_handlers
 from everkept.transports.dispatch import Dispatcher
-from everkept.transports.guard import NO_PROXIES, Guard, OpenRequests, TokenAuth, TrustedProxies
+from everkept.transports.guard import Guard, OpenRequests, TokenAuth
 from everkept.transports.http_exchange import (
     PING_SECONDS,
     VERSION_HEADER,
@@ -35,6 +35,7 @@ from everkept.transports.http_protocol import ConnectionLimits, HttpProtocol
 from everkept.transports.http_requests import MAX_ANSWER_BYTES, HandshakeEra, StatelessEra
 from everkept.transports.http_sessions import IDLE_SECONDS, MAX_TOKEN_SESSIONS, HttpSessions
 from everkept.transports.metrics import Metrics
+from everkept.transports.trusted_proxies import NO_PROXIES, TrustedProxies
 from everkept.values import Value, field
 
 # Matches the line before each key, of any kind.

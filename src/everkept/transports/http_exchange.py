@@ -1,17 +1,15 @@
-"""One HTTP request and its answer: routes, rate limits, headers, JSON or an event stream."""
+"""One HTTP request and its answer: routes, headers, JSON or an event stream."""
 
 import asyncio
 import json
-import re
-from collections import Counter, OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping, MutableMapping
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from math import ceil
 from types import TracebackType
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
-from everkept.core.mcp import MAX_MESSAGE_BYTES, STATELESS_VERSION
+from everkept.core.mcp import MAX_MESSAGE_BYTES, STATELESS_VERSION, decode_message
 from everkept.core.sessions import Account
+from everkept.core.text import format_count
 from everkept.transports.connection import JSON
 from everkept.transports.dispatch import (
     CLIENT_CAPABILITIES,
@@ -22,6 +20,7 @@ from everkept.transports.dispatch import (
     UNSUPPORTED_VERSION,
     ProtocolError,
 )
+from everkept.transports.parameter_headers import ParameterHeader, decode_value, find_mismatch
 from everkept.values import Value
 
 Message = MutableMapping[str, Any]
@@ -134,222 +133,6 @@ def restrict_to_get(app: ASGIApp) -> ASGIApp:
     return read
 
 
-MAX_KEYS = 4096  # with an entry; the oldest is dropped
-ROUNDING_SECONDS = 1e-6  # sums of intervals are not exact
-
-SecondsClock = Callable[[], float]
-
-
-class RateLimiter:
-    """Rate limiter: each key may use its `per_minute` requests at the same time, then evenly over a minute."""
-
-    def __init__(self, per_minute: int, clock: SecondsClock) -> None:
-        self._interval = 60 / per_minute
-        self._clock = clock
-        # Time at which the bucket of each key is full again.
-        self._full_at: OrderedDict[str, float] = OrderedDict()
-
-    def compute_wait(self, key: str) -> float:
-        """Return the seconds to wait; 0: none."""
-        wait = self._compute_full_at(key) - self._clock() - 60
-        return wait if wait > ROUNDING_SECONDS else 0
-
-    def take(self, key: str) -> float:
-        """Return the seconds to wait, and count the request if it may pass now."""
-        wait = self.compute_wait(key)
-        if wait == 0:
-            self._full_at[key] = self._compute_full_at(key)
-            self._full_at.move_to_end(key)
-            if len(self._full_at) > MAX_KEYS:
-                self._full_at.popitem(last=False)
-        return wait
-
-    def give_back(self, key: str) -> None:
-        """Do not count the request after all."""
-        if key in self._full_at:
-            self._full_at[key] -= self._interval
-
-    def _compute_full_at(self, key: str) -> float:
-        """Return when the bucket would be full after one more request."""
-        return max(self._full_at.get(key, 0), self._clock()) + self._interval
-
-
-class KeyedQueues:
-    """Queues by key. Requests of one key run one after another, and at most `most` of them wait."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._waiting: Counter[str] = Counter()
-        self._turns: dict[str, asyncio.Lock] = {}
-
-    def is_full(self, key: str) -> bool:
-        return self._waiting[key] >= self._most
-
-    @asynccontextmanager
-    async def wait_turn(self, key: str) -> AsyncGenerator[None, None]:
-        """Wait until all earlier requests of the key have ended."""
-        self._waiting[key] += 1
-        try:
-            async with self._turns.setdefault(key, asyncio.Lock()):
-                yield
-        finally:
-            self._waiting[key] -= 1
-            if not self._waiting[key]:
-                del self._waiting[key], self._turns[key]
-
-
-class OpenCounts:
-    """Counts of open requests by key."""
-
-    def __init__(self) -> None:
-        self._open: Counter[str] = Counter()
-
-    def hold(self, key: str, limit: int, held: ExitStack) -> bool:
-        """Count a request until `held` ends. Return False if the key has as many already."""
-        if self._open[key] >= limit:
-            return False
-        self._open[key] += 1
-        held.callback(self._release, key)
-        return True
-
-    def _release(self, key: str) -> None:
-        self._open[key] -= 1
-        if not self._open[key]:
-            del self._open[key]
-
-
-PARAMETER_HEADER_PREFIX = "mcp-param-"
-HEADER_ANNOTATION = "x-mcp-header"
-
-_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_WHOLE_NUMBER = re.compile(r"(-?[0-9]+)(\.0+)?")
-_ENCODED = re.compile(r"=\?base64\?(.*)\?=")
-_HEADER_TYPES = ("string", "integer", "boolean")
-
-# Keywords whose value is a schema, a list of schemas, or schemas by name.
-_ONE_SCHEMA_KEYWORDS = frozenset(
-    (
-        "additionalProperties",
-        "contains",
-        "contentSchema",
-        "else",
-        "if",
-        "items",
-        "not",
-        "propertyNames",
-        "then",
-        "unevaluatedItems",
-        "unevaluatedProperties",
-    )
-)
-_SCHEMA_LIST_KEYWORDS = frozenset(("allOf", "anyOf", "oneOf", "prefixItems"))
-_NAMED_SCHEMA_KEYWORDS = frozenset(("$defs", "definitions", "dependentSchemas", "patternProperties"))
-
-ArgumentPath = tuple[str, ...]
-
-
-class ParameterHeader(NamedTuple):
-    """Header that repeats an argument."""
-
-    name: str
-    path: ArgumentPath
-    type: str
-
-
-def find_declared_headers(schema: JSON) -> tuple[ParameterHeader, ...]:
-    """Return the headers that a schema declares, or none if a declaration is invalid."""
-    found: dict[str, ParameterHeader] = {}
-    for path, node in _walk_schemas(schema):
-        if HEADER_ANNOTATION not in node:
-            continue
-        token, kind = node[HEADER_ANNOTATION], node.get("type")
-        is_token = isinstance(token, str) and _TOKEN.fullmatch(token) is not None
-        if not path or not is_token or kind not in _HEADER_TYPES:
-            return ()
-        header = ParameterHeader(PARAMETER_HEADER_PREFIX + token.lower(), path, kind)
-        if header.name in found:
-            return ()
-        found[header.name] = header
-    return tuple(found.values())
-
-
-def find_mismatch(
-    declared: Collection[ParameterHeader], arguments: JSON, headers: Mapping[str, str], repeated: Collection[str]
-) -> str | None:
-    """Return a sentence about the first header that differs from its argument."""
-    for header in declared:
-        text, expected = headers.get(header.name), _get_value(arguments, header.path)
-        argument = ".".join(header.path)
-        if text is None:
-            if _as_text(expected) is not None:
-                return f"The header {header.name} of the argument `{argument}` is missing."
-        elif header.name in repeated:
-            return f"The header {header.name} appears more than once."
-        elif not _is_same_value(header, expected, text):
-            return f"The header {header.name} does not agree with the argument `{argument}`."
-    return None
-
-
-def decode_value(text: str) -> str | None:
-    """Return the value of a header, which may be encoded. Return None if the encoding is wrong."""
-    encoded = _ENCODED.fullmatch(text)
-    if encoded is None:
-        return text
-    import base64  # few names need it
-
-    try:
-        data = base64.b64decode(encoded[1], validate=True)
-        is_canonical = base64.b64encode(data).decode("ascii") == encoded[1]
-        return data.decode("utf-8") if is_canonical else None
-    except ValueError:
-        return None
-
-
-def _is_same_value(header: ParameterHeader, expected: Any, text: str) -> bool:
-    said, wanted = decode_value(text), _as_text(expected)
-    if said is None or wanted is None:
-        return False
-    if header.type == "integer" and not isinstance(expected, str | bool):
-        one, other = _WHOLE_NUMBER.fullmatch(said), _WHOLE_NUMBER.fullmatch(wanted)
-        if one and other:
-            return int(one[1]) == int(other[1])
-    return said == wanted
-
-
-def _as_text(value: Any) -> str | None:
-    """Return a value in the form of a header, or None if that is impossible."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if isinstance(value, str | int | float) else None
-
-
-def _get_value(arguments: JSON, path: ArgumentPath) -> Any:
-    value: Any = arguments
-    for key in path:
-        value = cast(JSON, value).get(key) if isinstance(value, dict) else None
-    return value
-
-
-def _walk_schemas(root: Any) -> Iterator[tuple[ArgumentPath | None, JSON]]:
-    """Yield every schema within one, with its path if only `properties` lead to it."""
-    waiting: list[tuple[ArgumentPath | None, Any]] = [((), root)]
-    while waiting:
-        path, node = waiting.pop()
-        if not isinstance(node, dict):
-            continue
-        yield path, cast(JSON, node)
-        for key, value in cast(JSON, node).items():
-            if key == "properties" and isinstance(value, dict):
-                for name, inner in cast(JSON, value).items():
-                    waiting.append((None if path is None else (*path, name), inner))
-            elif key in _ONE_SCHEMA_KEYWORDS:
-                waiting.append((None, value))
-            elif key in _SCHEMA_LIST_KEYWORDS and isinstance(value, list):
-                waiting += [(None, inner) for inner in cast(list[Any], value)]
-            elif key in _NAMED_SCHEMA_KEYWORDS and isinstance(value, dict):
-                waiting += [(None, inner) for inner in cast(JSON, value).values()]
-
-
 VERSION_HEADER, METHOD_HEADER, NAME_HEADER = "mcp-protocol-version", "mcp-method", "mcp-name"
 EVENT_STREAM = "text/event-stream"
 
@@ -445,24 +228,24 @@ class Exchange:
         self.is_stream = False
         self.ping_seconds = ping_seconds
         self.receive = receive
-        self._send = send
+        self.send = send
         self._lock = asyncio.Lock()  # a ping may come while an event is sent
         self._is_ended = False
 
-    async def read_json(self) -> Any:
+    async def read_json(self, limit: int = MAX_MESSAGE_BYTES) -> Any:
         """Return the body. Raise RequestRejected if this request cannot contain a message."""
         check_accept(self.headers, JSON_TYPE, EVENT_STREAM)
         check_content_type(self.headers)
-        body = await self._read_body()
+        body = await self._read_body(limit)
         try:
-            return json.loads(body)
+            return decode_message(body)
         except (ValueError, RecursionError) as error:
             message = f"The body is not valid JSON: {error}"
             raise RequestRejected(Refusal(400, message, code=PARSE_ERROR)) from error
 
     async def send_document(self, body: bytes, status: int = 200) -> None:
         self._is_ended = True  # a ping may come while the client reads slowly
-        await send_answer(self._send, status, body, headers=self.answer_headers)
+        await send_answer(self.send, status, body, headers=self.answer_headers)
 
     async def send_events(self, events: bytes, *, is_last: bool = False) -> None:
         """Turn the answer into a stream, if necessary, and send these events."""
@@ -472,14 +255,14 @@ class Exchange:
             if not self.is_stream:
                 self.is_stream = True
                 headers = [*EVENT_HEADERS, *self.answer_headers]
-                await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+                await self.send({"type": "http.response.start", "status": 200, "headers": headers})
             self._is_ended = is_last
-            await self._send({"type": "http.response.body", "body": events, "more_body": not is_last})
+            await self.send({"type": "http.response.body", "body": events, "more_body": not is_last})
 
     async def ping(self) -> None:
         await self.send_events(PING_EVENT)
 
-    async def _read_body(self) -> bytes:
+    async def _read_body(self, limit: int) -> bytes:
         parts: list[bytes] = []
         size, has_more = 0, True
         while has_more:
@@ -488,8 +271,9 @@ class Exchange:
                 raise RequestRejected(Refusal(400, "The body ended too soon."))
             parts.append(part.get("body", b""))
             size += len(parts[-1])
-            if size > MAX_MESSAGE_BYTES:
-                raise RequestRejected(Refusal(413, f"A message may have {MAX_MESSAGE_BYTES:,} bytes at most."))
+            if size > limit:
+                told = f"A message may have {format_count(limit, 'byte')} at most."
+                raise RequestRejected(Refusal(413, told))
             has_more = part.get("more_body", False)
         return b"".join(parts)
 

@@ -28,14 +28,12 @@ from everkept.transports.http_exchange import (
     DisconnectWatch,
     Exchange,
     KeepAlive,
-    ParameterHeader,
     Refusal,
     RequestRejected,
     check_accept,
     check_envelope,
     check_parameters,
     check_version,
-    find_declared_headers,
     get_account,
     get_client_address,
     get_credential,
@@ -54,6 +52,7 @@ from everkept.transports.http_sessions import (
     encode_notification,
     parse_message,
 )
+from everkept.transports.parameter_headers import ParameterHeader, find_declared_headers
 
 MAX_ANSWER_BYTES = 16 * 1024 * 1024  # of one answer to an account
 MISSING_CAPABILITY = -32021
@@ -75,16 +74,20 @@ def encode_answer(answer: RequestResult, call: ClientRequest, account: Account |
     text = answer.respond(call.id)
     if account is None or len(text) <= limit:
         return text
-    error = QuotaExceeded(
+    error = build_size_error(limit)
+    if call.method == "tools/call":
+        return RequestResult(build_failure(error, account)).respond(call.id)
+    return ProtocolError(INVALID_PARAMS, str(error), error.to_envelope()).respond(call.id)
+
+
+def build_size_error(limit: int) -> QuotaExceeded:
+    return QuotaExceeded(
         f"The answer is larger than {format_count(limit, 'byte')}, the limit for accounts. "
         "What the call changed is stored.",
         hint="Request less, for example with a smaller `limit`, or ask the owner for a larger quota_answer_bytes.",
         quota="quota_answer_bytes",
         limit=limit,
     )
-    if call.method == "tools/call":
-        return RequestResult(build_failure(error, account)).respond(call.id)
-    return ProtocolError(INVALID_PARAMS, str(error), error.to_envelope()).respond(call.id)
 
 
 class StatelessEra:

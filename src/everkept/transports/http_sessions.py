@@ -14,8 +14,9 @@ from everkept.core.sessions import Account, Session
 from everkept.core.text import format_count
 from everkept.transports.connection import JSON, ClientConnection
 from everkept.transports.dispatch import INTERNAL_ERROR, INVALID_REQUEST, ProtocolError
-from everkept.transports.http_exchange import Headers, Refusal, RequestRejected, SecondsClock, build_rate_limited
+from everkept.transports.http_exchange import Headers, Refusal, RequestRejected, build_rate_limited
 from everkept.transports.metrics import Metrics
+from everkept.transports.rate_limits import SecondsClock
 
 
 class ClientRequest(NamedTuple):

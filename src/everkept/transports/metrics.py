@@ -24,7 +24,6 @@ from everkept.transports.http_exchange import (
     Message,
     Receive,
     Refusal,
-    SecondsClock,
     Send,
     get_account,
     restrict_to_get,
@@ -32,6 +31,7 @@ from everkept.transports.http_exchange import (
     send_refusal,
 )
 from everkept.transports.http_listener import ConnectionCounts
+from everkept.transports.rate_limits import SecondsClock
 from everkept.values import Value, field
 
 HEALTH_PATH, READY_PATH = "/health", "/ready"

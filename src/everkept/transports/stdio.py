@@ -20,7 +20,7 @@ from typing import Any, Protocol, cast
 
 from everkept.core.mcp import HANDSHAKE_VERSIONS, MAX_MESSAGE_BYTES, LineBuffer, OverlongLine, encode_small, find_id
 from everkept.core.sessions import Session
-from everkept.first_answers import CachedAnswers, ServerStart, encode_answers, prune
+from everkept.first_answers import INITIALIZED, CachedAnswers, ClientAnswers, ServerStart, encode_answers, prune
 from everkept.transports.connection import JSON, TOOLS_CHANGED, ClientConnection, install_signal_handlers
 from everkept.transports.dispatch import (
     INVALID_REQUEST,
@@ -32,6 +32,7 @@ from everkept.transports.dispatch import (
     RequestResult,
     is_gateway,
 )
+from everkept.values import replace
 
 READ_BYTES = 1 << 16
 PIPE_BYTES = 1 << 20  # the limit for any user of Linux
@@ -224,6 +225,7 @@ GRACE_SECONDS = 0.4  # for calls in progress after a signal
 LAST_CALLS_SECONDS = 5.0  # for calls in progress after the end of input, because the client still reads
 LAST_WRITE_SECONDS = 0.1  # for canceled calls and pending output
 
+ROOTS_CHANGED = "notifications/roots/list_changed"
 PROGRESS_METHOD = "notifications/progress"
 MAX_PENDING_MESSAGES = 100  # to the client, before progress is dropped
 
@@ -267,6 +269,8 @@ class _StdioServer:
         if start is not None:
             for message in start.answered:
                 await self._handle(message["id"], message["method"], message.get("params") or {})
+            if start.is_initialized:
+                self._ask_roots()
             deliver(start.rest)
         start_reading(read, deliver, self._stop.set)
         await self._stop.wait()
@@ -302,7 +306,10 @@ class _StdioServer:
         method, request_id = message.get("method"), message.get("id")
         params: Any = message.get("params") or {}
         if not isinstance(method, str):
-            if "result" not in message and "error" not in message:
+            if "result" in message or "error" in message:
+                if self._connection.roots is not None:
+                    self._connection.roots.take_answer(message)
+            else:
                 self._send_error(request_id, INVALID_REQUEST, "A request needs a `method`.")
         elif not isinstance(params, dict):
             self._send_error(request_id, INVALID_REQUEST, "`params` must be an object.")
@@ -325,6 +332,20 @@ class _StdioServer:
             task = self._running.pop(cancelled, None) if isinstance(cancelled, str | int) else None
             if task is not None:
                 task.cancel()
+        elif method in (INITIALIZED, ROOTS_CHANGED):
+            self._ask_roots()
+
+    def _ask_roots(self) -> None:
+        """Ask the client for its folders, if they decide the project of a call."""
+        if not self._connection.offers_roots or not self._dispatcher.app.follows_folder:
+            return
+        if self._connection.roots is None:
+            from everkept.core.client_roots import ClientRoots
+
+            self._connection.roots = ClientRoots(
+                self._connection.session, lambda question: self._put(encode_small(question))
+            )
+        self._connection.roots.ask()
 
     def _forget_task(self, request_id: str | int, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -412,59 +433,72 @@ def save_answers(path: Path, answers: CachedAnswers, files: Iterable[str]) -> No
 
 class _AnswerCheck:
     def __init__(self, dispatcher: Dispatcher, start: ServerStart, files: DecisiveFiles) -> None:
+        self._dispatcher = dispatcher
         self._initialize = dispatcher.methods["initialize"]
         self._list_tools = dispatcher.methods["tools/list"]
         self._path = start.path
         self._flags = start.flags
         self._files = files
         self._kept = start.kept  # None once the client has its list
-        self._handshake = b""
+        self._handshakes: list[bytes] = []  # without views, and with them
         self._task: asyncio.Task[None] | None = None
 
     async def initialize(self, request: Request) -> JSON:
         result = cast(JSON, await self._initialize(request))
         if is_gateway(request.session):  # its list is longer than what other clients get
             return result
+        both = [self._complete(result, draws_views=each) for each in (False, True)]
+        self._handshakes = [_encode_handshake(each) for each in both]
+        return both[request.connection.draws_views]
+
+    def _complete(self, result: JSON, *, draws_views: bool) -> JSON:
+        """Return the handshake of a client that can draw views or not."""
+        is_offered = draws_views and self._dispatcher.app.settings.views != "off"
+        capabilities = self._dispatcher.build_capabilities(draws_views=is_offered)
         # Clients accept a correction only if it was announced.
-        tools: JSON = {**result["capabilities"]["tools"], "listChanged": True}
-        result |= {"capabilities": {**result["capabilities"], "tools": tools}}
-        rest = {name: value for name, value in result.items() if name != "protocolVersion"}
-        self._handshake = encode_small(rest)[1:]
-        return result
+        tools: JSON = {**capabilities["tools"], "listChanged": True}
+        return result | {"capabilities": {**capabilities, "tools": tools}}
 
     async def list_tools(self, request: Request) -> Reply:
         # A client without a handshake cannot be notified, so it gets only the real answer.
-        if request.is_stateless or not self._handshake:
+        if request.is_stateless or not self._handshakes:
             return await self._list_tools(request)
         kept, self._kept = self._kept, None
         if kept is not None and request.params.get("cursor") is None:
             self._task = asyncio.create_task(self._check(kept, request), name="answer check")
-            return json.loads(kept.tools)
+            return json.loads(kept.get_answers(draws_views=request.draws_views).tools)
         result = await self._list_tools(request)
         if self._task is None:  # nothing was saved or used
-            asyncio.get_running_loop().call_soon(self._save_answers, self._build_answers(result))
+            self._task = asyncio.create_task(self._save(request), name="first answers")
         return result
+
+    async def _save(self, request: Request) -> None:
+        self._save_answers(await self._build_answers(request))
 
     async def _check(self, kept: CachedAnswers, request: Request) -> None:
         await asyncio.sleep(CHECK_SECONDS)
         while not request.connection.turns.is_idle:  # noqa: ASYNC110 - calls come and go
             await asyncio.sleep(CHECK_SECONDS)
         try:
-            real = self._build_answers(await self._list_tools(request))
+            real = await self._build_answers(request)
         except Exception:  # after any error, the client must not keep the list
             log.exception("the list of tools from the last start is wrong")
             self._forget()
         else:
-            if (real.handshake, real.tools) == (kept.handshake, kept.tools):
+            if _list_texts(real) == _list_texts(kept):
                 return
             self._save_answers(real)
-            if real.tools == kept.tools:
+            draws_views = request.draws_views
+            if real.get_answers(draws_views=draws_views).tools == kept.get_answers(draws_views=draws_views).tools:
                 return
         await request.announce(TOOLS_CHANGED, {})
 
-    def _build_answers(self, listed: Reply) -> CachedAnswers:
-        tools = encode_small(cast(JSON, listed))
-        return CachedAnswers(list(HANDSHAKE_VERSIONS), self._handshake, tools, self._flags)
+    async def _build_answers(self, request: Request) -> CachedAnswers:
+        both: list[ClientAnswers] = []
+        for draws_views, handshake in enumerate(self._handshakes):
+            listed = await self._list_tools(replace(request, draws_views=bool(draws_views)))
+            both.append(ClientAnswers(handshake, encode_small(cast(JSON, listed))))
+        return CachedAnswers(list(HANDSHAKE_VERSIONS), both[0], both[1], self._flags)
 
     def _save_answers(self, answers: CachedAnswers) -> None:
         files = self._files()
@@ -480,3 +514,11 @@ class _AnswerCheck:
         if self._path is not None:
             with suppress(OSError):
                 Path(self._path).unlink()
+
+
+def _encode_handshake(result: JSON) -> bytes:
+    return encode_small({name: value for name, value in result.items() if name != "protocolVersion"})[1:]
+
+
+def _list_texts(answers: CachedAnswers) -> list[bytes]:
+    return [text for each in (answers.plain, answers.with_views) for text in (each.handshake, each.tools)]

@@ -20,6 +20,7 @@ from everkept.core.mcp import (
     VARIABLE,
     UpstreamProgram,
     UpstreamSettings,
+    check_value_count,
 )
 from everkept.core.sessions import Report
 from everkept.errors import InvalidInput, UpstreamError, UpstreamUnavailable, escape_name
@@ -198,6 +199,10 @@ def encode_message(message: JSON) -> bytes:
 
 def parse_message(text: bytes | str) -> Any:
     """Parse a message. Raise UnreadableJson, also for numbers that Python accepts and JSON does not have."""
+    try:
+        check_value_count(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
+    except ValueError as error:
+        raise UnreadableJson(str(error)) from error
     try:
         return json.loads(text, parse_constant=_refuse_constant, parse_float=_parse_finite)
     except UnreadableJson:

@@ -412,12 +412,17 @@ async def _connect(
     if isinstance(reach.way, UpstreamProgram):
         from everkept.upstreams.stdio import connect_stdio as connect
     else:
-        connect = await asyncio.to_thread(_import_http)  # slow to import
+        connect = await asyncio.to_thread(_import_http, reach)  # slow to import
     async with connect(reach, environment, tools_changed) as link:
         yield link
 
 
-def _import_http() -> Connect:
+def _import_http(reach: UpstreamSettings) -> Connect:
+    from everkept.core.extras import EXTRAS, format_install_hint
+
+    if not EXTRAS["remote"].is_installed:
+        why = "is at an address, which needs the package httpx2. It is not installed."
+        raise UpstreamUnavailable(reach.label, why, hint=format_install_hint("remote"))
     from everkept.upstreams.http import connect_http
 
     return connect_http
