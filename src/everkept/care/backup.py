@@ -6,36 +6,25 @@ projects last. After a crash in between, some databases are old and some new. Th
 doctor` finds the folder of copies, and the same command completes the restore.
 """
 
-import zipfile
-from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everkept import __version__
 from everkept.app.history import EXCLUDED_NOTES
-from everkept.care import archive
-from everkept.care.archive import ArchiveManifest, BackupDatabase
 from everkept.core.care_results import OmittedAccess, Progress, RestoredProject, UnfinishedOperation
-from everkept.core.disk import translate_os_errors, write_new_file
 from everkept.core.sessions import is_private_name
-from everkept.core.times import Clock, format_iso
+from everkept.core.times import Clock
+from everkept.engines.sqlite import archive
+from everkept.engines.sqlite.archive import ArchiveManifest, WrittenBackup, build_exists_error, write_backup
+from everkept.engines.sqlite.snapshot import META
 from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound, Refused, StoreDamaged, Unavailable
 from everkept.values import Value
 
 if TYPE_CHECKING:
     from everkept.engines.sqlite.care import SqliteCare
-    from everkept.engines.sqlite.snapshot import FolderSnapshot
 
 MAX_ATTEMPTS = 20  # while another process moves a project
-
-
-class WrittenBackup(Value):
-    """Backup that was written and verified."""
-
-    file: Path
-    size: int
-    manifest: ArchiveManifest
 
 
 def back_up(
@@ -57,91 +46,13 @@ def back_up(
     care.refuse_if_unfinished()
     for _ in range(MAX_ATTEMPTS):
         try:
-            made = write_backup(care, file, clock, report, force=force, with_damaged=with_damaged)
+            made = write_backup(folder, file, clock, report, force=force, with_damaged=with_damaged)
         except UnfinishedOperation:
             care.settle_moves()
         else:
             care.note_backup(made.file, made.manifest.created_at)
             return made
     raise Conflict("Other processes keep moving projects.", hint="Try again.")
-
-
-def write_backup(
-    care: "SqliteCare",
-    file: Path,
-    clock: Clock,
-    report: Progress,
-    *,
-    force: bool = False,
-    with_damaged: bool = False,
-    is_locked: bool = False,
-) -> WrittenBackup:
-    """Write a backup to a checked target, for a caller that has locked the data folder."""
-    with (
-        # Next to the target, so that a rename puts it in its place.
-        care.open_scratch(file.parent) as scratch,
-        translate_os_errors(scratch),
-        care.open_snapshot(lenient=with_damaged, is_locked=is_locked) as moment,
-    ):
-        draft = scratch / "backup.zip"
-        manifest = _BackupWriter(care, scratch, moment, report, with_damaged=with_damaged).write(draft, clock())
-        archive.verify_backup(care, draft, manifest)
-        _publish(draft, file, force=force)
-    return WrittenBackup(file, file.stat().st_size, manifest)
-
-
-class _BackupWriter:
-    """One backup while it is written."""
-
-    def __init__(
-        self, care: "SqliteCare", scratch: Path, moment: "FolderSnapshot", report: Progress, *, with_damaged: bool
-    ) -> None:
-        self._care = care
-        self._scratch = scratch
-        self._moment = moment
-        self._report = report
-        self._with_damaged = with_damaged
-        self._damaged: list[str] = []
-        self._done = 0
-
-    def write(self, draft: Path, at: int) -> ArchiveManifest:
-        with _open_archive(draft) as target:
-            copies = [copy for name in self._moment.databases if (copy := self._add(target, name))]
-            for name in self._moment.damaged:
-                self._damaged.append(name)
-                for each in (name, f"{name}-wal"):
-                    path = self._care.folder / each
-                    if path.is_file():
-                        archive.add_damaged(target, each, path)
-            manifest = ArchiveManifest(__version__, format_iso(at), copies, self._damaged)
-            archive.add_manifest(target, manifest)
-        return manifest
-
-    def _add(self, target: zipfile.ZipFile, name: str) -> BackupDatabase | None:
-        copy = self._scratch / "copy.db"
-        self._moment.copy(name, copy, self._build_progress())
-        self._done += 1
-        try:
-            owner = self._moment.owners.get(name)
-            return archive.add_copy(self._care, target, name, copy, owner)
-        except StoreDamaged as error:
-            if not self._with_damaged:
-                raise _build_damaged_error(error) from error
-            # The copy, because closing the file would release our locks on it.
-            archive.add_damaged(target, name, copy)
-            self._damaged.append(name)
-            return None
-        finally:
-            copy.unlink()
-
-    def _build_progress(self) -> Progress:
-        """Weigh each database equally, and its pages within it."""
-        steps, total = 100, len(self._moment.databases)
-
-        def report(done: int, pages: int) -> None:
-            self._report(self._done * steps + steps * done // max(pages, 1), total * steps)
-
-        return report
 
 
 def _check_target(folder: Path, file: Path, *, force: bool) -> None:
@@ -156,40 +67,7 @@ def _check_target(folder: Path, file: Path, *, force: bool) -> None:
     if problem:
         raise InvalidInput(f"{problem}.", hint=hint, argument="FILE", value=str(file))
     if file.exists() and not force:
-        raise _build_exists_error(file)
-
-
-def _build_exists_error(file: Path) -> InvalidInput:
-    return InvalidInput(
-        f"The file already exists: {file} already.",
-        hint="Specify another one, or pass --force to replace it.",
-        argument="FILE",
-        value=str(file),
-    )
-
-
-def _build_damaged_error(error: StoreDamaged) -> StoreDamaged:
-    return StoreDamaged(
-        f"{error.message} No backup was written.",
-        hint="For details, run `everkept doctor`. To include it unchanged, pass --with-damaged.",
-        **dict(error.facts),
-    )
-
-
-@contextmanager
-def _open_archive(draft: Path) -> Generator[zipfile.ZipFile, None, None]:
-    """Create a private zip that is on the disk when the block has ended."""
-    with (
-        write_new_file(draft) as file,
-        zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=archive.COMPRESSION_LEVEL) as target,
-    ):
-        yield target
-
-
-def _publish(draft: Path, file: Path, *, force: bool) -> None:
-    if file.exists() and not force:  # another process has created it
-        raise _build_exists_error(file)
-    draft.replace(file)
+        raise build_exists_error(file)
 
 
 DECISION_NOTES = (EXCLUDED_NOTES,)  # notes about what must not be stored
@@ -232,11 +110,11 @@ def restore(
     folder = care.folder
     safety = safety or _build_safety_path(folder, clock())
     with ExitStack() as stack:
-        backup, manifest = stack.enter_context(archive.open_backup(care, file))
+        backup, manifest = stack.enter_context(archive.open_backup(file))
         is_empty = _is_empty(care, replace=replace)
         stage = stack.enter_context(care.open_stage())
-        archive.extract_databases(care, backup, file, manifest, stage)
-        if not (stage / care.catalogue).exists():
+        archive.extract_databases(backup, file, manifest, stage)
+        if not (stage / META).exists():
             raise StoreDamaged(
                 f"{file} does not have a list of projects, because it was damaged before the backup.",
                 hint="Use another one. Nothing was changed.",
@@ -252,7 +130,7 @@ def restore(
                 raise Conflict(f"Another process wrote to {folder} during the restore.", hint="Try again.")
             kept = None if live.is_empty else safety
             if kept is not None:
-                write_backup(care, kept, clock, report, with_damaged=True, is_locked=True)
+                write_backup(folder, kept, clock, report, with_damaged=True, is_locked=True)
             prepared = live.prepare(stage, file, kept, DECISION_NOTES, clock(), with_access=with_access)
             try:
                 left = live.put(stage, report)
@@ -274,7 +152,7 @@ def restore_project(care: "SqliteCare", file: Path, name: str, clock: Clock) -> 
             value=name,
         )
     care.refuse_if_unfinished()
-    with archive.open_backup(care, file) as (backup, manifest), care.open_stage() as stage:
+    with archive.open_backup(file) as (backup, manifest), care.open_stage() as stage:
         wanted = next((copied for copied in manifest.projects if copied.project == name), None)
         if wanted is None:
             known = ", ".join(f'"{each}"' for each in manifest.project_names[:10])
@@ -284,11 +162,11 @@ def restore_project(care: "SqliteCare", file: Path, name: str, clock: Clock) -> 
                 message=f'The backup has no project "{name}".',
                 hint=f"It has {known}." if known else "It has none.",
             )
-        listed = [copied for copied in manifest.databases if copied.name == care.catalogue]
+        listed = [copied for copied in manifest.databases if copied.name == META]
         for copied in (wanted, *listed):
-            archive.extract_database(care, backup, file, copied, stage / copied.name)
+            archive.extract_database(backup, file, copied, stage / copied.name)
         care.create_missing_files(clock)
-        before = stage / care.catalogue if listed else None
+        before = stage / META if listed else None
         return care.add_project(stage / wanted.name, name, before, clock())
 
 
@@ -306,9 +184,7 @@ def _is_empty(care: "SqliteCare", *, replace: bool) -> bool:
 
 
 def _build_safety_path(folder: Path, at: int) -> Path:
-    # With milliseconds, because two restores may follow within a second.
-    moment = format_iso(at)[:23].translate(str.maketrans({":": None, ".": "-", "T": "-"}))
-    return folder.with_name(f"{folder.name}-before-restore-{moment}.zip")
+    return folder.with_name(f"{folder.name}-before-restore-{archive.format_moment(at)}.zip")
 
 
 def _check_safety(safety: Path) -> None:

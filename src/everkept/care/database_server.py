@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from everkept.app.engines import StandbyFolder, build_empty_library, find_standby, find_stranded_writes, make_library
 from everkept.care.check_context import CheckContext, DoctorFinding
 from everkept.core.library import Condition
+from everkept.core.projects import is_trash_name
 from everkept.core.records import Batch, Insert, Record, Update
 from everkept.core.sessions import is_private_name, parse_private_name
 from everkept.core.text import clip_text, format_count
@@ -178,12 +179,16 @@ def _describe_act(act: "Act") -> str:
             return f"switch project {name} {'off' if off else 'on'}"
         case journal_acts.AssignWorkspace(path=path):
             return f"assign folder {path}"
+        case journal_acts.MoveWorkspace(path=path, project_id=project_id):
+            return f"{'assign' if project_id else 'release'} folder {path}"
         case journal_acts.SetNote(key=key):
             return f"set note {key}"
         case journal_acts.AddToken(token):
             return f"add token {token.label}"
         case journal_acts.RemoveToken(token_id):
             return f"remove token {token_id}"
+        case journal_acts.DamagedAct(reason):
+            return f"damaged write ({clip_text(reason)})"
 
 
 def _build_missing_error(number: int) -> NotFound:
@@ -236,8 +241,8 @@ def _check_answer(context: CheckContext) -> DoctorFinding:
 async def _read_condition(context: CheckContext) -> tuple[Condition, int]:
     library = make_library(context.settings, context.clock, standing_by=False, founds=False)
     try:
-        projects = [each for each in await library.list_projects() if not is_private_name(each.name)]
-        return library.condition, len(projects)
+        names = [project.name for project in await library.list_projects()]
+        return library.condition, sum(not is_private_name(name) and not is_trash_name(name) for name in names)
     finally:
         await library.close()
 

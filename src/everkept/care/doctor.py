@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 from everkept.accounts.access_log import LOG_FOLDER
 from everkept.app.build import build_embedder, build_indexer
 from everkept.app.engines import build_empty_library, make_library
-from everkept.care.check_context import CheckContext, DoctorCheck, DoctorFinding, FixResult, apply_fixes, run_checks
+from everkept.care.backup_schedule import BACKUPS_CHECK, check_schedule
+from everkept.care.check_context import (
+    FIX_COMMAND,
+    CheckContext,
+    DoctorCheck,
+    DoctorFinding,
+    FixResult,
+    apply_fixes,
+    run_checks,
+)
 from everkept.care.database_server import DATABASE_CHECK as DATABASE
 from everkept.care.database_server import check_database
 from everkept.care.installation_checks import (
@@ -26,6 +35,7 @@ from everkept.care.installation_checks import (
     check_versions,
 )
 from everkept.core.care_results import PendingEmbeddings
+from everkept.core.folder_project import CHOICE_PREFIX, FolderChoice, parse_choices, release_key
 from everkept.core.peers import Peer, PeerFault
 from everkept.core.ports import Embedder, Library, RecordStore
 from everkept.core.text import format_count
@@ -161,7 +171,8 @@ def _check_queue(context: CheckContext, queue: _Queue, model: str, *, can_embed:
         yield DoctorFinding(VECTORS_CHECK, "ok", "All texts are embedded.")
         return
     where = max(waiting, key=lambda each: each.texts).title
-    what = f"{format_count(total, 'embedding')} pending, most of them in {where}."
+    most = ", most of them" if sum(each.texts > 0 for each in waiting) > 1 else ""
+    what = f"{format_count(total, 'embedding')} pending{most} in {where}."
     what += f" {format_count(queue.stored, 'text')} {_format_verb(queue.stored)} embedded."
     if others:
         what += f" {format_count(others, 'vector')} {_format_verb(others)} of another model."
@@ -217,12 +228,57 @@ def check_projects(context: CheckContext) -> Iterable[DoctorFinding]:
     return care.check_projects(PROJECTS_CHECK, context.clock) if care else ()
 
 
+CHOICES_CHECK = "projects of folders"
+
+
+def check_choices(context: CheckContext) -> Iterator[DoctorFinding]:
+    """Find folders for which a project was chosen that no longer exists."""
+    if context.settings.deployment_mode == "embedded-memory" or build_empty_library(context.settings):
+        return
+    care = context.care
+    if care is None:
+        try:
+            choices, names = asyncio.run(_ask_choices(context))
+        except EverkeptError:  # the check of the database says why
+            return
+    else:
+        choices, names = parse_choices(care.read_notes(CHOICE_PREFIX)), care.list_project_names()
+    for folder, choice in choices.items():
+        if choice.project not in names:
+            what = f'The project "{choice.project}", chosen for the folder {folder}, no longer exists.'
+            clear = partial(_clear_choice, context, folder, choice)
+            yield DoctorFinding(CHOICES_CHECK, "problem", what, FIX_COMMAND, clear)
+
+
+async def _ask_choices(context: CheckContext) -> tuple[dict[str, FolderChoice], set[str]]:
+    library = make_library(context.settings, context.clock, standing_by=False, founds=False)
+    try:
+        choices = parse_choices(await library.list_notes(CHOICE_PREFIX))
+        return choices, {project.name for project in await library.list_projects(None)}
+    finally:
+        await library.close()
+
+
+def _clear_choice(context: CheckContext, folder: str, choice: FolderChoice) -> str:
+    async def clear() -> None:
+        library = make_library(context.settings, context.clock, founds=False)
+        try:
+            await release_key(library, folder, choice)
+        finally:
+            await library.close()
+
+    asyncio.run(clear())
+    return f"the folder {folder} uses its own project again"
+
+
 CHECKS: tuple[tuple[str, DoctorCheck], ...] = (
     (VERSIONS_CHECK, check_versions),
     (SETTINGS_CHECK, check_settings),
     (DATA_FOLDER_CHECK, check_data_folder),
     (DATABASES_CHECK, check_databases),
     (PROJECTS_CHECK, check_projects),
+    (CHOICES_CHECK, check_choices),
+    (BACKUPS_CHECK, check_schedule),
     (DATABASE, check_database),
     (VECTORS_CHECK, check_vectors),
     (GATEWAY_FILE_CHECK, check_gateway),
@@ -249,6 +305,8 @@ def diagnose(context: CheckContext, more: Iterable[tuple[str, DoctorCheck]] = ()
     """Check the installation. `more` are checks of other layers. Write nothing without `fix`."""
     checks = (*CHECKS, *more)
     findings = _run_applicable_checks(context, checks)
+    if fix and context.care and any(finding.mend for finding in findings):
+        context.care.upgrade()
     done = apply_fixes(findings) if fix else []
     return DoctorReport(_run_applicable_checks(context, checks) if done else findings, done)
 

@@ -17,8 +17,8 @@ from everkept import __version__
 from everkept.app.engines import format_command
 from everkept.care.check_context import FIX_COMMAND, CheckContext, DoctorFinding, get_sqlite_care
 from everkept.clients.config_files import ClientEnvironment
-from everkept.clients.entries import ClientInstallation, survey_clients
 from everkept.clients.own_command import read_launchers
+from everkept.clients.survey import ClientInstallation, survey_clients
 from everkept.core.care_results import FREE_SPACE_ADVICE, Severity, UnfinishedRestore
 from everkept.core.text import format_count
 from everkept.errors import InvalidInput
@@ -66,8 +66,8 @@ def check_data_folder(context: CheckContext) -> Iterator[DoctorFinding]:
     care = context.care
     if care is None:
         engine = context.settings.engine
-        kept = "in memory" if engine == "sqlite" else f"by {get_title(engine)}"
-        yield DoctorFinding(DATA_FOLDER_CHECK, "ok", f"All data is {kept}, not in files.")
+        kept = "in memory" if engine == "sqlite" else f"in {get_title(engine)}"
+        yield DoctorFinding(DATA_FOLDER_CHECK, "ok", f"All data is {kept}, not in files here.")
         return
     if not folder.exists():
         what = f"{folder} does not exist yet. The first write creates it."
@@ -258,7 +258,7 @@ def check_settings(context: CheckContext) -> Iterator[DoctorFinding]:
 
 
 def check_clients(context: CheckContext) -> Iterator[DoctorFinding]:
-    found = _survey_clients(context)
+    found = find_clients(context)
     told = [each for each in found if each.is_set_up]
     wrong = [finding for each in found for finding in _check_client(context, each)]
     for each in told:
@@ -307,7 +307,8 @@ def _is_same_folder(named: str, folder: Path) -> bool:
     return Path(named).expanduser().absolute().resolve() == folder.resolve()
 
 
-def _survey_clients(context: CheckContext) -> list[ClientInstallation]:
+def find_clients(context: CheckContext) -> list[ClientInstallation]:
+    """Return at least one installation for each client that Everkept knows, sorted by name."""
     project = (context.settings.path or Path.cwd()).absolute()
     launchers = read_launchers(context.folder) | {context.settings.launcher or ""}
     places = ClientEnvironment(read_client_environment(), Path.home(), sys.platform, project, launchers - {""})

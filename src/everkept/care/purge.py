@@ -7,20 +7,24 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-from everkept.core.ports import Library, RecordStore
-from everkept.core.projects import USER_PROJECT
+from everkept.accounts.project_changes import label_trashed, list_trashed, open_trashed
+from everkept.core.ports import Library, PurgeResult, RecordStore
+from everkept.core.projects import USER_PROJECT, TrashedProject, is_trash_name
 from everkept.core.records import SESSION_SCOPE, Edit, Record, RecordFilter, RecordLink, Ref
 from everkept.core.secrets import mask_json, mask_text
 from everkept.core.sessions import is_private_name
 from everkept.core.text import clip_text, compute_digest, compute_name_key
-from everkept.errors import EverkeptError, ProjectOff
+from everkept.errors import AmbiguousId, EverkeptError, ProjectOff
 from everkept.families.memories.memory_identity import compute_text_key, get_title
+from everkept.families.memories.stores import find_memories_by_prefix
+from everkept.graph.entities import ENTITY
 from everkept.graph.lookup import (
     ExactNameAndTypeIdentity,
     ExactNameIdentity,
     NameAndTypeIdentity,
     build_ambiguity_error,
     find_entities,
+    find_entities_by_prefix,
 )
 from everkept.values import Value
 
@@ -58,10 +62,23 @@ async def _find_named(store: RecordStore, name: str) -> Sequence[PurgeItem]:
     if by_id:
         return by_id
     found = (await find_entities(store, [name], deleted=None))[name]
+    if not found:
+        return await _find_by_prefix(store, name)
     distinct = {(record.variant, compute_name_key(record.type or "")): record for record in found}
     if len(distinct) > 1:
         raise build_ambiguity_error(name, distinct.values())
     return found
+
+
+async def _find_by_prefix(store: RecordStore, prefix: str) -> Sequence[PurgeItem]:
+    """Return the one memory or entity whose id begins so, even a deleted one. Raise AmbiguousId."""
+    memories = [record for _, record in await find_memories_by_prefix([store], prefix)]
+    found = {record.id: record for record in memories or await find_entities_by_prefix(store, prefix, deleted=True)}
+    if len(found) > 1:
+        raise AmbiguousId(
+            "memory" if memories else ENTITY, prefix, {i: clip_text(get_title(r)) for i, r in found.items()}
+        )
+    return [*found.values()]
 
 
 async def _find_containing(store: RecordStore, text: str) -> list[PurgeItem]:
@@ -133,12 +150,16 @@ class MaskResult(Value):
 
 
 async def find_secrets(library: Library, project: str | None = None) -> SecretAudit:
-    """Find secrets in one project, or in all of them and in the user's data."""
+    """Find secrets in one project, or in all of them, the trash and the user's data."""
     audit = SecretAudit([], [])
+    trash = [each for each in await list_trashed(library) if project in (None, each.name)]
+    await _find_in_trash(library, trash, audit)
     if project is not None:
-        audit.findings.extend([f async for f in _find_in_store(await _open_store(library, project), project)])
+        if not trash or any(each.name == project for each in await library.list_projects()):
+            audit.findings.extend([f async for f in _find_in_store(await _open_store(library, project), project)])
         return audit
-    for name in [*(p.name for p in await library.list_projects()), USER_PROJECT]:
+    live = [each.name for each in await library.list_projects() if not is_trash_name(each.name)]
+    for name in [*live, USER_PROJECT]:
         try:
             store = await _open_store(library, name)
             audit.findings.extend([finding async for finding in _find_in_store(store, name)])
@@ -149,6 +170,20 @@ async def find_secrets(library: Library, project: str | None = None) -> SecretAu
     return audit
 
 
+async def _find_in_trash(library: Library, trash: Sequence[TrashedProject], audit: SecretAudit) -> None:
+    for each in trash:
+        label = label_trashed(each)
+        if each.is_off:
+            audit.left_out.append(label)
+            continue
+        try:
+            store = await library.get_store(each.project)
+            audit.findings.extend([finding async for finding in _find_in_store(store, label)])
+        except EverkeptError as error:
+            log.warning("project %s skipped: %s", label, error)
+            audit.left_out.append(label)
+
+
 async def mask_secrets(library: Library, findings: Sequence[SecretFinding]) -> MaskResult:
     """Mask secrets in records, links, log and index. Only ids stay unchanged."""
     records, links, complete = 0, 0, True
@@ -156,14 +191,22 @@ async def mask_secrets(library: Library, findings: Sequence[SecretFinding]) -> M
     for finding in findings:
         if not finding.in_id:
             by_project.setdefault(finding.project, {})[finding.ref] = None
+    trash = {label_trashed(each): each for each in await list_trashed(library)}
     for project, refs in by_project.items():
-        store = await _open_store(library, project)
-        taken = await _find_taken_records(store, list(refs)) | await _find_taken_links(store, list(refs))
-        redacted = await store.redact(list(refs), partial(_mask_unless_taken, taken))
+        if project in trash:
+            async with open_trashed(library, trash[project]) as store:
+                redacted = await _mask_in_store(store, list(refs))
+        else:
+            redacted = await _mask_in_store(await _open_store(library, project), list(refs))
         records += redacted.records
         links += redacted.links
         complete = complete and redacted.complete
     return MaskResult(records, links, complete)
+
+
+async def _mask_in_store(store: RecordStore, refs: Sequence[Ref]) -> PurgeResult:
+    taken = await _find_taken_records(store, refs) | await _find_taken_links(store, refs)
+    return await store.redact(refs, partial(_mask_unless_taken, taken))
 
 
 def mask_values(values: StoredValues, unlike: str | None = None) -> dict[str, Any]:

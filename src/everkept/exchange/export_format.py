@@ -48,7 +48,7 @@ def format_line(thing: ExportItem) -> str:
         value: Any = getattr(thing, field.name)
         if value is None or value in ("", (), {}):
             continue
-        shown[field.name] = _format_time(value) if field.name in _TIME_FIELDS else value
+        shown[field.name] = format_exact_time(value) if field.name in _TIME_FIELDS else value
     return json.dumps(shown, ensure_ascii=False)
 
 
@@ -98,7 +98,7 @@ def _check_value(name: str, value: Any, is_needed: bool) -> Any:
     return checked
 
 
-def _format_time(at: int) -> str:
+def format_exact_time(at: int) -> str:
     return (_EPOCH + timedelta(microseconds=at)).isoformat(timespec="microseconds") + "Z"
 
 
@@ -184,10 +184,12 @@ FORMAT_NAME = "everkept export"
 
 # Characters that file systems refuse or treat differently. `%` escapes them.
 _UNSAFE_CHARACTERS = re.compile(r'[\x00-\x1f\x7f<>:"/\\|?*%]|^\.|[. ]$')
-_RESERVED_NAMES = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)", re.IGNORECASE)
+# On Windows, also before spaces and a suffix, with raised digits too.
+_RESERVED_NAMES = re.compile(r"(?:con(?:in\$|out\$)?|prn|aux|nul|(?:com|lpt)[0-9¹²³])\s*(?:\.|$)", re.IGNORECASE)
 DRAFT_SUFFIX = ".draft"  # suffix of a file that is being written
 STALE_DRAFT_SECONDS = 3_600.0  # age at which a draft counts as abandoned
 _MAX_NAME_CHARACTERS = 80  # of a folder's name, so that paths stay short
+_MAX_NAME_BYTES = 190  # of it in UTF-8; file systems take 255, with the additions of a draft
 
 
 class ExportManifest(Value):
@@ -261,9 +263,10 @@ def build_file_name(name: str) -> str:
     shown = _UNSAFE_CHARACTERS.sub(lambda found: f"%{ord(found[0]):02X}", name)
     if _RESERVED_NAMES.match(shown):
         shown = f"%{ord(shown[0]):02X}{shown[1:]}"
-    if len(shown) > _MAX_NAME_CHARACTERS:
+    short = shown[:_MAX_NAME_CHARACTERS].encode()[:_MAX_NAME_BYTES].decode(errors="ignore")
+    if short != shown:
         suffix = hashlib.blake2b(name.encode(), digest_size=4).hexdigest()
-        shown = f"{shown[:_MAX_NAME_CHARACTERS]}~{suffix}"
+        shown = f"{short}~{suffix}"
     return shown
 
 

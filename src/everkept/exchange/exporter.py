@@ -2,20 +2,20 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TextIO
+from typing import Literal, TextIO
 
-from everkept.accounts.account_library import build_project_error
 from everkept.core.context_text import as_quotation
+from everkept.core.library import ReplicaUse
 from everkept.core.ports import Library, RecordStore
-from everkept.core.projects import Project, Status, find_workspace_key
+from everkept.core.projects import Project, Status, build_project_error, find_workspace_key, is_trash_name
 from everkept.core.records import Record, RecordFilter, RecordLink
 from everkept.core.sessions import USER_NOTE_PREFIX, is_private_name, parse_account_id, parse_private_name
 from everkept.core.text import clip_text
-from everkept.core.times import format_iso
-from everkept.errors import InvalidInput, ProjectOff
+from everkept.core.times import format_iso, format_minute
+from everkept.errors import InvalidInput, ProjectOff, StoreUnreachable
 from everkept.exchange.export_format import (
     ACCOUNT_FILE,
     ACCOUNTS_FOLDER,
@@ -33,6 +33,7 @@ from everkept.exchange.export_format import (
     check_target,
     format_line,
 )
+from everkept.families.graph.server_memory import read_whole_graph
 from everkept.families.history.ingest.conversations import TOMBSTONE
 from everkept.families.history.model import CONVERSATION, TURN
 from everkept.families.history.off_folders import OffFolders
@@ -85,7 +86,7 @@ def render_conversation(head: Record, turns: Sequence[Record]) -> str:
     lines = [f"# {clip_text(head.name or 'A conversation', 120)}", ""]
     lines += [" · ".join(fact for fact in facts if fact), ""]
     for turn in sorted(turns, key=lambda t: (t.position is None, t.position or 0, t.effective_at, t.id)):
-        when = format_iso(turn.effective_at)[:16].replace("T", " ")
+        when = format_minute(turn.effective_at)
         lines += [f"**{clip_text(turn.author or '?')}**, {when}", "", as_quotation(turn.text), ""]
     return _join_lines(lines)
 
@@ -136,6 +137,11 @@ def _join_lines(lines: Iterator[str] | Sequence[str]) -> str:
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
+# Writes the files of one store, and returns the number of its records.
+WriteStore = Callable[[ExportDrafts, str, RecordStore, Project | None], Awaitable[int]]
+ExportParts = Literal["all", "lines", "pages"]  # lines are imported, pages are for people
+
+SERVER_MEMORY_FILE = "memory.jsonl"
 PAGE_RECORDS = 500  # per read
 Progress = Callable[[int, int], None]
 
@@ -155,6 +161,15 @@ class ExportResult(Value, frozen=False):
     accounts: list[str] = field(default_factory=list[str])
 
 
+def require_complete(library: Library, noted: ReplicaUse) -> None:
+    """Refuse an incomplete export, because people rely on it. A replica may be outdated."""
+    if noted.is_degraded or library.condition.waiting:
+        raise StoreUnreachable(
+            "The database is unreachable or has pending writes, so the export would be incomplete.",
+            hint="Try again when `everkept status` shows no pending writes.",
+        )
+
+
 async def export_library(
     library: Library,
     folder: Path,
@@ -163,15 +178,17 @@ async def export_library(
     project: str | None = None,
     history: bool = True,
     accounts: bool = True,
+    parts: ExportParts = "all",
+    write_store: WriteStore | None = None,
 ) -> ExportResult:
     """Export the library, or one project, into its own folder.
 
-    Private data of `accounts` and past conversations are optional. The files of an earlier export are replaced once
-    everything is written.
+    With `write_store`, the files have another format. Private data of `accounts` and past conversations are optional.
+    The files of an earlier export are replaced once everything is written.
     """
     old = await asyncio.to_thread(check_target, folder)
     off_folders = OffFolders(await library.list_off_periods(), find_workspace_key)
-    writer = _ExportWriter(ExportResult(str(folder)), ExportDrafts(folder), progress, off_folders)
+    writer = _ExportWriter(ExportResult(str(folder)), ExportDrafts(folder), progress, off_folders, parts, write_store)
     try:
         await writer.write(library, project, history=history, accounts=accounts)
         await asyncio.to_thread(writer.drafts.publish, old, writer.replaces)
@@ -187,12 +204,20 @@ async def export_library(
 
 class _ExportWriter:
     def __init__(
-        self, outcome: ExportResult, drafts: ExportDrafts, progress: Progress, off_folders: OffFolders
+        self,
+        outcome: ExportResult,
+        drafts: ExportDrafts,
+        progress: Progress,
+        off_folders: OffFolders,
+        parts: ExportParts,
+        write_store: WriteStore | None,
     ) -> None:
         self.outcome = outcome
         self.drafts = drafts
         self._progress = progress
         self._off_folders = off_folders
+        self._parts = parts
+        self._write_in_format = write_store
         self._total = 0
         self.replaces = ""  # prefix of an earlier export's files that are deleted
 
@@ -215,10 +240,11 @@ class _ExportWriter:
         self._total = sum([sum((await store.count_live()).values()) for _, store, _ in places])
         for place, store, project in places:
             await self._write_store(library, place, store, project)
-        if only is None:
+        if only is None and self._write_in_format is None:
             self._write_file(README_FILE, build_readme(projects, self.outcome.accounts))
-        else:
-            self.replaces = f"{PROJECTS_FOLDER}/{folders[only]}/"
+        elif only is not None:
+            is_other = self._write_in_format is not None
+            self.replaces = f"{folders[only]}/" if is_other else f"{PROJECTS_FOLDER}/{folders[only]}/"
         self.outcome.projects = len(projects)
 
     async def _open_private_stores(self, library: Library, history: bool) -> AsyncIterator[tuple[str, RecordStore]]:
@@ -254,6 +280,24 @@ class _ExportWriter:
         return [project for project in active if not project.is_off]
 
     async def _write_store(self, library: Library, place: str, store: RecordStore, project: Project | None) -> None:
+        if self._write_in_format is not None:
+            self.outcome.records += await self._write_in_format(self.drafts, place, store, project)
+            self._progress(self.outcome.records, self._total)
+            return
+        if self._parts != "pages":
+            await self._write_lines(library, place, store, project)
+        else:
+            self.outcome.records += sum((await store.count_live()).values())
+        if self._parts == "lines":
+            return
+        if place == HISTORY_FOLDER:
+            await self._write_conversations(store)
+        elif not place.startswith(f"{ACCOUNTS_FOLDER}/"):  # no readable pages of private data
+            title = "The user" if project is None else project.name
+            for name, text in (await build_store_pages(store, title)).items():
+                self._write_file(f"{place}/{name}", text)
+
+    async def _write_lines(self, library: Library, place: str, store: RecordStore, project: Project | None) -> None:
         if project is not None:
             folders = await library.list_workspaces(project)
             self._write_file(f"{place}/{PROJECT_FILE}", _format_project(project, folders))
@@ -263,12 +307,6 @@ class _ExportWriter:
             async for page in _read_pages(store):
                 shown = [record for record in page if self._is_exported(place, record)]
                 await self._write_page(store, shown, records, links)
-        if place == HISTORY_FOLDER:
-            await self._write_conversations(store)
-        elif not place.startswith(f"{ACCOUNTS_FOLDER}/"):  # no readable pages of private data
-            title = "The user" if project is None else project.name
-            for name, text in (await build_store_pages(store, title)).items():
-                self._write_file(f"{place}/{name}", text)
 
     async def _write_page(self, store: RecordStore, page: Sequence[Record], records: TextIO, links: TextIO) -> None:
         found = await store.find_links([r.id for r in page if r.deleted_at is None], direction="out")
@@ -300,9 +338,26 @@ class _ExportWriter:
             file.write(text)
 
 
+async def write_server_memory(drafts: ExportDrafts, place: str, store: RecordStore, project: Project | None) -> int:
+    """Write the graph as the file of the official memory server, and return the number of its lines."""
+    graph = await read_whole_graph(store)
+    lines = [{"type": "entity", **each} for each in graph["entities"]]
+    lines += [{"type": "relation", **each} for each in graph["relations"]]
+    if lines:
+        with drafts.open(f"{get_store_folder(place, project)}/{SERVER_MEMORY_FILE}") as file:
+            file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    return len(lines)
+
+
+def get_store_folder(place: str, project: Project | None) -> str:
+    """Return the folder of a store in formats of other programs: that of the project, or `user`."""
+    return USER_FOLDER if project is None else place.rpartition("/")[2]
+
+
 async def _list_projects(library: Library, status: Status | None = None) -> list[Project]:
-    """Return the projects, without private stores of accounts."""
-    return [each for each in await library.list_projects(status) if not is_private_name(each.name)]
+    """Return the projects, without private stores of accounts and the trash."""
+    found = await library.list_projects(status)
+    return [each for each in found if not is_private_name(each.name) and not is_trash_name(each.name)]
 
 
 async def _read_pages(store: RecordStore) -> AsyncIterator[list[Record]]:

@@ -1,27 +1,21 @@
-"""Import of an export or of another memory server's file. Nothing is stored twice."""
+"""Import of an export. Nothing is stored twice."""
 
 import asyncio
-import io
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from everkept.accounts.account_library import AccountStore
-from everkept.core import disk
 from everkept.core.commits import commit, retry
 from everkept.core.paths import FolderExclusion
 from everkept.core.ports import Library, RecordStore
 from everkept.core.projects import find_workspace_key
 from everkept.core.records import AMENDABLE, Batch, Delete, Insert, Record, RecordFilter, RecordLink, Step, Update
 from everkept.core.secrets import Masker
-from everkept.core.sessions import USER_NOTE_PREFIX, Session, ToolCall, parse_account_id, validate_account_name
-from everkept.core.text import compute_name_key
+from everkept.core.sessions import USER_NOTE_PREFIX, parse_account_id, validate_account_name
 from everkept.core.times import Clock
-from everkept.errors import Conflict, InvalidInput, NotFound
+from everkept.errors import Conflict, NotFound
 from everkept.exchange.export_format import ExportSection, read_export
-from everkept.families.graph.graph import Graph
-from everkept.families.graph.model import NewEntity, RelationSpec
-from everkept.families.graph.server_memory import ParsedItem, UnreadableLine, parse_lines
 from everkept.families.history.ingest.conversations import build_tombstone_id
 from everkept.families.history.model import SYMBOL, TURN
 from everkept.families.history.off_folders import OffFolders
@@ -29,7 +23,6 @@ from everkept.families.memories.memory_identity import compute_text_key
 from everkept.families.memories.memory_record import build_top_up
 from everkept.families.memories.model import MEMORY
 from everkept.graph.entities import OBSERVATION, compute_observation_key
-from everkept.graph.lookup import ExactNameAndTypeIdentity, find_candidates
 from everkept.values import Value, field, replace
 
 T = TypeVar("T")
@@ -40,108 +33,8 @@ PAUSE_SECONDS = 0.004  # between commits, for the same reason
 IMPORT_TOOL = "import"
 
 
-class ServerMemoryImport(Value, frozen=False):
-    """Counts of what an import added. A second run of the same file adds nothing."""
-
-    entities: int = 0
-    observations: int = 0
-    relations: int = 0
-    unreadable: list[UnreadableLine] = field(default_factory=list[UnreadableLine])
-    masked: list[str] = field(default_factory=list[str])  # kinds of masked secrets
-
-
-async def import_server_memory(
-    path: Path, store: RecordStore, clock: Clock, progress: Progress, *, mask: bool = True
-) -> ServerMemoryImport:
-    """Import what the project does not have. `progress` receives done and total.
-
-    The end of a relation without an entity becomes an entity of type `unknown`.
-    """
-    parsed = await asyncio.to_thread(_read_file, path)
-    outcome = ServerMemoryImport(unreadable=[item for _, item in parsed if isinstance(item, UnreadableLine)])
-    entities = [item for _, item in parsed if isinstance(item, NewEntity)]
-    relations = [(line, item) for line, item in parsed if isinstance(item, RelationSpec)]
-
-    async def open_store() -> RecordStore:
-        return store
-
-    call = ToolCall(Session(client="command line"), "import server-memory")
-    graph = Graph(open_store, call, clock, ExactNameAndTypeIdentity(), mask=mask)
-    total, done = len(entities) + len(relations), 0
-    ids: dict[str, str] = {}
-    for chunk in _split_chunks(entities, lambda item: 1 + len(item.observations)):
-        await _import_entities(graph, chunk, ids, outcome)
-        done += len(chunk)
-        progress(done, total)
-        await asyncio.sleep(PAUSE_SECONDS)
-    for chunk in _split_chunks(relations, lambda _: 1):
-        await _import_relations(graph, store, chunk, ids, outcome)
-        done += len(chunk)
-        progress(done, total)
-        await asyncio.sleep(PAUSE_SECONDS)
-    outcome.unreadable.sort(key=lambda item: item.line)
-    outcome.masked = list(graph.masking.kinds)
-    return outcome
-
-
-async def _import_entities(
-    graph: Graph, wanted: Sequence[NewEntity], ids: dict[str, str], outcome: ServerMemoryImport
-) -> None:
-    by_key: dict[tuple[str, str], str] = {}
-    for made in await graph.create_entities(wanted):
-        record = made.record
-        by_key[record.name or "", compute_name_key(record.type or "")] = record.id
-        outcome.entities += made.is_new
-        outcome.observations += len(made.observations)
-    for item in wanted:
-        kept = graph.masking.mask(item.name), compute_name_key(graph.masking.mask(item.entity_type))
-        ids.setdefault(item.name, by_key[kept])
-
-
-async def _import_relations(
-    graph: Graph,
-    store: RecordStore,
-    wanted: Sequence[tuple[int, RelationSpec]],
-    ids: dict[str, str],
-    outcome: ServerMemoryImport,
-) -> None:
-    """Import relations between entities of the file, then of the project. Ambiguous names are reported."""
-    strangers = {n for _, item in wanted for n in (item.from_, item.to) if n not in ids}
-    known = await find_candidates(store, sorted(strangers))
-    ids |= {name: found[0].id for name, found in known.items() if len(found) == 1}
-    fitting: list[RelationSpec] = []
-    for line, item in wanted:
-        unclear = [n for n in (item.from_, item.to) if len(known.get(n, ())) > 1]
-        if unclear:
-            reason = f'"{unclear[0]}" matches several entities of the project'
-            outcome.unreadable.append(UnreadableLine(line, reason))
-        else:
-            ends = {"from_": ids.get(item.from_, item.from_), "to": ids.get(item.to, item.to)}
-            fitting.append(replace(item, **ends))
-    new, _ = await graph.create_relations(fitting, make_ends=True)
-    outcome.relations += len(new)
-
-
-MAX_FILE_BYTES = 64 * 1024 * 1024  # of the official server's file, which it reads as a whole too
-
-
-def _read_file(path: Path) -> list[tuple[int, ParsedItem]]:
-    try:
-        with (
-            disk.open_regular(path, MAX_FILE_BYTES) as content,
-            io.TextIOWrapper(content, encoding="utf-8", errors="replace") as lines,
-        ):
-            return list(parse_lines(lines))
-    except OSError as error:
-        raise InvalidInput(
-            f"{path} cannot be read ({error.strerror}).",
-            hint="Check the path and its permissions.",
-            argument="file",
-            value=str(path),
-        ) from error
-
-
-def _split_chunks(items: Sequence[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+def split_chunks(items: Sequence[T], size: Callable[[T], int] = lambda _: 1) -> Iterator[list[T]]:
+    """Split items into parts for one commit each. `size` counts the rows of an item."""
     chunk: list[T] = []
     rows = 0
     for item in items:
@@ -366,7 +259,7 @@ class StoreImport:
         named = await self._find_same(records, known)
         unwanted = await self._find_forgotten_turns(records) | await self._find_forgotten(records, known)
         parents = {self.here.get(r.parent, r.parent) for r in records if r.parent}
-        live = {record.id for record in await self._store.get([each for each in parents if each])}
+        live = {record.id for record in await self._store.get([each for each in parents if each])} | self._planned
         deleted: list[Record] = []
         for record in records:
             here = {**self.here, **planned.here} if planned.here else self.here

@@ -168,7 +168,7 @@ async def _copy_missing(source: RecordStore, target: RecordStore, model: str, st
     known = await source.get([record.id for record in newest], include_deleted=True)
     if known:
         step(await target.count_records(ALL_RECORDS))
-    async for page in _read_record_pages(source, known[0].id if known else None):
+    async for page in source.scan_pages(ALL_RECORDS, PAGE_ROWS, after=known[0].id if known else None):
         await target.replicate(await _read_store_page(source, page, model))
         step(len(page))
     links = await source.scan_links(deleted=None)
@@ -210,16 +210,10 @@ async def _read_store_page(source: RecordStore, records: Sequence[Record], model
     )
 
 
-async def _read_record_pages(store: RecordStore, after: str | None = None) -> AsyncIterator[list[Record]]:
-    while page := await store.scan(ALL_RECORDS, after=after, limit=PAGE_ROWS):
-        yield page
-        after = page[-1].id
-
-
 async def _pair_record_pages(
     source: RecordStore, target: RecordStore
 ) -> AsyncIterator[tuple[list[Record], list[Record]]]:
-    sides = _read_record_pages(source), _read_record_pages(target)
+    sides = source.scan_pages(ALL_RECORDS, PAGE_ROWS), target.scan_pages(ALL_RECORDS, PAGE_ROWS)
     while any(pages := [await anext(side, list[Record]()) for side in sides]):
         yield pages[0], pages[1]
 

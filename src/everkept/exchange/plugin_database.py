@@ -13,8 +13,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everkept.app.engines import expect_installed, format_command, load_address_settings
+from everkept.app.engines import format_command, load_address_settings
 from everkept.core.disk import append, translate_os_errors
+from everkept.core.extras import expect_installed
 from everkept.errors import EverkeptError, InvalidInput, StoreTooNew
 from everkept.settings import (
     PLUGIN_IMPORTED,
@@ -138,7 +139,7 @@ def _build_missing_error(place: PluginPlace) -> InvalidInput:
 @asynccontextmanager
 async def open_plugin_database(place: PluginPlace) -> AsyncGenerator[PluginDatabase, None]:
     """Open the server, or a private copy of the folder, which is deleted afterwards."""
-    expect_installed("surreal", "surrealdb")
+    expect_installed("surreal", "The data of that plugin")
     keep_surreal_commits()
     from everkept.engines.surreal.drivers import VERSION_2_FOLDER, Credentials, EmbeddedConnection, SocketConnection
 

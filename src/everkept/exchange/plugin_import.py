@@ -9,9 +9,10 @@ from uuid import NAMESPACE_URL, uuid5
 from everkept.core.ports import RecordStore
 from everkept.core.records import SESSION_SCOPE, Record, RecordLink
 from everkept.core.secrets import Masker
-from everkept.core.text import compute_name_key, find_forbidden
+from everkept.core.text import compute_name_key
 from everkept.core.times import Clock, parse_time
-from everkept.exchange.importer import COMMIT_ROWS, PAUSE_SECONDS, ExportImport, Progress, StoreImport
+from everkept.exchange.foreign_import import IMPORTED_FACET, USER, CleanText
+from everkept.exchange.importer import PAUSE_SECONDS, ExportImport, Progress, StoreImport, split_chunks
 from everkept.exchange.plugin_database import (
     ENTITIES,
     ENTITY_LINKS,
@@ -30,23 +31,13 @@ from everkept.families.memories.memory_identity import (
     compute_text_key,
     get_event_time,
 )
-from everkept.families.memories.model import (
-    DEFAULT_IMPORTANCE,
-    DERIVED_FROM,
-    MAX_TAG_CHARACTERS,
-    MAX_TAGS,
-    MEMORY,
-    SCOPES,
-    SESSION,
-)
-from everkept.graph.entities import ENTITY, MAX_NAME_CHARACTERS, UNKNOWN_TYPE
+from everkept.families.memories.model import DEFAULT_IMPORTANCE, DERIVED_FROM, MEMORY, SCOPES, SESSION
+from everkept.graph.entities import ENTITY, UNKNOWN_TYPE
 from everkept.values import Value, field
 
 DEFAULT_SCOPE, USER_SCOPE = "project", "user"
 TYPES = ("semantic", "episodic", "procedural", "working")
-IMPORTED_FACET = "imported"  # where a record comes from, and what it had there that ours has not
 HOUR_MICROSECONDS = 3_600_000_000  # accesses within an hour are noted together
-USER = ""  # key of the user's store; a project has a name
 
 
 class UnreadableRow(Value):
@@ -151,7 +142,7 @@ class _PluginRun:
     async def _import_sessions(self, ids: Sequence[Any]) -> None:
         used = await self._database.list_session_ids() if ids else set[str]()
         before = self._counts.records
-        for chunk in _split(ids):
+        for chunk in split_chunks(ids):
             by_place: dict[str, list[Record]] = {}
             for row in await self._database.read(chunk):
                 place = self._target.folders.get(row.get("project_path") or "", self._target.main)
@@ -176,7 +167,7 @@ class _PluginRun:
         """Import these entities into a store, unless it has them."""
         keys = sorted(self._entities.keys() & set(wanted) - self._brought[place])
         self._brought[place].update(keys)
-        for chunk in _split(keys):
+        for chunk in split_chunks(keys):
             before = self._counts.records
             records = [self._rows.build_entity(self._entities[key], place) for key in chunk]
             await self._imports[place].add_records(records)
@@ -193,7 +184,7 @@ class _PluginRun:
         for link in links:
             by_source.setdefault(link.source, []).append(link)
         derived: list[_Edge] = []
-        for chunk in _split(ids):
+        for chunk in split_chunks(ids):
             rows = [row for row in await self._database.read(chunk) if self._rows.is_readable(row, "content")]
             derived += [edge for row in rows for edge in _list_origins(row, self._rows)]
             by_place: dict[str, list[Row]] = {}
@@ -257,7 +248,7 @@ class _PluginRun:
         for place in self._target.projects:
             wanted[place] += [each for each in relations if self._brought[place].issuperset(each.keys)]
         for place, edges in wanted.items():
-            for chunk in _split(edges):
+            for chunk in split_chunks(edges):
                 await self._imports[place].add_links([self._build_link(place, edge) for edge in chunk])
                 await self._report(len(chunk))
 
@@ -272,7 +263,7 @@ class _PluginRun:
         )
 
     async def _read_all(self, ids: Sequence[Any]) -> list[Row]:
-        return [row for chunk in _split(ids) for row in await self._database.read(chunk)]
+        return [row for chunk in split_chunks(ids) for row in await self._database.read(chunk)]
 
     async def _report(self, done: int) -> None:
         self._done = min(self._done + done, self._total)
@@ -306,7 +297,7 @@ class _Edge(Value):
 
     @classmethod
     def from_row(cls, row: Row, rows: "_RowReader") -> "_Edge":
-        verb = rows.clean_name(row.get("relationship") or "relates_to", MAX_NAME_CHARACTERS)
+        verb = rows.clean_name(row.get("relationship") or "relates_to")
         ends = (_get_id(row["in"]), _get_id(row["out"]))
         return cls(_get_id(row["id"]), ends[0], verb, ends[1], rows.read_time(row.get("created_at")), row.get("weight"))
 
@@ -340,15 +331,11 @@ def _get_scope(row: Row) -> str:
     return scope if scope in SCOPES else DEFAULT_SCOPE
 
 
-def _split(items: Sequence[Any]) -> list[Sequence[Any]]:
-    return [items[at : at + COMMIT_ROWS] for at in range(0, len(items), COMMIT_ROWS)]
-
-
-class _RowReader:
+class _RowReader(CleanText):
     """Rows as records: with secrets masked, and within the limits of ours."""
 
     def __init__(self, masking: Masker, at: int) -> None:
-        self.masking = masking
+        super().__init__(masking)
         self.unreadable: list[UnreadableRow] = []
         self._at = at
 
@@ -360,17 +347,16 @@ class _RowReader:
         return False
 
     def build_memory(self, row: Row) -> Record:
-        scope, text = _get_scope(row), self._clean_text(row["content"])
+        scope, text = _get_scope(row), self.clean_text(row["content"])
         kind = row["type"] if row.get("type") in TYPES else TYPES[0]
         created = self.read_time(row.get("created_at"))
-        session = self.clean_name(row.get("session_id") or "", MAX_NAME_CHARACTERS) or None
+        session = self.clean_name(row.get("session_id") or "") or None
         if scope == SESSION_SCOPE and session is None:
             session = PLUGIN
         source = self._clean_object(row.get("source"))
         turn = source.get("conversation_turn")
         forgotten = self.read_time(row.get("forgotten_at"), row.get("updated_at")) if row.get("forgotten") else None
         occurred = created if kind == EVENT_TYPE else None  # the same words at another time are another event
-        tags = [self.clean_name(tag, MAX_TAG_CHARACTERS) for tag in row.get("tags") or ()]
         return Record(
             id=MEMORY_PREFIX + _get_key(row["id"]),
             kind=MEMORY,
@@ -383,7 +369,7 @@ class _RowReader:
             position=turn if isinstance(turn, int) and not isinstance(turn, bool) else None,
             importance=_clamp(row.get("importance")),
             occurred_at=occurred,
-            tags=tuple(dict.fromkeys(filter(None, tags)))[:MAX_TAGS],
+            tags=self.clean_tags(row.get("tags") or ()),
             facets=self._build_facets(row, source),
             created_at=created,
             updated_at=max(self.read_time(row.get("updated_at"), row.get("created_at")), forgotten or 0),
@@ -397,15 +383,15 @@ class _RowReader:
             "source": source,
             "metadata": self._clean_object(row.get("metadata")),
             "consolidated": bool(row.get("consolidated")),
-            "forgotten_reason": self._clean_text(reason) if isinstance(reason, str) else None,
+            "forgotten_reason": self.clean_text(reason) if isinstance(reason, str) else None,
             DERIVED_FACET: "summary" if origins else None,
             IMPORTED_FACET: {**imported, DERIVED_FROM: origins} if origins else imported,
         }
         return {name: value for name, value in facets.items() if value}
 
     def build_entity(self, row: Row, place: str) -> Record:
-        name = self.clean_name(row["name"], MAX_NAME_CHARACTERS)
-        kind = self.clean_name(row.get("type") or "", MAX_NAME_CHARACTERS) or UNKNOWN_TYPE
+        name = self.clean_name(row["name"])
+        kind = self.clean_name(row.get("type") or "") or UNKNOWN_TYPE
         metadata = self._clean_object(row.get("metadata"))
         created = self.read_time(row.get("created_at"))
         return Record(
@@ -423,28 +409,23 @@ class _RowReader:
     def build_session(self, row: Row, used: set[str]) -> Record:
         """Build a session under the id that its memories have: with or without the name of its table."""
         whole, key = _get_id(row["id"]), _get_key(row["id"])
-        session = self.clean_name(key if key in used and whole not in used else whole, MAX_NAME_CHARACTERS)
+        session = self.clean_name(key if key in used and whole not in used else whole)
         started = self.read_time(row.get("started_at"))
         path, ended = row.get("project_path"), row.get("ended_at")
         facets = {
             "client": PLUGIN,
-            "path": self._clean_text(path) if isinstance(path, str) else None,
+            "path": self.clean_text(path) if isinstance(path, str) else None,
             "ended_at": self.read_time(ended) if ended else None,
         }
         return Record(
             id=session,
             kind=SESSION,
-            text=self._clean_text(row.get("summary") or ""),
+            text=self.clean_text(row.get("summary") or ""),
             name_key=session,
             facets={name: value for name, value in facets.items() if value},
             created_at=started,
             updated_at=self.read_time(ended, row.get("started_at")),
         )
-
-    def clean_name(self, text: Any, limit: int) -> str:
-        """Return a name or tag in one line, within the limit."""
-        plain = "".join(sign if sign.isprintable() else " " for sign in self._clean_text(str(text)))
-        return " ".join(plain.split())[:limit].strip()
 
     def read_time(self, *candidates: Any) -> int:
         """Return the first of these that is a time, in microseconds; otherwise the time of the import."""
@@ -457,11 +438,6 @@ class _RowReader:
             except (ValueError, OverflowError):
                 continue
         return self._at
-
-    def _clean_text(self, text: str) -> str:
-        if find_forbidden(text) is not None:
-            text = "".join(sign for sign in text if find_forbidden(sign) is None)
-        return self.masking.mask(text)
 
     def _clean_object(self, value: Any) -> dict[str, Any]:
         return self.masking.mask_json(_to_json(value)) if isinstance(value, dict) and value else {}

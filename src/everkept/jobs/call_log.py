@@ -12,10 +12,10 @@ from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from everkept.core.disk import append
-from everkept.core.text import clip_text
+from everkept.core.text import clip_text, parse_json_object
 from everkept.core.times import format_iso
 from everkept.values import Value
 
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class CallNote(Value):
-    """Facts of one tool call. `project` is None for that of the settings, and empty for a tool without one."""
+    """Facts of one tool call. `project` is None if it used none, and empty for a tool of another server."""
 
     at: int
     tool: str
@@ -43,11 +43,10 @@ class CallNote(Value):
 
 
 class CallLog:
-    """Log of the tool calls of this machine. `find_project` returns the project of calls that name none."""
+    """Log of the tool calls of this machine."""
 
-    def __init__(self, folder: Path, find_project: Callable[[], str | None] = lambda: None) -> None:
+    def __init__(self, folder: Path) -> None:
         self._path = _find_file(folder / LOG_FOLDER)
-        self._find_project = find_project
         self._waiting: list[CallNote] = []
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Future[None] | None = None
@@ -92,7 +91,7 @@ class CallLog:
         line: dict[str, Any] = {
             "at": format_iso(call.at),
             "tool": call.tool,
-            "project": _clean_name(self._find_project() if call.project is None else call.project),
+            "project": _clean_name(call.project),
             "client": _clean_name(call.client),
             "ms": round(call.milliseconds, 1),
             "outcome": call.outcome,
@@ -106,7 +105,7 @@ class CallLog:
             return
         from everkept.core.locks import FileLock
 
-        lock = FileLock(self._path.with_suffix(".lock"))
+        lock = FileLock(_get_lock(self._path))
         if not lock.wait(0.0):
             return  # another process rotates
         try:
@@ -142,12 +141,52 @@ def _iterate_calls(folder: Path, project: str | None) -> Iterator[dict[str, Any]
         except FileNotFoundError:
             continue
         for line in reversed(text.splitlines()):
-            try:
-                call: Any = json.loads(line)
-            except ValueError:  # a process may have died in the middle of a line
-                continue
-            if isinstance(call, dict) and project in (None, cast(dict[str, Any], call).get("project")):
-                yield cast(dict[str, Any], call)
+            call = parse_json_object(line)  # None: a process may have died in the middle of a line
+            if call is not None and project in (None, call.get("project")):
+                yield call
+
+
+def count_matching_calls(folder: Path, is_meant: Callable[[str], object]) -> int:
+    """Return the number of lines with matching names."""
+    lines = [line for path in _list_files(folder) for line in path.read_bytes().splitlines()]
+    return sum(bool(is_meant(_decode_names(line))) for line in lines)
+
+
+def erase_calls(folder: Path, is_meant: Callable[[str], object]) -> int:
+    """Permanently erase the lines with matching names, in place because others append. Return their number."""
+    from everkept.core.locks import WaitingLock
+
+    if not (folder / LOG_FOLDER).is_dir():
+        return 0
+    erased = 0
+    with WaitingLock(_get_lock(_find_file(folder / LOG_FOLDER)), "The call log").hold():
+        for path in _list_files(folder):
+            at = 0
+            for line in path.read_bytes().splitlines(keepends=True):
+                if line.strip() and is_meant(_decode_names(line)):
+                    with path.open("r+b") as file:
+                        file.seek(at)
+                        file.write(b" " * len(line.rstrip(b"\r\n")))
+                    erased += 1
+                at += len(line)
+    return erased
+
+
+def _decode_names(line: bytes) -> str:
+    """Return the names in a line, or the line if it cannot be read."""
+    try:
+        call: Any = json.loads(line)
+        return "\n".join(str(call[name]) for name in ("project", "client", "account") if call.get(name))
+    except (ValueError, RecursionError, AttributeError):
+        return line.decode("utf-8", "replace")
+
+
+def _list_files(folder: Path) -> list[Path]:
+    return [path for number in range(MAX_FILES) if (path := _find_file(folder / LOG_FOLDER, number)).exists()]
+
+
+def _get_lock(path: Path) -> Path:
+    return path.with_suffix(".lock")
 
 
 def _find_file(folder: Path, number: int = 0) -> Path:

@@ -10,11 +10,13 @@ import json
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
 from everkept.core.answers import LEASE_PREFIX
-from everkept.core.ports import Embedder, Library
+from everkept.core.background import Background
+from everkept.core.ports import FIRST_MODEL, SHIPPED_MODEL, Embedder, Library
+from everkept.core.text import parse_json_object
 from everkept.core.times import Clock
 from everkept.errors import EverkeptError, ModelReplaced, ModelUnavailable
 from everkept.values import Value, replace
@@ -65,8 +67,7 @@ class TurnLease:
         return owner, int(until) if until.isdecimal() else 0
 
 
-MODEL_NOTE = "embedding.model"
-FIRST_MODEL = "all-MiniLM-L6-v2"  # of data folders without a note
+MODEL_NOTE = "embedding.model"  # without it, a data folder has the first model
 MAX_REPLACED = 20
 CHECK_SECONDS = 1.0  # how old the knowledge may be with which a query is embedded
 
@@ -82,7 +83,10 @@ class ModelHistory(Value):
     is_unfinished: bool = False
 
     def has_replaced(self, model: str) -> bool:
-        return self.current not in (None, model) and model in self.replaced
+        """Return whether another model took the place of this one. A chosen model replaces all shipped ones."""
+        if self.current in (None, model):
+            return False
+        return model in self.replaced or (model == SHIPPED_MODEL and self.current != FIRST_MODEL)
 
     def follow(self, model: str) -> "ModelHistory":
         """Return the history after a change of the model."""
@@ -101,15 +105,11 @@ async def read_models(library: Library) -> ModelHistory:
 
 def parse_models(note: str | None) -> ModelHistory:
     """Parse the note. One that cannot be understood counts as missing."""
-    try:
-        noted: Any = json.loads(note or "null")
-    except ValueError:
-        noted = None
-    if not isinstance(noted, dict):
+    facts = parse_json_object(note)
+    if facts is None:
         return ModelHistory()
-    facts = cast(dict[str, Any], noted)
-    replaced = cast(list[object], facts.get("replaced") or ())
-    names = tuple(str(name) for name in replaced)
+    replaced = facts.get("replaced")
+    names = tuple(str(name) for name in cast(list[object], replaced if isinstance(replaced, list) else []))
     return ModelHistory(str(facts.get("model")), names, is_unfinished=bool(facts.get("unfinished")))
 
 
@@ -188,6 +188,10 @@ class ClaimedEmbedder:
     @property
     def fault(self) -> ModelUnavailable | None:
         return self._embedder.fault or self.claim.fault
+
+    @property
+    def background(self) -> Background:
+        return self._embedder.background
 
     async def embed(self, texts: Sequence[str]) -> "NDArray[np.float32]":
         await self.claim.check(CHECK_SECONDS if len(texts) == 1 else 0.0)

@@ -3,7 +3,9 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from everkept.core.answers import MAX_SEARCHES, SearchRecord
 from everkept.core.commits import note_touched
@@ -19,6 +21,19 @@ ACCESS_SECONDS = 2.0  # delay of a batch
 log = logging.getLogger(__name__)
 
 
+_IS_COUNTED: ContextVar[bool] = ContextVar("is_counted", default=True)
+
+
+@contextmanager
+def stop_counting() -> Generator[None]:
+    """Count no access of memories, for example when a person looks at them."""
+    before = _IS_COUNTED.set(False)
+    try:
+        yield
+    finally:
+        _IS_COUNTED.reset(before)
+
+
 class BatchedAccesses:
     """Access counts, stored in batches. A crash loses at most the counts of two seconds."""
 
@@ -31,6 +46,8 @@ class BatchedAccesses:
         if not ids:
             return
         note_touched(ids)
+        if not _IS_COUNTED.get():
+            return
         self._counts.setdefault(store, Counter()).update(ids)
         if self._task is None or self._task.done():
             with act_as(None):
@@ -148,8 +165,6 @@ class BatchedUsage:
         """Keep `stored`, which is called only when there is something to store."""
         self._stored = stored
         self._waiting: list[ToolUsage] = []
-        # Without the lock, a concurrent read would count a batch that is being stored twice or not at all.
-        self._storing = asyncio.Lock()
         self._closing = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._has_failed = False
@@ -161,16 +176,6 @@ class BatchedUsage:
         self._waiting.append(ToolUsage(tool, 1, int(failed), milliseconds, milliseconds, at))
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._store_later(), name="usage")
-
-    async def read_usage(self) -> list[ToolUsage]:
-        """Return stored and pending counts, most calls first, then by name."""
-        async with self._storing:
-            try:
-                stored = await self._stored().list_usage()
-            except EverkeptError as error:
-                log.info("cannot read stored call counts: %s", error)
-                stored = []
-            return sum_usage((*stored, *self._waiting))
 
     async def close(self) -> None:
         self._closing.set()
@@ -190,17 +195,16 @@ class BatchedUsage:
                 is_stored = await self._store_counts()
 
     async def _store_counts(self) -> bool:
-        async with self._storing:
-            if not self._waiting:
-                return True
-            taken, batch = len(self._waiting), sum_usage(self._waiting)
-            try:
-                await self._stored().add_usage(batch)
-            except EverkeptError as error:
-                self._waiting[:taken] = batch  # one count per tool, however long the failure lasts
-                if not self._has_failed:
-                    log.warning("gateway call counts not stored: %s", error)
-                self._has_failed = True
-                return False
-            del self._waiting[:taken]
+        if not self._waiting:
             return True
+        taken, batch = len(self._waiting), sum_usage(self._waiting)
+        try:
+            await self._stored().add_usage(batch)
+        except EverkeptError as error:
+            self._waiting[:taken] = batch  # one count per tool, however long the failure lasts
+            if not self._has_failed:
+                log.warning("gateway call counts not stored: %s", error)
+            self._has_failed = True
+            return False
+        del self._waiting[:taken]
+        return True

@@ -3,11 +3,12 @@
 import hashlib
 import os
 import stat
+import sys
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from everkept.core.transcripts import Mark
 from everkept.transcripts.source_programs import (
@@ -18,12 +19,15 @@ from everkept.transcripts.source_programs import (
 )
 from everkept.values import Value, field
 
+if TYPE_CHECKING:
+    from backports.zstd import ZstdDecompressor
+
 CHUNK_BYTES = 64 * 1024  # bytes per read
 HEAD_BYTES = 1024  # bytes at the beginning that identify a file
 TAIL_BYTES = 64  # bytes before a position that identify it
 COMPRESSED_SUFFIX = ".zst"
 # The default limit of the command `zstd`. A file can ask for any amount of memory.
-_MAX_WINDOW_BYTES = 2**27
+_MAX_WINDOW_LOG = 27
 
 
 class TranscriptContent(Protocol):
@@ -128,13 +132,9 @@ class _PlainContent:
 
 class _CompressedContent:
     def __init__(self, file: FileIO) -> None:
-        import zstandard  # Few transcripts are compressed.
-
         self.damaged = False
         self._file = file
-        self._broken = zstandard.ZstdError
-        decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES)
-        self._stream = decompressor.stream_reader(file, read_size=CHUNK_BYTES, read_across_frames=True)
+        self._frame = _open_frame()
         self._head = b""
         self._passed = self._since_line = 0
         self._most = MAX_EXPANDED_LINE_BYTES + MAX_EXPANSION_FACTOR * os.fstat(file.fileno()).st_size
@@ -163,8 +163,8 @@ class _CompressedContent:
         if self.damaged:
             return b""
         try:
-            chunk = self._stream.read(size)
-        except self._broken:
+            chunk = self._expand(size)
+        except _load_zstd().ZstdError:
             self.damaged = True
             return b""
         self._head += chunk[: HEAD_BYTES - len(self._head)]
@@ -174,6 +174,30 @@ class _CompressedContent:
         # A small file can expand to any number of zeros.
         self.damaged = self._since_line > MAX_EXPANDED_LINE_BYTES or self._passed > self._most
         return chunk
+
+    def _expand(self, size: int) -> bytes:
+        """Return the next bytes, at most `size`, or none at the end of the file."""
+        while True:
+            data = b""
+            if self._frame.eof:
+                data, self._frame = self._frame.unused_data, _open_frame()
+            if not data and self._frame.needs_input and not (data := self._file.read(CHUNK_BYTES)):
+                return b""
+            if chunk := self._frame.decompress(data, size):
+                return chunk
+
+
+def _open_frame() -> "ZstdDecompressor":
+    zstd = _load_zstd()
+    return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: _MAX_WINDOW_LOG})
+
+
+def _load_zstd() -> Any:  # few transcripts are compressed
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+    return zstd
 
 
 _MARK_VERSION = 1

@@ -4,12 +4,11 @@ from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import apsw
 
-from everkept.core.disk import open_regular
 from everkept.core.transcripts import (
     ASSISTANT,
     USER,
@@ -36,6 +35,13 @@ from everkept.transcripts.source_programs import (
     deduplicate_texts,
     parse_time,
 )
+from everkept.transcripts.sqlite_files import (
+    ForeignConnection,
+    build_read_only_uri,
+    get_wal_path,
+    is_immutable,
+    open_read_only,
+)
 from everkept.transcripts.turns import (
     ConversationInfo,
     TranscriptMessage,
@@ -51,9 +57,6 @@ from everkept.transcripts.turns import (
 from everkept.values import Value, replace
 
 _TABLE = "cursorDiskKV"
-_BUSY_TIMEOUT_MILLISECONDS = 2_000  # wait for another process that writes
-_JOURNAL_MODE_OFFSET = 18  # offset of the header byte with the journal mode
-_WAL_MODE = 2
 _BOUNDED_VALUE_SQL = f"CASE WHEN octet_length(value) <= {MAX_VALUE_BYTES} THEN CAST(value AS BLOB) END"
 
 
@@ -65,14 +68,6 @@ OVERSIZED_VALUE = OversizedValue()
 StoredValue = bytes | OversizedValue | None
 
 
-class _ApswConnection(Protocol):
-    def execute(self, statements: str, bindings: Sequence[Any] | None = None) -> Iterator[tuple[Any, ...]]: ...
-
-    def set_busy_timeout(self, milliseconds: int) -> None: ...
-
-    def close(self, force: bool = False) -> None: ...
-
-
 class CursorDatabase:
     """Read-only access to the database. A lock lasts only as long as reading one value."""
 
@@ -82,7 +77,7 @@ class CursorDatabase:
     @property
     def modified_at(self) -> int:
         """Return the time of the last write in microseconds, including writes that are only in the WAL file."""
-        return max(_read_modified(self._path), _read_modified(_get_wal_path(self._path)))
+        return max(_read_modified(self._path), _read_modified(get_wal_path(self._path)))
 
     def list_keys(self, prefix: str) -> list[str] | None:
         """Return the keys with this prefix, or None if the table does not exist."""
@@ -105,45 +100,18 @@ class CursorDatabase:
                 yield _read_value(connection, key)
 
     @contextmanager
-    def _open(self) -> Generator[_ApswConnection, None, None]:
+    def _open(self) -> Generator[ForeignConnection, None, None]:
         try:
-            address, is_fixed = _build_uri(self._path)
+            address = build_read_only_uri(self._path)
             before = self._path.stat()
-            flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-            connection = cast(_ApswConnection, apsw.Connection(address, flags=flags))
-            try:
-                connection.set_busy_timeout(_BUSY_TIMEOUT_MILLISECONDS)
+            with open_read_only(address) as connection:
                 yield connection
-            finally:
-                connection.close(True)
             after = self._path.stat()
         except (apsw.Error, OSError) as error:
             raise _build_unreadable_error(self._path, error) from error
-        if is_fixed and (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, after.st_size):
+        if is_immutable(address) and (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, after.st_size):
             message = f"Cursor's database {self._path} changed while it was read."
             raise Unavailable(message, hint="Import again.", path=str(self._path))
-
-
-def _build_uri(path: Path) -> tuple[str, bool]:
-    """Return a URI that opens the database without writing, and whether it assumes that no process writes."""
-    name = path.absolute().as_uri()
-    with open_regular(path) as file:
-        is_wal = file.read(_JOURNAL_MODE_OFFSET + 1)[_JOURNAL_MODE_OFFSET:] == bytes([_WAL_MODE])
-    if is_wal and not _read_size(_get_wal_path(path)):
-        # The WAL is empty, so the file is complete. A normal open would create two more files beside it.
-        return f"{name}?immutable=1", True
-    return f"{name}?mode=ro&readonly_shm=1", False
-
-
-def _get_wal_path(path: Path) -> Path:
-    return path.with_name(path.name + "-wal")
-
-
-def _read_size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
 
 
 def _read_modified(path: Path) -> int:
@@ -153,12 +121,12 @@ def _read_modified(path: Path) -> int:
         return 0
 
 
-def _has_table(connection: _ApswConnection) -> bool:
+def _has_table(connection: ForeignConnection) -> bool:
     sought = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?"
     return any(True for _ in connection.execute(sought, (_TABLE,)))
 
 
-def _read_value(connection: _ApswConnection, key: str) -> StoredValue:
+def _read_value(connection: ForeignConnection, key: str) -> StoredValue:
     asked = f"SELECT octet_length(value), {_BOUNDED_VALUE_SQL} FROM {_TABLE} WHERE key = ?"
     # Read to the end of the rows, which releases the lock.
     rows = list(connection.execute(asked, (key,)))

@@ -1,6 +1,7 @@
 """Gemini CLI's sessions: lines that replay a conversation, in older versions one object."""
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -86,6 +87,7 @@ _NOTICE_TYPES = ("info", "error", "warning")
 _FAILED_STATUSES = ("error", "failed")
 # Texts that the program sends in the user's name, at the start and after it compresses a conversation.
 _INJECTED_PREFIXES = ("<session_context>", "This is the Gemini CLI. We are setting up the context")
+_HOOK_TEXT = re.compile(r"\A\s*<hook_context>.*?(?:</hook_context>\s*|\Z)", re.DOTALL)  # that a hook added to a prompt
 _MAX_REMEMBERED_MESSAGES = 1_000  # messages to which the user can rewind
 # The position of a message in its turn.
 _WHOLE_TURN, _FIRST_OF_TURN, _REST_OF_TURN = 0, 1, 2
@@ -229,7 +231,7 @@ def parse_object(path: Path, raw: bytes, projects: GeminiProjects) -> tuple[list
 
 
 def _build_message(record: Mapping[str, Any], author: str) -> TranscriptMessage:
-    text = _extract_text(record.get("content"))
+    text = _extract_text(record.get("content"), with_hooks=author == ASSISTANT)
     if text.startswith(_INJECTED_PREFIXES):
         text = ""
     calls = [as_mapping(call) for call in as_list(record.get("toolCalls"))]
@@ -253,16 +255,14 @@ def _build_message(record: Mapping[str, Any], author: str) -> TranscriptMessage:
     )
 
 
-def _extract_text(content: Any) -> str:
+def _extract_text(content: Any, *, with_hooks: bool) -> str:
     """Return the text of a content: a text, a part or a list of parts. Skip thoughts and function calls."""
-    if isinstance(content, str):
-        return content.strip()
     texts = [
         part if isinstance(part, str) else as_text(as_mapping(part).get("text"))
         for part in as_list(content) or [content]
         if not as_mapping(part).get("thought")
     ]
-    return "".join(texts).strip()
+    return "".join(texts if with_hooks else (_HOOK_TEXT.sub("", text) for text in texts)).strip()
 
 
 def _get_failure(call: Mapping[str, Any]) -> str:

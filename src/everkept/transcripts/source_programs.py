@@ -5,17 +5,15 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
 from everkept.core.disk import open_regular
+from everkept.core.times import to_microseconds
 from everkept.values import Value
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MIN_MICROSECONDS, _MAX_MICROSECONDS = (
-    (datetime(year, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1) for year in (1, 9999)
-)
+_MIN_MICROSECONDS, _MAX_MICROSECONDS = (to_microseconds(datetime(year, 1, 1, tzinfo=UTC)) for year in (1, 9999))
 # Smaller numbers are seconds (up to the year 5138), larger ones milliseconds.
 _MIN_MILLISECONDS = 10**11
 
@@ -74,8 +72,7 @@ def compute_fingerprint(*parts: str) -> str:
 
 def _parse_iso_time(text: str) -> int | None:
     try:
-        read = datetime.fromisoformat(text).astimezone(UTC)
-        return (read - _EPOCH) // timedelta(microseconds=1)
+        return to_microseconds(datetime.fromisoformat(text))
     except (ValueError, OverflowError, OSError):
         pass
     try:
@@ -130,7 +127,7 @@ def parse_record(line: bytes | None) -> Mapping[str, Any] | None:
     try:
         value = json.loads(data.decode("utf-8", errors="replace"))
         if _UNCLEAN_PATTERN.search(data):
-            value = _clean(value)
+            value = clean_value(value)
     except (ValueError, RecursionError):
         raise NoRecord(BROKEN_LINE) from None
     if not isinstance(value, dict):
@@ -141,7 +138,7 @@ def parse_record(line: bytes | None) -> Mapping[str, Any] | None:
 def parse_value(text: str) -> Any:
     """Parse a text inside a record as JSON. Return None if it is not JSON."""
     try:
-        return _clean(json.loads(text))
+        return clean_value(json.loads(text))
     except (ValueError, RecursionError):
         return None
 
@@ -151,14 +148,15 @@ def decode_text(raw: bytes) -> str:
     return _strip_control(raw.decode("utf-8-sig", "replace"))
 
 
-def _clean(value: Any) -> Any:
+def clean_value(value: Any) -> Any:
+    """Return the value without characters that cannot be stored, in all of its texts."""
     if isinstance(value, str):
         return _strip_control(value).encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, list):
-        return [_clean(part) for part in cast(list[Any], value)]
+        return [clean_value(part) for part in cast(list[Any], value)]
     if isinstance(value, dict):
         parts = cast(dict[str, Any], value)
-        return {_clean(name): _clean(part) for name, part in parts.items()}
+        return {clean_value(name): clean_value(part) for name, part in parts.items()}
     return value
 
 
