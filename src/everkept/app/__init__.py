@@ -4,8 +4,8 @@
 of its last start (`first_answers.py`), while the program loads in a thread. The cache file is used only if nothing that
 decides the answers has changed: arguments, variables, working folder, Python, config files and loaded modules. Half a
 second later `transports/stdio.py` compares both answers with the real ones, renews the file, and notifies the client if
-its list was wrong. A second list is always real. The cache never holds a gateway's tools. A client without a handshake
-cannot be notified, so it gets only real answers.
+its list was wrong. A second list is always real. The cache has answers for clients that draw views and for all others,
+but never a gateway's tools. A client without a handshake cannot be notified, so it gets only real answers.
 
 **Loading on demand.** Without a cache, a server answers the handshake before it loads the engine and the families.
 `app/app.py` knows only the settings. `app/build.py` is imported when a part is first needed, and builds each part when

@@ -3,22 +3,33 @@
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everkept.core.library import track_replica_use
-from everkept.core.sessions import Report, Session, ToolCall, act_in, get_acting_account, ignore_progress
+from everkept.core.sessions import (
+    Report,
+    Session,
+    ToolCall,
+    act_in,
+    get_acting_account,
+    ignore_progress,
+    track_used_projects,
+)
 from everkept.core.times import Clock, read_clock
-from everkept.errors import EverkeptError, ReadOnly
-from everkept.settings import AUTO, GATEWAY, Settings, choose_toolsets
+from everkept.errors import EverkeptError, ReadOnly, StoreDamaged
+from everkept.settings import AUTO, DIALECT_TOOLSETS, GATEWAY, Settings, choose_toolsets
 from everkept.tools.tool import Effect, Tool, ToolResult, Toolset
 
 if TYPE_CHECKING:  # a server answers the handshake before it loads these
     from everkept.accounts.account_library import GuardedLibrary
     from everkept.accounts.accounts import Accounts
+    from everkept.accounts.project_changes import ProjectChanges
     from everkept.accounts.project_rule import ProjectRule
     from everkept.app.build import AppParts
+    from everkept.app.candidates import CandidateFinder
     from everkept.app.change_log import ChangeLog
     from everkept.app.gateway import Gateway
     from everkept.app.history import ImportedHistory
@@ -27,9 +38,10 @@ if TYPE_CHECKING:  # a server answers the handshake before it loads these
     from everkept.app.search_sources import SharedSearch
     from everkept.core.ports import Embedder, Library
     from everkept.families.bank.toolset import BankFamily
+    from everkept.families.documents.documents import Documents
     from everkept.jobs.call_log import CallLog
     from everkept.jobs.graph_files import GraphMirrors
-    from everkept.jobs.maintenance import MemoryAccess
+    from everkept.jobs.memory_access import MemoryAccess
     from everkept.jobs.usage_log import BatchedUsage
 
 log = logging.getLogger(__name__)
@@ -46,10 +58,13 @@ KEEP_GRAPH = "Record them with create_entities, add_observations, create_relatio
 RECALL_HISTORY = "Search past conversations with recall_previous_discussions."
 READ_BANK = "Call get_context_digest first: it summarizes the project's memory bank."
 KEEP_BANK = "Keep it current with track_progress, log_decision and update_tasks."
+VIEW_FILES = "View /memories with the memory tool before you start."
+KEEP_FILES = "Keep decisions, preferences and progress in files there."
 CHOOSE_PROJECT = "Graph tools need an active project: call {tools} first."
 NAME_PROJECT = "Memory and graph tools accept project (a name)."
 
 OWNER_TOOLSETS = ("bank", GATEWAY)  # toolsets that only the owner may use
+DAMAGE_SECONDS = 60.0  # between two looks for damage
 SUMMARY_SECONDS = 0.5  # limit for the summaries when a server ends
 
 
@@ -69,6 +84,8 @@ class App:
         self._given_library = library
         self._given_embedder = embedder
         self._is_server = False
+        self._damage: asyncio.Task[StoreDamaged | None] | None = None  # the last look for it
+        self._looked_at = 0.0
 
     @cached_property
     def _parts(self) -> "AppParts":
@@ -164,7 +181,7 @@ class App:
             return None
         from everkept.jobs.call_log import CallLog
 
-        return CallLog(self.settings.data_dir, self._find_usual_project)
+        return CallLog(self.settings.data_dir)
 
     @property
     def _all_own_tools(self) -> Toolset:
@@ -188,8 +205,20 @@ class App:
         return self._parts.change_log
 
     @property
+    def project_changes(self) -> "ProjectChanges":
+        return self._parts.project_changes
+
+    @property
     def memory_access(self) -> "MemoryAccess":
         return self._parts.memory_access
+
+    @property
+    def candidates(self) -> "CandidateFinder":
+        return self._parts.candidates
+
+    @property
+    def documents(self) -> "Documents":
+        return self._parts.documents
 
     @property
     def history(self) -> "ImportedHistory":
@@ -232,7 +261,7 @@ class App:
         """Instructions on when to recall and when to store, naming only offered tools."""
         settings = self.settings
         ours = settings.dialect == "everkept"
-        families = choose_toolsets(settings) if ours else ("graph",)
+        families = choose_toolsets(settings) if ours else DIALECT_TOOLSETS[settings.dialect]
         account = get_acting_account()
         if account is not None:
             families = tuple(name for name in families if name not in OWNER_TOOLSETS)
@@ -249,7 +278,9 @@ class App:
             sentences.append(NAME_PROJECT)
         if "history" in families:
             sentences.append(RECALL_HISTORY)
-        if "bank" in families:
+        if "bank" in families and not ours:
+            sentences += [VIEW_FILES] + [KEEP_FILES] * writes
+        elif "bank" in families:
             sentences += [READ_BANK] + [KEEP_BANK] * (writes and not settings.mode_tools)
         if self.gateway is not None and (told := self.gateway.instructions):
             sentences.append(told)
@@ -261,6 +292,11 @@ class App:
         """Find a tool by its name and run it."""
         with act_in(session):
             return await self.run(session, self._find_tool(name), name, arguments, report)
+
+    @property
+    def follows_folder(self) -> bool:
+        """Return whether the working folder decides the project of a call."""
+        return self.settings.project in (None, AUTO)
 
     def _find_tool(self, name: str) -> Tool:
         own, gateway = self._all_own_tools, self.gateway
@@ -278,15 +314,16 @@ class App:
         Raises deliberate errors unchanged.
         """
         alias = None if name == tool.name else name
-        call = ToolCall(session, tool.name, report or ignore_progress, alias)
+        call = ToolCall(session, tool.name, report or ignore_progress, alias, _choose_root(session, arguments))
         started = time.perf_counter()
         outcome = "failed"
+        used: list[str] = []
         if log.isEnabledFor(logging.DEBUG):
             from everkept.core.secrets import mask_json
 
             log.debug("%s %s", tool.name, mask_json(dict(arguments))[0])
         try:
-            with track_replica_use() as noted:
+            with track_replica_use() as noted, track_used_projects(used):
                 result = await tool.run(call, arguments)
             if noted.is_degraded:
                 place = self._parts.guarded.condition.place
@@ -298,25 +335,54 @@ class App:
         except EverkeptError as error:
             outcome = error.code
             raise
+        except Exception as error:
+            if (damage := await self.find_damage()) is None:
+                raise
+            outcome = damage.code
+            raise damage from error
         else:
             return result
         finally:
             elapsed = (time.perf_counter() - started) * 1000
             log.info("%s %.1f ms %s", tool.name, elapsed, outcome)
             if self._calls is not None:
-                self._note_call(session, tool, arguments, elapsed, outcome)
+                self._note_call(session, tool, arguments, elapsed, outcome, used)
             if self._has_part("maintenance"):
                 self._parts.maintenance.start_repairs()
                 if self._is_server:
                     self._parts.maintenance.start_rest()
 
+    async def find_damage(self) -> "StoreDamaged | None":
+        """Return the damage of the data folder, which can explain an unexpected error. Return None without damage.
+
+        This reads all databases, so it looks once a minute.
+        """
+        settings, now = self.settings, time.monotonic()
+        if self._given_library is not None or settings.engine != "sqlite" or self._calls is None:
+            return None
+        if self._damage is None or now - self._looked_at > DAMAGE_SECONDS:
+            from everkept.engines.sqlite.database_checks import find_damage
+
+            self._looked_at = now
+            self._damage = asyncio.create_task(asyncio.to_thread(find_damage, settings.data_dir))
+        damage = await asyncio.shield(self._damage)
+        if damage is not None and get_acting_account() is not None:
+            return StoreDamaged("The data of this server is damaged.", hint="Ask its owner to run `everkept doctor`.")
+        return damage
+
     def _note_call(
-        self, session: Session, tool: Tool, arguments: Mapping[str, Any], elapsed: float, outcome: str
+        self,
+        session: Session,
+        tool: Tool,
+        arguments: Mapping[str, Any],
+        elapsed: float,
+        outcome: str,
+        used: Sequence[str],
     ) -> None:
         from everkept.jobs.call_log import CallNote
 
         assert self._calls is not None
-        named = "" if tool.effect is Effect.OUTSIDE else arguments.get("project") or session.project
+        named = "" if tool.effect is Effect.OUTSIDE else arguments.get("project") or next(iter(used), session.project)
         account = get_acting_account()
         self._calls.note(
             CallNote(
@@ -329,10 +395,6 @@ class App:
                 outcome,
             )
         )
-
-    def _find_usual_project(self) -> str | None:
-        """Return the project of calls that name none."""
-        return self._parts.choice.find_pending_name(ToolCall(Session(), "")) if self._has_part("choice") else None
 
     async def end_sessions(self) -> None:
         """Store a summary of each session that stored something, before a server ends.
@@ -368,3 +430,12 @@ class App:
     def _has_part(self, part: str) -> bool:
         """Return whether that part has been built."""
         return "_parts" in vars(self) and self._parts.has_part(part)
+
+
+def _choose_root(session: Session, arguments: Mapping[str, Any]) -> Path | None:
+    """Return the folder of the client that the arguments name, if it has several."""
+    if len(session.roots) < 2:
+        return None
+    from everkept.core.client_roots import choose_root
+
+    return choose_root(session.roots, arguments)

@@ -271,6 +271,12 @@ def read_git_user(folder: str | None) -> str | None:
     return found.stdout.strip() or None
 
 
+async def read_author(settings: Settings) -> str | None:
+    """Return the name of the person at this machine: the configured one, or git's."""
+    folder = None if settings.path is None else os.fspath(settings.path)
+    return settings.username or await asyncio.to_thread(read_git_user, folder)
+
+
 def _find_current_folder() -> str | None:
     """Return the current folder, or None if it was deleted."""
     try:
@@ -280,6 +286,10 @@ def _find_current_folder() -> str | None:
 
 
 def list_bank_tools(settings: Settings, bank: BankParts) -> list[Tool]:
+    if settings.dialect == "anthropic-memory":
+        from everkept.families.bank.anthropic_memory import AnthropicMemoryTools
+
+        return AnthropicMemoryTools(bank.family.memory_files, read_only=settings.read_only).list_tools()
     surface = BankSurface(extras=settings.bank_extras, of_mode=settings.mode_tools)
     return bank.family.list_tools(surface)
 

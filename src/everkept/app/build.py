@@ -12,21 +12,34 @@ from everkept.accounts.quotas import StorageQuotas
 from everkept.app.engines import find_standby, make_library
 from everkept.core.ports import Embedder, Library, RecordStore
 from everkept.core.times import Clock, LocalZone
-from everkept.settings import AUTO, GATEWAY, NO_MODEL, SHIPPED_MODEL, Settings, choose_toolsets, read_client_environment
+from everkept.settings import (
+    AUTO,
+    DIALECT_TOOLSETS,
+    GATEWAY,
+    NO_MODEL,
+    SHIPPED_MODEL,
+    Settings,
+    choose_toolsets,
+    read_client_environment,
+)
 from everkept.tools.tool import LateToolset, Tool, Toolset
 
 if TYPE_CHECKING:
+    from everkept.accounts.project_changes import ProjectChanges
     from everkept.app.bank import BankParts
+    from everkept.app.candidates import CandidateFinder
     from everkept.app.change_log import ChangeLog
     from everkept.app.engines import ReadPendingChanges
     from everkept.app.history import ImportedHistory
     from everkept.app.resources import AllResources, Render, Resources, ResourceWatcher
     from everkept.core.answers import Finder
     from everkept.core.transcripts import Transcripts
+    from everkept.families.documents.documents import Documents
     from everkept.families.history.model import HistoryOptions
     from everkept.families.memories.model import MemoryOptions
     from everkept.families.memories.toolset import MemoryTools
-    from everkept.jobs.maintenance import Indexer, Maintenance, MemoryAccess
+    from everkept.jobs.maintenance import Indexer, Maintenance
+    from everkept.jobs.memory_access import MemoryAccess
     from everkept.jobs.usage_log import BatchedSearches
 
 # The tools of each family by name, so that a call loads only its own family.
@@ -173,18 +186,20 @@ class AppParts:
     def change_log(self) -> "ChangeLog":
         from everkept.app.change_log import ChangeLog
 
-        return ChangeLog(self.guarded, self._clock, _get_pending_reader(self._settings))
+        return ChangeLog(self.guarded, self._clock, _get_pending_reader(self._settings), self.project_changes)
 
     @cached_property
     def resources(self) -> "AllResources":
-        from everkept.app.resources import AllResources
+        from everkept.app.resources import AllResources, ViewResources
+        from everkept.views.pages import CHAT_VIEWS
 
         makers = {"memories": self._build_memory_resources, "graph": self._build_graph_resources}
         owners: list[Resources] = []
         if self.bank is not None:
             owners = [self._build_bank_resources(self.bank)]
             makers["bank"] = lambda: owners[0]
-        return AllResources([makers[name]() for name in self._families if name in makers], owners=owners)
+        families = [makers[name]() for name in self._families if name in makers]
+        return AllResources([*families, ViewResources(CHAT_VIEWS[self._settings.views])], owners=owners)
 
     @cached_property
     def watcher(self) -> "ResourceWatcher":
@@ -201,11 +216,12 @@ class AppParts:
         from everkept.jobs.maintenance import Maintenance
         from everkept.jobs.usage_log import BatchedAccesses
 
-        return Maintenance(self.library, self.indexer, BatchedAccesses(self._clock), self._clock)
+        accesses, days = BatchedAccesses(self._clock), self._settings.trash_days
+        return Maintenance(self.library, self.indexer, accesses, self._clock, days)
 
     @cached_property
     def memory_access(self) -> "MemoryAccess":
-        from everkept.jobs.maintenance import MemoryAccess
+        from everkept.jobs.memory_access import MemoryAccess
 
         take_in = self.bank.family.sections.index_all if self.bank else None
         return MemoryAccess(self.guarded, self._memory_rule, self.maintenance, take_in)
@@ -232,11 +248,30 @@ class AppParts:
         return BatchedSearches(self.library)
 
     @cached_property
+    def candidates(self) -> "CandidateFinder":
+        from everkept.app.candidates import CandidateFinder
+
+        return CandidateFinder(self.library, self._history_options, self._clock)
+
+    @cached_property
+    def documents(self) -> "Documents":
+        from everkept.families.documents.documents import Documents
+
+        settings = self._settings
+        return Documents(
+            self._memory_rule,
+            self.indexer,
+            self._clock,
+            mask_secrets=settings.mask_secrets,
+            time_limit=settings.recall_time_limit,
+        )
+
+    @cached_property
     def history(self) -> "ImportedHistory":
         from everkept.app.history import ImportedHistory
 
         options = self._history_options
-        return ImportedHistory(self.library, _build_transcripts, self.indexer, self._clock, options)
+        return ImportedHistory(self.library, build_transcripts, self.indexer, self._clock, options)
 
     @cached_property
     def bank(self) -> "BankParts | None":
@@ -270,15 +305,34 @@ class AppParts:
         if family not in self._made:
             makers = {
                 "memories": lambda: self.memories.list_tools(),
-                "graph": lambda: _list_graph_tools(
-                    self._settings, self.library, self.guarded, self.choice, self._clock
-                ),
+                "graph": self._list_graph_tools,
                 "history": self._list_history_tools,
                 "bank": self._list_bank_tools,
             }
             self._made[family] = makers[family]()
         # switch_project changes only the session.
         return [item for item in self._made[family] if item.is_read_only or not only_reads]
+
+    @cached_property
+    def project_changes(self) -> "ProjectChanges":
+        from everkept.accounts.project_changes import ProjectChanges
+
+        library, settings = _pin_library(self._settings, self.library), self._settings
+        return ProjectChanges(library, self.guarded, self._clock, settings.trash_days, settings.only_project)
+
+    def _list_graph_tools(self) -> list[Tool]:
+        mask = self._settings.mask_secrets
+        if self._settings.dialect == "server-memory":
+            from everkept.families.graph.server_memory import ServerMemoryTools
+
+            return ServerMemoryTools(self.choice, self._clock, mask=mask).list_tools()
+        from everkept.accounts.grants import read_access_levels
+        from everkept.families.graph.toolset import GraphTools, ProjectTools
+
+        accesses = partial(read_access_levels, self.library)
+        projects = ProjectTools(self.guarded, self.choice, accesses, lambda: self.project_changes, mask=mask)
+        graph = GraphTools(self.choice, self._clock, mask=mask)
+        return [*projects.list_tools(), *graph.list_tools()]
 
     def _list_history_tools(self) -> list[Tool]:
         from everkept.accounts.account_library import OwnerPeers
@@ -417,22 +471,6 @@ def _build_memory_rule(
     return ProjectRule(library, workspace=folder, on_open=meet, mask=settings.mask_secrets)
 
 
-def _list_graph_tools(
-    settings: Settings, library: Library, guarded: Library, choice: ProjectRule, clock: Clock
-) -> list[Tool]:
-    mask = settings.mask_secrets
-    if settings.dialect == "server-memory":
-        from everkept.families.graph.server_memory import ServerMemoryTools
-
-        return ServerMemoryTools(choice, clock, mask=mask).list_tools()
-    from everkept.accounts.grants import read_access_levels
-    from everkept.families.graph.toolset import GraphTools, ProjectTools
-
-    projects = ProjectTools(guarded, choice, partial(read_access_levels, library), mask=mask)
-    graph = GraphTools(choice, clock, mask=mask)
-    return [*projects.list_tools(), *graph.list_tools()]
-
-
 def _build_history_options(settings: Settings, rule: ProjectRule) -> "HistoryOptions":
     from everkept.core.projects import find_workspace_key
     from everkept.families.history.model import HistoryOptions
@@ -455,7 +493,7 @@ def _build_finders(
     from everkept.accounts.account_library import OwnerFinder
     from everkept.app.search_sources import BankFinder, GraphFinder, MemoryFinder
 
-    finders: list[Finder] = [MemoryFinder(memories, rule, library), GraphFinder(rule)]
+    finders: list[Finder] = [MemoryFinder(memories, rule, library), GraphFinder(rule, library)]
     if bank is not None:
         family = bank.family
         of_bank = BankFinder(family.sections, family.banks, family.records)
@@ -463,7 +501,7 @@ def _build_finders(
     return finders
 
 
-def _build_transcripts(known: Sequence[str]) -> "Transcripts":
+def build_transcripts(known: Sequence[str]) -> "Transcripts":
     from everkept.transcripts.discovery import MachineTranscripts
     from everkept.transcripts.source_programs import get_client_folders
 
@@ -473,6 +511,6 @@ def _build_transcripts(known: Sequence[str]) -> "Transcripts":
 
 def _list_families(settings: Settings) -> tuple[str, ...]:
     """Return the families that Everkept itself serves."""
-    if settings.dialect == "server-memory":
-        return ("graph",)
+    if settings.dialect != "everkept":
+        return DIALECT_TOOLSETS[settings.dialect]
     return tuple(name for name in choose_toolsets(settings) if name != GATEWAY)

@@ -2,109 +2,34 @@
 
 import logging
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from everkept.app.change_summary import PURGE_TOOL, REDACT_TOOL, summarize_changes
 from everkept.app.engines import PendingChange, ReadPendingChanges, read_no_changes
-from everkept.core.commits import commit, find_undone, plan_undo, retry
+from everkept.core.commits import commit, find_undone, plan_undo, retry_moved
 from everkept.core.ports import Library, RecordStore
-from everkept.core.projects import USER_PROJECT
-from everkept.core.records import Batch, Change, Edit, Record, RecordLink, Ref
+from everkept.core.projects import USER_PROJECT, is_trash_name
+from everkept.core.records import EXPIRE_TOOL, Batch, Change
 from everkept.core.text import clip_text
 from everkept.core.times import Clock
-from everkept.errors import EverkeptError, InvalidInput, NotFound, ProjectOff, Refused
+from everkept.errors import EverkeptError, InvalidInput, NotFound, ProjectArchived, ProjectOff, Refused
 from everkept.families.bank.model import INDEX_BANK, MERGE_GRAPH_FILE
-from everkept.families.memories.lifecycle import FADING_TOOL
-from everkept.families.memories.memory_identity import SESSION, get_title
+from everkept.families.memories.lifecycle import FADING_TOOL, PROMOTING_TOOL
+from everkept.families.memories.memory_identity import SESSION
 from everkept.families.memories.memory_record import HOOK_PREFIX
 from everkept.families.memories.stores import CLOSING_TOOL
-from everkept.values import Value
+from everkept.values import Value, replace
 
-PURGE_TOOL = "purge"
-REDACT_TOOL = "redact"
-MAX_SUMMARY_CHARACTERS = 200
-MAX_TEXT_CHARACTERS = 60  # of a text inside a summary
-MAX_NAMES = 3
-SESSION_KIND = "session"  # kind of the records for sessions
-_PERMANENT_SUMMARIES = {PURGE_TOOL: "permanently deleted", REDACT_TOOL: "secrets permanently masked"}
-_SIGNS = {"insert": "+", "update": "~", "delete": "-", "restore": "+"}
-
-
-async def summarize_changes(store: RecordStore, changes: Sequence[Change]) -> list[str]:
-    """Describe each change in a line, such as `+ entity Alice, + 2 × observation on Alice`."""
-    refs = {Ref(e.subject, e.id) for change in changes for e in change.edits if e.id}
-    records = await store.get([r.id for r in refs if r.subject == "record"], include_deleted=True)
-    links = await store.get_links([r.id for r in refs if r.subject == "link"], include_deleted=True)
-    known = {record.id: record for record in records}
-    ends = {record.parent for record in records if record.parent}
-    ends |= {end for link in links for end in (link.source, link.target)}
-    for record in await store.get(list(ends - known.keys()), include_deleted=True):
-        known[record.id] = record
-    told = _ChangeSummarizer(known, {link.id: link for link in links})
-    return [told.summarize(change) for change in changes]
-
-
-class _EditedItem(Value):
-    """An item as the summary names it. Its owner is the item it belongs to."""
-
-    kind: str
-    name: str = ""
-    owner: str = ""
-
-
-class _ChangeSummarizer:
-    def __init__(self, records: dict[str, Record], links: dict[str, RecordLink]) -> None:
-        self._records = records
-        self._links = links
-
-    def summarize(self, change: Change) -> str:
-        if change.tool in _PERMANENT_SUMMARIES:
-            return _PERMANENT_SUMMARIES[change.tool]
-        groups: dict[tuple[str, str], list[_EditedItem]] = {}
-        told = [self._describe_edit(edit) for edit in change.edits]
-        # The first memory of a session creates its record, so only the memory is listed.
-        is_beside = any(named.kind != SESSION_KIND for named in told)
-        for edit, named in zip(change.edits, told, strict=True):
-            if is_beside and named.kind == SESSION_KIND:
-                continue
-            groups.setdefault((_SIGNS[edit.operation], named.kind), []).append(named)
-        parts = [f"{sign} {_format_items(kind, things)}" for (sign, kind), things in groups.items()]
-        return clip_text(", ".join(parts) or "what it touched was purged", MAX_SUMMARY_CHARACTERS)
-
-    def _describe_edit(self, edit: Edit) -> _EditedItem:
-        thing = (self._records if edit.subject == "record" else self._links).get(edit.id or "")
-        if thing is None:
-            return _EditedItem("purged")
-        if isinstance(thing, RecordLink):
-            ends = self._get_name(thing.source), thing.verb, self._get_name(thing.target)
-            return _EditedItem("relation", " ".join(ends))
-        if thing.parent is None:
-            return _EditedItem(thing.kind, self._get_name(thing.id))
-        text = clip_text(get_title(thing), MAX_TEXT_CHARACTERS)
-        return _EditedItem(thing.kind, f'"{text}"', self._get_name(thing.parent))
-
-    def _get_name(self, record_id: str) -> str:
-        record = self._records.get(record_id)
-        return clip_text((record and get_title(record)) or record_id, MAX_TEXT_CHARACTERS)
-
-
-def _format_items(kind: str, things: Sequence[_EditedItem]) -> str:
-    owners = list(dict.fromkeys(thing.owner for thing in things if thing.owner))
-    where = f"{kind} on {_format_names(owners)}" if owners else kind
-    if len(things) == 1:
-        return f"{where}{':' if owners else ''} {things[0].name}".rstrip()
-    names = _format_names([thing.name for thing in things])
-    return f"{len(things)} × {where}" + (f" ({names})" if names and len(owners) < 2 else "")
-
-
-def _format_names(names: Sequence[str]) -> str:
-    shown = [name for name in names[:MAX_NAMES] if name]
-    return ", ".join(shown + ["…"] * (len(names) > MAX_NAMES and bool(shown)))
-
+if TYPE_CHECKING:
+    from everkept.accounts.project_changes import ProjectChanges
+    from everkept.accounts.project_events import ProjectEvent
 
 # `undo` never chooses these changes by itself: redactions, session summaries, updates of the index, merges from git,
-# and faded memories.
-BOOKKEEPING_TOOLS = (REDACT_TOOL, CLOSING_TOOL, INDEX_BANK, MERGE_GRAPH_FILE, FADING_TOOL)
-PROMOTE_TOOL = "promote_memory"
+# faded memories and expired documents.
+BOOKKEEPING_TOOLS = (REDACT_TOOL, CLOSING_TOOL, INDEX_BANK, MERGE_GRAPH_FILE, FADING_TOOL, EXPIRE_TOOL)
 PENDING_MARK = "~"  # marks the number of a pending change, which counts only in the local copy
+EVENT_MARK = "p"  # marks the number of a change of a whole project
+SHORT_ID_CHARACTERS = 8  # of a project in the trash
 MAX_DIGITS = 18  # a longer text is not a change number
 MAX_SEARCHED_CHANGES = 1_000  # changes searched for the newest one that can be undone
 
@@ -112,16 +37,20 @@ log = logging.getLogger(__name__)
 
 
 class ChangeLogEntry(Value):
-    """A change with its project and a summary."""
+    """A change with its project and a summary. `effect` says what its undo just did."""
 
     project: str
     change: Change
     summary: str
     is_undone: bool
     is_numbered_here: bool = False
+    effect: str = ""
+    event: "ProjectEvent | None" = None  # for a change of the whole project
 
     @property
     def reference(self) -> str:
+        if self.event is not None:
+            return f"{_get_event_label(self.event)}:{EVENT_MARK}{self.change.seq}"
         return f"{self.project}:{PENDING_MARK * self.is_numbered_here}{self.change.seq}"
 
 
@@ -136,13 +65,21 @@ class _ListedChange(Value):
 class ChangeLog:
     """The change log of all projects that are not turned off. Naming one that is off raises ProjectOff."""
 
-    def __init__(self, library: Library, clock: Clock, numbered_here: ReadPendingChanges = read_no_changes) -> None:
+    def __init__(
+        self,
+        library: Library,
+        clock: Clock,
+        numbered_here: ReadPendingChanges = read_no_changes,
+        project_changes: "ProjectChanges | None" = None,
+    ) -> None:
         self._library = library
+        self._project_changes = project_changes
         self._clock = clock
         self._numbered_here = numbered_here
 
     async def list_entries(self, project: str | None, limit: int) -> list[ChangeLogEntry]:
         """List the newest changes of one project or of all, newest first."""
+        events = await self._list_events(project)
         heads: list[_ListedChange] = []
         for name in await self._list_names(project):
             try:
@@ -150,7 +87,7 @@ class ChangeLog:
                 changes = await _read_newest(store, limit)
                 here = await self._list_pending(name)
             except EverkeptError as error:
-                if project is not None:
+                if project is not None and not (events and isinstance(error, NotFound | ProjectArchived)):
                     raise
                 # One damaged project must not hide the changes of the others.
                 log.warning("project %s skipped in the log: %s", name, error)
@@ -159,8 +96,10 @@ class ChangeLog:
             heads += [
                 _ListedChange(name, store, each, each.seq in taken_back, _is_pending(here, each)) for each in changes
             ]
-        heads.sort(key=lambda head: (head.change.at, head.change.seq), reverse=True)
-        return await _build_entries(heads[:limit])
+        newest = sorted([*heads, *events], key=lambda each: (each.change.at, each.change.seq), reverse=True)[:limit]
+        shown = await _build_entries([each for each in newest if isinstance(each, _ListedChange)])
+        shown += [each for each in newest if isinstance(each, ChangeLogEntry)]
+        return sorted(shown, key=lambda each: (each.change.at, each.change.seq), reverse=True)
 
     async def open_store(self, name: str) -> RecordStore:
         """Open a project's store or the user's, to purge items. Projects that are off work too."""
@@ -175,12 +114,15 @@ class ChangeLog:
         """Undo one change, by default the newest one, and return it.
 
         With `or_user`, also consider the user's own changes that this client made. A promotion is undone in both
-        stores.
+        stores. The newest change of a whole project counts too: with `or_user`, that of any project.
         """
-        name, change = (
-            await self._find_newest(project, client if or_user else None)
-            if reference is None
-            else await self._find_referenced(reference, project)
+        user = client if or_user else None
+        event = await (self._find_newest_event(project, user) if reference is None else self.find_event(reference))
+        if event is not None and self._project_changes is not None:
+            entry = _build_event_entry(event, is_undone=True)
+            return replace(entry, effect=await self._project_changes.undo(event, client))
+        name, change = await (
+            self._find_newest(project, user) if reference is None else self._find_referenced(reference, project)
         )
         is_numbered_here = _is_pending(await self._list_pending(name), change)
         halves = [(name, change), *await self._find_counterparts(name, change)]
@@ -190,15 +132,81 @@ class ChangeLog:
             store = await self._open_active_store(place)
             await self._plan(store, place, its, client, await store.get_revision())
         told = {place: await self._undo_change(place, its, client) for place, its in halves}
-        return ChangeLogEntry(name, change, told[name], True, is_numbered_here)
+        effect = "; ".join(effect for _, effect in told.values())
+        return ChangeLogEntry(name, change, told[name][0], True, is_numbered_here, effect)
 
     async def find_newest_time(self, project: str | None, client: str, *, or_user: bool = False) -> int | None:
         """Return the time of the change that `undo` would reverse, or None if there is nothing to undo."""
+        user = client if or_user else None
+        if event := await self._find_newest_event(project, user):
+            return event.change.at
         try:
-            _, change = await self._find_newest(project, client if or_user else None)
+            _, change = await self._find_newest(project, user)
         except Refused:
             return None
         return change.at
+
+    async def _list_events(self, project: str | None) -> list[ChangeLogEntry]:
+        """List the changes of whole projects, of one or of all that are not off."""
+        found: list[ChangeLogEntry] = []
+        for events in await self._read_events():
+            last = events[-1]
+            if project in (None, last.project.name, last.name) and not last.project.is_off:
+                undone = find_undone([event.change for event in events])
+                found += [_build_event_entry(event, is_undone=event.change.seq in undone) for event in events]
+        return found
+
+    async def _read_events(self) -> "list[list[ProjectEvent]]":
+        return [] if self._project_changes is None else await self._project_changes.list_events()
+
+    async def find_event(self, reference: str) -> "ProjectEvent | None":
+        """Return the change of a whole project, or None if the reference has another form."""
+        label, _, number = reference.rpartition(":")
+        if not number.startswith(EVENT_MARK) or not number.removeprefix(EVENT_MARK).isdecimal():
+            return None
+        for events in await self._read_events():
+            if _get_event_label(events[-1]) == label:
+                for event in events:
+                    if event.change.seq == int(number.removeprefix(EVENT_MARK)):
+                        return event
+        raise NotFound("change", reference, hint="Run `everkept log` to list changes.")
+
+    async def _find_newest_event(self, project: str | None, of_user: str | None) -> "ProjectEvent | None":
+        """Return the change of a whole project that `undo` reverses, if no later change comes first.
+
+        With `of_user`, it may be the deletion or archiving of any project.
+        """
+        found: list[ProjectEvent] = []
+        for events in await self._read_events():
+            undone = find_undone([event.change for event in events])
+            standing = [e for e in events if e.change.seq not in undone and e.change.undoes is None]
+            last = events[-1]
+            is_named = project is not None and project in (last.project.name, last.name)
+            is_gone = of_user is not None and last.after != "active"
+            if standing and (is_named or is_gone) and not last.project.is_off and await self._may_undo(standing[-1]):
+                found.append(standing[-1])
+        event = max(found, key=lambda each: each.change.at, default=None)
+        if event is None:
+            return None
+        try:
+            _, change = await self._find_newest(project, of_user)
+        except (NotFound, ProjectArchived, ProjectOff):
+            return event
+        except Refused:
+            names = await self._list_names(None) if project is None else []
+            times = [each.at for name in names if (each := await self._find_in_force(name))]
+            return event if max(times, default=0) < event.change.at else None
+        return event if change.at < event.change.at else None
+
+    async def _may_undo(self, event: "ProjectEvent") -> bool:
+        """Return whether `undo` may choose the change: a creation only if the project is still empty."""
+        if event.before:
+            return True
+        try:
+            store = await self._open_active_store(event.project.name)
+        except EverkeptError:
+            return False
+        return await store.get_revision() == 0
 
     async def _list_pending(self, name: str) -> Sequence[PendingChange]:
         """List the pending changes of a project or of the user."""
@@ -213,22 +221,16 @@ class ChangeLog:
             raise ProjectOff(name)
         return await self.open_store(name)
 
-    async def _undo_change(self, name: str, change: Change, client: str) -> str:
-        """Undo a change and return its summary."""
+    async def _undo_change(self, name: str, change: Change, client: str) -> tuple[str, str]:
+        """Undo a change. Return the summaries of the change and of its reversal."""
         store = await self._open_active_store(name)
-        [summary] = await summarize_changes(store, [change])
-        seen = 0
 
-        async def attempt() -> None:
-            nonlocal seen
-            seen = await store.get_revision()
-            await commit(store, await self._plan(store, name, change, client, seen))
+        async def attempt(seen: int) -> Change:
+            return await commit(store, await self._plan(store, name, change, client, seen))
 
-        async def has_moved() -> bool:
-            return await store.get_revision() != seen
-
-        await retry(attempt, f'project "{name}"', again=has_moved)
-        return summary
+        undoing = await retry_moved(store, attempt, f'project "{name}"')
+        summary, effect = await summarize_changes(store, [change, undoing])
+        return summary, effect
 
     async def _plan(self, store: RecordStore, name: str, change: Change, client: str, seen: int) -> Batch:
         found = await store.read_changes(after=change.seq - 1, limit=MAX_SEARCHED_CHANGES)
@@ -252,7 +254,7 @@ class ChangeLog:
     async def _find_counterparts(self, name: str, change: Change) -> list[tuple[str, Change]]:
         """Find the other halves of a promotion between two databases that are still in effect."""
         moved = {e.id for e in change.edits if e.subject == "record" and e.id}
-        if change.tool != PROMOTE_TOOL or not moved:
+        if change.tool != PROMOTING_TOOL or not moved:
             return []
         projects = [each.name for each in await self._library.list_projects("active")]
         places = projects if name == USER_PROJECT else [USER_PROJECT]
@@ -263,15 +265,19 @@ class ChangeLog:
             found += [
                 (place, other)
                 for other in changes
-                if other.tool == PROMOTE_TOOL
+                if other.tool == PROMOTING_TOOL
                 and other.seq not in taken_back
                 and any(edit.id in moved for edit in other.edits)
             ][:1]
         return found
 
     async def _find_newest(self, project: str | None, of_user: str | None) -> tuple[str, Change]:
-        """Find the newest change to undo. With `of_user`, also among this client's changes of the user."""
-        names = [name for name in await self._list_names(project) if name != USER_PROJECT or project == USER_PROJECT]
+        """Find the newest change to undo. With `of_user`, also among this client's changes of the user.
+
+        A person whose folder has no project yet does not mean the only project that exists.
+        """
+        listed = [] if project is None and of_user is not None else await self._list_names(project)
+        names = [name for name in listed if name != USER_PROJECT or project == USER_PROJECT]
         if len(names) > 1:
             raise Refused(
                 "No project is selected.", hint="Pass --project NAME, or a change such as shop:12 from `everkept log`."
@@ -327,6 +333,17 @@ class ChangeLog:
         if is_numbered_here and not _is_pending(await self._list_pending(name), found[0]):
             raise _build_renumbered_error(reference)
         return name, found[0]
+
+
+def _get_event_label(event: "ProjectEvent") -> str:
+    """Return the project in the reference of a change: its name, or for one in the trash the begin of its id."""
+    project = event.project
+    return project.id[:SHORT_ID_CHARACTERS] if is_trash_name(project.name) else project.name
+
+
+def _build_event_entry(event: "ProjectEvent", *, is_undone: bool) -> ChangeLogEntry:
+    name = event.name if is_trash_name(event.project.name) else event.project.name
+    return ChangeLogEntry(name, event.change, event.summary, is_undone, event=event)
 
 
 def _get_identity(change: Change) -> tuple[int, int, str]:

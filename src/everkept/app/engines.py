@@ -3,17 +3,17 @@
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 from shlex import join, quote
 from subprocess import list2cmdline
 from typing import Any
 
 from everkept.core.disk import make_folder, replace
+from everkept.core.extras import expect_installed
 from everkept.core.library import Condition, ForwardingLibrary
 from everkept.core.ports import Library
 from everkept.core.times import Clock, read_clock
-from everkept.errors import InvalidInput, Refused, Unavailable
+from everkept.errors import InvalidInput, Refused
 from everkept.settings import (
     REPLICA,
     Settings,
@@ -366,20 +366,8 @@ def find_standby(settings: Settings) -> StandbyFolder | None:
     return StandbyFolder(get_standby_folder(settings)) if is_on_server(settings) else None
 
 
-def expect_installed(engine: str, package: str) -> None:
-    """Raise if the package of an engine is missing. Its extra has the engine's name."""
-    if find_spec(package) is None:
-        from everkept.core.runtime import format_install_hint
-
-        raise Unavailable(
-            f"The engine {engine} needs the package {package}, which is not installed.",
-            hint=format_install_hint(engine),
-            engine=engine,
-        )
-
-
 def _build_postgres(settings: Settings, clock: Clock, *, founds: bool) -> Library:
-    expect_installed("postgres", "psycopg")
+    expect_installed("postgres", "The engine postgres", engine="postgres")
     place = settings.database_url or ""
 
     def make() -> Library:
@@ -400,7 +388,7 @@ def _build_postgres(settings: Settings, clock: Clock, *, founds: bool) -> Librar
 
 
 def _build_surreal(settings: Settings, clock: Clock, waiting: "FailoverOptions | None") -> Library:
-    expect_installed("surreal", "surrealdb")
+    expect_installed("surreal", "The engine surreal", engine="surreal")
     keep_surreal_commits()
     from everkept.engines.surreal.library import SurrealLibrary
 

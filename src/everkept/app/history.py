@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,13 +11,14 @@ from everkept.core.ports import Library, RecordStore
 from everkept.core.records import Record, RecordFilter
 from everkept.core.sessions import is_account_session
 from everkept.core.times import Clock
-from everkept.core.transcripts import Transcripts
-from everkept.errors import NotFound
+from everkept.core.transcripts import Transcript, Transcripts
+from everkept.errors import NotFound, Unavailable
 from everkept.families.history.model import CODE, CONVERSATION, TURN, HistoryOptions
 from everkept.values import Value
 
 if TYPE_CHECKING:
-    from everkept.families.history.ingest.checkpoints import ImportReport
+    from everkept.app.unread_transcripts import UnreadTranscripts
+    from everkept.families.history.ingest.checkpoints import ImportCounts, ImportReport
     from everkept.families.history.ingest.removal import RemovalReport
     from everkept.jobs.maintenance import Indexer
 
@@ -66,20 +67,47 @@ class ImportedHistory:
 
     async def import_transcripts(self, wanted: ImportRequest, report: Progress) -> "ImportReport":
         """Import what is new in the transcripts since the last time, each turn once."""
-        from everkept.families.history.ingest.transcript_importer import TranscriptImporter
-
         store = await self._library.open_history_store()
         if self._found is None:  # keeps what it has seen, for repeated imports
             self._found = self._transcripts(list(await _count_by_folder(store)))
         found = await asyncio.to_thread(self._found.find_transcripts, wanted.sources, wanted.files)
-        importer = TranscriptImporter(store, self._clock, self._options)
+        return await self.import_given(found, report, since=wanted.since)
+
+    async def import_given(
+        self, transcripts: Sequence[Transcript], report: Progress, *, since: int | None = None
+    ) -> "ImportReport":
+        """Import these transcripts, each turn once."""
+        from everkept.families.history.ingest.transcript_importer import TranscriptImporter
+
+        importer = TranscriptImporter(await self._library.open_history_store(), self._clock, self._options)
         return await importer.import_transcripts(
-            found,
-            since=wanted.since,
+            transcripts,
+            since=since,
             excluded=self.list_excluded,
             silences=self._library.list_off_periods,
             report=report,
         )
+
+    async def find_unread(self) -> "UnreadTranscripts":
+        """Count the transcripts on this machine that no import has read."""
+        from everkept.app.unread_transcripts import find_unread
+
+        found = await asyncio.to_thread(self._transcripts(()).find_transcripts)
+        return await find_unread(found, await self._library.open_history_store())
+
+    async def count_stored(self, ids: Collection[str]) -> int:
+        """Count which of these conversations or turns are stored."""
+        from everkept.app.unread_transcripts import find_stored
+
+        return len(await find_stored(await self._library.open_history_store(), [*ids]))
+
+    async def add_transcript(self, transcript: Transcript) -> "ImportCounts":
+        """Import what a program hands over. Raises what keeps it from being stored."""
+        imported = await self.import_given([transcript], lambda done, total: None)
+        for failure in imported.failures:
+            raise Unavailable(f'The turns of "{failure.name}" were not stored: {failure.reason}')
+        self._indexer.wake(await self._library.open_history_store())
+        return imported.total
 
     async def embed(self, report: Progress) -> int:
         """Compute all pending embeddings now and return their number."""
@@ -155,18 +183,20 @@ class ImportedHistory:
             store, self._clock, projects=folders, conversations=conversations, report=report
         )
 
-    async def read_titles(self, conversations: Sequence[str]) -> list[str]:
-        """Return the titles of conversations. If a project is off, return the id instead. Raises NotFound."""
+    async def read_titles(self, conversations: Sequence[str]) -> dict[str, str]:
+        """Return the titles of conversations by id. If a project is off, return the id instead. Raises NotFound."""
+        from everkept.families.history.conversation_reader import find_whole_id
         from everkept.families.history.off_folders import open_visible_history
 
         store = await self._library.open_history_store()
-        found = {record.id: record for record in await store.get(conversations)}
-        for name in conversations:
-            if name not in found or found[name].kind != CONVERSATION:
+        meant = {name: await find_whole_id(store, name, (CONVERSATION,)) for name in conversations}
+        found = {record.id: record for record in await store.get([each for each in meant.values() if each])}
+        for name, whole in meant.items():
+            if whole not in found:
                 hint = "Run `everkept history list` to see the ids. They begin with conv_."
                 raise NotFound("conversation", name, hint=hint)
         past = await open_visible_history(self._library, self._options)
-        return [name if found[name].scope in past.hidden else found[name].name or name for name in conversations]
+        return {each: each if r.scope in past.hidden else r.name or each for each, r in found.items()}
 
     async def list_conversations(self, limit: int, project: str | None = None) -> list[Record]:
         """List conversations of all projects or of one, newest first, without projects that are off."""

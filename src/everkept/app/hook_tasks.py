@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING
 
 from everkept.accounts.project_rule import ProjectRule
 from everkept.app.engines import make_library
+from everkept.core.commits import Planned
 from everkept.core.ports import Embedder, Library, RecordStore
 from everkept.core.projects import Project
 from everkept.core.sessions import Session, ToolCall
 from everkept.core.times import Clock, read_clock
 from everkept.errors import InvalidInput, ModelUnavailable, Unavailable
+from everkept.families.memories.lifecycle import build_forget_steps, can_forget
 from everkept.families.memories.memories import MemoryWriter
 from everkept.families.memories.memory_record import HOOK_PREFIX, NewMemory
-from everkept.families.memories.model import MemoryOptions, StoredMemory
+from everkept.families.memories.model import MemoryOptions, MemorySource, StoredMemory
 from everkept.families.memories.stores import MemoryStores, SessionUses, close_session
 from everkept.settings import AUTO, Settings, read_client_environment
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from everkept.app.app import App
 
 HOOK_CLIENT = "hooks"  # client name in the change log
+JOINED_REASON = "joined with a later memory of the same command"
 WRITE_WAIT_SECONDS = 0.3  # for a database that has just become unreachable, because an assistant waits
 
 
@@ -62,12 +65,14 @@ async def store_memory(
     folder: Path | None,
     wanted: NewMemory,
     *,
+    replaced: str | None = None,
     library: Library | None = None,
     clock: Clock = read_clock,
 ) -> StoredMemory:
     """Store a memory in the project of the folder, creating the project if needed.
 
-    Raises Refused if the session has reached its limit.
+    Forget the automatic memory `replaced`, unless a person pinned or changed it. Raises Refused if the session has
+    reached its limit.
     """
     opened = library or make_library(settings, clock, patience=WRITE_WAIT_SECONDS)
     try:
@@ -77,12 +82,29 @@ async def store_memory(
         call = ToolCall(Session(client=HOOK_CLIENT), wanted.source.tool or HOOK_CLIENT)
         stores = MemoryStores(rule, opened, call, None, clock, wanted.session)
         options = MemoryOptions(mask_secrets=settings.mask_secrets, max_per_session=settings.max_memories_per_session)
-        return await MemoryWriter(stores, DeferredIndexing(), options, SessionUses()).store(wanted)
+        stored = await MemoryWriter(stores, DeferredIndexing(), options, SessionUses()).store(wanted)
+        if replaced is not None:
+            await _forget_replaced(stores, replaced)
+        return stored
     finally:
         if library is None:
             await opened.close()
 
 
+async def _forget_replaced(stores: MemoryStores, replaced: str) -> None:
+    """Forget a memory whose content a later one has."""
+
+    async def plan(store: RecordStore, _at: int) -> Planned[None]:
+        found = await store.get([replaced])
+        return [
+            step for record in found if can_forget(record) for step in build_forget_steps(record, JOINED_REASON)
+        ], None
+
+    await stores.commit(await stores.open_for_write("project"), plan)
+
+
+CANDIDATE_TOOL = f"{HOOK_PREFIX} candidate"  # source of the memories
+MAX_KEPT_CANDIDATES = 20  # of one session
 SESSION_CLIENT = HOOK_PREFIX  # client name of the end of a session, in the change log
 CONSOLIDATION_SECONDS = 30.0
 
@@ -113,6 +135,17 @@ class SessionEnd:
         for failure in imported.failures:
             raise Unavailable(f"{failure.name} could not be read: {failure.reason}")
 
+    async def keep_candidates(self, session: str) -> None:
+        """Store the lasting statements of the session as automatic memories."""
+        app = self._app
+        found = await app.candidates.find(MAX_KEPT_CANDIDATES, session=session)
+        for each in found:
+            source = MemorySource(tool=CANDIDATE_TOOL)
+            scope = "user" if each.kind == "preference" else "project"
+            wanted = NewMemory(each.text, "semantic", scope, session=session, tags=(each.kind,), source=source)
+            await store_memory(app.settings, app.settings.path, wanted, library=app.library, clock=app.clock)
+            await app.candidates.mark_reviewed([each.id], "stored")
+
     async def summarize(self, session: str) -> None:
         """Consolidate the session's memories and store the summary."""
         store = await self._find_store()
@@ -130,6 +163,12 @@ class SessionEnd:
 
         stores = (await self._find_store(), await self._app.library.open_user_store())
         return sum([await fade_memories(each, self._app.clock, SESSION_CLIENT) for each in stores if each])
+
+    async def empty_trash(self) -> None:
+        """Permanently delete the projects whose time in the trash is over."""
+        from everkept.accounts.project_changes import empty_trash
+
+        await empty_trash(self._app.library, self._app.settings.trash_days, self._app.clock())
 
     async def _find_store(self) -> RecordStore | None:
         """Return the project's store, or None if it does not exist or is archived."""

@@ -15,7 +15,7 @@ from everkept.accounts.quotas import StoredAmount, measure_stores
 from everkept.app.history import HistoryOverview as PastOverview
 from everkept.app.history import ImportedHistory
 from everkept.core.ports import Library, RecordStore
-from everkept.core.projects import USER_PROJECT, Project, find_workspace_key
+from everkept.core.projects import USER_PROJECT, Project, find_workspace_key, is_trash_name
 from everkept.core.records import Record, RecordFilter
 from everkept.core.sessions import is_private_name, parse_private_name
 from everkept.core.text import clip_text
@@ -135,7 +135,7 @@ class OverviewReader:
         self._folder = folder
 
     async def read_overview(self) -> StorageOverview:
-        every = await self._library.list_projects()
+        every = [each for each in await self._library.list_projects() if not is_trash_name(each.name)]
         projects = [project for project in every if not is_private_name(project.name)]
         homes = [project for project in every if is_private_name(project.name)]
         owners = [] if self._is_served else projects  # the files of a copy belong to no project

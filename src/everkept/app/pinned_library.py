@@ -11,7 +11,7 @@ from everkept.core.library import (
     ForwardingLibrary,
     Library,
 )
-from everkept.core.projects import Project
+from everkept.core.projects import Project, is_trash_name
 from everkept.core.sessions import is_private_name
 from everkept.core.store import RecordStore
 from everkept.errors import NotFound, Refused
@@ -63,12 +63,12 @@ class PinnedLibrary(ForwardingLibrary):
         from everkept.families.history.off_folders import FilteredStore, read_folders
 
         store = await self._library.open_history_store()
-        projects = await self._list_projects(catalog.ListProjects())
+        projects = [each for each in await self.list_projects() if not is_trash_name(each.name)]
         shown = await map_project_folders(self._library, projects, await read_folders(store))
         return FilteredStore(store, tuple(sorted(shown)), lambda scope: scope in shown)
 
     def _is_shown(self, name: str) -> bool:
-        return name == self._only or is_private_name(name)
+        return name == self._only or is_private_name(name) or is_trash_name(name)
 
     def _check_name(self, name: str) -> None:
         if not self._is_shown(name):
@@ -104,6 +104,11 @@ class PinnedLibrary(ForwardingLibrary):
         self._check_name(change.project.name)
         return await self._library.apply(change)
 
+    async def _move_workspace(self, change: catalog.MoveWorkspace) -> None:
+        if change.project is not None:
+            self._check_name(change.project.name)
+        await self._library.apply(change)
+
     _answers: ClassVar[CatalogAnswers] = {
         catalog.ListProjects: _list_projects,
         catalog.GetProject: _get_project,
@@ -115,4 +120,5 @@ class PinnedLibrary(ForwardingLibrary):
         catalog.SetProjectOff: _change_project,
         catalog.DeleteProject: _change_project,
         catalog.LinkWorkspace: _link_workspace,
+        catalog.MoveWorkspace: _move_workspace,
     }

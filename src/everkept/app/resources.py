@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -16,6 +16,7 @@ from everkept.errors import EverkeptError, NotFound, ProjectOff
 from everkept.tools.schema import to_json
 from everkept.tools.tool import ToolResult
 from everkept.values import Value, field, replace
+from everkept.views.pages import MIME_TYPE, URI_PREFIX, read_page
 
 if TYPE_CHECKING:  # memories are loaded only if they are offered
     from everkept.core.answers import SearchLog
@@ -113,6 +114,7 @@ class ResourceDocument(Value):
     text: str
     is_degraded: bool = False  # it comes from the local copy of an unreachable database
     data: bytes | None = None  # content that is not text
+    meta: dict[str, Any] | None = None
 
 
 class Resources(Protocol):
@@ -245,6 +247,31 @@ def _parse_project_name(uri: str) -> str | None:
     if not uri.startswith(before) or not uri.endswith(after) or not name or "/" in name:
         return None
     return unquote(name)
+
+
+class ViewResources:
+    """The pages that draw results in a chat. Only the entries of tools name them."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        self._names = names
+
+    async def list_resources(self, session: Session) -> list[ResourceInfo]:
+        return []
+
+    def list_templates(self) -> list[ResourceInfo]:
+        return []
+
+    def has_resource(self, uri: str) -> bool:
+        return uri.startswith(URI_PREFIX)
+
+    async def read(self, session: Session, uri: str) -> ResourceDocument:
+        name = uri.removeprefix(URI_PREFIX)
+        if name not in self._names:
+            raise NotFound("view", uri, hint="The setting `views` decides which views are offered.")
+        return ResourceDocument(MIME_TYPE, read_page(name), meta={"ui": {"prefersBorder": True}})
+
+    async def read_state(self, session: Session, uri: str) -> object:
+        return uri if uri.removeprefix(URI_PREFIX) in self._names else NotFound.code
 
 
 class _Subscription(Value, frozen=False, eq=False):

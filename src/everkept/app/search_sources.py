@@ -21,15 +21,23 @@ from everkept.families.history.model import HistoryOptions
 from everkept.families.history.off_folders import FilteredStore, read_folders
 from everkept.families.history.search_answers import CODE_PART, CONVERSATIONS_PART, NO_HISTORY_CODE, UnifiedResult
 from everkept.families.history.unified_search import UnifiedSearch
-from everkept.families.memories.model import MEMORY, MEMORY_PROFILE, MemoryView, RecalledMemories
+from everkept.families.memories.model import (
+    ELSEWHERE_CODE,
+    MEMORY,
+    MEMORY_PROFILE,
+    NOTHING_CODE,
+    MemoryView,
+    RecalledMemories,
+)
 from everkept.families.memories.toolset import MemoryTools
 from everkept.graph.entities import ENTITY, OBSERVATION
 from everkept.graph.lookup import read_entities
 from everkept.language.spellings import fold, split_tokens, stem
 from everkept.language.telling_words import list_stems
+from everkept.retrieval.calibration import QueryFit
 from everkept.retrieval.excerpts import compute_coverage
 from everkept.retrieval.profile import SearchPlace, SearchProfile
-from everkept.retrieval.search import search
+from everkept.retrieval.search import LANGUAGE_CODE, search
 from everkept.settings import Settings
 from everkept.values import Value, replace
 
@@ -39,9 +47,11 @@ if TYPE_CHECKING:
 MAX_OBSERVATIONS = 5  # per entity
 MAX_RELATIONS = 5  # of the results, so that relations do not fill a page
 ENTITY_PROFILE = SearchProfile(kinds=(ENTITY, OBSERVATION), merge_children=True)
-NAME_SCORE = 0.95  # for an entity that the question names
+NAME_SCORE = 0.95  # for an entity that the question names, and that has all its words
 STATED_SCORE = 0.98  # for a relation that the question states except for one end
 RELATION_FACTOR = 0.9  # factor from the score of an entity to that of its relations
+# A hint; other sources may know an answer; the whole search says it.
+_QUIET_CODES = frozenset({ELSEWHERE_CODE, NOTHING_CODE, LANGUAGE_CODE})
 _VERB_PARTICLES = frozenset(("by", "for", "from", "in", "is", "of", "on", "to", "with"))
 _OTHER_SCORE_PARTS = frozenset({"importance", "recency"})  # parts of a score that say nothing about relevance
 
@@ -56,12 +66,19 @@ class MemoryFinder:
         self._choice = choice
         self._library = library
 
-    async def find(self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int) -> SearchFindings:
-        found = cast(RecalledMemories, await self._memories.recall_memories(call, query, limit=limit, explain=True))
+    async def find(
+        self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int, *, all_projects: bool = False
+    ) -> SearchFindings:
+        found = cast(
+            RecalledMemories,
+            await self._memories.recall_memories(call, query, limit=limit, explain=True, all_projects=all_projects),
+        )
         way: SearchType = "keyword" if found.strategy_used == "keyword" else "semantic"
         hits = [_build_memory_finding(memory, way) for memory in found.memories]
         hits.sort(key=lambda hit: -hit.score)
-        return SearchFindings(hits, [warning.message for warning in found.warnings or ()])
+        told = found.warnings or ()
+        hints = [warning.message for warning in told if warning.code == ELSEWHERE_CODE]
+        return SearchFindings(hits, [each.message for each in told if each.code not in _QUIET_CODES], hints)
 
     async def get_stamp(self, call: ToolCall) -> object:
         project = await self._choice.open_to_read(call, None)
@@ -70,14 +87,21 @@ class MemoryFinder:
 
 
 class GraphFinder:
-    """Entities of the call's project, and the relations between them."""
+    """Entities of the call's project or of all projects, and the relations between them."""
 
     name = "graph"
 
-    def __init__(self, choice: ProjectChoice) -> None:
+    def __init__(self, choice: ProjectChoice, library: Library) -> None:
         self._choice = choice
+        self._library = library
 
-    async def find(self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int) -> SearchFindings:
+    async def find(
+        self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int, *, all_projects: bool = False
+    ) -> SearchFindings:
+        if all_projects:
+            from everkept.families.memories.other_projects import open_all_projects
+
+            return await search_graphs(await open_all_projects(self._library), query, ways, limit)
         store = await self._find_store(call)
         return SearchFindings([] if store is None else await search_graph(store, query, ways, limit))
 
@@ -102,7 +126,9 @@ class BankFinder:
         self._banks = banks
         self._records = records
 
-    async def find(self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int) -> SearchFindings:
+    async def find(
+        self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int, *, all_projects: bool = False
+    ) -> SearchFindings:
         try:
             found = await self._sections.find_sections(call, query, limit)
         except NotFound:
@@ -129,7 +155,7 @@ class BankFinder:
 
 
 async def search_graph(store: RecordStore, query: str, ways: Sequence[SearchType], limit: int) -> list[SearchFinding]:
-    """Find entities of one store, and their relations if requested, best first."""
+    """Find entities of one store, and their relations if requested or stated by the query, best first."""
     hits = (await search([SearchPlace(store)], query, ENTITY_PROFILE, limit=limit)).hits
     found = await read_entities(store, [hit.record.id for hit in hits])
     asked = list_stems(query)
@@ -146,16 +172,31 @@ async def search_graph(store: RecordStore, query: str, ways: Sequence[SearchType
         )
         for node in found.nodes
     ]
-    if "graph" in ways:
-        findings += _build_relation_findings(found.edges, {each.id: each.score for each in findings}, query)
+    edges = found.edges if "graph" in ways else [edge for edge in found.edges if _is_stated(edge, query)]
+    findings += _build_relation_findings(edges, {each.id: each.score for each in findings}, query)
     findings.sort(key=lambda each: -each.score)
     return findings[:limit]
+
+
+async def search_graphs(
+    places: Sequence[tuple[Project, RecordStore]], query: str, ways: Sequence[SearchType], limit: int
+) -> SearchFindings:
+    """Find entities of several projects, each with the name of its project, best first."""
+
+    async def search_one(project: Project, store: RecordStore) -> list[SearchFinding]:
+        hits = await search_graph(store, query, ways, limit)
+        return [replace(hit, project=project.name) for hit in hits]
+
+    found = await asyncio.gather(*(search_one(project, store) for project, store in places))
+    hits = [hit for hits in found for hit in hits]
+    hits.sort(key=lambda hit: -hit.score)
+    return SearchFindings(hits[:limit])
 
 
 def compute_relevance(why: Mapping[str, float] | None) -> float:
     """Return how well a memory matches, without its importance and recency."""
     fit = sum(value for part, value in (why or {}).items() if part not in _OTHER_SCORE_PARTS)
-    return min(max(fit / MEMORY_PROFILE.shares.relevance, 0.0), 1.0)
+    return min(max(fit, 0.0), 1.0)
 
 
 def _build_memory_finding(memory: MemoryView, way: SearchType) -> SearchFinding:
@@ -165,6 +206,7 @@ def _build_memory_finding(memory: MemoryView, way: SearchType) -> SearchFinding:
         content=memory.content,
         score=compute_relevance(memory.why),
         search_type=way,
+        project=memory.project,
         at=parse_time(memory.occurred_at or memory.created_at),
     )
 
@@ -176,9 +218,10 @@ def _describe_entity(node: Node) -> str:
 
 def _score_entity(entity: Node, text: str, names: str, asked: frozenset[str]) -> float:
     """Score an entity on a scale that is comparable between engines."""
-    if f" {entity.name_key} " in names:
+    coverage = compute_coverage(asked, text)
+    if coverage == 1.0 and f" {entity.name_key} " in names:
         return NAME_SCORE
-    return min(compute_coverage(asked, text), NAME_SCORE)
+    return QueryFit(None, coverage).compute_probability(1.0)
 
 
 def _build_relation_findings(edges: Sequence[Edge], scores: dict[str, float], query: str) -> list[SearchFinding]:
@@ -359,7 +402,9 @@ class _SharedMemories:
         self._clock = clock
         self._options = options
 
-    async def find(self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int) -> SearchFindings:
+    async def find(
+        self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int, *, all_projects: bool = False
+    ) -> SearchFindings:
         if not self._granted:
             return SearchFindings([])
         where = RecordFilter(kinds=(MEMORY,), scopes=(SHARED_SCOPE,))
@@ -399,15 +444,10 @@ class _SharedGraph:
     def __init__(self, granted: Sequence[_GrantedProject]) -> None:
         self._granted = granted
 
-    async def find(self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int) -> SearchFindings:
-        async def in_project(each: _GrantedProject) -> list[SearchFinding]:
-            hits = await search_graph(each.store, query, ways, limit)
-            return [replace(hit, project=each.project.name) for hit in hits]
-
-        found = await asyncio.gather(*map(in_project, self._granted))
-        hits = [hit for hits in found for hit in hits]
-        hits.sort(key=lambda hit: -hit.score)
-        return SearchFindings(hits[:limit])
+    async def find(
+        self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int, *, all_projects: bool = False
+    ) -> SearchFindings:
+        return await search_graphs([(each.project, each.store) for each in self._granted], query, ways, limit)
 
     async def get_stamp(self, call: ToolCall) -> object:
         return object()

@@ -70,7 +70,7 @@ def decode_manifest(data: bytes) -> BackupManifest:
             parse_time(value["createdAt"]),
             {_check_file_path(path): FileChecksum(int(k["size"]), str(k["sha256"])) for path, k in files.items()},
         )
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError("it is incomplete") from error
     except json.JSONDecodeError as error:
         raise ValueError("it is not JSON") from error

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
 
 from everkept.core.text import clip_text, compute_name_key
+from everkept.core.times import to_datetime
 from everkept.errors import NotFound
 from everkept.families.bank.bank_files import TextChange
 from everkept.families.bank.banks import UNKNOWN_USER
@@ -53,7 +53,6 @@ CATEGORY_SIGNS: dict[Category, str] = {
 }
 THOUGHT_SIGN = "🧠"
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _GITHUB_PROFILE = re.compile(r"(?i:https?://(?:www\.)?github\.com)/([^\s/?#]+)/?")
 _BASE36_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -101,22 +100,22 @@ class Decision(Value):
 
 
 def format_day(at: int) -> str:
-    return f"{_to_datetime(at):%Y-%m-%d}"
+    return f"{to_datetime(at):%Y-%m-%d}"
 
 
 def format_time(at: int) -> str:
-    return f"{_to_datetime(at):%H:%M:%S}"
+    return f"{to_datetime(at):%H:%M:%S}"
 
 
 def format_clock_time(at: int) -> str:
     """Format a time like 9:05 AM, whatever the machine's language."""
-    moment = _to_datetime(at)
+    moment = to_datetime(at)
     return f"{moment.hour % 12 or 12}:{moment.minute:02} {'AM' if moment.hour < 12 else 'PM'}"
 
 
 def format_long_date(at: int) -> str:
     """Format a time like Feb 13, 2026, 10:30 AM."""
-    moment = _to_datetime(at)
+    moment = to_datetime(at)
     return f"{MONTHS[moment.month - 1]} {moment.day}, {moment.year}, {format_clock_time(at)}"
 
 
@@ -222,10 +221,6 @@ def _to_base36(number: int) -> str:
         number, digit = divmod(number, 36)
         digits = _BASE36_DIGITS[digit] + digits
     return digits or "0"
-
-
-def _to_datetime(at: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=at)
 
 
 # Placeholders of a template, such as [Task 1].

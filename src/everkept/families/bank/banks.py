@@ -14,7 +14,7 @@ from everkept.core.files import FileStore, FileStores, parse_path
 from everkept.core.ports import Library, RecordStore
 from everkept.core.sessions import Session, ToolCall, get_acting_account
 from everkept.core.text import clip_text
-from everkept.errors import NO_FOLDER, BankNotFound, InvalidInput, NotFound, Refused, escape_name
+from everkept.errors import NO_FOLDER, BankNotFound, InvalidInput, NotFound, Refused, StoreDamaged, escape_name
 from everkept.families.bank.model import LEGACY_NAMES, BankOptions
 from everkept.values import Value, field
 
@@ -236,7 +236,14 @@ class StoreRegistry:
 
 
 def _parse_registration(store_id: str, value: str) -> StoreRegistration:
-    return StoreRegistration(store_id, **cast(dict[str, Any], json.loads(value)))
+    try:
+        return StoreRegistration(store_id, **cast(dict[str, Any], json.loads(value)))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise StoreDamaged(
+            f'The registration of the store "{escape_name(store_id)}" is damaged.',
+            hint="Remove it with unregister_store, then register the bank again.",
+            storeId=store_id,
+        ) from error
 
 
 SSH_SCHEME = "ssh://"
@@ -326,7 +333,10 @@ class Banks:
 
     async def require_bank(self, call: ToolCall, store_id: str | None = None) -> Bank:
         """Return the existing bank of a call, with the history of its files. Raise BankNotFound."""
-        bank = await self._require_bank(call, store_id)
+        return self.attach_history(await self._require_bank(call, store_id), call)
+
+    def attach_history(self, bank: Bank, call: ToolCall) -> Bank:
+        """Return the bank with the history of its files, if that is kept."""
         return bank if self._attach is None else self._attach(bank, call.session)
 
     async def _require_bank(self, call: ToolCall, store_id: str | None) -> Bank:

@@ -87,16 +87,15 @@ class FileVersions:
 
     async def list_versions(self, bank: Bank, name: str) -> list[FileVersion]:
         """Return the versions of a file, newest first."""
-        found = await find_name(bank, name) or name
+        found = await _find_path(bank, name)
         return await _list_versions(await self._open(bank.address), CURRENT_NAMES.get(found, found))
 
     async def find_last_write(self, bank: Bank) -> list[FileVersion]:
         """Return the versions before the newest write that is neither undone nor an undo."""
         folder = await self._open(bank.address)
         versions: list[FileVersion] = []
-        with suppress(NotFound):
-            for entry in await folder.list():
-                versions += await _list_versions(folder, entry.name)
+        for name in await _list_names(folder):
+            versions += await _list_versions(folder, name)
         done = {version.undoes for version in versions}
         standing = [v for v in versions if v.undoes is None and v.at not in done]
         newest = max((version.at for version in standing), default=None)
@@ -126,15 +125,14 @@ class FileVersions:
 
         async def write_all() -> None:
             for version in versions:
-                current = compute_etag(await bank.files.read(await find_name(bank, version.name) or version.name))
-                if current != version.written_etag:
+                if compute_etag(await _read_or_empty(bank, version.name)) != version.written_etag:
                     raise Conflict(
                         f"{escape_name(version.name)} changed after that write. Nothing was undone.",
                         hint=f"To restore a version, run `everkept bank restore {escape_name(version.name)}`.",
                         filename=version.name,
                     )
             for version, data in contents:
-                await write_in_turn(bank, version.name, as_text(data), WriteOptions(undoes=version.at))
+                await _write(bank, version.name, data, WriteOptions(undoes=version.at))
 
         await bank.files.run_locked(BANK_LOCK, write_all)
         return versions
@@ -144,26 +142,49 @@ class FileVersions:
         versions = await self.list_versions(bank, name)
         version = _choose_version(versions, name, version_id)
         data, bank = await self.read(bank, version), self.attach(bank, Session())
-        await bank.files.run_locked(BANK_LOCK, lambda: write_in_turn(bank, version.name, as_text(data)))
+        await bank.files.run_locked(BANK_LOCK, lambda: _write(bank, version.name, data, WriteOptions()))
         return version
 
     async def remove_matching(self, bank: Bank, is_meant: Callable[[str], object]) -> int:
-        """Permanently delete the versions whose text matches. Return their number."""
-        folder, removed = await self._open(bank.address), 0
+        """Permanently delete the versions of a bank whose text matches. Return their number."""
+        return await _remove(await _list_matching(await self._open(bank.address), is_meant))
+
+    async def count_all_matching(self, is_meant: Callable[[str], object]) -> int:
+        """Return the number of versions of all banks whose text matches."""
+        return len(await self._list_all_matching(is_meant))
+
+    async def remove_all_matching(self, is_meant: Callable[[str], object]) -> int:
+        """Permanently delete the versions of all banks whose text matches. Return their number."""
+        return await _remove(await self._list_all_matching(is_meant))
+
+    async def _list_all_matching(self, is_meant: Callable[[str], object]) -> list[tuple[FileStore, str]]:
+        found: list[tuple[FileStore, str]] = []
         with suppress(NotFound):
-            for entry in await folder.list():
-                for version in await _list_versions(folder, entry.name):
-                    try:
-                        is_gone = bool(is_meant(decode_for_display(zlib.decompress(await folder.read(version.path)))))
-                    except zlib.error:  # damaged, so no one can tell
-                        is_gone = True
-                    if is_gone:
-                        await folder.remove(version.path)
-                        removed += 1
-        return removed
+            for bank in await (await self._open_folder("", False)).list():
+                found += await _list_matching(await self._open_folder(bank.name, False), is_meant)
+        return found
 
     async def _open(self, address: str, *, make: bool = False) -> FileStore:
         return await self._open_folder(name_versions_folder(address), make)
+
+
+async def _list_matching(folder: FileStore, is_meant: Callable[[str], object]) -> list[tuple[FileStore, str]]:
+    """Return the paths of the versions in a folder whose text matches."""
+    found: list[tuple[FileStore, str]] = []
+    for name in await _list_names(folder):
+        for version in await _list_versions(folder, name):
+            try:
+                is_found = bool(is_meant(decode_for_display(zlib.decompress(await folder.read(version.path)))))
+            except zlib.error:  # damaged, so no one can tell
+                is_found = True
+            found += [(folder, version.path)] if is_found else []
+    return found
+
+
+async def _remove(versions: Sequence[tuple[FileStore, str]]) -> int:
+    for folder, path in versions:
+        await folder.remove(path)
+    return len(versions)
 
 
 class CallHistory:
@@ -217,6 +238,38 @@ class CallHistory:
 
     def _build_key(self, name: str) -> str:
         return f"{self._address}\n{CURRENT_NAMES.get(name, name)}"
+
+
+async def _find_path(bank: Bank, name: str) -> str:
+    """Return the path of a file in the bank. Only core files have names in several forms."""
+    return name if "/" in name else await find_name(bank, name) or name
+
+
+async def _read_or_empty(bank: Bank, name: str) -> bytes:
+    """Return the content, or nothing for a file that was deleted."""
+    try:
+        return await bank.files.read(await _find_path(bank, name))
+    except NotFound:
+        return b""
+
+
+async def _write(bank: Bank, name: str, data: bytes, options: WriteOptions) -> None:
+    if "/" not in name:
+        await write_in_turn(bank, name, as_text(data), options)
+        return
+    if bank.history:
+        await bank.history.keep({name: (await _read_or_empty(bank, name), data)}, options.undoes)
+    await bank.files.write(name, data)
+
+
+async def _list_names(folder: FileStore, place: str = "") -> list[str]:
+    """Return the names that may have versions: the folders, also inside others."""
+    found: list[str] = []
+    with suppress(NotFound):
+        for entry in await folder.list(place):
+            if entry.is_folder:
+                found += [entry.path, *await _list_names(folder, entry.path)]
+    return found
 
 
 async def _list_versions(folder: FileStore, name: str) -> list[FileVersion]:

@@ -12,6 +12,7 @@ from everkept.families.bank.file_versions import FileVersions, OpenVersions
 from everkept.families.bank.graph.mirror import GraphMirror, MirrorMaintenanceTools, MirrorTools
 from everkept.families.bank.graph.tools import BankGraphTools, DocPointerTools
 from everkept.families.bank.guidance_tools import CareTools, ModeTools, RuntimeInfo
+from everkept.families.bank.memory_files import MemoryFiles
 from everkept.families.bank.model import BankOptions, get_tool_names, rephrase_errors
 from everkept.families.bank.progress_tools import ProgressTools
 from everkept.families.bank.search_tools import SearchTools
@@ -53,6 +54,7 @@ class BankFamily:
         index = SectionIndex(records, indexing, clock, self.banks)
         self.sections = BankSectionSearch(self.banks, records, index, indexing, clock)
         self._options = options
+        self.memory_files = MemoryFiles(self.banks)
         self._offered: list[Tool] = []
         banks, mirror = self.banks, self.mirror
         self._tools = (

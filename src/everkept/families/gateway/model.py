@@ -180,7 +180,23 @@ def find_passed(config: GatewayConfig, upstream: str, tools: Sequence[Any]) -> I
         theirs: str = tool["name"]
         ours = find_passed_name(theirs, through)
         if ours is not None and theirs not in mapped:
-            yield PassedTool(ours, theirs, {**tool, "name": ours})
+            yield PassedTool(ours, theirs, {**_drop_page(tool), "name": ours})
+
+
+def _drop_page(tool: JSON) -> JSON:
+    """Return a listed tool without the page that draws its result in a chat.
+
+    Clients would read the page from us, and each server has its own. Who may call the tool stays.
+    """
+    meta: Any = tool.get("_meta")
+    if not isinstance(meta, dict):
+        return tool
+    kept = {key: value for key, value in cast(JSON, meta).items() if not str(value).startswith("ui://")}
+    if isinstance(kept.get("ui"), dict):
+        kept["ui"] = {key: value for key, value in cast(JSON, kept["ui"]).items() if key != "resourceUri"}
+    kept = {key: value for key, value in kept.items() if key != "ui" or value}
+    rest = {key: value for key, value in tool.items() if key != "_meta"}
+    return rest | {"_meta": kept} if kept else rest
 
 
 def find_fault(listing: JSON) -> str | None:

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from everkept.core.projects import Project
+from everkept.core.projects import Project, TrashedProject
 from everkept.core.records import Record, RecordLink
 from everkept.core.times import format_iso
 from everkept.graph.entities import MAX_NAME_CHARACTERS
@@ -79,8 +79,45 @@ class ProjectView(Value):
         )
 
 
+class TrashedView(Value):
+    """Deleted project. Without `until`, it stays in the trash until it is purged."""
+
+    id: str
+    name: str
+    deleted_at: str
+    until: str | None
+
+    @classmethod
+    def from_trashed(cls, trashed: TrashedProject) -> "TrashedView":
+        until = None if trashed.until is None else format_iso(trashed.until)
+        return cls(trashed.project.id, trashed.name, format_iso(trashed.deleted_at), until)
+
+
 class ProjectList(Value):
     projects: list[ProjectView]
+    trash: list[TrashedView] | None = None
+
+
+class ProjectDeletion(Value):
+    """Deleted project, and a sentence that says how long it can be restored."""
+
+    deleted: int
+    message: str
+    until: str | None = None
+
+    @classmethod
+    def from_trashed(cls, trashed: TrashedProject) -> "ProjectDeletion":
+        until = None if trashed.until is None else format_iso(trashed.until)
+        within = f" until {until[:10]}" if until else ""
+        message = (
+            f'Deleted project "{trashed.name}". It is in the trash. To restore it{within}, call restore_project or run '
+            f'`everkept undo`. To remove it now, run `everkept purge project "{trashed.name}"`.'
+        )
+        return cls(1, message, until)
+
+    @property
+    def sentence(self) -> str:
+        return self.message
 
 
 class CurrentProject(Value):

@@ -275,12 +275,12 @@ class ServerMemoryTools(ToolFamily):
         await self._build_graph(call).delete_relations([relation.to_spec() for relation in relations])
         return DeletionMessage(True, "Relations deleted successfully")
 
-    @tool()
+    @tool(view="graph")
     async def read_graph(self, call: ToolCall) -> Annotated[ToolResult, ServerMemoryGraph]:
         """Read the whole knowledge graph."""
         return ToolResult(await read_whole_graph(await self._choice.open_to_read(call, None)))
 
-    @tool()
+    @tool(view="graph")
     async def search_nodes(
         self, call: ToolCall, query: Annotated[str, Field("Words to search for", max_length=10_000)]
     ) -> Annotated[ToolResult, ServerMemoryGraph]:

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Literal
 
-from everkept.core.ports import Library, ProjectChoice, RecordStore
+from everkept.core.ports import Library, ProjectChanger, ProjectChoice, RecordStore
 from everkept.core.secrets import Masker
 from everkept.core.sessions import ToolCall
 from everkept.core.text import format_count
@@ -27,10 +27,12 @@ from everkept.families.graph.model import (
     ObservationDeletion,
     ObservationView,
     OpenedNodes,
+    ProjectDeletion,
     ProjectList,
     ProjectView,
     RelationSpec,
     RelationView,
+    TrashedView,
 )
 from everkept.graph.entities import ENTITY, OBSERVATION
 from everkept.graph.lookup import NameAndTypeIdentity, find_candidates
@@ -55,8 +57,17 @@ Cursor = Annotated[str, Field("next_cursor of the previous page")]
 class ProjectTools(ToolFamily):
     """Tools for projects, each with its own graph."""
 
-    def __init__(self, library: Library, choice: ProjectChoice, accesses: ReadAccesses, *, mask: bool = True) -> None:
+    def __init__(
+        self,
+        library: Library,
+        choice: ProjectChoice,
+        accesses: ReadAccesses,
+        get_changes: Callable[[], ProjectChanger],
+        *,
+        mask: bool = True,
+    ) -> None:
         self._library = library
+        self._get_changes = get_changes
         self._mask = mask
         self._choice = choice
         self._accesses = accesses
@@ -65,16 +76,18 @@ class ProjectTools(ToolFamily):
     async def list_projects(
         self, status: Annotated[Literal["active", "archived", "all"], Field("Default: active")] = "active"
     ) -> ProjectList:
-        """List projects."""
+        """List projects, and what is in the trash."""
         found = await self._library.list_projects(None if status == "all" else status)
         accesses = await self._accesses()
-        return ProjectList([ProjectView.from_project(each, access=accesses.get(each.id)) for each in found])
+        trash = [TrashedView.from_trashed(each) for each in await self._get_changes().list_trash()]
+        views = [ProjectView.from_project(each, access=accesses.get(each.id)) for each in found]
+        return ProjectList(views, trash or None)
 
     @tool(Effect.WRITES)
     async def create_project(
         self,
         call: ToolCall,
-        name: Annotated[str, Field("Unique, such as shop-api")],
+        name: Annotated[str, Field("Unique, such as shop-api", max_length=1_000)],
         description: Annotated[str, Field("What the project is for", max_length=10_000, listed=False)] = "",
     ) -> ProjectView:
         """Create a project and make it active for this session."""
@@ -101,7 +114,7 @@ class ProjectTools(ToolFamily):
         """Show the active project."""
         project = await self._choice.find_active(call)
         if project is None:
-            pending = self._choice.find_pending_name(call)
+            pending = await self._choice.find_pending_name(call)
             return CurrentProject(message=PENDING_MESSAGE.format(name=pending) if pending else NO_PROJECT_MESSAGE)
         return CurrentProject(
             project.id,
@@ -116,21 +129,26 @@ class ProjectTools(ToolFamily):
     @tool(Effect.DESTROYS)
     async def archive_project(self, call: ToolCall, name: ProjectName) -> ProjectView:
         """Archive a project. Its data is kept; restore_project reverses it."""
-        project = await self._library.archive(name)
+        project = await self._get_changes().archive(name, call.session.client)
         _deselect_project(call, name)
         return ProjectView.from_project(project)
 
-    @tool(Effect.PERMANENT)
-    async def delete_project(self, call: ToolCall, name: ProjectName) -> DeletionResult:
-        """Permanently delete a project and all its data. Only if the user asks; otherwise archive_project."""
-        await self._library.delete(name)
+    @tool(Effect.DESTROYS)
+    async def delete_project(self, call: ToolCall, name: ProjectName) -> ProjectDeletion:
+        """Move a project to the trash. Only if the user asks; otherwise archive_project."""
+        deleted = await self._get_changes().delete(name, call.session.client)
         _deselect_project(call, name)
-        return DeletionResult(1, f'Project "{name}" permanently deleted.')
+        return ProjectDeletion.from_trashed(deleted)
 
     @tool(Effect.WRITES)
-    async def restore_project(self, name: ProjectName) -> ProjectView:
-        """Restore an archived project without switching to it."""
-        return ProjectView.from_project(await self._library.restore(name))
+    async def restore_project(
+        self,
+        call: ToolCall,
+        name: ProjectName,
+        new_name: Annotated[str, Field("Name for a deleted project whose name is in use", listed=False)] | None = None,
+    ) -> ProjectView:
+        """Restore an archived or deleted project without switching to it."""
+        return ProjectView.from_project(await self._get_changes().restore(name, call.session.client, new_name))
 
 
 class GraphTools(ToolFamily):
@@ -195,7 +213,7 @@ class GraphTools(ToolFamily):
         existed = len(relations) - len(new)
         return CreatedRelations(new, existed, build_masking_warnings(graph.masking.kinds) or None)
 
-    @tool()
+    @tool(view="graph")
     async def search_nodes(
         self,
         call: ToolCall,
@@ -231,7 +249,7 @@ class GraphTools(ToolFamily):
             answer["not_found"] = missing
         return ToolResult(answer)
 
-    @tool()
+    @tool(view="graph")
     async def read_graph(
         self,
         call: ToolCall,

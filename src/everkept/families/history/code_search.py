@@ -12,6 +12,7 @@ from everkept.families.history.model import CODE, DEFINES, SYMBOL, TURN, build_b
 from everkept.families.history.relevance import (
     CODE_PROFILE,
     RECALL_PROFILE,
+    MinNearness,
     QueryContext,
     drop_low_scores,
     find_turns,
@@ -29,11 +30,12 @@ from everkept.values import Value, replace
 
 MAX_INTRODUCTIONS = 24  # turns whose code is read
 MAX_PIECES = 6  # of one turn
-INTRODUCED_SHARE = 0.9  # share of its turn's score that code gets
-ASKED_SHARE = 0.85  # share of the score of the user's turn that it answers
-AGREEMENT_GAIN = 0.3  # share of the distance to 1 that code gains at most if it also matches itself
+ASKED_SHARE = 0.85  # share of the score of the user's turn that it answers; code gets the whole score of its turn
+AGREEMENT_GAIN = 0.6  # share of the distance to 1 that code gains at most if it also matches itself
 MIN_LOCAL_FACTOR = 0.5  # factor for code of a turn whose words are all near another piece
-MIN_COVERAGE_FACTOR = 0.6  # factor for code without any word of the question, itself or around it
+MIN_COVERAGE_FACTOR = 0.75  # factor for code without any word of the question, itself or around it
+CODE_WORDS_FACTOR = 0.5  # factor for words in the code itself: a variable is called path in any code
+CODE_NEARNESS = MinNearness(0.97, 0.99)  # a purpose is rarely told in the same words
 
 DEFINITION_GAIN = 0.6  # share of the distance to 1 that code gains if it defines a name of the question
 USAGE_FACTOR = 0.7  # factor for other code if some code defines the name
@@ -41,6 +43,12 @@ MAX_NAME_WORDS = 3  # in a question of at most this many words, any word may be 
 MAX_NAMES = 16
 MAX_LINKS = 500
 
+MIN_CODE_SHARE = 0.4  # of a turn that is mostly code
+_ASKING_START = re.compile(
+    r"\W*(?:what|whats|why|who|whom|whose|when|where|which|how|do|does|did|is|are|was|were|has|have|had|can|could"
+    r"|should|would|will|may|must|tell|remind)\b",
+    re.IGNORECASE,
+)
 _CODE_NAME = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|::)[A-Za-z_$][\w$]*)*")
 _MIN_NAME_CHARACTERS = 3
 
@@ -70,6 +78,7 @@ async def find_code(
             after=after,
             before=before,
             asking=asking,
+            nearness=CODE_NEARNESS,
         ),
         find_turns(
             store,
@@ -81,6 +90,7 @@ async def find_code(
             before=before,
             asking=asking,
             repeated=True,
+            nearness=CODE_NEARNESS,
         ),
     )
     introduced = await _find_introduced_code(store, query, told.hits[:MAX_INTRODUCTIONS], language)
@@ -136,13 +146,8 @@ async def _find_introduced_code(
 
 def _list_turns_with_score(hit: SearchHit, exchanges: Exchanges) -> list[tuple[Record, float, str]]:
     turn = hit.record
-    if turn.author != USER:
-        return [(turn, INTRODUCED_SHARE * hit.score, "")]
-    answers = exchanges.answers.get(turn.id, ())
-    return [
-        (turn, INTRODUCED_SHARE * hit.score, ""),
-        *((answer, ASKED_SHARE * hit.score, turn.text) for answer in answers),
-    ]
+    answers = exchanges.answers.get(turn.id, ()) if turn.author == USER else ()
+    return [(turn, hit.score, ""), *((answer, ASKED_SHARE * hit.score, turn.text) for answer in answers)]
 
 
 def _introduce_pieces(
@@ -179,10 +184,7 @@ def _merge_hits(query: str, own: Sequence[SearchHit], introduced: Sequence[Intro
             high, low = max(score, known.score), min(score, known.score)
             score = high + AGREEMENT_GAIN * low * (1 - high)
         hits[each.code.id] = SearchHit(each.code, score) if known is None else replace(known, score=score)
-    covered = {
-        key: compute_coverage(asked, "\n".join((said.get(key, ""), hit.record.name or "", hit.record.text)))
-        for key, hit in hits.items()
-    }
+    covered = {key: _compute_coverage(asked, said.get(key, ""), hit.record) for key, hit in hits.items()}
     most = max(covered.values(), default=0.0)
     if most:
         hits = {
@@ -190,6 +192,12 @@ def _merge_hits(query: str, own: Sequence[SearchHit], introduced: Sequence[Intro
             for key, hit in hits.items()
         }
     return sorted(hits.values(), key=get_score_key)
+
+
+def _compute_coverage(asked: frozenset[str], said: str, code: Record) -> float:
+    """Return the share of the asked words in what was said and in the name. The code itself counts less."""
+    told = f"{said}\n{code.name or ''}"
+    return max(compute_coverage(asked, told), CODE_WORDS_FACTOR * compute_coverage(asked, f"{told}\n{code.text}"))
 
 
 def _scale(share: float, least: float) -> float:
@@ -202,6 +210,32 @@ async def prefer_definitions(store: RecordStore, query: str, hits: Sequence[Sear
     if any(hit.record.id in defining for hit in hits):
         hits = [_adjust_code_score(hit, defining) if hit.record.kind == CODE else hit for hit in hits]
     return sorted(hits, key=get_score_key)
+
+
+def is_phrase(question: str) -> bool:
+    """Return whether the text names a thing, such as `debounce of the search box`, instead of asking."""
+    return "?" not in question and _ASKING_START.match(question) is None
+
+
+async def show_code(store: RecordStore, hits: Sequence[SearchHit]) -> list[SearchHit]:
+    """Return the hits with the code of each turn that is mostly code instead of the turn."""
+    turns = [hit.record for hit in hits if hit.record.kind == TURN and "```" in hit.record.text]
+    longest: dict[str, Record] = {}
+    for code in (
+        await store.scan(RecordFilter(kinds=(CODE,), parents=tuple(turn.id for turn in turns))) if turns else ()
+    ):
+        turn_id = code.parent or ""
+        longest[turn_id] = max(code, longest.get(turn_id, code), key=lambda each: len(each.text))
+    shown = {turn.id: longest[turn.id] for turn in turns if _is_mostly(turn, longest.get(turn.id))}
+    known = {hit.record.id for hit in hits}
+    return [
+        replace(hit, record=code) if (code := shown.get(hit.record.id)) is not None and code.id not in known else hit
+        for hit in hits
+    ]
+
+
+def _is_mostly(turn: Record, code: Record | None) -> bool:
+    return code is not None and len(code.text) >= MIN_CODE_SHARE * len(turn.text)
 
 
 async def list_languages(store: RecordStore) -> list[str]:

@@ -9,7 +9,7 @@ from everkept.core.records import Record, RecordFilter
 from everkept.core.sessions import NAME_PATTERN
 from everkept.core.times import format_iso
 from everkept.errors import AmbiguousName, InvalidInput, NotFound
-from everkept.families.history.model import CODE, CODE_PREFIX, CONVERSATION, SAID, TURN, build_conversation_id
+from everkept.families.history.model import CODE, CODE_PREFIX, CONVERSATION, ID_HEADS, SAID, TURN, build_conversation_id
 from everkept.families.history.search_answers import RELATION_MARK, CodeView, ConversationPage, TurnView
 from everkept.families.history.search_results import read_turns_between
 from everkept.values import Value, replace
@@ -65,9 +65,22 @@ async def resolve_target(store: RecordStore, given: str) -> ConversationTarget:
     chunk = _CHUNK_ID.fullmatch(name)
     if found is None and chunk is not None:
         return await _resolve_chunk(store, name, chunk["session"], int(chunk["number"]))
+    if found is None and (whole := await find_whole_id(store, name)) is not None:
+        return await resolve_target(store, whole)
     if found is None:
         raise _build_not_found(name)
     return ConversationTarget(_require_stored(found))
+
+
+async def find_whole_id(
+    store: RecordStore, prefix: str, kinds: Sequence[str] = (CONVERSATION, TURN, CODE)
+) -> str | None:
+    """Return the only id of a conversation, turn or code that begins so, or None. Raise AmbiguousId."""
+    from everkept.core.short_ids import find_by_prefix, require_one_id
+
+    heads = [head for kind, head in ID_HEADS.items() if kind in kinds]
+    found = await find_by_prefix([store], prefix, heads, kinds)
+    return require_one_id(CONVERSATION, prefix, [record for _, record in found if record.deleted_at is None])
 
 
 async def read_turns(store: RecordStore, opened: ConversationTarget, limit: int, cursor: str | None) -> "TurnPage":

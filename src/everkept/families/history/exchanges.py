@@ -8,6 +8,7 @@ from everkept.core.records import Record, RecordFilter
 from everkept.core.transcripts import USER
 from everkept.families.history.model import DECISION, SUMMARY, TURN
 from everkept.families.history.relevance import get_score_key
+from everkept.language.lasting_statements import find_statements
 from everkept.language.sentences import remove_blocks
 from everkept.language.spellings import stem
 from everkept.language.telling_words import FILLER_WORDS, has_telling_words, list_stems
@@ -39,8 +40,13 @@ _REQUEST = re.compile(
 
 
 def is_asking(turn: Record) -> bool:
-    """Return whether a turn of the user asks or requests something, so that another turn answers it."""
+    """Return whether a turn of the user asks or requests something, so that another turn answers it.
+
+    A turn that states a rule, a preference or a decision says something itself, whatever it asks besides.
+    """
     if turn.kind != TURN or turn.author != USER or turn.type in (DECISION, SUMMARY):
+        return False
+    if any(find_statements(turn.text)):
         return False
     text = remove_blocks(turn.text)
     return "?" in text or _REQUEST.search(text.replace("’", "'")) is not None
@@ -111,7 +117,10 @@ class LedHits(Value):
 async def lead_with_answers(
     store: RecordStore, query: str, hits: Sequence[SearchHit], types: Container[str | None] = ()
 ) -> LedHits:
-    """Replace questions and requests by the turns that answer them. Each turn stays once, with its best score."""
+    """Replace questions and requests by the turns that answer them. Each turn stays once, with its best score.
+
+    A decision gets the best score of its exchange.
+    """
     asking = [hit.record for hit in hits if is_asking(hit.record)]
     exchanges = await read_exchanges(store, asking)
     questions: dict[str, Record] = {}
@@ -121,10 +130,14 @@ async def lead_with_answers(
             questions[answer.id] = turn
     answers = {turn.id: answer_id for answer_id, turn in questions.items()}
     records = {each.id: each for some in exchanges.answers.values() for each in some}
+    scores = {hit.record.id: hit.score for hit in hits}
     best: dict[str, SearchHit] = {}
     for hit in hits:
         answer = answers.get(hit.record.id)
         led = hit if answer is None else replace(hit, record=records[answer])
+        if answer is not None and led.record.type == DECISION:
+            exchange = exchanges.answers[hit.record.id]
+            led = replace(led, score=max(hit.score, *(scores.get(each.id, 0.0) for each in exchange)))
         known = best.get(led.record.id)
         if known is None:
             best[led.record.id] = led

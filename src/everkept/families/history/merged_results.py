@@ -230,16 +230,6 @@ def _sort_for_display(results: Sequence[MemoryResult], *, prefers_decisions: boo
 MIN_PART_SCORE_SHARE = 0.6  # share of the best score from which the best result of a part stays on the page
 
 
-def scale_results(question: str, found: Mapping[str, Sequence[UnifiedResult]]) -> dict[str, list[UnifiedResult]]:
-    """Make scores of the searches comparable and keep the order. Those of relations and typed words already are."""
-    texts = {
-        name: [join_title(one.title, one.content) for one in results if _is_semantic(one)]
-        for name, results in found.items()
-    }
-    share = compute_shares(question, texts)
-    return {name: [_scale_result(result, share[name]) for result in results] for name, results in found.items()}
-
-
 def merge_results(results: Sequence[UnifiedResult], limit: int) -> list[UnifiedResult]:
     """Return the best results first, including the best of each part with good results."""
     ranked = remove_unified_duplicates(results)
@@ -297,16 +287,6 @@ def _find_replaceable(page: Sequence[UnifiedResult]) -> UnifiedResult | None:
     parts = [result.found_in for result in page]
     many = [result for result in reversed(page) if parts.count(result.found_in) > 1]
     return min(many, key=lambda result: result.relevance_score, default=None)
-
-
-def _is_semantic(result: UnifiedResult) -> bool:
-    return result.search_type == "semantic"
-
-
-def _scale_result(result: UnifiedResult, factor: float) -> UnifiedResult:
-    if not _is_semantic(result):
-        return result
-    return replace(result, relevance_score=round(result.relevance_score * factor, 3))
 
 
 # The part that each type of result belongs to.

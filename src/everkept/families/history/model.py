@@ -58,6 +58,7 @@ def build_turn_id(source: str, key: str) -> str:
 
 
 CODE_PREFIX = "code_"  # of the ids of code
+ID_HEADS = {CONVERSATION: "conv_", TURN: "turn_", CODE: CODE_PREFIX}
 
 
 def build_code_id(turn: str, number: int) -> str:

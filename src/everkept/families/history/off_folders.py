@@ -145,6 +145,7 @@ class FilteredStore(TableStore):
     answers: ClassVar[Answers] = {
         **dict.fromkeys(UNFILTERED_QUESTIONS, _forward),
         questions.GetRecords: _filter,
+        questions.FindByPrefix: _filter,
         questions.TallyRecords: _filter,
         questions.FindUnembedded: _filter,
         questions.ScanRecords: _ask_narrowed,

@@ -27,13 +27,13 @@ from everkept.retrieval.profile import (
 from everkept.retrieval.search import find_pending_notice, search
 from everkept.values import Value, replace
 
-# Tuned on public conversations. Compared to memories, the author counts a little more and the context a little less.
+# Tuned on public conversations. Compared to memories, the author counts a little more.
 RECALL_PROFILE = SearchProfile(
     kinds=(TURN, CODE),
     weights=Weights(context=0.5),  # the turns before and after
     reading="any",
     strategy="hybrid",
-    parts=SignalWeights(author=0.25, neighbour=0.3),
+    parts=SignalWeights(author=0.25),
 )
 # Words identify an error, and meaning identifies a description. A single turn contains both.
 SIMILAR_PROFILE = SearchProfile(
@@ -54,6 +54,7 @@ CODE_PROFILE = SearchProfile(
 
 BUCKET_WIDTH = 0.1  # scores in one bucket count as equal
 BLOCK_RESULTS = 10  # results that are sorted among themselves
+MIN_NEARNESS = 0.99  # share of unrelated texts that are less near
 MAX_HITS = 2 * MAX_CANDIDATES  # as many as words and meaning can find
 
 
@@ -64,6 +65,13 @@ class QueryContext(Value):
     now: int = 0
     zone: tzinfo = UTC
     time_limit: float | None = None
+
+
+class MinNearness(Value):
+    """Minimum nearness of a hit without matching words. A question of a single word needs more."""
+
+    words: float = MIN_NEARNESS
+    one_word: float = 0.999
 
 
 async def find_turns(
@@ -79,6 +87,7 @@ async def find_turns(
     before: int | None = None,
     strategy: Strategy | None = None,
     repeated: bool = False,
+    nearness: MinNearness | None = None,
 ) -> SearchPage:
     """Return all relevant hits, best first, with a turn and its code as one hit. Empty filters do not restrict.
 
@@ -100,7 +109,7 @@ async def find_turns(
     # Without a search by meaning, its absence was already reported or requested.
     by_meaning = answer.strategy in ("hybrid", "vector")
     notices = [*answer.notices, pending] if pending and by_meaning else answer.notices
-    hits = select_relevant(answer.hits, query)
+    hits = select_relevant(answer.hits, query, nearness or MinNearness())
     is_lower_bound = _is_capped(hits)
     if not repeated:
         hits = keep_newest_duplicates(hits)
@@ -112,7 +121,7 @@ async def find_turns(
 def _is_capped(hits: Sequence[SearchHit]) -> bool:
     """Return whether words or meaning found as many as a search takes, so that there may be more."""
     by_words = sum(bool(hit.why.get("keyword")) for hit in hits)
-    by_meaning = sum(hit.cosine is not None and hit.cosine >= MIN_COSINE for hit in hits)
+    by_meaning = sum(hit.nearness is not None and hit.nearness >= MIN_NEARNESS for hit in hits)
     return max(by_words, by_meaning) >= MAX_CANDIDATES
 
 
@@ -149,8 +158,6 @@ def _get_sort_key(hit: SearchHit, preferred: Container[str]) -> tuple[int, bool,
     return (-get_bucket(hit.score), hit.record.id not in preferred, -hit.record.effective_at, -hit.score, hit.record.id)
 
 
-# Minimum cosine of a hit without matching words. A single word needs more.
-MIN_COSINE, MIN_ONE_WORD_COSINE = 0.3, 0.4
 MIN_SCORE_SHARE = 0.25  # of the best score
 MIN_TELLING_WORDS = 3  # a turn with fewer telling words says little by itself
 MIN_WORD_SHARE = 0.5  # share of the question's words that such a turn needs
@@ -163,10 +170,10 @@ _TYPED_WORD = re.compile(r"(?<!\S)\S*\w\S*")
 _EDGE_PUNCTUATION = re.compile(r"^\W+|\W+$")
 
 
-def select_relevant(hits: Sequence[SearchHit], query: str) -> list[SearchHit]:
+def select_relevant(hits: Sequence[SearchHit], query: str, nearness: MinNearness) -> list[SearchHit]:
     """Drop irrelevant hits and those far below the best. The hits come best first."""
     sought = parse_query(query)
-    near = MIN_COSINE if len(sought.stems) > 1 else MIN_ONE_WORD_COSINE
+    near = nearness.words if len(sought.stems) > 1 else nearness.one_word
     typed = _parse_literal_words(query)
     kept: list[SearchHit] = []
     for hit in hits:
@@ -235,7 +242,7 @@ def _is_relevant(hit: SearchHit, query: str, sought: StemSearch, near: float) ->
     if record.kind == TURN and _is_uninformative(record.text):
         has = len(_find_excerpt_words(record, query, sought))
         return has > 0 and has >= MIN_WORD_SHARE * len(sought.stems)
-    if hit.cosine is not None and hit.cosine >= near:
+    if hit.nearness is not None and hit.nearness >= near:
         return True
     if any(hit.why.get(sign) for sign in ("author", "date")):
         return True

@@ -13,6 +13,7 @@ from everkept.core.text import clip_text, format_count
 from everkept.core.times import Clock, format_ago, format_iso, parse_time
 from everkept.language.sentences import has_block
 from everkept.retrieval.intent import QuestionIntent
+from everkept.retrieval.search import LANGUAGE_CODE
 from everkept.tools.tool import ToolWarning
 from everkept.values import Value, field, replace
 
@@ -460,7 +461,7 @@ class UnifiedAnswer(Value, TextAnswer):
     @property
     def is_lasting(self) -> bool:
         """Return whether the same search would find the same results until data changes."""
-        return all(warning.code == NO_HISTORY_CODE for warning in self.warnings or ())
+        return all(warning.code in (NO_HISTORY_CODE, LANGUAGE_CODE) for warning in self.warnings or ())
 
 
 MAX_QUESTION_CHARACTERS = 80  # of the question in the summary

@@ -3,7 +3,7 @@
 import difflib
 from calendar import monthrange
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import datetime, timedelta, tzinfo
 from typing import Literal
 
 from everkept.core.paths import (
@@ -17,13 +17,12 @@ from everkept.core.paths import (
     starts_with,
     strip_root,
 )
+from everkept.core.times import to_datetime, to_microseconds
 
 TimeRangeName = Literal["today", "week", "month", "all"]
 
 CLOCK_SKEW_MICROSECONDS = 60 * 1_000_000
 MIN_LIKENESS = 0.5  # of two names, so that one may be a misspelling of the other
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def compute_bounds(time_range: TimeRangeName, now: int, zone: tzinfo) -> tuple[int | None, int | None]:
@@ -34,7 +33,7 @@ def compute_bounds(time_range: TimeRangeName, now: int, zone: tzinfo) -> tuple[i
 
 def compute_start(time_range: TimeRangeName, now: int, zone: tzinfo) -> int | None:
     """Return the first moment of the range: local midnight, seven days ago or a calendar month ago."""
-    moment = (_EPOCH + timedelta(microseconds=now)).astimezone(zone)
+    moment = to_datetime(now).astimezone(zone)
     match time_range:
         case "today":
             start = moment.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -44,7 +43,7 @@ def compute_start(time_range: TimeRangeName, now: int, zone: tzinfo) -> int | No
             start = _subtract_month(moment)
         case "all":
             return None
-    return (start.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
+    return to_microseconds(start)
 
 
 def _subtract_month(moment: datetime) -> datetime:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from everkept.core.ports import RecordStore
+from everkept.core.ports import Embedder, RecordStore
 from everkept.core.records import Record
 from everkept.core.sessions import get_acting_account
 from everkept.core.text import clip_text
@@ -44,7 +44,8 @@ from everkept.families.history.search_summary import (
     format_summary,
 )
 from everkept.families.history.similar_problems import build_problem_query, find_similar
-from everkept.retrieval.profile import SearchPage
+from everkept.retrieval.profile import SearchNotice, SearchPage
+from everkept.retrieval.search import find_language_notice
 from everkept.tools.tool import ToolWarning
 from everkept.values import Value, field, replace
 
@@ -241,7 +242,7 @@ async def search_code(
             none = await _build_empty_answer(store, CODE_PIECES, _warn_unknown_language(language, known))
             return replace(none, within=_format_language(language))
     answer = await find_code(store, query, asking, language=meant)
-    hits = sort_for_display(answer.hits[start : start + limit])
+    hits = answer.hits[start : start + limit]
     around = await read_nearby_turns(store, [hit.record for hit in hits], beside=with_context)
     results = build_results(hits, query, around, with_context=with_context)
     return await _build_answer(store, query, answer, results, CODE_PIECES, asking, start, _format_language(language))
@@ -263,7 +264,7 @@ async def _build_answer(
     return HistoryAnswer(
         results,
         await find_topics(store, texts, query),
-        tuple(ToolWarning(notice.code, notice.message) for notice in answer.notices),
+        list_warnings(answer.notices, query, asking.embedder),
         noun,
         lasting=not answer.notices,
         within=within,
@@ -271,6 +272,13 @@ async def _build_answer(
         is_mentioned=not (results or within or noun == DISCUSSIONS)
         and bool((await find_turns(store, query, asking=asking)).hits),
     )
+
+
+def list_warnings(notices: Sequence[SearchNotice], query: str, embedder: Embedder | None) -> tuple[ToolWarning, ...]:
+    """Return the notices as warnings, with one if the model cannot understand the query."""
+    language = find_language_notice(query, embedder)
+    told = [*notices, language] if language else notices
+    return tuple(ToolWarning(notice.code, notice.message) for notice in told)
 
 
 def _measure_extent(answer: SearchPage, start: int) -> MatchExtent | None:

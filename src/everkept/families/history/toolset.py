@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from time import perf_counter
 from typing import Annotated, Any, Literal
 from weakref import WeakSet
@@ -15,7 +14,7 @@ from everkept.core.ports import Library, RecordStore, VectorIndexer
 from everkept.core.secrets import mask_json, mask_text
 from everkept.core.sessions import ToolCall, choose_conversation
 from everkept.core.text import clip_text, compute_digest
-from everkept.core.times import Clock
+from everkept.core.times import Clock, to_datetime
 from everkept.errors import EverkeptError, InvalidInput, NotFound, ProjectOff
 from everkept.families.history import search_answers
 from everkept.families.history.conversation_reader import ConversationTarget, build_page, read_turns, resolve_target
@@ -52,7 +51,6 @@ MAX_TURNS, DEFAULT_TURNS = 100, 20
 MAX_LOGGED_CHARACTERS = 500  # of a question, kept in the log
 
 _RESULTS_CURSOR = "results"  # kind of a cursor
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Query = Annotated[str, Field("Question in plain words", max_length=QUERY_LIMIT, blank=False)]
 Limit = Annotated[int, Field("Maximum results, 1 to 50, default 10", listed=False)]
@@ -65,6 +63,9 @@ class UnifiedOptions(Value):
     merge_results: Annotated[bool, Field("false: group results by source; default true")] | None = None
     include_graph: Annotated[bool, Field("false: skip the knowledge graph; default true")] | None = None
     include_peers: Annotated[bool, Field("true: search peer servers too; default false", listed=False)] | None = None
+    all_projects: (
+        Annotated[bool, Field("true: memories and graph of all projects; default false", listed=False)] | None
+    ) = None
 
 
 class HistoryTools(ToolFamily):
@@ -96,7 +97,7 @@ class HistoryTools(ToolFamily):
             clock, lambda answer: 1 + len(answer.all_results) if answer.is_lasting else None
         )
 
-    @tool(aliases=("search_memory", "find_past_conversations"))
+    @tool(aliases=("search_memory", "find_past_conversations"), view="past")
     async def recall_previous_discussions(
         self,
         call: ToolCall,
@@ -211,15 +212,17 @@ class HistoryTools(ToolFamily):
         # Which memories and graph items are visible depends on the caller.
         asker = (call.session.id, call.session.project, call.session.bank)
         asked = _SearchRequest(query, filters, period=(*self._get_cache_period(), *asker))
-        peers = self._peers if given.include_peers else None
+        peers, everywhere = self._peers if given.include_peers else None, bool(given.all_projects)
 
         async def make() -> UnifiedAnswer:
-            return await self._unified.search(call, query, limit=limit, merge=merge, include_graph=graph, peers=peers)
+            return await self._unified.search(
+                call, query, limit=limit, merge=merge, include_graph=graph, peers=peers, all_projects=everywhere
+            )
 
-        # Not cached with peers, because their data may change at any time.
+        # Not cached with peers or other projects, because their data may change at any time.
         answer = (
             await self._everything.get_or_make(asked.build_key(call.tool), lambda: self._unified.read_stamp(call), make)
-            if peers is None
+            if peers is None and not everywhere
             else await make()
         )
         if off is None:
@@ -332,7 +335,7 @@ class HistoryTools(ToolFamily):
     def _get_cache_period(self, time_range: TimeRangeName = "all") -> tuple[object, ...]:
         """Return a key for the time to which the question refers: the day, and the minutes for a time range."""
         now = self._clock()
-        day = (_EPOCH + timedelta(microseconds=now)).astimezone(self._options.zone).date()
+        day = to_datetime(now).astimezone(self._options.zone).date()
         moves = time_range != "all"
         return (day.isoformat(), now // CACHE_MICROSECONDS if moves else 0)
 

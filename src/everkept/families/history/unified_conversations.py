@@ -3,14 +3,14 @@
 import asyncio
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import tzinfo
 
 from everkept.core.answers import SearchType
 from everkept.core.ports import RecordStore, VectorIndexer
 from everkept.core.text import compute_digest
-from everkept.core.times import Clock, format_iso
+from everkept.core.times import Clock, format_iso, to_datetime
 from everkept.families.history.call_trace import CodeRelation, trace_calls
-from everkept.families.history.code_search import find_code, prefer_definitions
+from everkept.families.history.code_search import find_code, is_phrase, prefer_definitions, show_code
 from everkept.families.history.exchanges import lead_with_answers
 from everkept.families.history.model import CODE, TURN, HistoryOptions
 from everkept.families.history.relevance import (
@@ -36,9 +36,9 @@ from everkept.retrieval.dates import find_date_phrases, find_spans, remove_dates
 from everkept.retrieval.excerpts import compute_coverage
 from everkept.retrieval.intent import QuestionEntities, QuestionIntent
 from everkept.retrieval.profile import SearchHit, SearchNotice, SearchPage, SearchProfile, Strategy, Tier
+from everkept.retrieval.scores import calibrate_hits
 from everkept.values import Value, field, replace
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # In "talk about Monday", "about" does not mean "around".
 _TALK_ABOUT = re.compile(
     r"\b(?:talk|speak|spoke|discuss|ask|say|said|decid|learn|thought|think)\w*\s+about\s+$", re.IGNORECASE
@@ -99,7 +99,7 @@ def _find_cue(question: str, words: str) -> str:
 
 
 def _format_day(at: int, zone: tzinfo) -> str:
-    return (_EPOCH + timedelta(microseconds=at)).astimezone(zone).date().isoformat()
+    return to_datetime(at).astimezone(zone).date().isoformat()
 
 
 LITERAL_PROFILE = SearchProfile(kinds=(TURN, CODE), reading="tiers")
@@ -175,7 +175,11 @@ class ConversationSearch:
         else:
             answers = [await by(RECALL_PROFILE, asked)]
         ranked = prefer_decisions(question, [hit for answer in answers for hit in answer.hits])
-        hits = (await lead_with_answers(store, asked, ranked)).hits[:limit]
+        led = (await lead_with_answers(store, asked, ranked)).hits[:limit]
+        fits = [answer.fit for answer in answers if answer.fit is not None]
+        hits = calibrate_hits(led, max(fits, key=lambda fit: fit.compute_probability(1.0), default=None))
+        if is_phrase(question):
+            hits = await show_code(store, hits)
         results = await _build_unified_results(store, asked, hits, "semantic")
         literal = build_literal_query(intent.entities) if "keyword" in ways else None
         if literal is not None:
@@ -216,7 +220,7 @@ def _select_literal_hits(answer: SearchPage, entities: QuestionEntities) -> list
 
 def _is_mostly_unembedded(hits: Sequence[SearchHit]) -> bool:
     """Return whether most hits have no embedding yet."""
-    return 2 * sum(hit.cosine is None for hit in hits) > len(hits)
+    return 2 * sum(hit.nearness is None for hit in hits) > len(hits)
 
 
 def _discount_turn(hit: SearchHit) -> SearchHit:

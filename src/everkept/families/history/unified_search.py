@@ -20,7 +20,6 @@ from everkept.families.history.merged_results import (
     group_results,
     list_peer_warnings,
     merge_results,
-    scale_results,
 )
 from everkept.families.history.model import HistoryOptions
 from everkept.families.history.off_folders import open_visible_history
@@ -34,7 +33,7 @@ from everkept.families.history.search_answers import (
     UnifiedAnswer,
     UnifiedResult,
 )
-from everkept.families.history.searches import get_no_history_message
+from everkept.families.history.searches import get_no_history_message, list_warnings
 from everkept.families.history.unified_conversations import ConversationResults, ConversationSearch, find_relations
 from everkept.language.telling_words import list_stems
 from everkept.retrieval.dates import remove_dates
@@ -225,6 +224,7 @@ class UnifiedSearch:
     ) -> None:
         self._library = library
         self._finders = finders
+        self._indexing = indexing
         self._conversations = ConversationSearch(indexing, clock, options)
         self._options = options
 
@@ -237,13 +237,14 @@ class UnifiedSearch:
         merge: bool = True,
         include_graph: bool = True,
         peers: Peers | None = None,
+        all_projects: bool = False,
     ) -> UnifiedAnswer:
         """Return the best results of all parts. A part that fails or is late gives a warning, never an error."""
         intent = analyze_question(query)
         ways = tuple[SearchType, ...](way for way in intent.search_types if include_graph or way != "graph")
         wanted = max(limit, MIN_PART_RESULTS)
         finders = [finder for finder in self._finders if include_graph or finder.name != GRAPH_PART]
-        asked = [self._ask_finder(finder, call, query, ways, wanted) for finder in finders]
+        asked = [self._ask_finder(finder, call, query, ways, wanted, all_projects=all_projects) for finder in finders]
         (history, recalled), related, others, elsewhere = await asyncio.gather(
             self._search_history(query, intent, ways, wanted),
             self._search_relations(intent, ways, wanted, include_graph=include_graph),
@@ -251,8 +252,7 @@ class UnifiedSearch:
             _ask_peers(peers, query, wanted),
         )
         parts = [history, *others, *elsewhere]
-        comparable = scale_results(query, {part.name: part.results for part in parts})
-        results = [discount_peer_score(result) for some in comparable.values() for result in some]
+        results = [discount_peer_score(result) for part in parts for result in part.results]
         if "graph" in ways:
             results += related.results
             if intent.primary_intent == "trace_dependencies":
@@ -270,7 +270,9 @@ class UnifiedSearch:
             explanation=format_explanation(course, answer.all_results),
             suggestions=list_suggestions(course, answer.all_results),
             # Both parts are in one store, so if it cannot be read, one warning is enough.
-            warnings=_merge_warnings([*parts, related] if history.is_searched else parts),
+            warnings=_merge_warnings(
+                list_warnings((), query, self._indexing.embedder), [*parts, related] if history.is_searched else parts
+            ),
         )
 
     async def read_stamp(self, call: ToolCall) -> object:
@@ -313,12 +315,14 @@ class UnifiedSearch:
         return _SearchedPart(RELATIONS_PART, found)
 
     async def _ask_finder(
-        self, finder: Finder, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int
+        self, finder: Finder, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int, *, all_projects: bool
     ) -> _SearchedPart:
-        found = await self._run_within_limit(finder.name, finder.find(call, query, ways, limit))
+        asked = finder.find(call, query, ways, limit, all_projects=all_projects)
+        found = await self._run_within_limit(finder.name, asked)
         if isinstance(found, ToolWarning):
             return _SearchedPart(finder.name, warnings=[found], is_searched=False)
         warnings = [ToolWarning("partial_results", notice) for notice in found.notices]
+        warnings += [ToolWarning("known_elsewhere", hint) for hint in found.hints]
         return _SearchedPart(finder.name, [_build_result(finder.name, hit) for hit in found.hits], warnings)
 
     async def _run_within_limit(self, name: str, work: Coroutine[Any, Any, A]) -> A | ToolWarning:
@@ -356,8 +360,9 @@ async def _ask_peers(peers: Peers | None, query: str, limit: int) -> list[_Searc
     return [*answered, _SearchedPart("", warnings=warnings, is_searched=False)] if warnings else answered
 
 
-def _merge_warnings(parts: Sequence[_SearchedPart]) -> list[ToolWarning] | None:
-    said = {warning.message: warning for part in parts for warning in part.warnings}
+def _merge_warnings(general: Sequence[ToolWarning], parts: Sequence[_SearchedPart]) -> list[ToolWarning] | None:
+    told = [*general, *(warning for part in parts for warning in part.warnings)]
+    said = {warning.message: warning for warning in told}
     return list(said.values()) or None
 
 

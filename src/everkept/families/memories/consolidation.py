@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from everkept.core.background import Background
 from everkept.core.records import SESSION_SCOPE, Record
 from everkept.families.memories.likeness import cluster_rows, compute_likeness, extract_stems, select_central_sentences
 from everkept.families.memories.memory_identity import compute_memory_id, compute_text_key
@@ -24,8 +25,6 @@ DERIVED_FACET = "derived"  # value: "summary" or "pattern"
 REFLECTED_AT_FACET = "reflected_at"  # facet of a pattern: time up to which memories were considered for it
 PATTERN_TAG = "pattern"  # to find earlier patterns
 
-# Cosines of all-MiniLM-L6-v2. Notes on one topic (a bug and its fix, a migration) have a likeness of 0.37 to 0.5 on
-# average, notes on different topics 0.1. One pair in 150 of the latter is above 0.35.
 MIN_TOPIC_LIKENESS = 0.38
 MIN_THEME_LIKENESS = 0.45  # repeated on another day: closer than notes that only share a topic
 MIN_PAIR_LIKENESS = 0.8  # two notes on one thing; different things reach 0.6
@@ -95,6 +94,7 @@ class ReflectionInput(Value):
     others: Sequence[Record] = ()
     patterns: Sequence[Record] = ()
     vectors: Vectors = field(default_factory=dict[str, Any])
+    background: Background | None = None  # of the model of the vectors
 
 
 def build_plan(remembered: ReflectionInput, strategy: ReflectStrategy = "full") -> ReflectionPlan:
@@ -164,15 +164,23 @@ def _build_summaries(sources: Sequence[Record], remembered: ReflectionInput) -> 
         is_pair = len(topic.members) == 2 and topic.alike >= MIN_PAIR_LIKENESS
         return touched > since and (is_pair or len(topic.members) >= MIN_TOPIC_MEMORIES)
 
-    topics = _find_topics(sources, remembered.vectors, MIN_TOPIC_LIKENESS, counts)
+    topics = _find_topics(sources, remembered, MIN_TOPIC_LIKENESS, counts)
     return [made for made in map(_build_summary, topics) if not _is_echo(made)]
 
 
 def _is_echo(summary: MemorySummary) -> bool:
-    """Return whether the summary repeats one of its members and all members are automatic."""
-    return all(member.facets.get(AUTOMATIC) for member in summary.members) and any(
-        compute_text_key(member.text) == compute_text_key(summary.text) for member in summary.members
-    )
+    """Return whether all members are automatic, and one of them says it all, or all are about the same command."""
+    if not all(member.facets.get(AUTOMATIC) for member in summary.members):
+        return False
+    commands = {_find_command(member.text) for member in summary.members}
+    is_repeated = any(compute_text_key(member.text) == compute_text_key(summary.text) for member in summary.members)
+    return is_repeated or (len(commands) == 1 and None not in commands)
+
+
+def _find_command(text: str) -> str | None:
+    """Return the command at the beginning of an automatic memory, which its hook puts between backticks."""
+    _, mark, rest = text.partition("`")
+    return rest.partition("`")[0] if mark and text.startswith("`") else None
 
 
 def _build_summary(topic: "_MemoryTopic") -> MemorySummary:
@@ -201,7 +209,7 @@ def _find_patterns(own: Sequence[Record], others: Sequence[Record], remembered: 
             and any(member.id in ours for member in topic.members)
         )
 
-    themes = _find_topics(current, remembered.vectors, MIN_THEME_LIKENESS, recurs)
+    themes = _find_topics(current, remembered, MIN_THEME_LIKENESS, recurs)
     made = (r for r in remembered.own if r.facets.get(DERIVED_FACET) == "pattern")
     earlier = _sort_by_time({record.id: record for record in (*made, *remembered.patterns)}.values())
     since = _find_last_derived(remembered.own, "pattern")
@@ -293,12 +301,12 @@ class _MemoryTopic(Value):
 
 
 def _find_topics(
-    records: Sequence[Record], vectors: Vectors, threshold: float, counts: Callable[[_MemoryTopic], bool]
+    records: Sequence[Record], remembered: ReflectionInput, threshold: float, counts: Callable[[_MemoryTopic], bool]
 ) -> list[_MemoryTopic]:
     if len(records) < 2:
         return []
     words = [_extract_topic_words(record.text) for record in records]
-    alike = compute_likeness(words, [vectors.get(record.id) for record in records])
+    alike = compute_likeness(words, [remembered.vectors.get(record.id) for record in records], remembered.background)
     telling = compute_rarities(words)
     topics: list[_MemoryTopic] = []
     for rows in cluster_rows(alike, threshold):

@@ -1,6 +1,7 @@
 """Lifecycle of memories: fading, supersession, and promotion to a wider scope."""
 
 from collections.abc import Mapping, Sequence
+from math import log2
 from typing import Any, cast
 from uuid import uuid4
 
@@ -103,12 +104,31 @@ def _has_faded(record: Record, access: AccessCount | None, now: int) -> bool:
     uses = access.count if access else 0
     last = max(record.created_at, access.last_at if access else 0)
     return (
-        bool(record.facets.get(AUTOMATIC))
-        and not record.facets.get("pinned")
+        can_forget(record)
         and uses < MIN_USES_TO_KEEP
         and now - last > MIN_AGE_MICROSECONDS
         and compute_strength(record, access, now) < MIN_STRENGTH
     )
+
+
+def compute_fading_time(record: Record, access: AccessCount | None) -> int | None:
+    """Return when an automatic memory fades if it is not recalled, or None if it stays."""
+    uses = access.count if access else 0
+    half_life = MEMORY_PROFILE.half_lives.get(record.type or "")
+    importance = DEFAULT_IMPORTANCE if record.importance is None else record.importance
+    is_kept = record.facets.get("pinned") or uses >= MIN_USES_TO_KEEP or AUTOMATIC not in record.facets
+    if is_kept or half_life is None or record.deleted_at is not None:
+        return None
+    used = access.last_at if access else 0
+    halvings = max(0.0, log2(importance / MIN_STRENGTH)) if importance > 0 else 0.0
+    days = halvings * half_life * (1 + HALF_LIFE_GAIN_PER_USE * uses)
+    faded = max(record.created_at, record.updated_at, used) + int(days * DAY_MICROSECONDS)
+    return max(faded, max(record.created_at, used) + MIN_AGE_MICROSECONDS)
+
+
+def can_forget(record: Record) -> bool:
+    """Return whether the memory is automatic and not pinned."""
+    return bool(record.facets.get(AUTOMATIC)) and not record.facets.get("pinned")
 
 
 def build_forget_steps(record: Record, reason: str) -> list[Step]:

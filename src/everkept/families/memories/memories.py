@@ -189,6 +189,7 @@ class MemoryWriter:
             ),
             entities=self._mask_entities(wanted.entities),
             author=self._masking.mask_optional(wanted.author),
+            metadata=wanted.metadata and self._masking.mask_json(wanted.metadata),
         )
 
     def _mask_amendment(self, amendment: Amendment) -> Amendment:
@@ -266,7 +267,7 @@ class MemoryWriter:
             client = format_signature(self._stores.call.session.client)
             began = get_own_start(self._stores.call, wanted.session, self._options)
             steps += await build_session_steps(store, wanted.session, client, new.created_at, began)
-        unlike = [name for name in list_differences(record, new) if name not in updated]
+        unlike = list_differences(record, new, updated)
         return steps, _StoreOutcome(record, there is None, count_new_links(links), updated, unlike)
 
     async def _find_replaced(self, wanted: NewMemory) -> str | None:

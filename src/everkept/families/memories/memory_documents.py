@@ -11,7 +11,7 @@ from everkept.core.context_text import as_data
 from everkept.core.ports import RecordStore, VectorIndexer
 from everkept.core.records import RecordFilter, RecordLink
 from everkept.core.text import clip_text, format_count
-from everkept.core.times import format_iso
+from everkept.core.times import format_iso, format_minute
 from everkept.errors import NotFound
 from everkept.families.memories.context import fence_memories
 from everkept.families.memories.graph_walk import MAX_OVERVIEW_ENTITIES, find_other_sessions_memories
@@ -218,7 +218,7 @@ async def read_session_document(
     listed = ", ".join(f"{counts[kind]} {kind}" for kind in MEMORY_TYPES if counts[kind])
     since = "".join(f" | {counted}" for counted in stored.format_since())
     consolidated = sum("consolidated" in record.facets for record in stored.records)
-    began = _format_minute(compute_start(records, stored, started_at))
+    began = format_minute(compute_start(records, stored, started_at))
     recalls = use.add_to(records[0].facets if records else {})
     topics = _clip_line(", ".join(await asyncio.to_thread(extract_key_topics, stored.live[:MAX_READ_MEMORIES])))
     return "\n".join(
@@ -305,7 +305,7 @@ async def read_preferences_document(user: RecordStore) -> str:
         note_touched(record.id for record in shown)
         body += f"\n### {title}\n" if shown else ""
         body += "".join(
-            f"- {_clip_line(r.text)} ({_format_minute(r.effective_at)[:10]}; {as_data(r.id)})\n" for r in shown
+            f"- {_clip_line(r.text)} ({format_minute(r.effective_at)[:10]}; {as_data(r.id)})\n" for r in shown
         )
     return "\n".join([*lines, fence_memories(body), ""])
 
@@ -327,7 +327,3 @@ def _format_counts(title: str, counts: Counter[str]) -> str:
 
 def _clip_line(text: str | None) -> str:
     return as_data(clip_text(text or "", LINE_CHARACTERS))
-
-
-def _format_minute(at: int) -> str:
-    return format_iso(at)[:16].replace("T", " ")

@@ -312,6 +312,9 @@ def merge_values(there: Record, new: Record) -> tuple[FieldValues, list[str]]:
     if new.facets.get("pinned") and not facets.get("pinned"):
         facets["pinned"] = True
         gained.append("pinned")
+    if merged := _fill_metadata(facets.get("metadata"), new.facets.get("metadata")):
+        facets["metadata"] = merged
+        gained.append("metadata")
     if new.author and not there.author:
         values["author"] = new.author
         gained.append("author")
@@ -329,10 +332,22 @@ def merge_values(there: Record, new: Record) -> tuple[FieldValues, list[str]]:
     return values, gained
 
 
-def list_differences(there: Record, new: Record) -> list[str]:
+def _fill_metadata(there: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return the stored metadata with the keys that it lacks. Return None if nothing changes or it gets too long."""
+    merged = {**(new or {}), **(there or {})}
+    if merged == (there or {}) or len(json.dumps(merged, ensure_ascii=False)) > METADATA_LIMIT:
+        return None
+    return merged
+
+
+def list_differences(there: Record, new: Record, gained: Sequence[str]) -> list[str]:
     """Return the names of fields in which the new memory differs and the stored one keeps its value."""
-    names = ("type", "author", "occurred_at")
-    return [name for name in names if getattr(new, name) is not None and getattr(new, name) != getattr(there, name)]
+    names = [name for name in ("type", "author", "occurred_at") if name not in gained]
+    differing = [n for n in names if getattr(new, n) is not None and getattr(new, n) != getattr(there, n)]
+    known, given = there.facets.get("metadata", {}), new.facets.get("metadata", {})
+    if any(known[key] != value for key, value in given.items() if key in known):
+        differing.append("metadata")
+    return differing
 
 
 def _get_source(there: Record, new: Record) -> FieldValues:
@@ -362,6 +377,7 @@ class NewMemory(Value):
     occurred_at: int | None = None
     pinned: bool = False
     supersedes: str | None = None
+    metadata: Mapping[str, Any] | None = None
 
     @property
     def is_automatic(self) -> bool:
@@ -382,6 +398,7 @@ def build_record(wanted: NewMemory, replaced: str | None, at: int) -> Record:
         "pinned": wanted.pinned,
         AUTOMATIC: wanted.is_automatic,
         SUPERSEDES: replaced,
+        "metadata": wanted.metadata and _merge_metadata({}, wanted.metadata),
     }
     return Record(
         id=create_memory_id(at),

@@ -11,16 +11,18 @@ from everkept.core.times import format_iso
 from everkept.families.memories.memory_identity import MEMORY as MEMORY
 from everkept.families.memories.memory_identity import SESSION as SESSION
 from everkept.graph.entities import MAX_NAME_CHARACTERS
-from everkept.retrieval.profile import ScoreShares, SearchProfile
+from everkept.retrieval.profile import SUPERSEDED_BY as SUPERSEDED_BY
+from everkept.retrieval.profile import Priors, SearchProfile
 from everkept.tools.schema import Field
 from everkept.tools.tool import ToolWarning
 from everkept.values import Value
 
 DERIVED_FROM = "derived_from"  # verb of the link from a summary to its sources
 SUPERSEDES = "supersedes"  # verb of the link from a fact to the one it replaces, and facet
-SUPERSEDED_BY = "superseded_by"  # facet of a replaced fact
 MERGED_INTO = "merged_into"  # facet of a memory whose text already existed in the scope it was promoted to
 PROMOTED_FACET = "promoted"  # facet: origin and version of a promoted memory
+ELSEWHERE_CODE = "known_elsewhere"  # warning: another project has a close memory
+NOTHING_CODE = "nothing_fits"  # warning: no memory is relevant enough
 AUTOMATIC = "automatic"  # facet of a memory that a hook stored
 
 Scope = Literal["session", "project", "user"]
@@ -44,7 +46,9 @@ MEMORY_PROFILE = SearchProfile(
     weights=Weights(context=0.5),  # text just before and after the match
     reading="any",
     strategy="hybrid",
-    shares=ScoreShares(relevance=0.6, importance=0.2, recency=0.2),
+    priors=Priors(importance=0.5, recency=0.3),
+    folds_duplicates=True,
+    hides_superseded=True,
     half_lives={"working": 1 / 24, "episodic": 1.0, "semantic": 7.0, "procedural": 30.0},
 )
 
@@ -176,6 +180,8 @@ class MemoryView(Value):
     metadata: Mapping[str, Any] | None = None
     related_entities: list[LinkedEntity] | None = None
     why: Mapping[str, float] | None = None
+    project: str | None = None  # of a recall in all projects
+    duplicates: int | None = None  # other memories that say the same
 
     @classmethod
     def from_record(
@@ -185,6 +191,8 @@ class MemoryView(Value):
         access: AccessCount | None = None,
         why: Mapping[str, float] | None = None,
         related: list[LinkedEntity] | None = None,
+        project: str | None = None,
+        duplicates: int = 0,
     ) -> "MemoryView":
         facets = record.facets
         return cls(
@@ -210,6 +218,8 @@ class MemoryView(Value):
             metadata=facets.get("metadata") or None,
             related_entities=related or None,
             why=None if why is None else {part: round(value, 4) for part, value in why.items()},
+            project=project,
+            duplicates=duplicates or None,
         )
 
 

@@ -9,11 +9,13 @@ from everkept.core.answers import SectionHit, SectionSearch
 from everkept.core.ports import AccessCount, AccessCounter, RecordStore, VectorIndexer
 from everkept.core.records import SESSION_SCOPE, Record, RecordFilter, Weights
 from everkept.core.sessions import get_acting_account
+from everkept.core.text import clip_text
 from everkept.errors import EverkeptError, NotFound, Unavailable
 from everkept.families.memories.memory_record import find_memories_by_type, list_linked_entities
 from everkept.families.memories.model import (
     MEMORY,
     MEMORY_PROFILE,
+    NOTHING_CODE,
     SCOPES,
     LinkedEntity,
     MemoryOptions,
@@ -25,14 +27,15 @@ from everkept.families.memories.model import (
 from everkept.families.memories.stores import NO_SESSION, MemoryStores
 from everkept.language.spellings import fold, split_tokens
 from everkept.language.words import AnyOf, WordPhrase, parse_query
-from everkept.retrieval.profile import SearchHit, SearchPage, SearchPlace
-from everkept.retrieval.search import find_pending_notice, search
+from everkept.retrieval.profile import SearchHit, SearchNotice, SearchPage, SearchPlace
+from everkept.retrieval.search import find_language_notice, find_pending_notice, search
 from everkept.tools.tool import ToolWarning
 from everkept.values import Value, replace
 
 PROJECT_SCOPES = (SESSION_SCOPE, "project")
 USER_SCOPES = ("user",)
 MIN_PENDING_MEMORIES = 17  # fewer are embedded in one batch, a moment later
+MAX_QUOTED_CHARACTERS = 120
 NO_BANK_MESSAGE = "There is no memory bank. Only memories were searched."
 
 
@@ -50,9 +53,11 @@ class RecallRequest(Value):
     time_range: TimeRange | None = None
     relationship_type: str | None = None  # only memories with this relationship to an entity
     include_forgotten: bool = False
+    include_superseded: bool = False
     as_of: int | None = None
     explain: bool = False
     include_bank: bool = False
+    all_projects: bool = False
 
 
 class MemoryRecall:
@@ -72,6 +77,7 @@ class MemoryRecall:
         self._accesses = accesses
         self._options = options
         self.warnings: dict[ToolWarning, None] = {}  # of all searches so far, each once
+        self._project_names: dict[RecordStore, str] = {}  # of a recall in all projects
         self._known: dict[RecordStore, dict[str, AccessCount | None]] = {}  # access counts that the ranking has read
 
     async def recall(self, wanted: RecallRequest) -> RecalledMemories:
@@ -81,6 +87,8 @@ class MemoryRecall:
             places = await self._narrow_to_type(places, wanted.relationship_type, wanted)
         found = await self._search(places, wanted)
         memories = await self._build_views(places, found.hits, explain=wanted.explain)
+        if not memories and not wanted.all_projects:
+            await self._look_elsewhere(wanted)
         sections = await self._find_sections(wanted) if wanted.include_bank else None
         return RecalledMemories(
             memories=memories,
@@ -141,6 +149,18 @@ class MemoryRecall:
             replace(place, where=replace(place.where, ids=tuple(ids))) for place, ids in zip(places, found, strict=True)
         ]
 
+    async def _look_elsewhere(self, wanted: RecallRequest) -> None:
+        """Warn if another project has a close memory. Only a recall that finds nothing pays for it."""
+        from everkept.families.memories.other_projects import build_elsewhere_warning, find_elsewhere
+
+        if wanted.scopes and "project" not in wanted.scopes:
+            return
+        library, own = self._stores.library, await self._stores.open_project()
+        query, where = add_file_names(wanted.query), build_where(wanted)
+        name = await find_elsewhere(library, own, query, where, self._options.time_limit)
+        if name is not None:
+            self.warnings[build_elsewhere_warning(name)] = None
+
     async def _find_sections(self, wanted: RecallRequest) -> list[SectionHit]:
         """Search the bank. Warn if it is missing or unavailable, so that the memories are still returned."""
         if self._bank is None:
@@ -161,7 +181,7 @@ class MemoryRecall:
         found = await search(
             places,
             add_file_names(wanted.query),
-            replace(MEMORY_PROFILE, strategy=wanted.strategy),
+            replace(MEMORY_PROFILE, strategy=wanted.strategy, hides_superseded=not wanted.include_superseded),
             limit=wanted.limit,
             embedder=self._indexing.embedder,
             now=self._stores.clock(),
@@ -170,10 +190,12 @@ class MemoryRecall:
             time_limit=self._options.time_limit,
             accesses=lambda place, ids: self._read_accesses(places[place].store, ids),
         )
-        notices = [*found.notices]
+        notices = [*found.notices, *([] if found.nearest is None else [build_nothing_notice(found.nearest)])]
         is_by_meaning = found.strategy in ("hybrid", "vector")
+        language = find_language_notice(wanted.query, self._indexing.embedder) if is_by_meaning else None
+        notices += [language] if language else []
         stores = [place.store for place in places if is_by_meaning and self._indexing.is_behind(place.store)]
-        if not found.hits or any(hit.cosine is None for hit in found.hits):
+        if not found.hits or any(hit.nearness is None for hit in found.hits):
             nouns = ("memory", "memories")
             pending = await find_pending_notice(stores, self._indexing.embedder, MEMORY, nouns, MIN_PENDING_MEMORIES)
             notices += [pending] if pending else []
@@ -197,7 +219,13 @@ class MemoryRecall:
         of_user = USER_SCOPES if get_acting_account() is None else (*USER_SCOPES, SESSION_SCOPE)
         of_user = tuple(scope for scope in scopes if scope in of_user)
         places: list[SearchPlace] = []
-        if of_project:
+        if of_project and wanted.all_projects:
+            from everkept.families.memories.other_projects import open_all_projects
+
+            for project, store in await open_all_projects(self._stores.library):
+                self._project_names[store] = project.name
+                places.append(SearchPlace(store, replace(where, scopes=of_project)))
+        elif of_project:
             store = await self._stores.open_project()
             places.append(SearchPlace(store, replace(where, scopes=of_project)))
         if of_user:
@@ -221,7 +249,13 @@ class MemoryRecall:
             linked |= await list_linked_entities(place.store, records) if explain else {}
         return [
             MemoryView.from_record(
-                hit.record, hit.score, known.get(hit.record.id), hit.why if explain else None, linked.get(hit.record.id)
+                hit.record,
+                hit.score,
+                known.get(hit.record.id),
+                hit.why if explain else None,
+                linked.get(hit.record.id),
+                self._project_names.get(places[hit.place].store),
+                hit.duplicates,
             )
             for hit in hits
         ]
@@ -256,6 +290,13 @@ def build_where(wanted: RecallRequest) -> RecordFilter:
         before=span.before,
         deleted=None if wanted.include_forgotten else False,
     )
+
+
+def build_nothing_notice(nearest: SearchHit) -> SearchNotice:
+    """Return the notice that no memory is relevant, with the nearest one."""
+    quoted = clip_text(" ".join(nearest.record.text.split()), MAX_QUOTED_CHARACTERS)
+    message = f'No memory fits the query. The nearest one is {nearest.record.id}: "{quoted}"'
+    return SearchNotice(NOTHING_CODE, message)
 
 
 def build_type_warning(relationship_type: str) -> ToolWarning:

@@ -118,7 +118,10 @@ async def _read_input(
         patterns = await _read_earlier_patterns(store)
     # Oldest first, because the background job starts with the newest.
     compared = [record for record in (*reversed(own), *others) if not is_derived(record)]
-    return ReflectionInput(session, own, others, patterns, await meaning.get_vectors(store, compared))
+    vectors = await meaning.get_vectors(store, compared)
+    return ReflectionInput(
+        session, own, others, patterns, vectors, await meaning.find_background() if vectors else None
+    )
 
 
 async def _read_earlier_patterns(store: RecordStore) -> list[Record]:

@@ -13,7 +13,7 @@ from everkept.core.sessions import Account, ToolCall, act_as, choose_conversatio
 from everkept.core.times import Clock
 from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound
 from everkept.families.memories.likeness import format_session_summary
-from everkept.families.memories.memory_identity import add_prefix
+from everkept.families.memories.memory_identity import MEMORY_PREFIX, add_prefix
 from everkept.families.memories.model import AUTOMATIC, MEMORY, MERGED_INTO, PROMOTED_FACET, SESSION, MemoryOptions
 from everkept.values import Value, field
 
@@ -45,6 +45,11 @@ class MemoryStores:
         self.clock = clock
         self.call = call
         self.writer = ChangeWriter(clock, call.tool, call.session.client)
+
+    @property
+    def library(self) -> Library:
+        """Return the library, which shows only what the account may read."""
+        return self._library
 
     @property
     def condition(self) -> Condition:
@@ -80,7 +85,7 @@ class MemoryStores:
         """Find a memory, even a forgotten one. If it was merged into another, return that one."""
         wanted = add_prefix(memory_id)
         for _ in range(MAX_MERGES):
-            found = await self._search_stores(wanted)
+            found = await self._search_stores(wanted) or await self._search_by_prefix(memory_id)
             if found is None:
                 break
             into = found[1].facets.get(MERGED_INTO)
@@ -97,10 +102,32 @@ class MemoryStores:
             (store, record)
             for store in (await self.open_user(), await self.open_project())
             for record in await store.get([memory_id], include_deleted=True)
-            if record.kind == MEMORY and (record.scope != SESSION_SCOPE or self._session in (None, record.session))
+            if self._is_visible(record)
         ]
         live = (pair for pair in found if pair[1].deleted_at is None)
         return next(live, found[0] if found else None)
+
+    async def _search_by_prefix(self, typed: str) -> tuple[RecordStore, Record] | None:
+        from everkept.core.short_ids import require_one_id
+
+        stores = (await self.open_user(), await self.open_project())
+        found = await find_memories_by_prefix(stores, typed)
+        meant = require_one_id(MEMORY, typed, [record for _, record in found if self._is_visible(record)])
+        return None if meant is None else await self._search_stores(meant)
+
+    def _is_visible(self, record: Record) -> bool:
+        is_seen = record.scope != SESSION_SCOPE or self._session in (None, record.session)
+        return record.kind == MEMORY and is_seen
+
+
+async def find_memories_by_prefix(stores: Sequence[RecordStore], typed: str) -> list[tuple[RecordStore, Record]]:
+    """Return the memories whose id begins with the typed text. Case does not matter in ids that Everkept creates."""
+    from everkept.core.short_ids import find_by_prefix
+
+    typed = typed.strip()
+    found = await find_by_prefix(stores, typed, (MEMORY_PREFIX,), (MEMORY,))
+    capital = MEMORY_PREFIX + typed.removeprefix(MEMORY_PREFIX).upper()
+    return found or await find_by_prefix(stores, capital, (MEMORY_PREFIX,), (MEMORY,))
 
 
 async def read_live_memory(store: RecordStore, memory_id: str) -> Record:

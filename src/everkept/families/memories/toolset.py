@@ -131,6 +131,8 @@ class MemoryTools(ToolFamily):
         pinned: Pinned | None = None,
         supersedes: Annotated[str, Field("Id of the memory it replaces", max_length=MAX_NAME_CHARACTERS, blank=False)]
         | None = None,
+        metadata: Annotated[JSON, Field("Your own keys, kept with it", max_length=METADATA_LIMIT, listed=False)]
+        | None = None,
         project: InProject | None = None,
     ) -> StoredMemory:
         """Save a lasting decision, preference, fact or procedure. Not for secrets or current task state."""
@@ -148,10 +150,11 @@ class MemoryTools(ToolFamily):
             occurred_at=occurred_at,
             pinned=bool(pinned),
             supersedes=supersedes,
+            metadata=metadata,
         )
         return await self._build_writer(call, project, session_id).store(wanted)
 
-    @tool()
+    @tool(view="memories")
     async def recall_memories(
         self,
         call: ToolCall,
@@ -172,6 +175,9 @@ class MemoryTools(ToolFamily):
         include_forgotten: Annotated[
             bool, Field("true: include forgotten memories; default false", listed=False)
         ] = False,
+        include_superseded: Annotated[
+            bool, Field("true: include older versions of updated facts; default false", listed=False)
+        ] = False,
         session_id: SessionId | None = None,
         as_of: Annotated[int, Field("Search what was stored at this time, ISO 8601", moment=True, listed=False)]
         | None = None,
@@ -181,6 +187,9 @@ class MemoryTools(ToolFamily):
         | None = None,
         include_bank: Annotated[bool, Field("true: search the memory bank's files too; default false", listed=False)]
         | None = None,
+        all_projects: Annotated[
+            bool, Field("true: search the memories of all projects; default false", listed=False)
+        ] = False,
         project: InProject | None = None,
     ) -> RecalledMemories:
         """Search saved decisions, preferences, facts and procedures. Call it before you work on a topic.
@@ -199,15 +208,17 @@ class MemoryTools(ToolFamily):
             time_range=time_range,
             relationship_type=relationship_type,
             include_forgotten=include_forgotten,
+            include_superseded=include_superseded,
             as_of=as_of,
             explain=bool(explain),
             include_bank=bool(include_bank),
+            all_projects=all_projects,
         )
         answer = await self._build_recall(call, project).recall(wanted)
         self.uses.count_recall(session, [memory.id for memory in answer.memories])
         return answer
 
-    @tool()
+    @tool(view="graph")
     async def search_knowledge_graph(
         self,
         call: ToolCall,

@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, cast
 from zlib import crc32
 
@@ -273,7 +274,10 @@ class GraphFiles:
 
     async def read_cursor(self) -> LogCursor | None:
         note = await self._library.get_note(self._key)
-        return None if note is None else LogCursor(**cast(dict[str, Any], json.loads(note)))
+        try:
+            return None if note is None else LogCursor(**cast(dict[str, Any], json.loads(note)))
+        except (ValueError, TypeError, RecursionError):
+            return None  # the log is read from its beginning
 
     async def read_info(self) -> FileInfo | None:
         return await self._files.read_info(LOG_PATH)
@@ -372,10 +376,11 @@ class GraphFiles:
 
 async def read_mirrored_banks(library: Library) -> dict[str, str]:
     """Map the address of each bank to the project that its log was last written for."""
-    return {
-        key.removeprefix(_NOTE_PREFIX): cast(dict[str, str], json.loads(note))["project"]
-        for key, note in (await library.list_notes(_NOTE_PREFIX)).items()
-    }
+    found: dict[str, str] = {}
+    for key, note in (await library.list_notes(_NOTE_PREFIX)).items():
+        with suppress(ValueError, TypeError, KeyError, RecursionError):  # a damaged note, which the next write replaces
+            found[key.removeprefix(_NOTE_PREFIX)] = str(cast(dict[str, Any], json.loads(note))["project"])
+    return found
 
 
 def encode_whole_log(state: GraphState, drops: Sequence[Event] = ()) -> bytes:

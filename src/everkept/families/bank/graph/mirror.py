@@ -324,7 +324,10 @@ class GraphMirror:
     async def _set_records(self, store: RecordStore, state: GraphState, call: ToolCall) -> MergeCounts:
         async def attempt() -> MergeCounts:
             graph = await load_graph(store)
-            placing = plan_restore(state, GraphIndex(graph), Masker(enabled=self._mask))
+            # A state can have thousands of texts to mask.
+            placing = await asyncio.to_thread(
+                lambda: plan_restore(state, GraphIndex(graph), Masker(enabled=self._mask))
+            )
             if placing.steps:
                 batch = Batch(
                     tuple(placing.steps), self._clock(), call.tool, call.session.client, revision=graph.revision

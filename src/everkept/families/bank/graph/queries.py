@@ -15,14 +15,15 @@ from everkept.core.answers import Hops
 from everkept.core.fallback_answers import is_match, split_fields
 from everkept.core.ports import RecordStore
 from everkept.core.records import Record, RecordFilter, RecordLink
-from everkept.core.text import compute_name_key, format_count
+from everkept.core.text import clip_text, compute_name_key, format_count
 from everkept.core.times import format_iso
-from everkept.errors import AmbiguousName, NotFound
+from everkept.errors import AmbiguousId, AmbiguousName, NotFound
 from everkept.families.bank.banks import Bank, BankRecords
 from everkept.families.bank.graph.model import (
     ENTITY_PREFIX,
     ID_CHARACTERS,
     MAX_NODES,
+    OBSERVATION_PREFIX,
     BankEntityView,
     BankFoundNodes,
     BankObservationView,
@@ -48,6 +49,7 @@ from everkept.values import Value
 
 PAGE_RECORDS = 2_000
 MAX_FOLLOWED_CHANGES = 1_000  # from here on, building the directory again is faster
+MIN_TYPED_CHARACTERS = 4  # of an id
 MAX_DIRECTORIES = 8  # of the most recently used projects
 
 _ENTITY_ID = re.compile(rf"{ENTITY_PREFIX}[\w-]{{{ID_CHARACTERS}}}", re.ASCII)
@@ -98,6 +100,12 @@ class PublicIdIndex:
 
     def get_records(self, public: str) -> tuple[str, ...]:
         return self._records.get(public, ())
+
+    def complete(self, typed: str, head: str) -> list[str]:
+        """Return the public ids that are the typed text, or begin with it."""
+        if typed in self._records or not typed.startswith(head) or len(typed) < len(head) + MIN_TYPED_CHARACTERS:
+            return [typed]
+        return [public for public in self._records if public.startswith(typed)]
 
 
 class EntityDirectory:
@@ -216,18 +224,27 @@ class EntityLookup:
     async def find_observations(self, bank: Bank, store: RecordStore, public: str) -> list[tuple[Record, Record]]:
         """Return the observations with this id, each with its entity."""
         directory = await self.open_directory(bank, store, observations=True)
-        ids = directory.observations.get_records(public) if directory.observations else ()
-        records = await store.get(ids)
+        index = directory.observations or PublicIdIndex()
+        meant = index.complete(public, OBSERVATION_PREFIX)
+        records = await store.get([record for each in meant for record in index.get_records(each)])
         parents = await store.get([record.parent or "" for record in records])
         owners = {owner.id: owner for owner in parents}
         pairs = [(r, owners[r.parent or ""]) for r in records if r.parent in owners]
-        return [pair for pair in pairs if get_observation_id(*pair) == public]
+        if len(titles := {get_observation_id(*pair): clip_text(pair[0].text) for pair in pairs}) > 1:
+            raise AmbiguousId(OBSERVATION, public, titles)
+        return [pair for pair in pairs if get_observation_id(*pair) in meant]
 
     async def _find_by_id(self, bank: Bank, store: RecordStore, asked: Sequence[str]) -> dict[str, list[Record]]:
         if not asked:
             return {}
         directory = await self.open_directory(bank, store)
-        ids = {name: directory.entities.get_records(name.strip()) for name in asked}
+        index = directory.entities
+        ids = {
+            name: [
+                record for public in index.complete(name.strip(), ENTITY_PREFIX) for record in index.get_records(public)
+            ]
+            for name in asked
+        }
         records = {r.id: r for r in await store.get([i for some in ids.values() for i in some])}
         return {name: meant for name, some in ids.items() if (meant := [records[i] for i in some if i in records])}
 

@@ -1,12 +1,13 @@
 """The tools of the bank's knowledge graph, and their changes, each in one commit."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from everkept.core.commits import ChangeWriter, Planned
 from everkept.core.ports import RecordStore
 from everkept.core.records import Change, Delete, Insert, Record, RecordFilter, RecordLink, Step, Update
-from everkept.core.secrets import Masker
+from everkept.core.secrets import Masker, mask_apart
 from everkept.core.sessions import ToolCall
 from everkept.core.text import compute_name_key
 from everkept.core.times import Clock, format_iso
@@ -120,7 +121,8 @@ class GraphEditor(Value):
         check_name(name, "name")
         check_name(entity_type, "entityType")
         name, entity_type = self.masking.mask(name).strip(), self.masking.mask(entity_type).strip()
-        attrs = None if attrs is None else self.masking.mask_json(attrs)
+        if attrs is not None:
+            attrs = await mask_apart(len(str(attrs)), partial(self.masking.mask_json, attrs))
 
         async def plan(store: RecordStore, at: int) -> Planned[Record]:
             same_name = RecordFilter(kinds=(ENTITY,), name_keys=(compute_name_key(name),))
@@ -143,7 +145,7 @@ class GraphEditor(Value):
         self, entity: str, text: str, source: str, occurred_at: int | None
     ) -> tuple[Record, Record]:
         """Return the observation and its entity. A text that the entity already has is not changed."""
-        text = self.masking.mask(text)
+        text = await mask_apart(len(text), partial(self.masking.mask, text))
         facets = build_source_facets(parse_source(self.masking.mask(source)))
 
         async def plan(store: RecordStore, at: int) -> Planned[tuple[Record, Record]]:

@@ -1,7 +1,7 @@
 """Permanent removal of conversations, in steps that can continue after a crash."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from everkept.core.commits import commit, retry
@@ -197,7 +197,7 @@ class ConversationRemoval:
     async def _list_stored(self, where: RecordFilter) -> list[Record]:
         """Return the conversations that are not permanently excluded."""
         found: list[Record] = []
-        async for page in self._iter_pages(where):
+        async for page in self._store.scan_pages(where, PAGE_RECORDS):
             found += [each for each in page if get_exclusion(each) not in PERMANENT_REASONS]
         return found
 
@@ -280,7 +280,7 @@ class ConversationRemoval:
     async def _purge_symbols(self, scopes: Sequence[str]) -> None:
         """Purge the symbols that no code mentions."""
         lonely: list[Ref] = []
-        async for page in self._iter_pages(RecordFilter(kinds=(SYMBOL,), scopes=tuple(scopes))):
+        async for page in self._store.scan_pages(RecordFilter(kinds=(SYMBOL,), scopes=tuple(scopes)), PAGE_RECORDS):
             ids = [symbol.id for symbol in page]
             spoken = {link.target for link in await self._store.find_links(ids, direction="in")}
             lonely += [symbol.ref for symbol in page if symbol.id not in spoken]
@@ -294,12 +294,12 @@ class ConversationRemoval:
         """
         if not names and not folders:
             return
-        async for page in self._iter_pages(RecordFilter(kinds=(TRANSCRIPT,))):
+        async for page in self._store.scan_pages(RecordFilter(kinds=(TRANSCRIPT,)), PAGE_RECORDS):
             for record in page:
                 told = _iter_strings([record.facets.get(name) for name in NAMING_FACETS])
                 if any(_is_named(each, names) or is_within(each, folders) for each in told):
                     await self._reset_transcript(record.id)
-        async for page in self._iter_pages(RecordFilter(kinds=(CONVERSATION,))):
+        async for page in self._store.scan_pages(RecordFilter(kinds=(CONVERSATION,)), PAGE_RECORDS):
             for record in page:
                 if record.facets.get("continues") in names:
                     await self._change_conversation(record.id, lambda talk: talk.facets.pop("continues", None))
@@ -314,12 +314,6 @@ class ConversationRemoval:
                 await self._commit([Update(record.id, values, record.version)])
 
         await retry(attempt, "the transcript")
-
-    async def _iter_pages(self, where: RecordFilter) -> AsyncIterator[list[Record]]:
-        after: str | None = None
-        while page := await self._store.scan(where, after=after, limit=PAGE_RECORDS):
-            yield page
-            after = page[-1].id
 
     async def _purge(self, refs: Sequence[Ref], *, always: bool = False) -> None:
         if refs or always:

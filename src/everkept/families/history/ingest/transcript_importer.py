@@ -120,11 +120,9 @@ async def _build_code_moves(store: RecordStore, positions: dict[str, int]) -> li
 
 async def _iter_turns(store: RecordStore, conversation: str) -> AsyncIterator[Record]:
     where = RecordFilter(kinds=(TURN,), parents=(conversation,))
-    after: str | None = None
-    while page := await store.scan(where, after=after, limit=SORT_PAGE_RECORDS):
+    async for page in store.scan_pages(where, SORT_PAGE_RECORDS):
         for turn in page:
             yield turn
-        after = page[-1].id
 
 
 DELETE_PAGE_TURNS = 200  # turns per commit
