@@ -1,6 +1,7 @@
 """Changes of a client's configuration: plan, show, apply, undo."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from difflib import unified_diff
 from itertools import takewhile
 from pathlib import Path
@@ -24,17 +25,22 @@ from everkept.core.secrets import mask_text
 from everkept.errors import Conflict, EverkeptError, Refused
 from everkept.values import Value
 
+_EMPTY_TEXTS = ("", "{}")
 _CONTEXT_LINES = 3  # shown before and after a change
 _MAX_LINE_CHARACTERS = 500
 _CONTEXT_CHARACTERS = 40  # shown before and after a change in a long line
 
 
 class ConfigChange(Value):
-    """Planned change of a file. `before` is None for a new file."""
+    """Planned change of a file. `before` is None for a new file.
+
+    `is_removal`: the file is removed, because setup created it and nothing is left in it.
+    """
 
     part: ConfigPart
     before: ConfigFileContent | None
     text: str
+    is_removal: bool = False
 
     @property
     def is_needed(self) -> bool:
@@ -53,6 +59,7 @@ class ConfigChange(Value):
 class AppliedChange(Value):
     file: Path
     backup: Path | None  # None for a new file
+    is_removal: bool = False
 
 
 def plan_setup(part: ConfigPart) -> ConfigChange:
@@ -77,12 +84,14 @@ def plan_removal(part: ConfigPart, copies: Path | None = None) -> ConfigChange:
         if not part.is_present(values):
             return ConfigChange(part, held, before.text)
         left = part.remove(before.text)
-        as_it_was = _find_original(part, left, copies)
-        text = left if as_it_was is None else as_it_was
+        originals = list(_read_originals(part, copies))
+        as_it_was = _find_original(part, left, originals)
+        is_removal = not originals and left.strip() in _EMPTY_TEXTS
+        text = "" if is_removal else left if as_it_was is None else as_it_was
         _require_sound(part, values, text, is_in=False)
     except (NotJson, NotToml, UnexpectedShape) as error:
         raise _build_refusal(part, error) from error
-    return ConfigChange(part, held, text)
+    return ConfigChange(part, held, text, is_removal)
 
 
 def apply_changes(
@@ -111,13 +120,16 @@ def _apply_change(change: ConfigChange, moment: str, copies: Path | None) -> App
     try:
         if read_config_file(file) != held:
             raise Conflict(f"{file} changed in the meantime.", hint="Try again.")
-        content = (held or EMPTY_CONTENT).encode_text(change.text)
-        replace_config_file(file, content, is_shared=copies is not None)
+        if change.is_removal:
+            remove_config_file(file)
+        else:
+            content = (held or EMPTY_CONTENT).encode_text(change.text)
+            replace_config_file(file, content, is_shared=copies is not None)
     except EverkeptError:
         if backup is not None:
             remove_config_file(backup)
         raise
-    return AppliedChange(file, backup)
+    return AppliedChange(file, backup, change.is_removal)
 
 
 def _revert_change(change: ConfigChange, done: AppliedChange) -> None:
@@ -129,16 +141,22 @@ def _revert_change(change: ConfigChange, done: AppliedChange) -> None:
         remove_config_file(done.backup)
 
 
-def _find_original(part: ConfigPart, left: str, copies: Path | None) -> str | None:
+def _read_originals(part: ConfigPart, copies: Path | None) -> Iterator[ConfigFileContent]:
+    """Yield the copies without our entries, newest first. Skip copies that cannot be read."""
+    for copy in list_backups(part.file, copies):
+        with suppress(EverkeptError, NotJson, NotToml, UnexpectedShape):
+            held = read_config_file(copy)
+            if held is not None and not part.is_present(part.editor.parse_text(held.text)):
+                yield held
+
+
+def _find_original(part: ConfigPart, left: str, originals: Sequence[ConfigFileContent]) -> str | None:
     """Return the newest copy without our entries, if it equals what remains now, down to the comments.
 
     The copy shows whether an empty part was there before.
     """
-    for copy in list_backups(part.file, copies):
+    for held in originals:
         try:
-            held = read_config_file(copy)
-            if held is None or part.is_present(part.editor.parse_text(held.text)):
-                continue
             come_to = part.remove(part.insert(held.text))
             values = [part.editor.parse_text(text) for text in (come_to, left)]
         except (EverkeptError, NotJson, NotToml, UnexpectedShape, NameTaken):

@@ -2,15 +2,18 @@
 
 import errno
 import hashlib
+import json
 import os
+import shutil
 import stat
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from everkept.core import disk
 from everkept.errors import EverkeptError, InvalidInput, ReadOnly, Refused, StorageFull, Unavailable, escape_name
-from everkept.values import Value
+from everkept.values import Value, field
 
 Key = str | int
 
@@ -57,7 +60,7 @@ ConfigScope = Literal["user", "project"]
 ConfigSyntax = Literal["json", "toml"]
 
 CLAUDE_CODE = "claude-code"
-CLIENTS = (CLAUDE_CODE, "claude-desktop", "codex", "cursor", "gemini", "vscode", "windsurf")
+CLIENTS = (CLAUDE_CODE, "claude-desktop", "codex", "copilot", "cursor", "gemini", "opencode", "vscode", "windsurf")
 
 
 class ClientEnvironment(Value):
@@ -84,13 +87,17 @@ class ClientProgram(Value):
     project_file: Path | None = None
     servers: str = "mcpServers"  # name of the table of servers in the file
     syntax: ConfigSyntax = "json"
-    names_transport: bool = False  # an entry has the type `stdio`
+    entry_fields: Mapping[str, Any] = field(default_factory=dict[str, Any])  # of an entry, besides command and args
+    has_joined_command: bool = False  # the list `command` has the arguments too
     user_hooks_file: Path | None = None
     project_hooks_file: Path | None = None
+    hooks_check: str = ""  # what its user must do before it runs our hooks
+    program: Path | None = None  # its command on the PATH
+    workspace_variable: str = ""  # what it replaces with the open folder, if it starts servers elsewhere
 
     @property
     def is_installed(self) -> bool:
-        return any(_exists(sign) for sign in self.signs)
+        return self.program is not None or any(_exists(sign) for sign in self.signs)
 
     def get_file(self, scope: ConfigScope) -> Path:
         """Return the file. Raise InvalidInput for a client without project files."""
@@ -109,6 +116,10 @@ class ClientProgram(Value):
         return self.user_hooks_file if scope == "user" else self.project_hooks_file
 
 
+_STDIO = {"type": "stdio"}
+_COPILOT_HOOKS = Path("hooks", "everkept.json")  # in the folder of Copilot; VS Code reads it too
+
+
 def list_clients(places: ClientEnvironment) -> list[ClientProgram]:
     """Return the clients sorted by name."""
     applications = _get_applications_folder(places)
@@ -122,15 +133,20 @@ def list_clients(places: ClientEnvironment) -> list[ClientProgram]:
             check="Quit Claude Desktop and start it again. Settings > Developer lists everkept.",
         ),
         _build_codex(places),
+        _build_copilot(places),
         ClientProgram(
             "cursor",
             "Cursor",
             signs=(places.home / ".cursor", applications / "Cursor"),
             user_file=places.home / ".cursor" / "mcp.json",
             project_file=places.project / ".cursor" / "mcp.json",
+            user_hooks_file=places.home / ".cursor" / "hooks.json",
+            program=_find_program("cursor", places),
+            workspace_variable="${workspaceFolder}",
             check="Restart Cursor. Its MCP settings list everkept with its tools.",
         ),
         _build_gemini(places),
+        _build_opencode(places),
         ClientProgram(
             "vscode",
             "VS Code",
@@ -138,7 +154,9 @@ def list_clients(places: ClientEnvironment) -> list[ClientProgram]:
             user_file=applications / "Code" / "User" / "mcp.json",
             project_file=places.project / ".vscode" / "mcp.json",
             servers="servers",
-            names_transport=True,
+            entry_fields=_STDIO,
+            user_hooks_file=_get_copilot_folder(places) / _COPILOT_HOOKS,
+            program=_find_program("code", places),
             check="In VS Code, run the command `MCP: List Servers`. It shows everkept.",
         ),
         ClientProgram(
@@ -146,6 +164,7 @@ def list_clients(places: ClientEnvironment) -> list[ClientProgram]:
             "Windsurf",
             signs=(places.home / ".codeium" / "windsurf",),
             user_file=places.home / ".codeium" / "windsurf" / "mcp_config.json",
+            program=_find_program("windsurf", places),
             check="Restart Windsurf. Cascade lists everkept among its MCP servers.",
         ),
     ]
@@ -175,9 +194,10 @@ def _build_claude_code(places: ClientEnvironment) -> ClientProgram:
         signs=(folder, file),
         user_file=file,
         project_file=places.project / ".mcp.json",
-        names_transport=True,
+        entry_fields=_STDIO,
         user_hooks_file=folder / "settings.json",
         project_hooks_file=places.project / ".claude" / "settings.json",
+        program=_find_program("claude", places),
         check="Start a new session. `/mcp` and `claude mcp list` show everkept as connected.",
     )
 
@@ -192,7 +212,29 @@ def _build_codex(places: ClientEnvironment) -> ClientProgram:
         project_file=places.project / ".codex" / "config.toml",
         servers="mcp_servers",
         syntax="toml",
+        user_hooks_file=folder / "hooks.json",
+        hooks_check="Codex skips hooks that you have not trusted. Run `/hooks` in Codex, and trust those of everkept.",
+        program=_find_program("codex", places),
         check="Restart Codex. `/mcp` and `codex mcp list` show everkept.",
+    )
+
+
+def _get_copilot_folder(places: ClientEnvironment) -> Path:
+    return _get_variable_path(places.environment, "COPILOT_HOME") or places.home / ".copilot"
+
+
+def _build_copilot(places: ClientEnvironment) -> ClientProgram:
+    folder = _get_copilot_folder(places)
+    return ClientProgram(
+        "copilot",
+        "Copilot CLI",
+        # Not its folder, which also exists if only VS Code has hooks in it.
+        signs=(folder / "config.json", folder / "settings.json", folder / "session-state"),
+        user_file=folder / "mcp-config.json",
+        entry_fields={"type": "local", "tools": ["*"]},
+        user_hooks_file=folder / _COPILOT_HOOKS,
+        program=_find_program("copilot", places),
+        check="Restart Copilot CLI. `/mcp show` lists everkept.",
     )
 
 
@@ -204,8 +246,39 @@ def _build_gemini(places: ClientEnvironment) -> ClientProgram:
         signs=(folder,),
         user_file=folder / "settings.json",
         project_file=places.project / ".gemini" / "settings.json",
+        user_hooks_file=folder / "settings.json",
+        program=_find_program("gemini", places),
         check="Restart Gemini CLI in a folder that you trust. `/mcp` shows everkept.",
     )
+
+
+def _build_opencode(places: ClientEnvironment) -> ClientProgram:
+    # On all systems, unlike other programs.
+    folder = (_get_variable_path(places.environment, "XDG_CONFIG_HOME") or places.home / ".config") / "opencode"
+    return ClientProgram(
+        "opencode",
+        "OpenCode",
+        signs=(folder,),
+        user_file=_choose_opencode_file(folder),
+        project_file=_choose_opencode_file(places.project),
+        servers="mcp",
+        entry_fields={"type": "local", "enabled": True},
+        has_joined_command=True,
+        program=_find_program("opencode", places),
+        check="Restart OpenCode. `opencode mcp list` shows everkept as connected.",
+    )
+
+
+def _choose_opencode_file(folder: Path) -> Path:
+    """Return the file with comments if it exists. OpenCode reads both."""
+    commented = folder / "opencode.jsonc"
+    return commented if _exists(commented) else folder / "opencode.json"
+
+
+def _find_program(name: str, places: ClientEnvironment) -> Path | None:
+    """Return the command of a client. A new client has no files before its first start."""
+    found = shutil.which(name, path=places.environment.get("PATH", ""))
+    return None if found is None else Path(found)
 
 
 def _get_applications_folder(places: ClientEnvironment) -> Path:
@@ -312,6 +385,10 @@ def remove_config_file(file: Path) -> None:
         raise _build_error(error, file, "removed") from error
 
 
+def format_backup_moment() -> str:
+    return datetime.now().strftime("%Y%m%d-%H%M%S")
+
+
 def back_up(file: Path, content: bytes, moment: str, copies: Path | None = None) -> Path:
     """Copy the file with its permissions; `moment` distinguishes copies.
 
@@ -378,3 +455,17 @@ def _build_error(error: OSError, file: Path, verb: str) -> EverkeptError:
 
 def _format_path(file: Path) -> str:
     return escape_name(str(file))
+
+
+def read_text_list(file: Path) -> list[str]:
+    """Read a JSON list of texts in the data folder. A list that cannot be read is empty."""
+    try:
+        held = read_config_file(file)
+        listed: object = json.loads(held.text) if held else []
+    except (EverkeptError, ValueError, RecursionError):
+        return []
+    return [item for item in cast(list[Any], listed) if isinstance(item, str)] if isinstance(listed, list) else []
+
+
+def write_text_list(file: Path, items: Iterable[str]) -> None:
+    replace_config_file(file, f"{json.dumps(sorted(items), indent=2)}\n".encode())

@@ -1,6 +1,5 @@
 """Command that starts Everkept: its construction and recognition."""
 
-import json
 import re
 import shlex
 import shutil
@@ -8,13 +7,13 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from everkept.clients.config_files import read_config_file, replace_config_file
-from everkept.errors import EverkeptError
+from everkept.clients.config_files import read_text_list, write_text_list
 
 PROGRAM_NAME = "everkept"
 LAUNCHER_NAME = "run"  # of a checkout
 SERVE_VERB = "serve"
 HOOK_VERB = "hook"
+REMOTE_BRIDGE = "mcp-remote"  # program that reaches an address for clients that only start programs
 
 # Without these flags, Python runs code from the working folder, and from folders that PYTHON variables name. `-I` would
 # also hide packages that `pip install --user` installed.
@@ -24,6 +23,8 @@ _ISOLATION_FLAGS = frozenset({"-E", "-I", "-P", "-s"})
 _SEPARATOR = re.compile(r"[/\\]")
 _PROGRAM_SUFFIXES = (".exe", ".cmd")
 _BATCH_SUFFIXES = (".cmd", ".bat")
+_ADDRESS_KEYS = ("url", "serverUrl", "httpUrl")  # of different clients
+_CACHE_TAG = "CACHEDIR.TAG"
 _RUNNERS = (("cmd", "/c"), ("uvx",), ("uv", "run"), ("pipx", "run"))
 
 
@@ -33,6 +34,14 @@ def build_own_command(launcher: str | None, python: str) -> tuple[str, ...]:
     `python` is the interpreter of this process. The script that pip installs is not used, because it is not isolated.
     """
     return (launcher,) if launcher else (python, *ISOLATED_MODULE)
+
+
+def is_in_cache(prefix: Path) -> bool:
+    """Return whether the environment is in a cache, as those of `uvx` and `pipx run` are.
+
+    Such a folder can be deleted at any time. Each one has the tag of caches; an environment has it too.
+    """
+    return any((folder / _CACHE_TAG).is_file() for folder in prefix.parents)
 
 
 def make_startable(program: Sequence[str], platform: str) -> tuple[str, ...]:
@@ -86,11 +95,21 @@ def get_command_words(entry: Any) -> tuple[str, ...]:
         return ()
     fields = cast(dict[str, Any], entry)
     command, behind = fields.get("command"), fields.get("args")
-    if not isinstance(command, str):
-        return ()
-    if not isinstance(behind, list):
-        return (command,)
-    return (command, *(str(word) for word in cast(list[Any], behind)))
+    first: list[Any] = [command] if isinstance(command, str) else _as_words(command)
+    return tuple(str(word) for word in (*first, *_as_words(behind))) if first else ()
+
+
+def _as_words(value: Any) -> list[Any]:
+    return cast(list[Any], value) if isinstance(value, list) else []
+
+
+def get_server_address(entry: Any) -> str | None:
+    """Return the address in an entry, also as the argument of a bridge. Return None if it starts a server."""
+    words = get_command_words(entry)
+    if REMOTE_BRIDGE in words:
+        return next(iter(words[words.index(REMOTE_BRIDGE) + 1 :]), None)
+    fields = cast(dict[str, Any], entry) if isinstance(entry, dict) and not words else {}
+    return next((fields[key] for key in _ADDRESS_KEYS if isinstance(fields.get(key), str)), None)
 
 
 def split_line(line: str, launchers: Collection[str] = ()) -> tuple[str, ...]:
@@ -166,18 +185,11 @@ LAUNCHERS_FILE = "setup-launchers.json"  # in the data folder
 
 
 def read_launchers(data_dir: Path) -> frozenset[str]:
-    """Return None if the list cannot be read. Unknown commands are then left unchanged."""
-    try:
-        held = read_config_file(data_dir / LAUNCHERS_FILE)
-        listed: object = json.loads(held.text) if held else []
-    except (EverkeptError, ValueError, RecursionError):
-        return frozenset()
-    items = cast(list[Any], listed) if isinstance(listed, list) else []
-    return frozenset(item for item in items if isinstance(item, str))
+    """Return none if the list cannot be read. Unknown commands are then left unchanged."""
+    return frozenset(read_text_list(data_dir / LAUNCHERS_FILE))
 
 
 def remember_launcher(data_dir: Path, launcher: str) -> None:
     known = read_launchers(data_dir)
     if launcher not in known:
-        listed = json.dumps(sorted({*known, launcher}), indent=2)
-        replace_config_file(data_dir / LAUNCHERS_FILE, f"{listed}\n".encode())
+        write_text_list(data_dir / LAUNCHERS_FILE, {*known, launcher})

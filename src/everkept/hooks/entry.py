@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # paths and settings take longer to load than most prompts ta
 
 END_EVENTS = ("PreCompact", "SessionEnd")
 PROMPT_EVENT = "UserPromptSubmit"
+CLAUDE_CODE = "claude-code"
 HANDLED_EVENTS = ("SessionStart", PROMPT_EVENT, "PostToolUse", "PostToolUseFailure", *END_EVENTS)
 MIN_NAME_SIMILARITY = 0.85  # a name this similar to a handled event is a typo; PreToolUse is below it
 MAX_INPUT_BYTES = 16_000_000
@@ -32,7 +33,7 @@ FINISH_SECONDS = 0.5  # in addition: to finish writing an answer, or to log a fa
 KILL_SECONDS = 30.0  # if not even that is possible; longer than any busy machine needs
 
 _FLAGS = (
-    *("--config", "--data-dir", "--database-url", "--database-user"),
+    *("--client", "--config", "--data-dir", "--database-url", "--database-user"),
     *("--engine", "--log-level", "--path", "--project"),
 )
 _SWITCHES = ("--json", "--worker")  # the answer is always JSON
@@ -44,6 +45,7 @@ class HookCall(NamedTuple):
     event: str
     flags: dict[str, str]
     is_worker: bool = False
+    client: str = ""  # the assistant if it is not Claude Code
 
 
 def main(argv: Sequence[str]) -> NoReturn:
@@ -78,7 +80,12 @@ def parse_arguments(argv: Sequence[str]) -> HookCall:
             events.append(word)
     if len(events) > 1 or any(event.startswith("-") for event in events):
         raise InvalidInput(f"Unknown arguments: {' '.join(events)!r}.", hint="Pass one event to `everkept hook`.")
-    return HookCall(events[0] if events else "", flags, is_worker="--worker" in argv)
+    event, client = events[0] if events else "", flags.pop("client", CLAUDE_CODE)
+    if client == CLAUDE_CODE:
+        return HookCall(event, flags, is_worker="--worker" in argv)
+    from everkept.hooks.assistants import get_assistant
+
+    return HookCall(get_assistant(client).events.get(event, event), flags, client=client)
 
 
 def answer_event(call: HookCall) -> None:
@@ -92,15 +99,24 @@ def answer_event(call: HookCall) -> None:
         return
     if len(told) > MAX_INPUT_BYTES:
         raise InvalidInput(f"The hook's input must be at most {MAX_INPUT_BYTES:,} bytes.")
-    from everkept.hooks.events import build_event, get_event_name, get_prompt, parse_input
+    from everkept.hooks.events import build_event, format_answer, get_event_name, get_prompt, is_foreign, parse_input
 
     facts = parse_input(told)
+    if call.client or is_foreign(facts):
+        from everkept.hooks.assistants import detect_client, rename_facts
+
+        call = call._replace(client=call.client or detect_client(facts))
+        facts = rename_facts(call.client, facts)
     name = get_event_name(call.event, facts)
     if name not in HANDLED_EVENTS or (name == PROMPT_EVENT and _is_idle(get_prompt(facts))):
         return
-    from everkept.hooks.events import format_answer
+    answer = _handle_event(build_event(name, facts), call)
+    if call.client:
+        from everkept.hooks.assistants import format_for
 
-    said = format_answer(name, _handle_event(build_event(name, facts), call))
+        said = format_for(call.client, name, answer)
+    else:
+        said = format_answer(name, answer)
     if said:
         with writing:
             sys.stdout.buffer.write(said)
@@ -171,10 +187,10 @@ def _handle_event(event: "HookEvent", call: HookCall) -> "HookAnswer | None":
     if not settings.hooks or find_files_folder(settings) is None:
         return None  # an embedded SurrealDB is open in one process only
     session = event.session or settings.session_id or ""
-    return _run_handler(handler, replace(event, folder=settings.path, session=session), settings)
+    return _run_handler(handler, replace(event, folder=settings.path, session=session), settings, call.client)
 
 
-def _run_handler(handler: "Handler", event: "HookEvent", settings: "Settings") -> "HookAnswer | None":
+def _run_handler(handler: "Handler", event: "HookEvent", settings: "Settings", client: str) -> "HookAnswer | None":
     from everkept.core.runtime import run_without_loop
     from everkept.engines.sqlite.read_only_library import open_read_only_library
     from everkept.hooks.events import HookContext
@@ -191,12 +207,28 @@ def _run_handler(handler: "Handler", event: "HookEvent", settings: "Settings") -
         project = None  # the job is written anyway, and the worker checks the project again
     if project is not None and project.is_off:
         return None
+    if client and _is_answered(event, settings, client):
+        return None
     ledger = SessionLedger(get_hooks_folder(settings), event.session)
     around = HookContext(settings, room, ledger, now=time_ns() // 1000, run=run_without_loop)
     said = handler(event, around)
     if event.name == "SessionStart" and not settings.read_only:
         _run_maintenance(settings, around.now)
     return said
+
+
+def _is_answered(event: "HookEvent", settings: "Settings", client: str) -> bool:
+    """Return whether another hook answers this moment, because the client also runs the hooks of Claude Code."""
+    from everkept.hooks.assistants import get_assistant
+    from everkept.hooks.workspace import SessionMoments, compute_mark, get_hooks_folder
+
+    if not get_assistant(client).can_run_twice:
+        return False
+    # With its outcome, because the same command can run again soon.
+    outcome = event.tool_response, event.error
+    told = (event.name, event.source, event.prompt, event.tool, event.tool_input, outcome, event.reason)
+    moments = SessionMoments(get_hooks_folder(settings), event.session)
+    return not moments.claim(compute_mark(repr(told)), time_ns() // 1000)
 
 
 def _run_maintenance(settings: "Settings", now: int) -> None:
@@ -209,9 +241,19 @@ def _run_maintenance(settings: "Settings", now: int) -> None:
         wake_worker(settings)
 
 
+def find_time_limit(event: str, client: str) -> float:
+    """Return the seconds that a hook may take."""
+    limit = EVENT_SECONDS.get(event, DEFAULT_SECONDS)
+    if not client:
+        return limit
+    from everkept.hooks.assistants import get_assistant
+
+    return get_assistant(client).time_limits.get(event, limit)
+
+
 def _enforce_time_limit(call: HookCall, writing: Lock) -> None:
     """End the process when its time is up. A blocked read of input or of a locked file cannot be canceled."""
-    limit = EVENT_SECONDS.get(call.event, DEFAULT_SECONDS)
+    limit = find_time_limit(call.event, call.client)
     sleep(limit)
     # The first thread to take the lock decides, so an answer is written whole or not at all.
     if writing.acquire(blocking=False):

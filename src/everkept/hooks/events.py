@@ -1,8 +1,8 @@
-"""Events of hooks, read from JSON, and answers in the form that Claude Code reads."""
+"""Events of hooks, read from JSON, and answers in the forms that assistants read."""
 
 import json
 from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from everkept.errors import InvalidInput
 from everkept.values import Value, field
@@ -113,16 +113,33 @@ def _get_path(facts: Mapping[str, Any], key: str) -> "Path | None":
     return Path(value) if value and "\0" not in value else None
 
 
+# Fields that Claude Code does not have. Cursor and VS Code also run its hooks.
+_FOREIGN_FIELDS = frozenset({"conversation_id", "hookEventName", "sessionId"})
+
+
+def is_foreign(facts: Mapping[str, Any]) -> bool:
+    """Return whether another assistant than Claude Code runs the hook."""
+    return not _FOREIGN_FIELDS.isdisjoint(facts)
+
+
 # The client writes longer contexts to a file and shows only a preview.
 MAX_CONTEXT_CHARACTERS = 8_000
 
+AnswerForm = Literal["nested", "plain", "both"]
+NESTED: Literal["nested"] = "nested"  # Claude Code and most others. Codex refuses any other field.
+PLAIN: Literal["plain"] = "plain"  # Cursor
+BOTH: Literal["both"] = "both"  # Copilot CLI reads one form, VS Code the other
 
-def format_answer(event: str, answer: HookAnswer | None) -> bytes:
+
+def format_answer(event: str, answer: HookAnswer | None, *, form: AnswerForm = NESTED) -> bytes:
     """Return the bytes to print, empty for an empty answer. Raise InvalidInput if the context is too long."""
     context, notice = ("", "") if answer is None else (answer.context, answer.notice)
     if len(context) > MAX_CONTEXT_CHARACTERS:  # a cut would remove the end of its fence
         raise InvalidInput(f"The context must be at most {MAX_CONTEXT_CHARACTERS:,} characters, not {len(context):,}.")
-    told: dict[str, Any] = {"systemMessage": notice} if notice else {}
-    if context:
+    told: dict[str, Any] = {"user_message" if form == PLAIN else "systemMessage": notice} if notice else {}
+    if context and form == PLAIN:
+        told["additional_context"] = context
+    elif context:
+        told |= {"additionalContext": context} if form == BOTH else {}
         told["hookSpecificOutput"] = {"hookEventName": event, "additionalContext": context}
     return b"" if not told else (json.dumps(told, ensure_ascii=False) + "\n").encode("utf-8", "replace")

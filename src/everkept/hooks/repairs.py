@@ -71,15 +71,11 @@ MAX_TEXT_CHARACTERS = 2_000  # read of each memory
 INTRODUCTION = "Everkept: this project had the same error before, and it was fixed."
 
 
-def read_failure_lines(head: str, event: HookEvent, around: HookContext) -> list[str]:
-    """Return the lines below the head in the memory of a failure. Return none if the memory is forgotten."""
+def find_failure(head: str, event: HookEvent, around: HookContext) -> Record | None:
+    """Return the session's memory of a failure that begins with the head, or None if it is forgotten."""
     where = RecordFilter(kinds=(MEMORY,), sessions=(event.session.strip(),), tags=(FAILED_TAG,))
     found: list[Record] = around.run(_read_newest(where, event, around))
-    for record in found:
-        first, *rest = record.text.splitlines()
-        if first == head:
-            return rest
-    return []
+    return next((record for record in found if record.text.partition("\n")[0] == head), None)
 
 
 def find_earlier_fix(lines: Sequence[str], event: HookEvent, around: HookContext) -> HookAnswer | None:

@@ -13,10 +13,18 @@ from typing import Any, cast
 from everkept.core import disk
 from everkept.core.locks import IS_INHERITED, ExpiringLock, FileLock
 from everkept.core.text import format_count
+from everkept.core.times import read_clock
 from everkept.hooks import workspace
 from everkept.hooks.events import HookAnswer, HookContext, HookEvent
 from everkept.hooks.workspace import compute_mark, get_hooks_folder
-from everkept.settings import NO_FILE, Settings, build_engine_flags, build_hook_environment, read_client_environment
+from everkept.settings import (
+    NO_FILE,
+    Settings,
+    build_engine_flags,
+    build_hook_environment,
+    get_schedule_path,
+    read_client_environment,
+)
 from everkept.values import Value, as_dict, field, replace
 
 JOBS_FOLDER = "jobs"  # inside the folder of the hooks
@@ -88,7 +96,7 @@ class JobQueue:
             return _parse_job(name, (self._folder / name).read_bytes())
         except OSError:  # the file is gone, or is not a regular file
             return None
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             self._move_to_failed(name, {"reason": f"the job cannot be read: {error}"})
             return None
 
@@ -116,7 +124,7 @@ class JobQueue:
                 job = _parse_job("", path.read_bytes())
             except OSError:
                 continue
-            except (ValueError, TypeError):
+            except (ValueError, TypeError, RecursionError):
                 removed += 1
             else:
                 self.add(replace(job, failures=0, starts=0, reached=0))
@@ -159,7 +167,7 @@ def _is_job(path: Path) -> bool:
         _parse_job("", path.read_bytes())
     except FileNotFoundError:  # it was a job, and is done
         return True
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return False
     return True
 
@@ -179,7 +187,7 @@ def _parse_job(name: str, data: bytes) -> SessionJob:
 def _read_failed(path: Path) -> Mapping[str, Any]:
     try:
         value: Any = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         value = None
     return cast(Mapping[str, Any], value) if isinstance(value, dict) else {"reason": "the job cannot be read"}
 
@@ -205,6 +213,7 @@ def _get_age(path: Path, now: float) -> float:
 
 WORKER_FLAG = "--worker"  # argument of `everkept hook` that replaces the event
 WORKER_START_SECONDS = 30.0  # time for a worker to take its lock
+WORKER_STOP_SECONDS = 30.0  # time for a worker to end
 
 
 def get_lock_path(settings: Settings) -> Path:
@@ -217,15 +226,31 @@ def get_start_turn(settings: Settings) -> ExpiringLock:
     return ExpiringLock(get_hooks_folder(settings) / "worker.starting", WORKER_START_SECONDS)
 
 
+def get_stop_request(settings: Settings) -> ExpiringLock:
+    """Return the request that the worker ends. Remaining jobs are left to the next worker."""
+    return ExpiringLock(get_hooks_folder(settings) / "worker.stopping", WORKER_STOP_SECONDS)
+
+
 def wake_worker(settings: Settings) -> bool:
-    """Start the worker if a job is pending and no worker runs. Return whether it was started.
+    """Start the worker if a job or backup is pending and no worker runs. Return whether it was started.
 
     A running worker checks again after it releases its lock, so it also finds jobs written before that. Of several
     concurrent callers, one starts a process.
     """
-    if settings.read_only or not JobQueue(get_hooks_folder(settings)).list_names():
+    if settings.read_only or not (JobQueue(get_hooks_folder(settings)).list_names() or _is_backup_due(settings)):
         return False
     return _start_with_lock(settings) if IS_INHERITED else _start_in_turn(settings)
+
+
+def _is_backup_due(settings: Settings) -> bool:
+    if not get_schedule_path(settings).exists():
+        return False
+    from everkept.care.backup_schedule import is_backup_due  # most people have no schedule
+
+    if not is_backup_due(settings, read_clock()):
+        return False
+    disk.make_folder(get_hooks_folder(settings))  # where the worker has its lock
+    return True
 
 
 def _start_with_lock(settings: Settings) -> bool:
@@ -266,7 +291,7 @@ def _start_process(settings: Settings, standard_input: int | None) -> None:
     command += ["--data-dir", str(settings.data_dir), "--config", str(settings.config or NO_FILE)]
     command += build_engine_flags(settings)
     # One thread for arithmetic, so that the worker does not slow the machine and its memory is bounded.
-    environment = {**build_hook_environment(), "OPENBLAS_NUM_THREADS": "1"}
+    environment = {**build_hook_environment(settings), "OPENBLAS_NUM_THREADS": "1"}
     inherited = subprocess.DEVNULL if standard_input is None else standard_input
     options: dict[str, Any] = {"start_new_session": True}
     if sys.platform == "win32":
@@ -290,7 +315,7 @@ def _start_process(settings: Settings, standard_input: int | None) -> None:
 
 SESSION_END = "SessionEnd"
 # Settings that can differ between hooks, and that the worker must respect.
-JOB_SETTINGS = ("project", "mask_secrets", "history_exclude", "consolidation_on_shutdown")
+JOB_SETTINGS = ("project", "mask_secrets", "history_exclude", "consolidation_on_shutdown", "keep_candidates")
 
 
 def handle_session_end(event: HookEvent, around: HookContext) -> HookAnswer | None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from everkept.core.context_text import as_data
+from everkept.core.disk import read_tail
 from everkept.core.records import Record, RecordFilter
 from everkept.core.text import clip_text, compute_digest
 from everkept.core.times import format_ago
@@ -76,20 +77,10 @@ class Utterance(NamedTuple):
 def read_recent_utterances(transcript: Path, session: str) -> list[Utterance]:
     """Return what the user and the assistant said, in order. Return nothing if the file cannot be read."""
     try:
-        tail = _read_tail(transcript)
+        tail = read_tail(transcript, MAX_TAIL_BYTES)
     except OSError:
         return []
     return [said for record in _parse_records(tail) for said in _extract_utterances(record, session)]
-
-
-def _read_tail(transcript: Path) -> bytes:
-    if not transcript.is_file():  # opening anything else could block forever
-        return b""
-    with transcript.open("rb") as opened:
-        start = max(0, opened.seek(0, 2) - MAX_TAIL_BYTES)
-        opened.seek(start)
-        tail = opened.read(MAX_TAIL_BYTES)
-    return tail.partition(b"\n")[2] if start else tail
 
 
 def _parse_records(tail: bytes) -> Iterator[Mapping[str, Any]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from everkept.core import disk
 from everkept.core.context_text import as_data, count_tokens
+from everkept.core.folder_project import find_folder_project, format_lost
 from everkept.core.projects import find_checkout, find_workspace_root
 from everkept.core.records import Record, RecordFilter
 from everkept.core.text import compute_digest, format_count
@@ -35,7 +36,7 @@ from everkept.hooks.workspace import (
     open_history,
     read_open_todos,
 )
-from everkept.settings import choose_toolsets
+from everkept.settings import AUTO, choose_toolsets, read_client_environment
 from everkept.values import Value, replace
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ def _fence_body(body: str, more: str) -> str:
     return "\n".join(part for part in (TITLE, fence_memories(body), more) if part)
 
 
+FIRST_SESSION_FILE = "first-session.txt"  # in the folder of the hooks, once the machine was searched
 MAX_ASKED_BYTES = 1_000_000
 MAX_TASK_BYTES = 200_000  # of a longer task list only the beginning is read
 _PLACEHOLDER = re.compile(r"\[[^\]]*\]")  # template item that was not filled in
@@ -336,8 +338,54 @@ def handle_session_start(event: HookEvent, around: HookContext) -> HookAnswer | 
     if len(ours) < len(told.ids):  # another hook of the session has just given the rest
         others = {e.record.id for entries in sections.values() for e in entries} - ours
         told = build_briefing(exclude_ids(sections, others), budget, more)
-    notice = _find_notice(event, around)
+    notices = (find(event, around) for find in (_find_lost_notice, _find_notice, _find_import_notice))
+    notice = " ".join(filter(None, notices))
     return HookAnswer(context=told.text, notice=notice) if told.text or notice else None
+
+
+def _find_lost_notice(event: HookEvent, around: HookContext) -> str:
+    """Return the warning about a project, chosen for the folder, that no longer exists."""
+    if around.room is None or around.settings.project not in (None, AUTO):
+        return ""
+    found = around.run(find_folder_project(around.room, event.folder))
+    return format_lost(found) if found.lost else ""
+
+
+def _find_import_notice(event: HookEvent, around: HookContext) -> str:
+    marker = get_hooks_folder(around.settings) / FIRST_SESSION_FILE
+    if around.settings.read_only or marker.exists() or not _has_transcripts():
+        return ""
+    try:
+        disk.make_folder(marker.parent)
+        disk.create(marker, is_synced=False)
+    except OSError:  # another session is the first one
+        return ""
+    from everkept.app.build import build_transcripts  # once on a machine
+    from everkept.app.unread_transcripts import find_unread
+
+    own = "" if event.transcript is None else event.transcript.name
+    history = None if around.room is None else around.run(open_history(around.room))
+    found = [each for each in build_transcripts(()).find_transcripts() if Path(each.name).name != own]
+    unread = around.run(find_unread(found, history))
+    if not unread.total:
+        return ""
+    return (
+        f"Everkept found {unread.describe()} on this machine. "
+        f"To make them searchable ({unread.format_duration()}), run `everkept import history`."
+    )
+
+
+def _has_transcripts() -> bool:
+    """Return whether a program has a folder with conversations."""
+    environment = read_client_environment()
+    home = environment.get("HOME") or environment.get("USERPROFILE") or ""
+    homes = [Path(home, name) for name in (".claude", ".codex", ".gemini", ".cursor")] if home else []
+    homes += [Path(environment[name]) for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME") if name in environment]
+    places = [each / name for each in homes for name in ("projects", "sessions", "tmp")]
+    try:
+        return any(place.is_dir() and any(place.iterdir()) for place in places)
+    except OSError:
+        return False
 
 
 def _find_notice(event: HookEvent, around: HookContext) -> str:

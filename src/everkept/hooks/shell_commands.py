@@ -257,7 +257,7 @@ def find_outcome(event: HookEvent, purpose: str | None) -> CommandOutcome | None
     answer: Mapping[str, Any] = cast(Mapping[str, Any], response) if isinstance(response, Mapping) else {}
     output = clean_output(event.error or _extract_text(response))
     is_in_background = event.tool_input.get("run_in_background") is True or answer.get("backgroundTaskId")
-    if event.is_interrupt or answer.get("interrupted") or is_in_background:
+    if event.is_interrupt or answer.get("interrupted") or answer.get("is_unknown") or is_in_background:
         return None
     code = _find_exit_code(answer, output, has_failed=event.name == FAILURE_EVENT)
     if code in INTERRUPT_EXIT_CODES or (event.name == FAILURE_EVENT and code is None and _NOT_RUN.search(output)):

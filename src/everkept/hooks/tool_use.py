@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Any, Literal, cast
 
 from everkept.core.records import Record
 from everkept.hooks.events import HookAnswer, HookContext, HookEvent
@@ -124,9 +124,11 @@ def handle_tool_use(event: HookEvent, around: HookContext) -> HookAnswer | None:
 
 
 def _handle_edit(event: HookEvent, around: HookContext) -> None:
-    file = _find_file(event)
-    if file is not None:
-        trail = _open_events(event, around)
+    files = _find_files(event)
+    if not files:
+        return
+    trail = _open_events(event, around)
+    for file in files:
         trail.add_edit(file)
         _store(build_edit(file), event, around, trail)
 
@@ -159,15 +161,20 @@ class _CommandRun(Value):
         from everkept.hooks.shell_commands import extract_error_lines
 
         lines = extract_error_lines(self._mask_output(output))
+        # Until the command works, the last failure is the one that counts.
+        earlier = self._find_failure() if self.trail.is_failing(self.command) else None
+        is_first = not self.trail.is_failing(self.command)
         self.trail.add_failure(self.command)
-        self._store(build_failure(self._display_command, lines))
+        self._store(build_failure(self._display_command, lines), earlier, is_new=is_first)
         return find_earlier_fix(lines, self.event, self.around)
 
     def handle_success(self) -> None:
         if self.trail.is_failing(self.command):
             files = self.trail.list_edits_since_failure(self.command)
             self.trail.add_success(self.command)
-            self._store(build_fix(self._display_command, files, self._read_failure_lines()))
+            failure = self._find_failure()
+            lines = [] if failure is None else failure.text.splitlines()[1:]
+            self._store(build_fix(self._display_command, files, lines), failure)
         elif self.purpose is not None and not self.trail.has_worked(self.command):
             self.trail.add_success(self.command)
             self._store(build_success(self._display_command, self.purpose))
@@ -188,18 +195,30 @@ class _CommandRun(Value):
 
         return mask_output(self.command, output)
 
-    def _read_failure_lines(self) -> list[str]:
-        from everkept.hooks.repairs import read_failure_lines
+    def _find_failure(self) -> Record | None:
+        from everkept.hooks.repairs import find_failure
 
-        return read_failure_lines(format_failure_head(self._display_command), self.event, self.around)
+        return find_failure(format_failure_head(self._display_command), self.event, self.around)
 
-    def _store(self, notice: "AutomaticMemory") -> None:
-        _store(notice, self.event, self.around, self.trail)
+    def _store(self, notice: "AutomaticMemory", earlier: Record | None = None, *, is_new: bool = False) -> None:
+        _store(notice, self.event, self.around, self.trail, earlier, is_new=is_new)
 
 
-def _store(notice: "AutomaticMemory", event: HookEvent, around: HookContext, trail: SessionEvents) -> None:
-    """Store a memory once per session. The same text again would be the existing memory."""
-    if trail.is_full or trail.is_stored(notice.text):
+def _store(
+    notice: "AutomaticMemory",
+    event: HookEvent,
+    around: HookContext,
+    trail: SessionEvents,
+    earlier: Record | None = None,
+    *,
+    is_new: bool = False,
+) -> None:
+    """Store a memory, which takes the place of an earlier one about the same command.
+
+    A text is stored once per session, unless it `is_new` since its memory was replaced.
+    """
+    is_known = trail.is_stored(notice.text) and not is_new
+    if trail.is_full or (is_known and (earlier is None or earlier.text == notice.text)):
         return
     # These imports take a tenth of a second.
     import asyncio
@@ -219,7 +238,8 @@ def _store(notice: "AutomaticMemory", event: HookEvent, around: HookContext, tra
         source=MemorySource(tool=SOURCE_TOOL, file=notice.file),
     )
     try:
-        asyncio.run(store_memory(around.settings, event.folder, wanted))
+        replaced = None if earlier is None or earlier.text == notice.text else earlier.id
+        asyncio.run(store_memory(around.settings, event.folder, wanted, replaced=replaced))
     except Refused as error:  # not a fault: the session is full, or the project was turned off
         if "limit" in error.facts:
             trail.mark_full()
@@ -231,16 +251,24 @@ def _open_events(event: HookEvent, around: HookContext) -> SessionEvents:
     return SessionEvents(get_hooks_folder(around.settings), event.session)
 
 
-def _find_file(event: HookEvent) -> str | None:
+def _find_files(event: HookEvent) -> list[str]:
+    """Return the edited files that are worth a memory."""
+    told = event.tool_input
+    given: Any = told.get("file_paths") or [told.get("file_path") or told.get("notebook_path")]
+    folder = event.folder
+    if not isinstance(given, list) or folder is None:
+        return []
+    named = (each for each in cast(list[Any], given) if isinstance(each, str) and each)
+    return list(filter(None, (_find_file(each, folder) for each in named)))
+
+
+def _find_file(given: str, folder: Path) -> str | None:
     """Return the file's path in the project, if the file belongs to the project and is worth a memory."""
     from everkept.core.projects import find_checkout
 
-    given = event.tool_input.get("file_path") or event.tool_input.get("notebook_path")
-    if not isinstance(given, str) or not given or event.folder is None:
-        return None
     try:
-        root = find_checkout(event.folder) or event.folder.resolve()
-        inside = (event.folder / Path(given)).resolve().relative_to(root)
+        root = find_checkout(folder) or folder.resolve()
+        inside = (folder / Path(given)).resolve().relative_to(root)
     except (OSError, ValueError):  # outside the project, or not a path
         return None
     file = PurePosixPath(inside.as_posix())

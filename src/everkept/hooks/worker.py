@@ -1,11 +1,14 @@
-"""Background process that works through the jobs of hooks, with low priority and limited time and memory."""
+"""Background process that works through the jobs of hooks, with low priority and limited time and memory.
+
+It also writes the backup of a schedule, once the jobs are done.
+"""
 
 import asyncio
 import os
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +18,16 @@ from everkept.core.text import format_count
 from everkept.core.times import read_clock
 from everkept.errors import EverkeptError, InvalidInput, NotFound
 from everkept.hooks import workspace
-from everkept.hooks.session_end import JOB_SETTINGS, SESSION_END, JobQueue, SessionJob, get_lock_path, get_start_turn
+from everkept.hooks.session_end import (
+    JOB_SETTINGS,
+    SESSION_END,
+    WORKER_STOP_SECONDS,
+    JobQueue,
+    SessionJob,
+    get_lock_path,
+    get_start_turn,
+    get_stop_request,
+)
 from everkept.hooks.unhandled import end_after
 from everkept.hooks.workspace import get_hooks_folder
 from everkept.hooks.workspace import prune_sessions as prune_ledgers
@@ -32,6 +44,7 @@ MAX_MEMORY_BYTES = 1024**3
 # the size of the imported portions limits it.
 MAX_RESIDENT_BYTES = MAX_MEMORY_BYTES if sys.platform == "darwin" else inf
 NICENESS = 10
+STOP_CHECK_SECONDS = 0.2
 
 MAX_FAILURES = 3  # of one job
 # A temporary error does not count as a failure within this time.
@@ -51,12 +64,29 @@ def main(settings: Settings, *, time_limit: float = WORK_SECONDS, grace: float =
     while True:
         try:
             asyncio.run(worker.process_jobs())
+            worker.back_up()
             worker.prune()
         finally:
             lock.release()
         # Hooks leave jobs to this worker while it holds the lock.
         if not worker.has_more() or not lock.take():
             return
+
+
+def stop_worker(settings: Settings) -> bool:
+    """End the worker of this data folder and wait for it. Return False if it still runs.
+
+    Its jobs stay, and the next worker continues them.
+    """
+    lock, request = FileLock(get_lock_path(settings)), get_stop_request(settings)
+    if not get_hooks_folder(settings).is_dir():
+        return True
+    request.take()
+    try:
+        return lock.wait(WORKER_STOP_SECONDS)
+    finally:
+        request.end()
+        lock.release()
 
 
 class _MemoryLimitExceeded(Exception):
@@ -81,7 +111,7 @@ class HookWorker(Value, frozen=False):
 
     async def process_jobs(self) -> None:
         try:
-            async with asyncio.timeout(max(0.0, self.ends_at - time.monotonic())):
+            async with asyncio.timeout(max(0.0, self.ends_at - time.monotonic())) as limit, self._watch_for_stop(limit):
                 while names := self._list_untried():
                     self._tried.add(names[0])
                     job = self._queue.read_job(names[0])
@@ -89,9 +119,42 @@ class HookWorker(Value, frozen=False):
                         await self._try_job(job)
         except (TimeoutError, _MemoryLimitExceeded) as error:
             self.ends_at = 0.0
+            if get_stop_request(self.settings).is_taken():
+                return
             what = "memory" if isinstance(error, _MemoryLimitExceeded) else "time"
             waiting = len(self._queue.list_names())
             self._log_fault("Worker", f"out of {what}: {format_count(waiting, 'job')} left to the next worker")
+
+    @asynccontextmanager
+    async def _watch_for_stop(self, limit: asyncio.Timeout) -> AsyncGenerator[None]:
+        """End the time when another process requests it."""
+        request = get_stop_request(self.settings)
+
+        async def watch() -> None:
+            while True:
+                if request.is_taken():
+                    limit.reschedule(0.0)
+                    return
+                await asyncio.sleep(STOP_CHECK_SECONDS)
+
+        watcher = asyncio.create_task(watch())
+        try:
+            yield
+        finally:
+            watcher.cancel()
+
+    def back_up(self) -> None:
+        """Write the scheduled backup, if it is due."""
+        from everkept.care.backup_schedule import read_schedule, run_schedule
+
+        schedule = read_schedule(self.settings)
+        is_stopping = get_stop_request(self.settings).is_taken()
+        if is_stopping or schedule is None or not schedule.is_due(read_clock()):
+            return
+        try:
+            run_schedule(self.settings, schedule, read_clock, lambda _done, _total: None)
+        except EverkeptError as error:
+            self._log_fault("Worker", f"scheduled backup failed: {error}")
 
     def prune(self) -> None:
         """Delete files of sessions that ended long ago."""
@@ -130,10 +193,13 @@ class HookWorker(Value, frozen=False):
             if await closing.is_off():
                 return
             await self._import_transcript(job, closing)
+            if app.settings.keep_candidates and job.session:
+                await closing.keep_candidates(job.session)
             if job.event == SESSION_END:
                 if job.session and app.settings.consolidation_on_shutdown:
                     await self._summarize_session(job, closing)
                 await closing.fade_memories()
+                await closing.empty_trash()
         finally:
             await app.close()
 

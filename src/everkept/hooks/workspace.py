@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from everkept.core import disk
-from everkept.core.projects import DEFAULT_PROJECT, find_checkout, find_workspace, find_workspace_root
+from everkept.core.folder_project import find_folder_project
+from everkept.core.projects import find_checkout, find_workspace_root
 from everkept.core.records import Record, RecordFilter, Weights
 from everkept.core.text import blake2b
 from everkept.errors import EverkeptError, NotFound
@@ -29,16 +30,12 @@ def get_hooks_folder(settings: Settings) -> Path:
 
 
 async def find_project(folder: Path | None, settings: Settings, room: "ReadOnlyLibrary") -> "Project | None":
-    """Return the project of this folder, by the same rules as servers. Return None before its first memory."""
-    try:
-        if settings.project not in (None, AUTO):
-            return await room.get_project(settings.project)
-        home = None if folder is None else find_workspace(folder)
-        if home is not None:
-            return await room.find_workspace_project(home.key)
-        return await room.get_project(DEFAULT_PROJECT)
-    except NotFound:
-        return None
+    """Return the project of this folder, by the same rule as servers. Return None before its first memory."""
+    if settings.project in (None, AUTO):
+        return (await find_folder_project(room, folder)).project
+    with suppress(NotFound):
+        return await room.get_project(settings.project)
+    return None
 
 
 async def open_history(room: "ReadOnlyLibrary") -> "RecordStore | None":
@@ -216,6 +213,43 @@ class SessionLedger:
                 each, _, nonce = line.rpartition(" ")
                 owners.setdefault(each, nonce)
         return owners
+
+
+MOMENT_MICROSECONDS = 5_000_000  # within this time, the same facts are the same moment
+MAX_READ_BYTES = 16_000  # of the moments, from the end
+
+
+class SessionMoments:
+    """Append-only log of the moments of a session, for clients that run two hooks for one event."""
+
+    def __init__(self, folder: Path, session: str) -> None:
+        """Use `folder`, the folder of the hooks inside the data folder. The first claim creates the file.
+
+        Without a session or a data folder every claim succeeds.
+        """
+        is_kept = session and folder.parent.is_dir()
+        self._path = folder / SESSIONS_FOLDER / f"{compute_mark(session)}-moments.txt" if is_kept else None
+        self._nonce = f"{os.getpid()}-{os.urandom(4).hex()}"
+
+    def claim(self, mark: str, now: int) -> bool:
+        """Return whether this is the first claim of the moment. `now` is in microseconds since 1970."""
+        if self._path is None:
+            return True
+        disk.append_lines(self._path, [f"{now} {mark} {self._nonce}"])
+        return self._nonce in self._list_winners(self._path, mark)
+
+    def _list_winners(self, path: Path, mark: str) -> list[str]:
+        """Return the first claim of each moment with this mark. A lost claim does not prolong the moment."""
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - MAX_READ_BYTES))
+            lines = file.read().decode("utf-8", "replace").split("\n")
+        winners: list[str] = []
+        ends = 0
+        for at, seen, nonce in (line.split(" ") for line in lines if line.count(" ") == 2):
+            if seen == mark and at.isdecimal() and int(at) >= ends:
+                winners.append(nonce)
+                ends = int(at) + MOMENT_MICROSECONDS
+        return winners
 
 
 _FAILED_EVENT = "failed"  # a command
