@@ -3,6 +3,7 @@
 EverkeptError                 code, message, hint, facts
 ├── InvalidInput               the caller can fix an argument
 │   └── AmbiguousName          lists the candidates
+│       └── AmbiguousId        the first characters of several ids
 ├── NotFound                   has the kind and the name
 │   ├── BankNotFound           has the expected folder and what to do
 │   └── FileNotFound           of a memory bank
@@ -85,15 +86,27 @@ class AmbiguousName(InvalidInput):
     code = "ambiguous_name"
 
     def __init__(self, kind: str, name: str, candidates: Sequence[Mapping[str, Any]]) -> None:
-        listed = ", ".join(f"`{c['use']}` (id {c['id']})" for c in candidates[:MAX_LISTED])
-        more = f" and {len(candidates) - MAX_LISTED} more" if len(candidates) > MAX_LISTED else ""
-        super().__init__(
-            f'{kind.capitalize()} "{name}" matches {len(candidates)}: {listed}{more}.',
-            hint="Use one of these forms, or its id.",
-            kind=kind,
-            name=name,
-            candidates=[dict(candidate) for candidate in candidates],
-        )
+        listed = [f"`{candidate['use']}` (id {candidate['id']})" for candidate in candidates]
+        self._describe(f'{kind.capitalize()} "{name}"', listed, "Use one of these forms, or its id.")
+        self.facts = {"kind": kind, "name": name, "candidates": [dict(candidate) for candidate in candidates]}
+
+    def _describe(self, subject: str, listed: Sequence[str], hint: str) -> None:
+        more = f" and {len(listed) - MAX_LISTED} more" if len(listed) > MAX_LISTED else ""
+        self.summary = f"{subject} matches {len(listed)}."  # for callers that list the candidates themselves
+        super().__init__(f"{subject} matches {len(listed)}: {', '.join(listed[:MAX_LISTED])}{more}.", hint=hint)
+
+
+class AmbiguousId(AmbiguousName):
+    """The first characters of an id match several things."""
+
+    code = "ambiguous_id"
+
+    def __init__(self, kind: str, prefix: str, found: Mapping[str, str]) -> None:
+        """Create the error. `found` maps the ids to titles."""
+        listed = [f'{each} ("{title}")' for each, title in found.items()]
+        self._describe(f'{kind.capitalize()} id "{prefix}"', listed, "Use more characters of the id.")
+        candidates = [{"use": title, "id": each} for each, title in found.items()]
+        self.facts = {"kind": kind, "name": prefix, "candidates": candidates}
 
 
 class NotFound(EverkeptError):
@@ -119,12 +132,13 @@ class ProjectExists(Conflict):
     code = "project_exists"
     retry_possible = False
 
-    def __init__(self, name: str, *, is_archived: bool = False) -> None:
+    def __init__(self, name: str, *, is_archived: bool = False, hint: str | None = None) -> None:
         if is_archived:
             message, tool = f'Project "{name}" already exists and is archived.', "restore_project"
         else:
             message, tool = f'Project "{name}" already exists.', "switch_project"
-        super().__init__(message, hint=f"Call {tool} to use it, or choose another name.", kind="project", name=name)
+        hint = hint or f"Call {tool} to use it, or choose another name."
+        super().__init__(message, hint=hint, kind="project", name=name)
 
 
 class ProjectStatusConflict(Conflict):

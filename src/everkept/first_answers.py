@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from threading import Thread
     from typing import Any
 
-FORMAT = 1
+FORMAT = 2
 FILE_PREFIX = "first-answers-"
 MAX_FILES = 32  # one for each working folder of a client
 MAX_LINE_BYTES = 1 << 16  # of the first requests, which have a few hundred
@@ -40,21 +40,38 @@ GATEWAY_CLIENT = "everkept-gateway"  # as in `core/mcp.py`; gets a longer list t
 PACKAGE_FOLDER = os.path.dirname(__file__)
 
 
+VIEW_EXTENSION = "io.modelcontextprotocol/ui"
+VIEW_TYPE = "text/html;profile=mcp-app"  # as in `views/pages.py`
+
+
+class ClientAnswers:
+    """Saved answers to one kind of client: the handshake after its version, and the list of tools."""
+
+    __slots__ = ("handshake", "tools")
+
+    def __init__(self, handshake: bytes, tools: bytes) -> None:
+        self.handshake = handshake
+        self.tools = tools
+
+
 class CachedAnswers:
-    """Saved answers of a server: the handshake after its version, and the list of tools.
+    """Saved answers of a server to clients, and to clients that draw views in a chat.
 
     `flags` are the parsed arguments, or None if they are not saved.
     """
 
-    __slots__ = ("flags", "handshake", "tools", "versions")
+    __slots__ = ("flags", "plain", "versions", "with_views")
 
     def __init__(
-        self, versions: list[str], handshake: bytes, tools: bytes, flags: dict[str, Any] | None = None
+        self, versions: list[str], plain: ClientAnswers, with_views: ClientAnswers, flags: dict[str, Any] | None = None
     ) -> None:
         self.versions = versions
-        self.handshake = handshake
-        self.tools = tools
+        self.plain = plain
+        self.with_views = with_views
         self.flags = flags
+
+    def get_answers(self, *, draws_views: bool) -> ClientAnswers:
+        return self.with_views if draws_views else self.plain
 
 
 class ServerStart:
@@ -66,6 +83,8 @@ class ServerStart:
         self.flags: dict[str, Any] | None = None  # for the next start
         self.answered: list[dict[str, Any]] = []
         self.rest = b""
+        self.draws_views = False  # whether the client can
+        self.is_initialized = False  # whether the client has said so
 
     @classmethod
     def from_arguments(cls, arguments: Iterable[str], environment: Mapping[str, str]) -> ServerStart:
@@ -117,7 +136,8 @@ class ServerStart:
         if not _is_object(params) or "_meta" in params:  # as in the protocol revision without a handshake
             return None
         if "id" not in message:
-            return b"" if method == INITIALIZED and self.answered else None
+            self.is_initialized = method == INITIALIZED and bool(self.answered)
+            return b"" if self.is_initialized else None
         number = _encode_id(message["id"])
         if number is None:
             return None
@@ -127,13 +147,23 @@ class ServerStart:
             if not isinstance(asked, str) or (_is_object(client) and client.get("name") == GATEWAY_CLIENT):
                 return None
             version = asked if asked in kept.versions else kept.versions[-1]
-            result = b'{"protocolVersion":"%b",%b' % (version.encode(), kept.handshake)
+            self.draws_views = can_draw_views(params.get("capabilities"))
+            handshake = kept.get_answers(draws_views=self.draws_views).handshake
+            result = b'{"protocolVersion":"%b",%b' % (version.encode(), handshake)
         elif method == "tools/list" and self.answered and params.get("cursor") is None:
-            result = kept.tools
+            result = kept.get_answers(draws_views=self.draws_views).tools
         else:
             return None
         self.answered.append(message)
         return b'{"jsonrpc":"2.0","id":%b,"result":%b}\n' % (number, result)
+
+
+def can_draw_views(capabilities: Any) -> bool:
+    """Return whether a client said that it can draw our pages in a chat."""
+    for key in ("extensions", VIEW_EXTENSION):
+        capabilities = capabilities.get(key) if _is_object(capabilities) else None
+    types = capabilities.get("mimeTypes") if _is_object(capabilities) else None
+    return isinstance(types, list) and VIEW_TYPE in types
 
 
 def build_path(arguments: Iterable[str], environment: Mapping[str, str], folder: str) -> str | None:
@@ -148,7 +178,7 @@ def build_path(arguments: Iterable[str], environment: Mapping[str, str], folder:
         and name not in SESSION_VARIABLES
         and name != PASSWORD_VARIABLE
     )
-    known = (__version__, PACKAGE_FOLDER, sys.version, folder, *arguments, "", *variables)
+    known = (__version__, str(FORMAT), PACKAGE_FOLDER, sys.version, folder, *arguments, "", *variables)
     return os.path.join(cache, FILE_PREFIX + _compute_digest("\0".join(known).encode("utf-8", "surrogatepass")))
 
 
@@ -178,11 +208,12 @@ def read_answers(path: str) -> CachedAnswers | None:
         return None
     if digest != _compute_digest(content).encode():
         return None
-    facts, handshake, tools = content.split(b"\n")
+    facts, *answers = content.split(b"\n")
     known = _parse(facts)
     if any(read_file_state(name) != state for name, state in known["files"].items()):
         return None
-    return CachedAnswers(known["versions"], handshake, tools, known["flags"])
+    plain, with_views = ClientAnswers(*answers[:2]), ClientAnswers(*answers[2:])
+    return CachedAnswers(known["versions"], plain, with_views, known["flags"])
 
 
 def encode_answers(kept: CachedAnswers, files: Iterable[str]) -> bytes:
@@ -192,7 +223,8 @@ def encode_answers(kept: CachedAnswers, files: Iterable[str]) -> bytes:
     names = (name.removeprefix(PACKAGE_FOLDER + os.sep) for name in files)
     files = {name: read_file_state(name) for name in names}
     facts = {"versions": kept.versions, "flags": kept.flags, "files": files}
-    content = b"\n".join((json.dumps(facts).encode(), kept.handshake, kept.tools))
+    answers = (text for each in (kept.plain, kept.with_views) for text in (each.handshake, each.tools))
+    content = b"\n".join((json.dumps(facts).encode(), *answers))
     return _compute_digest(content).encode() + b"\n" + content
 
 

@@ -9,20 +9,22 @@ from everkept.accounts.access_log import LOG_FOLDER, AccessLog, find_calls, log_
 from everkept.accounts.access_log import LoggedCall as LoggedAccess
 from everkept.accounts.accounts import User
 from everkept.accounts.grants import AccessLevel, Grant, create_token, map_shown_names, revoke_token
+from everkept.accounts.subjects import LinkedSubject, Subjects
 from everkept.app.app import App
 from everkept.cli.options import CountRange, add_common_options, load_command_settings, parse_typed_time
 from everkept.cli.runner import confirm, echo, print_json, run_with_app
 from everkept.core.ports import Token
 from everkept.core.projects import Project
 from everkept.core.sessions import OWNER, validate_account_name
+from everkept.core.short_ids import MIN_TYPED_CHARACTERS
 from everkept.core.text import format_count
-from everkept.core.times import format_iso, read_clock
-from everkept.errors import InvalidInput, escape_name
+from everkept.core.times import format_iso, format_local, read_clock
+from everkept.errors import AmbiguousId, InvalidInput, escape_name
 
 
 @click.group()
 def account() -> None:
-    """List and remove accounts.
+    """List, link and remove accounts.
 
     To create an account, run `everkept token --user NAME`.
     """
@@ -44,6 +46,8 @@ def list_accounts(as_json: bool, **flags: Any) -> None:
         echo(f"{user['name']}  {kind} since {user['created_at'][:10]}{leaving}")
         if user.get("records"):
             echo(f"  stored {format_count(user['records'], 'record')}, {format_count(user['size'], 'byte')}")
+        for linked in user["subjects"]:
+            echo(f"  signs in as {linked['subject']} at {linked['issuer']}")
         for granted in user["projects"]:
             known_as = "" if granted["shown_as"] == granted["name"] else f" as {granted['shown_as']}"
             echo(f"  {granted['access']:5}  {granted['name']}{known_as}")
@@ -63,7 +67,7 @@ def remove(as_json: bool, name: str, yes: bool, **flags: Any) -> None:
         return (await app.accounts.get_user(name)).name
 
     user = run_with_app(known, **flags)
-    question = f'Remove account "{user}" with its tokens, grants and private memories?'
+    question = f'Permanently remove account "{user}" with its tokens, grants and private memories?'
     if not confirm(question, yes=yes):
         raise click.Abort
 
@@ -87,6 +91,7 @@ async def _read_users(app: App) -> list[dict[str, Any]]:
     from everkept.app.overview import measure_account
 
     projects = await app.library.list_projects()
+    subjects = await _build_subjects(app).list()
     shown = {
         user: map_shown_names(await app.accounts.list_user_grants(user.name), projects)
         for user in await app.accounts.list_users()
@@ -98,6 +103,7 @@ async def _read_users(app: App) -> list[dict[str, Any]]:
             "created_at": format_iso(user.created_at),
             "leaving": user.is_leaving,
             **({} if user.is_peer else (await measure_account(app.guarded, user.name))._asdict()),
+            "subjects": [_build_subject_row(each) for each in subjects if each.user == user.name],
             "projects": [
                 {"name": project.name, "shown_as": name, "access": grant.access}
                 for name, (grant, project) in granted.items()
@@ -105,6 +111,71 @@ async def _read_users(app: App) -> list[dict[str, Any]]:
         }
         for user, granted in shown.items()
     ]
+
+
+_ISSUER_HELP = "OpenID provider of the person. Default: the setting oauth_issuer."
+
+
+@account.command("link")
+@add_common_options
+@click.argument("name")
+@click.argument("subject")
+@click.option("--issuer", metavar="URL", help=_ISSUER_HELP)
+def link_subject(as_json: bool, name: str, subject: str, issuer: str | None, **flags: Any) -> None:
+    """Give a person at an OpenID provider the account NAME. Takes effect immediately.
+
+    SUBJECT is the `sub` of the person's tokens; the server shows it when it refuses them. The account is created if it
+    does not exist.
+    """
+
+    async def work(app: App) -> LinkedSubject:
+        with _log_subject(app, "account link", validate_account_name(name)):
+            return await _build_subjects(app).link(name, _get_issuer(app, issuer), subject)
+
+    linked = run_with_app(work, writes=True, **flags)
+    if as_json:
+        print_json(_build_subject_row(linked))
+    else:
+        echo(f'"{linked.subject}" of {linked.issuer} now has account "{linked.user}".')
+
+
+@account.command("unlink")
+@add_common_options
+@click.argument("subject")
+@click.option("--issuer", metavar="URL", help=_ISSUER_HELP)
+def unlink_subject(as_json: bool, subject: str, issuer: str | None, **flags: Any) -> None:
+    """Take the account from a person at an OpenID provider. Takes effect immediately. The account stays."""
+
+    async def work(app: App) -> LinkedSubject:
+        with _log_subject(app, "account unlink", None):
+            return await _build_subjects(app).unlink(_get_issuer(app, issuer), subject)
+
+    ended = run_with_app(work, writes=True, **flags)
+    if as_json:
+        print_json(_build_subject_row(ended))
+    else:
+        echo(f'"{ended.subject}" of {ended.issuer} no longer has account "{ended.user}".')
+
+
+def _build_subjects(app: App) -> Subjects:
+    return Subjects(app.library, app.accounts)
+
+
+def _get_issuer(app: App, given: str | None) -> str:
+    issuer = given or app.settings.oauth_issuer
+    if issuer is None:
+        raise InvalidInput(
+            "The OpenID provider is unknown.", hint="Pass --issuer, or set oauth_issuer in the settings."
+        )
+    return issuer
+
+
+def _log_subject(app: App, what: str, user: str | None) -> AbstractContextManager[list[str]]:
+    return log_owner_command(AccessLog(app.settings.data_dir / LOG_FOLDER), app.clock, what, user)
+
+
+def _build_subject_row(linked: LinkedSubject) -> dict[str, str]:
+    return {"user": linked.user, "issuer": linked.issuer, "subject": linked.subject}
 
 
 ACCESS_TEXTS = {"read": "only read", "write": "read and change", "own": "do everything with"}
@@ -212,16 +283,29 @@ def list_tokens(context: click.Context, as_json: bool, **flags: Any) -> None:
 def end_token(context: click.Context, as_json: bool, token_id: str, **flags: Any) -> None:
     """Revoke the token with this ID. Takes effect immediately."""
 
-    async def work(app: App) -> None:
-        owner = (await app.accounts.map_token_users()).get(token_id)
-        with _log_token(app, "token revoke", owner and owner.name, token_id):
-            await revoke_token(app.library, token_id)
+    async def work(app: App) -> str:
+        whole = await _find_token(app, token_id)
+        owner = (await app.accounts.map_token_users()).get(whole)
+        with _log_token(app, "token revoke", owner and owner.name, whole):
+            await revoke_token(app.library, whole)
+        return whole
 
-    run_with_app(work, writes=True, **_merge_flags(context, flags))
+    revoked = run_with_app(work, writes=True, **_merge_flags(context, flags))
     if as_json:
-        print_json({"revoked": token_id})
+        print_json({"revoked": revoked})
     else:
-        echo(f"Revoked {token_id}.")
+        echo(f"Revoked {revoked}.")
+
+
+async def _find_token(app: App, typed: str) -> str:
+    """Return the id that begins so, or the text itself. Raise AmbiguousId."""
+    titles = {each.id: each.label for each in await app.library.list_tokens()}
+    found = {each: title for each, title in titles.items() if each.startswith(typed)}
+    if typed in titles or len(typed) < MIN_TYPED_CHARACTERS:
+        return typed
+    if len(found) > 1:
+        raise AmbiguousId("token", typed, found)
+    return next(iter(found), typed)
 
 
 def _create_token(label: str, user: str | None, *, is_peer: bool, as_json: bool, **flags: Any) -> None:
@@ -333,14 +417,14 @@ def _warn_if_truncated(written: AccessLog, user: str | None) -> None:
     """Warn if lines of the last day are deleted. Many calls of an account delete only its own older lines."""
     at = written.find_cutoff(user)
     if at is not None and read_clock() - at < DAY_MICROSECONDS:
-        since = format_iso(at)[:19].replace("T", " ")
+        since = format_local(at, "seconds")
         echo(f"Older lines of an account were deleted to limit the log. It is complete since {since}.", err=True)
 
 
 def _format_access(access: LoggedAccess) -> str:
     """Format an access so that text from a caller cannot look like another line."""
     who = f"{access.user} (a server)" if access.is_peer else access.user
-    parts = [format_iso(access.at)[:19].replace("T", " "), who, escape_name(access.what)]
+    parts = [format_local(access.at, "seconds"), who, escape_name(access.what)]
     parts += [escape_name(access.about)] if access.about else []
     parts += [f"in {escape_name(access.project)}"] if access.project else []
     parts += [access.outcome]

@@ -128,9 +128,13 @@ async def purge_versions(app: App, texts: Iterable[str], containing: str | None)
     return await _remove_versions(app, re.compile(pattern, re.IGNORECASE).search) if pattern else 0
 
 
-async def purge_versions_with_secrets(app: App) -> int:
-    """Permanently delete the earlier versions of the active bank's files that contain a secret."""
-    return await _remove_versions(app, lambda text: mask_text(text)[1])
+async def handle_versions_with_secrets(app: App, *, removes: bool) -> int:
+    """Count the earlier versions of the files of all banks that contain a secret, or permanently delete them."""
+    versions = None if app.bank is None else app.bank.versions
+    if versions is None:
+        return 0
+    act = versions.remove_all_matching if removes else versions.count_all_matching
+    return await act(lambda text: mask_text(text)[1])
 
 
 def describe_removed_versions(count: int) -> str:

@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from everkept.care.archive import ArchiveManifest
 from everkept.care.backup import RestoreOutcome, WrittenBackup, back_up, restore_project
 from everkept.care.backup import restore as restored_from
+from everkept.care.backup_schedule import KEPT_BACKUPS, PERIODS
 from everkept.care.check_context import FIX_COMMAND, CheckContext, DoctorFinding, get_sqlite_care
 from everkept.care.doctor import DoctorReport, diagnose
+from everkept.cli.backup_schedule import NO_SCHEDULE, end_schedule, print_schedule, set_schedule
+from everkept.cli.flags import CONNECTION_LOGS, silence_warnings
 from everkept.cli.options import add_common_options, load_command_settings
-from everkept.cli.render import build_console
+from everkept.cli.render import build_console, print_item
 from everkept.cli.runner import echo, print_json, report_interruption, show_progress
 from everkept.core.locks import FileLock
 from everkept.core.text import clip_text, format_count
 from everkept.core.times import parse_time, read_clock
+from everkept.engines.sqlite.archive import ArchiveManifest
 from everkept.errors import EverkeptError, InvalidInput, ReadOnly, Refused
 from everkept.hooks.session_end import JobQueue, get_lock_path, wake_worker
 from everkept.hooks.workspace import (
@@ -155,7 +158,8 @@ def doctor(as_json: bool, project: str | None, fix: bool, full: bool, **flags: A
     context = _build_context(flags, full=full)
     if fix and context.settings.read_only:
         raise ReadOnly("--fix writes, but the setting read_only is on.")
-    diagnosis = diagnose(context, [(HOOKS_CHECK, check_hooks)], fix=fix)
+    with silence_warnings(context.settings, CONNECTION_LOGS):
+        diagnosis = diagnose(context, [(HOOKS_CHECK, check_hooks)], fix=fix)
     print_json(_describe_report(diagnosis)) if as_json else _print_report(diagnosis, fix=fix)
     sys.exit(0 if diagnosis.is_healthy else 1)
 
@@ -177,10 +181,10 @@ def _print_report(diagnosis: DoctorReport, *, fix: bool) -> None:
     out = build_console()
     for each in diagnosis.mended:
         sign, colour = ("fixed  ", "green") if each.is_done else ("failed ", "red")
-        out.print(Text.assemble((sign, colour), f" {each.check}: {each.what} → {each.did}"))
+        print_item(out, f"{each.check}: {each.what} → {each.did}", Text(f"{sign} ", style=colour))
     for finding in diagnosis.findings:
         sign, colour = SEVERITY_SIGNS[finding.severity]
-        out.print(Text.assemble((sign, colour), f" {finding.check}: {finding.what}"))
+        print_item(out, f"{finding.check}: {finding.what}", Text(f"{sign} ", style=colour))
         if finding.command:
             out.print(Text(f"         {finding.command}", style="dim"))
     out.print(_format_summary(diagnosis.findings, fix=fix))
@@ -225,14 +229,26 @@ DECISIONS_LOST = (
 
 @click.command()
 @add_common_options
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=click.Path(path_type=Path), required=False)
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @click.option("--with-damaged", is_flag=True, help="Include damaged databases without repairing them.")
-def backup(as_json: bool, project: str | None, file: Path, force: bool, with_damaged: bool, **flags: Any) -> None:
+@click.option("--schedule", type=click.Choice([*PERIODS, NO_SCHEDULE]), help="Back up regularly. `off` ends it.")
+@click.option("--keep", type=click.IntRange(min=1), help=f"With --schedule: backups to keep. Default: {KEPT_BACKUPS}.")
+def backup(
+    as_json: bool,
+    project: str | None,
+    file: Path | None,
+    force: bool,
+    with_damaged: bool,
+    schedule: str | None,
+    keep: int | None,
+    **flags: Any,
+) -> None:
     """Save all data to FILE, a zip archive. Servers can keep running.
 
     Includes all projects, user memories, past conversations and tokens, as of one moment, and verifies the archive.
-    Does not include memory bank files or your configuration.
+    Does not include memory bank files or your configuration. With --schedule, FILE is a folder, by default one next to
+    the data folder.
     """
     if project is not None:
         raise InvalidInput(
@@ -241,7 +257,19 @@ def backup(as_json: bool, project: str | None, file: Path, force: bool, with_dam
             argument="--project",
             value=project,
         )
-    care, file = get_sqlite_care(load_command_settings(**flags)), file.expanduser().absolute()
+    settings = load_command_settings(**flags)
+    care, file = get_sqlite_care(settings), None if file is None else file.expanduser().absolute()
+    if schedule is not None:
+        _refuse_with_schedule(force, with_damaged)
+        told = end_schedule(settings) if schedule == NO_SCHEDULE else set_schedule(settings, schedule, keep, file)
+        print_json(told) if as_json else print_schedule(told)
+        return
+    if file is None or keep is not None:
+        raise InvalidInput(
+            "Specify the file to write." if file is None else "--keep needs --schedule.",
+            hint="For regular backups, pass --schedule daily.",
+            argument="FILE" if file is None else "--keep",
+        )
     before = _read_stamp(file)
 
     def left() -> str:
@@ -321,6 +349,16 @@ def _read_stamp(file: Path) -> tuple[int, int] | None:
     return found.st_ino, found.st_mtime_ns
 
 
+def _refuse_with_schedule(force: bool, with_damaged: bool) -> None:
+    if force or with_damaged:
+        option = "--force" if force else "--with-damaged"
+        raise InvalidInput(
+            f"{option} cannot be combined with --schedule, whose backups each have their own name.",
+            hint=f"Omit {option}.",
+            argument=option,
+        )
+
+
 def _refuse_to_replace(replace: bool, safety_copy: Path | None, with_access: bool) -> None:
     if replace or safety_copy is not None or with_access:
         option = "--replace" if replace else "--with-access" if with_access else "--safety-copy"
@@ -376,9 +414,10 @@ def _print_restore(outcome: RestoreOutcome, folder: Path, file: Path, *, as_json
     if with_access:
         echo("Restored tokens, accounts and grants too. To list the tokens, run `everkept token list`.")
     elif any(outcome.omitted):
-        tokens, accounts = outcome.omitted
-        counts = f"{format_count(tokens, 'token')} and {format_count(accounts, 'account')}"
-        echo(f"Not restored: {counts} of the backup, with the grants and private data of these accounts.")
+        tokens, accounts, grants = outcome.omitted
+        counts = f"{format_count(tokens, 'token')}, {format_count(accounts, 'account')}"
+        echo(f"Not restored: {counts} and {format_count(grants, 'grant')} of the backup.")
+        echo("The private data of accounts that do not exist here is not restored either.")
         echo(f"If you trust the backup, run `everkept restore {shlex.quote(str(file))} --replace --with-access`.")
     if outcome.off:
         echo(f"Memory is off for: {', '.join(outcome.off)}.")

@@ -1,27 +1,33 @@
 """`everkept log`, `undo`, `purge` and `audit`: changes, their reversal, and permanent removal."""
 
+import sys
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import click
 
+from everkept.accounts.project_changes import label_trashed, open_trashed
 from everkept.app.app import App
 from everkept.app.change_log import ChangeLogEntry
 from everkept.care.purge import MaskResult, PurgeItem, SecretAudit, find_secrets, get_label, mask_secrets, select_items
-from everkept.cli.bank import describe_removed_versions, purge_versions, purge_versions_with_secrets, undo_file_write
+from everkept.cli.bank import describe_removed_versions, handle_versions_with_secrets, purge_versions, undo_file_write
 from everkept.cli.options import add_common_options, load_command_settings
+from everkept.cli.project_purge import PROJECT_WORD, purge_project
 from everkept.cli.render import build_console, build_table
 from everkept.cli.runner import confirm, echo, print_json, read_session, run_with_app
 from everkept.core.ports import PurgeResult
-from everkept.core.projects import USER_PROJECT
+from everkept.core.projects import USER_PROJECT, TrashedProject
 from everkept.core.records import Record
+from everkept.core.secrets import mask_text
 from everkept.core.sessions import OWNER, find_signer
+from everkept.core.short_ids import MIN_TYPED_CHARACTERS
 from everkept.core.text import clip_text, compute_name_key, format_count
-from everkept.core.times import format_iso
+from everkept.core.times import format_iso, format_local, parse_time
 from everkept.errors import InvalidInput, NotFound
 from everkept.families.bank.file_versions import FileVersion
+from everkept.families.memories.memory_identity import MEMORY_PREFIX
 from everkept.graph.lookup import parse_name_and_type
-from everkept.jobs.call_log import read_calls
+from everkept.jobs.call_log import count_matching_calls, erase_calls, read_calls
 from everkept.jobs.graph_files import MirrorResult
 from everkept.settings import AUTO
 from everkept.tools.schema import to_json
@@ -98,7 +104,7 @@ def log(as_json: bool, project: str | None, limit: int, wants_calls: bool, **fla
     shown = [
         row
         | {
-            "at": row["at"][:16].replace("T", " "),
+            "at": format_local(parse_time(row["at"])),
             "by": row["account"] or OWNER,
             "state": "undone" if row["undone"] else "",
         }
@@ -106,7 +112,7 @@ def log(as_json: bool, project: str | None, limit: int, wants_calls: bool, **fla
     ]
     by = ("by",) if any(row["account"] for row in rows) else ()
     columns = ("change", "at", *by, "tool", "summary", "state")
-    build_console().print(build_table("changes", [{c: row[c] for c in columns} for row in shown]))
+    build_console().print(build_table("changes", [{c: row[c] for c in columns} for row in shown], spare=("tool",)))
 
 
 def _show_calls(calls: list[dict[str, Any]], *, as_json: bool) -> None:
@@ -116,7 +122,7 @@ def _show_calls(calls: list[dict[str, Any]], *, as_json: bool) -> None:
     by = ("account",) if any("account" in call for call in calls) else ()
     columns = ("at", *by, "tool", "project", "client", "ms", "outcome")
     rows = [{column: call.get(column) for column in columns} for call in calls]
-    rows = [row | {"at": str(row["at"])[:19].replace("T", " ")} for row in rows]
+    rows = [row | {"at": format_local(parse_time(str(row["at"])), "seconds")} for row in rows]
     build_console().print(build_table("calls", rows))
 
 
@@ -127,7 +133,8 @@ def undo(as_json: bool, project: str | None, change: str | None, **flags: Any) -
     """Undo CHANGE. Default: the newest change.
 
     CHANGE is PROJECT:NUMBER, such as shop:12, as shown by `everkept log`. The default is the newest change in the
-    selected project, in your user scope, or in the active memory bank's files. You can undo an undo.
+    selected project, in your user scope, or in the active memory bank's files. It can also be the archiving or deletion
+    of any project. You can undo an undo.
     """
 
     async def work(app: App) -> ChangeLogEntry | list[FileVersion]:
@@ -137,7 +144,8 @@ def undo(as_json: bool, project: str | None, change: str | None, **flags: Any) -
             if files := await undo_file_write(app, newest):
                 return files
         entry = await app.change_log.undo(change, chosen, COMMAND_LINE, or_user=is_any)
-        await update_graph_files(app, [entry.project])
+        if entry.event is None:
+            await update_graph_files(app, [entry.project])
         return entry
 
     entry = run_with_app(work, writes=True, **flags)
@@ -148,9 +156,9 @@ def undo(as_json: bool, project: str | None, change: str | None, **flags: Any) -
         else:
             echo(f"Undid the newest write of memory bank files: {', '.join(names)}.")
     elif as_json:
-        print_json({"undone": _build_row(entry, ())})
+        print_json({"undone": _build_row(entry, ()) | {"effect": entry.effect}})
     else:
-        echo(f"Undid {entry.reference}: {entry.change.tool} {entry.summary}")
+        echo(f"Undid {entry.reference}. {entry.effect}.")
 
 
 @click.command()
@@ -162,54 +170,88 @@ def undo(as_json: bool, project: str | None, change: str | None, **flags: Any) -
 def purge(
     as_json: bool, names: tuple[str, ...], deleted: bool, containing: str | None, yes: bool, **flags: Any
 ) -> None:
-    """Permanently delete entities and memories.
+    """Permanently delete entities, memories or a project.
 
     Their traces in the log, index and graph files are deleted too. NAMES are entity names or ids, or memory ids;
-    deleted items count too. Looks in the selected project and in your user scope, or only in --project. You cannot undo
-    a purge.
+    deleted items count too. Looks in the selected project and in your user scope, or only in --project. With `project`
+    as the first word, deletes that project from the trash. You cannot undo a purge.
     """
+    if names[:1] == (PROJECT_WORD,):
+        run_with_app(lambda app: purge_project(app, names[1:], yes=yes, as_json=as_json), writes=True, **flags)
+        return
     if not names and not deleted and not containing:
         raise InvalidInput("Specify what to purge.", hint="Pass NAMES, --deleted or --containing TEXT.")
 
     async def work(app: App) -> None:
         chosen: dict[str, list[PurgeItem]] = {}
-        places = await _list_stores(app)
+        trash = await _map_trash(app)
+        places = await _list_stores(app, trash)
         await import_graph_files(app, places)
         for place in places:
             store = await app.change_log.open_store(place)
             found = await select_items(store, names, deleted=deleted, containing=containing)
             chosen |= {place: found} if found else {}
+        for place, trashed in trash.items():
+            store = await app.library.get_store(trashed.project)
+            found = await select_items(store, names, deleted=False, containing=containing)
+            chosen |= {place: found} if found else {}
         _check_all_found(names, chosen)
         purged: dict[str, PurgeResult] = {}
         for place, things in chosen.items():
             if confirm(_format_question(place, things), yes=yes):
-                store = await app.change_log.open_store(place)
-                purged[place] = await store.purge([thing.ref for thing in things])
+                purged[place] = await _purge_items(app, place, trash.get(place), things)
         if purged or not chosen:
             labels = [get_label(thing) for place in purged for thing in chosen[place] if isinstance(thing, Record)]
-            versions = await purge_versions(app, labels, containing if yes or purged else None)
-            files = await update_graph_files(app, list(purged))
-            _print_purged(as_json, list(purged) or places, list(purged.values()), files, versions)
+            is_agreed = containing if yes or purged else None
+            beside = {"file_versions": await purge_versions(app, labels, is_agreed)}
+            beside["calls"] = _erase_calls_naming(app, is_agreed)
+            files = await update_graph_files(app, [place for place in purged if place not in trash])
+            _print_purged(as_json, list(purged) or places, list(purged.values()), files, beside)
 
     run_with_app(work, writes=True, **flags)
 
 
-async def _list_stores(app: App) -> list[str]:
+async def _map_trash(app: App) -> dict[str, TrashedProject]:
+    """Return the projects in the trash by a label, or only those with the name of --project."""
+    named = app.settings.project
+    trash = await app.project_changes.list_trash()
+    return {label_trashed(each): each for each in trash if named in (None, AUTO, each.name)}
+
+
+async def _purge_items(
+    app: App, place: str, trashed: TrashedProject | None, things: Sequence[PurgeItem]
+) -> PurgeResult:
+    refs = [thing.ref for thing in things]
+    if trashed is None:
+        return await (await app.change_log.open_store(place)).purge(refs)
+    async with open_trashed(app.library, trashed) as store:
+        return await store.purge(refs)
+
+
+def _erase_calls_naming(app: App, text: str | None) -> int:
+    """Erase the lines of the call log with a name that contains the text."""
+    wanted = (text or "").casefold()
+    return erase_calls(app.settings.data_dir, lambda names: wanted in names.casefold()) if wanted else 0
+
+
+async def _list_stores(app: App, trash: Mapping[str, TrashedProject]) -> list[str]:
     """Return where to purge: in the named project, otherwise in the current one and in the user's."""
     named = app.settings.project
     if named not in (None, AUTO):
-        return [named]
+        is_live = any(each.name == named for each in await app.guarded.list_projects())
+        return [named] if is_live or not trash else []
     here = await _find_current_project(app)
     return [here, USER_PROJECT] if here else [USER_PROJECT]
 
 
 def _check_all_found(names: Sequence[str], chosen: Mapping[str, Sequence[PurgeItem]]) -> None:
     """Raise NotFound for an unknown name, and purge nothing."""
-    found = {thing.id for things in chosen.values() for thing in things}
-    found |= {compute_name_key(get_label(thing)) for things in chosen.values() for thing in things}
+    ids = [thing.id.removeprefix(MEMORY_PREFIX).lower() for things in chosen.values() for thing in things]
+    found = {compute_name_key(get_label(thing)) for things in chosen.values() for thing in things}
     for name in names:
-        base = parse_name_and_type(name)
-        if name not in found and compute_name_key(name) not in found and (base or ("",))[0] not in found:
+        base, typed = parse_name_and_type(name), name.strip().removeprefix(MEMORY_PREFIX).lower()
+        has_id = len(typed) >= MIN_TYPED_CHARACTERS and any(each.startswith(typed) for each in ids)
+        if not has_id and compute_name_key(name) not in found and (base or ("",))[0] not in found:
             raise NotFound(
                 "entity or memory",
                 name,
@@ -233,7 +275,7 @@ async def _find_current_project(app: App) -> str | None:
 
 
 def _print_purged(
-    as_json: bool, places: Sequence[str], purged: Sequence[PurgeResult], files: MirrorResult, versions: int
+    as_json: bool, places: Sequence[str], purged: Sequence[PurgeResult], files: MirrorResult, beside: Mapping[str, int]
 ) -> None:
     where = " and ".join(places)
     removed = PurgeResult(
@@ -243,10 +285,11 @@ def _print_purged(
     )
     if as_json:
         answer = {"project": where, "purged": to_json(removed) if purged else None}
-        answer |= {"file_versions": versions} if versions else {}
+        answer |= {name: count for name, count in beside.items() if count}
         print_json(answer | (describe_graph_files(files) if purged else {}))
     elif not purged:
         echo(f"Nothing matches in {where}. Nothing was deleted.")
+        echo("Conversations are separate. To delete them, run `everkept history forget`.")
     else:
         counted = f"{format_count(removed.records, 'record')} and {format_count(removed.links, 'relation')}"
         echo(f"Permanently deleted {counted} from {where}.")
@@ -256,8 +299,16 @@ def _print_purged(
                 err=True,
             )
         print_graph_files(files)
-    if versions and not as_json:
-        echo(describe_removed_versions(versions))
+    if not as_json:
+        _print_beside(beside)
+
+
+def _print_beside(beside: Mapping[str, int]) -> None:
+    """Print what was erased outside the stores."""
+    if beside["file_versions"]:
+        echo(describe_removed_versions(beside["file_versions"]))
+    if beside["calls"]:
+        echo(f"Permanently deleted {format_count(beside['calls'], 'line')} of the call log.")
 
 
 def _build_row(entry: ChangeLogEntry, users: Container[str]) -> dict[str, Any]:
@@ -285,52 +336,65 @@ def audit(context: click.Context, **flags: Any) -> None:
 
 @audit.command()
 @add_common_options
-@click.option("--mask", is_flag=True, help="Permanently replace the secrets.")
+@click.option("--mask", is_flag=True, help="Permanently replace the secrets. Asks in a terminal.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation prompt.")
 @click.pass_context
-def secrets(context: click.Context, mask: bool, **flags: Any) -> None:
+def secrets(context: click.Context, mask: bool, yes: bool, **flags: Any) -> None:
     """Find keys, tokens and passwords in stored text.
 
-    Searches all projects, their logs and your memories. With --mask, replaces them in records, relations, log, index
-    and graph files, so that no byte remains. Ids, such as that of a session, are not changed. You cannot undo this.
+    Searches all projects, also in the trash, their logs and your memories, kept versions of bank files, and the call
+    log. With --mask, replaces them in records, relations, log, index and graph files, and deletes such versions and
+    lines, so that no byte remains. Ids, such as that of a session, are not changed. You cannot undo this.
     """
     # Merge the options given before the subcommand and after it.
+    if mask and not yes and sys.stdin.isatty():
+        click.confirm("Permanently mask all secrets? You cannot undo this.", err=True, abort=True)
     given = {**context.obj, **{name: value for name, value in flags.items() if value}}
     project, as_json = given.pop("project"), given.pop("as_json")
 
-    async def work(app: App) -> tuple[SecretAudit, MaskResult | None, MirrorResult, int]:
+    async def work(app: App) -> tuple[SecretAudit, MaskResult | None, MirrorResult, dict[str, int]]:
         if not mask:
-            return await find_secrets(app.library, project), None, MirrorResult(), 0
+            return await find_secrets(app.library, project), None, MirrorResult(), await handle_beside(app)
         on = [p.name for p in await app.library.list_projects("active") if not p.is_off]
         await import_graph_files(app, [name for name in on if project in (None, name)])
         found = await find_secrets(app.library, project)
         masked = await mask_secrets(app.library, found.findings)
         files = await update_graph_files(app, [f.project for f in found.findings if not f.in_id])
-        return found, masked, files, await purge_versions_with_secrets(app)
+        return found, masked, files, await handle_beside(app)
 
-    found, masked, files, versions = run_with_app(work, writes=mask, **given)
+    async def handle_beside(app: App) -> dict[str, int]:
+        handle_calls = erase_calls if mask else count_matching_calls
+        calls = handle_calls(app.settings.data_dir, lambda names: mask_text(names)[1]) if project is None else 0
+        return {"file_versions": await handle_versions_with_secrets(app, removes=mask), "calls": calls}
+
+    found, masked, files, beside = run_with_app(work, writes=mask, **given)
     if as_json:
         told = {"masked": None if masked is None else to_json(masked)} | describe_graph_files(files)
-        told |= {"file_versions": versions} if versions else {}
+        told |= {name: count for name, count in beside.items() if count}
         print_json(to_json(found) | told)
     else:
-        _print_audit(found, masked)
+        _print_audit(found, masked, beside)
         print_graph_files(files)
-        if versions:
-            echo(describe_removed_versions(versions))
+        if mask:
+            _print_beside(beside)
 
 
-def _print_audit(found: SecretAudit, masked: MaskResult | None) -> None:
+def _print_audit(found: SecretAudit, masked: MaskResult | None, beside: Mapping[str, int]) -> None:
     for item in found.findings:
         # Two lines instead of a table, because people copy the long id.
         echo(f"{item.project}  {item.kind} {item.id}  {item.place}: {', '.join(item.secrets)}")
         echo(f"    {item.excerpt}")
-    if not found.findings:
+    if not found.findings and not any(beside.values()):
         echo("No secrets found.")
+    if masked is None and beside["file_versions"]:
+        echo(f"{format_count(beside['file_versions'], 'kept version')} of memory bank files with secrets found.")
+    if masked is None and beside["calls"]:
+        echo(f"{format_count(beside['calls'], 'line')} of the call log with secrets found.")
     if found.left_out:
         echo(f"Not searched: {', '.join(found.left_out)}.", err=True)
     in_ids = sum(item.in_id for item in found.findings)
-    if masked is None and len(found.findings) > in_ids:
-        echo("To mask them, run `everkept audit secrets --mask`. Change the secrets, too.")
+    if masked is None and (len(found.findings) > in_ids or any(beside.values())):
+        echo("To mask them permanently, run `everkept audit secrets --mask`. Change the secrets, too.")
     if masked is not None and (masked.records or masked.links):
         echo(f"Masked in {_format_counts(masked)}, log and index.")
         if not masked.complete:

@@ -1,38 +1,44 @@
 """`everkept config` and `setup`: our settings, and the configuration of clients."""
 
+import os
 import sys
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import click
-from rich import box
-from rich.table import Table
-from rich.text import Text
 
+from everkept.cli.completion import complete_clients
+from everkept.cli.next_steps import is_interactive, offer_connections, offer_import
 from everkept.cli.options import ENGINE_SETTINGS, add_common_options, load_command_settings
+from everkept.cli.remote_setup import build_remote_part, check_connection, describe_token
 from everkept.cli.render import build_console, build_table
 from everkept.cli.runner import echo, print_json
 from everkept.clients.config_changes import AppliedChange, ConfigChange, apply_changes, plan_removal, plan_setup
-from everkept.clients.config_files import CLIENTS, ClientEnvironment, ClientProgram, ConfigScope, get_client
-from everkept.clients.entries import (
-    ClientInstallation,
-    ConfigPart,
-    HooksConfigPart,
-    ServerConfigPart,
-    find_plugin,
-    survey_clients,
+from everkept.clients.config_files import (
+    CLAUDE_CODE,
+    CLIENTS,
+    ClientEnvironment,
+    ClientProgram,
+    ConfigScope,
+    format_backup_moment,
+    get_client,
 )
+from everkept.clients.connected_projects import remember_project
+from everkept.clients.entries import ConfigPart, ServerConfigPart, join_parts
+from everkept.clients.hook_entries import HOOK_FORMATS, HooksConfigPart
 from everkept.clients.own_command import (
     HOOK_VERB,
     SERVE_VERB,
     build_own_command,
     format_shell_line,
+    is_in_cache,
     make_startable,
     read_launchers,
     remember_launcher,
 )
+from everkept.clients.remote_entries import RemoteConfigPart
+from everkept.clients.survey import ClientInstallation, find_plugin, survey_clients
 from everkept.core import disk
 from everkept.errors import Conflict, InvalidInput, Refused
 from everkept.settings import (
@@ -43,6 +49,7 @@ from everkept.settings import (
     list_warnings,
     read_client_environment,
     read_settings,
+    read_upstream_environment,
 )
 from everkept.settings.config_file import build_template
 
@@ -60,13 +67,7 @@ def config(context: click.Context, as_json: bool, **flags: Any) -> None:
     if as_json:
         print_json({"settings": rows, "warnings": warnings})
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("setting", no_wrap=True)
-    for column in ("value", "from"):
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(_format_value(row[column])) for column in ("setting", "value", "from")))
-    build_console().print(table)
+    build_console().print(build_table("settings", [row | {"value": _format_value(row["value"])} for row in rows]))
     for warning in warnings:
         echo(f"everkept: {warning}", err=True)
 
@@ -147,7 +148,7 @@ _DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 @click.command()
 @add_common_options
-@click.argument("client", required=False, metavar="[CLIENT]")
+@click.argument("client", required=False, metavar="[CLIENT]", shell_complete=complete_clients)
 @click.option(
     "--scope",
     type=click.Choice(["user", "project"]),
@@ -159,10 +160,14 @@ _DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 @click.option("--undo", is_flag=True, help="Remove what setup wrote.")
 @click.option("--yes", is_flag=True, help="Skip the confirmation prompt.")
 @click.option("--force", is_flag=True, help=_FORCE_HELP)
-@click.option("--hooks/--no-hooks", default=True, help="Claude Code: also install hooks. Default: yes.")
+@click.option("--hooks/--no-hooks", default=True, help="Also install hooks. Default: yes, if CLIENT runs hooks.")
 @click.option("--toolsets", help="Toolsets to offer, separated by commas.")
 @click.option("--read-only", is_flag=True, default=None, help="Offer only tools that change nothing.")
+@click.option("--url", help="Connect to a team's server at this address instead.")
+@click.option("--token-env", metavar="NAME", help="With --url: variable that has your token.")
+@click.pass_context
 def setup(
+    context: click.Context,
     client: str | None,
     scope: ConfigScope,
     as_json: bool,
@@ -171,35 +176,83 @@ def setup(
     yes: bool,
     force: bool,
     hooks: bool,
+    url: str | None,
+    token_env: str | None,
+    is_offering: bool = True,
     **flags: Any,
 ) -> None:
     """Connect CLIENT to Everkept by editing its configuration.
 
-    CLIENT is claude-code, claude-desktop, codex, cursor, gemini, vscode or windsurf. Without CLIENT, lists them. Shows
-    the change, asks, and keeps a copy of the file. Each repository gets its own project unless you pass --project.
+    CLIENT is claude-code, claude-desktop, codex, copilot, cursor, gemini, opencode, vscode or windsurf. Without CLIENT,
+    lists them, and offers each next step in a terminal. Shows the change, asks, and keeps a copy of the file. Each
+    repository gets its own project unless you pass --project. With --url, checks that the server answers, and writes
+    the name of the variable instead of the token.
     """
     settings = load_command_settings(**flags)
-    folder = settings.path or Path.cwd()
-    places = ClientEnvironment(
-        read_client_environment(), Path.home(), sys.platform, folder.absolute(), _read_launchers(settings)
-    )
+    places = build_client_environment(settings)
     if client is None:
-        _print_clients(survey_clients(places), as_json=as_json)
+        found = survey_clients(places)
+        _print_clients(found, as_json=as_json)
+        if not as_json and is_interactive():
+            options = {"hooks": hooks, "yes": yes, "force": force, "scope": scope, "is_offering": False, **flags}
+            offer_connections(found, lambda name: context.invoke(setup, client=name, **options))
+            offer_import(flags, run=lambda: _import_history(context, flags))
         return
     chosen = get_client(client, places)
-    parts = _build_parts(chosen, scope, settings, flags, force=force, hooks=hooks)
-    if not undo:
-        _warn_of_variables(flags)
+    if url is None or undo:
+        if undo:
+            parts = build_removal_parts(chosen, scope, settings, flags, hooks=hooks)
+        elif token_env is not None:
+            raise InvalidInput("--token-env applies only with --url.", hint="Pass the address with --url.")
+        else:
+            parts = _build_parts(chosen, scope, settings, flags, force=force, hooks=hooks)
+            _warn_of_variables(flags)
+    else:
+        _refuse_local_options(flags)
+        parts = [build_remote_part(chosen, chosen.get_file(scope), url, token_env, settings.data_dir, force=force)]
     if is_printed:
         _print_parts(chosen, parts, as_json=as_json)
     elif undo:
-        _change_config(chosen, scope, parts, settings, undo=True, yes=yes, as_json=as_json)
-    elif not force and (plugin := _find_plugin(chosen)) is not None:
+        _change_config(chosen, scope, parts, settings, places.project, undo=True, yes=yes, as_json=as_json)
+    elif url is None and not force and (plugin := _find_plugin(chosen)) is not None:
         _print_plugin(chosen, plugin, as_json=as_json)
     else:
         if scope == "user" and not force:
             _require_installed(chosen)
-        _change_config(chosen, scope, parts, settings, undo=False, yes=yes, as_json=as_json)
+        if url is None and not force:
+            _require_permanent(Path(sys.prefix))
+        if url is not None and not force:
+            echo(check_connection(url.strip(), token_env, read_upstream_environment()), err=as_json)
+        is_done = _change_config(chosen, scope, parts, settings, places.project, undo=False, yes=yes, as_json=as_json)
+        if is_done and is_offering and url is None and not as_json:
+            offer_import(flags, run=lambda: _import_history(context, flags))
+
+
+def _import_history(context: click.Context, flags: dict[str, Any]) -> None:
+    from everkept.cli.import_history import import_history
+
+    context.invoke(import_history, files=(), sources=(), **{**flags, "as_json": False})
+
+
+def build_client_environment(settings: Settings) -> ClientEnvironment:
+    folder = settings.path or Path.cwd()
+    return ClientEnvironment(
+        read_client_environment(), Path.home(), sys.platform, folder.absolute(), _read_launchers(settings)
+    )
+
+
+def build_removal_parts(
+    client: ClientProgram,
+    scope: ConfigScope,
+    settings: Settings,
+    flags: dict[str, Any],
+    *,
+    hooks: bool = True,
+    is_remote_included: bool = True,
+) -> list[ConfigPart]:
+    """Return our entries as `plan_removal` accepts them: of a server on this machine, or at an address."""
+    parts = _build_parts(client, scope, settings, flags, force=False, hooks=hooks)
+    return [*parts, RemoteConfigPart(client.get_file(scope), client)] if is_remote_included else parts
 
 
 def _read_launchers(settings: Settings) -> frozenset[str]:
@@ -212,7 +265,9 @@ def _build_parts(
 ) -> list[ConfigPart]:
     program = build_own_command(settings.launcher, sys.executable)
     options = _build_options(settings, flags)
-    served = ["--project", flags["project"] or AUTO, *options]
+    follows_folder = client.workspace_variable and flags["project"] in (None, AUTO)
+    path = ["--path", client.workspace_variable] if follows_folder else []
+    served = ["--project", flags["project"] or AUTO, *path, *options]
     if flags["toolsets"]:
         served += ["--toolsets", flags["toolsets"]]
     if flags["read_only"]:
@@ -223,14 +278,15 @@ def _build_parts(
     _require_text(server)
     launchers = _read_launchers(settings)
     parts: list[ConfigPart] = [ServerConfigPart(client.get_file(scope), client, server, force, launchers)]
-    hooks_file = client.get_hooks_file(scope)
-    if hooks and hooks_file is not None:
+    hooks_file, form = client.get_hooks_file(scope), HOOK_FORMATS.get(client.name)
+    if hooks and hooks_file is not None and form is not None:
+        named = ["--client", form.client] if form.client else []
 
         def line(event: str) -> str:
-            return format_shell_line([*program, HOOK_VERB, event, *options], sys.platform)
+            return format_shell_line([*program, HOOK_VERB, event, *named, *options], sys.platform)
 
-        parts.append(HooksConfigPart(hooks_file, line, launchers))
-    return parts
+        parts.append(HooksConfigPart(hooks_file, line, launchers, form))
+    return join_parts(parts)
 
 
 def _build_options(settings: Settings, flags: dict[str, Any]) -> list[str]:
@@ -247,12 +303,22 @@ def _build_options(settings: Settings, flags: dict[str, Any]) -> list[str]:
     return options
 
 
+def _refuse_local_options(flags: dict[str, Any]) -> None:
+    for name in ("project", "toolsets", "read_only"):
+        if flags[name]:
+            raise InvalidInput(
+                f"--{name.replace('_', '-')} applies only to a server on this machine.",
+                hint="Omit it, or omit --url.",
+                argument=name,
+            )
+
+
 def _warn_of_variables(flags: dict[str, Any]) -> None:
     """Warn about variables, because a client with another environment would use other data."""
     unseen = [
-        item.source.removeprefix("environment ")
+        item.source.removeprefix("environment ").replace("flag", "the password in")
         for item in explain_settings(flags)
-        if item.name in _UNWRITTEN_SETTINGS and item.source.startswith("environment")
+        if item.name in _UNWRITTEN_SETTINGS and item.source.startswith(_LOCAL_SOURCES)
     ]
     if unseen:
         echo(
@@ -274,14 +340,24 @@ def _require_text(words: Sequence[str]) -> None:
 def _require_installed(client: ClientProgram) -> None:
     if not client.is_installed:
         raise Refused(
-            f"{client.title} does not seem to be installed. Missing: {client.signs[0]}.",
+            f"{client.title} does not seem to be installed: {client.signs[0]} is missing, and it is not on the PATH.",
             hint="To write its configuration anyway, pass --force. To see it, pass --print.",
             client=client.name,
         )
 
 
+def _require_permanent(prefix: Path) -> None:
+    if is_in_cache(prefix):
+        raise Refused(
+            f"This program runs from {prefix}, which is in a cache that can be deleted. Nothing was changed.",
+            hint="Install it with `uv tool install` or `pipx install`. To write its path anyway, pass --force.",
+        )
+
+
 def _find_plugin(client: ClientProgram) -> str | None:
-    return find_plugin(client.user_hooks_file) if client.user_hooks_file else None
+    if client.name != CLAUDE_CODE or client.user_hooks_file is None:
+        return None
+    return find_plugin(client.user_hooks_file)
 
 
 def _print_plugin(client: ClientProgram, plugin: str, *, as_json: bool) -> None:
@@ -299,7 +375,7 @@ def _print_parts(client: ClientProgram, parts: Sequence[ConfigPart], *, as_json:
         return
     for part in parts:
         echo(f"Into {part.file}:\n\n{part.content}")
-    echo(client.check)
+    _print_next_steps(client, parts, [part.file for part in parts])
 
 
 def _change_config(
@@ -307,24 +383,28 @@ def _change_config(
     scope: ConfigScope,
     parts: Sequence[ConfigPart],
     settings: Settings,
+    project: Path,
     *,
     undo: bool,
     yes: bool,
     as_json: bool,
-) -> None:
+) -> bool:
+    """Apply the needed changes, if the person agrees. Return whether anything was written."""
     # A copy next to a project's file would be committed along with it.
     copies = settings.data_dir / COPIES_FOLDER if scope == "project" else None
     changes = [plan_removal(part, copies) if undo else plan_setup(part) for part in parts]
     needed = [change for change in changes if change.is_needed]
     done: list[AppliedChange] = []
     if needed:
-        _print_changes(needed, err=as_json)
+        print_changes(needed, err=as_json)
         if not _confirm(yes=yes):
             echo("Nothing was changed.", err=True)
-            return
-        moment = datetime.now().strftime("%Y%m%d-%H%M%S")
+            return False
+        moment = format_backup_moment()
         if settings.launcher and not undo:
             remember_launcher(settings.data_dir, settings.launcher)
+        if scope == "project" and not undo:
+            remember_project(settings.data_dir, project)
         done = apply_changes(parts, moment, undo=undo, copies=copies)
     if as_json:
         print_json({"client": client.name, "scope": scope, "changed": [_build_row(each) for each in done]})
@@ -332,10 +412,11 @@ def _change_config(
         what = "Everkept is not in it" if undo else "already connected"
         echo(f"Nothing to change for {client.title}: {what}.")
     else:
-        _print_result(client, scope, done, undo=undo)
+        _print_result(client, scope, parts, done, undo=undo)
+    return bool(done)
 
 
-def _print_changes(changes: Sequence[ConfigChange], *, err: bool) -> None:
+def print_changes(changes: Sequence[ConfigChange], *, err: bool) -> None:
     for change in changes:
         is_new = " (a new file)" if change.before is None else ""
         click.secho(f"{change.part.file}{is_new}", bold=True, err=err)
@@ -354,19 +435,38 @@ def _confirm(*, yes: bool) -> bool:
     return click.confirm("Write this change?", default=True, err=True)
 
 
-def _print_result(client: ClientProgram, scope: ConfigScope, done: Sequence[AppliedChange], *, undo: bool) -> None:
+def _print_result(
+    client: ClientProgram, scope: ConfigScope, parts: Sequence[ConfigPart], done: Sequence[AppliedChange], *, undo: bool
+) -> None:
     for each in done:
-        kept = f" (copy of the old file: {each.backup})" if each.backup else ""
-        echo(f"Wrote {each.file}{kept}.")
+        echo(describe_change(each))
     if undo:
-        echo(f"{client.title} no longer starts Everkept. Restart it to apply.")
+        echo(f"{client.title} no longer uses Everkept. Restart it to apply.")
         return
     where = ""
     if scope == "project":
-        echo("The file names a program of this machine. Other people who use the file need their own.")
+        is_remote = any(isinstance(part, RemoteConfigPart) for part in parts)
+        shared = "The file contains no token, so you can commit it."
+        local = "The file names a program of this machine. Other people who use the file need their own."
+        echo(shared if is_remote else local)
         where = " --scope project"
-    echo(client.check)
+    _print_next_steps(client, parts, [each.file for each in done])
     echo(f"To remove it, run `everkept setup {client.name}{where} --undo`.")
+
+
+def describe_change(change: AppliedChange) -> str:
+    kept = f" (copy of the old file: {change.backup})" if change.backup else ""
+    return f"{'Removed' if change.is_removal else 'Wrote'} {change.file}{kept}."
+
+
+def _print_next_steps(client: ClientProgram, parts: Sequence[ConfigPart], files: Sequence[Path]) -> None:
+    for part in parts:
+        if isinstance(part, RemoteConfigPart):
+            for sentence in describe_token(part):
+                echo(sentence)
+    echo(client.check)
+    if client.hooks_check and client.user_hooks_file in files:
+        echo(client.hooks_check)
 
 
 def _build_row(done: AppliedChange) -> dict[str, str | None]:
@@ -382,13 +482,18 @@ def _print_clients(found: Sequence[ClientInstallation], *, as_json: bool) -> Non
             "client": each["client"],
             "installed": "yes" if each["installed"] else "no",
             "set_up": _format_state(name, found),
-            "path": each["file"],
+            "path": _shorten_home(each["file"]),
         }
         for name in CLIENTS
         for each in [_build_client_row(name, found)]
     ]
     build_console().print(build_table("clients", rows))
     echo("To connect one, run `everkept setup CLIENT`. It shows the change and asks first.")
+
+
+def _shorten_home(path: str) -> str:
+    home = f"{Path.home()}{os.sep}"
+    return f"~{os.sep}{path.removeprefix(home)}" if path.startswith(home) else path
 
 
 def _build_client_row(name: str, found: Sequence[ClientInstallation]) -> dict[str, Any]:
@@ -409,6 +514,7 @@ def _build_found_row(each: ClientInstallation) -> dict[str, Any]:
         "file": str(each.file),
         "name": each.name or None,
         "command": list(each.words),
+        "url": each.url,
         "program_is_there": each.is_program_available,
         "events": list(each.events),
         "data_dir": each.data_dir,
@@ -424,6 +530,8 @@ def _format_state(name: str, found: Sequence[ClientInstallation]) -> str:
         return "cannot be read"
     if "plugin" in kinds:
         return "by the plugin"
+    if "remote" in kinds:
+        return f"yes, {kinds['remote'].url}"
     if any(not each.is_program_available for each in kinds.values()):
         return "yes, but its program is missing"
     if "server" not in kinds:

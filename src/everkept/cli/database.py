@@ -17,13 +17,13 @@ from everkept.care.database_server import (
 )
 from everkept.cli.options import add_common_options, load_command_settings
 from everkept.cli.runner import confirm, echo, print_json, replace_controls, report_interruption, show_progress
-from everkept.core.ports import Library
+from everkept.core.ports import FIRST_MODEL, Library
 from everkept.core.text import format_count
 from everkept.core.times import read_clock
 from everkept.errors import InvalidInput, ReadOnly, Refused
 from everkept.exchange.migration import MigrationEnd, MigrationResult
 from everkept.exchange.migration import migrate_library as copy_all
-from everkept.jobs.claims import FIRST_MODEL, read_models
+from everkept.jobs.claims import read_models
 from everkept.settings import Settings, get_standby_folder, is_on_server
 from everkept.tools.schema import to_json
 

@@ -6,7 +6,6 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -15,13 +14,14 @@ import click
 from everkept.app.app import App
 from everkept.app.gateway_file import LoadedGateway, list_own_names
 from everkept.app.gateway_file import load as load_file
+from everkept.cli.flags import silence_warnings
 from everkept.cli.gateway_call import (
+    GATEWAY_LOGS,
     call,
     gateway_config,
     get_gateway_file,
     open_upstreams,
     report_if_slow,
-    silence_warnings,
 )
 from everkept.cli.gateway_commands import to_command_name
 from everkept.cli.options import add_common_options, load_command_settings
@@ -118,7 +118,7 @@ def init(
     if server is None:
         text = draft.read_ready_file(str(ready_name), settings.data_dir)
     else:
-        with silence_warnings(settings):
+        with silence_warnings(settings, GATEWAY_LOGS):
             text = _draft_from_server(server, target, prefix=prefix, name=name)
     if is_printed:
         click.echo(text, nl=False)
@@ -254,12 +254,11 @@ def _refuse_own_names(found: ParsedFile) -> None:
 def _write_file(target: Path, text: str) -> Path | None:
     """Write the file. Return the copy of an earlier one."""
     before = config_files.read_config_file(target)
-    moment = datetime.now().strftime("%Y%m%d-%H%M%S")
     if before is not None:
         with suppress(PermissionError):  # it belongs to another user
             # It may contain a password, and its copy gets its rights.
             target.chmod(PRIVATE_FILE)
-    kept = None if before is None else config_files.back_up(target, before.raw, moment)
+    kept = None if before is None else config_files.back_up(target, before.raw, config_files.format_backup_moment())
     config_files.replace_config_file(target, text.encode("utf-8"))
     return kept
 
@@ -349,7 +348,7 @@ def check(as_json: bool, is_strict: bool, **flags: Any) -> None:
             raise
         _print_problems(path, error.facts["problems"], as_json=as_json)
         sys.exit(2)
-    with silence_warnings(settings), show_tool_progress("Asking the servers"):
+    with silence_warnings(settings, GATEWAY_LOGS), show_tool_progress("Asking the servers"):
         asked = asyncio.run(report_if_slow(_ask_all(loaded.config), "the servers"))
     names = [*_find_clashes(settings, loaded.config, asked), *_find_command_clashes(loaded.config)]
     beside = list_own_names(settings)

@@ -2,10 +2,9 @@
 
 import asyncio
 import json
-import logging
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
 
@@ -13,6 +12,7 @@ import click
 
 from everkept.app.app import App
 from everkept.app.gateway_file import load
+from everkept.cli.flags import silence_warnings
 from everkept.cli.options import add_common_options, load_command_settings
 from everkept.cli.runner import GATEWAY_SETTINGS, print_json, replace_controls, run_with_app, show_tool_progress
 from everkept.cli.tools import PHRASE_PARAMETERS, STANDARD_INPUT, read_standard_input
@@ -283,22 +283,7 @@ def get_gateway_file(settings: Settings) -> Path:
 T = TypeVar("T")
 
 SLOW_SECONDS = 5.0  # of silence; the first start of a package may take a minute
-LOG_NAMES = ("everkept.upstreams", "everkept.app.gateway", "everkept.app.gateway")
-LOGGERS = [logging.getLogger(name) for name in LOG_NAMES]
-
-
-@contextmanager
-def silence_warnings(settings: Settings) -> Generator[None, None, None]:
-    """Silence the log, because the command itself reports why a server failed."""
-    before = [log.level for log in LOGGERS]
-    if settings.log_level == "warning":
-        for log in LOGGERS:
-            log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        for log, level in zip(LOGGERS, before, strict=True):
-            log.setLevel(level)
+GATEWAY_LOGS = ("everkept.upstreams", "everkept.app.gateway")
 
 
 @asynccontextmanager
@@ -348,7 +333,7 @@ def run_gateway(work: Callable[[App], Awaitable[ToolResult]], **flags: Any) -> T
     """Run like `run_with_app`, for tools of the gateway. Faults of its file are reported first."""
     settings = load_command_settings(**flags)
     load(get_gateway_file(settings))
-    with silence_warnings(settings):
+    with silence_warnings(settings, GATEWAY_LOGS):
         return run_with_app(work, offering=GATEWAY_SETTINGS, **flags)
 
 

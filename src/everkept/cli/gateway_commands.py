@@ -169,7 +169,7 @@ class _ToolArguments:
             type=kind,
             multiple=repeated,
             metavar=_format_metavar(form) if kind is click.STRING else None,
-            help=help_ + (" May be repeated." if repeated else ""),
+            help=help_ + (". Repeatable." if repeated else ""),
         )
 
     def _choose_name(self, name: str, *, is_flag: bool) -> str | None:

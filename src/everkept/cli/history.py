@@ -2,8 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
@@ -11,15 +10,18 @@ import click
 
 from everkept.app.app import App
 from everkept.app.history import select_topmost
+from everkept.cli.completion import complete_conversations
 from everkept.cli.options import CountRange, add_common_options
-from everkept.cli.render import build_console, build_table
-from everkept.cli.runner import PROJECT_NOTE, confirm, echo, print_json, run_with_app, show_progress
+from everkept.cli.render import build_console, build_table, print_details, print_item
+from everkept.cli.runner import confirm, echo, print_json, run_with_app, show_progress
 from everkept.core.answers import SearchRecord
+from everkept.core.folder_project import list_choices
 from everkept.core.projects import Project
 from everkept.core.records import Record
 from everkept.core.sessions import Session
+from everkept.core.short_ids import shorten_ids
 from everkept.core.text import clip_text, format_count
-from everkept.core.times import format_iso
+from everkept.core.times import format_iso, format_local, parse_time
 from everkept.errors import InvalidInput, NotFound
 from everkept.families.history.ingest.removal import RemovalReport
 from everkept.families.history.search_filters import match_named_projects
@@ -46,17 +48,23 @@ def list_conversations(as_json: bool, limit: int, project: str | None, **flags: 
     elif not rows:
         echo("No conversations imported yet. To import them, run `everkept import history`.")
     else:
+        out, short = build_console(), shorten_ids([row["id"] for row in rows])
         for row in rows:
-            when = row["ended"][:16].replace("T", " ")
             place = row["project_path"] or "no project"
-            echo(f"{when}  {row['source']}  {place}  {format_count(row['turns'], 'turn')}")
-            echo(f"  {row['id']}  {row['title']}")
+            told = [format_local(parse_time(row["ended"])), row["source"], place, format_count(row["turns"], "turn")]
+            print_item(out, row["title"] or "Untitled conversation")
+            print_details(out, " · ".join([*told, short[row["id"]]]))
 
 
 @history.command()
 @add_common_options
 @click.option(
-    "--conversation", "conversations", multiple=True, metavar="ID", help="Conversation to delete. Repeatable."
+    "--conversation",
+    "conversations",
+    multiple=True,
+    metavar="ID",
+    shell_complete=complete_conversations,
+    help="Conversation to delete. Repeatable.",
 )
 @click.option("--searches", is_flag=True, help="Delete the log of past searches.")
 @click.option("--yes", is_flag=True, help="Skip the confirmation prompt.")
@@ -74,10 +82,10 @@ def forget(
     async def work(app: App) -> tuple[RemovalReport, list[str], int] | None:
         folders = await app.history.find_folders(project) if project else {}
         titles = await app.history.read_titles(conversations)
-        if not confirm(f"Permanently delete {_format_selection(folders, titles, searches)}?", yes=yes):
+        if not confirm(f"Permanently delete {_format_selection(folders, titles.values(), searches)}?", yes=yes):
             return None
         with show_progress("Forgetting") as progress:
-            gone = await app.history.forget(list(folders), conversations, progress)
+            gone = await app.history.forget(list(folders), list(titles), progress)
         asked = await app.history.forget_searches() if searches else 0
         return gone, select_topmost(list(folders)), asked
 
@@ -175,7 +183,7 @@ def searches(as_json: bool, limit: int, **flags: Any) -> None:
     if as_json:
         print_json({"searches": rows})
     elif rows:
-        shown = [row | {"at": row["at"][:16].replace("T", " ")} for row in rows]
+        shown = [row | {"at": format_local(parse_time(row["at"]))} for row in rows]
         columns = ("at", "tool", "query", "results")
         build_console().print(build_table("searches", [{c: row[c] for c in columns} for row in shown]))
     else:
@@ -207,7 +215,7 @@ def _describe_search(search: SearchRecord) -> dict[str, Any]:
     }
 
 
-def _format_selection(folders: Mapping[str, int], titles: Sequence[str], searches: bool) -> str:
+def _format_selection(folders: Mapping[str, int], titles: Iterable[str], searches: bool) -> str:
     parts = [f"{format_count(n, 'conversation')} of {folder}" for folder, n in folders.items()]
     parts += [f'the conversation "{title}"' for title in titles]
     return " and ".join([*parts, "the log of past searches"] if searches else parts)
@@ -309,7 +317,7 @@ async def _is_unused(app: App, project: Project) -> bool:
     """Return whether the project is still empty and unused."""
     if not project.is_off or await app.library.get_note(CREATED_OFF_NOTE + project.id) is None:
         return False
-    if project.name in (await app.library.list_notes(PROJECT_NOTE)).values():
+    if any(project.name == choice.project for choice in (await list_choices(app.library)).values()):
         return False
     _, store = await app.library.open(project.name)
     return await store.get_revision() == 0
@@ -324,6 +332,6 @@ def _print_no_project(*, as_json: bool) -> None:
 
 def _format_state(project: Project, *, changed: bool) -> str:
     if project.off_since is not None:
-        since = datetime.fromtimestamp(project.off_since / 1e6).strftime("%Y-%m-%d %H:%M")
+        since = format_local(project.off_since)
         return f'Project "{project.name}" is {"" if changed else "already "}off since {since}.'
     return f'Project "{project.name}" is on{" again" if changed else ". Nothing changed"}.'

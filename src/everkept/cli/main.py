@@ -6,14 +6,15 @@ import io
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
-from click.shell_completion import get_completion_class
+from click.formatting import wrap_text
+from click.shell_completion import CompletionItem
 
 from everkept import __version__
-from everkept.cli.options import add_common_options
+from everkept.cli.options import add_common_options, load_command_settings
 from everkept.errors import EverkeptError
 
 if TYPE_CHECKING:
@@ -24,34 +25,40 @@ if TYPE_CHECKING:
 
 @click.command()
 @add_common_options
-@click.argument("shell", type=click.Choice(["bash", "fish", "zsh"]))
+@click.argument("shell", type=click.Choice(["bash", "fish", "powershell", "zsh"]))
 @click.pass_context
 def completion(context: click.Context, shell: str, **_flags: Any) -> None:
-    """Print a completion script for SHELL.
+    """Print a completion script for SHELL. It also works for an alias with the name `everkept`.
 
     \b
     bash: everkept completion bash > ~/.local/share/bash-completion/completions/everkept
     zsh:  everkept completion zsh > ~/.zfunc/_everkept   (with ~/.zfunc in fpath)
     fish: everkept completion fish > ~/.config/fish/completions/everkept.fish
+
+    \b
+    PowerShell: everkept completion powershell >> $PROFILE
     """
-    kind = get_completion_class(shell)
-    if kind is None:
-        raise click.UsageError(f"click has no completion for {shell}.")
-    root = context.find_root()
-    click.echo(kind(root.command, {}, "everkept", "_EVERKEPT_COMPLETE").source())
+    from everkept.cli.completion import build_script
+    from everkept.clients.own_command import build_own_command
+
+    command = build_own_command(load_command_settings().launcher, sys.executable)
+    click.echo(build_script(shell, context.find_root().command, command))
 
 
 @click.command()
 @add_common_options
 @click.argument("event", required=False)
 @click.option("--path", metavar="PATH", help="Working folder. Default: the folder in the event.")
+@click.option(
+    "--client", metavar="NAME", help="Assistant that runs the hook, such as codex or cursor. Default: claude-code."
+)
 @click.option("--worker", is_flag=True, hidden=True)
 def hook(event: str | None, *, worker: bool, as_json: bool, **flags: str | None) -> NoReturn:
     """Handle an assistant's hook EVENT (called by assistants, not people).
 
-    EVENT is SessionStart, UserPromptSubmit, PostToolUse, PostToolUseFailure, PreCompact or SessionEnd. Reads the event
-    as JSON from standard input, prints context for the assistant as JSON, and always exits with 0. Faults are logged to
-    `hooks/faults.log` in the data folder.
+    EVENT is SessionStart, UserPromptSubmit, PostToolUse, PostToolUseFailure, PreCompact or SessionEnd, or the
+    assistant's own name for one of these. Reads the event as JSON from standard input, prints context for the assistant
+    as JSON, and always exits with 0. Faults are logged to `hooks/faults.log` in the data folder.
     """
     from everkept.hooks.entry import main
 
@@ -70,10 +77,13 @@ COMMAND_GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "Memories": {
         "remember": ("memories:remember", "Store a memory."),
         "recall": ("memories:recall", "Search memories and show why each one matched."),
-        "list": ("memories:list_", "List memories, newest first."),
+        "list": ("memory_lists:list_", "List memories, newest first."),
+        "history-of": ("memory_versions:history_of", "Show every version of a memory."),
         "edit": ("memories:edit", "Change a memory's text, importance or tags."),
         "pin": ("memories:pin", "Keep a memory from fading."),
         "forget": ("memories:forget", "Hide a memory from recall."),
+        "review": ("review:review", "Keep, edit or drop what may be worth remembering."),
+        "find": ("findings:find", "Search everything that is stored."),
         "context": ("memories:context", "Print the context block for a task."),
     },
     "Conversations": {
@@ -82,6 +92,8 @@ COMMAND_GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Data": {
         "log": ("changes:log", "Show what changed, when, and by which tool."),
+        "timeline": ("timeline:timeline", "Show what happened by day."),
+        "graph": ("graph_picture:graph", "Draw the knowledge graph for Markdown or Graphviz."),
         "undo": ("changes:undo", "Undo a change."),
         "purge": ("changes:purge", "Permanently delete memories and entities."),
         "audit": ("changes:audit", "Find secrets in stored text."),
@@ -94,9 +106,13 @@ COMMAND_GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Setup": {
         "setup": ("config:setup", "Connect an assistant by writing its configuration."),
+        "uninstall": ("uninstall:uninstall", "Disconnect every assistant and keep the data."),
         "serve": ("serve:serve", "Run the MCP server over stdio or HTTP."),
+        "console": ("console:console", "Open what is remembered in the browser."),
+        "where": ("where:where", "Show which project this folder uses, and why."),
         "status": ("status:status", "Show what is stored and what is pending."),
         "doctor": ("care:doctor", "Find problems and fix them."),
+        "extras": ("extras:extras", "List or install optional packages."),
         "config": ("config:config", "Show settings and where each one comes from."),
         "on": ("history:on", "Turn memory back on for this folder's project."),
         "off": ("history:off", "Turn memory off for this folder's project."),
@@ -106,7 +122,7 @@ COMMAND_GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Teams": {
         "token": ("accounts:token", "Create, list and revoke HTTP tokens."),
-        "account": ("accounts:account", "List and remove accounts."),
+        "account": ("accounts:account", "List, link and remove accounts."),
         "grant": ("accounts:grant", "Give a user access to a project."),
         "revoke": ("accounts:revoke", "Remove a user's access to a project."),
         "access-log": ("accounts:access_log", "Show who read or changed what."),
@@ -119,6 +135,7 @@ COMMAND_GROUPS: dict[str, dict[str, tuple[str, str]]] = {
 HIDDEN_COMMANDS = {
     "hook": ("main:hook", "Handle an assistant's hook event."),
     "tools": ("main:list_tools", "List the tools, which are commands too."),
+    "help": ("main:show_help", "Show the help of a command."),
 }
 COMMANDS = {name: each for group in (*COMMAND_GROUPS.values(), HIDDEN_COMMANDS) for name, each in group.items()}
 JOINED_LINES = {  # two commands on one line
@@ -126,7 +143,29 @@ JOINED_LINES = {  # two commands on one line
     "on": ("off", "Turn memory on or off for this folder's project."),
     "grant": ("revoke", "Give or remove a user's access to a project."),
 }
+NARROW = 60  # columns; two columns of text do not fit
+MIN_HELP_WIDTH = 20
 NAME_WIDTH = max(map(len, ("backup, restore", *COMMANDS)))
+
+
+class HelpFormatter(click.HelpFormatter):
+    """Formatter of help that also fits narrow terminals: there, the text of a name is below it."""
+
+    def __init__(self, indent_increment: int = 2, width: int | None = None, max_width: int | None = None) -> None:
+        columns = shutil.get_terminal_size().columns
+        width = max(columns - 1, MIN_HELP_WIDTH) if width is None and columns < NARROW else width
+        super().__init__(indent_increment, width, max_width)
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        if self.width >= NARROW:
+            super().write_dl(rows, col_max, col_spacing)
+            return
+        for name, text in rows:
+            for words, indent in ((name.strip(), self.current_indent), (text, self.current_indent + 2)):
+                self.write(f"{wrap_text(words, self.width, ' ' * indent, ' ' * indent)}\n")
+
+
+click.Context.formatter_class = HelpFormatter
 
 
 class CommandGroup(click.Group):
@@ -169,12 +208,34 @@ class CommandGroup(click.Group):
             rows = [_build_row(name, line) for name, (_, line) in group.items() if name not in others]
             with formatter.section(title):
                 formatter.write_dl(rows)
-        formatter.write("\nEvery tool is also a command: `everkept tools`. Options: --version, -h, --help.\n")
+        last = "Every tool is also a command: `everkept tools`. Help: `everkept help COMMAND`."
+        formatter.write(f"\n{wrap_text(last, formatter.width)}\n")
 
 
 def _build_row(name: str, line: str) -> tuple[str, str]:
     other, joined = JOINED_LINES.get(name, ("", line))
     return (f"{name}, {other}" if other else name).ljust(NAME_WIDTH), joined
+
+
+def _complete_command(context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem[Any]]:
+    return [CompletionItem(name) for name in cli.list_commands(context) if name.startswith(typed)]
+
+
+@click.command("help")
+@add_common_options
+@click.argument("words", metavar="[COMMAND]...", nargs=-1, shell_complete=_complete_command)
+@click.pass_context
+def show_help(context: click.Context, words: tuple[str, ...], **_flags: Any) -> None:
+    """Show the help of COMMAND, or the overview."""
+    shown = context.find_root()
+    for word in words:
+        if not isinstance(shown.command, click.Group):
+            raise click.UsageError(f"{shown.command_path!r} has no command {word!r}.", shown)
+        name, command, _ = shown.command.resolve_command(shown, [word])
+        if command is None:
+            return
+        shown = click.Context(command, info_name=name, parent=shown)
+    click.echo(shown.get_help())
 
 
 @click.command("tools")
@@ -193,7 +254,7 @@ def list_tools(as_json: bool, **_flags: Any) -> None:
 
         print_json({"tools": list(tools), "gateway": list(of_gateway)})
         return
-    formatter = click.HelpFormatter(width=min(shutil.get_terminal_size().columns, 100))
+    formatter = HelpFormatter(width=min(shutil.get_terminal_size().columns, 100))
     for title, listed in (("Tools", tools), ("Tools of the gateway", of_gateway)):
         if listed:
             with formatter.section(title):

@@ -1,4 +1,4 @@
-"""Memories for people: remember, recall, list, edit, pin, forget, context."""
+"""Memories for people: remember, recall, edit, pin, forget, context."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,9 @@ from typing import Any
 import click
 
 from everkept.app.app import App
-from everkept.cli.options import CountRange, add_common_options, normalize_typed_time, parse_typed_time
+from everkept.app.bank import read_author
+from everkept.cli.completion import complete_memories, complete_tags
+from everkept.cli.options import CountRange, add_common_options, join_words, normalize_typed_time, parse_typed_time
 from everkept.cli.render import build_console, print_memories
 from everkept.cli.runner import (
     confirm,
@@ -19,34 +21,39 @@ from everkept.cli.runner import (
     require_project,
     run_with_app,
     show_progress,
+    to_command_words,
 )
 from everkept.cli.runner import report_error as report_problem
 from everkept.core.records import Record, RecordFilter
 from everkept.core.text import clip_text, format_count
 from everkept.errors import InvalidInput, NotFound, Refused
-from everkept.families.memories.model import MEMORY, MemoryView
-from everkept.jobs.maintenance import IndexResult
+from everkept.families.memories.model import MEMORY
+from everkept.jobs.memory_access import IndexResult
 from everkept.settings import AUTO
-from everkept.tools.schema import to_json
 
 TYPES = ("episodic", "semantic", "procedural", "working")
 SCOPES = ("session", "project", "user")
 STRATEGIES = ("hybrid", "vector", "keyword", "graph")
 CATCH_UP_SECONDS = 3.0  # for pending embeddings before a command
 
-_scope = click.option(
+scope_option = click.option(
     "--scope", type=click.Choice(SCOPES), multiple=True, help="Search only this scope. Repeatable. Default: all."
 )
-_type = click.option(
+type_option = click.option(
     "--type", "types", type=click.Choice(TYPES), multiple=True, help="Search only this type. Repeatable. Default: all."
 )
-_tag = click.option(
-    "--tag", "tags", multiple=True, metavar="TAG", help="Only memories with this tag. Repeatable; any match counts."
+tag_option = click.option(
+    "--tag",
+    "tags",
+    multiple=True,
+    metavar="TAG",
+    shell_complete=complete_tags,
+    help="Only memories with this tag. Repeatable; any match counts.",
 )
-_since = click.option(
+since_option = click.option(
     "--since", metavar="TIME", help="Only memories from this time on, such as 2026-03-01 or last week."
 )
-_until = click.option("--until", metavar="TIME", help="Only memories up to this time.")
+until_option = click.option("--until", metavar="TIME", help="Only memories up to this time.")
 
 
 @click.command()
@@ -55,10 +62,14 @@ _until = click.option("--until", metavar="TIME", help="Only memories up to this 
 @click.option("--type", "kind", type=click.Choice(TYPES), default="semantic", show_default=True)
 @click.option("--scope", type=click.Choice(SCOPES), default="project", show_default=True)
 @click.option("--importance", type=click.FloatRange(0, 1), help="Importance from 0 to 1. Default: 0.5.")
-@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Tag to add. Repeatable.")
-@click.option("--author", help="Name of the person who said it.")
+@click.option(
+    "--tag", "tags", multiple=True, metavar="TAG", shell_complete=complete_tags, help="Tag to add. Repeatable."
+)
+@click.option("--author", help="Name of the person who said it. Default: you, by git's `user.name`.")
 @click.option("--when", "occurred_at", metavar="TIME", help="When it happened. Default: now.")
-@click.option("--supersedes", metavar="ID", help="Id of the memory this one replaces.")
+@click.option(
+    "--supersedes", metavar="ID", shell_complete=complete_memories, help="Id of the memory this one replaces."
+)
 @click.option("--pin", is_flag=True, help="Pin the memory, so that it never fades.")
 def remember(
     as_json: bool,
@@ -75,12 +86,11 @@ def remember(
 ) -> None:
     """Store TEXT as a memory. Use `-` to read it from standard input."""
     arguments = {
-        "content": sys.stdin.read() if text == ("-",) else " ".join(text),
+        "content": join_words(text),
         "type": kind,
         "scope": scope,
         "importance": importance,
         "tags": list(tags) or None,
-        "author": author,
         "supersedes": supersedes,
         "pinned": True if pin else None,
         "occurred_at": normalize_typed_time(occurred_at, "when"),
@@ -94,7 +104,9 @@ def remember(
                 argument="scope",
                 value=scope,
             )
-        stored = await _call_tool(app, "store_memory", arguments)
+        stored = await _call_tool(
+            app, "store_memory", arguments | {"author": author or await read_author(app.settings)}
+        )
         return stored, scope if scope == "user" else f"{scope} {await _get_project_name(app)}"
 
     stored, where = run_with_app(work, writes=True, **flags)
@@ -111,15 +123,17 @@ def remember(
 @click.command()
 @add_common_options
 @click.argument("query", nargs=-1, required=True)
-@_scope
-@_type
-@_tag
-@_since
-@_until
+@scope_option
+@type_option
+@tag_option
+@since_option
+@until_option
 @click.option("--strategy", type=click.Choice(STRATEGIES), default="hybrid", show_default=True)
 @click.option("--limit", type=CountRange(1, 50), default=10, show_default=True)
 @click.option("--as-of", metavar="TIME", help="Search what was stored at this time.")
 @click.option("--forgotten", is_flag=True, help="Include forgotten memories.")
+@click.option("--superseded", is_flag=True, help="Include older versions of updated facts.")
+@click.option("--all-projects", is_flag=True, help="Search every project that is not turned off.")
 def recall(
     as_json: bool,
     query: tuple[str, ...],
@@ -132,6 +146,8 @@ def recall(
     limit: int,
     as_of: str | None,
     forgotten: bool,
+    superseded: bool,
+    all_projects: bool,
     **flags: Any,
 ) -> None:
     """Search memories and show why each one matched, best first."""
@@ -157,7 +173,9 @@ def recall(
             or None,
             "as_of": normalize_typed_time(as_of, "as_of", end=True),
             "include_forgotten": forgotten or None,
+            "include_superseded": superseded or None,
             "explain": True,
+            "all_projects": all_projects or None,
         }
         await require_project(app, flags)
         await app.memory_access.catch_up(await read_session(app), CATCH_UP_SECONDS)
@@ -167,85 +185,39 @@ def recall(
     if as_json:
         print_json(found)
         return
-    print_memories(build_console(), found["memories"])
+    print_memories(build_console(), found["memories"], " ".join(query))
     _print_warnings(found)
-
-
-@click.command("list")
-@add_common_options
-@_scope
-@_type
-@_tag
-@_since
-@_until
-@click.option("--pinned", is_flag=True, help="Only pinned memories.")
-@click.option("--automatic", is_flag=True, help="Only memories that hooks stored automatically.")
-@click.option("--forgotten", is_flag=True, help="Only forgotten memories.")
-@click.option("--all-projects", is_flag=True, help="Include every project that is not turned off.")
-@click.option("--limit", type=CountRange(1, 10_000), default=20, show_default=True)
-def list_(
-    as_json: bool,
-    scope: Sequence[str],
-    types: Sequence[str],
-    tags: Sequence[str],
-    since: str | None,
-    until: str | None,
-    pinned: bool,
-    automatic: bool,
-    forgotten: bool,
-    all_projects: bool,
-    limit: int,
-    **flags: Any,
-) -> None:
-    """List memories, newest first.
-
-    Shows this project's memories and your user-scope memories, from every session. Use --all-projects for all projects.
-    """
-    where = RecordFilter(
-        scopes=tuple(scope),
-        types=tuple(types),
-        tags=tuple(tags),
-        after=parse_typed_time(since, "since"),
-        before=parse_typed_time(until, "until", end=True),
-        pinned=pinned,
-        automatic=automatic,
-        deleted=forgotten,
-    )
-
-    async def work(app: App) -> tuple[str, list[dict[str, Any]]]:
-        await require_project(app, flags)
-        session = await read_session(app)
-        found = await app.memory_access.list_newest(session, where, limit, everywhere=all_projects)
-        listed = [_describe_memory(record, name if all_projects else None) for name, record in found]
-        project = None if all_projects else await app.memory_access.find_project(session)
-        return project.name if project else "this folder", listed
-
-    meant, memories = run_with_app(work, **flags)
-    if as_json:
-        print_json({"memories": memories})
-        return
-    if automatic and not all_projects:
-        echo(f"Automatic memories of {meant} and your user scope. To list all projects, pass --all-projects.")
-    print_memories(build_console(), memories)
 
 
 @click.command()
 @add_common_options
-@click.argument("memory_id")
-@click.option("--content", help="New text. Without options, opens your editor.")
+@click.argument("memory_id", metavar="ID", shell_complete=complete_memories)
+@click.argument("text", nargs=-1)
+@click.option("--content", help="New text, in place of TEXT.")
 @click.option("--importance", type=click.FloatRange(0, 1), help="New importance, from 0 to 1.")
-@click.option("--tag", "add", multiple=True, metavar="TAG", help="Tag to add. Repeatable.")
-@click.option("--untag", "remove", multiple=True, metavar="TAG", help="Tag to remove. Repeatable.")
+@click.option(
+    "--tag", "add", multiple=True, metavar="TAG", shell_complete=complete_tags, help="Tag to add. Repeatable."
+)
+@click.option(
+    "--untag", "remove", multiple=True, metavar="TAG", shell_complete=complete_tags, help="Tag to remove. Repeatable."
+)
 def edit(
     as_json: bool,
     memory_id: str,
+    text: tuple[str, ...],
     content: str | None,
     importance: float | None,
     add: Sequence[str],
     remove: Sequence[str],
     **flags: Any,
 ) -> None:
-    """Change a memory. To reverse the change, run `everkept undo`."""
+    """Change the memory with this ID to TEXT. To reverse the change, run `everkept undo`.
+
+    Without TEXT and options, opens your editor. Use `-` to read TEXT from standard input.
+    """
+    if text and content is not None:
+        raise InvalidInput("TEXT and --content both give the new text.", hint="Omit one of them.", argument="content")
+    content = join_words(text) if text else content
 
     async def work(app: App) -> dict[str, Any]:
         arguments = {
@@ -269,7 +241,7 @@ def edit(
 
 @click.command()
 @add_common_options
-@click.argument("memory_id")
+@click.argument("memory_id", metavar="ID", shell_complete=complete_memories)
 @click.option("--off", is_flag=True, help="Unpin the memory.")
 def pin(as_json: bool, memory_id: str, off: bool, **flags: Any) -> None:
     """Keep a memory from fading.
@@ -361,20 +333,13 @@ async def _read_text(app: App, memory_id: str) -> str:
     return record.text
 
 
-def _describe_memory(record: Record, project: str | None) -> dict[str, Any]:
-    """Describe a memory as recall does, without a score."""
-    shown = to_json(MemoryView.from_record(record, 0.0))
-    place = {} if project is None else {"project": project}
-    return {key: value for key, value in shown.items() if key != "relevance_score"} | place
-
-
 def _drop_empty(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value not in (None, [], {})}
 
 
 def _edit_text(text: str) -> str:
     if not sys.stdin.isatty() and not sys.stdout.isatty():
-        raise InvalidInput("There is no terminal for an editor.", hint="Pass --content.")
+        raise InvalidInput("There is no terminal for an editor.", hint="Pass the new text after the id.")
     changed = click.edit(text, extension=".md")
     if changed is None:
         raise click.Abort
@@ -383,7 +348,7 @@ def _edit_text(text: str) -> str:
 
 def _print_warnings(answer: dict[str, Any]) -> None:
     for warning in answer.get("warnings", []):
-        echo(f"everkept: {warning['message']}", err=True)
+        echo(f"everkept: {to_command_words(str(warning['message']))}", err=True)
 
 
 MAX_SHOWN_MEMORIES = 3  # in a question
@@ -391,7 +356,7 @@ MAX_SHOWN_MEMORIES = 3  # in a question
 
 @click.command()
 @add_common_options
-@click.argument("memory_id", required=False)
+@click.argument("memory_id", metavar="[ID]", required=False, shell_complete=complete_memories)
 @click.option("--reason", help="Reason to record with the memory.")
 @click.option("--automatic", is_flag=True, help="Forget memories that hooks stored automatically.")
 @click.option("--before", metavar="TIME", help="With --automatic: only memories from before this time.")
@@ -415,13 +380,13 @@ def forget(
     kept.
     """
     if automatic:
-        _check_alone({"MEMORY_ID": memory_id, "--reason": reason})
+        _check_alone({"ID": memory_id, "--reason": reason})
         meant = _build_filter(before, session)
         _forget_automatic(meant, everywhere=all_projects, as_json=as_json, yes=yes, **flags)
     elif memory_id is None or before or session or all_projects:
         raise InvalidInput(
             "Specify which memories to forget.",
-            hint="Pass a MEMORY_ID, or --automatic with --before TIME, --session ID or --all-projects.",
+            hint="Pass an ID, or --automatic with --before TIME, --session ID or --all-projects.",
             argument="memory_id",
         )
     else:

@@ -1,24 +1,24 @@
 """Options of commands, and their values as people type them: counts, folders, times."""
 
+import io
 import re
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+import sys
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import click
 
+from everkept.cli.flags import COMMON_SETTINGS as COMMON_SETTINGS
+from everkept.cli.flags import ENGINE_SETTINGS as ENGINE_SETTINGS
 from everkept.cli.flags import load_command_settings as load_command_settings
-from everkept.core.times import LocalZone, format_iso, read_clock
+from everkept.core.times import LocalZone, format_iso, read_clock, to_microseconds
 from everkept.errors import InvalidInput
 from everkept.settings import Engine
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 ENGINES: tuple[str, ...] = get_args(Engine)
-# Without the password, because others can see the options of a program.
-ENGINE_SETTINGS = ("engine", "database_url", "database_user")
-# settings that all commands accept
-COMMON_SETTINGS = "data_dir", "project", "config", *ENGINE_SETTINGS, "log_level"
 
 
 class CountRange(click.IntRange):
@@ -37,12 +37,21 @@ class CountRange(click.IntRange):
             self.fail(f"{value!r} is not {self._meant}.", param, ctx)
 
 
+def _complete_project(context: click.Context, parameter: click.Parameter, typed: str) -> list[Any]:
+    from everkept.cli.completion import complete_projects  # a start does not need it
+
+    return complete_projects(context, parameter, typed)
+
+
 def add_common_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that every command accepts after its name."""
+    """Add the options that every command accepts after its name. Help shows them after the command's own."""
+    own = list[click.Parameter](getattr(command, "__click_params__", ()))
     for option in reversed(
         [
             click.option("--data-dir", metavar="PATH", help="Folder that holds all data."),
-            click.option("--project", help="Project to use. Default: this folder's project."),
+            click.option(
+                "--project", shell_complete=_complete_project, help="Project to use. Default: this folder's project."
+            ),
             click.option("--config", metavar="FILE", help="Config file to read, or `none`."),
             click.option("--engine", type=click.Choice(ENGINES), help="Database engine. Default: sqlite."),
             click.option("--database-url", metavar="URL", help="URL of the database server."),
@@ -54,7 +63,28 @@ def add_common_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ]
     ):
         command = option(command)
+    parameters = cast(Any, command).__click_params__  # click shows the last one first
+    parameters[:] = [*parameters[len(own) :], *own]
     return command
+
+
+STANDARD_INPUT = "-"
+
+
+def read_standard_input() -> str:
+    """Return all of standard input with its own line ends."""
+    stream: Any = sys.stdin
+    if isinstance(stream, io.TextIOWrapper):
+        cast(Any, stream).reconfigure(encoding="utf-8", newline="")
+    try:
+        return str(stream.read())
+    except UnicodeDecodeError:
+        raise InvalidInput("Standard input is not UTF-8.", hint="Convert it to UTF-8 first.") from None
+
+
+def join_words(words: Sequence[str]) -> str:
+    """Return the typed words as a text, or standard input for `-`."""
+    return read_standard_input() if [*words] == [STANDARD_INPUT] else " ".join(words)
 
 
 class FolderPath(click.Path):
@@ -69,7 +99,6 @@ class FolderPath(click.Path):
         return super().convert(value, param, ctx)
 
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DATE_AND_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
 _AGO = re.compile(r"\s*(\d{1,4}|an?|one)\s+(minute|hour)s?\s+ago\s*", re.IGNORECASE)
 
@@ -107,7 +136,7 @@ def _parse_date_and_time(text: str, option: str) -> int:
         typed = datetime.fromisoformat(text)
     except ValueError:
         raise _build_time_error(text, option) from None
-    return (typed.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
+    return to_microseconds(typed)
 
 
 def _build_time_error(text: str, option: str) -> InvalidInput:

@@ -4,22 +4,24 @@ import asyncio
 import json
 import re
 import sys
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
 from everkept.app.app import App
 from everkept.app.engines import build_empty_library, make_library
-from everkept.cli.options import load_command_settings
+from everkept.cli.flags import PROJECT_LOGS, load_command_settings, silence_warnings
+from everkept.core.folder_project import choose_project, explain_choice, explain_folder_project, format_lost
 from everkept.core.ports import Library
-from everkept.core.projects import find_workspace
-from everkept.core.sessions import Report, Session
+from everkept.core.sessions import Report, Session, track_used_projects
+from everkept.core.text import INVISIBLE
+from everkept.core.text import replace_controls as replace_controls
 from everkept.core.times import read_clock
-from everkept.errors import EverkeptError, NoActiveProject, ReadOnly, Refused, Unavailable, UpstreamError
-from everkept.patterns import compile_late
+from everkept.errors import AmbiguousName, EverkeptError, ReadOnly, Refused, Unavailable, UpstreamError
 from everkept.settings import AUTO, GATEWAY, OWN_TOOLSETS, Settings, is_on_server, read_settings
+from everkept.values import replace
 
 T = TypeVar("T")
 
@@ -34,24 +36,18 @@ ALL_TOOLS_SETTINGS = {
 GATEWAY_SETTINGS = {"toolsets": GATEWAY, "dialect": "everkept", "transport": "stdio"}
 FULL_SETTINGS = {**ALL_TOOLS_SETTINGS, "read_only": False, "dialect": "everkept"}
 
-# Selections that commands share, each in a note. `everkept switch-project` leaves the first for the repository, and a
-# selected memory bank applies to the same working folder.
-PROJECT_NOTE = "cli.project"
-NO_PROJECT_HINT = (
-    "To select one for this folder, run `everkept switch-project NAME`. For one command, pass `--project NAME`, or "
-    "`--project auto` for the folder's own."
-)
+# Selections that commands in a working folder share, each in a note.
+PROJECT_KEY = "everkept.project"  # in the context of a command: the project that it used
 IN_MEMORY_WARNING = "Data is only in memory (deployment_mode embedded-memory) and is lost when the command ends."
 SELECTION_NOTES = {"bank": "cli.bank", "mode": "cli.mode", "updates_bank": "cli.updates_bank"}
 
-_CONTROL_REPLACEMENTS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 _JSON_ESCAPES = {code: f"\\u{code:04x}" for code in range(127, 160)}  # JSON escapes the others itself
-# Characters without a picture, or that turn the order of others. Joiners inside a word or emoji belong to its spelling.
-_INVISIBLE = compile_late(
-    "[\u00ad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb"
-    "\U000e0000-\U000e007f]|(?<![^\x00-\x7f\u200b-\u200f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f\u200b-\u200f])"
-)
 _TOOL_NAME = re.compile(r"`?\b([a-z]+(?:_[a-z]+)+)\b`?")
+_ARGUMENT = re.compile(r"(?<!setting )`(project|all_projects|supersedes|new_name)`")
+# Tools with a command that people know by another name.
+_COMMANDS = {"recall_memories": "recall", "store_memory": "remember", "unified_memory_search": "find"}
+
+MAX_SHOWN_LINES = 10
 
 
 def run_with_app(
@@ -74,6 +70,8 @@ def run_with_app(
     async def run() -> T:
         # A command reaches every tool, whatever assistants are offered.
         settings = load_command_settings(**{**flags, **offering})
+        if settings.project is None and settings.dialect == "everkept":
+            settings = replace(settings, project=AUTO)
         if writes and settings.read_only:
             raise ReadOnly("This command writes, but the setting read_only is on.")
         if (writes or stores) and settings.deployment_mode == "embedded-memory":
@@ -81,8 +79,19 @@ def run_with_app(
         nothing = build_empty_library(settings) if makes_nothing else None
         shared = None if writes or stores else _open_shared_library(settings)
         app = App(settings, library=nothing or shared)
+        used: list[str] = []
         try:
-            return await work(app)
+            with silence_warnings(settings, PROJECT_LOGS), track_used_projects(used):
+                done = await work(app)
+            if used and flags.get("project") is None:
+                await _note_project(app, used[0])
+            return done
+        except (EverkeptError, click.ClickException, click.exceptions.Exit, click.Abort, OSError):
+            raise
+        except Exception as error:
+            if (damage := await app.find_damage()) is None:
+                raise
+            raise damage from error
         finally:
             await app.close()
 
@@ -92,6 +101,21 @@ def run_with_app(
 def _open_shared_library(settings: Settings) -> Library | None:
     """Open a shared library. Return None if it is not shared. A mistyped namespace must not look empty."""
     return make_library(settings, read_clock, founds=False) if is_on_server(settings) else None
+
+
+async def _note_project(app: App, name: str) -> None:
+    """Note which project the command used, unless it is the one that people expect here."""
+    folder, configured = app.settings.path, app.settings.project
+    if configured not in (None, AUTO):
+        note = f"Project: {name}, from the setting `project`."
+    else:
+        found = await explain_folder_project(app.library, folder)
+        reason = explain_choice(found, folder)
+        note = format_lost(found) if found.lost else f"Project: {name}, {reason}." if reason else ""
+    context = click.get_current_context(silent=True)
+    if note and context is not None and PROJECT_KEY not in context.meta:
+        context.meta[PROJECT_KEY] = name
+        context.call_on_close(lambda: echo(note, err=True))
 
 
 async def require_project(app: App, flags: Mapping[str, Any]) -> None:
@@ -104,16 +128,13 @@ async def require_project(app: App, flags: Mapping[str, Any]) -> None:
 
 
 async def read_session(app: App, *, keeps_bank: bool = True) -> Session:
-    """Return the session of commands. They share a selected project, which `--project` overrides; without both, the
-    project of the working folder applies.
+    """Return the session of commands in this folder.
 
     A bank that the command names overrides the selected one: `keeps_bank` is then False.
     """
-    chosen = None if app.settings.project else await _find_chosen_project(app)
     notes = {name: await app.library.get_note(_build_key(app, name)) for name in SELECTION_NOTES}
     return Session(
         client="command line",
-        project=chosen,
         is_conversation=False,
         bank=notes["bank"] if keeps_bank else None,
         mode=notes["mode"],
@@ -123,30 +144,12 @@ async def read_session(app: App, *, keeps_bank: bool = True) -> Session:
 
 async def save_selection(app: App, session: Session, before: Session) -> None:
     """Save the selection of a command for the next one."""
-    if session.project != before.project:
-        await choose_project(app, session.project)
+    if session.project is not None:
+        await choose_project(app.library, app.settings.path, session.project)
     for name in SELECTION_NOTES:
         chosen = getattr(session, name)
         if chosen != getattr(before, name):
             await app.library.set_note(_build_key(app, name), str(chosen) if chosen else None)
-
-
-async def choose_project(app: App, name: str | None) -> None:
-    """Set the project of commands in this folder. None: the folder's own project."""
-    await app.library.set_note(_build_project_key(app), name)
-
-
-async def _find_chosen_project(app: App) -> str | None:
-    if chosen := await app.library.get_note(_build_project_key(app)):
-        return chosen
-    home = None if app.settings.path is None else find_workspace(app.settings.path)
-    project = None if home is None else await app.library.find_workspace_project(home.key)
-    return None if project is None else project.name
-
-
-def _build_project_key(app: App) -> str:
-    home = None if app.settings.path is None else find_workspace(app.settings.path)
-    return f"{PROJECT_NOTE} {home.key}" if home else PROJECT_NOTE
 
 
 def _build_key(app: App, name: str) -> str:
@@ -154,14 +157,13 @@ def _build_key(app: App, name: str) -> str:
 
 
 def print_json(value: Any) -> None:
+    """Print a value as JSON, with the project if it is not the expected one."""
+    context = click.get_current_context(silent=True)
+    if isinstance(value, dict) and context is not None and (name := context.meta.get(PROJECT_KEY)):
+        value = cast(dict[str, Any], value)
+        value = value if "project" in value else {**value, "project": name}
     text = json.dumps(value, ensure_ascii=False, indent=2).translate(_JSON_ESCAPES)
-    click.echo(_INVISIBLE.sub(lambda found: json.dumps(found[0])[1:-1], text))
-
-
-def replace_controls(text: str) -> str:
-    """Return a text for the terminal: without control characters, and with marks for invisible ones."""
-    shown = text.translate(_CONTROL_REPLACEMENTS)
-    return shown if shown.isascii() else _INVISIBLE.sub(lambda found: f"<U+{ord(found[0]):04X}>", shown)
+    click.echo(INVISIBLE.sub(lambda found: json.dumps(found[0])[1:-1], text))
 
 
 def echo(text: str = "", *, err: bool = False) -> None:
@@ -169,33 +171,46 @@ def echo(text: str = "", *, err: bool = False) -> None:
     click.echo(replace_controls(text), err=err)
 
 
+def print_first(lines: Sequence[str], more: str = "more") -> None:
+    """Print the first lines of a list that can be long."""
+    for line in lines[:MAX_SHOWN_LINES]:
+        echo(f"  {line}", err=True)
+    if len(lines) > MAX_SHOWN_LINES:
+        echo(f"  … and {len(lines) - MAX_SHOWN_LINES} {more}. To list all, pass --json.", err=True)
+
+
 def report_error(error: EverkeptError, *, as_json: bool = False) -> int:
     """Print an error and return the exit status: 2 for the caller's mistake, otherwise 1."""
     if as_json:
         print_json(error.to_envelope())
-    click.echo(f"everkept: {replace_controls(error.message)}", err=True)
-    hint = NO_PROJECT_HINT if isinstance(error, NoActiveProject) else error.hint
-    if hint:
-        click.echo(f"  {replace_controls(_replace_tool_names(hint))}", err=True)
+    message = error.summary if isinstance(error, AmbiguousName) else error.message
+    click.echo(f"everkept: {replace_controls(message)}", err=True)
+    if error.hint:
+        click.echo(f"  {replace_controls(to_command_words(error.hint))}", err=True)
     candidates: list[dict[str, str]] = error.facts.get("candidates", [])
     for candidate in candidates:
         echo(f"  - {candidate['use']}  {candidate['id']}", err=True)
     return 1 if isinstance(error, Unavailable | UpstreamError) else 2
 
 
-def _replace_tool_names(hint: str) -> str:
-    """Replace names of tools in a hint with those of commands."""
+def to_command_words(hint: str) -> str:
+    """Replace names of tools in a sentence with those of commands, and arguments with options."""
+    hint = _ARGUMENT.sub(lambda found: f"--{to_command_name(found[1])}", hint)
     if not _TOOL_NAME.search(hint):
         return hint
     try:
         known = {tool.name for tool in App(read_settings(FULL_SETTINGS)).tools}
     except EverkeptError:  # the settings may be the fault
         return hint
-    return _TOOL_NAME.sub(lambda word: f"`everkept {to_command_name(word[1])}`" if word[1] in known else word[0], hint)
+    return _TOOL_NAME.sub(lambda word: f"`everkept {_get_command(word[1])}`" if word[1] in known else word[0], hint)
 
 
 def to_command_name(tool: str) -> str:
     return tool.replace("_", "-")
+
+
+def _get_command(tool: str) -> str:
+    return _COMMANDS.get(tool) or to_command_name(tool)
 
 
 @contextmanager
@@ -208,12 +223,12 @@ def report_interruption(left: Callable[[], str]) -> Generator[None, None, None]:
         raise
 
 
-def confirm(question: str, *, yes: bool) -> bool:
+def confirm(question: str, *, yes: bool, refusal: str = "This deletes data permanently.") -> bool:
     """Ask a person to confirm. A program must pass --yes."""
     if yes:
         return True
     if not sys.stdin.isatty():
-        raise Refused("This deletes data permanently.", hint="Confirm in a terminal, or pass --yes.")
+        raise Refused(refusal, hint="Confirm in a terminal, or pass --yes.")
     return click.confirm(question, err=True)
 
 

@@ -1,195 +1,21 @@
-"""Processes of a selftest that write or move projects, and the acknowledgements they got."""
+"""Processes of a selftest that write, read or move projects."""
 
 import json
 import random
 import string
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
-from everkept.app.app import App
-from everkept.clients.own_command import ISOLATED_MODULE
-from everkept.core.ports import RecordStore
-from everkept.core.sessions import Session
-from everkept.settings import build_unset_environment, read_settings
-from everkept.values import Value, field, replace
+from everkept.cli.selftest_ledger import SelftestFact, SelftestLedger
+from everkept.values import Value, replace
 
-SEARCH_SAMPLE = 100  # acknowledged observations to search by a word
-_PAGE_ROWS = 1_000
-_SIGNS = {"insert": 1, "restore": 1, "delete": -1, "update": 0}
-
-
-class SelftestFact(Value):
-    """Entity, one of its observations (`text`), or a relation to another one (`target`)."""
-
-    project: str
-    entity: str
-    text: str | None = None
-    target: str | None = None
-
-
-class SelftestLedger:
-    """State that the servers' answers promise, fact by fact."""
-
-    def __init__(self) -> None:
-        self.promised: dict[SelftestFact, bool] = {}  # False: deleted
-        self.unanswered: list[frozenset[SelftestFact]] = []  # each stored completely or not at all
-        self.surely_changed: Counter[str] = Counter()  # calls by project
-        self.possibly_changed: Counter[str] = Counter()
-
-    def attempt(self, project: str) -> None:
-        """Note a call before it is sent."""
-        self.possibly_changed[project] += 1
-
-    def acknowledge(
-        self,
-        project: str,
-        *,
-        stored: Iterable[SelftestFact] = (),
-        removed: Iterable[SelftestFact] = (),
-        surely_changed: bool = True,
-    ) -> None:
-        """Note the answer to a call. A repeated call may have changed nothing."""
-        self.promised.update(dict.fromkeys(stored, True))
-        self.promised.update(dict.fromkeys(removed, False))
-        self.surely_changed[project] += surely_changed
-
-    def abandon(self, facts: Iterable[SelftestFact]) -> None:
-        """Note that a call about these facts was not answered and will not be repeated."""
-        group = frozenset(facts)
-        for fact in group:
-            self.promised.pop(fact, None)
-        self.unanswered.append(group)
-
-    def include(self, other: "SelftestLedger") -> None:
-        """Add the answers to another writer. Both may share facts that neither deletes."""
-        self.promised.update(other.promised)
-        self.unanswered += other.unanswered
-        self.surely_changed += other.surely_changed
-        self.possibly_changed += other.possibly_changed
-
-
-class SelftestVerdict(Value, frozen=False):
-    """Comparison of the library with the ledger."""
-
-    acknowledged: int = 0
-    found: int = 0
-    lost: int = 0
-    duplicates: int = 0
-    torn: int = 0  # unanswered calls that were stored in part
-    unasked: int = 0  # stored without a call, or although the call was refused
-    searched: int = 0
-    unsearchable: int = 0
-    changes: int = 0
-    problems: list[str] = field(default_factory=list[str])
-
-    @property
-    def is_good(self) -> bool:
-        wrong = self.lost + self.duplicates + self.torn + self.unasked + self.unsearchable
-        return not wrong and not self.problems
-
-
-async def judge(data_dir: Path, ledger: SelftestLedger) -> SelftestVerdict:
-    """Open the library again and count missing, duplicate and unrequested facts."""
-    app = App(read_settings({"data_dir": data_dir}, {}))
-    verdict = SelftestVerdict()
-    try:
-        stored: Counter[SelftestFact] = Counter()
-        for project in await app.library.list_projects():
-            stored += await _read_facts(app, project.name)
-            _, store = await app.library.open(project.name)
-            changes, live = await _replay_log(store)
-            findings = await store.find_faults()
-            findings += _find_log_mismatches(project.name, ledger, changes, live, await store.count_live())
-            verdict.problems += [f"{project.name}: {finding}" for finding in findings]
-            verdict.changes += changes
-        _compare(verdict, ledger, stored)
-        await _search_sample(app, verdict, ledger, stored)
-    finally:
-        await app.close()
-    return verdict
-
-
-def _compare(verdict: SelftestVerdict, ledger: SelftestLedger, stored: Counter[SelftestFact]) -> None:
-    kept = sum((stored[fact] > 0) == is_there for fact, is_there in ledger.promised.items())
-    verdict.acknowledged = len(ledger.promised)
-    verdict.found = kept
-    verdict.lost = verdict.acknowledged - kept
-    verdict.duplicates = sum(count - 1 for count in stored.values() if count > 1)
-    verdict.torn = sum(
-        len({stored[fact] > 0 for fact in group - ledger.promised.keys()}) > 1 for group in ledger.unanswered
-    )
-    open_ended = frozenset[SelftestFact]().union(*ledger.unanswered)
-    verdict.unasked = len(stored.keys() - ledger.promised.keys() - open_ended)
-
-
-async def _read_facts(app: App, project: str) -> Counter[SelftestFact]:
-    """Return all facts of a project, as a client reads them."""
-    found: Counter[SelftestFact] = Counter()
-    arguments: dict[str, Any] = {"project": project, "limit": _PAGE_ROWS}
-    while True:
-        page = (await app.call(Session(), "read_graph", arguments)).facts
-        for entity in page["entities"]:
-            found[SelftestFact(project, entity["name"])] += 1
-            found.update(
-                SelftestFact(project, entity["name"], text=observation["content"])
-                for observation in entity["observations"]
-            )
-        found.update(SelftestFact(project, relation["from"], target=relation["to"]) for relation in page["relations"])
-        if page.get("next_cursor") is None:
-            return found
-        arguments["cursor"] = page["next_cursor"]
-
-
-def _find_log_mismatches(
-    project: str, ledger: SelftestLedger, changes: int, logged: Counter[str], counted: Mapping[str, int]
-) -> list[str]:
-    """Find differences between the change log and the calls or the stored data."""
-    findings: list[str] = []
-    least, most = ledger.surely_changed[project], ledger.possibly_changed[project]
-    if not least <= changes <= most:
-        findings.append(f"{changes} changes in the log, not {least} to {most}")
-    live = {"link": counted["link"], "record": sum(counted.values()) - counted["link"]}
-    findings += [
-        f"the log makes {logged[subject]} live {subject}s, the tables have {number}"
-        for subject, number in live.items()
-        if logged[subject] != number
-    ]
-    return findings
-
-
-async def _replay_log(store: RecordStore) -> tuple[int, Counter[str]]:
-    """Return the number of changes in the log, and how many records and links they leave."""
-    seen, after = 0, 0
-    live: Counter[str] = Counter()
-    while changes := await store.read_changes(after=after, limit=_PAGE_ROWS):
-        for change in changes:
-            for edit in change.edits:
-                live[edit.subject] += _SIGNS[edit.operation]
-        seen += len(changes)
-        after = changes[-1].seq
-    return seen, live
-
-
-async def _search_sample(
-    app: App, verdict: SelftestVerdict, ledger: SelftestLedger, stored: Counter[SelftestFact]
-) -> None:
-    """Search a sample of observations by their unique first word."""
-    kept = [fact for fact, is_there in ledger.promised.items() if is_there and stored[fact]]
-    observations = [fact for fact in kept if fact.text]
-    for fact in random.sample(observations, min(SEARCH_SAMPLE, len(observations))):
-        arguments = {"query": (fact.text or "").split()[0], "project": fact.project, "limit": 100}
-        result = await app.call(Session(), "search_nodes", arguments)
-        verdict.searched += 1
-        names = {entity["name"] for entity in result.facts["entities"]}
-        verdict.unsearchable += fact.entity not in names
-
+if TYPE_CHECKING:
+    from everkept.cli.selftest_servers import ForkedServer
 
 JSON = dict[str, Any]
 
@@ -219,11 +45,14 @@ class SelftestConnection:
         *,
         environment: Mapping[str, str] | None = None,
         log: IO[bytes] | int = subprocess.DEVNULL,
+        process: "ForkedServer | None" = None,
     ) -> None:
-        self._process = subprocess.Popen(
+        """Start a server, or use one that was started."""
+        self._process = process or subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment
         )
         self._requests = 0
+        self.answers = 0
         self.waiting_since: float | None = None
 
     @property
@@ -258,6 +87,7 @@ class SelftestConnection:
             answer = self._read_answer()
         finally:
             self.waiting_since = None
+        self.answers += 1
         if "error" in answer:
             raise CallFailed(str(answer["error"]["code"]), answer["error"]["message"])
         return cast(JSON, answer["result"])
@@ -302,12 +132,17 @@ class SelftestConnection:
 
 
 PROJECT_NAMES = ("trial one", "trial two")
-HUB_NAME = "hub"  # in each project; all relations lead to it, and all writers describe it
+HUB_NAME = "hub"  # in each project; all relations lead to it
+BOARD_NAME = "board"  # in each project; all writers describe it, and readers read it
 ENTITY_TYPE = "trial"
 RELATION_VERB = "belongs_to"
 
 MOVE_SECONDS = 1.5  # on average
-MAX_ATTEMPTS = 200  # to archive or restore a project
+ATTEMPT_SECONDS = 0.05  # between attempts to archive or restore a project
+MAX_ATTEMPTS = 2_400
+REFUSED_SECONDS = 0.002  # before the next call
+
+OUTCOME_UNKNOWN = "memory_unavailable"  # the connection to the database broke during a write
 
 _SENTENCE = """
     the server keeps every memory of a project in one file and answers while others write because
@@ -329,13 +164,10 @@ class SelftestWrite(Value):
 class SelftestClient:
     """Client with its own server, which it restarts when that has ended."""
 
-    def __init__(self, data_dir: Path, name: str, log: IO[bytes]) -> None:
-        self._command = (
-            *(sys.executable, *ISOLATED_MODULE, "serve", "--data-dir", str(data_dir)),
-            *("--transport", "stdio", "--dialect", "everkept", "--toolsets", "graph"),
-        )
+    def __init__(self, launch: Callable[[], SelftestConnection], name: str) -> None:
+        self._launch = launch
         self._name = name
-        self._log = log
+        self.starts = 0
         self.wire = self._start()
 
     def call(self, tool: str, arguments: JSON) -> JSON:
@@ -350,7 +182,18 @@ class SelftestClient:
         self.wire.initialize("selftest", self._name)
 
     def _start(self) -> SelftestConnection:
-        return SelftestConnection(self._command, environment=build_unset_environment(), log=self._log)
+        self.starts += 1
+        return self._launch()
+
+    def revive(self, stop: threading.Event) -> bool:
+        """Return whether a server runs again. It may be killed before its first answer."""
+        while not stop.is_set():
+            try:
+                self.restart()
+            except (ServerGone, CallFailed):
+                continue
+            return True
+        return False
 
 
 class SelftestWriter:
@@ -360,8 +203,9 @@ class SelftestWriter:
         self.client = client
         self.ledger = SelftestLedger()
         self.latencies: list[float] = []
-        self.refused = 0  # calls to an archived or busy project
+        self.refusals: Counter[str] = Counter()  # by code
         self.problems: list[str] = []
+        self.shared: list[SelftestFact] = []  # acknowledged, and never deleted
         self._stop = stop
         self._chance = chance
         self._number = number
@@ -382,12 +226,15 @@ class SelftestWriter:
                 self.client.call(write.tool, write.arguments)
             except ServerGone:
                 is_first = False
-                if not self._revive() or self._chance.random() < 0.5:
+                if not self.client.revive(self._stop) or self._chance.random() < 0.5:
                     self._abandon(write)
                     return
             except CallFailed as error:
+                if error.code == OUTCOME_UNKNOWN and self._chance.random() < 0.5 and not self._stop.is_set():
+                    is_first = False
+                    continue
                 self._note_failure(error)
-                if not is_first:
+                if not is_first or error.code == OUTCOME_UNKNOWN:
                     self._abandon(write)
                 return
             else:
@@ -395,20 +242,10 @@ class SelftestWriter:
                 self._acknowledge(write, surely_changed=is_first and not write.is_shared)
                 return
 
-    def _revive(self) -> bool:
-        """Return whether a server runs again. It may be killed before its first answer."""
-        while not self._stop.is_set():
-            try:
-                self.client.restart()
-            except ServerGone:
-                continue
-            return True
-        return False
-
     def _note_failure(self, error: CallFailed) -> None:
         if error.retry_possible or error.code == "project_archived":
-            self.refused += 1
-            self._stop.wait(0.002)
+            self.refusals[error.code] += 1
+            self._stop.wait(REFUSED_SECONDS)
         else:
             self.problems.append(str(error))
 
@@ -418,7 +255,9 @@ class SelftestWriter:
         )
         for fact in write.removed:
             self._forget(fact)
-        if not write.is_shared:
+        if write.is_shared:
+            self.shared += write.stored
+        else:
             for fact in write.stored:
                 self._entities.setdefault(SelftestFact(fact.project, fact.entity), set()).add(fact)
 
@@ -434,7 +273,7 @@ class SelftestWriter:
     def _choose_write(self) -> SelftestWrite:
         kind = self._chance.random()
         if kind < 0.05:
-            return self._build_hub_observation()
+            return self._build_board_observation()
         if kind < 0.5 or not self._entities:
             return self._build_creation()
         entity = self._chance.choice(list(self._entities)[-50:])
@@ -457,12 +296,12 @@ class SelftestWriter:
             "create_entities", {"project": entity.project, "entities": [described]}, stored=(entity, *observations)
         )
 
-    def _build_hub_observation(self) -> SelftestWrite:
+    def _build_board_observation(self) -> SelftestWrite:
         """Count across all writers, so that several write the same text at the same time."""
         self._made += 1
         text = f"round {self._made // 20}"
         return replace(
-            _build_observation(SelftestFact(self._chance.choice(PROJECT_NAMES), HUB_NAME), text), is_shared=True
+            _build_observation(SelftestFact(self._chance.choice(PROJECT_NAMES), BOARD_NAME), text), is_shared=True
         )
 
     def _build_text(self) -> str:
@@ -472,11 +311,51 @@ class SelftestWriter:
         return " ".join([unique, *words])
 
 
+class SelftestReader:
+    """Reads what writers wrote through another server, and notes acknowledged facts that are missing."""
+
+    def __init__(
+        self, client: SelftestClient, list_shared: Callable[[], list[SelftestFact]], stop: threading.Event
+    ) -> None:
+        self.client = client
+        self.reads = 0
+        self.problems: list[str] = []
+        self._list_shared = list_shared
+        self._stop = stop
+
+    def run(self) -> None:
+        while not self._stop.is_set():
+            for project in PROJECT_NAMES:
+                self._read(project)
+
+    def _read(self, project: str) -> None:
+        wanted = {str(fact.text) for fact in self._list_shared() if fact.project == project}
+        try:
+            answer = self.client.call("open_nodes", {"names": [BOARD_NAME], "project": project})
+        except ServerGone:
+            self.client.revive(self._stop)
+            return
+        except CallFailed as error:
+            if not error.retry_possible and error.code != "project_archived":
+                self.problems.append(str(error))
+            self._stop.wait(REFUSED_SECONDS)
+            return
+        if answer.get("warnings"):  # of a database that is unreachable: the local copy may be older
+            return
+        found = {observation["content"] for entity in answer["entities"] for observation in entity["observations"]}
+        self.reads += 1
+        if missing := wanted - found:
+            self.problems.append(f"a read of {project} missed {len(missing)} acknowledged facts: {sorted(missing)[:3]}")
+
+
 class ProjectMover:
     """Archives and restores projects while writers write."""
 
-    def __init__(self, client: SelftestClient, stop: threading.Event, chance: random.Random) -> None:
+    def __init__(
+        self, client: SelftestClient, stop: threading.Event, abort: threading.Event, chance: random.Random
+    ) -> None:
         self.client = client
+        self._abort = abort
         self.moves = 0
         self.problems: list[str] = []
         self._stop = stop
@@ -495,6 +374,8 @@ class ProjectMover:
     def _move(self, project: str, tool: str, wanted: str) -> bool:
         """Try until it is done. After the end of the selftest, only a restore continues."""
         for _ in range(MAX_ATTEMPTS):
+            if self._abort.is_set():
+                return False
             if self._stop.is_set() and wanted == "archived":
                 return False
             try:
@@ -502,22 +383,18 @@ class ProjectMover:
                     return True
                 self.client.call(tool, {"name": project})
             except ServerGone:
-                self._revive()
+                with suppress(ServerGone, CallFailed):  # the next call notices
+                    self.client.restart()
             except CallFailed as error:
                 if not error.retry_possible:
                     self.problems.append(str(error))
+                time.sleep(ATTEMPT_SECONDS)
         self.problems.append(f"{tool} did not succeed in {MAX_ATTEMPTS} attempts")
         return False
 
     def _read_status(self, project: str) -> str:
         listed = self.client.call("list_projects", {"status": "all"})["projects"]
         return next(entry["status"] for entry in listed if entry["name"] == project)
-
-    def _revive(self) -> None:
-        try:
-            self.client.restart()
-        except ServerGone:
-            return  # the next call notices
 
 
 def _build_observation(entity: SelftestFact, text: str) -> SelftestWrite:

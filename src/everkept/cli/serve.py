@@ -5,7 +5,7 @@ import json
 import logging
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -13,20 +13,23 @@ import click
 
 from everkept.app.app import App
 from everkept.cli.options import add_common_options
-from everkept.cli.stdio_start import announce_plugin, load_server_settings, serve_stdio
+from everkept.cli.stdio_start import load_server_settings, serve_stdio, start_side_tasks
 from everkept.core.library import track_replica_use
 from everkept.errors import InvalidInput, Refused, StoreUnreachable
-from everkept.settings import AUTO, BankMode, Settings, list_limits
+from everkept.settings import AUTO, BankMode, Dialect, Settings, ViewChoice, list_limits
 from everkept.transports.dispatch import Dispatcher
 from everkept.values import replace
 
 if TYPE_CHECKING:  # not loaded before the handshake is answered
     from ssl import SSLContext
 
+    from everkept.console.access import ConsoleAccess
     from everkept.core.ports import Library
     from everkept.first_answers import ServerStart
     from everkept.transports.guard import TokenAuth
     from everkept.transports.http import HttpOptions
+    from everkept.transports.http_exchange import ASGIApp
+    from everkept.transports.oauth import OAuthServer
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +72,11 @@ def _add_http_options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--certificate", metavar="FILE", help="HTTPS: certificate file in PEM."),
             click.option("--certificate-key", metavar="FILE", help="HTTPS: key file in PEM."),
             click.option("--rate-limit", type=int, help="HTTP: requests per minute for each account token."),
+            click.option("--oauth-issuer", metavar="URL", help="HTTP: OpenID provider whose tokens are accepted too."),
+            click.option("--oauth-resource", metavar="URL", help="HTTP: address of this server as clients know it."),
+            click.option("--oauth-audience", metavar="TEXT", help="HTTP: audience of those tokens."),
             click.option("--metrics", is_flag=True, default=None, help="HTTP: serve /metrics."),
+            click.option("--console", is_flag=True, default=None, help="HTTP: offer the console in the browser."),
         ]
     ):
         command = option(command)
@@ -87,9 +94,10 @@ def _add_http_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--read-only", is_flag=True, default=None, help="Offer only tools that change nothing.")
 @click.option(
     "--dialect",
-    type=click.Choice(["everkept", "server-memory"]),
-    help="Tool names and formats: Everkept's, or the official memory server's.",
+    type=click.Choice(get_args(Dialect)),
+    help="Tool names and formats: Everkept's, the official memory server's, or Anthropic's memory tool.",
 )
+@click.option("--views", type=click.Choice(get_args(ViewChoice)), help="Views to offer to chats. Default: quiet.")
 @click.option("--gateway-config", metavar="FILE", help="Gateway config file, or `none`.")
 @click.option("--no-token", is_flag=True, default=None, help="HTTP: accept requests without a token (loopback only).")
 @_add_http_options
@@ -101,45 +109,68 @@ def serve(start: "ServerStart | None", as_json: bool, debug: bool, **flags: Any)
         flags["log_level"] = flags["log_level"] or "debug"
     settings = load_server_settings(flags)
     if settings.transport == "http":
-        _serve_http(settings)
+        serve_over_http(settings)
     elif sys.stdin.isatty():
         _print_explanation(settings)
     else:
         serve_stdio(settings, flags, start)
 
 
-def _serve_http(settings: Settings) -> None:
-    from everkept.transports.guard import TrustedProxies, is_loopback, listen
+def serve_over_http(settings: Settings, on_ready: "Callable[[str, ConsoleAccess], None] | None" = None) -> None:
+    """Run the server until a signal comes. With `on_ready`, only the console needs no token to begin."""
+    from everkept.transports.guard import is_loopback, listen
+    from everkept.transports.trusted_proxies import TrustedProxies
 
     local = is_loopback(settings.host)
     tls = _build_tls_context(settings)
     _check_rate(settings)
+    oauth = _build_oauth(settings)
     proxies = TrustedProxies.from_text(settings.trusted_proxies)
+    if settings.console and not (local or tls or settings.trusted_proxies):
+        raise InvalidInput(
+            f"The console is not encrypted, and {settings.host} can be reached from other machines.",
+            hint="Pass --certificate, or listen on 127.0.0.1.",
+            argument="console",
+            value=True,
+        )
 
     async def run() -> None:
-        app, announcing = App(settings), None
+        app = App(settings)
+        beside: list[asyncio.Task[None]] = []
         try:
-            await _require_token(settings, app.library, local=local)
+            if on_ready is None:
+                await _require_token(settings, app.library, local=local)
             app.start(at_once=True)
-            announcing = announce_plugin(settings)
+            beside = start_side_tasks(settings)
             with listen(settings.host, settings.port) as listening:
                 # Report mistakes before the server loads, which takes a moment.
                 from everkept.transports.http import serve_http
 
                 port = listening.getsockname()[1]
                 dispatcher = Dispatcher(app)
+                token_auth = None if settings.no_token else _build_token_auth(app, oauth)
+                access, offer = _build_offer(app, dispatcher, token_auth, oauth)
+
+                def announce() -> None:
+                    address = _format_address(settings, port)
+                    if on_ready is not None:
+                        on_ready(address, access)
+                    else:
+                        _print_address(settings, address, local=local)
+                        _print_console(settings, address, access)
+
                 await serve_http(
                     dispatcher,
                     listening,
                     host=settings.host,
                     path=HTTP_PATH,
-                    token_auth=None if settings.no_token else _build_token_auth(app),
-                    on_ready=lambda: _print_address(settings, port, local=local),
-                    offer=replace(_build_offer(app, dispatcher), tls=tls, proxies=proxies),
+                    token_auth=token_auth,
+                    on_ready=announce,
+                    offer=replace(offer, tls=tls, proxies=proxies),
                 )
         finally:
-            if announcing is not None:
-                announcing.cancel()
+            for task in beside:
+                task.cancel()
             await app.end_sessions()
             await app.close()
 
@@ -169,17 +200,41 @@ def _check_rate(settings: Settings) -> None:
         )
 
 
-def _build_token_auth(app: App) -> "TokenAuth":
+def _build_oauth(settings: Settings) -> "OAuthServer | None":
+    if settings.oauth_issuer is None:
+        if settings.oauth_resource is None and settings.oauth_audience is None:
+            return None
+        raise InvalidInput("OAuth needs the address of the provider.", hint="Pass --oauth-issuer.")
+    if settings.no_token:
+        raise InvalidInput("--no-token and --oauth-issuer exclude each other.", hint="Omit one of them.")
+    if settings.oauth_resource is None:
+        raise InvalidInput(
+            "OAuth needs the address of this server as clients know it.",
+            hint="Pass --oauth-resource, for example https://memory.example.com/mcp.",
+        )
+    from everkept.transports.oauth import OAuthServer
+
+    return OAuthServer.from_settings(settings.oauth_issuer, settings.oauth_resource, settings.oauth_audience)
+
+
+def _build_token_auth(app: App, oauth: "OAuthServer | None") -> "TokenAuth":
     from everkept.accounts.accounts import Accounts
+    from everkept.accounts.subjects import Subjects
     from everkept.transports.guard import TokenAuth
 
     accounts = Accounts(app.library, app.clock)
-    return TokenAuth(accounts.authenticate, rate_limit=app.settings.rate_limit)
+    if oauth is None:
+        return TokenAuth(accounts.authenticate, rate_limit=app.settings.rate_limit)
+    admitted = oauth.build_admission(accounts, Subjects(app.library, accounts))
+    return TokenAuth(admitted, rate_limit=app.settings.rate_limit, metadata_url=oauth.metadata_url)
 
 
-def _build_offer(app: App, dispatcher: Dispatcher) -> "HttpOptions":
+def _build_offer(
+    app: App, dispatcher: Dispatcher, token_auth: "TokenAuth | None", oauth: "OAuthServer | None"
+) -> "tuple[ConsoleAccess, HttpOptions]":
     """Build the parts besides the protocol, and the access checks."""
     from everkept.accounts.access_log import LOG_FOLDER, AccessLog
+    from everkept.console.access import ConsoleAccess
     from everkept.transports.access_audit import audit
     from everkept.transports.http import HttpOptions, RequestQuotas, build_limits
     from everkept.transports.metrics import Metrics, build_health_routes
@@ -192,9 +247,19 @@ def _build_offer(app: App, dispatcher: Dispatcher) -> "HttpOptions":
     if settings.metrics:
         metrics = Metrics(lambda: app.library.condition, list_limits(settings))
         metrics.watch(dispatcher)
-    return HttpOptions(
+    access = ConsoleAccess()
+    pages: Mapping[str, ASGIApp] = {}
+    if settings.console:
+        from everkept.console.server import ConsoleServer
+
+        pages = ConsoleServer(app, access, access_log, token_auth).build_routes()
+    options = HttpOptions(
         routes=build_peer_routes(lambda: app.shared_search, access_log, app.clock),
-        open_routes=build_health_routes(lambda: app.library),
+        open_routes={
+            **build_health_routes(lambda: app.library),
+            **pages,
+            **({} if oauth is None else oauth.build_routes()),
+        },
         metrics=metrics,
         limits=build_limits(
             settings.max_connections,
@@ -211,6 +276,7 @@ def _build_offer(app: App, dispatcher: Dispatcher) -> "HttpOptions":
             answer_bytes=settings.quota_answer_bytes,
         ),
     )
+    return access, options
 
 
 async def _require_token(settings: Settings, library: "Library", *, local: bool) -> None:
@@ -221,7 +287,7 @@ async def _require_token(settings: Settings, library: "Library", *, local: bool)
             argument="no_token",
             value=True,
         )
-    if settings.no_token:
+    if settings.no_token or settings.oauth_issuer is not None:
         return
     with track_replica_use() as asked:
         tokens = await library.list_tokens()
@@ -238,15 +304,29 @@ async def _require_token(settings: Settings, library: "Library", *, local: bool)
         raise Refused("HTTP needs a token, but no token exists yet.", hint=hint)
 
 
-def _print_address(settings: Settings, port: int, *, local: bool) -> None:
+def _format_address(settings: Settings, port: int) -> str:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    scheme = "http" if settings.certificate is None else "https"
+    return f"{'http' if settings.certificate is None else 'https'}://{host}:{port}"
+
+
+def _print_address(settings: Settings, address: str, *, local: bool) -> None:
     asking = "no token required" if settings.no_token else "token required"
-    click.echo(f"everkept: ready, serving {scheme}://{host}:{port}{HTTP_PATH} ({asking})", err=True)
+    if settings.oauth_issuer is not None:
+        asking += f", also of {settings.oauth_issuer}"
+    click.echo(f"everkept: ready, serving {address}{HTTP_PATH} ({asking})", err=True)
     if not local:
-        encrypted = "" if scheme == "https" else ". The traffic is not encrypted"
+        encrypted = ". The traffic is not encrypted" if settings.certificate is None else ""
         click.echo(
             f"everkept: other machines can reach this memory with a token from `everkept token`{encrypted}.", err=True
+        )
+
+
+def _print_console(settings: Settings, address: str, access: "ConsoleAccess") -> None:
+    if settings.console:
+        from everkept.console.pages import PATH
+
+        click.echo(
+            f"everkept: console (opens once, within a minute): {address}{PATH}#code={access.create_code()}", err=True
         )
 
 
@@ -263,12 +343,12 @@ def _print_explanation(settings: Settings) -> None:
     own, line = shlex.join(program), shlex.join(command)
     click.echo(
         f"""Everkept is memory for AI assistants. Your assistant starts it and talks to it over standard
-input and output, so there is nothing to see here. To connect an assistant, run this. It shows
-the change and asks first:
+input and output, so there is nothing to see here. To connect the assistants on this machine,
+run this. It shows each change and asks first:
 
-{own} setup claude-code    or claude-desktop, codex, cursor, gemini, vscode, windsurf
+{own} setup
 
-Or connect it by hand:
+Or connect one by hand:
 
 Claude Code   claude mcp add everkept -- {line}
 Codex         codex mcp add everkept -- {line}

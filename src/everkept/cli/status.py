@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import click
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -14,25 +13,31 @@ from everkept.app.engines import StrandedWrites, find_standby, find_stranded_wri
 from everkept.app.gateway_file import GatewayOverview, list_own_names, read_overview
 from everkept.app.overview import read_team
 from everkept.care.database_server import list_kept_copies
+from everkept.cli.backup_schedule import describe_backups, format_backups
+from everkept.cli.flags import CONNECTION_LOGS, silence_warnings
 from everkept.cli.options import add_common_options
-from everkept.cli.render import build_console, draw_bars, print_pairs
+from everkept.cli.render import TableView, build_console, draw_bars, print_pairs
 from everkept.cli.runner import print_json, read_session, require_project, run_with_app
 from everkept.core.library import Condition
 from everkept.core.mcp import ToolUsage
 from everkept.core.sessions import Session
-from everkept.core.text import clip_text
+from everkept.core.text import clip_text, format_count
 from everkept.core.times import format_ago, format_iso, parse_time, read_clock
 from everkept.errors import Refused
+from everkept.families.graph.model import TrashedView
 from everkept.hooks.session_end import JobQueue
 from everkept.hooks.workspace import get_hooks_folder, read_recent_faults
-from everkept.jobs.maintenance import MemoryPair
+from everkept.jobs.memory_access import MemoryPair
 from everkept.settings import get_title, list_limits, read_settings
 from everkept.tools.schema import to_json
 
 Row = Mapping[str, Any]
 
 CHART_LINES = 4  # lines of a chart
+MAX_TRASHED = 5  # names of deleted projects
 MAX_PROJECTS = 15  # rows; the rest is summed up
+PROJECT_NUMBERS = ("memories", "entities", "conversations", "size")
+CALL_NUMBERS = ("calls", "errors", "mean ms", "longest ms", "last called")
 MAX_TOOLS = 15  # of the gateway
 MAX_SHOWN_CHARACTERS = 72  # of the memories that were recalled most
 FOLDER_NOTES = {"standby/": " (replica and journal)"}
@@ -50,15 +55,20 @@ def status(as_json: bool, **flags: Any) -> None:
         session = await read_session(app)
         whole: dict[str, Any] = to_json(await app.overview_reader.read_overview())
         hooks = {"hooks": _describe_hooks(app), "data_dir": str(app.settings.data_dir)}
+        if app.settings.engine == "sqlite":
+            hooks["backups"] = describe_backups(app.settings)
         seen = await read_overview(app.settings.gateway_config, app.library, list_own_names(read_settings(flags)))
         gateway = {"gateway": _describe_gateway(seen)} if seen else {}
         left = [to_json(each) for each in await find_stranded_writes(app.settings)]
         beside: dict[str, Any] = {"left_elsewhere": left} if left else {}
         if others := await read_team(app.accounts, app.guarded, app.settings.data_dir):
             beside["team"] = to_json(others) | {"limits": list_limits(app.settings)}
+        trash = [to_json(TrashedView.from_trashed(each)) for each in await app.project_changes.list_trash()]
+        beside |= {"trash": trash} if trash else {}
         return {**await _read_project_status(app, session), **whole, **gateway, **beside, **hooks}
 
-    told = run_with_app(work, makes_nothing=True, **flags)
+    with silence_warnings(read_settings(flags), CONNECTION_LOGS):
+        told = run_with_app(work, makes_nothing=True, **flags)
     if as_json:
         print_json(told)
     else:
@@ -165,8 +175,14 @@ def _print_status(out: Console, told: Row) -> None:
 
 def _print_head(out: Console, told: Row) -> None:
     totals: Row = told["totals"]
-    kept = ", ".join(format_total(totals[name], name) for name in ("memories", "entities", "conversations"))
-    places = format_total(totals["projects"], "projects") + (" and elsewhere" * bool(told["elsewhere"]))
+    kept = ", ".join(
+        (
+            format_count(totals["memories"], "memory", "memories"),
+            format_count(totals["entities"], "entity", "entities"),
+            format_count(totals["conversations"], "conversation"),
+        )
+    )
+    places = format_count(totals["projects"], "project") + (" and elsewhere" * bool(told["elsewhere"]))
     out.print(_assemble_text((kept, "bold"), f" in {places}{_format_disk_space(told)}."))
     types = [f"{name} {count:,}" for name, count in told["types"].items()]
     if totals["automatic"]:
@@ -199,45 +215,46 @@ def _format_automatic(told: Row) -> str:
 def _print_projects(out: Console, told: Row) -> None:
     here = told["project"]
     rows = sorted(cast(Sequence[Row], told["projects"]), key=lambda row: row["name"] != here)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("project", overflow="fold")
-    for column in ("memories", "entities", "conversations", "size"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("", overflow="fold")
     user: Row = told["user"]
-    _add_row(table, {**user, "name": "(yours, for all projects)"}, "")
+    lines = [_build_line({**user, "name": "(yours, for all projects)"}, "")]
     if (accounts := cast(Row, told["accounts"]))["accounts"]:
-        _add_row(table, _build_accounts_row(accounts), "theirs alone")
-    for row in rows[:MAX_PROJECTS]:
-        _add_row(table, row, "here" if row["name"] == here else "")
+        lines.append(_build_line(_build_accounts_row(accounts), "theirs alone"))
+    lines += [_build_line(row, "here" if row["name"] == here else "") for row in rows[:MAX_PROJECTS]]
     if told["elsewhere"]:
-        table.add_row("(elsewhere)", "", "", _format_number(told["elsewhere"]), "", "outside of projects")
-    out.print(table)
+        cells = ("(elsewhere)", "", "", _format_number(told["elsewhere"]), "", "outside of projects")
+        lines.append([Text(cell) for cell in cells])
+    out.print(TableView(("project", *PROJECT_NUMBERS, "state"), lines, numbers=PROJECT_NUMBERS, spare=("size",)))
     if len(rows) > MAX_PROJECTS:
-        rest = format_total(len(rows) - MAX_PROJECTS, "more projects")
+        rest = format_count(len(rows) - MAX_PROJECTS, "more project")
         out.print(_assemble_text((f"and {rest}; to list all, pass --json.", "dim")))
+    if trash := cast(Sequence[Row], told.get("trash") or ()):
+        kept = [f"{row['name']} (until {row['until'][:10]})" if row["until"] else row["name"] for row in trash]
+        shown = ", ".join(kept[:MAX_TRASHED]) + (", …" if len(kept) > MAX_TRASHED else "")
+        out.print(
+            _assemble_text(f"In the trash: {shown}. ", ("To restore one, run `everkept restore-project`.", "dim"))
+        )
 
 
 def _build_accounts_row(accounts: Row) -> Row:
     lost: int = accounts["unreadable"]
-    problem = {"problem": f"{format_total(lost, 'databases')} cannot be read"} if lost else {}
-    name = f"({format_total(accounts['accounts'], 'accounts')})"
+    problem = {"problem": f"{format_count(lost, 'database')} cannot be read"} if lost else {}
+    name = f"({format_count(accounts['accounts'], 'account')})"
     return {**accounts, "name": name, "status": "active", **problem}
 
 
-def _add_row(table: Table, row: Row, mark: str) -> None:
+def _build_line(row: Row, mark: str) -> list[Text]:
     marks = [
         mark,
         "off" if row.get("off") else "",
         "archived" if row["status"] == "archived" else "",
         str(row.get("problem") or ""),
     ]
-    table.add_row(
+    return [
         Text(str(row["name"])),
-        *(Text(_format_number(row.get(name))) for name in ("memories", "entities", "conversations")),
+        *(Text(_format_number(row.get(name))) for name in PROJECT_NUMBERS[:-1]),
         Text(format_size(row["size_bytes"]) if row["size_bytes"] else ""),
         Text(", ".join(filter(None, marks)), style="dim"),
-    )
+    ]
 
 
 def _print_growth(out: Console, weeks: Sequence[Row]) -> None:
@@ -276,27 +293,24 @@ def _print_gateway(out: Console, gateway: Row) -> None:
     if called:
         out.print(_build_calls_table(called[:MAX_TOOLS]))
     if len(called) > MAX_TOOLS:
-        rest = format_total(len(called) - MAX_TOOLS, "more tools")
+        rest = format_count(len(called) - MAX_TOOLS, "more tool")
         out.print(_assemble_text((f"and {rest}; to list all, pass --json.", "dim")))
     if len(called) < len(tools):
-        told = f"{format_total(len(tools) - len(called), 'tools')} not called yet; to list them, pass --json."
+        told = f"{format_count(len(tools) - len(called), 'tool')} not called yet; to list them, pass --json."
         out.print(_assemble_text((told, "dim")))
     if earlier := cast(Sequence[Row], gateway.get("earlier", ())):
-        told = f"{format_total(len(earlier), 'tools')} of an earlier gateway file; to list them, pass --json."
+        told = f"{format_count(len(earlier), 'tool')} of an earlier gateway file; to list them, pass --json."
         out.print(_assemble_text((told, "dim")))
 
 
-def _build_calls_table(tools: Sequence[Row]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("tool", no_wrap=True)
-    for column in ("calls", "errors", "mean ms", "longest ms", "last called"):
-        table.add_column(column, justify="right", no_wrap=True)
+def _build_calls_table(tools: Sequence[Row]) -> TableView:
+    rows: list[list[Text]] = []
     for tool in tools:
         counts = (f"{tool[name]:,}" for name in ("calls", "errors"))
         times = (f"{tool[name]:,.1f}" for name in ("mean_ms", "longest_ms"))
         last = format_ago(parse_time(tool["last_at"]), read_clock())
-        table.add_row(Text(str(tool["tool"])), *counts, *times, last)
-    return table
+        rows.append([Text(str(cell)) for cell in (tool["tool"], *counts, *times, last)])
+    return TableView(("tool", *CALL_NUMBERS), rows, numbers=CALL_NUMBERS)
 
 
 def _print_state(out: Console, told: Row) -> None:
@@ -308,7 +322,7 @@ def _print_state(out: Console, told: Row) -> None:
     _print_heading(out, "State")
     ready: int = told["totals"]["with_vectors"]
     share = 100 * ready // (ready + waiting) if waiting else 100
-    queue = f"{format_total(waiting, 'texts')} pending ({share} % done); to embed now, run `everkept index`"
+    queue = f"{format_count(waiting, 'text')} pending ({share} % done); to embed now, run `everkept index`"
     facts = {
         "engine": _format_engine(told),
         "reason": str(connection.get("reason", "")) if "since" in connection else "",
@@ -321,6 +335,7 @@ def _print_state(out: Console, told: Row) -> None:
         "meaning": queue if waiting else "all texts are embedded",
         "model": str(embeddings.get("problem") or storage.get("embedding_model", "")),
         "hooks": _format_hooks(hooks),
+        "backups": format_backups(told["backups"]) if "backups" in told else "",
     }
     out.print(_build_facts_table(facts))
 
@@ -341,34 +356,34 @@ def _format_engine(told: Row) -> str:
     elif connection.get("status") == "reconnecting":
         parts.append("sending pending writes")
     if waiting := connection.get("waiting_writes"):
-        parts.append(f"{format_total(waiting, 'writes')} waiting here")
+        parts.append(f"{format_count(waiting, 'write')} waiting here")
     if kept := cast(Sequence[str], told.get("copies_kept", ())):
         places = " and ".join(kept)
         parts.append(f"it has lost data; the earlier data is in {places}")
     if aside := connection.get("writes_set_aside"):
-        parts.append(f"{format_total(aside, 'writes')} rejected; see `everkept journal`")
+        parts.append(f"{format_count(aside, 'write')} rejected; see `everkept journal`")
     return "; ".join(parts)
 
 
 def _format_team(team: Row) -> dict[str, str]:
     """Return nothing for a server of one person."""
     told: dict[str, str] = {}
-    known = [format_total(team.get("users", 0), "users")] * bool(team.get("users"))
-    known += [format_total(team.get("servers", 0), "other servers")] * bool(team.get("servers"))
+    known = [format_count(team.get("users", 0), "user")] * bool(team.get("users"))
+    known += [format_count(team.get("servers", 0), "other server")] * bool(team.get("servers"))
     if known:
         told["accounts"] = f"{' and '.join(known)}; to list them, run `everkept account list`"
     if records := team.get("most_records"):
         limits: Row = team["limits"]
-        records_limit = format_total(limits["quota_account_records"], "records")
+        records_limit = format_count(limits["quota_account_records"], "record")
         most = f"{records_limit} and {format_size(limits['quota_account_bytes'])}"
-        has = f"{format_total(records, 'records')} in {format_size(team['most_bytes'])}"
+        has = f"{format_count(records, 'record')} in {format_size(team['most_bytes'])}"
         told["largest"] = f"the largest account has {has}; the limit is {most}"
     if log := team.get("access_log"):
         told["access"] = f"log of {format_size(team['access_log_bytes'])} in {log}"
     elif known:
         told["access"] = "not here; each server has its own in its data folder"
     if peers := team.get("peers"):
-        told["peers"] = f"{format_total(peers, 'servers')}; to test them, run `everkept peer check`"
+        told["peers"] = f"{format_count(peers, 'server')}; to test them, run `everkept peer check`"
     if problem := team.get("problem"):
         told["peers"] = str(problem)
     return told
@@ -387,9 +402,9 @@ def _build_facts_table(facts: Mapping[str, str]) -> Table:
 def _format_hooks(hooks: Row) -> str:
     parts = ["on" if hooks["enabled"] else "off (setting hooks)"]
     if hooks["waiting"]:
-        parts.append(f"{format_total(hooks['waiting'], 'sessions')} pending")
+        parts.append(f"{format_count(hooks['waiting'], 'session')} pending")
     if hooks["failed"]:
-        parts.append(f"{format_total(hooks['failed'], 'sessions')} failed to import")
+        parts.append(f"{format_count(hooks['failed'], 'session')} failed to import")
     if fault := cast(Row | None, hooks.get("last_fault")):
         parts.append(f"last fault {fault['at']} in {fault['event']}: {fault['reason']}")
     return "; ".join(parts)
@@ -404,13 +419,6 @@ def _format_files(files: Sequence[Row]) -> str:
     return ", ".join(
         f"{name}{FOLDER_NOTES.get(name, '')} {format_size(count)}" for name, count in sizes.items() if count
     )
-
-
-def format_total(count: int, noun: str) -> str:
-    """Return `1 memory`, `2 memories`."""
-    if count == 1:
-        noun = noun.removesuffix("ies") + "y" if noun.endswith("ies") else noun.removesuffix("s")
-    return f"{count:,} {noun}"
 
 
 def format_size(count: int) -> str:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+BACKUP_CHECK_SECONDS = 600.0  # between two looks of a server whether a backup is due
+
 # Settings that may contain a password and are not written down.
 SECRET_FLAGS = ("database_url",)
 # Modules that parse the arguments, although a known start does not load them.
@@ -60,7 +62,11 @@ def resume(start: "ServerStart") -> bool:
 
 def load_server_settings(flags: Mapping[str, Any]) -> Settings:
     """Return the settings of a server. Report mistakes before anything starts."""
-    settings = load_command_settings(**flags)
+    path = flags["path"]
+    is_unset = path is not None and str(path).startswith("${")  # a client without an open folder left its variable
+    settings = load_command_settings(**({**flags, "path": None} if is_unset else flags))
+    if is_unset:
+        log.warning("the client has no folder for --path %s", path)
     for sentence in list_warnings(settings):
         log.warning("%s", sentence)
     _warn_of_left_writes(settings)
@@ -69,13 +75,24 @@ def load_server_settings(flags: Mapping[str, Any]) -> Settings:
     return settings
 
 
-def announce_plugin(settings: Settings) -> "asyncio.Task[None] | None":
-    """Look for memories of the surrealdb-memory plugin in the background, if there can be any."""
-    if not is_on_server(settings) and find_plugin_folder(settings) is None:
-        return None
-    from everkept.exchange.plugin_database import announce_plugin_data
+def start_side_tasks(settings: Settings) -> "list[asyncio.Task[None]]":
+    """Start what a server does beside its calls: scheduled backups, and a look for data of the former plugin."""
+    tasks = [asyncio.create_task(_watch_backups(settings), name="scheduled backups")]
+    if is_on_server(settings) or find_plugin_folder(settings) is not None:
+        from everkept.exchange.plugin_database import announce_plugin_data
 
-    return asyncio.create_task(announce_plugin_data(settings), name="plugin data")
+        tasks.append(asyncio.create_task(announce_plugin_data(settings), name="plugin data"))
+    return tasks
+
+
+async def _watch_backups(settings: Settings) -> None:
+    """Wake the worker whenever a scheduled backup is due."""
+    while True:
+        await asyncio.sleep(BACKUP_CHECK_SECONDS)
+        from everkept.hooks.session_end import wake_worker  # the handshake does not wait for it
+
+        with suppress(OSError, EverkeptError):
+            await asyncio.to_thread(wake_worker, settings)
 
 
 def _warn_of_left_writes(settings: Settings) -> None:
@@ -129,10 +146,11 @@ def serve_stdio(settings: Settings, flags: Mapping[str, Any], start: "ServerStar
     from everkept.transports.stdio import serve_stdio as serve
 
     async def run() -> None:
-        app, announcing = App(settings), None
+        app = App(settings)
+        beside: list[asyncio.Task[None]] = []
         try:
             app.start()
-            announcing = announce_plugin(settings)
+            beside = start_side_tasks(settings)
             dispatcher = Dispatcher(app)
             if start is not None and (start.kept or _list_decisive_files(app)):
                 start.flags = _flags_to_json(flags)
@@ -140,8 +158,8 @@ def serve_stdio(settings: Settings, flags: Mapping[str, Any], start: "ServerStar
             _say_ready(written)
             await serve(dispatcher, read, written, start)
         finally:
-            if announcing is not None:
-                announcing.cancel()
+            for task in beside:
+                task.cancel()
             await app.end_sessions()
             await app.close()
 

@@ -1,20 +1,27 @@
 """Every tool as a command, with its arguments as a person types them."""
 
-import io
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast, get_args, get_origin
 
 import click
 
 from everkept.app.app import App
-from everkept.cli.options import COMMON_SETTINGS, add_common_options
-from everkept.cli.render import format_label, render
+from everkept.app.engines import format_command
+from everkept.cli.completion import (
+    Completer,
+    complete_conversations,
+    complete_entities,
+    complete_memories,
+    complete_projects,
+)
+from everkept.cli.findings import print_found
+from everkept.cli.options import COMMON_SETTINGS, STANDARD_INPUT, add_common_options, read_standard_input
+from everkept.cli.render import build_console, format_label, render
 from everkept.cli.runner import (
     FULL_SETTINGS,
-    choose_project,
     confirm,
     echo,
     print_json,
@@ -23,33 +30,41 @@ from everkept.cli.runner import (
     save_selection,
     to_command_name,
 )
+from everkept.core.folder_project import release_folder
 from everkept.core.sessions import Session
-from everkept.core.text import clip_text
-from everkept.errors import InvalidInput
+from everkept.core.text import clip_text, format_count
+from everkept.errors import InvalidInput, escape_name
 from everkept.families.bank.model import TOOL_NAMES as BANK_TOOLS
 from everkept.settings import AUTO, read_settings
 from everkept.tools.schema import Parameter, get_bare_type, list_parameters
 from everkept.tools.tool import Effect, Tool, ToolResult
 from everkept.values import is_value_type, replace
 
-STANDARD_INPUT = "-"
+COMPLETIONS: dict[str, Completer] = {
+    "memory_id": complete_memories,
+    "supersedes": complete_memories,
+    "names": complete_entities,
+    "entity": complete_entities,
+    "id": complete_conversations,
+}
 PHRASE_PARAMETERS = ("query", "problem_description")  # several words without quotes
 STREAM_PARAMETER = "content"  # argument whose text may come from standard input
 
 
-def build_click_parameter(parameter: Parameter) -> click.Parameter:
+def build_click_parameter(parameter: Parameter, complete: Completer | None = None) -> click.Parameter:
     """Build a word for a required argument, otherwise an option."""
     kind = get_bare_type(parameter.annotation)
     if parameter.is_required:
         return click.Argument(
             [parameter.attribute],
+            shell_complete=complete,
             metavar=_format_metavar(parameter, kind),
             nargs=-1 if _is_list(kind) or parameter.name in PHRASE_PARAMETERS else 1,
             required=True,
         )
     if parameter.field.moment:
         kind = str  # a time is typed as text
-    name = parameter.attribute.rstrip("_").replace("_", "-")
+    name = format_label(parameter.name).replace(" ", "-")
     if kind is bool:
         return click.Option([f"--{name}/--no-{name}", parameter.attribute], default=None, help=_format_help(parameter))
     repeated = _is_plain_list(kind)
@@ -58,16 +73,17 @@ def build_click_parameter(parameter: Parameter) -> click.Parameter:
         type=_get_click_type(get_bare_type(get_args(kind)[0]) if repeated else kind),
         multiple=repeated,
         metavar=None if _is_plain(kind) or repeated else "JSON",
-        help=_format_help(parameter) + (" May be repeated." if repeated else ""),
+        help=_format_help(parameter) + (". Repeatable." if repeated else ""),
+        shell_complete=complete,
         default=None,
     )
 
 
-def build_word_argument(parameter: Parameter, destination: str) -> click.Argument:
+def build_word_argument(parameter: Parameter, destination: str, complete: Completer | None = None) -> click.Argument:
     """Build a word in place of an option."""
     kind = _get_click_type(get_bare_type(parameter.annotation))
     shown = _format_name(parameter)
-    return click.Argument([destination], metavar=f"[{shown}]", type=kind, required=False)
+    return click.Argument([destination], metavar=f"[{shown}]", type=kind, required=False, shell_complete=complete)
 
 
 def parse_argument(parameter: Parameter, value: Any) -> Any:
@@ -144,22 +160,11 @@ def _get_click_type(kind: Any) -> Any:
     return {int: int, float: float, bool: bool}.get(kind, str)
 
 
-def read_standard_input() -> str:
-    """Return all of standard input with its own line ends."""
-    stream: Any = sys.stdin
-    if isinstance(stream, io.TextIOWrapper):
-        cast(Any, stream).reconfigure(encoding="utf-8", newline="")
-    try:
-        return str(stream.read())
-    except UnicodeDecodeError:
-        raise InvalidInput("Standard input is not UTF-8.", hint="Convert it to UTF-8 first.") from None
-
-
 def _parse_json_items(text: str, name: str, known: Sequence[str]) -> list[Any]:
     """Parse a list, one object, or the tool's whole argument with the list under its name."""
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         shown = clip_text(text)
         raise InvalidInput(
             f"{shown!r} is not JSON or NAME=VALUE with one of these names: {', '.join(known)}.",
@@ -174,7 +179,7 @@ def _parse_json_items(text: str, name: str, known: Sequence[str]) -> list[Any]:
 def _parse_json(text: str, name: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         shown = clip_text(text)
         raise InvalidInput(
             f"`{name}` is {shown!r}, which is not JSON.", hint="Write it as JSON.", argument=name, value=shown
@@ -197,6 +202,8 @@ PROJECT_PARAMETER = "project"  # an option of every command already
 
 # For tools without required arguments: the argument for a word without a name.
 DEFAULT_WORDS = {
+    "search_knowledge_graph": "entity",
+    "get_memory_context": "task_description",
     "switch_mode": "mode",
     "select_store": "store_id",
     "set_memory_bank_path": "path",
@@ -204,7 +211,25 @@ DEFAULT_WORDS = {
     "graph_delete_entity": "entity",
 }
 WORD_ARGUMENT = "word"
-# Arguments that make a tool answer in text for people.
+DELETING_TOOL = "delete_project"
+PROJECT_CHOSEN = "This folder now uses project {name} (the assistant's server and hooks too)."
+PROJECT_RELEASED = "This folder uses its own project again (the assistant's server and hooks too)."
+PROJECT_TOOLS = ("switch_project", "archive_project", "restore_project", DELETING_TOOL)
+ENDING_TOOLS = ("archive_project", DELETING_TOOL)  # the folder's own project is used again
+# What people read in place of the project's data.
+PROJECT_OUTCOMES = {
+    "create_project": 'Created project "{name}".',
+    "switch_project": 'Selected project "{name}".',
+    "archive_project": 'Archived project "{name}". To use it again, run `everkept restore-project {argument}`.',
+    "restore_project": 'Restored project "{name}".',
+}
+COUNTED_KINDS = {
+    "memory": ("memory", "memories"),
+    "entity": ("entity", "entities"),
+    "observation": ("observation",),
+    "link": ("relation",),
+}
+# Arguments that make a tool answer in text for a model.
 FORMAT_PARAMETER, MARKDOWN_FORMAT = "format", "markdown"
 FILTER_PARAMETER = "project_filter"
 
@@ -219,6 +244,15 @@ BANK_OPTIONS = {
 def get_tool_commands() -> dict[str, Tool]:
     """Return the tools by command name."""
     return {to_command_name(tool.name): tool for tool in App(read_settings(FULL_SETTINGS)).tools}
+
+
+def _print_project_outcome(tool: str, facts: Mapping[str, Any]) -> None:
+    name = str(facts["name"])
+    echo(PROJECT_OUTCOMES[tool].format(name=escape_name(name), argument=format_command([name], sys.platform)))
+    if facts.get("note"):
+        echo(str(facts["note"]))
+    if facts.get("off"):
+        echo("Memory is off for it. To turn it on, run `everkept on` in its folder.")
 
 
 def find_tool_command(name: str) -> click.Command | None:
@@ -237,14 +271,12 @@ def build_tool_command(name: str, tool: Tool, called: str | None = None) -> clic
     of_bank = _select_bank_options(tool, own)
 
     def run(as_json: bool, yes: bool = False, **given: Any) -> None:
-        if tool.effect is Effect.PERMANENT and not confirm(f"{tool.description} Continue?", yes=yes):
-            return
         flags = {key: given.pop(key) for key in (*COMMON_SETTINGS, *of_bank)}
         if flags.get("path") is not None:
             flags["path"] = flags["path"].expanduser().resolve()
         arguments = _parse_arguments(tool, own, given)
-        if not as_json and FORMAT_PARAMETER in given:
-            arguments.setdefault(FORMAT_PARAMETER, MARKDOWN_FORMAT)
+        if tool.name == DELETING_TOOL and not _confirm_deletion(str(arguments["name"]), flags, yes=yes):
+            return
         if FILTER_PARAMETER in given:
             _set_project_filter(arguments, flags[PROJECT_PARAMETER])
         takes_project = len(own) < len(tool.parameters)
@@ -252,8 +284,8 @@ def build_tool_command(name: str, tool: Tool, called: str | None = None) -> clic
             # Only writes create a missing project, because a mistyped name must not look empty.
             arguments[PROJECT_PARAMETER] = flags[PROJECT_PARAMETER]
         if tool.name == "switch_project" and arguments.get("name") == AUTO:
-            run_with_app(lambda app: choose_project(app, None), **flags)
-            echo("Commands here use this folder's project again.")
+            run_with_app(lambda app: release_folder(app.library, app.settings.path), writes=True, **flags)
+            echo(PROJECT_RELEASED)
             return
         names_bank = any(flags.get(key) is not None for key in ("path", "folder"))
 
@@ -262,25 +294,58 @@ def build_tool_command(name: str, tool: Tool, called: str | None = None) -> clic
             before = replace(session)
             result = await app.call(session, called or tool.name, arguments)
             await save_selection(app, session, before)
+            if tool.name in ENDING_TOOLS and await release_folder(
+                app.library, app.settings.path, chosen=str(arguments["name"])
+            ):
+                return result, PROJECT_RELEASED
+            if session.project is not None:
+                return result, _format_project_choice(session.project, app.settings.project, flags[PROJECT_PARAMETER])
             return result, _format_bank_choice(app, session, before, _is_bank_question(tool, arguments))
 
         result, note = run_with_app(call, stores=not tool.is_read_only, **flags)
         if as_json:
             print_json(result.facts)
         elif arguments.get(FORMAT_PARAMETER) == MARKDOWN_FORMAT:
-            echo(result.text)
-            if "(turn_" in result.text or "(code_" in result.text:
-                echo("To read the conversation around one, run `everkept read-conversation ID`.")
+            echo(result.text)  # for a program that passes it to a model
+        elif FORMAT_PARAMETER in given:
+            print_found(build_console(), result.facts, _get_query(arguments))
         else:
-            render(result)
+            if tool.name in PROJECT_OUTCOMES:
+                _print_project_outcome(tool.name, result.facts)
+            else:
+                render(result, _get_query(arguments))
             if note is not None:
                 echo(note)
 
     command = click.command(name, help=tool.description)(add_common_options(run))
     command.params = [*_build_parameters(tool, own), *of_bank.values(), *command.params]
-    if tool.effect is Effect.PERMANENT:
+    if tool.name == DELETING_TOOL:
         command.params.append(click.Option(["--yes"], is_flag=True, help="Skip the confirmation prompt."))
     return command
+
+
+def format_counts(held: Mapping[str, int]) -> str:
+    """Format what a project holds."""
+    counted = [format_count(held[kind], *words) for kind, words in COUNTED_KINDS.items() if held.get(kind)]
+    return ", ".join(counted) or "no data"
+
+
+def _confirm_deletion(name: str, flags: Mapping[str, Any], *, yes: bool) -> bool:
+    """Ask a person before a project is deleted, with what it holds."""
+
+    async def count(app: App) -> Mapping[str, int]:
+        project = await app.guarded.get_project(name)
+        return await (await app.guarded.get_store(project)).count_live()
+
+    if yes:
+        return True
+    held = run_with_app(count, **flags)
+    question = f'Move project "{name}" with {format_counts(held)} to the trash?'
+    return confirm(question, yes=False, refusal="Deleting a project needs a confirmation.")
+
+
+def _get_query(arguments: Mapping[str, Any]) -> str:
+    return next((str(arguments[name]) for name in PHRASE_PARAMETERS if name in arguments), "")
 
 
 def _set_project_filter(arguments: dict[str, Any], project: str | None) -> None:
@@ -304,8 +369,13 @@ def _select_bank_options(tool: Tool, own: list[Parameter]) -> dict[str, click.Pa
 
 def _build_parameters(tool: Tool, own: list[Parameter]) -> list[click.Parameter]:
     obvious = DEFAULT_WORDS.get(tool.name)
-    before = [build_word_argument(parameter, WORD_ARGUMENT) for parameter in own if parameter.attribute == obvious]
-    return [*before, *(build_click_parameter(parameter) for parameter in own)]
+    completions = {**COMPLETIONS, **({"name": complete_projects} if tool.name in PROJECT_TOOLS else {})}
+    before = [
+        build_word_argument(parameter, WORD_ARGUMENT, completions.get(parameter.name))
+        for parameter in own
+        if parameter.attribute == obvious
+    ]
+    return [*before, *(build_click_parameter(parameter, completions.get(parameter.name)) for parameter in own)]
 
 
 def _parse_arguments(tool: Tool, own: list[Parameter], given: dict[str, Any]) -> dict[str, Any]:
@@ -326,6 +396,14 @@ def _parse_arguments(tool: Tool, own: list[Parameter], given: dict[str, Any]) ->
 def _is_bank_question(tool: Tool, arguments: dict[str, Any]) -> bool:
     """Return whether the command shows the selected bank."""
     return tool.name == "get_memory_bank_status" and "storeId" not in arguments
+
+
+def _format_project_choice(chosen: str, configured: str | None, named: str | None) -> str:
+    """Say that the choice applies to the folder, and what overrides it."""
+    told = PROJECT_CHOSEN.format(name=chosen)
+    if configured in (None, AUTO) or named is not None:
+        return told
+    return f'{told}\nBut the setting `project` is "{configured}" and overrides it. To see where, run `everkept config`.'
 
 
 def _format_bank_choice(app: App, session: Session, before: Session, asked: bool) -> str | None:

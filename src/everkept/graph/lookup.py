@@ -1,5 +1,6 @@
 """Find the entities that a name refers to, and create missing ones."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -14,9 +15,13 @@ from everkept.graph.entities import ENTITY, OBSERVATION, build_entity, build_ent
 
 Resolved = dict[str, Record | None]
 
+# Fewer characters are rather a name: a word such as "cafe", or a year.
+_ID_PREFIX = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F-]{0,27})?")
+MAX_NAMESAKES = 50  # entities whose ids begin with the same characters
+
 
 async def find_candidates(store: RecordStore, names: Sequence[str]) -> dict[str, list[Record]]:
-    """Map each name to the entities it may refer to: by id, by name, otherwise by `name (type)`.
+    """Map each name to the entities it may refer to: by id, name, `name (type)`, or the first 8 characters of an id.
 
     Names are stored with their secrets masked, so a name with a secret matches its masked form.
     """
@@ -25,7 +30,17 @@ async def find_candidates(store: RecordStore, names: Sequence[str]) -> dict[str,
     if masks:
         kept = await find_entities(store, list(dict.fromkeys(masks.values())))
         found |= {name: kept[mask] for name, mask in masks.items()}
+    for name in [name for name, meant in found.items() if not meant]:
+        found[name] = await find_entities_by_prefix(store, name)
     return found
+
+
+async def find_entities_by_prefix(store: RecordStore, prefix: str, *, deleted: bool = False) -> list[Record]:
+    """Return the entities whose ids begin so: none for a text that is not the beginning of an id."""
+    if not _ID_PREFIX.fullmatch(prefix):
+        return []
+    found = await store.find_by_prefix(prefix.lower(), (ENTITY,), MAX_NAMESAKES)
+    return [record for record in found if deleted or record.deleted_at is None]
 
 
 def mask_names(names: Iterable[str]) -> dict[str, str]:

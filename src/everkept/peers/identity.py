@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from everkept.core.disk import create, make_folder, replace, translate_os_errors
-from everkept.errors import Conflict, InvalidInput, Unavailable
+from everkept.errors import Conflict, InvalidInput
 from everkept.values import Value
 
 CERTIFICATE_FILE, KEY_FILE = "peer-certificate.pem", "peer-key.pem"
@@ -79,16 +79,13 @@ def read_fingerprint(file: Path) -> str:
 
 def _create_certificate() -> tuple[bytes, bytes]:
     """Return a key and a certificate in PEM. Peers compare only the fingerprint, so its content does not matter."""
-    try:
-        from cryptography import x509
-        from cryptography.hazmat.primitives import hashes, serialization
-        from cryptography.hazmat.primitives.asymmetric import ec
-    except ImportError:
-        from everkept.core.runtime import format_install_hint
+    from everkept.core.extras import expect_installed
 
-        raise Unavailable(
-            "Creating a certificate requires the package cryptography.", hint=format_install_hint("peers")
-        ) from None
+    expect_installed("peers", "A new certificate")
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "everkept")])
     begin = datetime.now(UTC) - timedelta(days=1)  # clocks may differ

@@ -132,6 +132,7 @@ class Tool(Value):
     adds_each_time: bool = False  # if the effect does not say it
     aliases: tuple[str, ...] = ()  # names that calls accept and lists omit
     listing: JSON | None = None  # tool of another server: its entry in tools/list
+    view: str | None = None  # page that can draw the result in a chat
     said_to_read: bool = False  # tool of another server: a trusted source marks it read-only
 
     @property
@@ -158,18 +159,24 @@ class _ToolMark(Value):
     effect: Effect
     adds_each_time: bool
     aliases: tuple[str, ...]
+    view: str | None
 
 
 def tool(
-    effect: Effect = Effect.READS, *, adds_each_time: bool = False, aliases: tuple[str, ...] = ()
+    effect: Effect = Effect.READS,
+    *,
+    adds_each_time: bool = False,
+    aliases: tuple[str, ...] = (),
+    view: str | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Mark a method as a tool. It stays an ordinary method.
 
-    Set `adds_each_time` for a tool that destroys or selects, if repeating the call stores more.
+    Set `adds_each_time` for a tool that destroys or selects, if repeating the call stores more. `view` names the page
+    that can draw its result in a chat.
     """
 
     def mark(method: Callable[..., Any]) -> Callable[..., Any]:
-        method.__tool__ = _ToolMark(effect, adds_each_time, aliases)  # type: ignore[attr-defined]
+        method.__tool__ = _ToolMark(effect, adds_each_time, aliases, view)  # type: ignore[attr-defined]
         return method
 
     return mark
@@ -190,6 +197,7 @@ class ToolFamily:
                 build_tool(getattr(self, name), marking.effect),
                 adds_each_time=marking.adds_each_time,
                 aliases=marking.aliases,
+                view=marking.view,
             )
             for name, marking in marked
         ]
@@ -197,34 +205,47 @@ class ToolFamily:
 
 def build_tool(method: Callable[..., Awaitable[Any]], effect: Effect) -> Tool:
     """Build a tool from a method: name, description, schemas and validation."""
-    name: str = method.__name__
-    hints = get_type_hints(method, include_extras=True)
-    signature = inspect.signature(method)
-    wants_call = [p for p in signature.parameters if hints[p] is ToolCall]
-    parameters = tuple(
-        build_parameter(p.name, hints[p.name], REQUIRED if p.default is p.empty else p.default)
-        for p in signature.parameters.values()
-        if p.name not in wants_call
-    )
-
-    @cache
-    def parser() -> Parse:
-        return build_object_parser(parameters)
+    form = _read_form(getattr(method, "__func__", method))
 
     async def run(call: ToolCall, arguments: Mapping[str, Any]) -> ToolResult:
-        values = parser()(_require_mapping(arguments), "")
-        values.update(dict.fromkeys(wants_call, call))
+        values = form.parser(_require_mapping(arguments), "")
+        values.update(dict.fromkeys(form.wants_call, call))
         return ToolResult.from_value(await method(**values))
 
     return Tool(
-        name=name,
+        name=method.__name__,
         description=" ".join((method.__doc__ or "").split()),
-        input_schema=build_object_schema(parameters),
-        output_schema=_build_output_schema(hints["return"]),
+        input_schema=form.input_schema,
+        output_schema=form.output_schema,
         run=run,
         effect=effect,
-        parameters=parameters,
+        parameters=form.parameters,
     )
+
+
+class _ToolForm:
+    """What the signature of a function says about the calls of a tool. It is the same for all objects of a class."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        hints = get_type_hints(function, include_extras=True)
+        given = [p for p in inspect.signature(function).parameters.values() if p.name in hints]
+        self.wants_call = tuple(p.name for p in given if hints[p.name] is ToolCall)
+        self.parameters = tuple(
+            build_parameter(p.name, hints[p.name], REQUIRED if p.default is p.empty else p.default)
+            for p in given
+            if p.name not in self.wants_call
+        )
+        self.input_schema = build_object_schema(self.parameters)
+        self.output_schema = _build_output_schema(hints["return"])
+
+    @cached_property
+    def parser(self) -> Parse:
+        return build_object_parser(self.parameters)
+
+
+@cache
+def _read_form(function: Callable[..., Any]) -> _ToolForm:
+    return _ToolForm(function)
 
 
 def _build_output_schema(returned: Any) -> JSON | None:
@@ -279,11 +300,6 @@ def combine(*toolsets: Iterable[Tool]) -> Toolset:
 
 def select_tools(toolset: Iterable[Tool], keep: Callable[[Tool], bool]) -> Toolset:
     return Toolset(item for item in toolset if keep(item))
-
-
-def rename_tools(toolset: Iterable[Tool], names: Mapping[str, str]) -> Toolset:
-    """Return the tools under new names. Tools that are not mentioned keep theirs."""
-    return Toolset(replace(item, name=names.get(item.name, item.name)) for item in toolset)
 
 
 class LateToolset(Toolset):
