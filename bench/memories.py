@@ -97,7 +97,7 @@ class Bench:
         results = {server.name: Figures() for server in servers}
         workloads = {server.name: MemoryWorkload(self.size) for server in servers}
         for server in servers:
-            data = self._fill(server)
+            data = self._filled(server)
             results[server.name].disk = _disk(data)
             server.start(data).close()  # the first start of all writes the bytecode
         for number in range(self.rounds):

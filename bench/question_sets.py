@@ -6,13 +6,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 CODING = Path(__file__).parent / "data" / "coding.json"
+CODE_BLOCKS = Path(__file__).parent / "data" / "code_blocks.json"
+EVERYTHING = Path(__file__).parent / "data" / "everything.json"  # things of all kinds in one project
+BLOCKS_OF_CONVERSATION = 8
+FIRST_MEMORIES, FIRST_QUESTIONS = 121, 67  # of the coding set before it was enlarged
 
 # The categories of that format, as its authors name them.
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
 ADVERSARIAL = CATEGORIES[5]
+NOTHING = "nothing"  # questions of the coding set that no memory answers
 
 _SESSION = re.compile(r"session_(\d+)")
 _TURN = re.compile(r"D:?(\d+):0*(\d+)")  # also D:11:26, D30:05, and several in one text
@@ -34,8 +39,9 @@ class Memory:
 @dataclass(frozen=True, slots=True)
 class Question:
     text: str
-    wanted: frozenset[str]  # keys of memories
+    wanted: frozenset[str]  # keys of memories; none: nothing answers it
     category: str
+    held_out: bool = False  # only read at the end
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +57,8 @@ def conversations(path: Path) -> list[QuestionSet]:
     return [_conversation(number, sample) for number, sample in enumerate(samples)]
 
 
-def coding_set(now: datetime) -> QuestionSet:
-    """What a coding assistant keeps of one project, in the months before now."""
+def coding_set(now: datetime, *, quick: bool = False) -> QuestionSet:
+    """What a coding assistant keeps of its projects, in the months before now."""
     data = json.loads(CODING.read_text(encoding="utf-8"))
     memories = [
         Memory(
@@ -65,8 +71,33 @@ def coding_set(now: datetime) -> QuestionSet:
         )
         for entry in data["memories"]
     ]
-    questions = [Question(entry["text"], frozenset(entry["wanted"]), entry["kind"]) for entry in data["questions"]]
+    questions = [
+        Question(entry["text"], frozenset(entry["wanted"]), entry["kind"], entry.get("held_out", False))
+        for entry in data["questions"]
+    ]
+    if quick:
+        return QuestionSet("coding", memories[:FIRST_MEMORIES], questions[:FIRST_QUESTIONS])
     return QuestionSet("coding", memories, questions)
+
+
+def code_set(now: datetime) -> QuestionSet:
+    """Requests for code with the answers, eight in each conversation. The answer has the key."""
+    data = json.loads(CODE_BLOCKS.read_text(encoding="utf-8"))
+    turns: list[Memory] = []
+    for number, block in enumerate(data["blocks"]):
+        session, place = divmod(number, BLOCKS_OF_CONVERSATION)
+        at = now - timedelta(days=100 - session)
+        answer = f"{block['said']}\n\n```{block['language']}\n{block['code']}\n```"
+        for step, (key, author, text) in enumerate(
+            ((f"asked-{block['id']}", "user", block["asked"]), (block["id"], "assistant", answer))
+        ):
+            position = 2 * place + step
+            moment = at + timedelta(minutes=position)
+            turns.append(
+                Memory(key, f"{author}: {text}", moment, author=author, session=f"s{session}", position=position)
+            )
+    questions = [Question(entry["text"], frozenset(entry["wanted"]), "code") for entry in data["questions"]]
+    return QuestionSet("code", turns, questions)
 
 
 def _conversation(number: int, sample: dict[str, Any]) -> QuestionSet:
@@ -86,7 +117,7 @@ def _turns(conversation: dict[str, Any]) -> Iterator[Memory]:
         if not _SESSION.fullmatch(name) or not isinstance(turns, list):
             continue
         started = datetime.strptime(conversation[f"{name}_date_time"], _DATE_FORM)
-        for position, turn in enumerate(turns):
+        for position, turn in enumerate(cast(list[dict[str, Any]], turns)):
             shared = turn.get("blip_caption")
             said = f"{turn['text']} [shares {shared}]" if shared else turn["text"]
             yield Memory(
