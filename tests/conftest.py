@@ -5,15 +5,21 @@ import difflib
 import json
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
 
 from everkept.core.ports import Library
+from everkept.embedders.onnx import OnnxEmbedder
 from everkept.engines.sqlite.library import SqliteLibrary
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+    from browsers import Watch
 
 # No test is about time: a busy machine must not change what one says.
 settings.register_profile("quick", deadline=None, max_examples=25)
@@ -23,6 +29,7 @@ settings.load_profile("quick")
 ROOT = Path(__file__).parent.parent
 MAX_DIFFERENCE = 80  # lines that a failure shows
 RECORDS = ROOT / "tests" / "golden" / "records"
+WITHOUT_BROWSER = pytest.StashKey[int]()  # the number of tests that need one and are left out
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,6 +38,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--all-of", action="append", default=[], metavar="FOLDER", help="Run the thorough tests of this folder too."
     )
+
+    parser.addoption("--browser", action="store_true", help="Run the tests in a browser, as tools/browser does.")
 
 
 def is_thorough(config: pytest.Config, path: Path) -> bool:
@@ -47,11 +56,32 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the thorough tests, unless they are asked for."""
+    """Leave out the thorough tests and those in a browser, unless they are asked for."""
     left_out = [item for item in items if item.get_closest_marker("thorough") and not is_thorough(config, item.path)]
+    if not config.getoption("--browser"):
+        in_browser = [item for item in items if item.get_closest_marker("browser")]
+        config.stash[WITHOUT_BROWSER] = len(in_browser)
+        left_out += in_browser
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hand the number of left out tests from a worker to the process that writes the summary."""
+    if (sent := getattr(session.config, "workeroutput", None)) is not None:
+        sent["without_browser"] = session.config.stash.get(WITHOUT_BROWSER, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    node.config.stash[WITHOUT_BROWSER] = node.workeroutput.get("without_browser", 0)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say what was left out, because no other line does."""
+    if count := config.stash.get(WITHOUT_BROWSER, 0):
+        terminalreporter.write_line(f"left out: {count} tests in a browser; tools/browser runs them")
 
 
 @pytest.fixture(scope="session")
@@ -111,6 +141,14 @@ def no_own_cache(cache_folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", cache_folder)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def shipped_model() -> OnnxEmbedder:
+    """The model that all embedders of this process share, so that it is loaded once."""
+    embedder = OnnxEmbedder()
+    asyncio.run(embedder.embed([""]))
+    return embedder
+
+
 @pytest.fixture(scope="session")
 def empty_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files of an empty library. To copy them is quicker than to make them."""
@@ -133,6 +171,25 @@ async def library(empty_data: Path, tmp_path: Path) -> AsyncIterator[Library]:
     library = SqliteLibrary(tmp_path / "data")
     yield library
     await library.close()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator["Browser"]:
+    """One browser for each worker."""
+    from browsers import start_browser
+
+    with start_browser() as browser:
+        yield browser
+
+
+@pytest.fixture
+def open_page(browser: "Browser") -> Iterator[Callable[..., "tuple[Page, Watch]"]]:
+    """Open a page in a context of its own. The test fails if a page complains or asks another machine."""
+    from browsers import Pages
+
+    pages = Pages(browser)
+    yield pages.open
+    pages.close()
 
 
 @pytest.fixture

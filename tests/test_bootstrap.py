@@ -22,26 +22,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from everkept.core.extras import EXTRAS
 from scratch_checkout import PROJECT, Checkout, scratch_checkout
-
-# Builds an editable wheel with the standard library alone.
-BACKEND = """
-import pathlib, zipfile
-
-def build_editable(directory, config_settings=None, metadata_directory=None):
-    name = "everkept-1-py3-none-any.whl"
-    info = "everkept-1.dist-info"
-    files = {
-        "everkept.pth": str(pathlib.Path("src").absolute()),
-        f"{info}/METADATA": "Metadata-Version: 2.1\\nName: everkept\\nVersion: 1\\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n",
-    }
-    files[f"{info}/RECORD"] = "".join(f"{path},,\\n" for path in [*files, f"{info}/RECORD"])
-    with zipfile.ZipFile(pathlib.Path(directory, name), "w") as wheel:
-        for path, text in files.items():
-            wheel.writestr(path, text)
-    return name
-"""
 
 
 @pytest.fixture
@@ -50,7 +32,7 @@ def checkout(tmp_path: Path) -> Checkout:
 
 
 def test_a_first_start_installs_the_project_with_what_the_machine_has(checkout: Checkout) -> None:
-    (checkout.root / "backend.py").write_text(BACKEND)
+    (checkout.root / "src").unlink()
     (checkout.root / "src").mkdir()
     (checkout.root / "src/everkept.py").write_text("import sys\nprint('ran', *sys.argv[1:])\n")
     path = os.environ["PATH"]
@@ -59,11 +41,12 @@ def test_a_first_start_installs_the_project_with_what_the_machine_has(checkout: 
 
 
 def test_set_up_leaves_bytecode_for_every_module(checkout: Checkout) -> None:
+    (checkout.root / "src").unlink()
     package = checkout.root / "src/everkept"
     (package / "core").mkdir(parents=True)
     for name in ("__init__.py", "core/__init__.py", "core/words.py"):
         (package / name).write_text("x = 1\n")
-    checkout.run(PYTHONDONTWRITEBYTECODE="1")
+    checkout.run("x", PYTHONDONTWRITEBYTECODE="1")
     [dependency] = checkout.environment.glob("lib/python*/site-packages/dependency.py")
     for module in (dependency, *package.rglob("*.py")):
         assert Path(cache_from_source(str(module))).exists(), module
@@ -168,11 +151,12 @@ def test_touched_requirements_are_read_once_and_not_installed(checkout: Checkout
     assert checkout.installs() == ["run"]
 
 
+@pytest.mark.thorough  # pip runs in full
 def test_a_failed_upgrade_says_why_and_keeps_the_environment(checkout: Checkout) -> None:
     checkout.run()
     (checkout.environment / "in use").touch()
-    checkout.change("requirements/run.txt")
-    failed = checkout.run(UV_FAILS="1", PIP_NO_INDEX="1")
+    (checkout.root / "requirements/run.txt").write_text(f"nothing==1 --hash=sha256:{'0' * 64}\n")
+    failed = checkout.run("x", UV_FAILS="1", PIP_NO_INDEX="1")
     assert (failed.stdout, failed.returncode) == ("", 1)
     assert "the disk is full" in failed.stderr
     assert checkout.run("x").stdout == "ran x\n"
@@ -233,7 +217,8 @@ def test_another_checkout_takes_over_an_environment_as_it_is(checkout: Checkout,
     assert "ready after" in checkout.run("x", EVERKEPT_VENV=str(elsewhere)).stderr
     assert checkout.run("x", EVERKEPT_VENV=str(elsewhere)).stderr == ""
     assert (elsewhere / "in use").exists()
-    assert f"--editable {checkout.root}" in checkout.log.read_text().splitlines()[-1]
+    [link] = elsewhere.glob("lib/python*/site-packages/everkept.pth")
+    assert link.read_text() == f"{checkout.root / 'src'}\n"
 
 
 def test_a_hook_does_not_wait_for_an_environment(checkout: Checkout) -> None:
@@ -248,6 +233,23 @@ def test_a_hook_does_not_wait_for_an_environment(checkout: Checkout) -> None:
 def test_a_hook_runs_where_there_is_an_environment(checkout: Checkout) -> None:
     checkout.run()
     assert checkout.run("hook", "SessionStart").stdout == "ran hook SessionStart\n"
+
+
+def test_an_extra_is_added_in_place_and_kept_at_an_upgrade(checkout: Checkout) -> None:
+    checkout.run("x")
+    added = subprocess.run(
+        [sys.executable, checkout.root / "tools/bootstrap.py", "run ssh", checkout.environment, "--percent"],
+        env=checkout.variables,
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
+    )
+    percents = [int(line.split()[0]) for line in added.stderr.splitlines() if line.endswith(" %")]
+    assert (percents, percents[-1]) == (sorted(percents), 100)
+    assert checkout.run("x", EVERKEPT_PYTHON="/nowhere").stderr == ""
+    checkout.change("requirements/ssh.txt")
+    assert "ready after" in checkout.run("x").stderr
+    assert checkout.installs() == ["run", "run", "ssh", "run", "ssh"]
 
 
 def test_a_directory_with_other_things_is_left_alone(checkout: Checkout, tmp_path: Path) -> None:
@@ -342,20 +344,25 @@ def names(requirements: list[str]) -> set[str]:
 
 def test_every_dependency_is_pinned() -> None:
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
-    wanted = [
-        *project["build-system"]["requires"],
-        *project["project"]["dependencies"],
-        *project["project"]["optional-dependencies"]["all"],
-    ]
-    assert names(wanted) <= dict(pins("run")).keys()
+    extras = project["project"]["optional-dependencies"]
+    assert names(project["project"]["dependencies"]) <= dict(pins("run")).keys()
+    assert names(project["build-system"]["requires"]) <= dict(pins("build")).keys()
     assert names(project["dependency-groups"]["dev"]) <= dict(pins("dev")).keys()
+    for extra in EXTRAS:
+        assert names(extras[extra]) <= dict(pins(extra)).keys()
+    assert names(extras["all"]) == {name for extra in EXTRAS for name in names(extras[extra])}
 
 
-def test_the_checks_run_with_the_packages_that_users_run() -> None:
-    assert pins("run") <= pins("dev")
+@pytest.mark.parametrize("name", ["run", "build", *EXTRAS])
+def test_the_checks_run_with_the_packages_that_users_run(name: str) -> None:
+    assert pins(name) <= pins("dev")
 
 
-@pytest.mark.parametrize("name", ["run", "dev"])
+def test_a_first_start_installs_few_packages() -> None:
+    assert len({name for name, _ in pins("run")}) <= 33  # four of them for Macs with an Intel processor
+
+
+@pytest.mark.parametrize("name", ["run", "build", "dev", *EXTRAS])
 def test_the_pins_name_no_index(name: str) -> None:
     text = (PROJECT / f"requirements/{name}.txt").read_text(encoding="utf-8")
     assert "://" not in text

@@ -47,7 +47,13 @@ def test_tests_that_pass_pass_the_checks(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("broken", [BROKEN, "import nowhere\n"], ids=["a test", "a file that cannot be read"])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        pytest.param(BROKEN, id="a test"),
+        pytest.param("import nowhere\n", id="a file that cannot be read", marks=pytest.mark.thorough),
+    ],
+)
 def test_a_test_that_fails_fails_the_checks_and_is_run_once(tmp_path: Path, broken: str) -> None:
     done = checked(tmp_path, KEEPS_BYTECODE, broken)
     assert done.returncode == 1
@@ -64,6 +70,7 @@ CHANGED = runpy.run_path(str(PROJECT / "tools/changed.py"))
         ("src/everkept/engines/postgres/store.py", ["contracts", "engines/postgres", "journeys"]),
         ("src/everkept/families/bank/markdown_sections.py", ["families/bank"]),
         ("src/everkept/core/words.py", ["contracts", "core"]),
+        ("examples/langgraph_agent.py", ["integrations"]),
         ("src/everkept/errors.py", []),
         ("tests/journeys/test_off.py", ["journeys"]),
         ("tests/test_docs.py", []),

@@ -18,6 +18,7 @@ from everkept.first_answers import (
     FILE_PREFIX,
     MAX_FILES,
     CachedAnswers,
+    ClientAnswers,
     ServerStart,
     build_path,
     find_cache_folder,
@@ -107,8 +108,14 @@ class Place:
     def change(self, **changes: Any) -> None:
         """Keeps other answers, as an older server would have left them."""
         kept = self.content()
-        tools = json.loads(kept.tools) | changes
-        save_answers(self.file, CachedAnswers(kept.versions, kept.handshake, json.dumps(tools).encode()), [])
+        tools = json.loads(kept.plain.tools) | changes
+        save_answers(
+            self.file,
+            CachedAnswers(
+                kept.versions, ClientAnswers(kept.plain.handshake, json.dumps(tools).encode()), kept.with_views
+            ),
+            [],
+        )
 
     def start(self) -> Any:
         return stdio_server(self.data, **self.variables)
@@ -201,9 +208,9 @@ def test_requests_that_come_one_by_one_are_answered_by_both(kept: Place) -> None
         assert server.ask(1, "initialize", **INITIALIZE)["id"] == 1
         server.write(lines(INITIALIZED, LIST)[:60])
         server.write(lines(INITIALIZED, LIST)[60:])
-        assert server.receive()["result"] == json.loads(kept.content().tools)
+        assert server.receive()["result"] == json.loads(kept.content().plain.tools)
         assert server.call("get_current_project")
-        assert server.ask(9, "tools/list")["result"] == json.loads(kept.content().tools)
+        assert server.ask(9, "tools/list")["result"] == json.loads(kept.content().plain.tools)
         assert server.close_input() == 0
 
 
@@ -227,13 +234,13 @@ def test_a_second_start_needs_no_command_line(kept: Place) -> None:
 
 
 def test_a_gateway_gets_the_whole_schemas_and_leaves_the_kept_list(kept: Place) -> None:
-    before = kept.content().tools
+    before = kept.content().plain.tools
     client = {"clientInfo": {"name": GATEWAY_CLIENT, "version": "1"}}
     hello = HELLO | {"params": INITIALIZE | client}
     for _ in range(2):
         listed = json.loads(kept.exchange(lines(hello, INITIALIZED, LIST))[1])["result"]["tools"]
         assert all(tool["inputSchema"]["additionalProperties"] is False for tool in listed)
-    assert kept.content().tools == before
+    assert kept.content().plain.tools == before
 
 
 def test_a_person_at_a_terminal_is_told_what_to_do(kept: Place) -> None:
@@ -248,6 +255,7 @@ def test_a_person_at_a_terminal_is_told_what_to_do(kept: Place) -> None:
     )
     os.close(controller)
     os.close(terminal)
+    assert b" setup\n" in ended.stdout
     assert b"claude mcp add" in ended.stdout
 
 
@@ -303,8 +311,8 @@ def test_a_list_that_has_changed_is_corrected_and_kept(kept: Place) -> None:
     with kept.start() as server:
         first, second = ask_until_changed(server)
     assert first == {"tools": []}
-    assert second == json.loads(real.tools)
-    assert kept.content().tools == real.tools
+    assert second == json.loads(real.plain.tools)
+    assert kept.content().plain.tools == real.plain.tools
 
 
 def test_a_second_list_is_the_real_one_although_nothing_was_compared_yet(kept: Place) -> None:
@@ -313,7 +321,7 @@ def test_a_second_list_is_the_real_one_although_nothing_was_compared_yet(kept: P
     said = [json.loads(line) for line in kept.exchange(lines(HELLO, LIST, LIST | {"id": 6}))]
     answers = {answer["id"]: answer["result"] for answer in said if "id" in answer}
     assert answers[2] == {"tools": []}
-    assert answers[6] == json.loads(real.tools)
+    assert answers[6] == json.loads(real.plain.tools)
 
 
 def test_a_list_that_is_asked_for_late_is_compared_too(kept: Place) -> None:
@@ -323,15 +331,21 @@ def test_a_list_that_is_asked_for_late_is_compared_too(kept: Place) -> None:
         server.call("get_current_project")  # the whole server answers from now on
         assert server.ask(2, "tools/list")["result"] == {"tools": []}
         assert server.receive()["method"] == "notifications/tools/list_changed"
-        assert server.ask(3, "tools/list")["result"] == json.loads(kept.content().tools)
+        assert server.ask(3, "tools/list")["result"] == json.loads(kept.content().plain.tools)
 
 
 def test_a_handshake_that_has_changed_is_kept(kept: Place) -> None:
     real = kept.content()
-    save_answers(kept.file, CachedAnswers(real.versions, real.handshake[:-1] + b',"x":1}', b'{"tools":[]}'), [])
+    save_answers(
+        kept.file,
+        CachedAnswers(
+            real.versions, ClientAnswers(real.plain.handshake[:-1] + b',"x":1}', b'{"tools":[]}'), real.with_views
+        ),
+        [],
+    )
     with kept.start() as server:
         ask_until_changed(server)
-    assert kept.content().handshake == real.handshake
+    assert kept.content().plain.handshake == real.plain.handshake
 
 
 def test_changed_settings_are_answered_at_once(place: Place, tmp_path: Path) -> None:
@@ -371,8 +385,8 @@ def test_a_damaged_file_is_passed_over_and_replaced(kept: Place, damage: bytes) 
     real = kept.content()
     kept.file.write_bytes(damage)
     _, listed = kept.exchange(lines(HELLO, LIST))
-    assert json.loads(listed)["result"] == json.loads(real.tools)
-    assert kept.content().tools == real.tools
+    assert json.loads(listed)["result"] == json.loads(real.plain.tools)
+    assert kept.content().plain.tools == real.plain.tools
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="folders of a user are private there")
@@ -394,16 +408,16 @@ def test_servers_that_start_together_keep_one_whole_file(place: Place) -> None:
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(place.exchange, [lines(HELLO, LIST)] * 4))
     assert all(answer == answers[0] for answer in answers)
-    assert place.content().tools in answers[0][1]
+    assert place.content().plain.tools in answers[0][1]
 
 
 DIE = """
 import os, signal, sys
 from pathlib import Path
-from everkept.first_answers import CachedAnswers
+from everkept.first_answers import CachedAnswers, ClientAnswers
 from everkept.transports.stdio import save_answers
 os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-save_answers(Path(sys.argv[1]), CachedAnswers(["1"], b"{}", b"{}"), [])
+save_answers(Path(sys.argv[1]), CachedAnswers(["1"], ClientAnswers(b"{}", b"{}"), ClientAnswers(b"{}", b"{}")), [])
 """
 
 
@@ -414,7 +428,7 @@ def test_a_server_that_is_killed_while_it_keeps_them_leaves_the_older_ones(kept:
     assert died.returncode == -signal.SIGKILL
     again = read_answers(path)
     assert again is not None
-    assert (again.handshake, again.tools) == (real.handshake, real.tools)
+    assert (again.plain.handshake, again.plain.tools) == (real.plain.handshake, real.plain.tools)
     assert len(kept.exchange(lines(HELLO, LIST))) == 2
 
 
@@ -422,7 +436,7 @@ def test_old_files_and_no_others_are_deleted(tmp_path: Path) -> None:
     (tmp_path / "another").touch()
     for number in range(2 * MAX_FILES):
         path = tmp_path / f"{FILE_PREFIX}{number}"
-        save_answers(path, CachedAnswers(["1"], b"{}", b"{}"), [])
+        save_answers(path, CachedAnswers(["1"], ClientAnswers(b"{}", b"{}"), ClientAnswers(b"{}", b"{}")), [])
         os.utime(path, (number, number))
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"another", *(f"{FILE_PREFIX}{n}" for n in range(MAX_FILES, 2 * MAX_FILES))}
@@ -431,7 +445,7 @@ def test_old_files_and_no_others_are_deleted(tmp_path: Path) -> None:
 def test_a_file_that_they_depend_on_is_looked_at(tmp_path: Path) -> None:
     path, file, missing = str(tmp_path / "kept"), tmp_path / "a", tmp_path / "b"
     file.write_text("1", "utf-8")
-    answers = CachedAnswers(["1"], b"{}", b"{}")
+    answers = CachedAnswers(["1"], ClientAnswers(b"{}", b"{}"), ClientAnswers(b"{}", b"{}"))
 
     def keep_again() -> None:
         save_answers(Path(path), answers, [str(file), str(missing), str(tmp_path), "language/words.py"])

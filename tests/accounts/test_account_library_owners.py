@@ -16,7 +16,9 @@ class Files:
     async def find_sections(self, call: ToolCall, query: str, limit: int) -> SectionHits:
         return SectionHits([], ["looked"])
 
-    async def find(self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int) -> SearchFindings:
+    async def find(
+        self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int, *, all_projects: bool = False
+    ) -> SearchFindings:
         return SearchFindings([SearchFinding("1", "section", query, 1.0, "keyword")])
 
     async def get_stamp(self, call: ToolCall) -> object:

@@ -7,6 +7,7 @@ import pytest
 from everkept.accounts.account_library import GuardedLibrary
 from everkept.accounts.accounts import Accounts
 from everkept.accounts.project_rule import DEFAULT_PROJECT, ProjectRule
+from everkept.core.folder_project import choose_project
 from everkept.core.ports import Library
 from everkept.core.records import RecordFilter
 from everkept.core.sessions import Account, Session, ToolCall, act_as
@@ -27,7 +28,7 @@ async def library(library: Library) -> Library:
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
     folder = tmp_path / "shop"
-    folder.mkdir()
+    (folder / ".git").mkdir(parents=True)
     return folder
 
 
@@ -131,18 +132,57 @@ async def test_an_archived_project_is_refused_wherever_it_is_chosen(library: Lib
 async def test_two_folders_of_one_name_get_two_projects(library: Library, tmp_path: Path) -> None:
     folders = [tmp_path / "one" / "shop", tmp_path / "two" / "shop", tmp_path / "shop"]
     for folder in folders:
-        folder.mkdir(parents=True)
+        (folder / ".git").mkdir(parents=True)
         await ProjectRule(library, workspace=folder).open_to_write(call(), None)
     assert {"shop", "shop-2", "shop-3"} <= await names(library)
 
 
 async def test_a_subfolder_uses_the_project_of_its_repository(library: Library, workspace: Path) -> None:
-    (workspace / ".git").mkdir()
     (workspace / "src").mkdir()
     await ProjectRule(library, workspace=workspace / "src").open_to_write(call(), None)
     current = await ProjectRule(library, workspace=workspace).find_active(call())
     assert current is not None
     assert current.name == "shop"
+
+
+async def test_a_project_file_makes_a_folder_and_its_subfolders_a_project(library: Library, tmp_path: Path) -> None:
+    deep = tmp_path / "shop" / "src" / "deep"
+    deep.mkdir(parents=True)
+    (tmp_path / "shop" / "pyproject.toml").touch()
+    rule = ProjectRule(library, workspace=deep)
+    assert await written_to(library, rule, call(), None) == "shop"
+    around = await ProjectRule(library, workspace=tmp_path / "shop").find_active(call())
+    assert around is not None
+    assert around.name == "shop"
+
+
+async def test_a_folder_without_a_project_file_is_no_project_unless_one_is_linked(
+    library: Library, tmp_path: Path
+) -> None:
+    inside = tmp_path / "notes" / "march"
+    inside.mkdir(parents=True)
+    rule = ProjectRule(library, workspace=inside)
+    assert await written_to(library, rule, call(), None) == DEFAULT_PROJECT
+    linked = await library.create("diary", "")
+    await library.link_workspace(str((tmp_path / "notes").resolve()), linked)
+    assert await rule.find_active(call()) == linked
+    assert (await rule.ensure_project(call())).name == "diary"
+
+
+async def test_a_chosen_project_that_vanished_is_reported_once_and_the_folders_own_is_used(
+    library: Library, workspace: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rule = ProjectRule(library, workspace=workspace)
+    own = await rule.ensure_project(call())
+    await choose_project(library, workspace, (await library.create("ideas", "")).name)
+    assert (await rule.ensure_project(call())).name == "ideas"
+    await library.delete("ideas")
+    for _ in range(2):
+        assert await rule.ensure_project(call()) == own
+    assert [record.message for record in caplog.records] == [
+        'Project "ideas", chosen for this folder, no longer exists. Project "shop" is used instead. '
+        "To clear the choice, run `everkept doctor --fix`."
+    ]
 
 
 async def test_home_means_the_default_project(
@@ -165,7 +205,7 @@ async def test_home_means_the_default_project(
 async def test_a_folder_whose_name_cannot_be_a_projects_gets_one_all_the_same(
     library: Library, tmp_path: Path, folder: str
 ) -> None:
-    (tmp_path / folder).mkdir()
+    (tmp_path / folder / ".git").mkdir(parents=True)
     rule = ProjectRule(library, workspace=tmp_path / folder)
     await rule.open_to_write(call(), None)
     assert await rule.find_active(call()) is not None
@@ -228,7 +268,7 @@ async def test_the_project_of_a_folder_is_made_for_who_needs_one(library: Librar
 async def test_an_account_is_not_told_how_folders_are_called(library: Library, workspace: Path) -> None:
     rule = ProjectRule(GuardedLibrary(library, read_clock), workspace=workspace)
     with act_as(Account("anna")):
-        assert rule.find_pending_name(call()) == DEFAULT_PROJECT
+        assert await rule.find_pending_name(call()) == DEFAULT_PROJECT
         made = await rule.ensure_project(call())
         again = await rule.ensure_project(call())
     assert (made.name, made.description, again.id) == (DEFAULT_PROJECT, "", made.id)
@@ -254,9 +294,9 @@ SECRET = "gh" + "p_" + "a1B2" * 9
 
 async def test_a_secret_in_the_name_of_a_folder_is_masked_in_its_project(library: Library, tmp_path: Path) -> None:
     folder = tmp_path / f"backup {SECRET}"
-    folder.mkdir()
+    (folder / ".git").mkdir(parents=True)
     rule = ProjectRule(library, workspace=folder)
-    assert rule.find_pending_name(call()) == "backup [masked: github token]"
+    assert await rule.find_pending_name(call()) == "backup [masked: github token]"
     assert await written_to(library, rule, call(), None) == "backup [masked: github token]"
     assert SECRET not in str([(each.name, each.description) for each in await library.list_projects()])
 

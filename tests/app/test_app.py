@@ -32,7 +32,13 @@ async def test_a_writing_tool_is_refused_where_only_reading_is_allowed(tmp_path:
 
 
 def test_the_instructions_name_only_tools_that_are_offered(tmp_path: Path) -> None:
-    for flags in ({}, {"read_only": True}, {"project": "auto"}, {"dialect": "server-memory"}):
+    for flags in (
+        {},
+        {"read_only": True},
+        {"project": "auto"},
+        {"dialect": "server-memory"},
+        {"dialect": "anthropic-memory"},
+    ):
         app = made(tmp_path, **flags)
         named = set(re.findall(r"\b(?:[a-z]+_)+[a-z]+\b", app.instructions))
         assert [name for name in named if name not in app.tools] == []
@@ -42,7 +48,7 @@ def test_the_instructions_name_only_tools_that_are_offered(tmp_path: Path) -> No
 
 async def test_a_project_that_is_yet_to_be_made_is_told_by_its_name(tmp_path: Path) -> None:
     folder = tmp_path / "my shop"
-    folder.mkdir()
+    (folder / ".git").mkdir(parents=True)
     for flags, name in (({"project": "x"}, "x"), ({"project": "auto", "path": folder}, "my shop")):
         current = await Client(made(tmp_path, **flags))("get_current_project")
         assert f'"{name}"' in current["message"]

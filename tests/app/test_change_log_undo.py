@@ -7,8 +7,7 @@ from everkept.app.app import App
 from everkept.app.change_log import ChangeLog
 from everkept.app.engines import StandbyFolder
 from everkept.app.hook_tasks import SessionEnd
-from everkept.core.projects import Project
-from everkept.core.records import Batch, Change, Delete, RecordFilter, Update
+from everkept.core.records import Batch, Change, Delete, RecordFilter
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.memory.store import MemoryStore
 from everkept.engines.sqlite.library import SqliteLibrary
@@ -18,7 +17,8 @@ from everkept.families.memories.lifecycle import FADING_TOOL
 from everkept.families.memories.memory_record import HOOK_PREFIX
 from everkept.families.memories.stores import CLOSING_TOOL
 from everkept.settings import read_settings
-from records import DAY_ONE, batch, entity, link, note, record_ref
+from memory_shelf import OneShelf
+from records import DAY_ONE, batch, entity, note, record_ref
 from standby import Standing, standing_by
 from tool_calls import Client
 
@@ -60,41 +60,6 @@ async def test_the_newest_changes_of_all_projects_come_first(
     assert references == ["shop:2", "tools:1", "shop:1"]
     assert [entry.reference for entry in await timeline.list_entries("shop", 10)] == ["shop:2", "shop:1"]
     assert [entry.reference for entry in await timeline.list_entries(None, 2)] == references[:2]
-
-
-async def test_an_entry_tells_what_its_change_did(timeline: ChangeLog, shop: MemoryStore) -> None:
-    await shop.commit(batch(entity("Ada"), entity("Grace"), note("Ada", "x"), note("Ada", "y")))
-    await shop.commit(batch(Update("Ada", {"text": "new"}, 1)))
-    await shop.commit(batch(link("Ada", "knows", "Grace")))
-    await shop.commit(batch(Delete(record_ref("Grace"))))
-    told = [entry.summary for entry in await timeline.list_entries("shop", 10)]
-    assert told[::-1] == [
-        '+ 2 × entity (Ada, Grace), + 2 × observation on Ada ("x", "y")',
-        "~ entity Ada",
-        "+ relation Ada knows Grace",
-        "- relation Ada knows Grace, - entity Grace",
-    ]
-
-
-async def test_an_entry_tells_the_beginning_of_a_text_and_how_many_there_are_when_many(
-    timeline: ChangeLog, shop: MemoryStore
-) -> None:
-    await shop.commit(batch(entity("Bob")))
-    await shop.commit(batch(note("Bob", "is tall")))
-    await shop.commit(batch(note("Bob", "and talks " * 20)))
-    await shop.commit(batch(*(note("Bob", str(number)) for number in range(30))))
-    many, long, short, _ = [entry.summary for entry in await timeline.list_entries("shop", 10)]
-    assert short == '+ observation on Bob: "is tall"'
-    assert long.startswith('+ observation on Bob: "and talks and')
-    assert long.endswith('…"')
-    assert len(long) < 100
-    assert many == '+ 30 × observation on Bob ("0", "1", "2", …)'
-
-
-async def test_a_purged_change_tells_nothing_of_what_it_was(timeline: ChangeLog, shop: MemoryStore) -> None:
-    await shop.commit(batch(entity("secret")))
-    await shop.purge([record_ref("secret")])
-    assert "secret" not in str([entry.summary for entry in await timeline.list_entries("shop", 10)])
 
 
 async def test_an_undo_takes_the_newest_change_back_and_the_next_the_one_before(
@@ -185,15 +150,6 @@ class Interrupted(MemoryStore):
         if batch.tool == "undo" and self.others:
             await super().commit(self.others.pop(0))
         return await super().commit(batch)
-
-
-class OneShelf(MemoryLibrary):
-    def __init__(self, store: MemoryStore) -> None:
-        super().__init__()
-        self.store = store
-
-    async def open(self, name: str) -> tuple[Project, MemoryStore]:
-        return await self.get_project(name), self.store
 
 
 @pytest.fixture
@@ -343,7 +299,7 @@ async def test_undo_means_what_somebody_did_although_hooks_worked_since(timeline
             {"tool": CLOSING_TOOL, "client": ""},
         )
     ):
-        await shop.commit(batch(entity(str(number)), **work))
+        await shop.commit(batch(entity(str(number)), at=DAY_ONE, **work))
     assert (await timeline.undo(None, "shop", "test")).reference == "shop:1"
     assert (await timeline.undo("shop:3", None, "test")).reference == "shop:3"
 

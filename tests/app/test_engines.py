@@ -10,7 +10,7 @@ import pytest
 
 from database_places import SERVERS, named
 from everkept.app.engines import StrandedWrites, find_standby, find_stranded_writes, format_command, make_library
-from everkept.core.runtime import format_install_hint
+from everkept.core.extras import format_install_hint
 from everkept.core.times import read_clock
 from everkept.engines.standby.journal import Journal
 from everkept.engines.standby.journal_acts import SetNote

@@ -97,6 +97,8 @@ async def test_a_project_without_a_copy_here_is_told_by_its_id(settings: Setting
         (journal_acts.SwitchProject("id", "shop", True, DAY_ONE), "switch project shop off"),
         (journal_acts.SwitchProject("id", "shop", False, DAY_ONE), "switch project shop on"),
         (journal_acts.AssignWorkspace("/work/shop", "id"), "assign folder /work/shop"),
+        (journal_acts.MoveWorkspace("/work/shop", "id"), "assign folder /work/shop"),
+        (journal_acts.MoveWorkspace("/work/shop", None), "release folder /work/shop"),
         (journal_acts.SetNote("a key", "a value"), "set note a key"),
         (journal_acts.AddToken(Token("t1", "laptop", DAY_ONE), "hash"), "add token laptop"),
         (journal_acts.RemoveToken("t1"), "remove token t1"),

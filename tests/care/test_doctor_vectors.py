@@ -84,7 +84,7 @@ def test_an_empty_text_waits_for_nothing(context: CheckContext) -> None:
         library = SqliteLibrary(context.folder)
         user = await library.open_user_store()
         ids = ["user shop is remembered", "user old is remembered"]
-        await user.put_vectors("all-MiniLM-L6-v2", [vector_of(each, 1) for each in ids])
+        await user.put_vectors("everkept-minilm-1", [vector_of(each, 1) for each in ids])
         await library.close()
 
     asyncio.run(embed())
@@ -122,7 +122,7 @@ def test_another_engine_is_asked_for_its_queue(context: CheckContext, tmp_path: 
 
     asyncio.run(fill())
     [_, finding] = check_vectors(asked)
-    assert finding.what == '3 embeddings pending, most of them in project "shop". 0 texts are embedded.'
+    assert finding.what == '3 embeddings pending in project "shop". 0 texts are embedded.'
     assert finding.mend is None
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from data_folders import holders
 from everkept.care import purge
 from everkept.care.purge import find_secrets, mask_secrets
 from everkept.core.ports import Library, RecordStore
@@ -268,18 +269,13 @@ FIELDS: dict[str, dict[str, Any]] = {
 }
 
 
-def holders(folder: Path) -> list[str]:
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    return [path.name for path in files if BODY.lower().encode() in path.read_bytes().lower()]
-
-
 async def leaves_no_byte(library: Library, folder: Path) -> None:
     """Masks all, after which neither the files nor a second look have anything of it."""
     before = await find_secrets(library)
-    assert holders(folder)
+    assert holders(folder, BODY)
     await mask_secrets(library, before.findings)
     assert (await find_secrets(library)).findings == []
-    assert holders(folder) == []
+    assert holders(folder, BODY) == []
 
 
 @pytest.mark.parametrize("field", FIELDS)

@@ -57,6 +57,46 @@ def everkept(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: py
     return run
 
 
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository to work in, so that memories have a project."""
+    folder = tmp_path / "shop"
+    (folder / ".git").mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that commands are called in."""
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home folder in which every client is installed, and a project to work in."""
+    home = tmp_path / "home"
+    for name in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(name, str(home))
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "COPILOT_HOME", "GEMINI_CLI_HOME", "CLAUDE_PROJECT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("APPDATA", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, str(home / "apps"))
+    monkeypatch.setenv("EVERKEPT_LAUNCHER", "")
+    folders = (".claude", ".codex", ".copilot/session-state", ".cursor", ".gemini", ".codeium/windsurf")
+    applications = home / "Library" / "Application Support"
+    if sys.platform != "darwin":
+        applications = home / "apps"
+    for folder in (*folders, "apps/opencode", applications / "Claude", applications / "Code"):
+        (home / folder).mkdir(parents=True)
+    (tmp_path / "shop").mkdir()
+    monkeypatch.chdir(tmp_path / "shop")
+    return home
+
+
 ACTOR = Path(__file__).parents[1] / "support" / "upstream_actors.py"
 JSON = dict[str, Any]
 

@@ -129,10 +129,12 @@ def test_tokens_and_accounts_of_a_backup_are_counted_and_restored_on_request(
 ) -> None:
     for user in ("anna", "bela"):
         assert stored("token", "--user", user).status == 0
+        assert stored("grant", "shop", "--user", user).status == 0
+    assert stored("revoke", "shop", "--user", "bela").status == 0
     assert stored("backup", str(file)).status == 0
     elsewhere = ("--data-dir", str(tmp_path / "elsewhere"))
     first = stored("restore", str(file), *elsewhere)
-    assert "Not restored: 2 tokens and 2 accounts" in first.out
+    assert "Not restored: 2 tokens, 2 accounts and 1 grant of the backup." in first.out
     assert f"everkept restore {file} --replace --with-access" in first.out
     assert stored("token", "list", "--json", *elsewhere).json["tokens"] == []
     second = stored("restore", str(file), "--replace", "--with-access", "--yes", *elsewhere)
@@ -141,7 +143,7 @@ def test_tokens_and_accounts_of_a_backup_are_counted_and_restored_on_request(
     assert len(stored("token", "list", "--json", *elsewhere).json["tokens"]) == 2
     safety = ("--safety-copy", str(tmp_path / "third.zip"))  # both in one second would have the same name
     third = stored("restore", str(file), "--replace", "--yes", "--json", *safety, *elsewhere)
-    assert third.json["omitted"] == {"tokens": 0, "accounts": 0}
+    assert third.json["omitted"] == {"tokens": 0, "accounts": 0, "grants": 0}
     assert stored("restore", str(file), "--project", "shop", "--with-access").status == 2
 
 

@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from data_folders import holders
+
 Run = Callable[..., Any]
 
 BODY = "aB3dE6gH9jK2mN5pQ8rS1tU4vW7xY0zA3c"
@@ -20,11 +22,6 @@ def leaky(everkept: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
     return everkept
 
 
-def holders(folder: Path) -> list[str]:
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    return [path.name for path in files if BODY.lower().encode() in path.read_bytes().lower()]
-
-
 def test_secrets_are_listed_without_showing_them(leaky: Run, tmp_path: Path) -> None:
     told = leaky("audit", "secrets", "--json").json
     (finding,) = told["findings"]
@@ -36,14 +33,14 @@ def test_secrets_are_listed_without_showing_them(leaky: Run, tmp_path: Path) -> 
     assert "github token" in shown.out
     assert "--mask" in shown.out
     assert BODY not in shown.out + shown.err
-    assert holders(tmp_path / "data")
+    assert holders(tmp_path / "data", BODY)
 
 
 def test_masking_replaces_them_and_leaves_no_byte(leaky: Run, tmp_path: Path) -> None:
     leaky("delete-observations", "entity_name=CI", f"observations=uses {TOKEN} daily")
     leaky("undo")
     assert "1 record," in leaky("audit", "secrets", "--mask").out
-    assert holders(tmp_path / "data") == []
+    assert holders(tmp_path / "data", BODY) == []
     assert leaky("audit", "secrets").out == "No secrets found.\n"
     graph = leaky("read-graph", "--json").json
     (observation,) = graph["entities"][0]["observations"]
@@ -89,4 +86,4 @@ def test_a_project_that_is_off_is_not_looked_into(leaky: Run, tmp_path: Path, op
     assert "Not searched: shop." in looked.err
     refused = leaky("audit", "secrets", "--project", "shop", *options, "--json")
     assert (refused.status, refused.json["error"]) == (2, "project_off")
-    assert holders(tmp_path / "data")
+    assert holders(tmp_path / "data", BODY)

@@ -10,34 +10,12 @@ from typing import Any
 import pytest
 
 from everkept.clients.config_files import CLIENTS
-from everkept.clients.entries import HOOK_EVENTS
+from everkept.clients.hook_entries import HOOK_FORMATS
 from server_processes import HANG
 
 Run = Callable[..., Any]
 
 PROGRAM = [sys.executable, "-E", "-P", "-m", "everkept"]
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home folder in which every client is installed, and a project to work in."""
-    home = tmp_path / "home"
-    for name in ("HOME", "USERPROFILE"):
-        monkeypatch.setenv(name, str(home))
-    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "CLAUDE_PROJECT_DIR"):
-        monkeypatch.delenv(name, raising=False)
-    for name in ("APPDATA", "XDG_CONFIG_HOME"):
-        monkeypatch.setenv(name, str(home / "apps"))
-    monkeypatch.setenv("EVERKEPT_LAUNCHER", "")
-    folders = (".claude", ".codex", ".cursor", ".gemini", ".codeium/windsurf")
-    applications = home / "Library" / "Application Support"
-    if sys.platform != "darwin":
-        applications = home / "apps"
-    for folder in (*folders, applications / "Claude", applications / "Code"):
-        (home / folder).mkdir(parents=True)
-    (tmp_path / "shop").mkdir()
-    monkeypatch.chdir(tmp_path / "shop")
-    return home
 
 
 @pytest.fixture
@@ -55,6 +33,23 @@ def servers(file: Path) -> Any:
     return json.loads(file.read_text(encoding="utf-8"))["mcpServers"]
 
 
+def test_a_client_on_the_path_is_installed(
+    everkept: Run, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(variable, str(tmp_path / "new"))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert everkept("setup", "claude-code", "--yes").status == 2
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / ("claude.exe" if sys.platform == "win32" else "claude")
+    program.touch(mode=0o755)
+    installed = {row["client"]: row["installed"] for row in everkept("setup", "--json").json["clients"]}
+    assert installed["claude-code"] is True
+    assert installed["codex"] is False
+    assert everkept("setup", "claude-code", "--yes").status == 0
+    assert "everkept" in servers(tmp_path / "new" / ".claude.json")
+
+
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_client_is_set_up_once_and_taken_back(setup: Run, home: Path, client: str) -> None:
     before = state(home)
@@ -69,7 +64,8 @@ def test_a_client_is_set_up_once_and_taken_back(setup: Run, home: Path, client: 
     assert "Nothing to change" in again.out
     (row,) = [each for each in setup("--json").json["clients"] if each["client"] == client]
     assert row["set_up"]
-    assert row["found"][0]["command"] == [*PROGRAM, "serve", "--project", "auto"]
+    path = ["--path", "${workspaceFolder}"] if client == "cursor" else []
+    assert row["found"][0]["command"] == [*PROGRAM, "serve", "--project", "auto", *path]
     assert setup(client, "--undo", "--yes").status == 0
     (row,) = [each for each in setup("--json").json["clients"] if each["client"] == client]
     assert not row["set_up"]
@@ -82,7 +78,7 @@ def test_claude_code_gets_the_server_and_the_hooks(setup: Run, home: Path) -> No
     assert [each["file"] for each in outcome.json["changed"]] == [str(file) for file in files]
     assert servers(files[0])["everkept"]["type"] == "stdio"
     hooks = json.loads(files[1].read_text(encoding="utf-8"))["hooks"]
-    assert list(hooks) == list(HOOK_EVENTS)
+    assert list(hooks) == list(HOOK_FORMATS["claude-code"].events)
     for event, (group,) in hooks.items():
         assert group["hooks"][0]["command"].endswith(f"-m everkept hook {event}")
 
@@ -106,6 +102,27 @@ def test_nothing_that_is_written_runs_code_of_the_working_folder(
             command, input=b"", env=variables, cwd=hostile, check=True, stdout=subprocess.DEVNULL, timeout=HANG
         )
     assert not (hostile / "was here").exists()
+
+
+def test_codex_gets_its_hooks_and_its_user_is_told_to_trust_them(setup: Run, home: Path) -> None:
+    said = setup("codex", "--yes").out
+    assert "Run `/hooks` in Codex" in said
+    hooks = json.loads((home / ".codex" / "hooks.json").read_text(encoding="utf-8"))["hooks"]
+    assert hooks["SessionEnd"][0]["hooks"][0]["command"].endswith("-m everkept hook SessionEnd --client codex")
+    for options in (("--undo",), ("--no-hooks",)):
+        assert "Run `/hooks`" not in setup("codex", "--yes", *options).out
+
+
+def test_copilot_and_vs_code_share_their_hooks(setup: Run, home: Path) -> None:
+    setup("vscode", "--yes")
+    file = home / ".copilot" / "hooks" / "everkept.json"
+    before = file.read_bytes()
+    assert [Path(each["file"]).name for each in setup("copilot", "--yes", "--json").json["changed"]] == [
+        "mcp-config.json"
+    ]
+    assert file.read_bytes() == before
+    entry = servers(home / ".copilot" / "mcp-config.json")["everkept"]
+    assert (entry["type"], entry["tools"]) == ("local", ["*"])
 
 
 def test_the_hooks_can_be_left_out(setup: Run, home: Path) -> None:
@@ -134,6 +151,19 @@ def test_data_that_a_variable_names_is_named_to_the_client(
     setup("cursor", "--yes")
     arguments = servers(home / ".cursor" / "mcp.json")["everkept"]["args"]
     assert arguments[-2:] == ["--data-dir", str(tmp_path / "data")]
+
+
+@pytest.mark.parametrize(
+    ("options", "path"), [((), ["--path", "${workspaceFolder}"]), (("--project", "shop"), [])], ids=["auto", "named"]
+)
+def test_a_client_that_starts_servers_elsewhere_names_the_open_folder(
+    setup: Run, home: Path, options: tuple[str, ...], path: list[str]
+) -> None:
+    setup("cursor", "--yes", *options)
+    arguments = servers(home / ".cursor" / "mcp.json")["everkept"]["args"]
+    assert arguments[arguments.index("--project") + 2 :] == path
+    setup("claude-code", "--yes")
+    assert "--path" not in servers(home / ".claude.json")["everkept"]["args"]
 
 
 def test_a_launcher_is_what_the_client_starts(setup: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,10 +268,11 @@ def test_a_project_has_a_file_of_its_own(setup: Run, home: Path, tmp_path: Path)
     outcome = setup("claude-code", "--scope", "project", "--yes")
     shop = tmp_path / "shop"
     assert sorted(state(shop)) == [".claude/settings.json", ".mcp.json"]
-    assert state(home) == {}
+    assert [Path(name).name for name in state(home)] == ["setup-projects.json"]  # of the data folder
     assert "--scope project --undo" in outcome.out
-    setup("claude-code", "--scope", "project", "--undo", "--yes")
-    assert servers_left(shop) == {}
+    undone = setup("claude-code", "--scope", "project", "--undo", "--yes")
+    assert state(shop) == {}
+    assert f"Removed {shop / '.mcp.json'}" in undone.out
     before = state(home)
     refused = setup("windsurf", "--scope", "project", "--yes")
     assert (refused.status, state(home)) == (2, before)
@@ -257,10 +288,6 @@ def test_no_copy_of_a_projects_file_lies_in_the_project(everkept: Run, home: Pat
     assert copy.read_bytes() == before
     everkept("setup", "claude-code", "--scope", "project", "--undo", "--yes")
     assert state(tmp_path / "shop") == {".mcp.json": before}
-
-
-def servers_left(folder: Path) -> Any:
-    return json.loads((folder / ".mcp.json").read_text(encoding="utf-8"))
 
 
 def test_a_broken_file_is_told_and_left(setup: Run, home: Path) -> None:
@@ -280,7 +307,7 @@ def test_the_list_says_which_are_here_and_which_are_set_up(setup: Run, home: Pat
     setup("claude-code", "--yes")
     rows = {line.split()[0]: line for line in setup().out.splitlines() if line.strip()}
     assert "yes, with hooks" in rows["claude-code"]
-    assert rows["codex"].split()[1:3] == ["yes", "yes"]
+    assert rows["codex"].split()[1:5] == ["yes", "yes,", "with", "hooks"]
     assert rows["cursor"].split()[1:3] == ["yes", "no"]
     assert rows["gemini"].split()[1:3] == ["no", "no"]
 

@@ -225,7 +225,6 @@ def test_where_nothing_is_stored_there_is_nothing_to_copy(everkept: Run, tmp_pat
     [
         (),
         ("--to", "postgres://127.0.0.1"),
-        ("--to", "postgresql://anna:hunter2@127.0.0.1/team"),
         ("--from", "ws://localhost", "--to", "http://127.0.0.1:80/rpc"),
         ("--from", "postgres://localhost/team", "--to", "postgresql://[::1]:5432/team"),
         ("--to", "somewhere"),

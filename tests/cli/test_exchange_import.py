@@ -24,16 +24,61 @@ def test_a_file_of_the_official_server_is_taken_in_once(everkept: Run, tmp_path:
     path.write_text("\n".join(map(json.dumps, lines)) + "\n{broken", encoding="utf-8")
     before = path.read_bytes()
     first = everkept("import", "server-memory", str(path), "--json").json
-    assert (first["entities"], first["observations"], first["relations"]) == (1, 1, 1)
+    assert (first["entities"], first["observations"], first["relations"]) == (2, 1, 1)
     assert [item["line"] for item in first["unreadable"]] == [3]
     again = everkept("import", "server-memory", str(path))
-    assert "Added 0 entities, 0 observations and 0 relations to default." in again.out
+    assert f"Added 0 entities, 0 observations and 0 relations from {path} to default." in again.out
+    assert "To import into it, run the command again with --project" in again.out
     assert "line 3" in again.err
     assert path.read_bytes() == before
     into = everkept("import", "server-memory", str(path), "--project", "shop", "--json").json
-    assert into["entities"] == 1
+    assert into["entities"] == 2
     names = [p["name"] for p in everkept("list-projects", "--json").json["projects"]]
     assert names == ["default", "shop"]
+
+
+def test_a_dry_run_counts_what_the_file_would_add_and_stores_nothing(everkept: Run, tmp_path: Path) -> None:
+    people = [
+        {"type": "entity", "name": name, "entityType": "person", "observations": ["x"]} for name in ("Ada", "Bob")
+    ]
+    relation = {"type": "relation", "from": "Ada", "to": "Bob", "relationType": "knows"}
+    path = tmp_path / "memory.jsonl"
+    path.write_text(json.dumps(people[0]), encoding="utf-8")
+    planned = everkept("import", "server-memory", str(path), "--dry-run")
+    assert "Would add 1 entity, 1 observation and 0 relations" in planned.out
+    assert everkept("list-projects", "--json").json == {"projects": []}
+    everkept("import", "server-memory", str(path))
+    path.write_text("\n".join(map(json.dumps, [*people, relation])), encoding="utf-8")
+    planned = everkept("import", "server-memory", str(path), "--dry-run", "--json").json
+    assert (planned["entities"], planned["observations"], planned["relations"]) == (1, 1, 1)
+    assert [(each["kind"], each["becomes"], each["count"]) for each in planned["kinds"]] == [
+        ("person", "entity", 2),
+        ("observation", "observation", 2),
+        ("relation", "relation", 1),
+    ]
+    stored = everkept("read-graph", "--project", "default", "--json").json
+    assert [each["name"] for each in stored["entities"]] == ["Ada"]
+
+
+def test_without_a_file_the_one_of_the_server_is_imported(
+    everkept: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("MEMORY_FILE_PATH", str(tmp_path / "memory.jsonl"))
+    assert "Pass its FILE" in everkept("import", "server-memory").err
+    ada = {"type": "entity", "name": "Ada", "entityType": "person", "observations": []}
+    (tmp_path / "memory.jsonl").write_text(json.dumps(ada), encoding="utf-8")
+    assert "Added 1 entity" in everkept("import", "server-memory").out
+
+
+@pytest.mark.parametrize("text", ["hello\nworld\n", '{"mcpServers": {}}', '[{"type": "entity"}]'])
+def test_another_file_is_refused(everkept: Run, tmp_path: Path, text: str) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text(text, encoding="utf-8")
+    refused = everkept("import", "server-memory", str(path))
+    assert refused.status == 2
+    assert "is not a file of the official memory server" in refused.err
+    assert everkept("list-projects", "--json").json == {"projects": []}
 
 
 def test_an_import_names_the_project_of_the_working_folder(
@@ -184,7 +229,7 @@ def test_memories_of_a_session_go_to_the_project_of_its_folder(everkept: Run, tm
     taken = everkept("import", "surrealdb-memory", str(folder), "--json").json
     assert (taken["projects"], taken["memories"]) == (["bakery", "default"], 6)
     there = everkept("list", "--project", "bakery")
-    assert "memory:01JNEVENT" in there.out
+    assert "01JNEVEN" in there.out
     assert "memory:01JNFACT" not in there.out
     again = everkept("import", "surrealdb-memory", str(folder), "--json").json
     assert (again["memories"], again["links"]) == (0, 0)

@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -55,7 +56,7 @@ def titles(everkept: Run, *flags: str) -> list[str]:
 def test_conversations_are_listed_the_newest_first(taken_in: Run) -> None:
     assert titles(taken_in) == ["The invoices are printed twice.", "How do we limit logins?"]
     shown = taken_in("history", "list").out
-    assert "2026-03-02 09:02  jsonl  /work/billing  1 turn\n" in shown
+    assert re.search(r"^ {6}2026-03-02 09:02 · jsonl · /work/billing · 1 turn · conv_[0-9a-f]{8}$", shown, re.MULTILINE)
     assert titles(taken_in, "--project", "shop") == ["How do we limit logins?"]
     assert taken_in("history", "list", "--project", "shoop").status == 2
 
@@ -66,7 +67,7 @@ def test_an_empty_history_says_how_to_fill_it(everkept: Run, home: Path) -> None
 
 
 def test_a_tool_prints_markdown_and_json_for_programs(taken_in: Run) -> None:
-    shown = taken_in("recall-previous-discussions", "limit logins").out
+    shown = taken_in("recall-previous-discussions", "limit logins", "--format", "markdown").out
     assert "### Previous Discussions" in shown
     assert "**Sources" in shown or "*Sources" in shown
     found = taken_in("recall-previous-discussions", "limit logins", "--json").json

@@ -30,7 +30,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder that commands are called in."""
     home, folder = tmp_path / "home", tmp_path / "shop"
     for place in (home, folder):
-        place.mkdir()
+        (place / ".git").mkdir(parents=True)
     for variable in ("HOME", "USERPROFILE"):
         monkeypatch.setenv(variable, str(home))
     monkeypatch.chdir(folder)
@@ -104,7 +104,7 @@ def test_the_graph_is_refused_too(everkept: Run, shop: Path) -> None:
 def test_another_project_goes_on(everkept: Run, shop: Path, monkeypatch: Any) -> None:
     everkept("off")
     other = shop.parent / "other"
-    other.mkdir()
+    (other / ".git").mkdir(parents=True)
     monkeypatch.chdir(other)
     assert everkept("remember", "Ships on Fridays.").status == 0
 
@@ -117,6 +117,7 @@ def test_a_named_project_must_be_there(everkept: Run, shop: Path) -> None:
 
 def test_a_named_project_without_a_folder_says_what_that_means(everkept: Run, shop: Path) -> None:
     everkept("create-project", "ideas")
+    everkept("switch-project", "auto")
     assert "no folder" in everkept("off", "--project", "ideas").out
     assert "no folder" not in everkept("off").out
 
@@ -163,7 +164,7 @@ def test_no_command_shows_what_a_project_holds_that_is_off(
     assert [c for c in TELLING if "stripes" not in everkept(*c.split(), *named).out] == []
     everkept("off")
     other = shop.parent / "other"
-    other.mkdir()
+    (other / ".git").mkdir(parents=True)
     for folder, more in ((shop, []), (other, named)):
         monkeypatch.chdir(folder)
         for command in (*TELLING, *COUNTING):
@@ -240,7 +241,7 @@ def test_a_project_that_somebody_uses_stays(
     everkept("off")
     if meanwhile:
         other = shop.parent / "other"
-        other.mkdir()
+        (other / ".git").mkdir(parents=True)
         monkeypatch.chdir(other)
         assert everkept(*meanwhile).status == 0
     everkept("on", "--project", "shop")
@@ -273,7 +274,7 @@ def test_another_folder_is_told_of_it_only_where_it_names_one_of_its_conversatio
     [kept] = everkept("history", "list", "--json").json["conversations"]
     everkept("off")
     other = shop.parent / "other"
-    other.mkdir()
+    (other / ".git").mkdir(parents=True)
     monkeypatch.chdir(other)
     told = everkept("recall-previous-discussions", "limit logins", "--json").json
     assert "warnings" not in told

@@ -27,7 +27,7 @@ HEAVY = {
     "orjson",
     "platformdirs",
     "tree_sitter",
-    "zstandard",
+    "backports.zstd",
 }
 
 
@@ -50,6 +50,20 @@ def test_every_command_can_be_loaded_and_takes_the_common_options(everkept: Run)
         assert page.status == 0
         for option in ("--data-dir", "--project", "--json", "--log-level"):
             assert option in page.out, (name, option)
+
+
+def test_help_is_a_command(everkept: Run) -> None:
+    assert everkept("help").out == everkept("--help").out
+    assert everkept("help", "remember").out == everkept("remember", "--help").out
+    assert everkept("help", "history", "list").out == everkept("history", "list", "--help").out
+    assert "entities" in everkept("help", "search-nodes").out
+    assert "Did you mean 'recall'?" in everkept("help", "recal").err
+    assert everkept("help", "recall", "it").status == 2
+
+
+def test_the_options_of_a_command_come_before_the_common_ones(everkept: Run) -> None:
+    page = everkept("recall", "--help").out
+    assert page.index("--strategy") < page.index("--data-dir")
 
 
 LISTING = "import sys; from everkept.cli.main import main; main(); print(*sys.modules, file=sys.stderr)"

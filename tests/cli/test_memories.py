@@ -7,14 +7,7 @@ import pytest
 
 Run = Callable[..., Any]
 
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository to work in, so that memories have a project."""
-    repository = tmp_path / "shop"
-    (repository / ".git").mkdir(parents=True)
-    monkeypatch.chdir(repository)
-    return repository
+pytestmark = pytest.mark.usefixtures("repository")
 
 
 def stored(everkept: Run, *arguments: str) -> str:
@@ -79,6 +72,51 @@ def test_an_edit_can_be_taken_back(everkept: Run) -> None:
     assert contents(everkept("list", "--json")) == ["Port 8080"]
 
 
+def test_an_edit_takes_its_new_text_as_words_or_from_standard_input(everkept: Run) -> None:
+    memory = stored(everkept, "Port 8080")
+    assert everkept("edit", memory, "Port", "8443").out == "Changed content.\n"
+    assert contents(everkept("list", "--json")) == ["Port 8443"]
+    everkept("edit", memory, "-", stdin="Port 9000")
+    assert contents(everkept("list", "--json")) == ["Port 9000"]
+    assert everkept("edit", memory, "one", "--content", "other").status == 2
+    assert contents(everkept("list", "--json")) == ["Port 9000"]
+
+
+def test_the_beginning_of_an_id_is_enough_everywhere(everkept: Run) -> None:
+    memory = stored(everkept, "Port 8080")
+    short = memory.removeprefix("memory:")[:8]
+    assert everkept("list").out.endswith(f" · {short}\n")
+    everkept("forget", stored(everkept, "An older port"))  # stored at the same time, and forgotten since
+    assert everkept("edit", short, "Port 8443").status == 0
+    assert everkept("pin", f"memory:{short.lower()}").status == 0
+    assert everkept("tag-memory", short, "--add", "net").status == 0
+    assert everkept("remember", "Port 9000", "--supersedes", short).status == 0
+    assert everkept("forget", memory[:-1], "--json").json["memory_id"] == memory
+    assert everkept("purge", memory[:-2], "--yes", "--json").json["purged"]["records"] == 1
+    assert everkept("pin", "01M").status == 2
+
+
+def test_an_ambiguous_beginning_of_an_id_lists_the_matches(everkept: Run) -> None:
+    first, second = stored(everkept, "Port 8080"), stored(everkept, "Port 8443")
+    shared = first.removeprefix("memory:")[:5]
+    refused = everkept("forget", shared)
+    assert refused.status == 2
+    assert f"Port 8080  {first}" in refused.err
+    assert f"Port 8443  {second}" in refused.err
+    listed = everkept("purge", shared, "--yes", "--json").json["candidates"]
+    assert [each["id"] for each in listed] == [first, second]
+    assert len(contents(everkept("list", "--json"))) == 2
+
+
+def test_the_author_is_the_user_of_git(everkept: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "git").write_text("[user]\n\tname = Ada Lovelace\n", encoding="utf-8")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "git"))
+    stored(everkept, "by nobody named")
+    stored(everkept, "by another", "--author", "Bob")
+    authors = [memory["author"] for memory in everkept("list", "--json").json["memories"]]
+    assert authors == ["Bob", "Ada Lovelace"]
+
+
 def test_without_options_the_editor_opens_with_the_text(
     everkept: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,7 +139,7 @@ def test_a_forgotten_memory_is_listed_apart_and_comes_back_by_undo(everkept: Run
     assert everkept("forget", memory, "--reason", "wrong").status == 0
     assert contents(everkept("list", "--json")) == []
     assert contents(everkept("list", "--forgotten", "--json")) == ["Gone tomorrow"]
-    assert contents(everkept("recall", "tomorrow", "--forgotten", "--json")) == ["Gone tomorrow"]
+    assert contents(everkept("recall", "gone", "--forgotten", "--json")) == ["Gone tomorrow"]
     everkept("undo")
     assert contents(everkept("list", "--json")) == ["Gone tomorrow"]
 
@@ -209,7 +247,7 @@ def test_a_promotion_is_undone_in_both_places(everkept: Run) -> None:
 def test_undo_leaves_the_end_of_a_session_alone(everkept: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLAUDE_CODE_SESSION_ID", "s")
     stored(everkept, "in a session")
-    assert "store_memory" in everkept("undo").out
+    assert 'Deleted memory "in a session"' in everkept("undo").out
     assert contents(everkept("list", "--json")) == []
 
 
@@ -288,3 +326,20 @@ def test_a_mistyped_project_is_not_read_as_an_empty_one(everkept: Run, command: 
     assert (refused.status, refused.json["error"]) == (2, "not_found")
     everkept("create-project", "shop")
     assert everkept(*command, "--project", "shop").status == 0
+
+
+def test_another_project_is_searched_when_asked_for_and_named_when_it_knows(
+    everkept: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored(everkept, "The orders database runs on port 5433")
+    (tmp_path / "blog" / ".git").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "blog")
+    nothing = everkept("recall", "orders database port")
+    assert nothing.out == "No memories.\n"
+    assert 'project "shop" has a close one. To see it, pass --all-projects.' in nothing.err
+    assert "shop" in everkept("recall", "orders database port", "--all-projects").out
+    listed = everkept("list")
+    assert (listed.out, "--all-projects" in listed.err) == ("No memories.\n", True)
+    found = everkept("find", "orders database port", "--all-projects", "--json").json["results"]
+    assert [each["context"]["project_path"] for each in found] == ["shop"]
+    assert "--all-projects" in everkept("find", "orders database port").out

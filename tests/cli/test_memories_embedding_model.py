@@ -9,17 +9,10 @@ import pytest
 from onnx_models import write_model
 
 Run = Callable[..., Any]
+
+pytestmark = pytest.mark.usefixtures("repository")
 VARIABLE = "EVERKEPT_EMBEDDING_MODEL"
 TEXTS = ("The dog sleeps in the garden", "The invoice is paid", "The train is late")
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository to work in, so that memories have a project."""
-    repository = tmp_path / "shop"
-    (repository / ".git").mkdir(parents=True)
-    monkeypatch.chdir(repository)
-    return repository
 
 
 @pytest.fixture
@@ -101,4 +94,4 @@ def test_a_word_is_no_model(everkept: Run, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv(VARIABLE, "multilingual")
     refused = everkept("recall", "train")
     assert refused.status == 2
-    assert "all-MiniLM-L6-v2, none or the path of a folder, such as ./multilingual" in refused.err
+    assert "everkept-minilm-1, none or the path of a folder, such as ./multilingual" in refused.err

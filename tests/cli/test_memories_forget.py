@@ -12,25 +12,18 @@ from everkept.families.memories.model import MemorySource
 from everkept.settings import Settings
 
 Run = Callable[..., Any]
+
+pytestmark = pytest.mark.usefixtures("repository")
 Notice = Callable[..., None]
 
 DAY = 86_400 * 1_000_000
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository to work in, so that memories have a project."""
-    repository = tmp_path / "shop"
-    (repository / ".git").mkdir(parents=True)
-    monkeypatch.chdir(repository)
-    return repository
-
-
 @pytest.fixture
-def notice(tmp_path: Path, folder: Path) -> Notice:
+def notice(tmp_path: Path, repository: Path) -> Notice:
     """Stores a memory as a hook does."""
 
-    def store(text: str, session: str = "s-1", days_ago: int = 0, folder: Path = folder, **more: Any) -> None:
+    def store(text: str, session: str = "s-1", days_ago: int = 0, folder: Path = repository, **more: Any) -> None:
         wanted = NewMemory(
             content=text,
             type="episodic",
@@ -216,6 +209,6 @@ def test_those_of_all_projects_are_listed_and_forgotten_but_of_one_that_is_off(t
 
 def test_a_mistake_is_told_in_the_words_of_the_help(everkept: Run) -> None:
     told = everkept("forget", "memory:x", "--automatic").err
-    assert "MEMORY_ID" in told
+    assert "and ID one" in told
     assert "memory_id" not in told
     assert "--reason" in everkept("forget", "--automatic", "--reason", "x").err

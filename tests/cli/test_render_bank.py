@@ -6,20 +6,13 @@ import pytest
 
 Run = Callable[..., Any]
 
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that commands are called in."""
-    folder = tmp_path / "shop"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    return folder
+pytestmark = pytest.mark.usefixtures("working_folder")
 
 
 @pytest.fixture
-def bank(everkept: Run, home: Path) -> Path:
+def bank(everkept: Run, working_folder: Path) -> Path:
     assert everkept("initialize-memory-bank", ".").status == 0
-    return home / "memory-bank"
+    return working_folder / "memory-bank"
 
 
 def test_a_file_is_printed_as_it_is(everkept: Run, bank: Path) -> None:
@@ -89,16 +82,16 @@ def test_what_a_command_chose_counts_for_the_next_one_in_the_same_folder(
 
 
 def test_the_command_says_that_a_choice_lasts_and_the_status_which_bank_is_meant(
-    everkept: Run, bank: Path, home: Path, tmp_path: Path
+    everkept: Run, bank: Path, working_folder: Path, tmp_path: Path
 ) -> None:
     other = tmp_path / "other"
     other.mkdir()
     everkept("register-store", "other", str(other))
     chosen = everkept("select-store", "other")
-    assert f"Commands in {home} now use this bank." in chosen.out
+    assert f"Commands in {working_folder} now use this bank." in chosen.out
     status = everkept("get-memory-bank-status").out
     assert str(other / "memory-bank") in status
-    assert f"It is selected for commands in {home}" in status
+    assert f"It is selected for commands in {working_folder}" in status
     named = everkept("get-memory-bank-status", "--store-id", "other").out
     assert "It was chosen" not in named
     everkept("set-memory-bank-path")
@@ -124,8 +117,14 @@ def test_nodes_are_shown_with_names_and_ids(everkept: Run, bank: Path) -> None:
     opened = everkept("graph-open-nodes", "Shop", "--json").json
     shop = next(entity["id"] for entity in opened["entities"] if entity["name"] == "Shop")
     out = everkept("graph-open-nodes", "Shop").out
-    assert f"Shop (service)  {shop}\n" in out
-    assert f"  · is [red]slow[/red]  {opened['observations'][0]['id']}\n" in out
+    short = shop[: len("ent_") + 8]
+    assert f"Shop (service)  {short}\n" in out
+    seen = opened["observations"][0]["id"][: len("obs_") + 8]
+    assert f"  · is [red]slow[/red]  {seen}\n" in out
+    assert everkept("graph-open-nodes", short).out == out
+    assert everkept("graph-delete-observation", seen[:-1], "--json").status == 0
+    assert "slow" not in everkept("graph-open-nodes", short[:9]).out
+    everkept("graph-add-observation", short, "is [red]slow[/red]")
     assert "  uses → DB\n" in out
     assert "tags: a" in out
     assert "on: no" in out
@@ -143,19 +142,19 @@ def test_ids_of_backups_are_never_cut(everkept: Run, bank: Path, monkeypatch: py
     assert everkept("list-backups", "--verify").out == f"{made}  5 files  whole\n"
 
 
-def test_a_missing_bank_is_an_error_with_the_way_out(everkept: Run, home: Path) -> None:
+def test_a_missing_bank_is_an_error_with_the_way_out(everkept: Run, working_folder: Path) -> None:
     outcome = everkept("track-progress", "a", "b")
     assert outcome.status == 2
     assert "`everkept initialize-memory-bank`" in outcome.err
-    assert everkept("track-progress", "a", "b", "--json").json["expectedPath"] == str(home / "memory-bank")
+    assert everkept("track-progress", "a", "b", "--json").json["expectedPath"] == str(working_folder / "memory-bank")
 
 
 def test_a_folder_inside_a_repository_means_the_bank_at_its_root(
-    everkept: Run, bank: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+    everkept: Run, bank: Path, working_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (home / ".git").mkdir()
-    (home / "src" / "deep").mkdir(parents=True)
-    monkeypatch.chdir(home / "src" / "deep")
+    (working_folder / ".git").mkdir()
+    (working_folder / "src" / "deep").mkdir(parents=True)
+    monkeypatch.chdir(working_folder / "src" / "deep")
     assert everkept("get-memory-bank-status", "--json").json["path"] == str(bank)
 
 

@@ -45,6 +45,13 @@ def test_a_memory_shows_its_invisible_characters_and_its_lines_are_set_apart(eve
     assert told.json["memories"][0]["content"] == "Pay\u202e Anna\x9b2J\neverkept: done"
 
 
+def test_a_sentence_for_assistants_names_commands_and_options(everkept: Run) -> None:
+    told = everkept("pin", "memory:nothing", "--project", "x").err + everkept("pin", "nothing").err
+    assert "`everkept recall`" in told
+    assert "pass --project" in told
+    assert "_" not in told
+
+
 def test_a_text_from_outside_begins_no_line_of_the_log() -> None:
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)

@@ -9,7 +9,7 @@ import pytest
 
 from account_homes import kept_at_home
 from database_places import variables
-from everkept.cli.status import format_size, format_total
+from everkept.cli.status import format_size
 from everkept.core.mcp import ToolUsage
 from everkept.core.times import format_iso, read_clock
 from everkept.engines.sqlite.library import SqliteLibrary
@@ -22,7 +22,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The data folder of a command that is called in a folder named shop."""
     home, folder = tmp_path / "home", tmp_path / "shop"
     for place in (home, folder):
-        place.mkdir()
+        (place / ".git").mkdir(parents=True)
     for variable in ("HOME", "USERPROFILE"):
         monkeypatch.setenv(variable, str(home))
     monkeypatch.chdir(folder)
@@ -134,12 +134,6 @@ def test_sizes_are_told_as_people_say_them(count: int, shown: str) -> None:
     assert format_size(count) == shown
 
 
-def test_one_of_a_thing_is_told_as_one() -> None:
-    assert format_total(1, "memories") == "1 memory"
-    assert format_total(1, "projects") == "1 project"
-    assert format_total(1_200, "texts") == "1,200 texts"
-
-
 def test_a_project_that_is_not_there_is_refused(everkept: Run, data: Path) -> None:
     assert everkept("status", "--project", "nope").status == 2
     assert not data.exists()
@@ -177,9 +171,9 @@ def count(data: Path, *rows: ToolUsage) -> None:
 @pytest.fixture
 def gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file of a gateway, whose servers nobody can start."""
-    schema = {"type": "object", "properties": {}}
+    schema: dict[str, Any] = {"type": "object", "properties": {}}
     tool = {"name": "memory__read", "description": "Reads.", "inputSchema": schema}
-    content = {
+    content: dict[str, Any] = {
         "upstreams": {
             "notes": {"command": "no-such-[bold]server", "args": ["--password", "hunter2hunter2"]},
             "web": {"url": "https://nowhere.invalid/mcp", "passThrough": True},

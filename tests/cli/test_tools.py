@@ -7,14 +7,7 @@ import pytest
 
 Run = Callable[..., Any]
 
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that commands are called in."""
-    folder = tmp_path / "shop"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    return folder
+pytestmark = pytest.mark.usefixtures("working_folder")
 
 
 def test_every_tool_is_a_command_with_the_common_options(everkept: Run) -> None:
@@ -42,7 +35,8 @@ def test_a_selected_project_is_kept_between_commands(everkept: Run) -> None:
     everkept("switch-project", "shop")
     assert everkept("get-current-project", "--json").json["name"] == "shop"
     everkept("archive-project", "shop")
-    assert "No project is currently active" in everkept("get-current-project").out
+    assert everkept("get-current-project", "--json").json.get("name") != "shop"
+    assert everkept("search-nodes", "anything").status == 0
 
 
 def test_a_person_types_key_and_value_and_reads_a_table(everkept: Run) -> None:
@@ -57,6 +51,34 @@ def test_a_person_types_key_and_value_and_reads_a_table(everkept: Run) -> None:
     table = everkept("open-nodes", "Ada").out
     assert "likes [red]maths[/red]" in table
     assert "knows → Bob" in table
+
+
+def test_a_name_is_typed_without_its_option(everkept: Run) -> None:
+    everkept("create-project", "shop")
+    everkept("create-entities", "name=Shop API", "entity_type=service", "name=Orders DB", "entity_type=database")
+    everkept("create-relations", "from=Shop API", "to=Orders DB", "relation_type=uses")
+    assert "Orders DB" in everkept("search-knowledge-graph", "Shop API").out
+    assert everkept("search-knowledge-graph", "Shop API", "--entity", "Shop API").status == 2
+    short = everkept("open-nodes", "Orders DB", "--json").json["entities"][0]["id"][:8]
+    assert everkept("open-nodes", short, "--json").json["entities"][0]["name"] == "Orders DB"
+    assert everkept("delete-entities", short, "--json").json["deleted"] == 1
+
+
+def test_an_option_has_the_name_of_the_argument(everkept: Run) -> None:
+    stored = everkept("store-memory", "Deploy on Fridays", "--type", "procedural", "--json").json
+    assert stored["type"] == "procedural"
+    assert "--memory-type" not in everkept("store-memory", "--help").out
+
+
+def test_deleting_a_project_asks_with_what_it_holds(everkept: Run) -> None:
+    everkept("remember", "Port 8080", "--project", "port")
+    everkept("create-entities", "name=Ada", "entity_type=person", "name=Bob", "entity_type=person", "--project", "port")
+    said = everkept("delete-project", "port", stdin="n\n", terminal=True)
+    assert 'Move project "port" with 1 memory, 2 entities to the trash? [y/N]' in said.err
+    assert "port" in everkept("list-projects").out
+    assert everkept("delete-project", "port", "--yes").status == 0
+    assert everkept("list-projects", "--json").json["projects"] == []
+    assert everkept("delete-project", "port", terminal=True).status == 2
 
 
 def test_a_program_sends_and_gets_json(everkept: Run) -> None:
@@ -85,7 +107,6 @@ def test_project_makes_what_is_missing_for_writing_only(everkept: Run) -> None:
         ("search-nodes",),
         ("search-nodes", "x", "--limit", "0"),
         ("search-nodes", "x", "--limit", "many"),
-        ("search-nodes", "x"),
         ("serch-nodes", "x"),
         ("create-project", "../x"),
         ("switch-project", "nowhere"),
@@ -158,7 +179,7 @@ def test_lists_are_repeated_options_and_objects_are_json(everkept: Run) -> None:
     stored = everkept(
         "store-memory",
         "Alice wrote the parser",
-        *("--memory-type", "episodic", "--scope", "user"),
+        *("--type", "episodic", "--scope", "user"),
         *("--tags", "a", "--tags", "b", "--occurred-at", "2026-01-02"),
         *("--source", '{"file": "src/parser.py"}', "--json"),
     )
@@ -173,8 +194,8 @@ def test_lists_are_repeated_options_and_objects_are_json(everkept: Run) -> None:
     assert "not JSON" in refused.err
 
 
-def test_the_config_that_is_named_counts_for_a_tool_too(everkept: Run, home: Path) -> None:
-    config = home / "own.md"
+def test_the_config_that_is_named_counts_for_a_tool_too(everkept: Run, working_folder: Path) -> None:
+    config = working_folder / "own.md"
     config.write_text("---\nusername: Grace\n---\n", encoding="utf-8")
     everkept("initialize-memory-bank", ".")
     said = everkept("track-progress", "a", "b", "--config", str(config)).out
@@ -209,7 +230,7 @@ def test_an_entity_of_the_bank_is_deleted_by_a_word(everkept: Run) -> None:
     assert 'Entity "Shop API" deleted.' in everkept("graph-delete-entity", "Shop API").out
 
 
-def test_the_options_of_a_bank_choose_it_for_one_command(everkept: Run, home: Path, tmp_path: Path) -> None:
+def test_the_options_of_a_bank_choose_it_for_one_command(everkept: Run, working_folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     everkept("initialize-memory-bank", ".")
@@ -218,19 +239,19 @@ def test_the_options_of_a_bank_choose_it_for_one_command(everkept: Run, home: Pa
     arguments = ("--path", "../other", "--folder", "notes", "--username", "Bob")
     assert everkept("track-progress", "a", "b", *arguments).status == 0
     assert "[Bob] - a: b" in (other / "notes" / "progress.md").read_text(encoding="utf-8")
-    assert "a: b" not in (home / "memory-bank" / "progress.md").read_text(encoding="utf-8")
+    assert "a: b" not in (working_folder / "memory-bank" / "progress.md").read_text(encoding="utf-8")
     status = everkept("get-memory-bank-status", "--json").json
-    assert status["path"] == str(home / "memory-bank")
+    assert status["path"] == str(working_folder / "memory-bank")
 
 
-def test_a_bank_that_is_named_goes_before_one_that_was_chosen(everkept: Run, home: Path) -> None:
+def test_a_bank_that_is_named_goes_before_one_that_was_chosen(everkept: Run, working_folder: Path) -> None:
     everkept("initialize-memory-bank", ".")
     everkept("initialize-memory-bank", ".", "--folder", "notes")
     everkept("set-memory-bank-path", "notes")
     named = everkept("get-memory-bank-status", "--path", ".", "--json").json
-    assert named["path"] == str(home / "memory-bank")
+    assert named["path"] == str(working_folder / "memory-bank")
     kept = everkept("get-memory-bank-status", "--json").json
-    assert kept["path"] == str(home / "notes")
+    assert kept["path"] == str(working_folder / "notes")
 
 
 def test_the_options_of_a_bank_stand_only_where_the_tool_has_no_such_argument(everkept: Run) -> None:
@@ -257,14 +278,41 @@ def test_a_project_is_chosen_for_the_folder_it_was_chosen_in(
     everkept("switch-project", "ideas")
     assert everkept("get-current-project", "--json").json["name"] == "ideas"
     told = everkept("switch-project", "auto")
-    assert "this folder's project" in told.out
+    assert "its own project again" in told.out
     assert everkept("get-current-project", "--json").json["name"] == "infra"
 
 
-def test_without_a_project_the_command_line_says_how_to_name_one(
+def test_a_choice_says_that_a_setting_overrides_it(everkept: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "overrides" not in everkept("create-project", "ideas").out
+    monkeypatch.setenv("EVERKEPT_PROJECT", "shop")
+    assert 'the setting `project` is "shop" and overrides it' in everkept("switch-project", "ideas").out
+    assert everkept("search-nodes", "anything").err == "Project: shop, from the setting `project`.\n"
+    assert everkept("where", "--json").json["reason"] == "The setting `project` names it."
+    assert everkept("where", "--json", "--project", "ideas").json["reason"] == "--project names it."
+
+
+def test_a_command_in_any_folder_uses_the_default_project_and_says_so(
     everkept: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     told = everkept("search-nodes", "anything")
-    assert told.status == 2
-    assert "everkept switch-project NAME" in told.err
+    assert told.status == 0
+    assert told.err == "Project: default, because this folder is not a project.\n"
+    assert everkept("search-nodes", "anything", "--json").json["project"] == "default"
+    assert everkept("list", "--json", "--project", "default").status == 2  # it does not exist yet
+
+
+def test_counts_of_nothing_are_not_shown_above_rows(everkept: Run) -> None:
+    entity = '[{"name": "Ada", "entity_type": "person", "observations": []}]'
+    everkept("create-entities", entity, "--project", "shop")
+    relation = '[{"from": "Ada", "to": "Ada", "relation_type": "knows"}]'
+    assert "existed" not in everkept("create-relations", relation, "--project", "shop").out
+    assert "existed" in everkept("create-relations", relation, "--project", "shop").out
+    assert "stats" not in everkept("search-knowledge-graph", "Nothing", "--project", "shop").out.lower()
+
+
+def test_a_change_of_a_project_is_told_in_a_sentence(everkept: Run) -> None:
+    assert everkept("create-project", "my shop").out.startswith('Created project "my shop".\n')
+    assert "run `everkept restore-project 'my shop'`.\n" in everkept("archive-project", "my shop").out
+    assert everkept("restore-project", "my shop").out == 'Restored project "my shop".\n'
+    assert everkept("switch-project", "my shop").out.startswith('Selected project "my shop".\n')

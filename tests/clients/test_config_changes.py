@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from everkept.clients import jsonc
 from everkept.clients.config_changes import ConfigChange, apply_changes, plan_removal, plan_setup
 from everkept.clients.config_files import CLIENTS, ClientEnvironment, ConfigFileContent, get_client
-from everkept.clients.entries import HooksConfigPart, ServerConfigPart
+from everkept.clients.entries import ConfigPart, JoinedConfigPart, ServerConfigPart
+from everkept.clients.hook_entries import HOOK_FORMATS, HooksConfigPart
 from everkept.errors import Conflict, EverkeptError, Refused
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -26,14 +27,46 @@ def hooks(file: Path) -> HooksConfigPart:
     return HooksConfigPart(file, lambda event: f"/opt/everkept hook {event}")
 
 
-def make(
-    *parts: ServerConfigPart | HooksConfigPart, undo: bool = False, copies: Path | None = None
-) -> list[Path | None]:
+def make(*parts: ConfigPart, undo: bool = False, copies: Path | None = None) -> list[Path | None]:
     return [done.backup for done in apply_changes(parts, NOW, undo=undo, copies=copies)]
 
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
+
+
+def test_server_and_hooks_in_one_file_are_one_change(tmp_path: Path) -> None:
+    file = tmp_path / "settings.json"
+    before = (SAMPLES / "gemini.json").read_bytes()
+    file.write_bytes(before)
+    form = HOOK_FORMATS["gemini"]
+    both = JoinedConfigPart((part(file, "gemini"), HooksConfigPart(file, "/opt/everkept hook {}".format, (), form)))
+    (backup,) = make(both)
+    assert backup is not None
+    values = jsonc.parse_text(file.read_text("utf-8"))
+    assert "everkept" in values["mcpServers"]
+    assert set(values["hooks"]) == set(form.events)
+    assert make(both) == []
+    make(both, undo=True)
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_a_file_that_setup_created_is_removed_again(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "config"
+    for _ in range(2):  # the second time there is a copy, with our entries in it
+        assert make(part(file, name)) == [None]
+        (backup,) = make(part(file, name), undo=True)
+        assert not file.exists()
+        assert backup is not None
+
+
+def test_a_file_that_setup_created_stays_if_others_use_it(tmp_path: Path) -> None:
+    file = tmp_path / "config"
+    make(part(file))
+    file.write_text(file.read_text("utf-8") + "// mine\n", encoding="utf-8")
+    make(part(file), undo=True)
+    assert "// mine" in file.read_text("utf-8")
 
 
 @pytest.mark.parametrize("name", CLIENTS)

@@ -30,8 +30,10 @@ def test_most_clients_have_a_folder_in_the_home_folder() -> None:
         "claude-code": HOME / ".claude.json",
         "claude-desktop": HOME / ".config" / "Claude" / "claude_desktop_config.json",
         "codex": HOME / ".codex" / "config.toml",
+        "copilot": HOME / ".copilot" / "mcp-config.json",
         "cursor": HOME / ".cursor" / "mcp.json",
         "gemini": HOME / ".gemini" / "settings.json",
+        "opencode": HOME / ".config" / "opencode" / "opencode.json",
         "vscode": HOME / ".config" / "Code" / "User" / "mcp.json",
         "windsurf": HOME / ".codeium" / "windsurf" / "mcp_config.json",
     }
@@ -47,10 +49,19 @@ def test_programs_with_windows_use_the_platforms_folder(platform: str, folder: P
     assert found["vscode"] == folder / "Code" / "User" / "mcp.json"
 
 
+def test_opencode_has_one_folder_on_all_systems_and_a_file_with_comments_if_there_is_one(tmp_path: Path) -> None:
+    assert files("darwin")["opencode"] == files("win32")["opencode"] == files("linux")["opencode"]
+    commented = tmp_path / ".config" / "opencode" / "opencode.jsonc"
+    commented.parent.mkdir(parents=True)
+    commented.write_text("{}", encoding="utf-8")
+    assert named("opencode", tmp_path).user_file == commented
+
+
 def test_variables_move_the_folders() -> None:
-    moved = {name: str(HOME / name) for name in ("CODEX_HOME", "GEMINI_CLI_HOME", "XDG_CONFIG_HOME")}
+    moved = {name: str(HOME / name) for name in ("CODEX_HOME", "COPILOT_HOME", "GEMINI_CLI_HOME", "XDG_CONFIG_HOME")}
     found = files("linux", **moved)
     assert found["codex"] == HOME / "CODEX_HOME" / "config.toml"
+    assert found["copilot"] == HOME / "COPILOT_HOME" / "mcp-config.json"
     assert found["gemini"] == HOME / "GEMINI_CLI_HOME" / ".gemini" / "settings.json"
     assert found["vscode"] == HOME / "XDG_CONFIG_HOME" / "Code" / "User" / "mcp.json"
     roaming = files("win32", APPDATA=str(HOME / "Roaming"))
@@ -63,14 +74,30 @@ def test_claude_code_has_its_file_beside_its_folder_unless_a_variable_names_that
     assert (moved.user_file, moved.user_hooks_file) == (HOME / "c" / ".claude.json", HOME / "c" / "settings.json")
 
 
+def test_hooks_have_a_file_of_their_own_or_share_one(tmp_path: Path) -> None:
+    found = {name: file for name in CLIENTS if (file := named(name).user_hooks_file)}
+    assert found == {
+        "claude-code": HOME / ".claude" / "settings.json",
+        "codex": HOME / ".codex" / "hooks.json",
+        "copilot": HOME / ".copilot" / "hooks" / "everkept.json",
+        "cursor": HOME / ".cursor" / "hooks.json",
+        "gemini": HOME / ".gemini" / "settings.json",
+        "vscode": HOME / ".copilot" / "hooks" / "everkept.json",
+    }
+    (tmp_path / ".copilot" / "hooks").mkdir(parents=True)
+    assert not named("copilot", tmp_path).is_installed
+
+
 def test_a_project_has_files_of_its_own_where_the_client_reads_them() -> None:
     found = {name: named(name).project_file for name in CLIENTS}
     assert found == {
         "claude-code": PROJECT / ".mcp.json",
         "claude-desktop": None,
         "codex": PROJECT / ".codex" / "config.toml",
+        "copilot": None,
         "cursor": PROJECT / ".cursor" / "mcp.json",
         "gemini": PROJECT / ".gemini" / "settings.json",
+        "opencode": PROJECT / "opencode.json",
         "vscode": PROJECT / ".vscode" / "mcp.json",
         "windsurf": None,
     }

@@ -5,6 +5,7 @@ import pytest
 
 from everkept.clients.config_files import CLIENTS, ClientEnvironment, UnexpectedShape, get_client
 from everkept.clients.entries import NameTaken, ServerConfigPart
+from everkept.clients.own_command import get_command_words
 
 SAMPLES = Path(__file__).parent / "samples"
 WORDS = ("/opt/everkept", "serve", "--project", "auto")
@@ -31,8 +32,7 @@ def entry(of: ServerConfigPart, text: str) -> dict[str, Any]:
 def test_each_client_gets_its_entry_and_keeps_everything_else(name: str) -> None:
     ours, before = part(name), sample(name)
     after = ours.insert(before)
-    assert entry(ours, after)["command"] == "/opt/everkept"
-    assert entry(ours, after)["args"] == ["serve", "--project", "auto"]
+    assert get_command_words(entry(ours, after)) == WORDS
     assert ours.exclude_ours(ours.editor.parse_text(after)) == ours.editor.parse_text(before)
     assert ours.insert(after) == after
     assert ours.remove(after) == before
@@ -57,6 +57,8 @@ def test_a_file_is_begun_where_there_is_none(name: str) -> None:
 def test_clients_that_name_the_transport_are_told_it() -> None:
     for name in ("claude-code", "vscode"):
         assert part(name).value["type"] == "stdio"
+    assert part("copilot").value == {"type": "local", "tools": ["*"], **part("cursor").value}
+    assert part("opencode").value == {"type": "local", "enabled": True, "command": [*WORDS]}
     for name in ("claude-desktop", "codex", "cursor", "gemini", "windsurf"):
         assert list(part(name).value) == ["command", "args"]
 

@@ -1,7 +1,7 @@
 import pytest
 
 from everkept.core.ports import Library, Token
-from everkept.core.projects import Project
+from everkept.core.projects import Project, Status
 from everkept.core.records import RecordFilter
 from everkept.errors import Conflict, InvalidInput, NotFound, ProjectArchived
 from records import DAY_ONE, MILLISECOND, batch, entity
@@ -9,7 +9,7 @@ from records import DAY_ONE, MILLISECOND, batch, entity
 SHOP_ID = "99999999-8888-4777-8666-555555555555"
 
 
-async def names(library: Library, *status: str) -> list[str]:
+async def names(library: Library, *status: Status | None) -> list[str]:
     return [project.name for project in await library.list_projects(*status)]
 
 
@@ -211,6 +211,19 @@ async def test_one_project_may_have_several_workspaces(library: Library) -> None
     for path in ("/src/shop", "/src/shop 2 – 日本"):
         await library.link_workspace(path, shop)
         assert await library.find_workspace_project(path) == shop
+
+
+async def test_a_workspace_moves_to_another_project_and_can_be_released(library: Library) -> None:
+    first, second = await library.create("first", ""), await library.create("second", "")
+    await library.link_workspace("/src/shop", first)
+    await library.move_workspace("/src/shop", second)
+    assert await library.find_workspace_project("/src/shop") == second
+    assert await library.list_workspaces(first) == []
+    await library.move_workspace("/src/shop", None)
+    assert await library.find_workspace_project("/src/shop") is None
+    await library.delete("second")
+    with pytest.raises(NotFound):
+        await library.move_workspace("/src/shop", second)
 
 
 async def test_a_workspace_outlives_the_archive_but_not_its_project(library: Library) -> None:

@@ -161,3 +161,14 @@ async def test_what_was_switched_off_before_now_was_off_since_then(library: Libr
     await library.link_workspace("/late", project)
     assert (await library.set_off("late", off=True, at=DAY_ONE - 5)).off_since == DAY_ONE - 5
     assert [(each.folder, each.since) for each in await library.list_off_periods()] == [("/late", DAY_ONE - 5)]
+
+
+async def test_a_moved_folder_stays_off_for_the_time_before(library: Library) -> None:
+    made, other = await library.create("shop", ""), await library.create("other", "")
+    await library.link_workspace(FOLDER, made)
+    await library.set_off("shop", off=True, at=DAY_ONE)
+    await library.set_off("shop", off=False, at=DAY_ONE + 10)
+    await library.move_workspace(FOLDER, other)
+    assert await library.list_off_periods() == [OffPeriod(FOLDER, DAY_ONE, DAY_ONE + 10)]
+    await library.move_workspace(FOLDER, None)
+    assert await library.list_off_periods() == [OffPeriod(FOLDER, DAY_ONE, DAY_ONE + 10)]

@@ -209,7 +209,9 @@ async def test_another_model_has_vectors_of_its_own(store: RecordStore) -> None:
     assert await near(store, 0, limit=1) == ["east"]
     await embed(store, {"east": 90, "west": 0}, model="another")
     assert await near(store, 0, model="another") == ["west", "east"]
-    assert await near(store, 0) == ["northeast", "north", "south"]
+    assert await near(store, 0, model="another", also=["north"]) == ["west", "east"]
+    assert await near(store, 0, also=["east"]) == ["northeast", "north", "south"]
+    assert (await store.get_vectors("another", ["north", "east"])).keys() == {"east"}
     assert await waiting(store) == ["nowhere", "west", "east"]
     await embed(store, {"east": 0})
     assert await near(store, 0, model="another") == ["west"]

@@ -124,6 +124,24 @@ async def test_an_undoing_change_names_what_it_undoes(store: RecordStore) -> Non
     assert [change.undoes for change in await store.read_changes()] == [None, first.seq]
 
 
+@pytest.mark.smoke
+async def test_records_are_found_by_the_beginning_of_their_id(store: RecordStore) -> None:
+    names = ["Adam", "Ada", "ada", "Adé", "Ad", "B", "A%", "A_d", "Ada\x01b", "\N{GRINNING FACE}a"]
+    entities = [entity(name, name_key=name) for name in names]
+    await store.commit(batch(*entities, note("Ada", "Ada wrote")))
+    await store.commit(batch(Delete(record_ref("Adam"))))
+
+    async def begin(prefix: str, kinds: tuple[str, ...] = ("entity",), limit: int = 10) -> list[str]:
+        return [record.id for record in await store.find_by_prefix(prefix, kinds, limit)]
+
+    assert await begin("Ada") == ["Ada", "Ada\x01b", "Adam"]
+    assert await begin("Ada", ("entity", "observation")) == ["Ada", "Ada\x01b", "Ada wrote", "Adam"]
+    assert await begin("Ad", limit=2) == ["Ad", "Ada"]
+    assert await begin("A%") == ["A%"]
+    assert await begin("\N{GRINNING FACE}") == ["\N{GRINNING FACE}a"]
+    assert await begin("zebra") == []
+
+
 async def test_an_empty_batch_leaves_no_trace(store: RecordStore) -> None:
     await family(store)
     before = await state(store)

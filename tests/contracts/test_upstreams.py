@@ -14,7 +14,7 @@ from everkept.core.mcp import Upstream
 from everkept.errors import UpstreamError, UpstreamUnavailable
 from examples import examples
 from upstream_tools import ODD, Actor
-from upstreams import PATIENCE, SCENES, Scene, there
+from upstreams import CRASHING_SCENES, PATIENCE, SCENES, Scene, there
 
 NUMBERS = (
     st.integers()
@@ -29,14 +29,15 @@ VALUES = st.recursive(
 
 
 @pytest.fixture(params=SCENES)
-async def scene(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Scene]:
+async def upstream(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Upstream]:
     async with SCENES[request.param](tmp_path) as scene:
+        yield scene.upstream
+
+
+@pytest.fixture(params=CRASHING_SCENES)
+async def scene(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Scene]:
+    async with CRASHING_SCENES[request.param](tmp_path) as scene:
         yield scene
-
-
-@pytest.fixture
-def upstream(scene: Scene) -> Upstream:
-    return scene.upstream
 
 
 @given(st.dictionaries(st.text(), VALUES, max_size=4))

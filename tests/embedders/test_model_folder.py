@@ -16,7 +16,7 @@ from everkept.embedders.model_folder import (
 )
 from everkept.embedders.onnx import MODEL_FOLDER, NETWORK_FILE, VOCABULARY_FILE, OnnxEmbedder, WordPiece
 from everkept.errors import ModelUnavailable
-from onnx_models import DIMENSIONS, TokenizerKind, encode_network, write_model
+from onnx_models import DIMENSIONS, TokenizerKind, encode_constant, encode_network, write_model
 
 KINDS: tuple[TokenizerKind, ...] = ("wordpiece", "unigram")
 TEXTS = ["The dog sleeps.", "Der Hund schläft.", "La facture payée", "🎉", "", "x \ud83d y", "hund " * 2_000]
@@ -139,8 +139,11 @@ async def test_the_shipped_model_in_a_folder_gives_the_same_vectors(tmp_path: Pa
     write_json(tmp_path / "tokenizer.json", described)
     copy(MODEL_FOLDER / NETWORK_FILE, tmp_path / "model.onnx")
     texts = ["How do I reset my password?", "Die Katze schläft auf dem Sofa.", "猫がソファで寝ています。", ""]
-    found = await FolderEmbedder(tmp_path).embed(texts)
-    np.testing.assert_allclose(found, await OnnxEmbedder().embed(texts), atol=1e-5)
+    embedder = FolderEmbedder(tmp_path)
+    np.testing.assert_allclose(await embedder.embed(texts), await OnnxEmbedder().embed(texts), atol=1e-5)
+    shipped, measured = OnnxEmbedder().background, embedder.background
+    for pairs in ("unrelated", "answers", "alike"):
+        assert getattr(measured, pairs) == pytest.approx(getattr(shipped, pairs), abs=0.005)
 
 
 def test_uncased_wordpiece_needs_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,3 +281,33 @@ def test_the_name_is_that_of_the_content_and_not_of_the_folder(tmp_path: Path) -
     ]
     assert len({first, *(FolderEmbedder(folder).name for folder in others)}) == 5
     assert FolderEmbedder(write_model(tmp_path / "g", config={"model_type": "bert"})).name.startswith("bert@")
+
+
+@pytest.mark.parametrize("shape", [[1, 1, 10**9], [1, 1, 10**12], [10**6, 10**3, 8]], ids=str)
+async def test_a_small_file_that_asks_for_terabytes_gets_an_error(tmp_path: Path, shape: list[int]) -> None:
+    if shape[-1] == 10**9 and sys.platform != "linux":
+        pytest.skip("only Linux limits the memory of a process")
+    (write_model(tmp_path) / "model.onnx").write_bytes(encode_constant(shape))
+    embedder = FolderEmbedder(tmp_path)
+    with pytest.raises(ModelUnavailable, match=r"model\.onnx is damaged or cannot run"):
+        await embedder.embed(["dog"])
+    assert embedder.fault is not None
+
+
+async def test_a_network_that_returns_another_shape_than_it_declares_gets_an_error(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (write_model(tmp_path) / "model.onnx").write_bytes(encode_constant([7, 1, 4]))
+    with pytest.raises(ModelUnavailable, match="returns no vectors for a text"):
+        await FolderEmbedder(tmp_path).embed(["dog"])
+    (tmp_path / "model.onnx").write_bytes(b"\x08\x08\xff")
+    with pytest.raises(ModelUnavailable, match="is damaged"):
+        await FolderEmbedder(tmp_path).embed(["dog"])
+    assert capfd.readouterr().out == ""  # where a server writes its answers
+
+
+def test_a_network_file_that_is_larger_than_the_format_allows_is_not_read(tmp_path: Path) -> None:
+    write_model(tmp_path)
+    with (tmp_path / "model.onnx").open("r+b") as file:
+        file.truncate(3 << 30)  # without a byte on the disk
+    assert FolderEmbedder(tmp_path).dimensions == 0

@@ -2,6 +2,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from shutil import copy
@@ -42,27 +43,27 @@ TEXTS = [
     "猫がソファで寝ています。",
     "Ankit's flight lands at 18:45, gate B12 ✈",
 ]
-# In ten-thousandths, recorded from the published weights in full precision: the first 16 numbers
-# of each vector, and the cosines of each text with those before it. Rounding to bytes moves a
-# vector by some 0.035: a number of it by 0.002 as a rule, and a cosine by a few times that.
+# In ten-thousandths, recorded from the trained weights before the conversion, which multiplies floats: the first 16
+# numbers of each vector, and the cosines of each text with those before it. Rounding the input of a layer to bytes
+# moves a vector by some 0.035: a number of it by 0.002 as a rule, and a cosine by a few times that.
 FIRST_NUMBERS = """
-    69 -630 -720 -325 -427 704 91 154 620 169 -435 380 513 -451 -495 -34
-    -782 -1012 449 -524 427 89 -78 -318 593 5 0 93 -211 -217 102 -855
-    -757 -15 737 -53 -445 -596 -131 -923 357 -1464 -536 -714 180 -753 -154 -498
-    425 -783 -208 31 -276 191 -670 -447 -670 94 -35 1159 -136 -601 -18 276
-    759 -61 -762 566 -57 -1326 63 426 237 -316 441 -881 417 791 986 -503
-    200 186 130 -109 326 871 115 468 357 121 -389 -236 230 -706 -472 -1417
-    577 1112 527 33 59 555 1456 118 228 -228 822 -991 615 -162 168 -418
-    162 337 -449 354 258 -418 -33 -151 548 236 178 -347 -941 -104 -465 714
+    56 -840 -682 -204 -350 582 223 268 411 33 -397 407 601 -459 -573 -150
+    -611 -919 563 -520 761 -120 -154 -237 398 -102 216 316 -145 117 154 -796
+    -672 -35 770 -45 -288 -754 -137 -919 397 -1484 -618 -582 -15 -473 20 -298
+    164 -740 -277 -105 -57 86 -600 -514 -411 -94 -148 1260 -94 -378 157 96
+    690 48 -988 593 -3 -1368 -94 671 245 -319 525 -921 365 758 801 -643
+    152 186 29 -212 353 694 71 385 309 140 -448 -356 265 -525 -232 -1231
+    564 645 127 -279 13 454 1470 502 161 -293 934 -961 536 -60 139 -427
+    426 319 -590 54 233 -350 -209 249 634 162 108 -115 -807 -73 -516 593
 """
 COSINES = """
-    5626
-    450 420
-    1781 1636 -16
-    1383 1051 552 -476
-    743 503 -425 -120 -452
-    541 170 295 -381 1319 1800
-    274 243 -127 697 654 53 809
+    6079
+    557 1290
+    1513 2021 -165
+    1661 1258 650 -397
+    737 640 -525 -515 -518
+    1235 829 147 -95 1885 1840
+    425 305 -873 516 941 327 1287
 """
 
 DENSE_LAYERS = 6  # in each of as many blocks: query, key, value, and three after them
@@ -105,7 +106,7 @@ def test_the_default_setting_is_the_shipped_model() -> None:
     assert OnnxEmbedder.name == SHIPPED_MODEL
 
 
-async def test_vectors_are_those_of_the_published_weights(embedder: OnnxEmbedder) -> None:
+async def test_vectors_are_those_of_the_trained_weights(embedder: OnnxEmbedder) -> None:
     vectors = await embedder.embed(TEXTS)
     assert vectors.shape == (len(TEXTS), embedder.dimensions)
     assert vectors.dtype == np.float32
@@ -113,6 +114,12 @@ async def test_vectors_are_those_of_the_published_weights(embedder: OnnxEmbedder
     assert vectors[:, :16].ravel() == pytest.approx(recorded(FIRST_NUMBERS), abs=0.01)
     below = np.tril_indices(len(TEXTS), -1)
     assert (vectors @ vectors.T)[below] == pytest.approx(recorded(COSINES), abs=0.02)
+
+
+def test_the_files_have_the_hashes_of_the_notice() -> None:
+    notice = (MODEL_FOLDER / "NOTICE").read_text(encoding="utf-8")
+    for name in (NETWORK_FILE, VOCABULARY_FILE):
+        assert [name, sha256((MODEL_FOLDER / name).read_bytes()).hexdigest()] in map(str.split, notice.splitlines())
 
 
 def test_matrices_are_multiplied_as_bytes() -> None:
@@ -225,7 +232,7 @@ def test_batches_hold_every_row_once_and_stay_small(lengths: list[int]) -> None:
         assert len(batch) * longest <= max(PIECES_PER_BATCH, longest)
 
 
-async def test_calls_at_the_same_time_load_the_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_calls_at_the_same_time_load_the_model_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[Path] = []
 
     class Counted(Network):
@@ -234,11 +241,16 @@ async def test_calls_at_the_same_time_load_the_model_once(monkeypatch: pytest.Mo
             super().__init__(path, threads=threads, dimensions=dimensions)
 
     monkeypatch.setattr(network, "Network", Counted)
-    embedder = OnnxEmbedder()
+    copy(MODEL_FOLDER / NETWORK_FILE, folder)
+    embedder, other = OnnxEmbedder(folder), OnnxEmbedder(folder)
     answers = await asyncio.gather(*(embedder.embed(TEXTS[:2]) for _ in range(8)))
     assert all(np.array_equal(answers[0], answer) for answer in answers)
-    assert loaded == [MODEL_FOLDER / NETWORK_FILE]
+    await other.embed(TEXTS[:1])
     await embedder.close()
+    await embedder.embed(TEXTS[:1])  # the other one still has it
+    assert loaded == [folder / NETWORK_FILE]
+    await embedder.close()
+    await other.close()
     await embedder.embed(TEXTS[:1])
     assert len(loaded) == 2
 
@@ -306,11 +318,11 @@ async def test_a_damaged_vocabulary_is_named(folder: Path, content: bytes | None
     assert failure.value.facts["path"] == str(path)
 
 
-async def test_a_runtime_that_cannot_be_imported_is_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_runtime_that_cannot_be_imported_is_no_crash(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "everkept.embedders.network")
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(ModelUnavailable):
-        await OnnxEmbedder().embed(["text"])
+        await OnnxEmbedder(folder).embed(["text"])
 
 
 def test_the_import_is_light_and_embedding_leaves_no_trace(tmp_path: Path) -> None:

@@ -65,6 +65,18 @@ def test_many_vectors_are_found_nearly_as_well_and_few_of_them_are_read(monkeypa
     assert disk.read / len(queries) < 2_000
 
 
+def test_of_a_larger_index_more_vectors_are_compared_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("MAX_EXACT_VECTORS", 100), ("MIN_RESCORED_KEYS", 10), ("RESCORED_DIVISOR", 20)):
+        monkeypatch.setattr(vectors, name, value)
+    read: list[int] = []
+    for size in (150, 1_000):
+        disk, index = Disk(), VectorIndex(DIMENSIONS)
+        disk.put(index, np.arange(size), directions(size, 12))
+        index.find_nearest(directions(1, 13)[0], 5, disk.fetch)
+        read.append(disk.read)
+    assert read[0] < 50 <= read[1] < 200
+
+
 def test_a_vector_takes_at_most_sixty_bytes_beyond_the_small_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vectors, "MAX_EXACT_VECTORS", 100)
     index = VectorIndex(DIMENSIONS)

@@ -1,6 +1,8 @@
 import asyncio
 import itertools
 import json
+import os
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -159,6 +161,26 @@ async def test_a_shipped_lock_writes_no_control_characters_into_an_error(tmp_pat
         async with LocalFiles(tmp_path, terms=time.terms()).lock("bank"):
             pass
     assert "\x1b" not in str(caught.value)
+
+
+def _make_folder(path: Path) -> None:
+    path.mkdir()
+
+
+def _make_link(path: Path) -> None:
+    path.symlink_to(path.parent / "elsewhere")
+
+
+SHAPES = [_make_folder, _make_link, *([os.mkfifo] if sys.platform != "win32" else [])]
+
+
+@pytest.mark.parametrize("make", SHAPES)
+async def test_a_shipped_lock_that_is_no_file_is_named(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / LOCK)
+    with pytest.raises(Refused, match=LOCK) as caught:
+        async with LocalFiles(tmp_path, terms=Time().terms()).lock("bank"):
+            pass
+    assert "Delete it" in str(caught.value.hint)
 
 
 class _Noting(LocalLockFiles):

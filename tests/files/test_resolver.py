@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from everkept.core.runtime import format_install_hint
+from everkept.core.extras import format_install_hint
 from everkept.errors import InvalidInput, Unavailable
 from everkept.files.resolver import FileStoreResolver, SshAddress, parse_address
 from file_stores import outcome

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from everkept.clients.entries import HOOK_EVENTS, HOOK_TIMEOUT_SECONDS
+from everkept.clients.hook_entries import HOOK_FORMATS, HOOK_TIMEOUT_SECONDS
 from everkept.errors import InvalidInput
-from everkept.hooks.entry import DEFAULT_SECONDS, EVENT_SECONDS, FINISH_SECONDS, HookCall, load_handler, parse_arguments
+from everkept.hooks.entry import FINISH_SECONDS, HookCall, find_time_limit, load_handler, parse_arguments
 from everkept.settings import find_files_folder, read_settings
 from hook_processes import KNOWN, Hooks, listed, remember
 
@@ -29,6 +29,9 @@ PLUGIN = Path(__file__).parents[2] / "plugin" / "hooks" / "hooks.json"
         (["X", "--engine=surreal"], HookCall("X", {"engine": "surreal"})),
         (["X", "--database-url", "ws://a"], HookCall("X", {"database_url": "ws://a"})),
         (["X", "--database-user", "root"], HookCall("X", {"database_user": "root"})),
+        (["beforeSubmitPrompt", "--client", "cursor"], HookCall("UserPromptSubmit", {}, client="cursor")),
+        (["X", "--client=codex"], HookCall("X", {}, client="codex")),
+        (["SessionStart", "--client=claude-code"], HookCall("SessionStart", {})),
         (["--worker", "--path", "/p"], HookCall("", {"path": "/p"}, is_worker=True)),
     ],
 )
@@ -36,7 +39,9 @@ def test_arguments_are_read_in_any_order(argv: list[str], call: HookCall) -> Non
     assert parse_arguments(argv) == call
 
 
-@pytest.mark.parametrize("argv", [["X", "Y"], ["--unknown"], ["-v", "X"], ["X", "--yaml"]])
+@pytest.mark.parametrize(
+    "argv", [["X", "Y"], ["X", "--client", "netscape"], ["--unknown"], ["-v", "X"], ["X", "--yaml"]]
+)
 def test_what_it_does_not_know_is_refused(argv: list[str]) -> None:
     with pytest.raises(InvalidInput):
         parse_arguments(argv)
@@ -64,12 +69,22 @@ def test_other_events_have_none(event: str) -> None:
     assert load_handler(event) is None
 
 
-@pytest.mark.parametrize("event", HOOK_EVENTS)
+@pytest.mark.parametrize("event", HOOK_FORMATS["claude-code"].events)
 def test_a_hook_ends_itself_before_a_client_ends_it(event: str) -> None:
     of_plugin = [
         hook["timeout"] for group in json.loads(PLUGIN.read_text("utf-8"))["hooks"][event] for hook in group["hooks"]
     ]
-    assert EVENT_SECONDS.get(event, DEFAULT_SECONDS) + FINISH_SECONDS < min(HOOK_TIMEOUT_SECONDS, *of_plugin)
+    assert find_time_limit(event, "") + FINISH_SECONDS < min(HOOK_TIMEOUT_SECONDS, *of_plugin)
+
+
+@pytest.mark.parametrize("client", ["codex", "copilot", "cursor", "gemini"])
+def test_a_hook_of_another_client_ends_itself_in_time_too(client: str) -> None:
+    form = HOOK_FORMATS[client]
+    name, usual = form.timeout
+    for event in form.events:
+        call = parse_arguments([event, "--client", client])
+        given = form.timeouts.get(event, usual) / (1_000 if client == "gemini" else 1)
+        assert find_time_limit(call.event, call.client) + FINISH_SECONDS < given, (name, event)
 
 
 @pytest.fixture

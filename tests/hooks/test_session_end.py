@@ -75,6 +75,7 @@ def test_a_job_keeps_the_settings_of_its_hook(tmp_path: Path, transcript: Path) 
         "mask_secrets": False,
         "history_exclude": "/private",
         "consolidation_on_shutdown": False,
+        "keep_candidates": True,
     }
     settings = read_settings(flags, {"EVERKEPT_CONFIG": "none"})
     [job] = left(settings, HookEvent("SessionEnd", SESSION, transcript=transcript))

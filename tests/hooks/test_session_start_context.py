@@ -52,9 +52,11 @@ def conversation(name: str, folder: Path, **more: Any) -> Record:
 
 def session(name: str, text: str, **more: Any) -> Record:
     fields: dict[str, Any] = {"id": name, "kind": "session", "text": text, "name_key": name}
-    return Record(**(fields | {"created_at": DAY_ONE, "updated_at": DAY_ONE} | more))
+    fields |= {"created_at": DAY_ONE, "updated_at": DAY_ONE}
+    return Record(**(fields | more))
 
 
+@pytest.mark.usefixtures("home_without_clients")
 def test_where_nothing_is_known_there_is_no_answer(desk: Desk) -> None:
     event = desk.event("SessionStart", source="startup")
     assert handle_session_start(event, desk.around()) is None

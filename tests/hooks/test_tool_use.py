@@ -1,3 +1,4 @@
+import asyncio
 import json
 import subprocess
 import sys
@@ -6,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from everkept.core.records import Record, RecordFilter
+from everkept.core.records import Record, RecordFilter, Update
+from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.read_only_library import open_read_only_library
 from everkept.errors import EverkeptError
 from everkept.hooks.events import HookAnswer, HookContext, HookEvent
@@ -14,6 +16,7 @@ from everkept.hooks.tool_use import handle_tool_use
 from everkept.hooks.workspace import SessionLedger
 from everkept.settings import Settings
 from hook_session import NOW, here
+from records import batch
 
 TRACEBACK = "Exit code 1\nE       AttributeError: Limiter has no attribute window\n1 failed"
 
@@ -83,7 +86,35 @@ def test_the_same_event_twice_is_stored_once(session: Session) -> None:
         session.runs("pytest -q", "3 passed")
     for _ in range(2):
         session.runs("npm install")
-    assert len(session.texts()) == 4
+    assert len(session.texts()) == 3
+
+
+def test_a_failed_command_leaves_one_memory_however_it_goes_on(session: Session) -> None:
+    session.fails("make", "first error")
+    session.fails("make", "second error")
+    assert session.texts() == ["`make` failed:\nsecond error"]
+    session.runs("make")
+    fixed = "`make` failed and then succeeded, with no file edited in between. It had failed with:\nsecond error"
+    assert session.texts() == [fixed]
+    session.fails("make", "second error")
+    assert sorted(session.texts()) == sorted(["`make` failed:\nsecond error", fixed])
+    session.runs("make")
+    assert session.texts() == [fixed]
+
+
+def test_a_failure_that_a_person_pinned_stays(session: Session) -> None:
+    session.fails("make", "first error")
+    (failure,) = session.memories()
+
+    async def pin() -> None:
+        library = SqliteLibrary(session.settings.data_dir)
+        _, store = await library.open("shop")
+        await store.commit(batch(Update(failure.id, {"facets": {**failure.facets, "pinned": True}}, failure.version)))
+        await library.close()
+
+    asyncio.run(pin())
+    session.runs("make")
+    assert len(session.texts()) == 2
 
 
 def test_a_failed_command_that_works_later_says_what_was_edited_in_between(session: Session) -> None:
@@ -157,9 +188,8 @@ def test_a_password_on_the_command_line_reaches_no_memory(session: Session) -> N
     session.fails("docker login -u me -p Dck3rPass99 registry", "Error: Dck3rPass99 was denied")
     session.runs("docker login -u me -p Dck3rPass99 registry")
     assert session.texts() == [
-        "`docker login -u me -p [masked: password] registry` failed:\nError: [masked: password] was denied",
         "`docker login -u me -p [masked: password] registry` failed and then succeeded, "
-        "with no file edited in between. It had failed with:\nError: [masked: password] was denied",
+        "with no file edited in between. It had failed with:\nError: [masked: password] was denied"
     ]
 
 

@@ -13,7 +13,7 @@ from everkept.core.sessions import Session
 from everkept.core.times import read_clock
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.hooks import workspace
-from everkept.hooks.session_end import JobQueue, SessionJob
+from everkept.hooks.session_end import JobQueue, SessionJob, get_stop_request
 from everkept.hooks.worker import MAX_FAILURES, MAX_STARTS, TRANSIENT_MICROSECONDS, HookWorker, main
 from everkept.hooks.workspace import SESSIONS_FOLDER, SessionLedger, get_hooks_folder
 from everkept.settings import Settings, read_settings
@@ -177,6 +177,23 @@ async def test_a_session_that_goes_on_or_wants_none_gets_no_summary(
     assert not any(record.facets.get("consolidated") for record in found.values())
 
 
+@pytest.mark.parametrize("is_wanted", [False, True])
+async def test_what_a_person_states_is_kept_only_if_a_setting_says_so(
+    settings: Settings, transcript: Path, folder: Path, *, is_wanted: bool
+) -> None:
+    line = said(folder, 2)
+    line["message"]["content"] = "Look at the tests. Never push to main without a review."
+    write(transcript, said(folder, 0), line)
+    wishes = {"keep_candidates": is_wanted, "consolidation_on_shutdown": False}
+    for _ in range(2):  # once, however often the session ends
+        assert await worked(settings, job_of(transcript, folder, wishes=wishes)) == []
+    await remember(settings, folder, "The teapot leaks")
+    found = [r for r in await kept(settings, folder) if r.kind == "memory" and "teapot" not in r.text]
+    assert [(r.text, r.facets["automatic"]) for r in found] == [
+        ("Never push to main without a review.", True)
+    ] * is_wanted
+
+
 async def test_the_end_of_a_session_lets_old_automatic_memories_fade(settings: Settings, folder: Path) -> None:
     await remember(settings, folder, "The teapot leaks")
     library = SqliteLibrary(settings.data_dir)
@@ -292,6 +309,19 @@ async def test_what_the_time_does_not_suffice_for_is_left_to_the_next(
     assert [job.failures for job in left] == [0, 0]
     assert await worked(settings) == []
     assert len(await turns(settings)) == 3
+
+
+async def test_a_worker_that_is_asked_to_stop_leaves_its_jobs_to_the_next(
+    settings: Settings, transcript: Path, folder: Path
+) -> None:
+    jobs = JobQueue(get_hooks_folder(settings))
+    jobs.add(job_of(transcript, folder))
+    assert get_stop_request(settings).take()
+    worker = HookWorker(settings, get_hooks_folder(settings), NO_TIME_LIMIT)
+    await worker.process_jobs()
+    assert (len(jobs.list_names()), worker.has_more(), told(settings)) == (1, False, [])
+    get_stop_request(settings).end()
+    assert await worked(settings) == []
 
 
 async def test_a_job_that_comes_while_others_are_worked_off_is_worked_off_too(

@@ -25,7 +25,7 @@ def note(tool: str, project: str | None = "shop", client: str = "test 1") -> Cal
 
 def write(folder: Path, *notes: CallNote) -> None:
     async def run() -> None:
-        written = CallLog(folder, lambda: "here")
+        written = CallLog(folder)
         for each in notes:
             written.note(each)
         await written.close()
@@ -84,9 +84,14 @@ def test_the_command_line_shows_calls_newest_first_with_a_limit(tmp_path: Path) 
     ]
 
 
-def test_a_call_without_a_project_has_the_usual_one_unless_its_tool_has_none(tmp_path: Path) -> None:
-    write(tmp_path, note("graph", None), note("outside", ""))
-    assert [call["project"] for call in read_calls(tmp_path, 10)] == [None, "here"]
+async def test_a_call_that_names_no_project_is_logged_with_the_one_that_it_used(tmp_path: Path) -> None:
+    folder = tmp_path / "shop"
+    (folder / ".git").mkdir(parents=True)
+    app = App(read_settings({"data_dir": str(tmp_path / "data"), "path": folder, "project": "auto"}, {}))
+    await app.call(Session(), "search_nodes", {"query": "Zanzibar"})
+    await app.call(Session(), "list_projects", {})
+    await app.close()
+    assert [call["project"] for call in read_calls(tmp_path / "data", 10)] == [None, "shop"]
 
 
 def test_full_files_rotate_and_the_oldest_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from everkept.app.app import App
-from everkept.core.ports import Library
+from everkept.core.ports import FIRST_MODEL, SHIPPED_MODEL, Library
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import ModelReplaced, ModelUnavailable
-from everkept.jobs.claims import FIRST_MODEL, MODEL_NOTE, ClaimedEmbedder, ModelHistory, read_models
+from everkept.jobs.claims import MODEL_NOTE, ClaimedEmbedder, ModelHistory, read_models
 from everkept.jobs.maintenance import Indexer
 from everkept.settings import read_settings
 from hash_embedder import HashingEmbedder
@@ -83,6 +83,24 @@ async def test_a_model_that_was_replaced_does_not_fight(library: MemoryLibrary) 
     assert await store.count_vectors("new", KINDS) == (40, 1)
     await settle(new, store)
     assert await store.count_vectors("new", KINDS) == (41, 0)
+
+
+async def test_the_shipped_model_takes_over_from_an_earlier_one_and_never_from_a_chosen_one(
+    library: MemoryLibrary,
+) -> None:
+    store = await fill(library)
+    await settle(indexer(library, FIRST_MODEL), store)
+    shipped = indexer(library, SHIPPED_MODEL)
+    await settle(shipped, store)
+    assert shipped.fault is None
+    assert await store.count_vectors(SHIPPED_MODEL, KINDS) == (40, 0)
+    other = MemoryLibrary()
+    store = await fill(other)
+    await settle(indexer(other, "chosen"), store)
+    default = indexer(other, SHIPPED_MODEL)
+    await settle(default, store)
+    assert isinstance(default.fault, ModelReplaced)
+    assert await store.count_vectors("chosen", KINDS) == (40, 0)
 
 
 async def test_a_replaced_model_comes_back_where_a_person_asks(library: MemoryLibrary) -> None:

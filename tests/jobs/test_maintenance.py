@@ -8,7 +8,6 @@ import pytest
 
 from conversations import tell
 from everkept.app.app import App
-from everkept.core.projects import Project
 from everkept.core.records import Batch, Change, RecordFilter, Update
 from everkept.core.sessions import Session
 from everkept.embedders.onnx import OnnxEmbedder
@@ -16,10 +15,12 @@ from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.memory.store import MemoryStore
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import NotFound, StoreDamaged
-from everkept.jobs.maintenance import FORGET_TOOL, Indexer, Maintenance
+from everkept.jobs.maintenance import Indexer, Maintenance
+from everkept.jobs.memory_access import FORGET_TOOL
 from everkept.jobs.usage_log import BatchedAccesses
 from everkept.settings import read_settings
 from hash_embedder import HashingEmbedder
+from memory_shelf import OneShelf
 from records import DAY_ONE, batch, memory
 from tool_calls import Client
 
@@ -56,15 +57,6 @@ class Logged(MemoryStore):
         self.read += len(found)
         self.was_read.set()
         return found
-
-
-class OneShelf(MemoryLibrary):
-    def __init__(self, store: MemoryStore) -> None:
-        super().__init__()
-        self.store = store
-
-    async def open(self, name: str) -> tuple[Project, MemoryStore]:
-        return await self.get_project(name), self.store
 
 
 def maintenance(library: MemoryLibrary) -> Maintenance:

@@ -83,6 +83,8 @@ def test_whatever_others_have_and_do_an_account_is_told_the_same(made: list[Step
 async def test_no_word_of_what_is_hidden_is_told_whatever_is_asked() -> None:
     queries = [{"query": word} for word in WORDS]
     asked: list[Step] = [
+        *(("recall_memories", query | {"all_projects": True}) for query in queries),
+        *(("unified_memory_search", query | {"options": {"all_projects": True}}) for query in queries),
         *((tool, query) for tool in SEARCHING for query in queries),
         *(("get_memory_context", {"task_description": word}) for word in WORDS),
         *(("find_similar_problems", {"problem_description": word}) for word in WORDS),

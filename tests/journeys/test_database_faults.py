@@ -19,6 +19,7 @@ from surreal_server import CORES, PATIENCE, fresh_namespace
 from surreal_server import served as served_by_surreal
 
 WRITERS = 3
+PAUSE = 0.005  # seconds between two stores of a writer: what waits while the database is away stays small
 
 
 class Load:
@@ -47,6 +48,7 @@ class Load:
             await store.commit(batch(entity(name), client=str(writer)))
             self.stored[writer].append(name)
             self._more.set()
+            await asyncio.sleep(PAUSE)
 
     async def goes_on(self, count: int = 12) -> None:
         """Waits until so many more records are stored, wherever that is."""

@@ -1,9 +1,9 @@
 """Commands beside servers, several servers at once, and restarts of all of them, on each engine."""
 
 import json
-import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from engine_journeys import (
     stored,
     wait_for_vectors,
 )
-from server_processes import HANG, StdioServer
+from server_processes import StdioServer, wait_for_database
 from surreal_server import CORES, PASSWORD, Server, fresh_namespace
 
 LASTING = tuple(engine for engine in ENGINES if engine != "embedded-memory")
@@ -56,8 +56,8 @@ def test_commands_work_on_what_a_server_has_left(engine: str, tmp_path: Path) ->
     connection = at.told("status")["connection"]
     assert (connection["engine"], connection["mode"]) == (at.product, at.mode)
     newest = at.told("log", "--project", "shop")["changes"][0]
-    assert newest["summary"] == f"+ memory {TWO[0]}"
-    at.told("undo", newest["change"])
+    assert newest["summary"] == f'Added memory "{TWO[0]}"'
+    assert at.told("undo", newest["change"])["undone"]["effect"] == f'Deleted memory "{TWO[0]}"'
     at.told("export", tmp_path / "exported")
     fresh = place(REFERENCE, tmp_path / "fresh")
     fresh.told("import", tmp_path / "exported")
@@ -195,17 +195,6 @@ def database(core: int, folder: Path) -> Generator[Server, None, None]:
         server.stop()
 
 
-def wait_until_written(server: StdioServer) -> None:
-    """Until the database is reached again, and nothing waits to be written into it."""
-    connection: Any = None
-    deadline = time.monotonic() + HANG
-    while time.monotonic() < deadline:
-        connection = server.call("get_memory_status")["connection"]
-        if connection["status"] == "connected":
-            return
-    raise AssertionError(connection)
-
-
 @pytest.mark.parametrize("core", CORES)
 def test_a_database_that_restarts_between_calls_is_found_again(core: int, tmp_path: Path) -> None:
     facts = [f"Fact {number} about the harbour" for number in range(3)]
@@ -224,7 +213,7 @@ def test_a_database_that_restarts_between_calls_is_found_again(core: int, tmp_pa
             assert facts[2] in recalled(server, "harbour")
             assert server.call("recall_memories", query="harbour")["degraded"] is True
             surreal.start()
-            wait_until_written(server)
+            wait_for_database(partial(server.call, "get_memory_status"))
             server.call("tag_memory", memory_id=kept_here, add=["late"])
             assert sorted(recalled(server, "harbour")) == facts
             assert server.close_input() == 0

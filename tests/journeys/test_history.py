@@ -79,7 +79,7 @@ async def test_an_import_that_is_killed_again_and_again_ends_as_if_it_never_was(
         process = importing(home, data)
         assert process.stderr is not None
         try:
-            process.wait(timeout=0.45 + 0.02 * kills)
+            process.wait(timeout=0.45 * 1.1**kills)
         except subprocess.TimeoutExpired:
             process.send_signal(getattr(signal, "SIGKILL", signal.SIGTERM))
             process.communicate()
@@ -116,11 +116,12 @@ def test_an_assistant_finds_what_is_imported_while_it_is_connected(home: Path, t
         assert nothing["results"] == []
         assert nothing["warnings"][0]["code"] == "no_history"
         imported(home, data)
-        [first, *_] = recall(server, "rate limiting for logins")
-        assert first["content"].startswith("We decided on a token bucket with 5 attempts per minute.")
-        assert first["context"]["before"] == "Add rate limiting to the login endpoint"
-        assert first["context"]["project_path"] == "/home/dev/shop-api"
-        page = server.call("read_conversation", id=first["id"])
+        # On a busy machine its embedding may come later, and then another turn is the first.
+        decided = "We decided on a token bucket with 5 attempts per minute."
+        [found] = [hit for hit in recall(server, "rate limiting for logins") if hit["content"].startswith(decided)]
+        assert found["context"]["before"] == "Add rate limiting to the login endpoint"
+        assert found["context"]["project_path"] == "/home/dev/shop-api"
+        page = server.call("read_conversation", id=found["id"])
         assert any("token bucket" in turn["text"] for turn in page["turns"])
         # A transcript that grows is followed by the next import, and the known answer is dropped.
         path = next((home / ".claude").rglob("long.jsonl"))

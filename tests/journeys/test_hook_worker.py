@@ -26,7 +26,7 @@ from server_processes import HANG, command, stdio_server
 
 SESSION = "11111111-2222-4333-8444-555555555555"
 MANY = 1_500  # turns: enough for a worker to be killed in the middle
-AT_ONCE = 50
+AT_ONCE = 20
 LIMITED = """
 import sys
 from everkept.hooks.worker import main
@@ -138,7 +138,7 @@ async def test_a_session_that_loses_its_context_is_taken_in_and_goes_on(home: Pa
     assert await past(data) == await past(data.with_name("whole"))
 
 
-async def test_fifty_sessions_that_end_at_once_keep_one_process_busy(home: Path, data: Path, folder: Path) -> None:
+async def test_sessions_that_end_at_once_keep_one_process_busy(home: Path, data: Path, folder: Path) -> None:
     sessions = [f"session-{number}" for number in range(AT_ONCE)]
     paths = {each: transcript(home, each, folder, 4) for each in sessions}
     hooks = [hook("SessionEnd", data, home, told(paths[each], folder, each)) for each in sessions]
@@ -174,6 +174,8 @@ async def test_a_worker_that_is_killed_again_and_again_ends_as_if_it_never_was(
     [job] = waiting(data)
     kills = 0
     while job in waiting(data):
+        while job in waiting(data) and not workers(data):
+            pass  # its process is still starting
         seen = reached(data, job)
         while job in waiting(data) and reached(data, job) == seen and workers(data):
             psutil.wait_procs(workers(data), timeout=NAP)

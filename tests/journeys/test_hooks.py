@@ -18,6 +18,7 @@ import pytest
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.hooks.workspace import SessionLedger
 from hook_processes import KNOWN, PATIENCE, Hooks, listed, remember
+from hook_workers import wait_for_workers
 from processes import acting
 from records import batch, memory
 
@@ -111,6 +112,79 @@ def test_an_answer_is_context_in_the_form_of_the_client(hooks: Hooks) -> None:
 def test_the_event_may_name_itself(hooks: Hooks) -> None:
     told = hooks.told(hook_event_name="SessionStart")
     assert KNOWN in hooks.call("", told).context
+
+
+@pytest.mark.parametrize(
+    ("client", "event", "facts", "field"),
+    [
+        ("cursor", "sessionStart", {"conversation_id": "c", "workspace_roots": True}, "additional_context"),
+        ("copilot", "sessionStart", {"sessionId": "s", "cwd": True}, "additionalContext"),
+        ("codex", "SessionStart", {"session_id": "s", "cwd": True}, "hookSpecificOutput"),
+        ("gemini", "SessionStart", {"session_id": "s", "cwd": True}, "hookSpecificOutput"),
+    ],
+)
+def test_every_assistant_is_told_what_is_known(
+    hooks: Hooks, client: str, event: str, facts: dict[str, Any], field: str
+) -> None:
+    places = {"cwd": str(hooks.folder), "workspace_roots": [str(hooks.folder)]}
+    told = {name: places.get(name, value) for name, value in facts.items()}
+    outcome = hooks.call(event, json.dumps(told), "--client", client)
+    assert KNOWN in str(json.loads(outcome.out)[field])
+    assert hooks.faults == []
+
+
+@pytest.mark.parametrize(
+    ("client", "event", "file"),
+    [
+        ("claude-code", "SessionStart", ".claude/settings.json"),
+        ("codex", "SessionStart", ".codex/hooks.json"),
+        ("copilot", "SessionStart", ".copilot/hooks/everkept.json"),
+        ("cursor", "sessionStart", ".cursor/hooks.json"),
+        ("gemini", "SessionStart", ".gemini/settings.json"),
+        ("vscode", "SessionStart", ".copilot/hooks/everkept.json"),
+    ],
+)
+def test_the_hook_that_setup_writes_says_what_is_known(hooks: Hooks, client: str, event: str, file: str) -> None:
+    setup = hooks.run("-m", "everkept", "setup", client, "--yes", "--force")
+    assert setup.wait(PATIENCE) == 0
+    setup.communicate()
+    (written,) = json.loads((hooks.folder.parent / file).read_text("utf-8"))["hooks"][event]
+    line = written["command"] if "command" in written else written["hooks"][0]["command"]
+    outcome = hooks.call_line(line, hooks.told())
+    assert (outcome.status, outcome.err) == (0, "")
+    assert KNOWN in outcome.out
+    assert hooks.faults == []
+
+
+def test_a_client_that_also_runs_the_hooks_of_claude_code_is_answered_once(hooks: Hooks) -> None:
+    told = json.dumps({"conversation_id": "c", "workspace_roots": [str(hooks.folder)], "prompt": ASKED})
+    outcomes = [hooks.call("UserPromptSubmit", told), hooks.call("beforeSubmitPrompt", told, "--client=cursor")]
+    assert [KNOWN in outcome.out for outcome in outcomes] == [True, False]
+    assert "additional_context" in outcomes[0].out
+    assert [path.name.partition("-")[2] for path in (hooks.data / "hooks/sessions").glob("*-moments.txt")] == [
+        "moments.txt"
+    ]
+    assert hooks.faults == []
+
+
+def test_a_command_that_works_soon_after_it_failed_is_another_moment(hooks: Hooks) -> None:
+    used: dict[str, Any] = {"hook_event_name": "PostToolUse", "tool_name": "Bash", "tool_input": {"command": "make"}}
+    for code in (2, 2, 0):
+        text = f"no rule\n<shellId: 0 completed with exit code {code}>"
+        told = hooks.told(**used, tool_result={"result_type": "success", "text_result_for_llm": text})
+        assert hooks.call("PostToolUse", told, "--client", "copilot").status == 0
+    assert hooks.call("SessionEnd", hooks.told(reason="other")).status == 0
+    wait_for_workers(hooks.data)  # which sum the session up
+    out, _ = hooks.run("-m", "everkept", "list", "--automatic", "--json").communicate(timeout=PATIENCE)
+    assert sorted(each["content"] for each in json.loads(out)["memories"]) == [
+        "`make` failed and then succeeded, with no file edited in between. It had failed with:\nno rule"
+    ]
+    assert hooks.faults == []
+
+
+def test_an_unknown_client_is_a_fault_and_silence(hooks: Hooks) -> None:
+    outcome = hooks.call("SessionStart", None, "--client", "netscape")
+    assert (outcome.status, outcome.out) == (0, "")
 
 
 def test_the_folder_of_the_project_counts_before_the_events_own(hooks: Hooks, tmp_path: Path) -> None:
@@ -220,7 +294,7 @@ def _folder(path: Path) -> None:
 
 
 def _newer(path: Path) -> None:
-    connection = apsw.Connection(str(path))
+    connection: Any = apsw.Connection(str(path))
     connection.pragma("user_version", 99)
     connection.close()
 
@@ -369,7 +443,7 @@ def test_input_of_an_unhandled_event_that_never_ends_is_not_waited_for(hooks: Ho
 
 def test_fifty_at_once_all_end_and_nothing_is_told_twice(hooks: Hooks) -> None:
     with ThreadPoolExecutor(50) as callers:
-        outcomes = list(callers.map(lambda _: hooks.call("SessionStart"), range(50)))
+        outcomes = list(callers.map(hooks.call, ["SessionStart"] * 50))
     assert [outcome.status for outcome in outcomes] == [0] * 50
     assert sum(KNOWN in outcome.out for outcome in outcomes) <= 1
     assert {outcome.err for outcome in outcomes} == {""}

@@ -25,15 +25,16 @@ from everkept.app.app import App
 from everkept.app.gateway_file import load
 from everkept.care.backup import restore
 from everkept.clients.config_files import read_config_file
+from everkept.core.disk import read_tail
 from everkept.core.projects import find_workspace_root
 from everkept.core.sessions import Session
 from everkept.core.times import read_clock
 from everkept.engines.sqlite.care import SqliteCare
 from everkept.errors import EverkeptError
 from everkept.exchange.export_format import read_export, read_manifest
-from everkept.exchange.importer import import_server_memory
+from everkept.exchange.server_memory_import import import_server_memory, read_server_file
 from everkept.files.resolver import FileStoreResolver
-from everkept.hooks.session_recap import _read_tail
+from everkept.hooks.session_recap import MAX_TAIL_BYTES
 from everkept.hooks.session_start import read_open_tasks
 from everkept.peers.peer_file import PeerFile
 from everkept.settings import read_settings
@@ -105,7 +106,8 @@ def import_memory():
         app = App(read_settings({"data_dir": place / "data", "embedding_model": "none"}, {}))
         try:
             _, store = await app.library.open((await app.library.create("shop", "")).name)
-            await import_server_memory(make(place / "memory.jsonl"), store, read_clock, lambda *_: None)
+            parsed = read_server_file(make(place / "memory.jsonl"))
+            await import_server_memory(parsed, store, read_clock, lambda *_: None)
         finally:
             await app.close()
 
@@ -149,7 +151,7 @@ def tree():
 
 readers = {
     "git file": tree,
-    "tail of a transcript": lambda: _read_tail(make(place / "tail.jsonl")),
+    "tail of a transcript": lambda: read_tail(make(place / "tail.jsonl"), MAX_TAIL_BYTES),
     "tasks of a bank": lambda: read_open_tasks(make(place / "tasks" / "active-context.md").parent),
     "config": lambda: read_settings({"config": make(place / "config.md")}, {}),
     "client config": lambda: read_config_file(make(place / "client.json")),

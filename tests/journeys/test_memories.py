@@ -10,7 +10,7 @@ import pytest
 from everkept.engines.sqlite.library import SqliteLibrary
 from server_processes import INITIALIZE, StdioServer, http_server, stdio_server
 
-MODEL = "all-MiniLM-L6-v2"
+MODEL = "everkept-minilm-1"
 MANY_LOOKS = 600  # at a tenth of a second each: only a hang takes as long
 
 

@@ -238,10 +238,16 @@ def test_a_bundle_holds_the_program_and_nothing_else_of_the_checkout(unpacked: P
 
 def test_a_bundle_gets_the_versions_that_were_tested_and_no_tools_of_ours(unpacked: Path) -> None:
     uv = tomllib.loads((unpacked / "pyproject.toml").read_text("utf-8"))["tool"]["uv"]
-    pinned = (PROJECT / "requirements/run.txt").read_text("utf-8")
-    assert len(uv["constraint-dependencies"]) == len(re.findall(r"^\S+==", pinned, re.MULTILINE))
+    pinned = "".join((PROJECT / f"requirements/{name}.txt").read_text("utf-8") for name in ("run", "remote"))
+    assert len(uv["constraint-dependencies"]) == len({*re.findall(r"^\S+==\S+(?: ;.*)?", pinned, re.MULTILINE)})
     assert any(pin.startswith("apsw==") for pin in uv["constraint-dependencies"])
     assert uv["default-groups"] == []
+    whole = tomllib.loads((PROJECT / "pyproject.toml").read_text("utf-8"))["project"]
+    project = tomllib.loads((unpacked / "pyproject.toml").read_text("utf-8"))
+    needed = whole.pop("optional-dependencies")["remote"] + whole.pop("dependencies")
+    assert project["project"].pop("dependencies") == needed
+    assert project["project"] == whole
+    assert "dependency-groups" not in project
 
 
 def test_the_entry_for_the_registry_obeys_its_rules() -> None:

@@ -2,9 +2,9 @@
 
 import asyncio
 import re
-import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from everkept.errors import NotFound
 from everkept.settings import read_settings
 from hook_processes import Hooks
 from postgres_server import Server
-from server_processes import HANG, HttpServer, StdioServer, http_server
+from server_processes import HANG, HttpServer, StdioServer, http_server, wait_for_database
 
 FACTS = [f"Fact {number} about the harbour" for number in range(6)]
 
@@ -34,17 +34,6 @@ def database() -> Generator[Server, None, None]:
 
 def connection(server: StdioServer) -> dict[str, Any]:
     return server.call("get_memory_status")["connection"]
-
-
-def wait_until_written(server: StdioServer) -> None:
-    """Until the database is reached again; each look is a call, which takes its time."""
-    told: dict[str, Any] = {}
-    deadline = time.monotonic() + HANG
-    while time.monotonic() < deadline:
-        told = connection(server)
-        if told["status"] == "connected":
-            return
-    raise AssertionError(told)
 
 
 def context(at: Place) -> str:
@@ -79,7 +68,7 @@ def test_two_machines_work_on_while_their_database_is_away(tmp_path: Path) -> No
                 assert sorted(recalled(again, "harbour")) == [FACTS[0], FACTS[1], FACTS[3]]
                 postgres.start()
                 for server in (again, other):
-                    wait_until_written(server)
+                    wait_for_database(partial(server.call, "get_memory_status"))
                 stored(again, FACTS[4])
                 stored(other, FACTS[5])
                 for server in (again, other):
@@ -135,7 +124,7 @@ def test_what_an_account_wrote_is_not_brought_over_once_it_is_removed(tmp_path: 
         postgres.start()
         there.told("account", "remove", "anna", "--yes")
         with here.serving() as again:
-            wait_until_written(again)
+            wait_for_database(partial(again.call, "get_memory_status"))
             assert sorted(recalled(again, "harbour")) == [FACTS[0], FACTS[2], FACTS[5]]
         left = here.told("journal")["writes"]
         assert {each["account"] for each in left} == {"anna"}
@@ -146,7 +135,7 @@ def test_what_an_account_wrote_is_not_brought_over_once_it_is_removed(tmp_path: 
         numbers = [each["number"] for each in left]
         assert here.told("journal", "--retry", "all")["writes"]
         with here.serving() as again:
-            wait_until_written(again)
+            wait_for_database(partial(again.call, "get_memory_status"))
         assert len(here.told("journal")["writes"]) == len(numbers)
 
 

@@ -11,6 +11,7 @@ from everkept.language.telling_words import (
     TellingWord,
     find_telling_words,
     has_telling_words,
+    is_foreign,
     list_dull_stems,
 )
 
@@ -85,3 +86,49 @@ def test_no_more_words_are_read_than_are_wanted(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(module, "stem", noted)
     assert has_telling_words("The garden has many flowers, trees and birds.", 2)
     assert read == ["garden", "many", "flowers"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Wie lange werden die Rechnungen aufbewahrt?",
+        "Welche Datenbank haben wir gewählt und warum?",
+        "pourquoi avons-nous choisi cette base de données",
+        "¿cuándo decidimos usar esta base de datos?",
+        "本番環境へのリリースはいつ？",
+        "когда мы выпускаем версию",
+        "¿Dónde?",
+        "cuánto tiempo se guardan las facturas",
+        "Dove sono i log del server?",
+        "Onde estão os logs do servidor?",
+        "waarom hebben we voor Redis gekozen",
+        "Gdzie są logi serwera?",
+        "Vilken port använder API:et?",
+        "API hangi portu kullanıyor?",
+        "Kapan kami merilis versi baru?",
+    ],
+)
+def test_questions_in_other_languages_are_told_from_english_ones(text: str) -> None:
+    assert is_foreign(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "12345 !?",
+        "Redis",
+        "What did Müller say about the café?",
+        "who am I and was the war in Europe about?",
+        "docker compose up -d",
+        "Datei",
+        "How do I write übersetzen in German?",
+        "con artist",
+        "Los Angeles and Las Palmas",
+        "Zoë Müller",
+        "where is the São Paulo café",
+        "van rental di container",
+    ],
+)
+def test_english_names_and_commands_are_not_foreign(text: str) -> None:
+    assert not is_foreign(text)

@@ -562,7 +562,7 @@ def test_writes_that_arrive_together_are_all_kept(shop: Assistant) -> None:
     for number, name in enumerate(names):
         arguments = {"name": name, "entityType": "thing"}
         shop.server.request(f"p{number}", "tools/call", name="graph_upsert_entity", arguments=arguments)
-    answers = [shop.server.receive() for _ in names]
+    answers = [shop.server.receive_answer() for _ in names]
     assert {answer["id"] for answer in answers if "result" in answer} == {f"p{number}" for number in range(20)}
     text = shop.read("graph/graph.jsonl")
     assert all(f'"{name}"' in text for name in names)

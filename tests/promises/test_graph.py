@@ -215,19 +215,32 @@ def test_create_project_with_the_name_of_an_archived_project_points_to_restore_p
     assert "restore_project" in str(taken.value.hint)
 
 
-def test_delete_project_permanently_removes_the_file_and_clears_the_session(client: Client, folder: Path) -> None:
+def test_delete_project_moves_the_project_to_the_trash_and_clears_the_session(client: Client, folder: Path) -> None:
     project = client("create_project", name="to delete")
-    client("delete_project", name="to delete")
-    assert not find_file(folder, project).exists()
+    answer = client("delete_project", name="to delete")
+    assert not (folder / "projects" / f"{project['id']}.db").exists()
     assert client("get_current_project").get("id") is None
-    assert "to delete" not in {p["name"] for p in client("list_projects", status="all")["projects"]}
+    listed = client("list_projects", status="all")
+    assert "to delete" not in {p["name"] for p in listed["projects"]}
+    assert ("to delete", answer["until"]) in {(p["name"], p["until"]) for p in listed["trash"]}
 
 
-def test_delete_project_removes_an_archived_project_too(client: Client, folder: Path) -> None:
-    project = client("create_project", name="old")
+def test_restore_project_brings_a_deleted_project_back_whole(client: Client, folder: Path) -> None:
+    project = client("create_project", name="gone by mistake", description="All of it")
+    client("create_entities", entities=[ADA])
+    client("delete_project", name="gone by mistake")
+    restored = client("restore_project", name="gone by mistake")
+    assert (restored["id"], restored["description"]) == (project["id"], "All of it")
+    client("switch_project", name="gone by mistake")
+    assert client.graph() == (["Ada"], [])
+
+
+def test_delete_project_moves_an_archived_project_to_the_trash_too(client: Client, folder: Path) -> None:
+    client("create_project", name="old")
     client("archive_project", name="old")
     client("delete_project", name="old")
-    assert not (folder / "archive" / f"{project['id']}.db").exists()
+    assert "old" not in {p["name"] for p in client("list_projects", status="all")["projects"]}
+    assert client("restore_project", name="old")["status"] == "active"
 
 
 # Tools for the graph.

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -74,7 +74,7 @@ class Client:
 
 
 @contextmanager
-def serve(data: Path, *options: object, **variables: str) -> Iterator[StdioServer]:
+def serve(data: Path, *options: object, **variables: str) -> Generator[StdioServer]:
     with stdio_server(data, *options, **({"MEMORY_SESSION_ID": SESSION} | variables)) as server:
         server.ask(0, "initialize", **INITIALIZE)
         server.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
@@ -95,15 +95,18 @@ def client(server: StdioServer, request: pytest.FixtureRequest) -> Client:
 
 
 @contextmanager
-def opened_app(settings: Settings) -> Iterator[Any]:
+def opened_app(settings: Settings) -> Generator[Any]:
     """Give a function that runs calls of an application in this process, which ends as a server does."""
     runner, app = asyncio.Runner(), App(settings)
 
     def run(call: Coroutine[Any, Any, A]) -> A:
         return runner.run(call)
 
+    def answer(tool: str, **given: Any) -> Any:
+        return run(app.call(Session("test"), tool, given)).facts
+
     try:
-        yield lambda tool, **given: run(app.call(Session("test"), tool, given)).facts
+        yield answer
     finally:
         runner.run(app.end_sessions())
         runner.run(app.close())
@@ -259,8 +262,8 @@ def test_the_score_mixes_relevance_importance_and_recency(client: Client) -> Non
     client.store("The ibis is sacred", importance=0.9)
     first, second = client.recall("ibis", explain=True)
     assert (first["content"], second["content"]) == ("The ibis is sacred", "The ibis is white")
-    assert first["why"]["importance"] == pytest.approx(0.2 * 0.9)
-    assert first["why"]["recency"] == pytest.approx(0.2, abs=0.01)
+    assert first["why"]["importance"] > 0 > second["why"]["importance"]
+    assert min(first["why"]["recency"], second["why"]["recency"]) > 0
     assert first["relevance_score"] == pytest.approx(sum(first["why"].values()), abs=0.001)
 
 
@@ -437,7 +440,7 @@ def test_the_status_shows_the_connection_counts_storage_and_session(client: Clie
     assert status["counts"]["by_scope"]["project"] == 1
     assert status["storage"]["database_size_bytes"] > 0
     assert (status["storage"]["embedding_model"], status["storage"]["embedding_dimensions"]) == (
-        "all-MiniLM-L6-v2",
+        "everkept-minilm-1",
         384,
     )
     assert status["current_session"]["session_id"] == SESSION
@@ -695,6 +698,7 @@ def test_the_config_file_of_the_plugin_is_understood(tmp_path: Path) -> None:
     assert (settings.deployment_mode, settings.data_dir) == ("embedded-file", tmp_path / "data")
     assert (settings.max_memories_per_session, settings.consolidation_on_shutdown) == (7, False)
     assert settings.log_level == "warning"
+    assert settings.embedding_model == "everkept-minilm-1"  # in place of the model that the file names
     remote = read_settings({}, {"MEMORY_CONFIG_PATH": str(file), "MEMORY_DEPLOYMENT_MODE": "remote"})
     assert (remote.database_url, remote.database_user) == ("ws://localhost:8000", "root")
 

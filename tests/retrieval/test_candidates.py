@@ -9,10 +9,8 @@ from everkept.retrieval.candidates import (
     MeaningQuestion,
     find_named_authors,
     is_telling,
-    list_capitalized,
     parse_question,
     remove_names,
-    select_common,
 )
 from everkept.retrieval.profile import SearchPlace
 from everkept.values import replace
@@ -32,18 +30,10 @@ async def test_authors_and_dates_leave_the_question(shelf: Shelf) -> None:
     assert question == MeaningQuestion("Which books did recommend ?", frozenset({"Ann Lee"}))
 
 
-async def test_a_name_in_many_texts_leaves_the_question(shelf: Shelf) -> None:
-    await shelf.put(*(memory(f"Melanie: sentence {n}") for n in range(10)))
-    await shelf.put(*(memory(f"Docker and image {n}") for n in range(3)))
-    await shelf.put(*(memory(f"nothing but number {n}") for n in range(60)))
+async def test_a_name_that_is_no_author_stays_in_the_question(shelf: Shelf) -> None:
+    await shelf.put(*(memory(f"Melanie: sentence {n}", author="Bob") for n in range(60)))
     query = "Which Docker image does Melanie use?"
-    assert (await asked(shelf, query)).text == "Which Docker image does use?"
-
-
-async def test_in_a_small_store_every_word_may_be_the_topic(shelf: Shelf) -> None:
-    await shelf.put(*(memory(f"Docker {n}") for n in range(5)))
-    query = "Which Docker image is small?"
-    assert (await asked(shelf, query)).text == query
+    assert await asked(shelf, query) == MeaningQuestion(query)
 
 
 async def test_a_question_of_names_alone_is_asked_as_it_is(shelf: Shelf) -> None:
@@ -78,7 +68,7 @@ async def test_other_languages_are_found_by_words(shelf: Shelf, query: str, want
 
 
 async def test_the_model_knows_other_languages_by_their_spelling_at_most(shelf: Shelf) -> None:
-    """all-MiniLM-L6-v2 was trained on English: German texts are near when they share parts of
+    """The shipped model was trained on English: German texts are near when they share parts of
     words, Japanese ones when they share characters; a translation is not found."""
     model = OnnxEmbedder()
     semantic = Shelf(shelf.stores, model)
@@ -88,14 +78,6 @@ async def test_the_model_knows_other_languages_by_their_spelling_at_most(shelf: 
     assert (await semantic.texts("Aufbewahrung von Rechnungen"))[0] == GERMAN
     assert (await semantic.texts("火曜日のリリース"))[0] == JAPANESE
     await model.close()
-
-
-def test_capitalised_words_may_be_names_and_stop_words_are_none() -> None:
-    assert list_capitalized("What did Caroline's sister Ann-Marie say to Caroline?") == ["caroline", "ann-marie"]
-
-
-def test_a_word_is_common_when_it_stands_in_more_than_8_of_100_records() -> None:
-    assert select_common({"ann": 0.5, "docker": 0.08, "redis": 0.01}) == ["ann"]
 
 
 @pytest.mark.parametrize(
@@ -132,6 +114,5 @@ def test_a_question_needs_two_words_that_tell_something() -> None:
 
 @given(st.text(), st.lists(st.text(), max_size=4))
 def test_no_text_is_an_error(text: str, names: list[str]) -> None:
-    list_capitalized(text)
     find_named_authors(text, names)
     assert len(remove_names(text, names)) <= len(text)

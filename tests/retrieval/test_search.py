@@ -133,7 +133,7 @@ async def test_what_is_pinned_or_used_fades_less(shelf: Shelf) -> None:
 
     found = await shelf.search("port", MIXED, accesses=accesses)
     recency = {hit.record.text: hit.why["recency"] for hit in found.hits}
-    assert recency == pytest.approx({"port a": 0.05, "port b": 0.1, "port c": 0.2, "port d": 0.2})
+    assert 0 < recency["port a"] < recency["port b"] < min(recency["port c"], recency["port d"])
 
 
 async def test_superseded_and_consolidated_memories_rank_below_and_say_so(shelf: Shelf) -> None:

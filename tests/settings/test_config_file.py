@@ -54,7 +54,7 @@ def test_the_documented_file_of_surrealdb_memory_is_honoured(file: Path) -> None
     settings = read(file, AS_DOCUMENTED)
     assert settings.deployment_mode == "embedded-file"
     assert settings.data_dir == Path.home() / ".claude" / "surrealdb-memory" / "data"
-    assert settings.embedding_model == "all-MiniLM-L6-v2"
+    assert settings.embedding_model == "everkept-minilm-1"
     assert settings.max_memories_per_session == 100
     assert settings.consolidation_on_shutdown is True
     assert settings.log_level == "info"

@@ -1,3 +1,4 @@
+import getpass
 from pathlib import Path
 
 import pytest
@@ -106,8 +107,11 @@ def test_an_engine_is_refused_beside_the_address_of_another(engine: str, address
         "postgresql://a/everkept?",
         "postgresql://a/everkept?sslmode=",
         "postgresql://a/everkept?sslmode=sometimes",
-        "postgresql://a/everkept?sslmode=require&password=hunter2",
+        "postgresql://a/everkept?sslmode=require&options=x",
         "postgresql://a/everkept?host=b",
+        "postgresql://a/everkept?host=/run/postgresql",
+        "postgresql:///everkept?host=b",
+        "postgresql:///everkept?host=/run/postgresql&port=0",
     ],
 )
 def test_what_is_no_address_of_postgresql_is_told(address: str) -> None:
@@ -125,11 +129,51 @@ def test_all_that_may_stand_behind_an_address_is_named() -> None:
     assert "verify-full" in wrong.message
 
 
-@pytest.mark.parametrize("who", ["anna", "anna:hunter2", ":hunter2"])
-def test_a_user_or_password_in_an_address_of_postgresql_is_sent_to_its_place(who: str) -> None:
-    wrong = error(WHO, database_url=f"postgresql://{who}@a/everkept")
-    for place in ("database_user", "EVERKEPT_DATABASE_PASSWORD"):
-        assert place in wrong.message
+@pytest.mark.parametrize(
+    ("address", "bare"),
+    [
+        ("postgresql://bob:hun%40ter2@a/everkept", "postgresql://a/everkept"),
+        ("postgres://bob:hun@ter2@a:1/everkept?sslmode=require", "postgresql://a:1/everkept?sslmode=require"),
+        ("postgresql://a/everkept?user=bob&password=hun%40ter2", "postgresql://a/everkept"),
+        ("postgresql:///everkept?host=/run/Pg&user=bob&password=hun@ter2", "postgresql:///everkept?host=/run/Pg"),
+        ("wss://bob:hun%40ter2@a", "wss://a"),
+    ],
+)
+def test_a_login_in_an_address_is_used_and_neither_stored_nor_shown(address: str, bare: str) -> None:
+    for flags, environment in (({"database_url": address}, {}), ({}, {"EVERKEPT_DATABASE_URL": address})):
+        settings = read_settings(flags, environment)
+        assert (settings.database_url, settings.database_user) == (bare, "bob")
+        assert settings.database_password == "hun@ter2"
+        assert "ter2" not in repr(settings)
+        shown = {each.name: each.value for each in explain_settings(flags, environment)}
+        assert shown["database_url"] == bare
+        assert "ter2" not in repr(shown)
+
+
+def test_a_login_in_an_address_is_refused_beside_another_unless_the_address_is_for_this_run() -> None:
+    address = "postgresql://bob:hunter2@a/everkept"
+    refused = error(WHO | {"EVERKEPT_DATABASE_URL": address})
+    assert isinstance(refused, Refused)
+    assert refused.facts["argument"] == "EVERKEPT_DATABASE_USER"
+    assert read_settings({"database_url": address}, WHO).database_user == "bob"
+    assert "must not be empty" in error({}, database_url="postgresql://:hunter2@a/everkept").message
+
+
+@pytest.mark.parametrize(
+    ("address", "normal"),
+    [
+        ("postgresql:///everkept?host=/run/Pg", "postgresql:///everkept?host=/run/Pg"),
+        ("postgresql:///everkept?host=/run/Pg&port=5433", "postgresql:///everkept?host=/run/Pg&port=5433"),
+        ("postgres://%2Frun%2FPg:5433/everkept", "postgresql:///everkept?host=/run/Pg&port=5433"),
+    ],
+)
+def test_an_address_may_be_the_socket_of_a_server_on_this_machine(address: str, normal: str) -> None:
+    settings = read_settings({"database_url": address}, SIGNED_IN)
+    assert (settings.database_url, settings.deployment_mode) == (normal, "local-server")
+    assert list_warnings(settings) == ()
+    assert read_settings({"database_url": address}, {}).database_user == getpass.getuser()
+    other = read_settings({"database_url": normal.replace("/run/Pg", "/run/other")}, SIGNED_IN)
+    assert get_standby_folder(other) != get_standby_folder(settings)
 
 
 def test_a_database_is_named_by_the_address_or_by_its_setting() -> None:

@@ -28,7 +28,7 @@ def spelled(name: str, index: int) -> str:
     if name == "database_url":
         return ("ws://a.example", "wss://b.example:1", "http://127.0.0.1/rpc")[index]
     if name == "embedding_model":
-        return ("all-MiniLM-L6-v2", "none", "./model")[index]
+        return ("everkept-minilm-1", "none", "./model")[index]
     if name == "quota_answer_bytes":
         return ("70000", "80000", "90000")[index]
     return {bool: ("true", "false", "on"), int: ("11", "12", "13"), float: ("1.5", "2.5", "3.5")}.get(

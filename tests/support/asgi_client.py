@@ -1,6 +1,7 @@
 """One request to an application in this process, and its whole answer."""
 
 import json
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ async def asked(
     *,
     address: str = "192.0.2.1",
     scope: dict[str, Any] | None = None,
+    body: bytes | Awaitable[bytes] = b"",
     **headers: str,
 ) -> Answer:
     """`scope` takes what the server knows of the request beside, and gets what is added to it."""
@@ -41,7 +43,7 @@ async def asked(
     }
 
     async def receive() -> Message:
-        return {"type": "http.request", "body": b""}
+        return {"type": "http.request", "body": body if isinstance(body, bytes) else await body}
 
     async def send(message: Message) -> None:
         sent.append(message)

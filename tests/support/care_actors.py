@@ -5,6 +5,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from everkept.core.ports import RecordStore
 from everkept.core.records import Delete, Ref
 from everkept.core.times import read_clock
 from everkept.engines.sqlite import restore as sqlite_restore
+from everkept.engines.sqlite.archive import COPIES_PREFIX
 from everkept.engines.sqlite.care import SqliteCare
 from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.engines.sqlite.snapshot import open_scratch
 from everkept.errors import EverkeptError
 from records import DAY_ONE, batch, entity, link, memory, note
 
@@ -26,19 +29,35 @@ DIED = 9
 
 
 class Told:
-    """What the test asks for: each line is answered with a count, the last one ends the process."""
+    """What the test asks for: each line is a number to count to, answered with the count; "end" ends the process."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self._count = 0
+        self._grows = threading.Condition()
         self.is_over = False
         threading.Thread(target=self._listen, daemon=True).start()
+
+    @property
+    def count(self) -> int:
+        return self._count
+
+    @count.setter
+    def count(self, value: int) -> None:
+        with self._grows:
+            self._count = value
+            self._grows.notify_all()
 
     def _listen(self) -> None:
         for line in sys.stdin:
             if line.strip() == "end":
                 break
-            say(self.count)
+            with self._grows:
+                self._grows.wait_for(partial(self._has_reached, int(line)))
+            say(self._count)
         self.is_over = True
+
+    def _has_reached(self, least: int) -> bool:
+        return self._count >= least
 
 
 def write_much(folder: str, project: str, who: str) -> None:
@@ -180,15 +199,21 @@ def restore_and_die(folder: str, file: str, safety: str, after: int) -> None:
         done += 1
 
     sqlite_restore.put_store = counted
-    sqlite_restore.put_catalog = lambda *_: os._exit(DIED)
-    ask = lambda _manifest, _safety: True  # noqa: E731
+
+    def die(*_arguments: object) -> None:
+        os._exit(DIED)
+
+    def ask(*_shown: object) -> bool:
+        return True
+
+    sqlite_restore.put_catalog = die
     care = SqliteCare(Path(folder))
     restore(care, Path(file), read_clock, off_folders, ask, replace=True, safety=Path(safety))
 
 
 def lock_whole(path: str) -> None:
     """Nobody else can even read it."""
-    connection = apsw.Connection(path)
+    connection: Any = apsw.Connection(path)
     connection.execute("BEGIN EXCLUSIVE")
     say("holding")
     sys.stdin.readline()
@@ -197,7 +222,7 @@ def lock_whole(path: str) -> None:
 
 def hold_scratch(place: str) -> None:
     """Copies beside a backup, without end."""
-    with SqliteCare(Path(place) / "data").open_scratch(Path(place)) as folder:
+    with open_scratch(Path(place), COPIES_PREFIX) as folder:
         say(str(folder))
         sys.stdin.readline()
 

@@ -45,9 +45,12 @@ def cut_short(folder: Path, file: Path, safety: Path) -> Unavailable:
         if len(done) > 1 and step == 1:  # the safety copy is made, and one database put back
             raise KeyboardInterrupt
 
+    def ask(*_shown: object) -> bool:
+        return True
+
     try:
         care = SqliteCare(folder)
-        restore(care, file, read_clock, interrupt, lambda *_: True, replace=True, safety=safety)
+        restore(care, file, read_clock, interrupt, ask, replace=True, safety=safety)
     except Unavailable as told:
         return told
     raise AssertionError
@@ -85,7 +88,7 @@ def vector_of(record_id: str, version: int) -> RecordVector:
 
     generator = np.random.default_rng(sum(record_id.encode()))
     vector = generator.standard_normal(8).astype(np.float32)
-    return RecordVector(record_id, version, vector / np.linalg.norm(vector))
+    return RecordVector(record_id, version, (vector / np.linalg.norm(vector)).astype(np.float32))
 
 
 def filled(folder: Path, *projects: str, archived: tuple[str, ...] = ()) -> None:
@@ -120,9 +123,9 @@ def everything(folder: Path) -> dict[str, Any]:
             await library.restore(name)
         for project in projects:
             found["workspaces"][project.name] = await library.list_workspaces(project)
-            stores[project.name] = await _content((await library.open(project.name))[1])
-        stores["@user"] = await _content(await library.open_user_store())
-        stores["@history"] = await _content(await library.open_history_store())
+            stores[project.name] = await read_content((await library.open(project.name))[1])
+        stores["@user"] = await read_content(await library.open_user_store())
+        stores["@history"] = await read_content(await library.open_history_store())
         for name in found["archived"]:
             await library.archive(name)
         await library.close()
@@ -131,7 +134,7 @@ def everything(folder: Path) -> dict[str, Any]:
     return asyncio.run(run())
 
 
-async def _content(store: RecordStore) -> dict[str, Any]:
+async def read_content(store: RecordStore) -> dict[str, Any]:
     records = await store.scan(EVERYTHING)
     ids = [record.id for record in records]
     changes = await store.read_changes(limit=1_000_000)
@@ -148,5 +151,28 @@ async def _content(store: RecordStore) -> dict[str, Any]:
 
 
 def statement(path: Path, sql: str) -> Any:
+    connection: Any
     with closing(apsw.Connection(str(path))) as connection:
         return connection.execute(sql).fetchall()
+
+
+def make_older(folder: Path) -> None:
+    """Leave the folder as the version before did: projects without checksums, and a catalog without usage."""
+    for path in folder.rglob("*.db"):
+        if path.name == "_meta.db":
+            statement(path, "DROP TABLE usage; PRAGMA user_version = 2; PRAGMA wal_checkpoint(TRUNCATE)")
+        else:
+            drops = "".join(f"ALTER TABLE {each} DROP COLUMN checksum;" for each in ("records", "links"))
+            statement(path, f"{drops} PRAGMA user_version = 4; PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def read_databases(folder: Path) -> dict[str, bytes]:
+    """The bytes of all databases and of what their logs hold, by name."""
+    files = [*folder.rglob("*.db"), *(path for path in folder.rglob("*.db-wal") if path.stat().st_size)]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def holders(folder: Path, text: str) -> list[str]:
+    """The names of the files that contain the text, in any case."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return [path.name for path in files if text.lower().encode() in path.read_bytes().lower()]

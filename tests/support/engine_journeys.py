@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -36,6 +37,7 @@ _IDS = re.compile(
     r"|(?:ent|obs|rel)_[\w-]{12})"
 )
 _TIMES = re.compile(r"\b(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d(?::\d\d)?(?:\.\d+)?Z?|just now|\d+ min\w* ago")
+_DAYS = re.compile(r"\b\d{4}-\d\d-\d\d\b")
 _FENCES = re.compile(r"memories-[0-9a-f]{6}")
 _FOREIGN = ("CODEX_HOME", "GEMINI_CLI_HOME", "XDG_CONFIG_HOME")
 
@@ -186,6 +188,7 @@ class Talk:
         text = json.dumps(_in_common(answer), ensure_ascii=False)
         text = text.replace(str(self.place.folder), "<folder>")
         text = _FENCES.sub("<fence>", _TIMES.sub("<time>", _IDS.sub(self._name, text)))
+        text = _DAYS.sub(_hide_day, text)
         self.kept.append((asked, json.loads(text)))
         return answer
 
@@ -195,6 +198,12 @@ class Talk:
     def _name(self, found: re.Match[str]) -> str:
         """Ids are told apart by when they were first seen."""
         return self._named.setdefault(found[0], f"<id {len(self._named) + 1}>")
+
+
+def _hide_day(found: re.Match[str]) -> str:
+    """Hide a day that depends on today. Others are in the recorded conversations."""
+    yesterday = datetime.now(UTC) - timedelta(days=1)
+    return "<day>" if found[0] >= yesterday.strftime("%Y-%m-%d") else found[0]
 
 
 def _in_common(answer: Any) -> Any:
@@ -208,7 +217,8 @@ def _in_common(answer: Any) -> Any:
 
 def _warnings(answer: Mapping[str, Any]) -> Any:
     """Why an answer may lack something; tools of the bank say it beside their results."""
-    return answer.get("warnings") or answer.get("metadata", {}).get("warnings")
+    warnings = answer.get("warnings") or answer.get("metadata", {}).get("warnings") or ()
+    return [warning for warning in warnings if not (isinstance(warning, dict) and warning["code"] == "nothing_fits")]
 
 
 def wait_for_vectors(server: StdioServer) -> None:

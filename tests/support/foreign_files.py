@@ -10,20 +10,23 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import apsw
+import numpy as np
 
 from data_folders import backed_up, filled
 from editor_actors import conversation, opened, put
-from everkept.care.archive import extract_databases, open_backup
 from everkept.clients import jsonc, toml_text
 from everkept.clients.config_changes import plan_removal, plan_setup
 from everkept.clients.config_files import ClientEnvironment, UnexpectedShape, get_client
-from everkept.clients.entries import HooksConfigPart, ServerConfigPart, survey_clients
+from everkept.clients.entries import ServerConfigPart
+from everkept.clients.hook_entries import HooksConfigPart
 from everkept.clients.own_command import read_launchers
+from everkept.clients.remote_entries import RemoteConfigPart
+from everkept.clients.survey import survey_clients
 from everkept.core.json_text import NotJson
 from everkept.core.times import read_clock
 from everkept.embedders.model_folder import FolderEmbedder, load_tokenizer, read_layout
 from everkept.engines.memory.library import MemoryLibrary
-from everkept.engines.sqlite.care import SqliteCare
+from everkept.engines.sqlite.archive import extract_databases, open_backup
 from everkept.errors import EverkeptError, MarkerMismatch
 from everkept.exchange.export_format import format_line
 from everkept.exchange.importer import import_export
@@ -43,7 +46,7 @@ from everkept.families.bank.section_records import build_indexed_text, list_line
 from everkept.families.graph.server_memory import parse_lines
 from everkept.families.history.code_outlines import outline_code
 from everkept.files.lease_lock import parse_claim
-from everkept.first_answers import CachedAnswers, encode_answers, read_answers
+from everkept.first_answers import CachedAnswers, ClientAnswers, encode_answers, read_answers
 from everkept.hooks.session_recap import read_recent_utterances
 from everkept.settings import read_settings
 from everkept.transcripts.claude_code import ClaudeCodeFormat
@@ -53,8 +56,9 @@ from everkept.transcripts.cursor_editor import list_composers
 from everkept.transcripts.documents import DocumentTranscript, LineTranscript, MakeFormat, PlainFormat
 from everkept.transcripts.gemini import GeminiFormat, GeminiProjects, parse_object
 from everkept.transcripts.turns import parse_patch
+from foreign_sources import FOREIGN_SOURCES
 from memory_bank import bank_in
-from onnx_models import write_model
+from onnx_models import encode_constant, encode_network, write_model
 from parser_bench import DEEP, LONG_NUMBER, Bench, Parser, Read, decode, encode, in_text
 from records import entity, link, memory, note
 from transcript_replay import SAMPLES, Replay
@@ -120,7 +124,7 @@ _EDITOR_ROWS = conversation(
 
 def _encode_editor_database() -> bytes:
     connection = apsw.Connection(":memory:")
-    connection.execute("CREATE TABLE cursorDiskKV (key TEXT UNIQUE ON CONFLICT REPLACE, value BLOB)")
+    connection.execute("CREATE TABLE cursorDiskKV (key TEXT UNIQUE ON CONFLICT REPLACE, value BLOB)")  # pyright: ignore[reportUnknownMemberType]
     put(connection, _EDITOR_ROWS)
     return bytes(connection.serialize("main"))
 
@@ -168,7 +172,9 @@ def read_markdown(_: Bench, data: bytes) -> None:
     insert_at_top(text, ["Tasks"], "- new")
     append_block(close_blocks(text), "## More")
     replace_list(text, ["Tasks", "Current Tasks"], ["one", "two"])
-    texts = dict.fromkeys(("active-context.md", "progress.md", "decision-log.md", "system-patterns.md"), text)
+    texts: dict[str, str] = dict.fromkeys(
+        ("active-context.md", "progress.md", "decision-log.md", "system-patterns.md"), text
+    )
     build_digest(texts, most_progress=3, most_decisions=3, with_patterns=True)
     build_indexed_text("notes.md", data, mask=True)
     list_line_ranges("notes.md", data)
@@ -217,7 +223,12 @@ BANK: Mapping[str, Parser] = {
     "bank's markdown": Parser(read_markdown, _MARKDOWN),
     "bank's rules": Parser(read_bank_rules, (_RULES,)),
     "bank's graph": Parser(lambda _, data: parse_log(data), (_GRAPH,), (MarkerMismatch,)),
-    "bank's backup": Parser(lambda _, data: decode_manifest(data), (_BACKUP_MANIFEST,), (ValueError,)),
+    "bank's backup": Parser(
+        lambda _, data: decode_manifest(data),
+        (_BACKUP_MANIFEST,),
+        (ValueError,),
+        (_BACKUP_MANIFEST.replace(b'"size": 1', b'"size": Infinity'),),
+    ),
     "bank's lock": Parser(
         lambda _, data: parse_claim("lock", data, 1), (_CLAIM,), broke=(DEEP, _CLAIM.replace(b"1}", b"1e999}"))
     ),
@@ -251,16 +262,15 @@ def read_exported(path: str) -> Parser:
         for name, content in _EXPORT.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(data if name == path else content)
-        bench.run(import_export(MemoryLibrary(), folder, read_clock, lambda *_: None))
+        bench.run(import_export(MemoryLibrary(), folder, read_clock, _ignore_progress))
 
     return Parser(read, (_EXPORT[path],), (EverkeptError,), (DEEP,))
 
 
 def read_backup(bench: Bench, data: bytes) -> None:
-    care = SqliteCare(bench.folder / "restored")
     file = bench.write(data, "copy.zip")
-    with open_backup(care, file) as (archive, manifest):
-        extract_databases(care, archive, file, manifest, bench.make_folder())
+    with open_backup(file) as (archive, manifest):
+        extract_databases(archive, file, manifest, bench.make_folder())
 
 
 def read_backup_manifest(bench: Bench, data: bytes) -> None:
@@ -268,7 +278,7 @@ def read_backup_manifest(bench: Bench, data: bytes) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("manifest.json", data)
         archive.writestr("_meta.db", b"x")
-    with open_backup(SqliteCare(bench.folder / "restored"), path):
+    with open_backup(path):
         pass
 
 
@@ -324,8 +334,9 @@ def read_client_file(client: str, name: str) -> Parser:
         survey_clients(places)
         part = ServerConfigPart(program.user_file, program, ("/opt/everkept", "serve"))
         hooks = HooksConfigPart(program.user_file, lambda event: f"/opt/everkept hook {event}")
+        remote = RemoteConfigPart(program.user_file, program, "https://memory.example/mcp", "EVERKEPT_TOKEN")
         for plan in (plan_setup, plan_removal):
-            for each in (part, hooks):
+            for each in (part, hooks, remote):
                 with suppress(EverkeptError):
                     assert plan(each).diff is not None
 
@@ -396,7 +407,7 @@ CONFIGURATION: Mapping[str, Parser] = {
     ),
     "saved first answers": Parser(
         lambda bench, data: read_answers(str(bench.write(data))),
-        (encode_answers(CachedAnswers(["1"], b"{}", b"{}"), []),),
+        (encode_answers(CachedAnswers(["1"], ClientAnswers(b"{}", b"{}"), ClientAnswers(b"{}", b"{}")), []),),
     ),
 }
 
@@ -419,6 +430,23 @@ def read_model_config(bench: Bench, data: bytes) -> None:
     read_layout(folder)
 
 
+def read_network(bench: Bench, data: bytes) -> None:
+    """A model whose small files are in order, and whose network is these bytes."""
+    folder = bench.folder / "network"
+    if not folder.exists():
+        write_model(folder)
+    (folder / "model.onnx").write_bytes(data)
+    vectors = bench.run(FolderEmbedder(folder, threads=1).embed(["dog", "invoice"]))
+    assert np.isfinite(vectors).all()
+
+
+def _list_networks() -> tuple[bytes, ...]:
+    """Networks with one dimension, so that many of their bytes are structure."""
+    table = np.random.default_rng(1).normal(size=(999, 1)).astype("<f4")
+    plain = encode_network(table, ["input_ids"])
+    return plain, encode_network(table, ["input_ids", "attention_mask", "token_type_ids"], pooled=True)
+
+
 _MODEL_CONFIG = {
     "_name_or_path": "someone/mini",
     "model_type": "bert",
@@ -433,6 +461,10 @@ _MODEL_CONFIG = {
 _MODULES = [{"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}]
 
 
+def _ignore_progress(*_: object) -> None:
+    pass
+
+
 def _list_tokenizers() -> tuple[bytes, ...]:
     with TemporaryDirectory() as folder:
         groups = (("dog", "hund"),)
@@ -443,8 +475,14 @@ def _list_tokenizers() -> tuple[bytes, ...]:
 def _list_odd_tokenizers() -> tuple[bytes, ...]:
     whole = json.loads(_list_tokenizers()[0])
     model = {"model": whole["model"] | {"vocab": {"[UNK]": 0, "a": "1"}}}
-    odd = (model, {"added_tokens": [1]}, {"added_tokens": True}, {"post_processor": {"single": [1]}})
-    bert = {"post_processor": {"type": "BertProcessing", "cls": 1, "sep": {}}}
+    odd: tuple[dict[str, Any], ...] = (
+        model,
+        {"added_tokens": [1]},
+        {"added_tokens": True},
+        {"post_processor": {"single": [1]}},
+        {"post_processor": whole["post_processor"] | {"special_tokens": {}}},
+    )
+    bert: dict[str, Any] = {"post_processor": {"type": "BertProcessing", "cls": 1, "sep": {}}}
     return tuple(encode(whole | each) for each in (*odd, bert))
 
 
@@ -455,6 +493,9 @@ MODELS: Mapping[str, Parser] = {
         (EverkeptError,),
         (encode(_MODEL_CONFIG | {"model_type": []}),),
     ),
+    "model's network": Parser(
+        read_network, _list_networks(), (EverkeptError,), (b"", b"\x08\x07", encode_constant([1, 1, 10**12]))
+    ),
     "model's tokenizer": Parser(
         lambda bench, data: load_tokenizer(bench.write(data, "tokenizer.json")),
         _list_tokenizers(),
@@ -464,4 +505,4 @@ MODELS: Mapping[str, Parser] = {
 }
 
 
-FILES: Mapping[str, Parser] = {**TRANSCRIPTS, **BANK, **EXCHANGE, **CONFIGURATION, **MODELS}
+FILES: Mapping[str, Parser] = {**TRANSCRIPTS, **BANK, **EXCHANGE, **FOREIGN_SOURCES, **CONFIGURATION, **MODELS}

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from everkept.app.app import App
 from everkept.cli.gateway_call import parse_arguments
 from everkept.core.answers import decode_cursor
 from everkept.core.peers import Peer
@@ -33,7 +34,8 @@ from everkept.transports.dispatch import Dispatcher
 from everkept.transports.http import McpEndpoint
 from everkept.transports.http_exchange import Message, Receive, Send
 from everkept.transports.stdio import serve_stdio
-from everkept.upstreams.link import UnreadableJson, get_result, parse_message
+from everkept.upstreams.link import LinkEnded, NotSent, UnreadableJson, get_result, parse_message
+from http_upstreams import Received, in_handshake_era, linked, raw_server
 from loopback_http import loopback_http
 from parser_bench import DEEP, Bench, Parser, decode, encode, in_text
 
@@ -68,13 +70,14 @@ LAST = encode(_request("last", "ping"))
 
 def read_stdio(bench: Bench, data: bytes) -> None:
     """Whatever comes before it, a ping is answered, and no answer is an internal error."""
-    answers = bench.run(_ask_stdio(bench, data[:40_000] + b"\n" + LAST))
+    answers = bench.run(ask_stdio(bench.app, data[:40_000] + b"\n" + LAST))
     assert any(answer["id"] == "last" for answer in answers if "id" in answer)
     assert "nternal" not in json.dumps([answer for answer in answers if "error" in answer]), answers
     assert "internal_error" not in json.dumps(answers)
 
 
-async def _ask_stdio(bench: Bench, data: bytes) -> list[dict[str, Any]]:
+async def ask_stdio(app: App, data: bytes) -> list[dict[str, Any]]:
+    """Return what a server over stdio writes."""
     (read, sent), (answered, written) = os.pipe(), os.pipe()
     received = bytearray()
     loop = asyncio.get_running_loop()
@@ -82,7 +85,7 @@ async def _ask_stdio(bench: Bench, data: bytes) -> list[dict[str, Any]]:
     os.close(sent)
     loop.add_reader(answered, lambda: received.extend(os.read(answered, 1 << 16)))
     try:
-        await serve_stdio(Dispatcher(bench.app), read, written)
+        await serve_stdio(Dispatcher(app), read, written)
         os.set_blocking(answered, False)
         while chunk := _read_rest(answered):
             received.extend(chunk)
@@ -182,6 +185,30 @@ def read_tool_list(_: Bench, data: bytes) -> None:
     to_result(result, "notes", "search")
 
 
+def read_event_stream(bench: Bench, data: bytes) -> None:
+    bench.run(_ask_streaming_server(data))
+
+
+async def _ask_streaming_server(data: bytes) -> None:
+    """Whatever a server streams, the caller gets an answer or a named error, and nothing fails besides the call."""
+    faults: list[object] = []
+
+    async def answer(_: Received, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n" + data)
+        await writer.drain()
+        writer.close()
+
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: faults.append(context))
+    try:
+        async with raw_server(in_handshake_era(answer)) as (url, _), linked(url) as link:
+            async with asyncio.timeout(STREAM_SECONDS):
+                await link.request("tools/list", {})
+    finally:
+        loop.set_exception_handler(None)
+    assert not faults
+
+
 _SCHEMA = {
     "type": "object",
     "properties": {
@@ -206,6 +233,13 @@ _CONTENT = {
     "isError": False,
     "_meta": {},
 }
+STREAM_SECONDS = 0.3  # a server may ask for a pause before the stream goes on
+_EVENTS = (
+    b'event: message\ndata: {"jsonrpc": "2.0", "id": 2, "result": {"tools": []}}\n\n',
+    b': ping\nretry: 100\n\ndata: {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progress": 1}}\n\n'
+    b'data: {"jsonrpc": "2.0", "id": "a",\ndata: "method": "roots/list"}\r\n\r\n'
+    b'data: {"jsonrpc": "2.0", "id": 2, "result": {"tools": [], "nextCursor": "a"}}\n\n',
+)
 _PEER = Peer("anna", "host", 443, "0" * 64, "token")
 _FINDING = {"id": "t1", "type": "conversation", "content": "tea", "score": 0.8, "title": None, "project": "shop"}
 _PEER_ANSWER = encode({"version": 1, "results": [_FINDING | {"at": "2026-02-01T10:00:00Z"}], "warnings": ["slow"]})
@@ -221,6 +255,9 @@ SERVERS: Mapping[str, Parser] = {
             encode({"jsonrpc": "2.0", "id": 1, "result": _CONTENT}),
         ),
         (UnreadableJson, EverkeptError),
+    ),
+    "events of servers": Parser(
+        read_event_stream, _EVENTS, (EverkeptError, LinkEnded, NotSent, TimeoutError), (b"data: " + DEEP + b"\n\n",)
     ),
     "answers of peers": Parser(lambda _, data: parse_answer(_PEER, data, 20), (_PEER_ANSWER,), (InvalidAnswer,)),
     "programs of peers": Parser(
@@ -300,7 +337,7 @@ _QUERIES = (
 _CURSOR = b"WyJhIiwgMSwgMi41XQ=="
 TYPED: Mapping[str, Parser] = {
     "secrets": Parser(read_secrets, _SECRETS),
-    "query": Parser(read_query, _QUERIES, (EverkeptError,)),
+    "query": Parser(read_query, _QUERIES, (EverkeptError,), (b"on 9999-12-31",)),
     "input of a hook": Parser(read_hook, (encode(_HOOK),), (EverkeptError,)),
     "command": Parser(read_command, (b"cd /a && X=1 git -C b commit -m 'c d' | tee \"e\" > f; npm test || true",)),
     "cursor": Parser(in_text(lambda text: decode_cursor(text, str, int, float)), (_CURSOR,), (EverkeptError,)),

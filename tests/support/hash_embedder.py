@@ -4,9 +4,12 @@ import asyncio
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
+from everkept.core.background import Background
 from everkept.core.text import blake2b
+from everkept.embedders.background import measure_background, read_texts
+from everkept.errors import ModelUnavailable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,6 +33,10 @@ class HashingEmbedder:
     dimensions = DIMENSIONS
     fault = None
 
+    @property
+    def background(self) -> Background:
+        return _background()
+
     async def embed(self, texts: Sequence[str]) -> "NDArray[np.float32]":
         """A row for each text; one without words gets a vector all the same."""
         return await asyncio.to_thread(_vectors, texts)
@@ -51,6 +58,11 @@ def _vectors(texts: Sequence[str]) -> "NDArray[np.float32]":
     return sums / np.linalg.norm(sums, axis=1, keepdims=True)
 
 
+@lru_cache(1)
+def _background() -> Background:
+    return measure_background(_vectors(read_texts()))
+
+
 @lru_cache(CACHED_WORDS)
 def _features(word: str) -> tuple[tuple[int, float], ...]:
     """Where in the vector a word counts, and how much."""
@@ -65,3 +77,10 @@ def _trigrams(word: str) -> Iterator[str]:
 def _feature(text: str, weight: float) -> tuple[int, float]:
     number = int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
     return number // 2 % DIMENSIONS, weight if number % 2 else -weight
+
+
+class BrokenEmbedder(HashingEmbedder):
+    """A model whose file is damaged."""
+
+    async def embed(self, texts: Sequence[str]) -> NoReturn:
+        raise ModelUnavailable("model.onnx", "is damaged")

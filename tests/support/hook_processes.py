@@ -14,6 +14,7 @@ from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.hooks.workspace import HookFault, read_recent_faults
 from records import DAY_ONE, batch, memory
 
+_ASSISTANTS_OWN = ("CLAUDE_", "CODEX_", "COPILOT_", "CURSOR_", "EVERKEPT_", "GEMINI_")  # variables of the caller's
 PATIENCE = 60  # seconds until a test stops waiting for a hook that has hung
 KNOWN = "Logins are limited to five tries in ten minutes."
 
@@ -56,6 +57,14 @@ class Hooks:
         out, err = process.communicate(given.encode() if isinstance(given, str) else given, timeout=PATIENCE)
         return Outcome(process.returncode, out.decode(), err.decode())
 
+    def call_line(self, line: str, told: str) -> Outcome:
+        """Runs a hook by the shell line in an assistant's configuration."""
+        variables = self._environment({})
+        done = subprocess.run(
+            line, shell=True, input=told.encode(), capture_output=True, cwd=self.folder, env=variables, timeout=PATIENCE
+        )
+        return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
+
     def started(self, event: str, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
         named = [event] if event else []
         return self.run("-m", "everkept", "hook", *named, *arguments, **environment)
@@ -72,7 +81,7 @@ class Hooks:
         )
 
     def _environment(self, more: dict[str, str]) -> dict[str, str]:
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("CLAUDE_", "EVERKEPT_"))}
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(_ASSISTANTS_OWN)}
         places = {name: str(self.folder.parent) for name in ("HOME", "USERPROFILE")}
         ours = {"EVERKEPT_CONFIG": "none", "EVERKEPT_DATA_DIR": str(self.data)}
         return kept | places | ours | {"PYTHONPATH": os.pathsep.join(sys.path)} | more

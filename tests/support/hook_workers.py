@@ -11,9 +11,7 @@ import psutil
 
 from everkept.core.records import Record, RecordFilter
 from everkept.engines.sqlite.library import SqliteLibrary
-from server_processes import HANG, command, environment
-
-NAP = 0.05  # seconds between two looks at other processes
+from server_processes import HANG, NAP, command, environment
 
 
 def hook(event: str, data: Path, home: Path, told: Mapping[str, Any], **variables: str) -> "subprocess.Popen[str]":

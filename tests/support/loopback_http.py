@@ -11,10 +11,11 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
-from everkept.transports.guard import NO_PROXIES, TrustedProxies, listen
+from everkept.transports.guard import listen
 from everkept.transports.http_exchange import ASGIApp, Message, Receive, Send, send_answer
 from everkept.transports.http_listener import ConnectionCounts, HttpListener
 from everkept.transports.http_protocol import ConnectionLimits, HttpProtocol
+from everkept.transports.trusted_proxies import NO_PROXIES, TrustedProxies
 from everkept.values import replace
 
 HANG = 60.0

@@ -6,10 +6,10 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,12 +21,13 @@ from everkept.engines.postgres.database import Database
 from everkept.engines.postgres.library import PostgresLibrary
 from everkept.engines.postgres.schema import LAYOUT, Layout
 from postgres_server import USER, Server
-from server_processes import HANG, HttpServer, command, environment
+from server_processes import HANG, HttpServer, command, environment, wait_for_database
 
 T = TypeVar("T")
 
 PROJECT = "team"
 ALL = 100_000
+PAUSE = 0.1  # seconds between two stores of a client: what waits while the database is away stays small
 PATIENCE = 150  # seconds; attempts to reach a database are 30 of them apart
 
 _NEWER = "import sys, team_actors; team_actors.run_newer(*sys.argv[1:])"
@@ -133,13 +134,7 @@ class Machine:
 
     def wait_for_database(self) -> None:
         """Until it is reached, and nothing waits to be written into it."""
-        told: Any = None
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:  # each look is a call, which takes its time
-            told = self.call("get_memory_status")["connection"]
-            if told["status"] == "connected":
-                return
-        raise AssertionError(told)
+        wait_for_database(partial(self.call, "get_memory_status"), PATIENCE)
 
     def _command(self, *arguments: object, newer: bool = False) -> list[str]:
         given = command(*arguments, "--data-dir", self.data)
@@ -178,7 +173,7 @@ def database() -> Generator[Server, None, None]:
 
 
 class Load:
-    """Clients that store without a pause, each by another server when its own gives no answer.
+    """Clients that store again and again, each by another server when its own gives no answer.
 
     No two attempts store the same: so what is there twice was doubled by no client.
     """
@@ -233,6 +228,7 @@ class Load:
             with self._news:
                 self.acknowledged.append(content)
                 self._news.notify_all()
+            self._is_over.wait(PAUSE)
 
 
 def together(work: Callable[[int], object], count: int) -> None:

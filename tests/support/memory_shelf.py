@@ -5,8 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from everkept.core.ports import Embedder, RecordStore, RecordVector
+from everkept.core.projects import Project
 from everkept.core.records import Delete, Record, RecordFilter, RecordLink, Ref, Update
-from everkept.retrieval.profile import ScoreShares, SearchPage, SearchPlace, SearchProfile
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.engines.memory.store import MemoryStore
+from everkept.retrieval.profile import Priors, SearchPage, SearchPlace, SearchProfile
 from everkept.retrieval.search import search
 from everkept.values import replace
 from hash_embedder import HashingEmbedder
@@ -14,7 +17,7 @@ from records import DAY_ONE, batch
 
 DAY = 86_400_000_000
 MEMORIES = SearchProfile(kinds=("memory",), reading="any", strategy="hybrid")
-MIXED = replace(MEMORIES, shares=ScoreShares(0.6, 0.2, 0.2), half_lives={"episodic": 1.0, "semantic": 7.0})
+MIXED = replace(MEMORIES, priors=Priors(0.5, 0.3), half_lives={"episodic": 1.0, "semantic": 7.0})
 
 
 def memory(text: str, **more: Any) -> Record:
@@ -72,8 +75,19 @@ class Shelf:
     ) -> SearchPage:
         wheres = [where] * len(self.stores) if isinstance(where, RecordFilter) else where
         places = [SearchPlace(*pair) for pair in zip(self.stores, wheres, strict=True)]
-        given = {"embedder": self.embedder, "now": DAY_ONE} | more
+        given: dict[str, Any] = {"embedder": self.embedder, "now": DAY_ONE} | more
         return await search(places, query, profile, limit=limit, **given)
 
     async def texts(self, query: str, profile: SearchProfile = MEMORIES, **more: Any) -> list[str]:
         return [hit.record.text for hit in (await self.search(query, profile, **more)).hits]
+
+
+class OneShelf(MemoryLibrary):
+    """A library that opens one store, whatever the project."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        super().__init__()
+        self.store = store
+
+    async def open(self, name: str) -> tuple[Project, MemoryStore]:
+        return await self.get_project(name), self.store

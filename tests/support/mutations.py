@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from itertools import chain
 
 from hypothesis import strategies as st
 
@@ -121,7 +122,7 @@ def _change(draw: st.DrawFn, data: bytes, samples: Sequence[bytes]) -> bytes:
 
 def _replace_token(data: bytes, start: int, hostile: bytes, *, with_keys: bool) -> bytes:
     """Replace the token at or after a place. A key of JSON is followed by a colon."""
-    for found in (*_TOKEN.finditer(data, start), *_TOKEN.finditer(data)):
+    for found in chain(_TOKEN.finditer(data, start), _TOKEN.finditer(data)):
         if with_keys or found[2] is None:
             return data[: found.start()] + hostile + (found[2] or b"") + data[found.end() :]
     return data

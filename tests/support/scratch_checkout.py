@@ -14,10 +14,16 @@ from pathlib import Path
 PROJECT = Path(__file__).parents[2]
 
 # Stands for the program that gets installed: says how it was called and passes on what it is told.
-PROGRAM = """import shutil, sys
+# As a server, it repeats each request in its answer.
+PROGRAM = """import json, shutil, sys
 print("ran", *sys.argv[1:], flush=True)
 if sys.argv[1] == "relay":
     shutil.copyfileobj(sys.stdin, sys.stdout)
+if sys.argv[1] == "serve":
+    for line in sys.stdin:
+        message = json.loads(line)
+        if "id" in message:
+            print(json.dumps({"id": message["id"], "result": {"asked": message["method"]}}), flush=True)
 """
 
 # Stands for uv, so that nothing is fetched: `uv pip install --python ENVIRONMENT/bin/python ...`.
@@ -75,7 +81,7 @@ class Checkout:
     def start_and_stop(self, sent: signal.Signals, **variables: str) -> int:
         """Ends a set-up while packages are being installed."""
         # The gate opens when its other end does: the installer is at work then.
-        with self.start(UV_GATE=str(self.gate), **variables) as started, self.gate.open("w"):
+        with self.start("x", UV_GATE=str(self.gate), **variables) as started, self.gate.open("w"):
             os.killpg(started.pid, sent)
             started.communicate()
         return started.returncode
@@ -105,8 +111,9 @@ def scratch_checkout(tmp_path: Path) -> Checkout:
         shutil.copy(PROJECT / name, root / name)
     (root / "tools/check.py").write_text("print('checked')\n")
     (root / "requirements").mkdir()
-    for name in ("run", "dev"):
+    for name in ("run", "dev", "ssh"):
         (root / f"requirements/{name}.txt").touch()
+    (root / "src").symlink_to(PROJECT / "src")  # from which the server of a first start takes the protocol
     (root / "pyproject.toml").write_text(
         '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
         '[project]\nname = "everkept"\nversion = "1"\n'
@@ -118,6 +125,6 @@ def scratch_checkout(tmp_path: Path) -> Checkout:
     os.mkfifo(bench / "gate")
     checkout = Checkout(root, bench)
     # Some shells compare whole seconds, and a checkout is older than its environment.
-    for name in ("pyproject.toml", "requirements/run.txt", "requirements/dev.txt"):
+    for name in ("pyproject.toml", "requirements/run.txt", "requirements/dev.txt", "requirements/ssh.txt"):
         checkout.date(name, seconds_ago=120)
     return checkout

@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
@@ -16,8 +17,12 @@ from urllib.parse import urlsplit
 
 READY = "everkept: ready\n"  # all that a server writes to standard error
 HANG = 60  # seconds; nothing takes that long unless it hangs
+NAP = 0.05  # seconds between two looks at what tells nobody
 MODERN = "2026-07-28"
-META = {"io.modelcontextprotocol/protocolVersion": MODERN, "io.modelcontextprotocol/clientCapabilities": {}}
+META: dict[str, Any] = {
+    "io.modelcontextprotocol/protocolVersion": MODERN,
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
 INITIALIZE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 
 
@@ -43,6 +48,14 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
         stdin=subprocess.DEVNULL,
         timeout=HANG,
     )
+
+
+def wait_for_database(look: Callable[[], Mapping[str, Any]], patience: float = HANG) -> None:
+    """Until a server reaches its database and nothing waits to be written into it. `look` asks for its status."""
+    deadline = time.monotonic() + patience
+    while (told := look()["connection"])["status"] != "connected":
+        assert time.monotonic() < deadline, told
+        time.sleep(NAP)  # attempts are seconds apart, and nothing tells of them
 
 
 class HttpServer:
@@ -105,7 +118,7 @@ class HttpServer:
         sent = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method, **headers}
         if named:
             sent["Mcp-Name"] = named
-        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"_meta": META} | params}
+        body: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"_meta": META} | params}
         status, _, message = self.exchange(body, sent)
         return status, message
 
@@ -135,7 +148,7 @@ def last_message(text: str) -> Any:
 @contextmanager
 def http_server(
     data_dir: Path, *options: object, program: list[str] | None = None, **variables: str
-) -> Iterator[HttpServer]:
+) -> Generator[HttpServer]:
     """`program` is what runs in place of ours, with the same arguments."""
     arguments = ("serve", "--transport", "http", "--port", 0, "--data-dir", data_dir, *options)
     process = subprocess.Popen(
@@ -201,12 +214,16 @@ class StdioServer:
     def rest(self) -> list[Any]:
         return list(iter(self.receive, None))
 
-    def ask(self, request_id: Any, method: str, **params: Any) -> Any:
-        """Return the answer, and skip the notifications that come before it."""
-        self.request(request_id, method, **params)
+    def receive_answer(self) -> Any:
+        """The next message that is no notification, or None when there will be no more."""
         while (message := self.receive()) is not None and "method" in message:
             continue
         return message
+
+    def ask(self, request_id: Any, method: str, **params: Any) -> Any:
+        """Return the answer, and skip the notifications that come before it."""
+        self.request(request_id, method, **params)
+        return self.receive_answer()
 
     def call(self, tool: str, **arguments: Any) -> Any:
         """The structured answer of a tool."""
@@ -227,7 +244,7 @@ class StdioServer:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         assert self.process.stderr is not None
-        self._errors = self.process.stderr.read().decode()
+        self._errors = errors = self.process.stderr.read().decode()
         self.process.wait(HANG)
         self._reader.join(HANG)
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
@@ -235,13 +252,14 @@ class StdioServer:
                 pipe.close()
             except BrokenPipeError:
                 continue
-        return self._errors
+        return errors
 
 
 @contextmanager
-def stdio_server(data_dir: Path, *options: object, **variables: str) -> Iterator[StdioServer]:
+def stdio_server(data_dir: Path, *options: object, cwd: Path | None = None, **variables: str) -> Generator[StdioServer]:
     process = subprocess.Popen(
         command("serve", "--data-dir", data_dir, *options),
+        cwd=cwd,
         env=environment() | variables,
         stderr=subprocess.PIPE,
         stdin=subprocess.PIPE,

@@ -30,7 +30,9 @@ class Told:
     )
     state: object = 0
 
-    async def find(self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int) -> SearchFindings:
+    async def find(
+        self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int, *, all_projects: bool = False
+    ) -> SearchFindings:
         self.asked.append((query, tuple(ways), limit))
         if self.is_late:
             await asyncio.Event().wait()

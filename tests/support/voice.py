@@ -10,6 +10,7 @@ import sys
 import tokenize
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -79,10 +80,15 @@ def find_faults(files: Iterable[Path]) -> Iterator[str]:
         for passage in read_passages(file):
             yield from (f"{passage}: {fault}" for fault in judge_passage(passage))
         if file.suffix == ".py":
-            tree = ast.parse(file.read_text(encoding="utf-8"))
+            nodes = list_nodes(file.read_text(encoding="utf-8"))
             shown = file.relative_to(ROOT).as_posix()
-            yield from (f"{shown}:{line}: {fault}" for line, fault in judge_counts(tree))
-            yield from (f"{shown}:{line}: {fault}" for line, fault in judge_errors(tree))
+            yield from (f"{shown}:{line}: {fault}" for line, fault in judge_counts(nodes))
+            yield from (f"{shown}:{line}: {fault}" for line, fault in judge_errors(nodes))
+
+
+@lru_cache(1)  # each reader of a file asks for them
+def list_nodes(source: str) -> list[ast.AST]:
+    return [*ast.walk(ast.parse(source))]
 
 
 def judge_passage(passage: Passage) -> Iterator[str]:
@@ -99,9 +105,9 @@ def judge_passage(passage: Passage) -> Iterator[str]:
                 yield f'{len(sentence.split())} words in one sentence: "{sentence[:70]}…"'
 
 
-def judge_counts(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def judge_counts(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
     """Find counts whose noun does not follow them: `{len(found)} entities`."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if not isinstance(node, ast.JoinedStr):
             continue
         for value, after in zip(node.values, node.values[1:], strict=False):
@@ -126,9 +132,9 @@ def _is_count(value: ast.FormattedValue) -> bool:
     return with_commas or bool(re.fullmatch(r"n|count|total|\w*_(count|total)", name))
 
 
-def judge_errors(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def judge_errors(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
     """Find errors that the caller can act on and that do not say how."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in NEEDS_HINT:
             if any(keyword.arg in {"hint", None} for keyword in node.keywords):
                 continue
@@ -145,10 +151,9 @@ def read_passages(file: Path) -> Iterator[Passage]:
 
 
 def _read_python(file: Path, source: str) -> Iterator[Passage]:
-    tree = ast.parse(source)
     docs: set[int] = set()
     inner: set[int] = set()
-    for node in ast.walk(tree):
+    for node in list_nodes(source):
         if (
             isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
             and node.body
@@ -158,7 +163,7 @@ def _read_python(file: Path, source: str) -> Iterator[Passage]:
         ):
             docs.add(id(first.value))
             yield Passage(file, first.lineno, "docstring", first.value.value)
-    for node in ast.walk(tree):
+    for node in list_nodes(source):
         if isinstance(node, ast.JoinedStr):
             inner.update(id(part) for part in ast.walk(node) if part is not node)
         if not _is_literal(node) or id(node) in docs or id(node) in inner:

@@ -2,7 +2,7 @@ import pytest
 
 from everkept.core.sessions import ToolCall
 from everkept.errors import Conflict, NotFound
-from everkept.tools.tool import Effect, Tool, ToolResult, Toolset, combine, rename_tools, select_tools
+from everkept.tools.tool import Effect, Tool, ToolResult, Toolset, combine, select_tools
 from everkept.values import replace
 
 
@@ -48,18 +48,6 @@ def test_an_alias_that_is_a_name_already_is_a_conflict(others: list[tuple[str, s
 def test_a_filter_keeps_what_fits() -> None:
     tools = [made("a"), made("b", Effect.WRITES)]
     assert names(select_tools(tools, lambda item: item.effect is Effect.READS)) == ["a"]
-
-
-async def test_a_renamed_tool_does_what_it_did() -> None:
-    toolset = rename_tools([made("a"), made("b")], {"a": "z"})
-    assert names(toolset) == ["z", "b"]
-    result = await toolset.get("z").run(None, {})  # pyright: ignore[reportArgumentType]
-    assert result.text == "a"
-
-
-def test_renaming_onto_another_tool_is_a_conflict() -> None:
-    with pytest.raises(Conflict):
-        rename_tools([made("a"), made("b")], {"a": "b"})
 
 
 def test_an_unknown_tool_is_answered_with_the_nearest_name() -> None:

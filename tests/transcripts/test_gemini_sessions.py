@@ -75,6 +75,12 @@ def test_the_object_and_the_lines_it_becomes_have_the_same_turns(tmp_path: Path)
     assert replayed(lines(newer)).turns == older_turns
 
 
+def test_text_that_hooks_added_to_a_prompt_is_not_what_the_user_said(tmp_path: Path) -> None:
+    before, after = "<hook_context>&lt;a&gt;\nb</hook_context>\n\nWhich port? ", "<hook_context>c</hook_context>"
+    replay = read(tmp_path, user("1", [{"text": before}, {"text": "See a.md"}, {"text": after}]), user("2", after))
+    assert replay.texts == ["Which port? See a.md"]
+
+
 def test_uses_of_tools_belong_to_the_text_before_them(tmp_path: Path) -> None:
     replay = read(
         tmp_path,
@@ -253,13 +259,18 @@ def test_the_sample_cut_off_anywhere_is_read_to_its_end_later(step: int, tmp_pat
         assert replay.read(lines(path)).turns == whole_turns
 
 
-SCRIPT = st.lists(
+def rewind(own: str) -> dict[str, Any]:
+    return {"$rewindTo": own}
+
+
+SUMMARY: dict[str, Any] = {"$set": {"summary": "Talk", "messages": [user("u9", "New"), gemini("a9", "Q")]}}
+SCRIPT: st.SearchStrategy[list[dict[str, Any]]] = st.lists(
     st.one_of(
         st.builds(user, st.sampled_from(["u1", "u2", "u3"]), st.sampled_from(["One", "Two"])),
         st.builds(gemini, st.sampled_from(["a1", "a2", "a3"]), st.sampled_from(["So", "Thus", ""])),
         st.builds(gemini, st.sampled_from(["a1", "a4"]), st.just(""), st.just(call("ls", path="a"))),
-        st.builds(lambda own: {"$rewindTo": own}, st.sampled_from(["u1", "u2", "a1", "a2"])),
-        st.just({"$set": {"summary": "Talk", "messages": [user("u9", "New"), gemini("a9", "Q")]}}),
+        st.builds(rewind, st.sampled_from(["u1", "u2", "a1", "a2"])),
+        st.just(SUMMARY),
     ),
     max_size=12,
 )

@@ -2,8 +2,9 @@ import pytest
 
 from asgi_client import asked
 from everkept.errors import InvalidInput
-from everkept.transports.guard import Guard, TrustedProxies
+from everkept.transports.guard import Guard
 from everkept.transports.http_exchange import Message, Receive, Send, get_client_address, send_answer
+from everkept.transports.trusted_proxies import TrustedProxies
 
 
 async def seen(trusted: str, address: str, *told: str) -> str:

@@ -15,9 +15,9 @@ from everkept.transports.guard import (
     WRONG_TOKENS_PER_MINUTE,
     Guard,
     TokenAuth,
-    TrustedProxies,
 )
 from everkept.transports.http_exchange import ACCOUNT_KEY, Message, Receive, Send, send_answer
+from everkept.transports.trusted_proxies import TrustedProxies
 
 ANNA, PEER = Account("anna"), Account("office", is_peer=True)
 HOLDERS = {"hers": ANNA, "also-hers": ANNA, "theirs": PEER, "mine": None}
@@ -68,6 +68,15 @@ async def test_what_is_asked_is_asked_by_whom_the_token_belongs_to(token: str) -
     assert door.acted == [HOLDERS[token]]
     assert scope[ACCOUNT_KEY] == HOLDERS[token]
     assert get_acting_account() is None
+
+
+@pytest.mark.parametrize("token", ["${EVERKEPT_TOKEN}", ""])
+async def test_a_variable_that_a_client_did_not_fill_in_is_named_as_the_cause(token: str) -> None:
+    door = Door()
+    answer = await door(token)
+    assert answer.status == 401
+    assert "variable" in answer.body.decode()
+    assert door.looked_for == 0
 
 
 async def test_a_token_that_is_not_known_any_more_is_refused_at_once() -> None:

@@ -3,7 +3,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.transports.http_exchange import MAX_KEYS, KeyedQueues, RateLimiter
+from everkept.transports.rate_limits import MAX_KEYS, KeyedQueues, RateLimiter
 
 
 class Watch:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from certificates import certificate
-from everkept.transports.guard import TrustedProxies
 from everkept.transports.http_exchange import Message, Receive, Send
 from everkept.transports.http_listener import derive_connections, derive_per_address
+from everkept.transports.trusted_proxies import TrustedProxies
 from loopback_http import SHORT, LoopbackServer, RawClient, loopback_http
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -1,19 +1,12 @@
 import pytest
 
+from clocks import Clock
 from everkept.core.library import Condition
 from everkept.core.sessions import Account
 from everkept.transports import http_sessions
 from everkept.transports.http_exchange import RequestRejected
 from everkept.transports.http_sessions import IDLE_SECONDS, EventLog, HttpSessions
 from everkept.transports.metrics import Metrics
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -1,16 +1,9 @@
 import asyncio
 
+from clocks import Clock
 from everkept.transports.http_sessions import EVENT_OVERHEAD_BYTES, EventLog, EventStream
 
 KEEP = 60.0
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Streams:

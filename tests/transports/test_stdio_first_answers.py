@@ -11,14 +11,15 @@ import pytest
 from everkept.app.app import App
 from everkept.core.sessions import Session
 from everkept.errors import Refused
-from everkept.first_answers import CachedAnswers, ServerStart, read_answers
+from everkept.first_answers import CachedAnswers, ClientAnswers, ServerStart, read_answers
 from everkept.settings import Settings
 from everkept.transports.connection import TOOLS_CHANGED, ClientConnection
 from everkept.transports.dispatch import Dispatcher, Request
 from everkept.transports.stdio import CHECK_SECONDS, check_answers, save_answers
 from server_processes import HANG, INITIALIZE, META
 
-OLD = CachedAnswers(["2025-11-25"], b"{}", b'{"tools":[]}')
+EMPTY = ClientAnswers(b"{}", b'{"tools":[]}')
+OLD = CachedAnswers(["2025-11-25"], EMPTY, EMPTY)
 
 
 class Checked:
@@ -65,7 +66,7 @@ async def test_a_list_of_the_last_start_is_given_once_and_corrected(dispatcher: 
     assert await client.news() == TOOLS_CHANGED
     kept = read_answers(str(path))
     assert kept is not None
-    assert json.loads(kept.tools) == real
+    assert json.loads(kept.plain.tools) == real
 
 
 async def test_nothing_is_compared_while_a_call_runs(dispatcher: Dispatcher, path: Path) -> None:

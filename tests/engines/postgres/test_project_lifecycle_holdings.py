@@ -4,14 +4,16 @@ import asyncio
 
 import pytest
 
+from catalog_data import everything, found_in, project, put_something_in
+from concurrent_calls import outcomes
 from everkept.core.answers import LEASE_PREFIX, CatalogData
-from everkept.core.ports import Library, Token
-from everkept.core.projects import OffHistory, Project
+from everkept.core.ports import Token
+from everkept.core.projects import OffHistory
 from everkept.core.records import RecordFilter
 from everkept.engines.postgres.library import PostgresLibrary
 from everkept.errors import Conflict, InvalidInput, NotFound, ProjectArchived
 from everkept.values import replace
-from postgres_libraries import Shelf, outcomes
+from postgres_libraries import Shelf
 from records import DAY_ONE, batch, entity
 
 SERVERS = 4
@@ -20,33 +22,6 @@ SERVERS = 4
 @pytest.fixture
 def libraries(shelf: Shelf) -> list[PostgresLibrary]:
     return [shelf.library() for _ in range(SERVERS)]
-
-
-def project(name: str, **more: object) -> Project:
-    made = Project(f"id of {name}", name, f"About {name}.", "active", DAY_ONE, DAY_ONE + 1)
-    return replace(made, **more)  # type: ignore[arg-type]
-
-
-def everything() -> CatalogData:
-    off = OffHistory(((1, 2), (5, None)))
-    gone = OffHistory(((3, 4),), ("/work/gone", "/work/läden"), 9)
-    return CatalogData(
-        projects=[project("archived", status="archived"), project("shop", off_since=5)],
-        workspaces={"/work/shop": "id of shop", "/work/日本": "id of archived"},
-        switching={"id of shop": off, "id of gone": gone},
-        notes={"default": "shop", "empty": "", "größe 100%": "`'\"\\"},
-        tokens=[(Token("2", "phone", 10), "hash b"), (Token("1", "laptop", 20), "hash a")],
-    )
-
-
-async def put_something_in(library: Library, name: str) -> None:
-    _, store = await library.open(name)
-    await store.commit(batch(entity(f"in {name}")))
-
-
-async def found_in(library: Library, name: str) -> list[str]:
-    _, store = await library.open(name)
-    return [record.id for record in await store.scan(RecordFilter())]
 
 
 async def test_what_was_taken_over_is_what_is_given_out(shelf: Shelf) -> None:

@@ -103,14 +103,14 @@ def test_a_damaged_word_index_is_made_anew(context: CheckContext) -> None:
 
 def test_a_large_log_is_folded_in(context: CheckContext, monkeypatch: pytest.MonkeyPatch) -> None:
     path = context.folder / "user.db"
-    Actor("leave_log", path, "UPDATE records SET text = 'x'").finish()
+    Actor("leave_log", path, "UPDATE records SET embedded = 'x'").finish()
     monkeypatch.setattr("everkept.engines.sqlite.database_checks.LARGE_LOG_BYTES", 1_000)
     [finding] = worst(context)
     assert finding.severity == "advice"
     [done] = apply_fixes([finding])
     assert done.is_done
     assert worst(context) == []
-    assert statement(path, "SELECT DISTINCT text FROM records") == [("x",)]
+    assert statement(path, "SELECT DISTINCT embedded FROM records") == [("x",)]
 
 
 def test_a_log_that_a_reader_needs_stays_and_that_is_said(
@@ -121,7 +121,7 @@ def test_a_log_that_a_reader_needs_stays_and_that_is_said(
     monkeypatch.setattr("everkept.engines.sqlite.database_checks.FOLD_SECONDS", 0.1)
     with acting("hold_snapshot", path) as reader:
         assert reader.hear() == "holding"
-        statement(path, "UPDATE records SET text = 'x'")
+        statement(path, "UPDATE records SET embedded = 'x'")
         [done] = apply_fixes(worst(context))
         assert "still reads the log" in done.did
         reader.tell()

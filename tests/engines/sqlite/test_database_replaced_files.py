@@ -19,11 +19,6 @@ MODEL = "test"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "data"
-
-
-@pytest.fixture
 async def library(folder: Path) -> AsyncIterator[SqliteLibrary]:
     library = SqliteLibrary(folder)
     await library.create("shop", "")

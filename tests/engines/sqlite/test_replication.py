@@ -207,7 +207,7 @@ def _cleaned(_: Ref, values: Any) -> dict[str, Any]:
 
 async def test_a_store_that_cannot_be_made_refuses_a_stock() -> None:
     with pytest.raises(ReadOnly):
-        await AbsentStore(Path("user.db")).replicate(StorePage(records=[entity("Ada")]))
+        await AbsentStore(ReadOnly("no")).replicate(StorePage(records=[entity("Ada")]))
 
 
 STEPS = st.lists(

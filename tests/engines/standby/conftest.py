@@ -19,7 +19,12 @@ async def library(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 
 
 @pytest.fixture
-async def journal(tmp_path: Path) -> AsyncIterator[Journal]:
-    journal = Journal(tmp_path / "journal.db")
+def journal_path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.db"
+
+
+@pytest.fixture
+async def journal(journal_path: Path) -> AsyncIterator[Journal]:
+    journal = Journal(journal_path)
     yield journal
     await journal.close()

@@ -1,5 +1,7 @@
 import asyncio
 import random
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,31 @@ async def test_what_cannot_be_made_to_fit_is_set_aside_and_the_rest_goes_on(jour
     assert (done, await library.get_note("after")) == (ReplayResult(1, 1), "v")
     [aside] = await journal.list_rejected()
     assert (aside.act, "Ada" in aside.reason) == (lost, True)
+
+
+DAMAGED = [
+    "",
+    "[",
+    "[5]",
+    "{}",
+    '["commit",{}]',
+    '["commit",{"store":"user","batch":{"steps":[["x",1]]}}]',
+    '["note",{"x":1}]',
+]
+
+
+@pytest.mark.parametrize("text", [*DAMAGED, '["nothing",{}]', '["create",{"project":5}]', "[" * 100_000, "\x00"])
+async def test_a_damaged_write_is_set_aside_and_the_rest_goes_on(
+    journal: Journal, library: Library, journal_path: Path, text: str
+) -> None:
+    for number in range(3):
+        await journal.append(SetNote(str(number), "v"))
+    with closing(sqlite3.connect(journal_path)) as database, database:
+        database.execute("UPDATE entries SET act = ? WHERE act LIKE '%\"1\"%'", (text,))
+    assert await replayed(journal, library) == ReplayResult(2, 1)
+    assert sorted(await library.list_notes("")) == ["0", "2"]
+    [aside] = await journal.list_rejected()
+    assert "damaged" in aside.reason
 
 
 async def test_what_was_set_aside_can_be_done_when_its_hindrance_is_gone(journal: Journal, library: Library) -> None:

@@ -1,16 +1,16 @@
 """A library on SurrealDB that several processes use at once."""
 
 import asyncio
-from collections.abc import Awaitable
 from uuid import uuid4
 
 import pytest
 
+from concurrent_calls import outcomes
 from everkept.core.library import Condition
 from everkept.core.ports import Token
 from everkept.core.records import RecordFilter
 from everkept.engines.surreal.library import SurrealLibrary
-from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound, ProjectArchived, StoreTooNew
+from everkept.errors import Conflict, InvalidInput, NotFound, ProjectArchived, StoreTooNew
 from records import DAY_ONE, batch, entity
 from surreal_libraries import DATABASE, Shelf
 
@@ -20,19 +20,6 @@ MANY = 6
 @pytest.fixture
 def libraries(shelf: Shelf) -> list[SurrealLibrary]:
     return [shelf.library() for _ in range(MANY)]
-
-
-async def outcomes(*attempts: Awaitable[object]) -> list[str]:
-    """What became of each: the code of its error, or `done`."""
-
-    async def ended(attempt: Awaitable[object]) -> str:
-        try:
-            await attempt
-        except EverkeptError as error:
-            return error.code
-        return "done"
-
-    return await asyncio.gather(*map(ended, attempts))
 
 
 async def test_of_several_that_create_one_name_at_once_exactly_one_wins(libraries: list[SurrealLibrary]) -> None:

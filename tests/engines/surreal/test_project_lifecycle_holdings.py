@@ -4,36 +4,14 @@ from itertools import count
 
 import pytest
 
+from catalog_data import everything, found_in, project, put_something_in
 from everkept.core.answers import LEASE_PREFIX, CatalogData
 from everkept.core.ports import Library, Token
-from everkept.core.projects import OffHistory, Project
 from everkept.core.records import RecordFilter
 from everkept.errors import NotFound, ProjectArchived, StoreUnreachable
 from everkept.values import replace
-from records import DAY_ONE, batch, entity
+from records import batch, entity
 from surreal_libraries import DATABASE, LosingConnection, Shelf, library_over
-
-
-def project(name: str, **more: object) -> Project:
-    made = Project(f"id of {name}", name, f"About {name}.", "active", DAY_ONE, DAY_ONE + 1)
-    return replace(made, **more)  # type: ignore[arg-type]
-
-
-def everything() -> CatalogData:
-    off = OffHistory(((1, 2), (5, None)))
-    gone = OffHistory(((3, 4),), ("/work/gone", "/work/läden"), 9)
-    return CatalogData(
-        projects=[project("archived", status="archived"), project("shop", off_since=5)],
-        workspaces={"/work/shop": "id of shop", "/work/日本": "id of archived"},
-        switching={"id of shop": off, "id of gone": gone},
-        notes={"default": "shop", "empty": "", "größe 100%": "`'\"\\"},
-        tokens=[(Token("2", "phone", 10), "hash b"), (Token("1", "laptop", 20), "hash a")],
-    )
-
-
-async def put_something_in(library: Library, name: str) -> None:
-    _, store = await library.open(name)
-    await store.commit(batch(entity(f"in {name}")))
 
 
 async def test_what_was_taken_over_is_what_is_given_out(shelf: Shelf) -> None:
@@ -59,10 +37,7 @@ async def test_projects_that_stay_keep_their_records_and_others_have_none(shelf:
         await put_something_in(library, name)
     traded = [replace(project("a"), name="b"), replace(project("b"), name="a"), project("d")]
     await library.replace_catalog_data(CatalogData(projects=traded))
-    found = {}
-    for name in "abd":
-        _, store = await library.open(name)
-        found[name] = [record.id for record in await store.scan(RecordFilter())]
+    found = {name: await found_in(library, name) for name in "abd"}
     assert found == {"a": ["in b"], "b": ["in a"], "d": []}
     assert len(await shelf.databases()) == 4
     await library.replace_catalog_data(CatalogData(projects=[project("c")]))

@@ -6,15 +6,8 @@ import pytest
 from hypothesis import given as for_all
 from hypothesis import strategies as st
 
-from everkept.engines.surreal.rows import (
-    decode_before,
-    decode_record,
-    diff_fields,
-    encode_before,
-    encode_record,
-    escape_text,
-    unescape_text,
-)
+from everkept.engines.stored_text import decode_before, encode_before
+from everkept.engines.surreal.rows import decode_record, diff_fields, encode_record, escape_text, unescape_text
 from everkept.errors import StoreDamaged
 from records import memory
 

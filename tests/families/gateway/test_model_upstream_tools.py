@@ -40,6 +40,24 @@ def test_what_is_passed_through_keeps_all_but_its_name() -> None:
 
 
 @pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ({"ui": {"resourceUri": "ui://notes/list"}, "ui/resourceUri": "ui://notes/list"}, None),
+        ({"ui": {"resourceUri": "ui://notes/list"}, "openai/outputTemplate": "ui://notes/list", "x": 1}, {"x": 1}),
+        ({"ui": {"resourceUri": "ui://n", "visibility": ["app"]}}, {"ui": {"visibility": ["app"]}}),
+        ({"ui": "ui://notes/list"}, None),
+        ({"ui": ["of another kind"]}, {"ui": ["of another kind"]}),
+    ],
+)
+def test_what_is_passed_through_points_at_no_page_that_only_the_upstream_has(
+    theirs: dict[str, object], ours: dict[str, object] | None
+) -> None:
+    config = gateway_config(upstreams={SINGLE_UPSTREAM: PassThrough()})
+    (found,) = find_passed(config, SINGLE_UPSTREAM, [listing("search", _meta=theirs)])
+    assert found.listing.get("_meta") == ours
+
+
+@pytest.mark.parametrize(
     "fault",
     [
         {"name": "two words"},

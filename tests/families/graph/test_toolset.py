@@ -68,6 +68,14 @@ async def test_a_secret_in_the_name_or_description_of_a_project_is_masked(app: A
     assert token not in str(await client("list_projects"))
 
 
+async def test_every_text_of_a_project_has_a_limit_before_it_is_masked(app: App) -> None:
+    """Masking megabytes would stop all other calls."""
+    for argument in ("name", "description"):
+        with pytest.raises(InvalidInput, match=f"`{argument}`"):
+            await Client(app)("create_project", **{"name": "shop", argument: "password=Ab3 " * 10_000})
+    assert await Client(app)("list_projects") == {"projects": []}
+
+
 async def test_creating_a_project_makes_it_the_active_one(app: App) -> None:
     client = Client(app)
     made = await client("create_project", name="shop", description="All of it")
@@ -138,7 +146,8 @@ async def test_an_archived_project_refuses_until_it_is_restored(graph: Client) -
 
 async def test_a_deleted_project_is_gone(graph: Client) -> None:
     text = await graph.text("delete_project", name="one")
-    assert text == 'Project "one" permanently deleted.'
+    assert text.startswith('Deleted project "one". It is in the trash. To restore it until 2')
+    assert text.endswith('To remove it now, run `everkept purge project "one"`.')
     with pytest.raises(NotFound):
         await graph("switch_project", name="one")
     with pytest.raises(NotFound):

@@ -3,7 +3,7 @@ import pytest
 from conversations import Written, assistant, embed, tell, user
 from everkept.core.ports import RecordStore
 from everkept.families.history.code_search import MAX_PIECES, find_code, list_languages
-from everkept.families.history.relevance import QueryContext
+from everkept.families.history.relevance import QueryContext, find_turns
 from hash_embedder import HashingEmbedder
 
 USES = "total = cart_total(items)\nprint(cart_total, total)"
@@ -83,6 +83,14 @@ async def test_code_is_found_by_the_question_that_it_answers(store: RecordStore)
     await tell(store, "s2", user("Write the retry page"), assistant("Done, see below.", code=(Written("<html>"),)))
     assert (await found(store, "webhook retry code"))[0] == code.text
     assert await found(store, "webhook retry code", "rust") == []
+
+
+async def test_code_of_its_own_turn_gets_all_of_its_score(store: RecordStore) -> None:
+    await tell(store, "s1", assistant("Retry a webhook with backoff.", code=(Written("await sleep(2 ** n)"),)))
+    await embed(store)
+    [hit] = (await find_code(store, "retry a webhook with backoff", QueryContext(HashingEmbedder()))).hits
+    [turn] = (await find_turns(store, "retry a webhook with backoff", asking=QueryContext(HashingEmbedder()))).hits
+    assert hit.score >= turn.score
 
 
 async def test_words_that_only_ask_for_code_do_not_count(store: RecordStore) -> None:

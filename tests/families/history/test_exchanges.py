@@ -39,6 +39,7 @@ async def test_questions_and_requests_are_recognized(store: RecordStore, text: s
         user("The gateway listens on port 8443."),
         user("```\nadd?\n```"),
         user("We use Redis instead of Memcached?", type=DECISION),
+        user("We always run the linter before a commit. Can you fix the login?"),
         assistant("Which cache do we take?"),
     ],
 )

@@ -15,7 +15,6 @@ from everkept.families.history.merged_results import (
     merge_results,
     normalize_text,
     remove_unified_duplicates,
-    scale_results,
 )
 from everkept.families.history.search_answers import ResultContext, UnifiedAnswer, UnifiedResult, format_unified_answer
 from records import DAY_ONE
@@ -96,21 +95,6 @@ def test_groups_have_the_best_of_each_part() -> None:
         ("bank", ["b"]),
         ("memories", ["c", "a"]),
     ]
-
-
-def test_a_search_that_has_fewer_of_the_words_counts_for_less() -> None:
-    found = {
-        "history": [result("fix the flaky login test", 0.8, "history")],
-        "memories": [result("the login page is blue", 0.9), result("unrelated", 0.45)],
-    }
-    scaled = scale_results("fix the flaky login test", found)
-    assert scaled["history"] == found["history"]
-    assert [r.relevance_score for r in scaled["memories"]] == [0.63, 0.315]
-
-
-def test_where_no_text_has_a_word_all_scores_stay() -> None:
-    found = {"memories": [result("unrelated", 0.5)], "bank": [result("other", 0.4, "bank")]}
-    assert scale_results("quite something else", found) == found
 
 
 RESULTS = st.lists(

@@ -12,9 +12,9 @@ from everkept.core.records import Record
 from everkept.families.history.model import CODE, DECISION, SAID, TURN
 from everkept.families.history.relevance import (
     BLOCK_RESULTS,
-    MIN_COSINE,
-    MIN_ONE_WORD_COSINE,
+    MIN_NEARNESS,
     MIN_SCORE_SHARE,
+    MinNearness,
     QueryContext,
     build_pending_notice,
     find_turns,
@@ -163,11 +163,11 @@ def test_more_results_begin_with_those_that_fewer_have(pairs: list[tuple[float, 
             assert not same or one.record.effective_at >= other.record.effective_at
 
 
-FAR = MIN_COSINE - 0.05
+FAR = MIN_NEARNESS - 0.05
 LONG = "Clean up the caching of docker layers."
 
 
-def said(text: str, score: float = 0.5, cosine: float | None = None, **more: object) -> SearchHit:
+def said(text: str, score: float = 0.5, nearness: float | None = None, **more: object) -> SearchHit:
     fields = {"type": SAID, "kind": TURN, "name": None, "parent": None, "at": 1} | more
     record = Record(
         str(fields.get("id", text)),
@@ -181,7 +181,7 @@ def said(text: str, score: float = 0.5, cosine: float | None = None, **more: obj
         occurred_at=int(str(fields["at"])),
     )
     why = fields.get("why", {})
-    return SearchHit(record, score, why, cosine=cosine)  # type: ignore[arg-type]
+    return SearchHit(record, score, why, nearness=nearness)  # type: ignore[arg-type]
 
 
 def texts(hits: list[SearchHit]) -> list[str]:
@@ -191,44 +191,44 @@ def texts(hits: list[SearchHit]) -> list[str]:
 @pytest.mark.parametrize(
     ("query", "one", "is_shown"),
     [
-        ("kubernetes pod evicted", said(LONG, cosine=FAR), False),
-        ("kubernetes pod evicted", said(LONG, cosine=MIN_COSINE), True),
-        ("xyzzyplugh", said(LONG, cosine=MIN_COSINE), False),
-        ("xyzzyplugh", said(LONG, cosine=MIN_ONE_WORD_COSINE), True),
+        ("kubernetes pod evicted", said(LONG, nearness=FAR), False),
+        ("kubernetes pod evicted", said(LONG, nearness=MIN_NEARNESS), True),
+        ("xyzzyplugh", said(LONG, nearness=MIN_NEARNESS), False),
+        ("xyzzyplugh", said(LONG, nearness=MinNearness().one_word), True),
         ("docker images", said(LONG), True),
         ("kubernetes pods", said(LONG, why={"keyword": 0.5}), False),  # a word beside it
         ("what was said in May", said(LONG, why={"date": 0.5}), True),
         ("what did Ann say", said(LONG, why={"author": 0.5}), True),
         ("state of the cart", said("Go with Zustand.", type=DECISION, why={"keyword": 0.3}), True),
-        ("login", said("Perfect, thanks!", cosine=0.9), False),
-        ("is it perfect", said("Perfect, thanks!", cosine=0.1), True),
-        ("state library of the cart", said("Let me see src/Cart.tsx.", cosine=0.9), False),
+        ("login", said("Perfect, thanks!", nearness=1.0), False),
+        ("is it perfect", said("Perfect, thanks!", nearness=0.1), True),
+        ("state library of the cart", said("Let me see src/Cart.tsx.", nearness=1.0), False),
         ("the cart", said("Let me see src/Cart.tsx."), True),
         ("the anthropic package", said("Use [masked: anthropic key] as key for it"), False),
         ("cache.py", said("x = 1", kind=CODE, name="src/cache.py"), True),
     ],
 )
 def test_something_of_its_own_must_speak_for_a_hit(query: str, one: SearchHit, is_shown: bool) -> None:
-    assert bool(select_relevant([one], query)) is is_shown
+    assert bool(select_relevant([one], query, MinNearness())) is is_shown
 
 
 def test_what_is_far_behind_the_best_is_left_out() -> None:
     best, good = said("the login form", 0.8), said("a login form", 0.8 * MIN_SCORE_SHARE)
     bad = said("some login form", 0.8 * MIN_SCORE_SHARE - 0.01)
-    assert select_relevant([best, good, bad], "which login form is it") == [best, good]
+    assert select_relevant([best, good, bad], "which login form is it", MinNearness()) == [best, good]
 
 
 def test_a_stop_word_of_another_language_speaks_for_nothing() -> None:
-    assert not select_relevant([said("Das ist der Fehler im Programm.")], "Wie war das mit dem Login?")
-    assert select_relevant([said("Das ist der Fehler im Programm.")], "das")
+    assert not select_relevant([said("Das ist der Fehler im Programm.")], "Wie war das mit dem Login?", MinNearness())
+    assert select_relevant([said("Das ist der Fehler im Programm.")], "das", MinNearness())
 
 
 def test_a_rare_word_wins_over_what_is_only_near() -> None:
-    near = said("The throttle of the sign-in page", 1.0, cosine=0.8)
-    exact = said("Call bucket_key(account) here", 0.3, cosine=0.1)
-    assert texts(select_relevant([near, exact], "`bucket_key`")) == texts([exact, near])
+    near = said("The throttle of the sign-in page", 1.0, nearness=1.0)
+    exact = said("Call bucket_key(account) here", 0.3, nearness=0.1)
+    assert texts(select_relevant([near, exact], "`bucket_key`", MinNearness())) == texts([exact, near])
     # In a sentence the words are not meant that literally.
-    assert select_relevant([near, exact], "how is the bucket_key of the throttle made")[0] == near
+    assert select_relevant([near, exact], "how is the bucket_key of the throttle made", MinNearness())[0] == near
 
 
 def test_of_equal_texts_the_newest_has_the_best_score() -> None:
@@ -264,7 +264,7 @@ def test_a_text_without_the_letters_of_a_word_is_not_read(monkeypatch: pytest.Mo
     query = "kubernetes pods evicted overnight"
     far = [said(f"Clean up the caching of docker layers, part {n}.") for n in range(60)]
     near = said("The pods were evicted when the disk was full.")
-    assert select_relevant([*far, near], query) == [near]
+    assert select_relevant([*far, near], query, MinNearness()) == [near]
     assert len(read) == 2  # the question, and the text that has its words
 
 

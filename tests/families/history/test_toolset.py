@@ -1,7 +1,7 @@
 import json
 from collections.abc import Sequence
 from datetime import timedelta, timezone
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import jsonschema
 import pytest
@@ -11,10 +11,10 @@ from conversations import DAY, SHOP, Historian, Moment, Written, assistant, embe
 from everkept.core.ports import RecordStore
 from everkept.core.sessions import ToolCall
 from everkept.engines.memory.library import MemoryLibrary
-from everkept.errors import InvalidInput, ModelUnavailable
+from everkept.errors import InvalidInput
 from everkept.families.history.model import DECISION, HistoryOptions
 from everkept.families.history.search_answers import CACHE_MICROSECONDS
-from hash_embedder import HashingEmbedder
+from hash_embedder import BrokenEmbedder, HashingEmbedder
 from records import DAY_ONE
 
 if TYPE_CHECKING:
@@ -29,13 +29,6 @@ NAMES = [
     "read_conversation",
 ]
 BLOG = "/home/ann/blog"
-
-
-class BrokenEmbedder(HashingEmbedder):
-    """A model whose file is damaged."""
-
-    async def embed(self, texts: Sequence[str]) -> NoReturn:
-        raise ModelUnavailable("model.onnx", "is damaged")
 
 
 @pytest.fixture
@@ -295,6 +288,17 @@ async def test_code_is_found_with_its_language_file_and_conversation(historian: 
     assert found["context"]["after"] == "Thanks, that works."
     bare = await historian("search_code_history", query="login form", include_context=False)
     assert not {"before", "after", "said"} & bare["results"][0]["context"].keys()
+
+
+async def test_code_stands_by_its_score_and_not_by_its_age(historian: Historian, store: RecordStore) -> None:
+    query = "retry the webhook with slow backoff and jitter when the server of the partner is busy"
+    written = [Written(f"await sleep({number})") for number in range(4)]
+    for day, code in enumerate(written):
+        said = " ".join(query.split()[day:])
+        await tell(store, f"retry {day}", assistant(said, code=(code,)), at=DAY_ONE + day * DAY)
+    await embed(store)
+    answer = await historian("search_code_history", query=query)
+    assert [result["content"] for result in answer["results"][:4]] == [code.text for code in written]
 
 
 async def test_a_language_that_no_code_is_in_is_a_warning_that_names_those_there_are(historian: Historian) -> None:

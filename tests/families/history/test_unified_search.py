@@ -80,6 +80,23 @@ async def test_who_looks_for_code_finds_it_by_its_name_as_typed(told: Everything
     assert "`cache_products` as typed" in answer.explanation
 
 
+async def test_a_phrase_finds_the_code_and_a_question_the_turn_around_it(told: Everything) -> None:
+    store = await told.store()
+    block = "def debounce(call, wait):\n    return Timer(wait, call)"
+    answer = assistant(f"This waits:\n\n```python\n{block}\n```", code=(Written(block),))
+    await tell(store, "typing", user("The box asks for each key."), answer)
+    assert [(await told(text)).results[0].type for text in ("debounce timer", "what does the debounce timer do?")] == [
+        "code",
+        "conversation",
+    ]
+
+
+async def test_a_good_memory_comes_before_a_turn_with_one_of_the_words(told: Everything) -> None:
+    good = memory("The helper of the blog lives in Lisbon.", 0.6)
+    answer = await told("where does the helper of the blog live", Told("memories", [good]))
+    assert answer.results[0].id == "m1"
+
+
 async def test_a_word_that_is_nowhere_as_typed_finds_nothing_by_its_letters(told: Everything) -> None:
     answer = await told("show me the code for quaternion rotations")
     assert "keyword" not in {result.search_type for result in answer.results}

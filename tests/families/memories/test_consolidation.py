@@ -18,6 +18,7 @@ from everkept.families.memories.consolidation import (
 )
 from everkept.families.memories.model import MAX_TAGS
 from everkept.values import replace
+from hash_embedder import HashingEmbedder
 from records import DAY_ONE, memory
 
 AUTH = (
@@ -60,6 +61,19 @@ def test_a_topic_becomes_one_memory_in_the_words_of_its_members() -> None:
     assert all(f"{said}." in written for said in summary.text.rstrip(".").split(". "))
 
 
+def test_what_hooks_say_of_one_command_needs_no_summary() -> None:
+    automatic: dict[str, Any] = {"facets": {"automatic": True}}
+    said = (
+        "failed:\nno rule to build the sidebar",
+        "worked.",
+        "failed and then succeeded, after edits of the sidebar.",
+    )
+    same = events(*(f"`make sidebar` {each}" for each in said), **automatic)
+    assert planned(same).summaries == ()
+    others = events(*(f"`make sidebar {n}` {each}" for n, each in enumerate(said)), **automatic)
+    assert len(planned(others).summaries) == 1
+
+
 def test_each_topic_gets_its_own_summary() -> None:
     made = planned(events(*AUTH, *SIDEBAR, LUNCH))
     assert [len(summary.members) for summary in made.summaries] == [3, 3]
@@ -67,9 +81,10 @@ def test_each_topic_gets_its_own_summary() -> None:
 
 
 def test_meaning_brings_together_what_shares_no_word() -> None:
-    near, far = np.float32([1, 0]), np.float32([0, 1])
+    near, far = np.array([1, 0], np.float32), np.array([0, 1], np.float32)
     vectors = {"alpha": near, "bravo": near, "charlie": near, "delta": far}
-    (summary,) = planned(events(*vectors), vectors=vectors).summaries
+    background = HashingEmbedder().background
+    (summary,) = planned(events(*vectors), vectors=vectors, background=background).summaries
     assert [member.id for member in summary.members] == ["alpha", "bravo", "charlie"]
 
 

@@ -12,11 +12,13 @@ from records import batch, memory
 API = {"name": "API", "type": "component", "relationship": "about"}
 
 
-async def test_what_is_superseded_says_so_and_ranks_below(assistant: Assistant) -> None:
+async def test_a_recall_shows_the_newest_version_and_the_older_one_only_if_asked(assistant: Assistant) -> None:
     old = await assistant.stored("The API listens on port 8080", importance=0.9)
     new = await assistant.store("The API listens on port 9090", supersedes=old)
     assert codes(new) == []
-    first, second = await assistant.recall("which port does the API listen on")
+    query = "which port does the API listen on"
+    assert [memory["id"] for memory in await assistant.recall(query)] == [new["memory_id"]]
+    first, second = await assistant.recall(query, include_superseded=True)
     assert (first["id"], second["id"]) == (new["memory_id"], old)
     assert second["superseded_by"] == new["memory_id"]
 
@@ -24,7 +26,8 @@ async def test_what_is_superseded_says_so_and_ranks_below(assistant: Assistant) 
 async def test_a_project_fact_can_supersede_a_user_fact(assistant: Assistant) -> None:
     old = await assistant.stored("Indent with tabs", "user")
     new = await assistant.stored("Indent with four spaces", supersedes=old.removeprefix("memory:"))
-    by_id = {memory["id"]: memory for memory in await assistant.recall("indent")}
+    assert [memory["id"] for memory in await assistant.recall("tabs")] == [new]
+    by_id = {memory["id"]: memory for memory in await assistant.recall("indent", include_superseded=True)}
     assert by_id[old]["superseded_by"] == new
 
 
@@ -33,7 +36,7 @@ async def test_a_memory_that_is_there_can_supersede_another(assistant: Assistant
     old = await assistant.stored("The API listens on port 8080")
     again = await assistant.store("The API listens on port 9090", supersedes=old)
     assert again["memory_id"] == new
-    by_id = {memory["id"]: memory for memory in await assistant.recall("API port")}
+    by_id = {memory["id"]: memory for memory in await assistant.recall("API port", include_superseded=True)}
     assert by_id[old]["superseded_by"] == new
     await assistant.store("The API listens on port 9090", supersedes=old)
 
@@ -44,9 +47,21 @@ async def test_a_fact_that_holds_again_is_current_once_more(assistant: Assistant
     assert codes(await assistant.store("The API listens on port 8080")) == ["superseded_memory"]
     again = await assistant.store("The API listens on port 8080", supersedes=second)
     assert (again["memory_id"], codes(again)) == (first, [])
-    by_id = {memory["id"]: memory for memory in await assistant.recall("API port")}
+    by_id = {memory["id"]: memory for memory in await assistant.recall("API port", include_superseded=True)}
     assert by_id[second]["superseded_by"] == first
     assert "superseded_by" not in by_id[first]
+
+
+async def test_a_question_in_the_words_of_the_old_version_finds_the_new_one(assistant: Assistant) -> None:
+    old = await assistant.stored("Deploys run through Jenkins")
+    middle = await assistant.stored("Travis ships every release", supersedes=old)
+    newest = await assistant.stored("GitHub Actions does all publishing", supersedes=middle)
+    found = await assistant.recall("Jenkins deploys", strategy="keyword")
+    assert [memory["id"] for memory in found] == [newest]
+    await assistant("forget_memory", memory_id=newest)
+    assert [memory["id"] for memory in await assistant.recall("Jenkins deploys", strategy="keyword")] == [middle]
+    only_old = await assistant.recall("Jenkins deploys", strategy="keyword", type="semantic", tags=["none"])
+    assert only_old == []
 
 
 async def test_a_memory_cannot_supersede_itself_or_nothing(assistant: Assistant) -> None:
@@ -92,7 +107,8 @@ async def test_a_mark_that_a_crash_left_out_is_made_later(assistant: Assistant, 
     new = await crash_before_marking(assistant, old, "Indent with spaces", new_scope)
     project, user = await assistant.project_store(), await assistant.library.open_user_store()
     assert await finish_supersessions(project, user, assistant.clock) == 1
-    by_id = {memory["id"]: memory for memory in await assistant.recall("indent")}
+    assert [memory["id"] for memory in await assistant.recall("tabs")] == [new]
+    by_id = {memory["id"]: memory for memory in await assistant.recall("indent", include_superseded=True)}
     assert by_id[old]["superseded_by"] == new
     assert await finish_supersessions(project, user, assistant.clock) == 0
 
@@ -130,5 +146,6 @@ async def test_a_fact_that_is_stored_again_makes_up_for_a_crash(assistant: Assis
     new = await crash_before_marking(assistant, old, "Indent with spaces", "project")
     again = await assistant.store("Indent with spaces", supersedes=old)
     assert again["memory_id"] == new
-    by_id = {memory["id"]: memory for memory in await assistant.recall("indent")}
+    assert [memory["id"] for memory in await assistant.recall("tabs")] == [new]
+    by_id = {memory["id"]: memory for memory in await assistant.recall("indent", include_superseded=True)}
     assert by_id[old]["superseded_by"] == new

@@ -2,11 +2,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from everkept.core.background import Level
+from everkept.embedders.onnx import OnnxEmbedder
+from everkept.families.memories.consolidation import MIN_TOPIC_LIKENESS
 from everkept.families.memories.likeness import cluster_rows, compute_likeness
+from hash_embedder import HashingEmbedder
+
+BACKGROUND = OnnxEmbedder().background
 
 
 def matrix(numbers: Sequence[int]) -> NDArray[np.float32]:
@@ -61,23 +68,33 @@ def test_two_thousand_rows_fall_into_their_groups() -> None:
     centres = random.normal(size=(50, 64))
     rows = centres[np.arange(2_000) % 50] + 0.3 * random.normal(size=(2_000, 64))
     vectors = [row.astype(np.float32) for row in rows / np.linalg.norm(rows, axis=1)[:, None]]
-    found = cluster_rows(compute_likeness([[]] * 2_000, vectors), 0.5)
+    found = cluster_rows(compute_likeness([[]] * 2_000, vectors, BACKGROUND), 0.5)
     assert found == [list(range(number, 2_000, 50)) for number in range(50)]
 
 
 def test_texts_are_alike_by_their_vectors() -> None:
     one, other = np.float32([1, 0]), np.float32([0.6, 0.8])
-    assert compute_likeness([["a"], ["b"]], [one, other])[0, 1] == np.float32(0.6)
+    assert 0.5 < compute_likeness([["a"], ["b"]], [one, other], BACKGROUND)[0, 1] < 0.7
+    assert compute_likeness([["a"], ["b"]], [one, one], BACKGROUND)[0, 1] == pytest.approx(1)
+
+
+def test_likeness_means_the_same_for_each_model() -> None:
+    unrelated = Level("unrelated", 0.998)
+    for background in (BACKGROUND, HashingEmbedder().background):
+        near = background.find(unrelated)
+        one, other = np.float32([1, 0]), np.float32([near, (1 - near**2) ** 0.5])
+        alike = compute_likeness([["a"], ["b"]], [one, other], background)
+        assert alike[0, 1] == pytest.approx(MIN_TOPIC_LIKENESS, abs=0.001)
 
 
 def test_words_stand_in_for_a_vector_that_is_missing() -> None:
     vector = np.float32([1, 0])
-    alike = compute_likeness([["redis", "cache"], ["redis", "cache"], ["sidebar"]], [vector, None, vector])
+    alike = compute_likeness([["redis", "cache"], ["redis", "cache"], ["sidebar"]], [vector, None, vector], BACKGROUND)
     assert alike[0, 1] > 0.99
     assert alike[1, 2] == 0
-    assert alike[0, 2] == 1
+    assert alike[0, 2] == pytest.approx(1)
 
 
 def test_texts_without_words_are_like_nothing() -> None:
-    alike = compute_likeness([[], []], [None, None])
+    alike = compute_likeness([[], []], [None, None], None)
     assert alike[0, 1] == 0

@@ -5,11 +5,12 @@ import pytest
 
 from assistant import Assistant, CountedChoice, codes
 from everkept.core.answers import SectionHit, SectionHits
-from everkept.core.ports import Library, RecordStore
+from everkept.core.ports import SHIPPED_MODEL, Library, RecordStore
 from everkept.core.sessions import ToolCall
 from everkept.core.times import format_iso
 from everkept.errors import BankNotFound, EverkeptError, InvalidInput, StoreDamaged, Unavailable
 from everkept.families.memories.recall import is_same_file, split_path
+from hash_embedder import HashingEmbedder
 from records import batch, memory
 
 
@@ -298,3 +299,60 @@ async def test_a_total_below_the_number_of_matches_is_called_a_lower_bound(assis
     found = await assistant("recall_memories", query="port")
     assert (found["total_matched"] >= 100, found["total_is_lower_bound"]) == (True, True)
     assert "total_is_lower_bound" not in await assistant("recall_memories", query="port", tags=["none"])
+
+
+async def test_an_unrelated_question_gets_nothing_but_the_nearest_memory(assistant: Assistant) -> None:
+    await assistant.store("This workspace installs packages with pnpm", importance=1.0)
+    await assistant.indexing.catch_up()
+    found = await assistant("recall_memories", query="favourite pizza topping with extra cheese", strategy="vector")
+    assert (found["memories"], found["total_matched"]) == ([], 0)
+    (warning,) = found["warnings"]
+    assert warning["code"] == "nothing_fits"
+    assert "This workspace installs packages with pnpm" in warning["message"]
+
+
+async def test_the_nearest_memory_is_shown_in_its_newest_version(assistant: Assistant) -> None:
+    old = await assistant.stored("This workspace installs packages with npm")
+    await assistant("store_memory", content="Everything is built by pnpm", type="semantic", supersedes=old)
+    await assistant.indexing.catch_up()
+    for everything, nearest in ((False, "Everything is built by pnpm"), (True, "installs packages with npm")):
+        found = await assistant(
+            "recall_memories", query="favourite wooden workspaces", strategy="vector", include_superseded=everything
+        )
+        (warning,) = found["warnings"]
+        assert nearest in warning["message"]
+
+
+class ShippedEmbedder(HashingEmbedder):
+    name = SHIPPED_MODEL
+
+
+async def test_a_question_in_another_language_is_answered_by_words_with_a_warning(assistant: Assistant) -> None:
+    await assistant.store("Rechnungen werden zehn Jahre aufbewahrt.")
+    for embedder, query, told in (
+        (ShippedEmbedder(), "Wie lange werden die Rechnungen aufbewahrt?", ["other_language"]),
+        (ShippedEmbedder(), "Rechnungen", []),
+        (HashingEmbedder(), "Wie lange werden die Rechnungen aufbewahrt?", []),
+    ):
+        assistant.indexing.embedder = embedder
+        await assistant.indexing.catch_up()
+        found = await assistant("recall_memories", query=query)
+        assert (len(found["memories"]), codes(found)) == (1, told)
+
+
+async def test_importance_lifts_nothing_irrelevant(assistant: Assistant) -> None:
+    await assistant.store("The nightly backup goes to the second disk", importance=0.0)
+    await assistant.store("Pizza of the nightly crew is ordered by Ben", importance=1.0)
+    await assistant.indexing.catch_up()
+    first, *others = await assistant.recall("where does the nightly backup go")
+    assert first["content"].startswith("The nightly backup")
+    assert all(memory["relevance_score"] < first["relevance_score"] / 2 for memory in others)
+
+
+async def test_memories_that_say_the_same_are_one_with_a_count(assistant: Assistant) -> None:
+    await assistant.store("All services log JSON to standard output")
+    await assistant.store("All services log JSON to standard output.")
+    await assistant.store("Services all log JSON, to standard output", "user")
+    await assistant.store("All services log JSON to standard error")
+    same, other = await assistant.recall("what do services log to standard output", strategy="keyword")
+    assert (same["duplicates"], other.get("duplicates")) == (2, None)

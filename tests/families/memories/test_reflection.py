@@ -382,7 +382,7 @@ async def test_words_change_nothing_that_meaning_has_consolidated(store: RecordS
 
 async def test_where_nothing_was_consolidated_vectors_that_come_later_count(store: RecordStore) -> None:
     await remember(store, *LOGIN)
-    stuck = await reflected(store, embedder=StuckEmbedder("all-MiniLM-L6-v2"), time_limit=0.0)
+    stuck = await reflected(store, embedder=StuckEmbedder(OnnxEmbedder.name), time_limit=0.0)
     assert stuck.consolidated_memories == []
     assert stuck.warnings is not None
     (made,) = (await reflected(store, embedder=OnnxEmbedder(), at=LATER)).consolidated_memories

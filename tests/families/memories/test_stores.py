@@ -56,7 +56,7 @@ async def test_a_call_finds_its_project_once(assistant: Assistant, tool: str, ar
 async def test_a_project_that_a_call_makes_is_the_one_that_it_reads_then(assistant: Assistant) -> None:
     old = await assistant.stored("Indent with tabs", "user")
     new = await assistant.stored("Indent with spaces", supersedes=old)
-    by_id = {memory["id"]: memory for memory in await assistant.recall("indent")}
+    by_id = {memory["id"]: memory for memory in await assistant.recall("indent", include_superseded=True)}
     assert by_id[old]["superseded_by"] == new
 
 

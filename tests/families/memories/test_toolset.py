@@ -1,6 +1,5 @@
 import json
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
@@ -12,9 +11,9 @@ from everkept.core.ports import Library
 from everkept.core.records import RecordFilter
 from everkept.core.sessions import Session
 from everkept.engines.memory.library import MemoryLibrary
-from everkept.errors import InvalidInput, ModelUnavailable, NotFound, Unavailable
+from everkept.errors import InvalidInput, NotFound, Unavailable
 from everkept.families.memories.model import MemoryOptions
-from hash_embedder import HashingEmbedder
+from hash_embedder import BrokenEmbedder
 
 JSON = dict[str, Any]
 CONTRACT: dict[str, JSON] = json.loads((Path(__file__).parent / "contract.json").read_text(encoding="utf-8"))
@@ -32,13 +31,6 @@ NAMES = [
 ]
 BOTH = ["project_context", "relevant_procedures"]  # sections of the project, and of the user too
 ENTITIES = [{"name": "API", "type": "component", "relationship": "about"}]
-
-
-class BrokenEmbedder(HashingEmbedder):
-    """A model whose file is damaged."""
-
-    async def embed(self, texts: Sequence[str]) -> NoReturn:
-        raise ModelUnavailable("model.onnx", "is damaged")
 
 
 class WithoutUser:
