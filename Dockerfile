@@ -9,8 +9,9 @@ RUN python -m venv /opt/everkept
 WORKDIR /source
 
 # The packages change less often than the source, so they are a layer of their own.
-COPY requirements/run.txt requirements/run.txt
-RUN /opt/everkept/bin/pip install --require-hashes --requirement requirements/run.txt
+# All extras, because nothing can be added to a container later.
+COPY requirements requirements
+RUN /opt/everkept/bin/pip install --require-hashes $(find requirements -name '*.txt' -exec printf ' --requirement %s' {} +)
 
 COPY pyproject.toml README.md LICENSE ./
 COPY src src

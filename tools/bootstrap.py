@@ -1,6 +1,7 @@
 """Create, repair or update the environment that `run` and `test` use.
 
-Called as `bootstrap.py NEEDS DIRECTORY`. Uses only the standard library.
+Called as `bootstrap.py NEEDS DIRECTORY [--percent]`. NEEDS is `run`, `dev`, or `run` and extras, such as "run postgres
+ssh". Uses only the standard library.
 """
 
 from __future__ import annotations
@@ -15,18 +16,34 @@ from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from installers import StepFailed, compile_bytecode, install, make, say, version_of
+from installers import (
+    Progress,
+    StepFailed,
+    TerminalLine,
+    compile_bytecode,
+    install,
+    install_editable,
+    link_source,
+    make,
+    say,
+    version_of,
+    write_percent,
+)
 
 CHECKOUT = Path(__file__).resolve().parents[1]
+
+RUN, DEV = "run", "dev"
+PERCENT_OPTION = "--percent"  # writes a line for each percent
 
 LOCK = ".everkept-lock"
 READY = ".everkept-ready"
 UNFINISHED = ".everkept-unfinished"
 
 
-def main(needs: str, directory: str) -> int:
+def main(needs: str, directory: str, *options: str) -> int:
+    report = write_percent if PERCENT_OPTION in options else TerminalLine().draw
     try:
-        ensure(Environment(Path(directory)), needs)
+        ensure(Environment(Path(directory)), needs, Progress(report))
     except StepFailed as error:
         say(f"set-up failed: {error}")
         return 1
@@ -40,7 +57,7 @@ def main(needs: str, directory: str) -> int:
     return 0
 
 
-def ensure(environment: Environment, needs: str) -> None:
+def ensure(environment: Environment, needs: str, progress: Progress) -> None:
     """Make sure that the environment holds what is needed, even if another process sets it up too."""
     if environment.is_current(needs):
         return
@@ -50,9 +67,9 @@ def ensure(environment: Environment, needs: str) -> None:
             return
         began = time.monotonic()
         if environment.is_sound():
-            environment.upgrade(needs)
+            environment.upgrade(needs, progress)
         else:
-            environment.make(needs)
+            environment.make(needs, progress)
         say(f"ready after {time.monotonic() - began:.0f} s")
 
 
@@ -62,7 +79,7 @@ class Content:
 
     checkout: str
     place: str
-    requirements: str
+    requirements: str  # names of files in `requirements`
     fingerprint: str
     python: str
 
@@ -83,7 +100,7 @@ class Environment:
     def is_current(self, needs: str) -> bool:
         read_at = time.time_ns()
         content = self._content()
-        if content is None or needs not in {"run", content.requirements}:
+        if content is None or combine(content.requirements, needs) != content.requirements:
             return False
         if content.checkout != str(CHECKOUT):
             return False
@@ -106,17 +123,17 @@ class Environment:
         # Someone created an environment here by hand: keep it, because they may be working in it.
         return self._is_in_its_usual_place() and version_of(self.python) >= (3, 11)
 
-    def upgrade(self, needs: str) -> None:
+    def upgrade(self, needs: str, progress: Progress) -> None:
         """Change packages in place, because a server may be running from here."""
         content = self._content()
         if content:
             # An environment never shrinks: its owner may be using the larger set.
-            needs = max(needs, content.requirements, key=("run", "dev").index)
+            needs = combine(content.requirements, needs)
             self._ready.replace(self._unfinished)
         else:
             self._unfinished.touch()
         try:
-            self._fill(needs)
+            self._fill(needs, progress)
         except StepFailed:
             # It still works as before, and the next start tries again.
             if content:
@@ -125,7 +142,7 @@ class Environment:
                 self._unfinished.unlink()
             raise
 
-    def make(self, needs: str) -> None:
+    def make(self, needs: str, progress: Progress) -> None:
         if self._is_somebody_elses():
             raise OSError(f"{self.root} holds other things than an environment of everkept")
         self._unfinished.touch()
@@ -133,9 +150,9 @@ class Environment:
         self._clear()
         say(f"making {self.root} with Python {_dotted(sys.version_info[:3])}")
         make(self.root, self.python, CHECKOUT)
-        self._fill(needs)
+        self._fill(needs, progress)
 
-    def _fill(self, needs: str) -> None:
+    def _fill(self, needs: str, progress: Progress) -> None:
         read_at = time.time_ns()
         content = Content(
             checkout=str(CHECKOUT),
@@ -144,13 +161,18 @@ class Environment:
             fingerprint=fingerprint(needs),
             python=_dotted(version_of(self.python)),
         )
-        install(self.python, CHECKOUT / f"requirements/{needs}.txt", CHECKOUT)
+        install(self.python, list_files(needs), CHECKOUT, progress)
+        if needs == DEV:
+            install_editable(self.python, CHECKOUT)
+        else:
+            link_source(self.python, CHECKOUT)
         compile_bytecode(self.python, CHECKOUT)
         draft = self.root / f"{READY}.new"
         draft.write_text("\n".join([*astuple(content), ""]), encoding="utf-8")
         os.utime(draft, ns=(read_at, read_at))
         draft.replace(self._ready)
         self._unfinished.unlink()
+        progress.reach(100)
 
     def _content(self) -> Content | None:
         """Return the content, or None if the folder was moved: its scripts contain absolute paths."""
@@ -178,11 +200,21 @@ class Environment:
         return bool(names) and not names & {READY, UNFINISHED} and not self._is_in_its_usual_place()
 
 
+def combine(held: str, needs: str) -> str:
+    """Return the names of both, once each. The environment for development has all extras."""
+    names = {*held.split(), *needs.split()}
+    return DEV if DEV in names else " ".join([RUN, *sorted(names - {RUN})])
+
+
+def list_files(needs: str) -> list[Path]:
+    return [CHECKOUT / f"requirements/{name}.txt" for name in needs.split()]
+
+
 def fingerprint(needs: str) -> str:
     """Return a digest of everything that decides which packages are installed."""
     digest = hashlib.sha256()
-    for name in ("pyproject.toml", f"requirements/{needs}.txt"):
-        digest.update((CHECKOUT / name).read_bytes())
+    for path in [CHECKOUT / "pyproject.toml", *list_files(needs)]:
+        digest.update(path.read_bytes() if path.exists() else b"")
     return digest.hexdigest()
 
 

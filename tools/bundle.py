@@ -9,6 +9,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from everkept.settings import read_settings
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 CONTENTS = ("LICENSE", "README.md", "src")  # besides the generated files
+UNUSED_SECTIONS = ("project.optional-dependencies", "dependency-groups")
 WRITTEN_AT = (1980, 1, 1, 0, 0, 0)  # the first date that the format knows
 
 
@@ -96,12 +98,21 @@ def manifest() -> dict[str, Any]:
 
 
 def project() -> str:
-    """Return the project file with what uv must know: tested versions, without development tools."""
-    requirements = (CHECKOUT / "requirements" / "run.txt").read_text("utf-8")
-    pins = re.findall(r"^([\w.-]+==[^\\\n]+?)\s*\\?$", requirements, re.MULTILINE)
+    """Return the project file with what uv must know: tested versions, and only what a server needs.
+
+    uv resolves extras and groups too, even if it installs none, and frameworks need other versions than the server. A
+    bundle cannot get an extra later, so it has the one that its gateway may need.
+    """
+    files = [CHECKOUT / "requirements" / name for name in ("run.txt", "remote.txt")]
+    requirements = "".join(path.read_text("utf-8") for path in files)
+    pins = dict.fromkeys(re.findall(r"^([\w.-]+==[^\\\n]+?)\s*\\?$", requirements, re.MULTILINE))
     lines = ["[tool.uv]", "default-groups = []", "constraint-dependencies = ["]
     lines += [f"    {json.dumps(pin)}," for pin in pins]
     own = (CHECKOUT / "pyproject.toml").read_text("utf-8")
+    for needed in tomllib.loads(own)["project"]["optional-dependencies"]["remote"]:
+        own = own.replace("dependencies = [", f"dependencies = [\n    {json.dumps(needed)},", 1)
+    for section in UNUSED_SECTIONS:
+        own = re.sub(rf"^\[{re.escape(section)}\]\n.*?(?=^\[)", "", own, flags=re.MULTILINE | re.DOTALL)
     return "\n".join([own, *lines, "]", ""])
 
 

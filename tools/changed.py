@@ -15,6 +15,7 @@ SOURCE = ("src", "everkept")
 SHARED = ("tests/support/", "tests/conftest.py", "pyproject.toml", "requirements/")
 # Folders of tests that check a folder of the source, besides its own.
 PROMISES = {
+    "api": ("integrations",),
     "core": ("contracts",),
     "engines": ("contracts", "journeys"),
     "files": ("contracts",),
@@ -44,6 +45,8 @@ def options_for(changed: Iterable[str]) -> list[str]:
 
 def _folders(parts: tuple[str, ...]) -> list[str]:
     """Return the folders of the tests that a path belongs to."""
+    if parts[0] == "examples":
+        return ["integrations"]
     if parts[0] == "tests":
         return ["/".join(parts[1:-1][:2])] if len(parts) > 2 else []
     if parts[:2] != SOURCE or len(parts) < 4:

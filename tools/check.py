@@ -15,6 +15,7 @@ import sysconfig
 import time
 from argparse import ArgumentParser
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -52,32 +53,48 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
     if for_pytest and not options.only:
         return _run(["pytest", *extent, *for_pytest]).returncode
-    names = options.only or list(CHECKS)
-    failed = [name for name in names if not _passes(name, [*extent, *for_pytest])]
+    failed = _list_failed(options.only or list(CHECKS), [*extent, *for_pytest])
     if failed:
         sys.stderr.write(f"failed: {', '.join(failed)}\n")
     return 1 if failed else 0
 
 
-def _passes(name: str, for_pytest: list[str]) -> bool:
-    command = CHECKS[name]
-    sys.stderr.write(f"{name}: {' '.join(command)} ")
-    sys.stderr.flush()
-    if name == "tests":
-        sys.stderr.write("\n")
-        return _tests_pass([*command, *for_pytest])
-    began = time.monotonic()
+def _list_failed(names: list[str], for_pytest: list[str]) -> list[str]:
+    """Run the checks, side by side but for the tests, which come last and take all cores."""
+    tests, others = [name for name in names if name == "tests"], [name for name in names if name != "tests"]
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        warm = threads.submit(_compile_tests) if tests and others else None
+        passed = list(threads.map(_passes, others))
+    if warm is not None:
+        warm.result()
+    failed = [name for name, has_passed in zip(others, passed, strict=True) if not has_passed]
+    return failed + [name for name in tests if not _tests_pass([*CHECKS[name], *for_pytest])]
+
+
+def _passes(name: str) -> bool:
+    command, began = CHECKS[name], time.monotonic()
     done = _run(command, output=subprocess.PIPE)
-    seconds = f"{time.monotonic() - began:.1f} s"
-    sys.stderr.write(f"{seconds}\n" if done.returncode == 0 else f"{seconds} FAILED\n{done.stdout}")
+    outcome = f"{time.monotonic() - began:.1f} s" if done.returncode == 0 else f"FAILED\n{done.stdout}"
+    sys.stderr.write(f"{name}: {' '.join(command)} {outcome}\n")
     return done.returncode == 0
 
 
+def _compile_tests() -> None:
+    """Leave the bytecode of all tests, which each worker would otherwise compile for itself."""
+    command = ["pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    _run(command, environment=_keep_bytecode(), output=subprocess.PIPE)
+
+
+def _keep_bytecode() -> dict[str, str]:
+    """Return our environment. Without bytecode, hundreds of processes would compile the same files."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 def _tests_pass(command: list[str]) -> bool:
+    sys.stderr.write(f"tests: {' '.join(command)}\n")
     place = MEMORY if _has_room(MEMORY) else None
     with TemporaryDirectory(prefix="checks-", dir=place, ignore_cleanup_errors=True) as folder:
-        # Keep bytecode: otherwise hundreds of processes compile the same files.
-        chosen = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+        chosen = _keep_bytecode()
         options = ["-o", f"cache_dir={folder}/cache"]
         if place is not None:
             Path(folder).chmod(0o755)  # databases run as a user with fewer permissions

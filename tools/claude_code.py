@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from node_tools import CHECKOUT, PATIENCE, Failed, Node, install
 from stand_in_model import StandIn, call, stand_in_model
@@ -31,15 +32,27 @@ FAULT = "migration 0042 failed: column customer_id is missing"
 MIGRATE = "sh migrate.sh"
 MIGRATION = f"[ -e column ] || {{ echo '{FAULT}' >&2; exit 3; }}"
 
-# Replaces uv, which sets up the plugin: this environment already has the packages that it would install.
+# Replaces uv, which sets up the plugin: this environment already has the packages that it would install. It takes as
+# long as a file exists.
 INSTALLER = """#!/bin/sh
-for project; do :; done
-case $* in *--editable*) ;; *) exit 0 ;; esac
+while [ -e "$HOME/slow" ]; do sleep 0.1; done
 for packages in "${{4%/*}}"/../lib/python*/site-packages; do
     "{python}" -I -c 'import sys; print(*sys.path[1:], sep="\\n")' >"$packages/outer.pth"
-    echo "$project/src" >"$packages/everkept.pth"
 done
 """
+BE_READY = "rm ~/slow; until find ~/.. -name .everkept-ready | grep -q ready; do sleep 0.1; done; sleep 2"
+STATUS_TOOL = "get_setup_status"  # of tools/setup_server.py
+
+
+class Workplace(Protocol):
+    """Where an assistant works, and with which variables."""
+
+    @property
+    def folder(self) -> Path: ...
+    @property
+    def data(self) -> Path: ...
+    @property
+    def environment(self) -> dict[str, str]: ...
 
 
 @dataclass(frozen=True)
@@ -124,8 +137,31 @@ def plugin_from_git(node: Node, scratch: Path) -> str:
         _be_told_what_helped(claude, model)
         _be_given_back_what_was_decided(claude, model)
         _ask_the_server_behind(claude, model)
-    _expect_taken_in(claude)
+    expect_imported(claude)
     return "installed, connected, 8 sessions"
+
+
+def plugin_during_setup(node: Node, scratch: Path) -> str:
+    """Start a first session while packages are installed: the server answers, and its tools come in the session."""
+    claude = _claude(node, scratch)
+    repository = _copy_of_tracked_files(scratch / "repository")
+    claude.expect("added marketplace", "plugin", "marketplace", "add", str(repository))
+    claude.expect("installed plugin", "plugin", "install", PLUGIN)
+    (claude.home / "slow").touch()
+    memory = {"content": FACT, "type": "semantic", "scope": "project"}
+    with stand_in_model() as model:
+        model.replies = [
+            call("Bash", command="sleep 8", description="Wait until the client has the list of tools"),
+            call(f"{TOOL}{STATUS_TOOL}"),
+            call("Bash", command=BE_READY, description="Wait"),
+            call(f"{TOOL}store_memory", **memory),
+        ]
+        tools = ("Bash", f"{TOOL}{STATUS_TOOL}", f"{TOOL}store_memory")
+        told = claude.say(model, "Remember our database.", "--allowedTools", *tools)
+    for text in ("Everkept is setting up: ", "memory_id"):
+        if text not in told:
+            raise Failed(f"the model was not told {text!r}: {told[-3000:]}")
+    return "setting up, then ready, in one session"
 
 
 def plugin_from_a_checkout(node: Node, scratch: Path) -> str:
@@ -158,10 +194,7 @@ def _be_reminded(claude: Claude, model: StandIn) -> None:
     model.replies = [call("Bash", command=command, description="Migrate") for command in commands]
     if FACT not in claude.say(model, QUESTION, "--allowedTools", "Bash"):
         raise Failed("the model was not told what is remembered")
-    noted = _everkept(claude, "list", "--automatic", "--json").stdout
-    for text in (f"`{MIGRATE}` failed:", f"`{MIGRATE}` failed and then succeeded", FAULT):
-        if text not in noted:
-            raise Failed(f"no automatic memory says {text!r}:\n{noted}")
+    expect_failure_noted(claude, "with no file edited in between")
 
 
 def _be_told_what_helped(claude: Claude, model: StandIn) -> None:
@@ -209,9 +242,27 @@ def _ask_the_server_behind(claude: Claude, model: StandIn) -> None:
         raise Failed(f"the server behind the gateway was not asked: {told[-3000:]}")
 
 
-def _expect_taken_in(claude: Claude) -> None:
-    """Check that the conversation is found without an import, and that no hook failed."""
-    hooks = claude.data / "hooks"
+def expect_failure_noted(place: Workplace, fix: str) -> None:
+    """Check that one automatic memory says what failed, and how it was fixed."""
+    noted = everkept_in(place, "list", "--automatic", "--json").stdout
+    for text in (f"`{MIGRATE}` failed and then succeeded, {fix}", FAULT):
+        if text not in noted:
+            raise Failed(f"no automatic memory says {text!r}:\n{noted}")
+    if f"`{MIGRATE}` failed:" in noted:
+        raise Failed(f"the failure is still there beside its fix:\n{noted}")
+
+
+def expect_imported(place: Workplace) -> None:
+    """Check that the conversation is found without an import, as the user said it, and that no hook failed."""
+    expect_no_faults(place)
+    found = everkept_in(place, "recall-previous-discussions", QUESTION)
+    if QUESTION not in found.stdout.partition("\n")[2] or "hook_context" in found.stdout:
+        raise Failed(f"the history does not have what was said:\n{found.stdout}{found.stderr}")
+
+
+def expect_no_faults(place: Workplace) -> None:
+    """Wait until no job is left, and check that no hook failed."""
+    hooks = place.data / "hooks"
     until = time.monotonic() + LONGEST_IMPORT
     while any((hooks / "jobs").glob("*.json")):
         if time.monotonic() > until:
@@ -219,19 +270,16 @@ def _expect_taken_in(claude: Claude) -> None:
         time.sleep(0.2)
     if (faults := hooks / "faults.log").exists():
         raise Failed(f"hooks noted faults:\n{faults.read_text('utf-8')}")
-    found = _everkept(claude, "recall-previous-discussions", QUESTION)
-    if QUESTION not in found.stdout.partition("\n")[2]:
-        raise Failed(f"the history does not have what was said:\n{found.stdout}{found.stderr}")
 
 
-def _everkept(claude: Claude, *arguments: str) -> subprocess.CompletedProcess[str]:
+def everkept_in(place: Workplace, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "everkept", *arguments],
         capture_output=True,
         check=False,
-        cwd=claude.folder,
+        cwd=place.folder,
         encoding="utf-8",
-        env=claude.environment,
+        env=place.environment,
         timeout=PATIENCE,
     )
 

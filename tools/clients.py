@@ -1,4 +1,4 @@
-"""Run other MCP clients against real Everkept servers, and the plugin in Claude Code.
+"""Run other MCP clients against real Everkept servers, the plugin in Claude Code, and hooks in other assistants.
 
 Their packages are installed into `.tools` at fixed versions. Node comes with the type checker. An argument selects the
 runs whose name contains it. Without a package registry, the runs are skipped; in CI that is an error.
@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from claude_code import plugin_from_a_checkout, plugin_from_git
+from claude_code import plugin_during_setup, plugin_from_a_checkout, plugin_from_git
 from gateway_clients import (
     inspector_through_the_gateway_on_http,
     inspector_through_the_gateway_on_stdio,
@@ -24,6 +25,8 @@ from gateway_clients import (
 from inspecting import Inspection, calling, inspect, serve, server, started, token
 from mcpb import bundled
 from node_tools import CHECKOUT, Failed, Missing, Node, find_node, install, say
+from other_assistants import codex_with_hooks, copilot_with_hooks, gemini_with_hooks
+from single_sign_on import sign_in_at_a_provider
 
 FIXTURES = CHECKOUT / "tests" / "support" / "conformance_server.py"
 EXPECTED_FAILURES = CHECKOUT / "tests" / "clients" / "expected-failures-2026-07-28.yml"
@@ -57,6 +60,21 @@ def inspector_on_http(node: Node, scratch: Path) -> str:
         return inspect(node, INSPECTIONS, [url], "--header", bearer)
 
 
+def views_by_the_official_schema(node: Node, scratch: Path) -> str:
+    """Check each message of a view in Chromium, and what the server says of views, by the schema of MCP Apps."""
+    schema = install(node, "ext-apps") / "dist" / "src" / "generated" / "schema.json"
+    done = subprocess.run(
+        [CHECKOUT / "tools" / "browser", "-k", "the_specification_says"],
+        capture_output=True,
+        check=False,
+        encoding="utf-8",
+        env=os.environ | {"EXT_APPS_SCHEMA": str(schema)},
+    )
+    if done.returncode != 0:
+        raise Failed((done.stdout + done.stderr)[-4000:])
+    return "1 passed" if "1 passed" in done.stdout else "not run, because there is no Chromium here"
+
+
 ENTITIES = json.dumps([{"name": "Ada", "entity_type": "person", "observations": ["wrote the first program"]}])
 GRAPH = "memory://projects/clients/knowledge-graph"
 
@@ -88,7 +106,13 @@ RUNS: dict[str, Run] = {
     "server-memory behind the gateway": server_memory_behind_the_gateway,
     "claude code 2.1.325, plugin": plugin_from_git,
     "claude code 2.1.325, checkout": plugin_from_a_checkout,
+    "claude code 2.1.325, setup": plugin_during_setup,
+    "codex 0.166.0, hooks": codex_with_hooks,
+    "copilot cli 1.0.102, hooks": copilot_with_hooks,
+    "gemini cli 0.61.0, hooks": gemini_with_hooks,
     "mcpb 2.1.2": bundled,
+    "ext-apps 2.0.4, schema": views_by_the_official_schema,
+    "oidc-provider 9.13.3, sdk": sign_in_at_a_provider,
 }
 
 

@@ -9,11 +9,13 @@ is_ready() {
     ready=$venv/.everkept-ready
     [ -x "$venv/bin/python" ] || return 1
     [ "$ready" -nt "$here/pyproject.toml" ] || return 1
-    [ "$ready" -nt "$here/requirements/run.txt" ] || return 1
-    [ "$needs" = run ] || [ "$ready" -nt "$here/requirements/dev.txt" ] || return 1
     { IFS= read -r checkout && IFS= read -r place && IFS= read -r holds; } <"$ready" || return 1
     # Scripts and the link to the source hold absolute paths: a moved tree must be made again.
     [ "$checkout" = "$here" ] && [ "$place" = "$venv" ] || return 1
+    # What it holds: run, run and extras, or dev.
+    for name in $holds; do
+        [ "$ready" -nt "$here/requirements/$name.txt" ] || return 1
+    done
     [ "$needs" = run ] || [ "$holds" = dev ]
 }
 
@@ -30,6 +32,14 @@ find_python() {
         if is_new_enough "$python"; then return; fi
     done
     return 1
+}
+
+# Whether a client starts the server over stdio: it must not wait for packages.
+is_client_waiting() {
+    [ "$needs" = run ] && [ "${1:-serve}" = serve ] && [ ! -t 0 ] && [ "${EVERKEPT_TRANSPORT:-stdio}" = stdio ] || return 1
+    for word; do
+        case $word in http | --transport=http | --help | -h) return 1 ;; esac
+    done
 }
 
 # An assistant waits for its hook, and making an environment takes half a minute.
@@ -49,6 +59,9 @@ everkept: needs Python 3.11 or newer${EVERKEPT_PYTHON:+, and EVERKEPT_PYTHON ($E
   macOS:          brew install python
 MESSAGE
         exit 1
+    fi
+    if is_client_waiting "$@"; then
+        exec "$python" -E -s "$here/tools/setup_server.py" "$venv" "$@"
     fi
     # Standard input and output belong to the protocol that everkept speaks.
     # Not -I, because the script imports the modules beside it.

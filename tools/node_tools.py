@@ -22,7 +22,12 @@ PACKAGES = {
     "inspector": "@modelcontextprotocol/inspector@2.12.0",
     "server-memory": "@modelcontextprotocol/server-memory@2026.8.31",
     "claude-code": "@anthropic-ai/claude-code@2.1.325",
+    "codex": "@openai/codex@0.166.0",
+    "copilot": "@github/copilot@1.0.102",
+    "gemini": "@google/gemini-cli@0.61.0",
+    "ext-apps": "@modelcontextprotocol/ext-apps@2.0.4",
     "mcpb": "@anthropic-ai/mcpb@2.1.2",
+    "oidc-provider": "oidc-provider@9.13.3",
 }
 
 

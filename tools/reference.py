@@ -1,4 +1,5 @@
-"""Write the reference pages from the code: tools, commands, settings and errors.
+"""Write what comes from the code: pages of tools, commands, settings and errors, the Python API without asyncio, and
+the bundled views.
 
 `python tools/reference.py` writes them, `--check` fails if one is stale.
 """
@@ -6,12 +7,14 @@
 import ast
 import inspect
 import json
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import click
+from bundle_views import build_views
 
 from everkept import errors
 from everkept.app.app import App
@@ -29,7 +32,9 @@ from everkept.settings.sources import FILE_KEYS, FIXED_SETTINGS, VARIABLES
 from everkept.tools.tool import Effect, Tool
 from everkept.values import MISSING, list_fields
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+API = ROOT / "src/everkept/api"
 HEAD = "<!-- Made by tools/reference.py from the code. Edit the code, not this page. -->\n\n"
 
 
@@ -229,7 +234,35 @@ def gateway_schema() -> str:
     return json.dumps(build_file_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
+# What makes a coroutine of a method, and what replaces it.
+_OF_ASYNC = {
+    "async def ": "def ",
+    "await ": "",
+    "async with ": "with ",
+    "__aenter__": "__enter__",
+    "__aexit__": "__exit__",
+    "Async": "",
+}
+
+
+def blocking_api() -> str:
+    """Return the module of the same classes for programs without asyncio."""
+    _, _, code = (API / "async_memory.py").read_text(encoding="utf-8").partition("\n")
+    for word, replacement in _OF_ASYNC.items():
+        code = code.replace(word, replacement)
+    head = '"""A memory for programs without asyncio. tools/reference.py writes this file from `async_memory.py`."""'
+    formatted = subprocess.run(
+        [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(API / "memory.py"), "-"],
+        input=f"{head}\n{code}",
+        capture_output=True,
+        check=True,
+        encoding="utf-8",
+    )
+    return formatted.stdout
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    "../src/everkept/api/memory.py": blocking_api,
     "tools.md": tools_page,
     "commands.md": commands_page,
     "settings.md": settings_page,
@@ -240,16 +273,16 @@ PAGES: dict[str, Callable[[], str]] = {
 
 def main() -> int:
     stale = 0
-    for name, made in PAGES.items():
-        path, page = DOCS / name, (HEAD if name.endswith(".md") else "") + made()
+    pages = {(DOCS / name).resolve(): (HEAD if name.endswith(".md") else "") + made() for name, made in PAGES.items()}
+    for path, page in (pages | build_views()).items():
         if path.exists() and path.read_text(encoding="utf-8") == page:
             continue
         stale += 1
         if "--check" in sys.argv:
-            sys.stderr.write(f"docs/{name} is stale: run python tools/reference.py\n")
+            sys.stderr.write(f"{path.relative_to(ROOT)} is stale: run python tools/reference.py\n")
         else:
-            path.write_text(page, encoding="utf-8")
-            sys.stderr.write(f"docs/{name} written\n")
+            path.write_text(page, encoding="utf-8", newline="\n")
+            sys.stderr.write(f"{path.relative_to(ROOT)} written\n")
     return 1 if stale and "--check" in sys.argv else 0
 
 
