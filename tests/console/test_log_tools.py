@@ -45,6 +45,16 @@ async def test_an_edit_is_told_with_its_values_before_and_after(client: ConsoleC
     assert told == [("insert", None, "first"), ("update", "first", "second"), ("update", "second", "third")]
 
 
+async def test_a_relation_is_told_by_the_names_of_its_ends(client: ConsoleClient) -> None:
+    names = ({"name": name, "entityType": "service", "observations": []} for name in ("Cart", "Ledger"))
+    await client.call("create_entities", entities=list(names), project="shop")
+    relation = {"from": "Cart", "relationType": "uses", "to": "Ledger"}
+    await client.call("create_relations", relations=[relation], project="shop")
+    newest = (await client.call("list_changes", project="shop", limit=1))["changes"][0]
+    [edit] = (await client.call("read_change", change=newest["change"]))["edits"]
+    assert edit["after"] == {"source": "Cart", "verb": "uses", "target": "Ledger"}
+
+
 async def test_a_change_is_undone_once_and_only_if_nothing_came_after(client: ConsoleClient) -> None:
     memory = await client.remember("first")
     await client.call("update_memory", memory_id=memory, content="second", project="shop")

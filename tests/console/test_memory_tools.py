@@ -28,6 +28,18 @@ async def test_a_list_counts_each_trait_among_the_matches_of_the_others(client: 
     assert facets["author"] == {"jon": 1}
 
 
+async def test_forgotten_memories_are_counted_and_listed_only_on_request(client: ConsoleClient) -> None:
+    await client.remember("kept", type="procedural")
+    gone = await client.remember("gone")
+    await client.call("change_memories", memory_ids=[gone], forgotten=True)
+    found = await client.call("list_memories")
+    assert [each["content"] for each in found["memories"]] == ["kept"]
+    assert ["forgotten", 1] in found["facets"]["flag"]
+    assert await texts(client, flag=["forgotten"]) == ["gone"]
+    narrow = await client.call("list_memories", type=["procedural"])
+    assert narrow["facets"]["flag"] == []
+
+
 async def test_pages_of_a_list_follow_each_other(client: ConsoleClient) -> None:
     for number in range(5):
         await client.remember(f"memory {number}", importance=number / 10)

@@ -86,7 +86,7 @@ def test_a_selection_is_one_change_with_one_undo(console: "Console") -> None:
     console.expect(".head [role=status]").to_have_text("2 memories")
     console.press("g", "l")
     console.settle()
-    console.expect(".rows li:first-child").to_contain_text("change memories")
+    console.expect(".rows li:first-child").to_contain_text("change_memories")
     console.press("j", "Enter")
     console.settle()
     console.expect(".details h3:has-text('Removed: memory')").to_have_count(2)

@@ -1,6 +1,7 @@
 """Pages of several people beside a server that writes, and what each may see."""
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -34,6 +35,42 @@ def test_changes_of_others_appear_without_moving_the_list(
     other.page.locator(".head .chip").press("Enter")
     other.settle()
     other.expect(".rows").not_to_contain_text("Written by another process.")
+
+
+def test_pages_beside_the_log_follow_what_others_do(
+    start_console: "StartConsole", open_console: "OpenConsole", tmp_path: Path
+) -> None:
+    process = start_console("shop")
+    console = open_console(process, "#/bank/decision-log.md")
+    log = process.data_dir.parent / "memory-bank" / "decision-log.md"
+    log.write_text("# Decided elsewhere\n", encoding="utf-8")
+    console.expect(".prose h3").to_have_text("Decided elsewhere")
+    # What is read under the pointer stays until it is asked for.
+    console.page.locator(".prose h3").hover()
+    log.write_text("# Decided again\n", encoding="utf-8")
+    console.expect(".head .chip").to_have_text("1 new change. Show")
+    console.expect(".prose h3").to_have_text("Decided elsewhere")
+    console.page.locator(".head .chip").press("Enter")
+    console.expect(".prose h3").to_have_text("Decided again")
+    console.page.mouse.move(0, 0)
+
+    console.go("team")
+    assert run("token", "--user", "noor", "--data-dir", process.data_dir).returncode == 0
+    console.expect("main .panel h2 >> nth=0").to_have_text("noor")
+    console.go("care")
+    backup = process.data_dir.with_name("data-backups") / "by-another.zip"
+    backup.parent.mkdir()
+    backup.write_bytes(b"")
+    console.expect("main .panel >> nth=0").to_contain_text("by-another.zip")
+    console.go("health")
+    config = tmp_path / ".cursor" / "mcp.json"
+    config.parent.mkdir()
+    config.write_text('{"mcpServers": {"everkept": {"command": "everkept", "args": ["serve"]}}}', encoding="utf-8")
+    console.expect("main .sections").to_contain_text("Cursor")
+    console.go("conversations")
+    excluded = run("history", "exclude", "/home/ada/blog", "--data-dir", process.data_dir)
+    assert excluded.returncode == 0, excluded.stderr
+    console.expect(".head .chip").to_have_text("1 new change. Show")
 
 
 def test_an_account_sees_only_what_it_was_granted(start_console: "StartConsole", open_console: "OpenConsole") -> None:

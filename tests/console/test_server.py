@@ -148,6 +148,18 @@ async def test_a_change_is_told_to_those_who_watch(client: ConsoleClient) -> Non
     await watcher.leave()
 
 
+async def test_a_page_with_a_state_is_followed_instead_of_the_changes(client: ConsoleClient) -> None:
+    watcher = Watcher(client, {"project": "shop", "page": "team"})
+    before = (await watcher.lines.get())["changes"]
+    assert set(before) == {"team"}
+    token = await client.create_account("mira", shop="read")
+    assert (await watcher.lines.get())["changes"] != before
+    stranger = Watcher(client, {"page": "team"}, token)
+    assert "owner" in (await stranger.lines.get())["problem"]
+    await watcher.leave()
+    await stranger.leave()
+
+
 async def test_a_watch_ends_with_its_session(library: Library, tmp_path: Any) -> None:
     now = [0.0]
     client = ConsoleClient(library, tmp_path, lambda: now[0])

@@ -9,7 +9,7 @@ from everkept.core.ports import Library, RecordStore
 from everkept.core.records import Edit, Record, RecordLink, Ref
 from everkept.core.text import clip_text
 from everkept.errors import InvalidInput, NotFound
-from everkept.values import Value
+from everkept.values import Value, replace
 
 MAX_LISTED = 5_000  # changes that the pages reach back
 MAX_EDITS = 500  # of one change to show
@@ -17,6 +17,7 @@ MAX_VALUE_CHARACTERS = 20_000
 
 _RECORD_FIELDS = ("kind", "name", "type", "text", "tags", "importance", "scope", "author", "occurred_at", "facets")
 _LINK_FIELDS = ("source", "verb", "target", "facets")
+_LINK_ENDS = ("source", "target")
 
 
 class ChangePage(Value):
@@ -94,7 +95,23 @@ async def read_edits(library: Library, project: str, seq: int) -> list[ShownEdit
     refs = list(dict.fromkeys(Ref(edit.subject, edit.id or "") for edit in edits))
     later = await _read_later(store, refs, seq)
     now = await _read_now(store, refs)
-    return [_show(edit, now.get(Ref(edit.subject, edit.id or "")), later) for edit in edits]
+    shown = [_show(edit, now.get(Ref(edit.subject, edit.id or "")), later) for edit in edits]
+    return await _name_ends(store, shown)
+
+
+async def _name_ends(store: RecordStore, edits: Sequence[ShownEdit]) -> list[ShownEdit]:
+    """Replace the ids of a link's ends with their names."""
+    sides = [side for edit in edits if edit.subject == "link" for side in (edit.before, edit.after)]
+    ids = list(dict.fromkeys(side[end] for side in sides for end in _LINK_ENDS if end in side))
+    names = {each.id: _get_title(each) for each in await store.get(ids, include_deleted=True)}
+
+    def name(side: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: names.get(value) or value if key in _LINK_ENDS else value for key, value in side.items()}
+
+    return [
+        replace(edit, before=name(edit.before), after=name(edit.after)) if edit.subject == "link" else edit
+        for edit in edits
+    ]
 
 
 async def _read_later(store: RecordStore, refs: Sequence[Ref], seq: int) -> dict[Ref, list[Edit]]:

@@ -121,12 +121,17 @@ class MemoryTable:
             rows += [row for row in await self._read_rows(name, store) if _is_visible(row)]
         if wanted.text:
             rows = await _match_text(stores, rows, wanted.text)
+        forgotten = 0
         if "forgotten" not in wanted.flags:
+            forgotten = sum(_matches(row, wanted) for row in rows if "forgotten" in row.flags)
             rows = [row for row in rows if "forgotten" not in row.flags]
         matching = [row for row in rows if _matches(row, wanted)]
         matching.sort(key=_ORDERS[sort])
         page = matching[start : start + limit]
-        return MemoryPage(await _read_records(stores, page), len(matching), _count_traits(rows, matching, wanted))
+        facets = _count_traits(rows, matching, wanted)
+        if forgotten:
+            facets["flag"]["forgotten"] = forgotten
+        return MemoryPage(await _read_records(stores, page), len(matching), facets)
 
     async def _read_rows(self, name: str, store: RecordStore) -> list[MemoryRow]:
         stamp = await store.get_stamp()

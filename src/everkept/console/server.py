@@ -23,6 +23,7 @@ from everkept.console.log_tools import LogPageTools
 from everkept.console.markdown_tools import MarkdownPageTools
 from everkept.console.memory_tools import MemoryPageTools
 from everkept.console.overview_tools import OverviewPageTools
+from everkept.console.page_states import PageStates
 from everkept.console.pages import NO_STORE, PATH, SECURITY_HEADERS, build_page_routes
 from everkept.console.team_tools import TeamPageTools
 from everkept.core.mcp import MAX_MESSAGE_BYTES
@@ -62,6 +63,7 @@ from everkept.transports.trusted_proxies import FORWARDED_KEY
 
 CLIENT = "console"  # in the change log
 LOOK_SECONDS = 1.0  # between two looks for changes
+LOOK_PAUSE_FACTOR = 20  # a slow look, such as that at a remote bank, pauses this many times as long
 QUIET_SECONDS = 15.0  # after which the stream says that it is alive
 MAX_PROJECTS = 50  # of one session, in which it has read or written lately
 MAX_CODE_BYTES = 4096  # of a request without a token
@@ -101,6 +103,7 @@ class ConsoleServer:
         self._bodies = BodyLimits()
         self._access = access
         self._token_auth = token_auth
+        self._states = PageStates(app)
         self._dispatcher = Dispatcher(app)
         self._dispatcher.more_tools = list_console_tools(app)
         audit(self._dispatcher, access_log)
@@ -197,23 +200,26 @@ class ConsoleServer:
         await _send(exchange.send, 200, {key: told.get("structuredContent")})
 
     async def _watch(self, exchange: Exchange, body: JSON) -> None:
-        """Send a line whenever the newest change of a watched project is another one."""
-        named = body.get("project")
-        account = get_account(exchange.scope)
+        """Send a line whenever the newest change of a watched project, or the state of a watched page, is another."""
+        named, page = body.get("project"), body.get("page")
+        project = named if isinstance(named, str) else None
+        session = self._get_connection(exchange, project).session
         start = {"type": "http.response.start", "status": 200, "headers": _build_headers(LINES_TYPE)}
         await exchange.send(start)
-        told: Mapping[str, int] | None = None
-        quiet = 0.0
+        told: Mapping[str, int | str] | None = None
+        read_time = asyncio.get_running_loop().time
+        spoke_at = read_time()
         leaving = asyncio.ensure_future(_wait_until_left(exchange))
         try:
             while not leaving.done() and await self._is_known(exchange):
-                seen, problem = await self._read_revisions(named if isinstance(named, str) else None, account)
-                if seen != told or quiet >= QUIET_SECONDS:
+                began = read_time()
+                seen, problem = await self._read_changes(session, project, page)
+                if seen != told or began - spoke_at >= QUIET_SECONDS:
                     line = {"changes": seen} if problem is None else {"changes": seen, "problem": problem}
                     await exchange.send(_build_part(json.dumps(line).encode() + b"\n"))
-                    told, quiet = seen, 0.0
-                await asyncio.wait({leaving}, timeout=LOOK_SECONDS)
-                quiet += LOOK_SECONDS
+                    told, spoke_at = seen, began
+                pause = min(QUIET_SECONDS, max(LOOK_SECONDS, LOOK_PAUSE_FACTOR * (read_time() - began)))
+                await asyncio.wait({leaving}, timeout=pause)
         finally:
             leaving.cancel()
         await exchange.send(_build_part(b"", has_more=False))
@@ -223,12 +229,17 @@ class ConsoleServer:
             return True
         return self._token_auth is not None and await self._token_auth.is_token_known(exchange.headers)
 
-    async def _read_revisions(self, project: str | None, account: Account | None) -> tuple[dict[str, int], str | None]:
+    async def _read_changes(
+        self, session: Session, project: str | None, page: object
+    ) -> tuple[Mapping[str, int | str], str | None]:
+        """Return the state of the page if it has one, otherwise the newest change of each project; and a problem."""
         try:
+            if isinstance(page, str) and self._states.has_page(page):
+                return {page: await self._states.read(page, session)}, None
             stores: dict[str, RecordStore] = await open_stores(self._app.guarded, project)
             return {name: await store.get_revision() for name, store in stores.items()}, None
         except EverkeptError as error:
-            return {USER_PROJECT: 0}, redact_for_account(account, error).message
+            return {USER_PROJECT: 0}, redact_for_account(session.account, error).message
 
     def _get_connection(self, exchange: Exchange, project: str | None) -> ClientConnection:
         """Return the state of this session in a project: what it has read of a bank, and the order of its calls."""

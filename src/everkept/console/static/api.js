@@ -156,16 +156,17 @@ function answerPeers() {
 }
 
 /**
- * Follow the newest change of each project. Call `stop` of the answer to end it.
+ * Follow the newest change of each project, or the state of a page that has one. Call `stop` of the answer to end it.
  * @param {string | undefined} project
- * @param {(changes: Record<string, number>, problem?: string) => void} tell
+ * @param {string | undefined} page
+ * @param {(changes: Record<string, number | string>, problem?: string) => void} tell
  */
-export function watch(project, tell) {
+export function watch(project, page, tell) {
   const stopping = new AbortController();
   const run = async () => {
     while (!stopping.signal.aborted && token) {
       try {
-        const response = await post("watch", { project }, stopping.signal);
+        const response = await post("watch", { project, page }, stopping.signal);
         if (response.status === 401) return endSession();
         await readLines(response, (line) => tell(line.changes, line.problem));
       } catch {

@@ -80,7 +80,7 @@ export function openKeyList() {
     title: "Keys",
     body: [
       h("label", { class: "line" }, switched, "Use single keys"),
-      h("p", { class: "mute small" }, "Ctrl+K works in any case."),
+      h("p", { class: "mute small" }, "Ctrl+K always works."),
       ofPage.length ? h("h3", null, "On this page") : null,
       rows(ofPage),
       h("h3", null, "Everywhere"),

@@ -14,20 +14,20 @@ import * as state from "./state.js";
  * @typedef {{close?: () => void, changed?: (byOthers: boolean) => void, keys?: import("./keys.js").Command[], update?: (route: import("./router.js").Route) => boolean}} Shown
  */
 
-/** @type {{name: string, title: string, key: string, needs?: () => boolean, load: () => Promise<{show: (main: HTMLElement, route: import("./router.js").Route) => Shown | Promise<Shown>}>}[]} */
+/** @type {{name: string, title: string, key: string, needs?: () => boolean, follows?: "itself" | "all", load: () => Promise<{show: (main: HTMLElement, route: import("./router.js").Route) => Shown | Promise<Shown>}>}[]} */
 const PAGES = [
-  { name: "overview", title: "Overview", key: "o", load: () => import("./pages/overview.js") },
+  { name: "overview", title: "Overview", key: "o", follows: "all", load: () => import("./pages/overview.js") },
   { name: "search", title: "Search", key: "s", load: () => import("./pages/search.js") },
   { name: "memories", title: "Memories", key: "m", needs: () => state.has("memories"), load: () => import("./pages/memories.js") },
   { name: "review", title: "Review", key: "r", needs: () => state.has("memories"), load: () => import("./pages/review.js") },
   { name: "graph", title: "Graph", key: "g", needs: () => state.has("graph"), load: () => import("./pages/graph.js") },
-  { name: "conversations", title: "Conversations", key: "c", needs: () => state.has("history") && state.isOwner(), load: () => import("./pages/conversations.js") },
-  { name: "bank", title: "Memory bank", key: "b", needs: () => state.has("bank") && state.isOwner(), load: () => import("./pages/bank.js") },
+  { name: "conversations", title: "Conversations", key: "c", needs: () => state.has("history") && state.isOwner(), follows: "itself", load: () => import("./pages/conversations.js") },
+  { name: "bank", title: "Memory bank", key: "b", needs: () => state.has("bank") && state.isOwner(), follows: "itself", load: () => import("./pages/bank.js") },
   { name: "log", title: "Log", key: "l", load: () => import("./pages/log.js") },
-  { name: "projects", title: "Projects", key: "p", load: () => import("./pages/projects.js") },
-  { name: "health", title: "Health", key: "h", needs: state.isOwner, load: () => import("./pages/health.js") },
-  { name: "team", title: "Team", key: "t", needs: state.isOwner, load: () => import("./pages/team.js") },
-  { name: "care", title: "Care", key: "k", needs: state.isOwner, load: () => import("./pages/care.js") },
+  { name: "projects", title: "Projects", key: "p", follows: "all", load: () => import("./pages/projects.js") },
+  { name: "health", title: "Health", key: "h", needs: state.isOwner, follows: "itself", load: () => import("./pages/health.js") },
+  { name: "team", title: "Team", key: "t", needs: state.isOwner, follows: "itself", load: () => import("./pages/team.js") },
+  { name: "care", title: "Care", key: "k", needs: state.isOwner, follows: "itself", load: () => import("./pages/care.js") },
 ];
 
 const app = /** @type {HTMLElement} */ (document.getElementById("app"));
@@ -43,6 +43,7 @@ let shownPage = "";
 let turn = 0;
 /** @type {{stop: () => void} | null} */
 let watching = null;
+let watched = "";
 
 function listPages() {
   return PAGES.filter((each) => !each.needs || each.needs());
@@ -67,7 +68,6 @@ function drawFrame() {
     icon("search"), searchField, h("kbd", { "aria-hidden": "true" }, "/"));
   projectSwitch.onchange = () => {
     state.chooseProject(projectSwitch.value || undefined);
-    follow();
     void open(true);
   };
   const themes = /** @type {const} */ (["", "light", "dark"]);
@@ -110,6 +110,7 @@ async function open(fresh = false) {
   if (page.name !== "search") searchField.value = "";
   document.title = `${page.title} · Everkept`;
   drawRail();
+  follow(page);
   try {
     const module = await track(page.load());
     if (mine !== turn) return;
@@ -128,12 +129,17 @@ async function open(fresh = false) {
   }
 }
 
-/** Follow the changes of the shown project. */
-function follow() {
+/** Follow the changes of the shown project, of all projects, or of what else the page shows. @param {typeof PAGES[number]} page */
+function follow(page) {
+  const project = page.follows === "all" ? undefined : state.getProject();
+  const ownState = page.follows === "itself" ? page.name : undefined;
+  const wanted = JSON.stringify([project, ownState]);
+  if (wanted === watched) return;
+  watched = wanted;
   watching?.stop();
   /** @type {string | null} */
   let known = null;
-  watching = watch(state.getProject(), (changes, problem) => {
+  watching = watch(project, ownState, (changes, problem) => {
     banner.hidden = !problem;
     if (problem) return void fill(banner, icon("health"), problem);
     const now = JSON.stringify(changes);
@@ -146,7 +152,7 @@ function follow() {
 function showDoor() {
   watching?.stop();
   shown.close?.();
-  [shown, shownPage] = [{}, ""];
+  [shown, shownPage, watched] = [{}, "", ""];
   const field = h("input", { type: "password", autocomplete: "off", spellcheck: "false" });
   const problem = h("p", { class: "danger-text", role: "alert" });
   const enter = async (/** @type {Event} */ event) => {
@@ -161,7 +167,7 @@ function showDoor() {
   };
   fill(app, h("main", { id: "main", class: "panel door" },
     h("h1", null, "The console is locked"),
-    h("p", null, "On the machine of this memory, run:"),
+    h("p", null, "On the machine that stores the memory, run:"),
     h("pre", null, "everkept console"),
     h("p", null, "Or sign in with the token of your account."),
     h("form", { class: "fields", onsubmit: enter }, h("label", { class: "field" }, "Token", field), problem, h("button", { type: "submit", class: "button main" }, "Sign in"))));
@@ -173,7 +179,6 @@ async function start() {
   await state.readServer();
   drawFrame();
   drawProjects();
-  follow();
   await open();
 }
 

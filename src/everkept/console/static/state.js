@@ -34,6 +34,11 @@ export function getProject() {
   return chosen;
 }
 
+/** A project as people call it. @param {string} name */
+export function nameProject(name) {
+  return name === "@user" ? "you" : name;
+}
+
 /** The project that is shown, or the only sensible one where a page needs one. */
 export function getOneProject() {
   return chosen ?? projects.find((each) => each.status === "active" && !each.off)?.name;

@@ -36,11 +36,11 @@ export class Drawing {
     this.listen();
   }
 
-  /** @param {Shape} shape */
-  setShape(shape) {
+  /** @param {Shape} shape @param {Float32Array} [from] places that stay, with NaN for unknown ones; then the view stays too */
+  setShape(shape, from) {
     this.shape = shape;
-    this.positions = new Float32Array(shape.names.length * 2);
-    this.hasFitted = false;
+    this.positions = from?.slice() ?? new Float32Array(shape.names.length * 2);
+    this.hasFitted = Boolean(from);
     this.chosen = -1;
     this.path = new Set();
   }

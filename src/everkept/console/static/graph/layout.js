@@ -9,6 +9,8 @@ const GRAVITY = 0.012;
 const DECAY = 0.6; // of the speed in each tick
 const COOLING = 0.977;
 const COLD = 0.005;
+const WARM = 0.25; // of a layout that goes on from another one
+const MOSTLY = 0.9;
 const GOLDEN = Math.PI * (3 - Math.sqrt(5));
 
 export class Layout {
@@ -21,12 +23,15 @@ export class Layout {
     this.speeds = new Float32Array(count * 2);
     this.degrees = new Uint16Array(count);
     for (const end of links) this.degrees[end]++;
+    let placed = 0;
     for (let i = 0; i < count; i++) {
       const radius = 14 * Math.sqrt(i + 0.5);
       const known = from && !Number.isNaN(from[2 * i]) && from.length > 2 * i;
+      placed += Number(Boolean(known));
       this.positions[2 * i] = known ? from[2 * i] : radius * Math.cos(i * GOLDEN);
       this.positions[2 * i + 1] = known ? from[2 * i + 1] : radius * Math.sin(i * GOLDEN);
     }
+    if (placed > count * MOSTLY) this.alpha = WARM;
     const cells = Math.max(64, count * 4);
     this.children = new Int32Array(cells * 4);
     this.masses = new Float32Array(cells);

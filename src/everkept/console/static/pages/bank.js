@@ -4,7 +4,7 @@
 import { call, change } from "../api.js";
 import { fill, h, icon, show as text } from "../dom.js";
 import { ask } from "../parts/dialog.js";
-import { head } from "../parts/head.js";
+import { head, newsButton } from "../parts/head.js";
 import { renderMarkdown } from "../parts/markdown.js";
 import { empty, failure, fillWith } from "../parts/states.js";
 import { tellReversible } from "../parts/toast.js";
@@ -19,7 +19,9 @@ export async function show(main, first) {
   const content = h("div", null);
   const where = h("p", null);
   const search = h("button", { type: "button", class: "button", hidden: true, onclick: () => askForSearch() }, "Search the bank");
-  main.append(head("Memory bank", where, h("div", { class: "spring" }), search), h("div", { class: "split with-facets" }, files, content));
+  let isReading = true; // a file; otherwise it is edited, or hits of a search are shown
+  const news = newsButton(() => drawAll(), content);
+  main.append(head("Memory bank", where, news.node, h("div", { class: "spring" }), search), h("div", { class: "split with-facets" }, files, content));
   const outline = h("section", { class: "outline" });
   /** @type {string[]} */
   let names = [];
@@ -36,12 +38,13 @@ export async function show(main, first) {
     } catch (error) {
       const isMissing = /** @type {any} */ (error).kind === "bank_not_found";
       files.hidden = search.hidden = true;
-      fill(content, isMissing ? empty("A memory bank keeps a project's context in Markdown files beside its code. This server has none selected.", "everkept console --path FOLDER") : failure(error, drawFiles));
+      fill(content, isMissing ? empty("A memory bank keeps a project's context in Markdown files beside its code. No memory bank is selected.", "everkept console --path FOLDER") : failure(error, drawFiles));
       return false;
     }
   }
   async function drawFile() {
     const name = route.id || names[0];
+    isReading = true;
     if (!name) return void fill(content, empty("The memory bank has no file yet.", null));
     fill(outline);
     await fillWith(content, async () => {
@@ -73,14 +76,15 @@ export async function show(main, first) {
       try {
         await change("write_memory_bank_file", { filename: name, content: area.value, ifMatchEtag: file.etag });
         const before = file.content;
-        tellReversible(`Saved ${name}.`, () => putBack(name, before), drawFile);
-        await drawFile();
+        tellReversible(`Saved ${name}.`, () => putBack(name, before), drawAll);
+        await drawAll();
       } catch (error) {
         problem.textContent = `${/** @type {any} */ (error).message} ${/** @type {any} */ (error).hint ?? ""}`;
       }
     };
+    isReading = false;
     fill(outline);
-    fill(content, h("div", { class: "panel sheet" }, h("div", { class: "head" }, h("h2", null, ...text(name)), h("div", { class: "spring" }), h("button", { type: "button", class: "button small", onclick: drawFile }, "Cancel"), h("button", { type: "button", class: "button small main", onclick: save }, "Save")), problem, area));
+    fill(content, h("div", { class: "panel sheet" }, h("div", { class: "head" }, h("h2", null, ...text(name)), h("div", { class: "spring" }), h("button", { type: "button", class: "button small", onclick: drawAll }, "Cancel"), h("button", { type: "button", class: "button small main", onclick: save }, "Save")), problem, area));
     area.focus();
   }
   /** @param {string} name @param {string} before */
@@ -92,17 +96,22 @@ export async function show(main, first) {
     ask("Search the bank", { label: "Words" }, "Search", async (query) => {
       const found = await call("search_memory_bank", { query });
       const hits = [...found.sections, ...found.results];
+      isReading = false;
       fill(outline);
-      fill(content, h("div", { class: "head" }, h("h2", null, hits.length ? count(hits.length, "hit") : "Nothing matches."), h("div", { class: "spring" }), h("button", { type: "button", class: "button small", onclick: drawFile }, "Back to the file")), hits.length ? h("ul", { class: "rows" }, hits.map((/** @type {any} */ hit) => h("li", null, h("div", { class: "row" }, h("div", null,
+      fill(content, h("div", { class: "head" }, h("h2", null, hits.length ? count(hits.length, "hit") : "Nothing matches."), h("div", { class: "spring" }), h("button", { type: "button", class: "button small", onclick: drawAll }, "Back to the file")), hits.length ? h("ul", { class: "rows" }, hits.map((/** @type {any} */ hit) => h("li", null, h("div", { class: "row" }, h("div", null,
         h("a", { class: "open", href: place("bank", hit.file) }, ...text(hit.heading ? `${hit.file}: ${hit.heading}` : `${hit.file}, line ${hit.line}`)), h("p", { class: "clip soft" }, ...text(hit.text ?? hit.content))))))) : null);
     });
   }
-  if (await drawFiles()) await drawFile();
+  async function drawAll() {
+    if (await drawFiles()) await drawFile();
+  }
+  await drawAll();
   return {
+    changed: (/** @type {boolean} */ byOthers) => isReading && news.tell(byOthers),
     /** @param {import("../router.js").Route} next */
     update(next) {
       route = next;
-      void drawFiles().then((ok) => ok && drawFile());
+      void drawAll();
       return true;
     },
     keys: [{ keys: "Esc", says: "Back to the first file", run: () => go(place("bank")) }],

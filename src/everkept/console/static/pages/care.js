@@ -4,7 +4,7 @@
 import { call, change } from "../api.js";
 import { fill, h, show as text } from "../dom.js";
 import { confirm } from "../parts/dialog.js";
-import { head } from "../parts/head.js";
+import { head, newsButton } from "../parts/head.js";
 import { command, fillWith } from "../parts/states.js";
 import { age, count, formatSize } from "../parts/time.js";
 import { tellError, toast } from "../parts/toast.js";
@@ -13,9 +13,10 @@ import { server } from "../state.js";
 /** @param {HTMLElement} main */
 export async function show(main) {
   const [backups, secrets] = [h("section", { class: "panel" }), h("section", { class: "panel" })];
-  main.append(head("Care"), h("div", { class: "panels" }, backups, drawExport(), secrets));
+  const news = newsButton(() => drawBackups(backups), backups);
+  main.append(head("Care", news.node), h("div", { class: "panels" }, backups, drawExport(), secrets));
   await Promise.all([drawBackups(backups), drawSecrets(secrets)]);
-  return {};
+  return { changed: news.tell };
 }
 
 /** A button that says what it does while it works. @param {string} label @param {string} works @param {() => Promise<void>} run @param {string} kind */
@@ -55,13 +56,13 @@ function drawBackups(place) {
       ? h("ul", { class: "short" }, found.backups.slice(0, 10).map((/** @type {any} */ each) => h("li", null, h("code", { class: "one-line" }, ...text(each.file)), h("span", { class: "mute number" }, formatSize(each.size)), age(each.at))))
       : h("p", { class: "mute" }, "There is no backup in ", h("code", null, ...text(found.folder)), "."),
     h("p", null, workButton("Back up now", "Backing up…", make, "main")),
-    h("p", { class: "mute small" }, "Restoring replaces what is stored, so it is a command:"), command("everkept restore FILE"),
+    h("p", { class: "mute small" }, "To restore a backup, run:"), command("everkept restore FILE"),
   ]);
 }
 
 /** @param {HTMLElement} place @returns {Promise<void>} */
 function drawSecrets(place) {
-  const mask = () => confirm("Mask these secrets?", h("p", null, "They are replaced everywhere, also in the log. This cannot be undone."), "Mask", async () => {
+  const mask = () => confirm("Mask these secrets?", h("p", null, "Masking replaces them everywhere, including the log. This cannot be undone."), "Mask", async () => {
     await change("mask_stored_secrets", {});
     toast("Masked.");
     await drawSecrets(place);

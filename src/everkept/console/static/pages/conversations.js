@@ -4,7 +4,7 @@
 import { call, change } from "../api.js";
 import { fill, h, icon, show as text } from "../dom.js";
 import { ask, confirm, openDialog } from "../parts/dialog.js";
-import { head } from "../parts/head.js";
+import { head, newsButton } from "../parts/head.js";
 import { drawTokens, takeEnd } from "../parts/markdown.js";
 import { iconButton } from "../parts/memory.js";
 import { Rows } from "../parts/rows.js";
@@ -46,8 +46,9 @@ export async function show(main, first) {
     whenEmpty: () => (route.query.size ? empty("No conversation matches.", null, h("button", { type: "button", class: "button", onclick: () => go(place("conversations")) }, "Remove the filters")) : empty("Past conversations with assistants appear here after they are imported.", "everkept history import")),
   });
   const exclude = h("button", { type: "button", class: "button", onclick: () => openExcluded() }, "Folders");
+  const news = newsButton(() => Promise.all([rows.reload(), drawReader()]));
   const split = h("div", { class: "split" }, rows.node, reader);
-  main.append(head("Conversations", total, h("div", { class: "spring" }), words, folder, exclude), split);
+  main.append(head("Conversations", total, news.node, h("div", { class: "spring" }), words, folder, exclude), split);
   const close = () => go(place("conversations", "", route.query));
 
   function openExcluded() {
@@ -79,6 +80,7 @@ export async function show(main, first) {
   await Promise.all([rows.reload(), drawReader()]);
   return {
     close: () => rows.close(),
+    changed: news.tell,
     /** @param {import("../router.js").Route} next */
     update(next) {
       const isSameList = String(next.query) === String(route.query);
@@ -118,7 +120,7 @@ function drawConversation(found, asked, close, rows) {
     offerMore(page.next_cursor);
   } }, "More turns") : null);
   offerMore(found.next_cursor);
-  const forget = () => confirm("Delete this conversation?", h("p", null, `Its ${found.total_turns} turns are deleted and never imported again. This cannot be undone. The assistant's own file stays.`), "Delete", async () => {
+  const forget = () => confirm("Delete this conversation?", h("p", null, `This deletes ${count(found.total_turns, "turn")} permanently, and Everkept never imports them again. The assistant's own file stays.`), "Delete", async () => {
     await change("delete_conversations", { conversations: [found.conversation_id] });
     toast("Deleted.");
     close();
@@ -148,7 +150,7 @@ function drawTurn(turn, asked, conversation) {
     }
   });
   return h("li", { class: `turn ${turn.author} ${turn.is_asked || turn.id === asked ? "found" : ""}`, id: turn.id },
-    h("div", { class: "meta" }, h("strong", null, turn.author === "user" ? "You" : turn.author), turn.type && turn.type !== "conversation" ? h("span", { class: "badge" }, turn.type.replaceAll("_", " ")) : null, age(turn.timestamp), h("span", { class: "spring" }),
+    h("div", { class: "meta" }, h("strong", null, turn.author === "user" ? "You" : turn.author === "assistant" ? "Assistant" : turn.author), turn.type && turn.type !== "conversation" ? h("span", { class: "badge" }, turn.type.replaceAll("_", " ")) : null, age(turn.timestamp), h("span", { class: "spring" }),
       copyButton(turn.text, "Copy the turn"), server.read_only ? null : h("button", { type: "button", class: "button plain small", "aria-label": "Remember this", onclick: remember }, icon("plus"), h("span", { class: "wide-only" }, "Remember this"))),
     turn.type && /tool/.test(turn.type) ? h("details", null, h("summary", null, "Output of a tool"), h("div", { class: "prose" }, ...drawTokens(turn.tokens))) : h("div", { class: "prose" }, ...drawTokens(turn.tokens)));
 }

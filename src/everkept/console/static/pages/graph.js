@@ -40,15 +40,17 @@ export async function show(main, first) {
   const board = h("div", { class: "board" }, canvas, h("div", { class: "tools" },
     iconButton("plus", "Zoom in", () => drawing.zoom(1.4)), iconButton("minus", "Zoom out", () => drawing.zoom(1 / 1.4)), iconButton("fit", "Show everything", () => drawing.fit())), legend);
   const twin = h("div", { class: "twin" });
+  const listTitle = h("h2", null, "The same as a list");
   const own = project === getProject() ? {} : { project };
   const address = (/** @type {string} */ id) => place("graph", id, own);
   const whole = h("button", { type: "button", class: "button", onclick: () => go(place("graph", "", { whole: 1, ...own })) }, "Whole graph");
   const choice = h("select", { "aria-label": "Project of the graph", onchange: () => go(place("graph", "", { project: choice.value })) },
     projects.filter((each) => each.status === "active" && !each.off).map((each) => h("option", { value: each.name, selected: each.name === project }, each.name)));
-  const split = h("div", { class: "split" }, h("div", { class: "fields" }, board, h("h2", null, "The same as a list"), twin), details);
-  const news = newsButton(() => load());
+  const split = h("div", { class: "split" }, h("div", { class: "fields" }, board, listTitle, twin), details);
+  const refresh = () => load(true);
+  const news = newsButton(refresh);
   main.append(head("Graph", said, news.node, h("div", { class: "spring" }), getProject() === project ? null : choice, h("form", { onsubmit: find }, field), whole,
-    server.read_only ? null : h("button", { type: "button", class: "button", onclick: () => askForEntity(project, load) }, icon("plus"), "Entity")), split);
+    server.read_only ? null : h("button", { type: "button", class: "button", onclick: () => askForEntity(project, refresh) }, icon("plus"), "Entity")), split);
 
   const drawing = new Drawing(canvas, { choose: (node) => choose(node), expand: (node) => node >= 0 && go(address(outline.ids[node])) });
   const worker = new Worker(policy ? policy.createScriptURL("") : "/console/graph/worker.js", { type: "module" });
@@ -71,24 +73,43 @@ export async function show(main, first) {
   });
   fill(twin, rows.node);
 
-  async function load() {
+  /** @param {boolean} [again] the same part of the graph; what is chosen and where it is stays */
+  async function load(again = false) {
+    const before = outline;
+    const chosen = before?.ids[drawing.chosen];
     try {
       outline = await readOutline();
     } catch (error) {
       return fill(twin, failure(error, load));
     }
+    if (!again || JSON.stringify(before) !== JSON.stringify(outline)) await drawOutline(again ? before : null);
+    const wanted = again ? chosen : route.id;
+    if (wanted) await choose(outline.ids.indexOf(wanted));
+    const goal = route.query.get("to");
+    if (goal && !again && drawing.chosen >= 0) showPath(drawing.chosen, goal);
+  }
+  /** @param {any} before the outline whose places stay, if any */
+  async function drawOutline(before) {
     links = toLinks(outline.links);
-    board.hidden = !outline.ids.length;
-    drawing.setShape({ names: outline.names, types: outline.types, type_of: outline.type_of, degrees: outline.degrees, links, verbs: toVerbs(outline) });
+    board.hidden = whole.hidden = field.hidden = listTitle.hidden = !outline.ids.length;
+    const from = before ? keepPlaces(before) : undefined;
+    drawing.setShape({ names: outline.names, types: outline.types, type_of: outline.type_of, degrees: outline.degrees, links, verbs: toVerbs(outline) }, from);
     drawLegend();
     const isPart = outline.ids.length < outline.total;
     fill(said, isPart ? `${outline.ids.length.toLocaleString()} of ${count(outline.total, "entity", "entities")}` : count(outline.total, "entity", "entities"));
     board.dataset.settled = "false";
-    worker.postMessage({ count: outline.ids.length, links, still: matchMedia("(prefers-reduced-motion: reduce)").matches });
+    worker.postMessage({ count: outline.ids.length, links, from, still: matchMedia("(prefers-reduced-motion: reduce)").matches });
     await rows.reload();
-    if (route.id) choose(outline.ids.indexOf(route.id), false);
-    const goal = route.query.get("to");
-    if (goal && drawing.chosen >= 0) showPath(drawing.chosen, goal);
+  }
+  /** Where the entities of an earlier outline are. @param {any} before */
+  function keepPlaces(before) {
+    const known = new Map(before.ids.map((/** @type {string} */ id, /** @type {number} */ node) => [id, node]));
+    const from = new Float32Array(outline.ids.length * 2).fill(NaN);
+    outline.ids.forEach((/** @type {string} */ id, /** @type {number} */ node) => {
+      const old = known.get(id);
+      if (old !== undefined) from.set(drawing.positions.subarray(2 * old, 2 * old + 2), 2 * node);
+    });
+    return from;
   }
   async function readOutline() {
     const name = route.query.get("find");
@@ -114,18 +135,17 @@ export async function show(main, first) {
     drawing.ask();
     void rows.reload();
   }
-  /** @param {number} node @param {boolean} [moves] */
-  function choose(node, moves = true) {
+  /** @param {number} node */
+  async function choose(node) {
     drawing.chosen = node;
     drawing.path = new Set();
-    if (node >= 0 && !moves) drawing.center(node);
     drawing.ask();
     rows.redraw();
     details.hidden = node < 0;
     split.classList.toggle("open", node >= 0);
     if (node < 0) return void fill(details);
-    void fillWith(details, () => call("read_graph_entity", { project, entity_id: outline.ids[node] }), (found) =>
-      drawEntity(found, { project: /** @type {string} */ (project), close: () => choose(-1), after: load, focus: () => go(address(outline.ids[node])), address, path: (name) => showPath(node, name) }));
+    await fillWith(details, () => call("read_graph_entity", { project, entity_id: outline.ids[node] }), (found) =>
+      drawEntity(found, { project: /** @type {string} */ (project), close: () => choose(-1), after: refresh, focus: () => go(address(outline.ids[node])), address, path: (name) => showPath(node, name) }));
   }
   /** @param {number} from @param {string} name */
   function showPath(from, name) {

@@ -3,11 +3,14 @@
 
 import { call } from "../api.js";
 import { h, show as text } from "../dom.js";
-import { head } from "../parts/head.js";
+import { head, newsButton } from "../parts/head.js";
 import { command, fillWith } from "../parts/states.js";
 import { server } from "../state.js";
 
 const SAID = /** @type {const} */ ({ ok: ["good", "in order"], advice: ["", "advice"], problem: ["danger", "problem"] });
+
+/** @type {Record<string, string>} */
+const ENGINES = { sqlite: "SQLite", postgres: "PostgreSQL", surreal: "SurrealDB" };
 
 const USES = { server: "Server", remote: "Server on another machine", hooks: "Hooks", plugin: "Plugin" };
 
@@ -19,10 +22,11 @@ export async function show(main) {
     fillWith(findings, () => call("read_health"), (found) => h("ul", { class: "rows" }, order(found.findings).map(drawFinding))),
     fillWith(clients, () => call("list_clients"), (found) => drawClients(found.clients)),
   ]);
-  main.append(head("Health", h("p", null, `Engine: ${server.engine}`), h("div", { class: "spring" }), h("button", { type: "button", class: "button", onclick: draw }, "Check again")),
-    h("div", { class: "sections" }, h("section", null, h("h2", null, "Checks"), findings), h("section", null, h("h2", null, "Assistants"), clients)));
+  const sections = h("div", { class: "sections" }, h("section", null, h("h2", null, "Checks"), findings), h("section", null, h("h2", null, "Assistants"), clients));
+  const news = newsButton(draw, sections);
+  main.append(head("Health", h("p", null, `Engine: ${ENGINES[server.engine] ?? server.engine}`), news.node, h("div", { class: "spring" }), h("button", { type: "button", class: "button", onclick: draw }, "Check again")), sections);
   await draw();
-  return {};
+  return { changed: news.tell };
 }
 
 /** @param {any[]} clients */

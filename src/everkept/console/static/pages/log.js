@@ -1,5 +1,5 @@
 // @ts-check
-/** Log: every change, what it altered, and the way back. */
+/** Log: every change, what it altered, and its undo. */
 
 import { call, change } from "../api.js";
 import { fill, h, show as text } from "../dom.js";
@@ -11,7 +11,7 @@ import { empty, fillWith } from "../parts/states.js";
 import { age, when } from "../parts/time.js";
 import { toast, tellError } from "../parts/toast.js";
 import { alterQuery, go, place } from "../router.js";
-import { getProject, server } from "../state.js";
+import { getProject, nameProject, server } from "../state.js";
 
 /** @param {HTMLElement} main @param {import("../router.js").Route} first */
 export async function show(main, first) {
@@ -34,10 +34,10 @@ export async function show(main, first) {
     draw: (entry) => h("div", { class: `row ${entry.change === route.id ? "chosen" : ""}` },
       h("div", { class: "two" },
         h("a", { class: `open line-of-text ${entry.undone ? "gone" : ""}`, href: place("log", entry.change, route.query) }, ...text(entry.summary)),
-        h("div", { class: "meta one-line" }, getProject() ? null : h("span", { class: "badge" }, ...text(entry.project)), entry.undone ? h("span", { class: "badge warn" }, "undone") : null,
-          h("span", null, entry.tool.replaceAll("_", " ")), entry.client ? h("span", null, "by ", ...text(entry.client)) : null)),
+        h("div", { class: "meta one-line" }, getProject() ? null : h("span", { class: "badge" }, ...text(nameProject(entry.project))), entry.undone ? h("span", { class: "badge warn" }, "undone") : null,
+          h("code", null, ...text(entry.tool)), entry.client ? h("span", null, "by ", ...text(entry.client)) : null)),
       h("div", { class: "meta" }, age(entry.at))),
-    whenEmpty: () => empty("Every change appears here, with the way back. Nothing has changed yet.", 'everkept remember "We use PostgreSQL"'),
+    whenEmpty: () => empty("Every change appears here, and you can undo it. Nothing has changed yet.", 'everkept remember "We use PostgreSQL"'),
   });
   const news = newsButton(() => refresh());
   const split = h("div", { class: "split" }, rows.node, details);

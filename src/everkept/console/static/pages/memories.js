@@ -15,6 +15,8 @@ import { getProject } from "../state.js";
 
 const TRAITS = { flag: "State", type: "Kind", scope: "Scope", tag: "Tags", author: "Author", session: "Session", project: "Project" };
 const MOST_SELECTED = 1000; // in one change
+const AGES = /** @type {const} */ ([["1", "last 24 hours"], ["7", "last 7 days"], ["30", "last 30 days"], ["365", "last year"]]);
+const DAY = 86_400_000; // milliseconds
 
 /** @param {HTMLElement} main @param {import("../router.js").Route} first */
 export async function show(main, first) {
@@ -44,7 +46,7 @@ export async function show(main, first) {
       fill(total, count(page.total, "memory", "memories"));
       announce(count(page.total, "memory", "memories"));
       const trimmed = getProject() ? { ...page.facets, project: [] } : page.facets;
-      fill(facets, drawFacets(trimmed, TRAITS, (trait) => route.query.getAll(trait), toggleTrait));
+      fill(facets, page.total || isFiltered() ? drawAges() : null, drawFacets(trimmed, TRAITS, (trait) => route.query.getAll(trait), toggleTrait));
     },
     draw: (memory) => drawMemoryRow(memory, {
       address: placeOf(memory, route.query),
@@ -63,7 +65,14 @@ export async function show(main, first) {
   function selection() {
     const query = route.query;
     const asked = Object.fromEntries(Object.keys(TRAITS).filter((trait) => trait !== "project" && query.has(trait)).map((trait) => [trait, query.getAll(trait)]));
-    return { ...asked, project: query.get("project") ?? getProject(), text: query.get("text") ?? "", sort: query.get("sort") ?? "newest" };
+    const age = Number(query.get("days"));
+    return { ...asked, after: age > 0 ? new Date(Date.now() - age * DAY).toISOString() : undefined, project: query.get("project") ?? getProject(), text: query.get("text") ?? "", sort: query.get("sort") ?? "newest" };
+  }
+  function drawAges() {
+    const now = route.query.get("days");
+    return h("section", null, h("h2", null, "Age"), h("ul", null, AGES.map(([days, label]) => h("li", null, h("button", {
+      type: "button", "aria-pressed": String(days === now), onclick: () => alterQuery((query) => (days === now ? query.delete("days") : query.set("days", days))),
+    }, h("span", null, label))))));
   }
   function isFiltered() {
     return [...route.query.keys()].some((name) => name !== "sort");
@@ -88,17 +97,20 @@ export async function show(main, first) {
     const ids = [...selected.keys()];
     const button = (/** @type {string} */ label, /** @type {() => any} */ run, kind = "") => h("button", { type: "button", class: `button small ${kind}`, onclick: run }, label);
     fill(bulk, h("strong", { class: "number", role: "status" }, `${selected.size} selected`),
-      button("Pin", () => changeMemories(ids, { pinned: true }, "Pinned", refresh)),
-      button("Unpin", () => changeMemories(ids, { pinned: false }, "Unpinned", refresh)),
-      button("Tags", () => askForTags(ids, refresh)),
-      button("Importance", () => askForImportance(ids, 0.5, refresh)),
-      button("Forget", () => forgetMemories(ids, refresh), "danger"),
-      button("Restore", () => changeMemories(ids, { forgotten: false }, "Restored", refresh)),
+      button("Pin", () => changeMemories(ids, { pinned: true }, "Pinned", finish)),
+      button("Unpin", () => changeMemories(ids, { pinned: false }, "Unpinned", finish)),
+      button("Tags", () => askForTags(ids, finish)),
+      button("Importance", () => askForImportance(ids, 0.5, finish)),
+      button("Forget", () => forgetMemories(ids, finish), "danger"),
+      button("Restore", () => changeMemories(ids, { forgotten: false }, "Restored", finish)),
       button("Clear", () => { selected.clear(); rows.redraw(); drawBulk(); }));
   }
-  async function refresh() {
+  async function finish() {
     selected.clear();
     drawBulk();
+    await refresh();
+  }
+  async function refresh() {
     await Promise.all([rows.reload(), drawDetails()]);
   }
   const close = () => go(place("memories", "", route.query));
@@ -114,6 +126,9 @@ export async function show(main, first) {
     const memory = current();
     if (memory && canWrite()) void run(memory);
   };
+
+  /** Act on the selection, or on the current memory. @param {(ids: string[], memory: any) => any} run */
+  const withChosen = (run) => withCurrent((memory) => run(selected.size ? [...selected.keys()] : [memory.id], memory));
 
   await Promise.all([rows.reload(), drawDetails()]);
   return {
@@ -133,10 +148,10 @@ export async function show(main, first) {
       { keys: "j", says: "Next memory", run: () => rows.move(1) },
       { keys: "k", says: "Previous memory", run: () => rows.move(-1) },
       { keys: "x", says: "Select", run: withCurrent((memory) => { select(memory); rows.redraw(); }) },
-      { keys: "p", says: "Pin or unpin", run: withCurrent((memory) => changeMemories([memory.id], { pinned: !memory.pinned }, memory.pinned ? "Unpinned" : "Pinned", refresh)) },
+      { keys: "p", says: "Pin or unpin", run: withChosen((ids, memory) => changeMemories(ids, { pinned: !memory.pinned }, memory.pinned ? "Unpinned" : "Pinned", finish)) },
       { keys: "e", says: "Edit", run: withCurrent((memory) => editMemory(memory, refresh)) },
-      { keys: "t", says: "Change tags", run: withCurrent((memory) => askForTags([memory.id], refresh)) },
-      { keys: "#", says: "Forget", run: withCurrent((memory) => forgetMemories([memory.id], refresh)) },
+      { keys: "t", says: "Change tags", run: withChosen((ids) => askForTags(ids, finish)) },
+      { keys: "#", says: "Forget", run: withChosen((ids) => forgetMemories(ids, finish)) },
       { keys: "Esc", says: "Close the memory", run: close },
     ],
   };

@@ -4,7 +4,7 @@
 import { call } from "../api.js";
 import { h, icon, show as text } from "../dom.js";
 import { drawBars, drawShares } from "../parts/charts.js";
-import { head } from "../parts/head.js";
+import { head, newsButton } from "../parts/head.js";
 import { command, fillWith } from "../parts/states.js";
 import { age, count, formatSize } from "../parts/time.js";
 import { place } from "../router.js";
@@ -14,22 +14,19 @@ import { getProject, isOwner, server } from "../state.js";
 export async function show(main) {
   const parts = h("div", { class: "panels" });
   const [counts, growth, kinds, recalled, changes, findings, files] = Array.from({ length: 7 }, () => h("section", { class: "panel" }));
-  main.append(head("Overview"), parts);
+  counts.classList.add("wide");
   if (isOwner()) {
-    counts.classList.add("wide");
     parts.append(counts, growth, kinds, recalled, changes, findings, files);
-    void drawOwner({ counts, growth, kinds, recalled, files });
     void fillWith(findings, () => call("read_health"), drawFindings);
-  } else {
-    counts.classList.add("wide");
-    parts.append(counts, kinds, changes);
-    void fillWith(counts, () => call("list_memories", { project: getProject(), limit: 1 }), (found) => [
-      h("h2", null, "You may see"), drawNumbers([["memories", found.total, place("memories")]])]);
-    void fillWith(kinds, () => call("list_memories", { project: getProject(), limit: 1 }), (found) => drawKinds(found.facets.type));
-  }
-  const drawChanges = () => fillWith(changes, () => call("list_changes", { project: getProject(), limit: 8 }), drawNewest);
-  void drawChanges();
-  return { changed: () => void drawChanges() };
+  } else parts.append(counts, kinds, changes);
+  const draw = () => {
+    void (isOwner() ? drawOwner({ counts, growth, kinds, recalled, files }) : drawAccount(counts, kinds));
+    void fillWith(changes, () => call("list_changes", { project: getProject(), limit: 8 }), drawNewest);
+  };
+  const news = newsButton(draw, parts);
+  main.append(head("Overview", news.node), parts);
+  draw();
+  return { changed: news.tell };
 }
 
 /** @param {Record<string, HTMLElement>} places */
@@ -37,7 +34,7 @@ async function drawOwner(places) {
   const reading = call("read_overview");
   await Promise.all([
     fillWith(places.counts, () => reading, (found) => [
-      h("h2", null, "Remembered on this machine"),
+      h("h2", null, "Everything stored"),
       drawNumbers([
         ["memories", found.totals.memories, place("memories")],
         ["automatic", found.totals.automatic, place("review")],
@@ -46,7 +43,7 @@ async function drawOwner(places) {
         ["turns", found.totals.turns, place("conversations")],
         ["projects", found.totals.projects, place("projects")],
       ]),
-      found.totals.without_vectors ? h("p", { class: "mute small" }, `${count(found.totals.without_vectors, "text")} wait to be found by meaning. Words find them already.`) : null,
+      found.totals.without_vectors ? h("p", { class: "mute small" }, `Search by meaning does not find ${count(found.totals.without_vectors, "text")} yet. Search by words does.`) : null,
       found.totals.memories ? null : h("p", null, "Nothing is remembered yet. Connect an assistant: ", command("everkept setup")),
     ]),
     fillWith(places.growth, () => reading, (found) => [
@@ -68,6 +65,15 @@ async function drawOwner(places) {
       h("p", null, `${formatSize(found.totals.size_bytes)} in `, h("code", null, ...text(server.data_dir ?? ""))),
       h("ul", { class: "short" }, [...found.files].sort((a, b) => b.size_bytes - a.size_bytes).slice(0, 6).map((each) => h("li", null, h("span", { class: "one-line" }, ...text(each.project ?? each.file)), h("span", { class: "number mute" }, formatSize(each.size_bytes))))),
     ]),
+  ]);
+}
+
+/** @param {HTMLElement} counts @param {HTMLElement} kinds */
+async function drawAccount(counts, kinds) {
+  const reading = call("list_memories", { project: getProject(), limit: 1 });
+  await Promise.all([
+    fillWith(counts, () => reading, (found) => [h("h2", null, "You may see"), drawNumbers([["memories", found.total, place("memories")]])]),
+    fillWith(kinds, () => reading, (found) => drawKinds(found.facets.type)),
   ]);
 }
 

@@ -4,7 +4,7 @@
 import { call, change } from "../api.js";
 import { h, show as text } from "../dom.js";
 import { confirmByName, openDialog } from "../parts/dialog.js";
-import { head } from "../parts/head.js";
+import { head, newsButton } from "../parts/head.js";
 import { empty, fillWith } from "../parts/states.js";
 import { age, count, formatSize } from "../parts/time.js";
 import { tellError, tellReversible, undoChanges } from "../parts/toast.js";
@@ -17,7 +17,8 @@ const COUNTED = new Set(["Memories", "Entities", "Size"]);
 export async function show(main) {
   const list = h("div", { class: "scroll panel", tabindex: "0", role: "group", "aria-label": "Projects" });
   const create = h("button", { type: "button", class: "button main", onclick: () => askForProject(refresh) }, "Create a project");
-  main.append(head("Projects", h("div", { class: "spring" }), server.read_only ? null : create), list);
+  const news = newsButton(refresh, list);
+  main.append(head("Projects", news.node, h("div", { class: "spring" }), server.read_only ? null : create), list);
   async function refresh() {
     await readProjects();
     document.dispatchEvent(new Event("everkept-projects"));
@@ -28,13 +29,13 @@ export async function show(main) {
     return new Map((overview?.projects ?? []).map((/** @type {any} */ each) => [each.name, each]));
   }, (sizes) => {
     list.classList.toggle("panel", projects.length > 0);
-    if (!projects.length) return empty("Each folder you work in gets a project by itself. You can create one too.", "everkept create-project shop");
+    if (!projects.length) return empty("Each folder you work in gets a project automatically. You can also create one.", "everkept create-project shop");
     return h("table", { class: "grid" },
       h("thead", null, h("tr", null, ["Project", "State", "Memories", "Entities", "Size", "Created", ""].map((each) => h("th", { scope: "col", class: COUNTED.has(each) ? "number" : null }, each || h("span", { class: "unseen" }, "Actions"))))),
       h("tbody", null, projects.map((project) => drawRow(project, /** @type {any} */ (sizes.get(project.name)), refresh))));
   });
-  await draw();
-  return { changed: (/** @type {boolean} */ byOthers) => byOthers && void refresh() };
+  await refresh();
+  return { changed: news.tell };
 }
 
 /** @param {any} project @param {any} size @param {() => any} after */

@@ -8,7 +8,7 @@ import { canWrite, changeMemories, drawImportance, editMemory, forgetMemories } 
 import { empty, fillWith } from "../parts/states.js";
 import { age, count, formatMoment, formatUntil } from "../parts/time.js";
 import { place } from "../router.js";
-import { getProject } from "../state.js";
+import { getProject, nameProject } from "../state.js";
 
 const LIMIT = 200;
 
@@ -23,13 +23,13 @@ export async function show(main) {
     memories = found.memories;
     at = Math.min(at, Math.max(0, memories.length - 1));
     fill(said, found.total ? `${count(found.total, "memory", "memories")} to review` : "");
-    if (!memories.length) return empty("Memories that hooks store by themselves wait here until you keep or forget them. None waits.", "everkept setup claude-code --hooks");
+    if (!memories.length) return empty("Memories that hooks store by themselves wait here until you keep or forget them. No memory is waiting.", "everkept setup claude-code --hooks");
     return drawSessions();
   });
   function drawSessions() {
     const sessions = Map.groupBy(memories, (each) => each.session_id ?? "");
     return [...sessions].map(([session, group]) => h("section", { class: "panel" },
-      h("div", { class: "head" }, h("h2", null, session ? "One session" : "Without a session"), h("p", { class: "mute" }, age(group[0].created_at)), h("div", { class: "spring" }),
+      h("div", { class: "head" }, h("h2", null, session ? "Session " : "Without a session", session ? h("code", null, ...text(session.slice(0, 40))) : null), h("p", { class: "mute" }, age(group[0].created_at)), h("div", { class: "spring" }),
         group.length > 1 && canWrite() ? h("button", { type: "button", class: "button small", onclick: () => forgetMemories(group.map((each) => each.id), draw) }, `Forget all ${group.length}`) : null),
       h("ul", { class: "review" }, group.map(drawCard))));
   }
@@ -38,7 +38,7 @@ export async function show(main) {
     const index = memories.indexOf(memory);
     return h("li", { class: "review-card", tabindex: index === at ? "0" : "-1", "data-at": index, onfocus: () => (at = index) },
       h("p", { class: "plain" }, ...text(memory.content)),
-      h("div", { class: "meta" }, getProject() ? null : h("span", { class: "badge" }, ...text(memory.project)), h("span", null, memory.type), drawImportance(memory.importance), age(memory.created_at),
+      h("div", { class: "meta" }, getProject() ? null : h("span", { class: "badge" }, ...text(nameProject(memory.project))), h("span", null, memory.type), drawImportance(memory.importance), age(memory.created_at),
         memory.source?.tool ? h("span", null, "from ", ...text(memory.source.tool)) : null, memory.source?.file ? h("code", null, ...text(memory.source.file)) : null,
         memory.fades_at ? h("span", { title: formatMoment(memory.fades_at) }, `fades ${formatUntil(memory.fades_at)}`) : null, h("a", { href: place("memories", memory.id) }, "details")),
       canWrite() ? h("div", { class: "line" },

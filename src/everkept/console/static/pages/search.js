@@ -33,7 +33,7 @@ export async function show(main, first) {
       fill(said, hits.length === 1 ? "1 hit" : `${hits.length} hits`);
       return [
         warnings.map((/** @type {any} */ each) => h("p", { class: "mute small warning" }, ...text(each.message))),
-        hits.length ? h("ol", { class: "rows hits" }, hits.map((hit) => h("li", null, drawHit(hit, () => draw(route))))) : empty("Nothing fits. Try other words.", null),
+        hits.length ? h("ol", { class: "rows hits" }, hits.map((hit) => h("li", null, drawHit(hit, () => draw(route))))) : empty("Nothing matches. Try other words.", null),
       ];
     });
   };

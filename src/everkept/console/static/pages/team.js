@@ -4,7 +4,7 @@
 import { call, change } from "../api.js";
 import { fill, h, show as text } from "../dom.js";
 import { ask, confirm, confirmByName, openDialog } from "../parts/dialog.js";
-import { head } from "../parts/head.js";
+import { head, newsButton } from "../parts/head.js";
 import { copyButton, empty, fillWith } from "../parts/states.js";
 import { age, when } from "../parts/time.js";
 import { tellError, tellReversible, toast } from "../parts/toast.js";
@@ -19,8 +19,10 @@ export async function show(main) {
   const who = h("select", { "aria-label": "Account of the log" });
   const where = h("select", { "aria-label": "Project of the log" }, h("option", { value: "" }, "All projects"), projects.map((each) => h("option", { value: each.name }, each.name)));
   const create = h("button", { type: "button", class: "button main", onclick: () => askForAccount("", draw) }, "Create a token");
-  main.append(head("Team", h("div", { class: "spring" }), create), h("div", { class: "fields" }, team,
-    h("section", { class: "panel" }, h("div", { class: "head" }, h("h2", null, "Access log"), h("div", { class: "spring" }), who, where), calls)));
+  const log = h("section", { class: "panel" }, h("div", { class: "head" }, h("h2", null, "Access log"), h("div", { class: "spring" }), who, where), calls);
+  const parts = h("div", { class: "fields" }, team, log);
+  const news = newsButton(() => drawAll(), parts);
+  main.append(head("Team", news.node, h("div", { class: "spring" }), create), parts);
   async function draw() {
     await fillWith(team, () => call("list_team"), (found) => {
       const chosen = who.value;
@@ -30,13 +32,14 @@ export async function show(main) {
   }
   const drawLog = () => fillWith(calls, () => call("read_access_log", { limit: 100, account: who.value || undefined, project: where.value || undefined }), drawCalls);
   who.onchange = where.onchange = drawLog;
-  await Promise.all([draw(), drawLog()]);
-  return {};
+  const drawAll = () => Promise.all([draw(), drawLog()]);
+  await drawAll();
+  return { changed: news.tell };
 }
 
 /** @param {any} found @param {() => any} after */
 function drawTeam(found, after) {
-  if (!found.accounts.length && !found.tokens.length) return empty("Other people use this memory with a token of their own. No one has one yet.", "everkept token --user ada");
+  if (!found.accounts.length && !found.tokens.length) return empty("Other people sign in with their own token. No one has one yet.", "everkept token --user ada");
   return [drawAccounts(found, after), found.accounts.length && projects.length ? drawGrants(found, after) : null];
 }
 
@@ -89,7 +92,7 @@ function drawGrants(found, after) {
     });
     return choice;
   };
-  return h("section", { class: "panel" }, h("h2", null, "Who may see what"),
+  return h("section", { class: "panel" }, h("h2", null, "Access to projects"),
     h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Access by project and account" }, h("table", { class: "grid" },
       h("thead", null, h("tr", null, h("th", { scope: "col" }, "Project"), found.accounts.map((/** @type {any} */ each) => h("th", { scope: "col" }, ...text(each.name))))),
       h("tbody", null, projects.map((project) => h("tr", null, h("th", { scope: "row" }, ...text(project.name)), found.accounts.map((/** @type {any} */ each) => h("td", null, cell(each.name, project.name)))))))));
@@ -103,12 +106,12 @@ function askForAccount(account, after) {
     await after();
     openDialog({
       title: `Token for ${made.account}`,
-      body: [h("p", null, "It is shown only now. Copy it and pass it on privately."), h("p", { class: "command" }, h("code", { class: "secret" }, made.secret), copyButton(made.secret, "Copy the token"))],
+      body: [h("p", null, "Everkept shows it only now. Copy it and pass it on privately."), h("p", { class: "command" }, h("code", { class: "secret" }, made.secret), copyButton(made.secret, "Copy the token"))],
       buttons: [{ label: "Done", kind: "main", run: () => undefined }],
     });
   };
   if (account) return make(account).catch(tellError);
-  return ask("Create a token", { label: "Name of the person", hint: "An account is made for them, if there is none." }, "Create", make);
+  return ask("Create a token", { label: "Name of the person", hint: "Creates the account if it does not exist." }, "Create", make);
 }
 
 /** @param {any} found */

@@ -39,11 +39,18 @@ export function openDialog({ title, body, buttons, kind = "", label }) {
   dialog.append(form);
   dialog.addEventListener("close", () => {
     dialog.remove();
-    if (before instanceof HTMLElement && before.isConnected) before.focus();
+    if (before instanceof HTMLElement) (before.isConnected ? before : findSuccessor(before))?.focus();
   });
   document.body.append(dialog);
   dialog.showModal();
   return { close: () => dialog.close(), node: dialog, buttons: made };
+}
+
+/** The button that a new drawing of the page has in place of one. @param {HTMLElement} gone */
+function findSuccessor(gone) {
+  const buttons = /** @type {HTMLElement[]} */ ([...document.querySelectorAll("main button")]);
+  const nameOf = (/** @type {HTMLElement} */ each) => each.getAttribute("aria-label") ?? each.textContent;
+  return buttons.find((each) => nameOf(each) === nameOf(gone)) ?? document.querySelector("h1");
 }
 
 /** Ask before something that cannot be undone. @param {string} title @param {any} body @param {string} label @param {() => any} run */

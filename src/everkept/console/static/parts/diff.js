@@ -62,10 +62,10 @@ function join(pieces) {
   return joined;
 }
 
-/** @param {string} before @param {string} after */
-export function drawTextDiff(before, after) {
+/** @param {string} before @param {string} after @param {string} [kind] class of the block */
+export function drawTextDiff(before, after, kind = "text") {
   const tags = { same: "span", added: "ins", removed: "del" };
-  return h("div", { class: "text" }, compareWords(before, after).map((piece) => h(tags[piece.kind], null, ...show(piece.text))));
+  return h("div", { class: kind }, compareWords(before, after).map((piece) => h(tags[piece.kind], null, ...show(piece.text))));
 }
 
 /** @param {any} value */
@@ -95,8 +95,11 @@ export function drawEdit(edit) {
   const said = /** @type {any} */ (SAID)[edit.operation] ?? edit.operation;
   const names = Object.keys(FIELDS).filter((name) => (before[name] ?? "") !== (after[name] ?? ""));
   // A new text is not a difference: it is shown as it reads.
-  const draw = (/** @type {string} */ name) => (edit.operation === "insert" ? h("div", { class: "text" }, ...show(after[name])) : drawTextDiff(before[name] ?? "", after[name] ?? ""));
+  const draw = (/** @type {string} */ name, /** @type {string} */ kind) => (edit.operation === "insert" ? h("div", { class: kind }, ...show(after[name])) : drawTextDiff(before[name] ?? "", after[name] ?? "", kind));
   return h("div", { class: "fields" },
     h("h3", null, `${said}: ${edit.kind} `, edit.operation === "insert" ? null : h("span", { class: "soft" }, ...show(edit.title))),
-    h("dl", { class: "diff" }, names.map((name) => [h("dt", null, FIELDS[name]), h("dd", null, draw(name))])));
+    h("dl", { class: "diff" }, names.map((name) => {
+      const kind = name === "text" ? "text" : "plain";
+      return [h("dt", { class: kind === "text" ? "unseen" : null }, FIELDS[name]), h("dd", { class: kind === "text" ? "whole" : null }, draw(name, kind))];
+    })));
 }

@@ -29,7 +29,7 @@ export function drawEntity(found, options) {
     h("div", { class: "line actions" },
       button("Focus", options.focus),
       button("Path to…", () => ask("Path to another entity", { label: "Name of the other entity" }, "Find", (name) => options.path(name))),
-      server.read_only ? null : button("Delete", () => confirm("Delete this entity?", h("p", null, `Its ${count(observations.length, "observation")} and ${count(relations.length, "relation")} go with it. Undo brings them back.`), "Delete", () => act("delete_entities", { entityNames: [entity.name] }, `Deleted ${entity.name}.`, options)), "danger")),
+      server.read_only ? null : button("Delete", () => confirm("Delete this entity?", h("p", null, `Its ${count(observations.length, "observation")} and ${count(relations.length, "relation")} are deleted too. You can undo this.`), "Delete", () => act("delete_entities", { entityNames: [entity.name] }, `Deleted ${entity.name}.`, options)), "danger")),
     h("section", null, h("h3", null, count(observations.length, "observation")),
       h("ul", { class: "short" }, observations.map((/** @type {any} */ each) => h("li", null, h("span", { class: "plain" }, ...show(each.text)), age(each.created_at),
         server.read_only ? null : [

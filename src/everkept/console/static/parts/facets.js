@@ -2,6 +2,7 @@
 /** Traits to filter by, each with the number of matches. */
 
 import { h, show } from "../dom.js";
+import { nameProject } from "../state.js";
 
 const SHOWN = 8;
 
@@ -18,7 +19,7 @@ export function drawFacets(facets, titles, chosen, toggle) {
     const on = chosen(trait);
     const draw = (/** @type {[string, number][]} */ some) => some.map(([value, count]) =>
       h("li", null, h("button", { type: "button", "aria-pressed": String(on.includes(value)), onclick: () => toggle(trait, value) },
-        h("span", { title: value }, ...show(value)), h("span", { class: "number" }, count.toLocaleString()))));
+        h("span", { title: value }, ...show(trait === "project" ? nameProject(value) : value)), h("span", { class: "number" }, count.toLocaleString()))));
     const rest = values.slice(SHOWN);
     return h("section", null, h("h2", null, title), h("ul", null, draw(values.slice(0, SHOWN))),
       rest.length ? h("details", { open: rest.some(([value]) => on.includes(value)) }, h("summary", { class: "mute small" }, `${rest.length} more`), h("ul", null, draw(rest))) : null);

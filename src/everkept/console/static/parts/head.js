@@ -1,7 +1,7 @@
 // @ts-check
 /** The head of a page, and the button that tells of changes by others. */
 
-import { fill, h, icon } from "../dom.js";
+import { fill, h } from "../dom.js";
 import { count } from "./time.js";
 
 /** @param {string} title @param {...any} rest */
@@ -9,26 +9,27 @@ export function head(title, ...rest) {
   return h("div", { class: "head" }, h("h1", { tabindex: "-1" }, title), rest);
 }
 
-/** @param {string} name icon @param {string} label @param {() => any} run @param {string} [kind] */
-export function action(name, label, run, kind = "") {
-  return h("button", { type: "button", class: `button ${kind}`, onclick: run }, icon(name), label);
-}
-
-/** A button that appears when others changed something, so that nothing moves under the hand. @param {() => any} refresh */
-export function newsButton(refresh) {
+/**
+ * A button that appears when others changed something, so that nothing moves under the hand.
+ * @param {() => any} refresh
+ * @param {HTMLElement} [place] what is refreshed by itself while neither the pointer nor the focus is on it; without it, lists always wait
+ */
+export function newsButton(refresh, place) {
   let waiting = 0;
-  const node = h("button", { type: "button", class: "chip", hidden: true, onclick: () => {
+  const run = () => {
     waiting = 0;
     node.hidden = true;
     void refresh();
-  } });
+  };
+  const node = h("button", { type: "button", class: "chip", hidden: true, onclick: run });
   return {
     node,
     /** @param {boolean} byOthers */
     tell(byOthers) {
-      if (!byOthers) return void refresh();
+      if (place ? !place.matches(":hover, :focus-within") : !byOthers) return run();
+      if (!byOthers) return;
       waiting += 1;
-      fill(node, icon("undo"), `${count(waiting, "new change")}. Show`);
+      fill(node, `${count(waiting, "new change")}. Show`);
       node.hidden = false;
     },
   };

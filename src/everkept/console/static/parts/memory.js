@@ -4,7 +4,7 @@
 import { call, change } from "../api.js";
 import { h, icon, show } from "../dom.js";
 import { place } from "../router.js";
-import { getProject, server } from "../state.js";
+import { getProject, nameProject, server } from "../state.js";
 import { ask, openDialog } from "./dialog.js";
 import { age, count } from "./time.js";
 import { findNewestChange, tellChange, tellError } from "./toast.js";
@@ -21,7 +21,7 @@ export function drawImportance(importance) {
 /** The badges of a memory. @param {Memory} memory @param {boolean} withProject @param {number} [most] tags */
 export function drawTraits(memory, withProject, most = 3) {
   return [
-    withProject && memory.project ? h("span", { class: "badge" }, memory.project === "@user" ? "you" : memory.project) : null,
+    withProject && memory.project ? h("span", { class: "badge" }, ...show(nameProject(memory.project))) : null,
     memory.forgotten ? h("span", { class: "badge danger", title: memory.forgotten_reason ?? "" }, "forgotten") : null,
     memory.superseded_by ? h("span", { class: "badge warn" }, "replaced") : null,
     memory.automatic ? h("span", { class: "badge" }, "automatic") : null,
@@ -81,7 +81,7 @@ export function askForTags(ids, after) {
   openDialog({
     title: `Tags of ${count(ids.length, "memory", "memories")}`,
     body: [h("label", { class: "field" }, "Add, separated by commas", added), h("label", { class: "field" }, "Remove", removed)],
-    buttons: [{ label: "Cancel" }, { label: "Change tags", kind: "main", run: () => changeMemories(ids, { tags: { add: split(added.value), remove: split(removed.value) } }, "Tagged", after) }],
+    buttons: [{ label: "Cancel" }, { label: "Change tags", kind: "main", run: () => changeMemories(ids, { tags: { add: split(added.value), remove: split(removed.value) } }, "Changed the tags of", after) }],
   });
   added.focus();
 }
@@ -94,14 +94,14 @@ export function askForImportance(ids, now, after) {
   openDialog({
     title: "Importance",
     body: h("label", { class: "field" }, "From 0 to 1", range, shown),
-    buttons: [{ label: "Cancel" }, { label: "Save", kind: "main", run: () => changeMemories(ids, { importance: Number(range.value) }, "Weighed", after) }],
+    buttons: [{ label: "Cancel" }, { label: "Save", kind: "main", run: () => changeMemories(ids, { importance: Number(range.value) }, "Changed the importance of", after) }],
   });
 }
 
 /** @param {Memory} memory @param {() => any} after */
 export async function editMemory(memory, after) {
   const whole = memory.clipped ? (await call("read_memory", { memory_id: memory.id, project: memory.project })).memory : memory;
-  ask("Edit the memory", { label: "Text", value: whole.content, lines: true, hint: "The text before stays in the log." }, "Save", async (text) => {
+  ask("Edit the memory", { label: "Text", value: whole.content, lines: true, hint: "The previous text stays in the log." }, "Save", async (text) => {
     await change("update_memory", { memory_id: memory.id, content: text, project: memory.project });
     tellChange("Saved.", await findNewestChange(memory.project), after);
     await after();

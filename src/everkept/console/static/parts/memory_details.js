@@ -69,7 +69,7 @@ function drawVersions(versions) {
     const before = versions[index + 1]?.values;
     const altered = before && before.text !== version.values.text;
     return h("li", null,
-      h("div", { class: "meta" }, /** @type {any} */ (said)[version.operation] ?? version.operation, " with ", version.tool.replaceAll("_", " "), version.client ? ` by ${version.client}` : "", age(version.at), h("a", { href: place("log", version.change) }, version.change)),
+      h("div", { class: "meta" }, /** @type {any} */ (said)[version.operation] ?? version.operation, " with ", h("code", null, ...show(version.tool)), version.client ? ` by ${version.client}` : "", age(version.at), h("a", { href: place("log", version.change) }, version.change)),
       altered ? drawTextDiff(before.text, version.values.text) : null);
   }));
 }
