@@ -64,7 +64,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out += in_browser
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
+        without = set(left_out)
+        items[:] = [item for item in items if item not in without]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -74,6 +74,7 @@ CHANGED = runpy.run_path(str(PROJECT / "tools/changed.py"))
         ("src/everkept/errors.py", []),
         ("tests/journeys/test_off.py", ["journeys"]),
         ("tests/test_docs.py", []),
+        ("tests/support/clocks.py", []),
         ("docs/tools.md", []),
     ],
 )
@@ -81,9 +82,10 @@ def test_a_changed_path_has_its_tests_run_in_full(path: str, folders: list[str])
     assert CHANGED["options_for"]([path]) == [f"--all-of=tests/{folder}" for folder in folders]
 
 
-@pytest.mark.parametrize("path", ["pyproject.toml", "requirements/dev.txt", "tests/conftest.py"])
-def test_what_all_tests_use_has_everything_run_in_full(path: str) -> None:
-    assert CHANGED["options_for"](["docs/tools.md", path]) == ["--all"]
+def test_after_changes_in_many_folders_nothing_runs_in_full() -> None:
+    few = [f"src/everkept/families/{name}/toolset.py" for name in ("bank", "graph", "history", "memories")]
+    assert len(CHANGED["options_for"](few)) == 4
+    assert CHANGED["options_for"]([*few, "src/everkept/cli/main.py"]) == []
 
 
 def git(folder: Path, *arguments: str) -> None:

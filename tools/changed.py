@@ -1,6 +1,7 @@
 """Choose the tests that run in full because of what has changed.
 
-Without a commit to compare with, no tests run in full. A release runs everything in full.
+Without a commit to compare with, or after changes in many folders, no tests run in full. A release runs everything in
+full.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from pathlib import Path
 
 EVERYTHING = ["--all"]
 SOURCE = ("src", "everkept")
-# Changes in these folders affect all tests.
-SHARED = ("tests/support/", "tests/conftest.py", "pyproject.toml", "requirements/")
+# More than this would take as long as everything, which is more than a run for each change may take.
+MAX_FOLDERS = 4
 # Folders of tests that check a folder of the source, besides its own.
 PROMISES = {
     "api": ("integrations",),
@@ -36,17 +37,16 @@ def options_since_record(checkout: Path) -> list[str]:
 
 def options_for(changed: Iterable[str]) -> list[str]:
     """Return the options of pytest for changed paths."""
-    paths = list(changed)
-    if any(path.startswith(SHARED) for path in paths):
-        return EVERYTHING
-    folders = {folder for path in paths for folder in _folders(Path(path).parts)}
-    return [f"--all-of=tests/{folder}" for folder in sorted(folders)]
+    folders = {folder for path in changed for folder in _folders(Path(path).parts)}
+    return [f"--all-of=tests/{folder}" for folder in sorted(folders)] if len(folders) <= MAX_FOLDERS else []
 
 
 def _folders(parts: tuple[str, ...]) -> list[str]:
     """Return the folders of the tests that a path belongs to."""
     if parts[0] == "examples":
         return ["integrations"]
+    if parts[:2] == ("tests", "support"):
+        return []
     if parts[0] == "tests":
         return ["/".join(parts[1:-1][:2])] if len(parts) > 2 else []
     if parts[:2] != SOURCE or len(parts) < 4:

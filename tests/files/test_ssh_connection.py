@@ -242,7 +242,7 @@ async def test_a_server_that_stops_answering_is_given_up(tmp_path: Path) -> None
 
     keys = Keys.made_in(tmp_path / "keys")
     async with asyncssh_server(tmp_path, keys, sftp=Sleepy) as server:
-        connections = SshConnections(replace(server.options, answer_seconds=0.05))
+        connections = SshConnections(replace(server.options, answer_seconds=1))
         store = await connections.open_folder(server.user, LOOPBACK, server.port, str(tmp_path / "files"))
         with pytest.raises(Unavailable) as caught:
             await store.write("note.md", NEW)

@@ -19,7 +19,7 @@ from surreal_server import CORES, PATIENCE, fresh_namespace
 from surreal_server import served as served_by_surreal
 
 WRITERS = 3
-PAUSE = 0.005  # seconds between two stores of a writer: what waits while the database is away stays small
+PAUSE = 0.03  # seconds between two stores of a writer: what waits while the database is away stays small
 
 
 class Load:

@@ -259,14 +259,14 @@ def main() -> None:
     parser.add_argument("--ends", metavar="STATUS", type=int, help="at once")
     parser.add_argument("--starts", metavar="FILE", type=Path, help="gets a line at every start")
     options = parser.parse_args()
-    if options.starts is not None:
-        with options.starts.open("a", encoding="utf-8") as starts:
-            starts.write(f"{os.getpid()}\n")
     if options.says is not None:
         sys.stderr.write(options.says + "\n")
     if options.prints is not None:
         sys.stdout.write(options.prints + "\n")
         sys.stdout.flush()
+    if options.starts is not None:
+        with options.starts.open("a", encoding="utf-8") as starts:
+            starts.write(f"{os.getpid()}\n")
     if options.ends is not None:
         sys.exit(options.ends)
     if options.stays:

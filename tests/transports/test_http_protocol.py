@@ -10,6 +10,7 @@ from loopback_http import SHORT, loopback_http
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: localhost\r\n"
 BIG = b"x" * (1024 * 1024)
+ENOUGH = 1.0  # seconds of a deadline before which a client must have begun
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ async def test_a_connection_without_a_request_is_closed() -> None:
 
 @pytest.mark.parametrize("before", [b"", GET + b"\r\n"])
 async def test_slow_headers_are_refused(before: bytes) -> None:
-    async with loopback_http(header_seconds=SHORT) as server, server.connect() as client:
+    async with loopback_http(header_seconds=ENOUGH) as server, server.connect() as client:
         if before:
             assert await client.ask(before) == b"HTTP/1.1 200 OK"
         client.send(GET[:10])
@@ -93,7 +94,7 @@ async def test_slow_headers_are_refused(before: bytes) -> None:
 
 
 async def test_a_byte_now_and_then_does_not_extend_the_deadline() -> None:
-    async with loopback_http(header_seconds=SHORT) as server, server.connect() as client:
+    async with loopback_http(header_seconds=ENOUGH) as server, server.connect() as client:
         ended = asyncio.ensure_future(client.wait_closed())
         while not ended.done():
             client.send(b"G")

@@ -18,7 +18,7 @@ from everkept.errors import InvalidInput, UpstreamError, UpstreamUnavailable
 from everkept.upstreams.child import ChildProgram
 from everkept.upstreams.link import LinkEnded, NotSent, UpstreamLink
 from everkept.upstreams.stdio import StdioLink, connect_stdio
-from upstreams import PATIENCE, actor, gone, owned, pid_of, started, there, until
+from upstreams import PATIENCE, Clock, actor, gone, owned, pid_of, started, there, until
 
 JSON = dict[str, Any]
 
@@ -514,11 +514,18 @@ async def test_a_server_that_never_greets_is_given_up() -> None:
         assert await reason(upstream) == "notes was not ready within 0.5 s."
 
 
-async def test_what_a_server_wrote_that_was_never_ready_is_said() -> None:
-    says = ("--says", "fetching, password=Tr0ub4dor&3xyz", "--prints", "Welcome!")
-    async with started(*says, "--silent", connect_timeout=2.0) as upstream:
-        why = await reason(upstream)
-    assert why.startswith("notes was not ready within 2 s. It wrote: ")
+async def test_what_a_server_wrote_that_was_never_ready_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, begun = Clock(monkeypatch), tmp_path / "begun"
+    says = ("--says", "fetching, password=Tr0ub4dor&3xyz", "--prints", "Welcome!", "--starts", begun)
+    async with started(*says, "--silent", connect_timeout=30) as upstream:
+        asking = asyncio.create_task(reason(upstream))
+        await there(begun)
+        await clock.goes_on(0)  # what is in the pipes is read
+        await clock.goes_on(30)
+        why = await asking
+    assert why.startswith("notes was not ready within 30 s. It wrote: ")
     assert "fetching" in why
     assert "Welcome!" in why
     assert "Tr0ub4dor" not in why

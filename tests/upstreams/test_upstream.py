@@ -68,10 +68,10 @@ async def forever(_method: str, _params: JSON) -> JSON:
 
 
 @asynccontextmanager
-async def upstream_of(answer: Answer, **reach: Any) -> AsyncGenerator[tuple[Any, Server], None]:
+async def upstream_of(answer: Answer, *, probe: float = 0.05, **reach: Any) -> AsyncGenerator[tuple[Any, Server], None]:
     server = Server(answer)
     told = UpstreamSettings("notes", **({"way": UpstreamProgram("x")} | reach))
-    upstream = OwnedUpstream(told, {}, server.connect, pauses=(0.0,), probe=0.05)
+    upstream = OwnedUpstream(told, {}, server.connect, pauses=(0.0,), probe=probe)
     try:
         async with asyncio.timeout(PATIENCE):
             yield upstream, server
@@ -233,8 +233,8 @@ async def after(seconds: float, act: Callable[[], Awaitable[None]]) -> None:
     await act()
 
 
-async def test_a_server_that_has_answered_another_call_is_not_doubted() -> None:
-    slow = asyncio.Event()
+async def test_a_server_that_has_answered_another_call_is_not_doubted(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, slow = Clock(monkeypatch), asyncio.Event()
 
     async def answer(_: str, params: JSON) -> JSON:
         if params["name"] == "quick":
@@ -242,27 +242,31 @@ async def test_a_server_that_has_answered_another_call_is_not_doubted() -> None:
         slow.set()
         return await forever("slow", {})
 
-    async with upstream_of(answer, call_timeout=0.2) as (upstream, server):
+    async with upstream_of(answer, call_timeout=5) as (upstream, server):
         call = asyncio.create_task(upstream.call("slow", {}))
         await slow.wait()
         await upstream.call("quick", {})
+        await clock.goes_on(5)
         with pytest.raises(UpstreamUnavailable):
             await call
         await asyncio.sleep(0)
         assert server.probes == 0
 
 
-async def test_an_answer_while_it_is_doubted_keeps_a_server() -> None:
+async def test_an_answer_while_it_is_doubted_keeps_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+
     async def answer(_: str, params: JSON) -> JSON:
         return {"content": []} if params["name"] == "quick" else await forever("slow", {})
 
-    async with upstream_of(answer, call_timeout=0.05) as (upstream, server):
+    async with upstream_of(answer, call_timeout=0.05, probe=5) as (upstream, server):
         server.answers_probes = False
         with pytest.raises(UpstreamUnavailable):
             await upstream.call("slow", {})
-        while not server.has_given_up_probe.is_set():
-            await upstream.call("quick", {})
-            await asyncio.sleep(0)
+        await clock.goes_on(0)  # it is asked whether it lives
+        await upstream.call("quick", {})
+        await clock.goes_on(5)
+        await server.has_given_up_probe.wait()
         for _ in range(3):
             await upstream.call("quick", {})
         assert (server.probes, server.connections) == (1, 1)

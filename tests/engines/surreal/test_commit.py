@@ -15,6 +15,7 @@ from everkept.errors import Conflict, StoreBusy, StoreUnreachable, Unavailable
 from everkept.values import replace
 from records import batch, entity, link, memory, note, record_ref
 from surreal_libraries import LosingConnection, Shelf
+from surreal_server import PATIENCE
 from surreal_stores import DATABASE, FailingConnection, SlowConnection, WatchedConnection, store_over
 
 WRITERS, EACH = 3, 8
@@ -154,24 +155,30 @@ async def test_a_commit_of_which_nothing_can_be_learned_is_told_so(namespace: Sh
 
 
 async def test_a_commit_that_ends_late_is_told_as_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drivers, "WRITE_TIME_FACTOR", 1)
-    slow = SlowConnection(EmbeddedConnection(tmp_path, "memory", time_limit=2))
+    slow = SlowConnection(EmbeddedConnection(tmp_path, "memory", time_limit=PATIENCE))
     store = store_over(slow)
     await store.commit(batch(entity("Ada")))
-    slow.pause = "3s"
+    monkeypatch.setattr(drivers, "WRITE_TIME_FACTOR", 1 / PATIENCE)  # after a second it is late
+    slow.pause = "2s"
     change = await store.commit(batch(entity("Bob")))
     assert [edit.id for edit in change.edits] == ["Bob"]
     assert change in await store.read_changes()
     await slow.close()
 
 
-async def test_a_commit_that_does_not_end_is_not_to_be_tried_again_unseen(tmp_path: Path) -> None:
-    slow = SlowConnection(EmbeddedConnection(tmp_path, "memory", time_limit=0.5))
+async def test_a_commit_that_does_not_end_is_not_to_be_tried_again_unseen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = EmbeddedConnection(tmp_path, "memory", time_limit=PATIENCE)
+    slow = SlowConnection(connection)
     store = store_over(slow)
     await store.commit(batch(entity("Ada")))
-    slow.pause = "5s"
-    with pytest.raises(StoreUnreachable, match="unknown") as raised:
-        await store.commit(batch(entity("Bob")))
+    slow.pause = "6s"
+    with monkeypatch.context() as hurried:
+        hurried.setattr(drivers, "WRITE_TIME_FACTOR", 0.1)
+        hurried.setattr(connection, "_time_limit", 2.0)  # for the reads before the write too
+        with pytest.raises(StoreUnreachable, match="unknown") as raised:
+            await store.commit(batch(entity("Bob")))
     assert "Check before you repeat" in str(raised.value)
     await slow.run(DATABASE, "UPSERT turn:1")  # behind it
     assert [record.id for record in await store.scan(RecordFilter())] == ["Ada", "Bob"]

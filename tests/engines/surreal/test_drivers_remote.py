@@ -4,7 +4,6 @@ import asyncio
 import logging
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -60,7 +59,7 @@ async def test_transactions_that_cross_are_contended(warm: Server) -> None:
     connections = [warm.connection(NS) for _ in range(4)]
     connection = connections[0]
     await connection.run(DB, "UPSERT c:1 SET n = 0")
-    adding = "BEGIN; LET $n = (SELECT VALUE n FROM ONLY c:1); SLEEP 50ms; UPDATE c:1 SET n = $n + 1; COMMIT"
+    adding = "BEGIN; LET $n = (SELECT VALUE n FROM ONLY c:1); SLEEP 500ms; UPDATE c:1 SET n = $n + 1; COMMIT"
     ends = await asyncio.gather(*(each.run(DB, adding) for each in connections), return_exceptions=True)
     refused = [end for end in ends if isinstance(end, BaseException)]
     assert refused
@@ -145,36 +144,22 @@ async def test_a_program_that_keeps_its_turn_makes_the_server_one_that_is_away(t
         await connection.run(DB, "CREATE a")
 
 
-async def test_who_waits_in_vain_for_its_turn_has_written_nothing(server: Server) -> None:
-    await server.connection(NS).run(DB, "DEFINE TABLE a")
-
-    async def ended(n: int) -> "list[asyncio.Future[list[Any]]]":
-        """One that takes too long, and one that waits for it; nobody else uses their connection."""
-        connection = server.connection(NS, time_limit=0.2)
-        await connection.open()
-        texts = (f"SLEEP 4s; UPSERT c:{n} SET n = 1", f"CREATE a:{n}")
-        calls = [asyncio.ensure_future(connection.run(DB, text)) for text in texts]
-        await asyncio.wait(calls)
-        return [*calls]
-
-    number = 0
-    slow, waited = await ended(number)
-
-    def has_waited() -> bool:
-        ends = slow.exception(), waited.exception()  # both are read: asyncio reports an error that nothing reads
-        return "unknown" in str(ends[0]) and isinstance(ends[1], QueryTimeout)
-
-    # On a busy machine it need not wait.
-    while not has_waited() and number < 20:
-        number += 1
-        slow, waited = await ended(number)
-    with pytest.raises(QueryTimeout, match="Nothing was stored"):
-        await waited
-    with pytest.raises(StoreUnreachable, match="outcome is unknown"):
-        await slow
-    later = server.connection(NS)
-    text = f"SLEEP 4s; RETURN c:{number}.n; SELECT * FROM a:{number}"
-    assert await later.run(DB, text) == [None, 1, []]
+async def test_who_waits_in_vain_for_its_turn_has_written_nothing(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection, other = server.connection(NS), server.connection(NS)
+    await other.run(DB, "DEFINE TABLE a")
+    await connection.run(DB, "RETURN 1")  # a database is chosen before its first use, however long that takes
+    with monkeypatch.context() as hurried:
+        hurried.setattr(connection, "_time_limit", 0.1)
+        calls = (connection.run(DB, text) for text in ("SLEEP 6s; UPSERT c:1 SET n = 1", "CREATE a:1"))
+        slow, waited = await asyncio.gather(*calls, return_exceptions=True)
+    assert isinstance(slow, StoreUnreachable)
+    assert "outcome is unknown" in str(slow)
+    assert isinstance(waited, QueryTimeout)
+    assert "Nothing was stored" in str(waited)
+    await connection.run(DB, "UPSERT c:2")  # behind both
+    assert await other.run(DB, "RETURN c:1.n; SELECT * FROM a") == [1, []]
 
 
 async def test_closing_gives_back_the_turn_of_what_is_under_way(tmp_path: Path) -> None:
@@ -235,16 +220,23 @@ async def test_who_wrote_and_got_too_large_an_answer_does_not_know_what_became_o
     assert len((await connection.run(DB, "SELECT * FROM a"))[0]) == 1
 
 
-async def test_a_slow_query_ends_with_the_time_and_leaves_the_connection(warm: Server) -> None:
-    connection = warm.connection(NS, time_limit=2)
-    with pytest.raises(QueryTimeout):
-        await connection.run(DB, "SLEEP 5s")
+async def test_a_slow_query_ends_with_the_time_and_leaves_the_connection(
+    warm: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = warm.connection(NS)
+    await connection.run(DB, "RETURN 1")
+    with monkeypatch.context() as hurried:
+        hurried.setattr(connection, "_time_limit", 0.5)
+        with pytest.raises(QueryTimeout):
+            await connection.run(DB, "SLEEP 5s")
     assert await connection.run(DB, "RETURN 1") == [1]
 
 
-async def test_a_frozen_server_is_away_until_it_thaws(server: Server) -> None:
-    connection = server.connection(NS, time_limit=0.2, connect_limit=0.5)
-    await connection.open()
+async def test_a_frozen_server_is_away_until_it_thaws(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = server.connection(NS)
+    await connection.run(DB, "RETURN 1")
+    monkeypatch.setattr(connection, "_time_limit", 0.2)
+    monkeypatch.setattr(connection, "_connect_limit", 0.5)
     server.pause()
     with pytest.raises(StoreUnreachable):  # by the silence after a ping
         await connection.run(DB, "RETURN 1")
