@@ -23,9 +23,8 @@ import numpy as np
 
 from everkept.core.records import Record
 from everkept.retrieval import search as search_module
-from everkept.retrieval.calibration import MAX_NEARNESS
 from everkept.retrieval.fusion import CandidateSignals, compute_relevance, mark_supported, sum_columns
-from everkept.retrieval.profile import SignalWeights
+from everkept.retrieval.profile import MAX_NEARNESS, SignalWeights
 from everkept.retrieval.scores import collect_signals, fit_query
 from everkept.values import replace
 from question_sets import ADVERSARIAL, Question, QuestionSet, coding_set, conversations

@@ -11,9 +11,7 @@ from everkept.patterns import compile_late
 MODULES = [
     "everkept.core.context_text",
     "everkept.core.mcp",
-    "everkept.core.secret_arguments",
     "everkept.core.secret_forms",
-    "everkept.core.secret_names",
     "everkept.core.secret_values",
     "everkept.core.secrets",
     "everkept.core.text",

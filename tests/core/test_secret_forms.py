@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from everkept.core import secret_forms, secret_names
+from everkept.core import secret_forms, secret_values
 from everkept.core.secret_forms import find_known_forms
 from everkept.core.secrets import mask_text
 
@@ -51,8 +51,8 @@ def test_refused_forms_in_a_long_word_are_read_a_few_times(tail: str, monkeypatc
 
 @pytest.mark.parametrize("piece", ["key", "token", "secretkey", "_token", "auth-data", "pass", "passwordvalue"])
 def test_a_name_in_a_long_word_of_names_is_read_a_few_times(piece: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    counted = CountedPattern(secret_names._NAME)  # pyright: ignore[reportPrivateUsage]
-    monkeypatch.setattr(secret_names, "_NAME", counted)
+    counted = CountedPattern(secret_values._NAME)  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(secret_values, "_NAME", counted)
     text = piece * 2_000 + "ed"
     assert mask_text(text) == (text, [])
     mask_text(text[:-2])

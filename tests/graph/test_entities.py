@@ -1,6 +1,7 @@
 from everkept.core.records import Insert, Update
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.graph.entities import (
+    BY_NAME_AND_TYPE,
     STUB_FACETS,
     build_entity,
     build_entity_step,
@@ -9,7 +10,6 @@ from everkept.graph.entities import (
     find_stub,
     list_observations,
 )
-from everkept.graph.lookup import BY_NAME_AND_TYPE
 from everkept.values import replace
 from records import batch
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.core.background import SHARES, Background
+from everkept.core.ports import SHARES, Background
 from everkept.retrieval.fusion import (
     MAX_STRETCH,
     CandidateSignals,

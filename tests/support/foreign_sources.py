@@ -13,8 +13,8 @@ from assistant_exports import build_chat, build_node, build_tree, write_zip
 from everkept.core.transcripts import Transcript
 from everkept.errors import EverkeptError
 from everkept.exchange.foreign import ForeignSource
-from everkept.exchange.pickled_values import read_pickled_value
 from everkept.exchange.sources import SOURCES
+from everkept.exchange.sources.mem0 import read_pickled_value
 from foreign_stores import unpack_rival
 from parser_bench import DEEP, Bench, Parser, Read, encode
 from transcript_replay import Replay

@@ -31,8 +31,7 @@ from everkept.families.bank.graph.model import (
 )
 from everkept.families.bank.model import BankOptions
 from everkept.files.resolver import FileStoreResolver
-from everkept.graph.entities import ENTITY, OBSERVATION
-from everkept.graph.lookup import ensure_entities
+from everkept.graph.entities import ENTITY, OBSERVATION, ensure_entities
 from memory_bank import Banking, bank_in
 
 LOG = "graph/graph.jsonl"

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NoReturn
 
-from everkept.core.background import Background
+from everkept.core.ports import Background
 from everkept.core.text import blake2b
-from everkept.embedders.background import measure_background, read_texts
+from everkept.embedders.onnx import measure_background, read_texts
 from everkept.errors import ModelUnavailable
 
 if TYPE_CHECKING:

@@ -39,10 +39,9 @@ if TYPE_CHECKING:  # a server answers the handshake before it loads these
     from everkept.core.ports import Embedder, Library
     from everkept.families.bank.toolset import BankFamily
     from everkept.families.documents.documents import Documents
-    from everkept.jobs.call_log import CallLog
     from everkept.jobs.graph_files import GraphMirrors
     from everkept.jobs.memory_access import MemoryAccess
-    from everkept.jobs.usage_log import BatchedUsage
+    from everkept.jobs.usage_log import BatchedUsage, CallLog
 
 log = logging.getLogger(__name__)
 
@@ -179,7 +178,7 @@ class App:
         """The log of calls, or None if nothing is stored in the data folder."""
         if self._given_library is not None or self.settings.deployment_mode == "embedded-memory":
             return None
-        from everkept.jobs.call_log import CallLog
+        from everkept.jobs.usage_log import CallLog
 
         return CallLog(self.settings.data_dir)
 
@@ -379,7 +378,7 @@ class App:
         outcome: str,
         used: Sequence[str],
     ) -> None:
-        from everkept.jobs.call_log import CallNote
+        from everkept.jobs.usage_log import CallNote
 
         assert self._calls is not None
         named = "" if tool.effect is Effect.OUTSIDE else arguments.get("project") or next(iter(used), session.project)
@@ -429,7 +428,7 @@ class App:
 
     def _has_part(self, part: str) -> bool:
         """Return whether that part has been built."""
-        return "_parts" in vars(self) and self._parts.has_part(part)
+        return "_parts" in vars(self) and part in vars(self._parts)
 
 
 def _choose_root(session: Session, arguments: Mapping[str, Any]) -> Path | None:

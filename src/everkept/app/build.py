@@ -157,10 +157,6 @@ class AppParts:
         self.guarded = GuardedLibrary(_pin_library(settings, self.library), clock, _build_quotas(settings))
         self.choice = _build_graph_rule(settings, self.guarded)
 
-    def has_part(self, part: str) -> bool:
-        """Return whether that part has been built."""
-        return part in vars(self)
-
     @cached_property
     def tools(self) -> Toolset:
         return self._build_toolset(self._families)

@@ -119,7 +119,6 @@ class FinishedLibrary(ForwardingLibrary):
         self._library = library
         self._name = name
         self._on_first = on_first
-        self._is_seen = False
 
     @property
     def condition(self) -> Condition:
@@ -129,18 +128,14 @@ class FinishedLibrary(ForwardingLibrary):
         await self._library.close()
 
     async def _reach_library(self) -> Library:
-        if not self._is_seen:
-            await self._expect_finished()
-        return self._library
-
-    async def _expect_finished(self) -> None:
         if origin := await self._library.get_note(MIGRATION_ORIGIN_NOTE):
             command = f"everkept migrate --from {_quote_address(origin)} --to {_quote_address(self._name)}"
             raise Refused(
                 f"{self._name} contains an unfinished copy of {origin}.", hint=f"To finish it, run `{command}`."
             )
         await self._on_first()
-        self._is_seen = True
+        self._reached = self._library
+        return self._library
 
 
 def _quote_address(name: str) -> str:

@@ -12,8 +12,7 @@ from everkept.core.ports import RecordStore
 from everkept.core.records import Record, RecordFilter
 from everkept.core.text import clip_text, replace_controls
 from everkept.errors import NotFound
-from everkept.graph.entities import ENTITY
-from everkept.graph.lookup import find_candidates, require_unique
+from everkept.graph.entities import ENTITY, find_candidates, require_unique
 from everkept.tools.schema import to_json
 from everkept.values import Value
 from everkept.views.pages import fill_page

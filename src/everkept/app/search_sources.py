@@ -30,13 +30,11 @@ from everkept.families.memories.model import (
     RecalledMemories,
 )
 from everkept.families.memories.toolset import MemoryTools
-from everkept.graph.entities import ENTITY, OBSERVATION
-from everkept.graph.lookup import read_entities
+from everkept.graph.entities import ENTITY, OBSERVATION, read_entities
 from everkept.language.spellings import fold, split_tokens, stem
 from everkept.language.telling_words import list_stems
-from everkept.retrieval.calibration import QueryFit
 from everkept.retrieval.excerpts import compute_coverage
-from everkept.retrieval.profile import SearchPlace, SearchProfile
+from everkept.retrieval.profile import QueryFit, SearchPlace, SearchProfile
 from everkept.retrieval.search import LANGUAGE_CODE, search
 from everkept.settings import Settings
 from everkept.values import Value, replace
@@ -99,7 +97,7 @@ class GraphFinder:
         self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int, *, all_projects: bool = False
     ) -> SearchFindings:
         if all_projects:
-            from everkept.families.memories.other_projects import open_all_projects
+            from everkept.families.memories.recall import open_all_projects
 
             return await search_graphs(await open_all_projects(self._library), query, ways, limit)
         store = await self._find_store(call)

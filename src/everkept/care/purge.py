@@ -17,8 +17,8 @@ from everkept.core.text import clip_text, compute_digest, compute_name_key
 from everkept.errors import AmbiguousId, EverkeptError, ProjectOff
 from everkept.families.memories.memory_identity import compute_text_key, get_title
 from everkept.families.memories.stores import find_memories_by_prefix
-from everkept.graph.entities import ENTITY
-from everkept.graph.lookup import (
+from everkept.graph.entities import (
+    ENTITY,
     ExactNameAndTypeIdentity,
     ExactNameIdentity,
     NameAndTypeIdentity,

@@ -34,8 +34,8 @@ _PRELOADED = (
     "everkept.transports.stdio",
     "everkept.app.build",
     "everkept.families.graph.toolset",
-    "everkept.jobs.call_log",
-    "everkept.core.secret_arguments",
+    "everkept.jobs.usage_log",
+    "everkept.core.secret_forms",
     "concurrent.futures.thread",
 )
 _ENGINE_MODULES = {"sqlite": "everkept.engines.sqlite.library", "postgres": "everkept.engines.postgres.library"}

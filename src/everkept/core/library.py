@@ -422,27 +422,29 @@ class TableLibrary(Library):
 class ForwardingLibrary(Library):
     """Library that passes each call on to another one, once that is reachable."""
 
+    _reached: Library | None = None  # set it as soon as no further call has to ask for it
+
     @abstractmethod
     async def _reach_library(self) -> Library:
         """Return the library that answers."""
 
     async def ask(self, question: CatalogQuestion[A]) -> A:
-        return await (await self._reach_library()).ask(question)
+        return await (self._reached or await self._reach_library()).ask(question)
 
     async def apply(self, change: CatalogChange[A]) -> A:
-        return await (await self._reach_library()).apply(change)
+        return await (self._reached or await self._reach_library()).apply(change)
 
     async def open(self, name: str) -> "tuple[Project, RecordStore]":
-        return await (await self._reach_library()).open(name)
+        return await (self._reached or await self._reach_library()).open(name)
 
     async def get_store(self, project: "Project") -> RecordStore:
-        return await (await self._reach_library()).get_store(project)
+        return await (self._reached or await self._reach_library()).get_store(project)
 
     async def open_user_store(self) -> RecordStore:
-        return await (await self._reach_library()).open_user_store()
+        return await (self._reached or await self._reach_library()).open_user_store()
 
     async def open_history_store(self) -> RecordStore:
-        return await (await self._reach_library()).open_history_store()
+        return await (self._reached or await self._reach_library()).open_history_store()
 
     async def on_change(self, hear: Callable[[], None]) -> bool:
-        return await (await self._reach_library()).on_change(hear)
+        return await (self._reached or await self._reach_library()).on_change(hear)

@@ -1,7 +1,8 @@
 """Ports of the core: embedder, indexer, access counts, choice of a project, rights, reading library."""
 
+from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from everkept.core.answers import AccessCount as AccessCount
 from everkept.core.answers import Direction as Direction
@@ -9,7 +10,6 @@ from everkept.core.answers import PurgeResult as PurgeResult
 from everkept.core.answers import RecordTally as RecordTally
 from everkept.core.answers import RecordVector as RecordVector
 from everkept.core.answers import Token as Token
-from everkept.core.background import Background
 from everkept.core.library import Library as Library
 from everkept.core.projects import OffPeriod, Project, TrashedProject
 from everkept.core.sessions import Account, ToolCall
@@ -23,6 +23,44 @@ from everkept.values import Value
 if TYPE_CHECKING:  # numpy takes a tenth of a second to import, and only embedding needs it
     import numpy as np
     from numpy.typing import NDArray
+
+SHARES = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 1.0)
+
+# Pairs of texts: without anything in common, a question and its answer, and one statement in two wordings.
+Pairs = Literal["unrelated", "answers", "alike"]
+
+
+# Each model has its own scale of cosines. So a limit is not a cosine but a level: the cosine below which a share of
+# known pairs of texts lies. The background of a model turns a level into a cosine.
+class Level(Value):
+    """Nearness that means the same for each model: this share of the pairs is less near."""
+
+    pairs: Pairs
+    share: float
+
+
+class Background(Value):
+    """Cosines of the pairs at each of the SHARES."""
+
+    unrelated: tuple[float, ...]
+    answers: tuple[float, ...]
+    alike: tuple[float, ...]
+
+    def find(self, level: Level) -> float:
+        """Return the cosine of a level."""
+        cosines = {"unrelated": self.unrelated, "answers": self.answers, "alike": self.alike}[level.pairs]
+        upper = min(bisect_right(SHARES, level.share), len(SHARES) - 1)
+        low, high = SHARES[upper - 1], SHARES[upper]
+        part = (level.share - low) / (high - low)
+        return cosines[upper - 1] + part * (cosines[upper] - cosines[upper - 1])
+
+    def compute_share(self, cosine: float) -> float:
+        """Return the share of unrelated pairs that are less near."""
+        upper = bisect_right(self.unrelated, cosine)
+        if upper in (0, len(SHARES)):
+            return 0.0 if upper == 0 else 1.0
+        low, high = self.unrelated[upper - 1], self.unrelated[upper]
+        return SHARES[upper - 1] + (cosine - low) / (high - low) * (SHARES[upper] - SHARES[upper - 1])
 
 
 # Names of the models that the package has shipped with, the first and the present one. Both know English only.

@@ -3,10 +3,17 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
-from everkept.core.secret_arguments import find_argument_spans
-from everkept.core.secret_forms import find_known_forms, find_marked_forms
-from everkept.core.secret_names import find_label, find_named_secrets, is_whole_secret
-from everkept.core.secret_values import flatten, is_placeholder, is_random, is_strong
+from everkept.core.secret_forms import find_argument_spans, find_known_forms, find_marked_forms
+from everkept.core.secret_values import (
+    MASK_BEGINS,
+    find_label,
+    find_named_secrets,
+    flatten,
+    is_placeholder,
+    is_random,
+    is_strong,
+    is_whole_secret,
+)
 from everkept.errors import InvalidInput
 from everkept.patterns import compile_late
 
@@ -20,7 +27,6 @@ _URL = compile_late(
     r"://[^\s/:@?#\"'<>]{0,200}+:(?:([^\s/\"'<>]{1,1000})@(?=[\w\[.$<{])|(?!\d{1,5}/)([^\s@\"'<>]{1,200})@(?=[\w\[.]))"
 )
 _MASK = compile_late(r"\[masked: [a-z ]+\]")
-_MASK_BEGINS = "[masked:"
 _MAX_MASK_CHARACTERS = 60
 _KINDS = {"password": "password", "api key": "api key", "secret": "secret", "token": "token"}
 _AUTHORIZATION_KEY = compile_late(r"(?i)authorization\s*$")
@@ -161,7 +167,7 @@ def _is_masked(text: str, span: _Span) -> bool:
     """Return whether a mask is in the span, or the span begins in a mask."""
     if _MASK.search(text, span.start, span.end + 1):
         return True
-    before = text.rfind(_MASK_BEGINS, max(0, span.start - _MAX_MASK_CHARACTERS), span.start)
+    before = text.rfind(MASK_BEGINS, max(0, span.start - _MAX_MASK_CHARACTERS), span.start)
     return before >= 0 and "]" not in text[before : span.start]
 
 

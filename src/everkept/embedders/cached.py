@@ -5,8 +5,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from everkept.core.background import Background
-from everkept.core.ports import Embedder
+from everkept.core.ports import Background, Embedder
 from everkept.core.text import blake2b
 from everkept.core.times import Clock, read_clock
 from everkept.errors import ModelUnavailable

@@ -11,10 +11,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from everkept.core.background import Background
 from everkept.core.extras import format_install_hint
+from everkept.core.ports import Background
 from everkept.core.text import blake2b
-from everkept.embedders.background import measure_background, read_texts
 from everkept.embedders.onnx import (
     MAX_WORD_CHARACTERS,
     SPECIAL_PIECES,
@@ -22,6 +21,8 @@ from everkept.embedders.onnx import (
     Tokenizer,
     WindowEmbedder,
     WordPiece,
+    measure_background,
+    read_texts,
     require_runtime,
 )
 from everkept.errors import ModelUnavailable

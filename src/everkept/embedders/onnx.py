@@ -2,9 +2,13 @@
 
 A test checks that the ids of word pieces equal those of the `tokenizers` library for the model's tokenizer.json. The
 one exception is a lone surrogate: that library refuses it, while this module removes it like a control character.
+
+The background of a model is measured from texts of ours. `background_texts.json` has rows of three: a statement, the
+same in other words, and a question that it answers. No two rows have a subject in common.
 """
 
 import asyncio
+import json
 import math
 import re
 import unicodedata
@@ -18,10 +22,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
-from everkept.core.background import Background
-from everkept.core.ports import SHIPPED_MODEL
+from everkept.core.ports import SHARES, SHIPPED_MODEL, Background
 from everkept.core.runtime import keep_heaps_small, return_freed_memory
-from everkept.embedders.background import read_background
 from everkept.errors import ModelUnavailable
 from everkept.patterns import compile_late
 
@@ -30,6 +32,37 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from everkept.embedders.network import Network
+
+TEXTS_FILE = Path(__file__).parent / "background_texts.json"
+BACKGROUND_FILE = "background.json"  # beside a model that ships with the package
+DECIMALS = 4
+
+
+@lru_cache(1)
+def read_texts() -> list[str]:
+    """Return all statements, then their other wordings, then the questions, in the same order."""
+    rows: list[list[str]] = json.loads(TEXTS_FILE.read_text(encoding="utf-8"))
+    return [text for column in zip(*rows, strict=True) for text in column]
+
+
+def read_background(folder: Path) -> Background:
+    """Read what was measured of a shipped model."""
+    measured: dict[str, list[float]] = json.loads((folder / BACKGROUND_FILE).read_text(encoding="utf-8"))
+    return Background(**{pairs: tuple(cosines) for pairs, cosines in measured.items()})
+
+
+def measure_background(vectors: "NDArray[np.float32]") -> Background:
+    """Measure the background from the vectors of `read_texts`."""
+    import numpy as np
+
+    stated, reworded, asked = np.split(vectors.astype(np.float32), 3)
+    others = ~np.eye(len(stated), dtype=bool)
+    pairs = (asked @ stated.T, asked @ reworded.T, stated @ reworded.T, stated @ stated.T)
+    unrelated = np.concatenate([cosines[others] for cosines in pairs])
+    answers = np.concatenate([cosines.diagonal() for cosines in pairs[:2]])
+    found = (np.quantile(cosines, SHARES) for cosines in (unrelated, answers, pairs[2].diagonal()))
+    return Background(*(tuple(round(float(cosine), DECIMALS) for cosine in row) for row in found))
+
 
 UNKNOWN = "[UNK]"
 START = "[CLS]"

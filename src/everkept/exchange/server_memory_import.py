@@ -19,8 +19,7 @@ from everkept.exchange.importer import PAUSE_SECONDS, Progress, split_chunks
 from everkept.families.graph.graph import Graph
 from everkept.families.graph.model import NewEntity, RelationSpec
 from everkept.families.graph.server_memory import ParsedItem, UnreadableLine, parse_lines
-from everkept.graph.entities import ENTITY, OBSERVATION
-from everkept.graph.lookup import ExactNameAndTypeIdentity, find_candidates
+from everkept.graph.entities import ENTITY, OBSERVATION, ExactNameAndTypeIdentity, find_candidates
 from everkept.values import Value, field, replace
 
 MAX_FILE_BYTES = 64 * 1024 * 1024  # of the official server's file, which it reads as a whole too

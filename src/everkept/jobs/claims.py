@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
 from everkept.core.answers import LEASE_PREFIX
-from everkept.core.background import Background
-from everkept.core.ports import FIRST_MODEL, SHIPPED_MODEL, Embedder, Library
+from everkept.core.ports import FIRST_MODEL, SHIPPED_MODEL, Background, Embedder, Library
 from everkept.core.text import parse_json_object
 from everkept.core.times import Clock
 from everkept.errors import EverkeptError, ModelReplaced, ModelUnavailable

@@ -8,9 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from everkept.accounts.project_rule import ProjectRule
-from everkept.core.background import Level
 from everkept.core.commits import ChangeWriter, Planned
-from everkept.core.ports import Library, RecordStore
+from everkept.core.ports import Level, Library, RecordStore
 from everkept.core.projects import USER_PROJECT, Project
 from everkept.core.records import Record, RecordFilter
 from everkept.core.sessions import Session, ToolCall

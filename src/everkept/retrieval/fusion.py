@@ -7,7 +7,7 @@ about three percent more among the first ten.
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from everkept.core.background import Background, Level
+from everkept.core.ports import Background, Level
 from everkept.retrieval.profile import Fusion, SignalWeights
 from everkept.values import Value
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from everkept.core.background import Level
+from everkept.core.ports import Level
 from everkept.embedders.onnx import OnnxEmbedder
 from everkept.families.memories.consolidation import MIN_TOPIC_LIKENESS
 from everkept.families.memories.likeness import cluster_rows, compute_likeness

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from weakref import WeakKeyDictionary
 
 from everkept.core.answers import SectionHit, SectionHits
-from everkept.core.background import Level
 from everkept.core.files import FileInfo
-from everkept.core.ports import Embedder, RecordStore, VectorIndexer
+from everkept.core.ports import Embedder, Level, RecordStore, VectorIndexer
 from everkept.core.records import Record, RecordFilter, Weights
 from everkept.core.sessions import Session, ToolCall
 from everkept.core.text import format_count

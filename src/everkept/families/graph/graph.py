@@ -18,19 +18,17 @@ from everkept.graph.entities import (
     OBSERVATION,
     STUB_FACETS,
     UNKNOWN_TYPE,
+    EntityIdentity,
+    Resolved,
     Triple,
     build_missing_observations,
     build_missing_relations,
     check_name,
+    ensure_entities,
     list_observations,
     list_relations_from,
-    map_names,
-)
-from everkept.graph.lookup import (
-    EntityIdentity,
-    Resolved,
-    ensure_entities,
     list_stored_forms,
+    map_names,
     read_entities,
     require_entity,
 )

@@ -22,8 +22,7 @@ from everkept.families.graph.model import (
     RelationSpec,
 )
 from everkept.families.graph.toolset import SEARCH_PROFILE
-from everkept.graph.entities import ENTITY, MAX_NAME_CHARACTERS, check_name, is_stub
-from everkept.graph.lookup import ExactNameIdentity, read_entities
+from everkept.graph.entities import ENTITY, MAX_NAME_CHARACTERS, ExactNameIdentity, check_name, is_stub, read_entities
 from everkept.retrieval.candidates import find_page_by_tiers
 from everkept.retrieval.profile import SearchPlace
 from everkept.tools.schema import Field, parse_value, to_json

@@ -34,8 +34,7 @@ from everkept.families.graph.model import (
     RelationView,
     TrashedView,
 )
-from everkept.graph.entities import ENTITY, OBSERVATION
-from everkept.graph.lookup import NameAndTypeIdentity, find_candidates
+from everkept.graph.entities import ENTITY, OBSERVATION, NameAndTypeIdentity, find_candidates
 from everkept.retrieval.candidates import find_page_by_tiers
 from everkept.retrieval.profile import SearchPlace, SearchProfile
 from everkept.tools.schema import Field

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from everkept.core.background import Background
+from everkept.core.ports import Background
 from everkept.core.records import SESSION_SCOPE, Record
 from everkept.families.memories.likeness import cluster_rows, compute_likeness, extract_stems, select_central_sentences
 from everkept.families.memories.memory_identity import compute_memory_id, compute_text_key

@@ -27,8 +27,7 @@ from everkept.families.memories.model import (
 )
 from everkept.families.memories.recall import PROJECT_SCOPES, USER_SCOPES, build_type_warning, count_given_out
 from everkept.families.memories.stores import NO_SESSION, MemoryStores
-from everkept.graph.entities import ENTITY
-from everkept.graph.lookup import find_candidates
+from everkept.graph.entities import ENTITY, find_candidates
 from everkept.tools.tool import ToolWarning
 from everkept.values import Value, field
 

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Literal
 
-from everkept.core.background import Background, Level
-from everkept.core.ports import Embedder, RecordStore, RecordVector, VectorIndexer
+from everkept.core.ports import Background, Embedder, Level, RecordStore, RecordVector, VectorIndexer
 from everkept.core.records import Record, RecordFilter, Weights
 from everkept.core.text import clip_text, format_count
 from everkept.errors import ModelUnavailable

@@ -41,11 +41,14 @@ from everkept.graph.entities import (
     build_entity,
     build_missing_relations,
     check_name,
+    ensure_entities,
+    find_candidates,
     group_by_triple,
     is_stub,
     list_relations_from,
+    match_names,
+    require_unique,
 )
-from everkept.graph.lookup import ensure_entities, find_candidates, match_names, require_unique
 from everkept.values import Value, replace
 
 FieldValues = dict[str, Any]

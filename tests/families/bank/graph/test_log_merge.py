@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from everkept.core.times import format_iso
 from everkept.families.bank.graph.model import compute_entity_id
-from everkept.graph.lookup import ensure_entities
+from everkept.graph.entities import ensure_entities
 from examples import examples
 from graph_mirror import (
     MARKER,

@@ -26,7 +26,8 @@ from everkept.families.bank.graph.graph_events import (
     encode_thing,
     read_mark,
 )
-from everkept.families.bank.graph.log_merge import MergeBase, is_newer
+from everkept.families.bank.graph.graph_records import is_newer
+from everkept.families.bank.graph.log_merge import MergeBase
 from everkept.families.bank.graph.model import (
     EntityState,
     Event,

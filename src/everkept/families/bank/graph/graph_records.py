@@ -28,6 +28,7 @@ from everkept.families.bank.graph.model import (
     with_log_id,
 )
 from everkept.graph.entities import (
+    BY_NAME_AND_TYPE,
     ENTITY,
     OBSERVATION,
     STUB_FACETS,
@@ -37,7 +38,6 @@ from everkept.graph.entities import (
     build_relation,
     is_stub,
 )
-from everkept.graph.lookup import BY_NAME_AND_TYPE
 from everkept.values import Value, field, replace
 
 MAX_READ_ATTEMPTS = 5  # while other processes change the store; the next change brings missed data
@@ -154,6 +154,10 @@ def _build_observation_state(owner: Record, public: str, record: Record) -> Obse
 
 
 MILLISECOND_MICROSECONDS = 1_000  # the log format rounds times to milliseconds
+
+
+def is_newer(at: int, than: int) -> bool:
+    return at // MILLISECOND_MICROSECONDS > than // MILLISECOND_MICROSECONDS
 
 
 class MergeCounts(Value, frozen=False):

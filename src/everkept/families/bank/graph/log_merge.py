@@ -12,6 +12,7 @@ from everkept.families.bank.graph.graph_records import (
     StepBuilder,
     compute_key,
     find_attrs,
+    is_newer,
 )
 from everkept.families.bank.graph.model import (
     EntityState,
@@ -100,10 +101,6 @@ def _mask_entity(entity: EntityState, masking: Masker) -> EntityState:
 
 def _note_double(result: AlignedLog, key: str, target: str | None) -> None:
     result.has_doubles = result.has_doubles or target not in (None, key)
-
-
-def is_newer(at: int, than: int) -> bool:
-    return at // MILLISECOND_MICROSECONDS > than // MILLISECOND_MICROSECONDS
 
 
 class MergeBase(Value):

@@ -31,9 +31,10 @@ from everkept.families.bank.graph.graph_records import (
     GraphIndex,
     GraphRecords,
     MergeCounts,
+    is_newer,
     load_graph,
 )
-from everkept.families.bank.graph.log_merge import LogMerge, MergeBase, align_log, is_newer, read_local_edits
+from everkept.families.bank.graph.log_merge import LogMerge, MergeBase, align_log, read_local_edits
 from everkept.families.bank.graph.model import (
     DropEntity,
     DropObservation,

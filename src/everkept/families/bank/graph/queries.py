@@ -39,8 +39,17 @@ from everkept.families.bank.graph.model import (
     get_public_id,
     resolve_observation_id,
 )
-from everkept.graph.entities import ENTITY, OBSERVATION, list_observations, list_relations_among, map_names, walk_around
-from everkept.graph.lookup import build_ambiguity_error, find_candidates, require_unique
+from everkept.graph.entities import (
+    ENTITY,
+    OBSERVATION,
+    build_ambiguity_error,
+    find_candidates,
+    list_observations,
+    list_relations_among,
+    map_names,
+    require_unique,
+    walk_around,
+)
 from everkept.language.words import parse_query
 from everkept.retrieval.profile import SearchPage, SearchPlace, SearchProfile, Tier
 from everkept.retrieval.search import search

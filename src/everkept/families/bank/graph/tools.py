@@ -46,6 +46,7 @@ from everkept.families.bank.graph.model import (
 from everkept.families.bank.graph.queries import EntityLookup, GraphReader, build_ambiguous_error
 from everkept.families.bank.model import StoreId
 from everkept.graph.entities import (
+    BY_NAME_AND_TYPE,
     ENTITY,
     MAX_NAME_CHARACTERS,
     OBSERVATION,
@@ -58,8 +59,9 @@ from everkept.graph.entities import (
     is_stub,
     list_observations,
     list_relations_from,
+    list_stored_forms,
+    require_entity,
 )
-from everkept.graph.lookup import BY_NAME_AND_TYPE, list_stored_forms, require_entity
 from everkept.tools.schema import Field
 from everkept.tools.tool import Effect, ToolFamily, ToolWarning, build_masking_warnings, tool
 from everkept.values import Value, field, replace

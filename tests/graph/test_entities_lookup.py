@@ -2,9 +2,10 @@ import pytest
 
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import AmbiguousName, NotFound
-from everkept.graph.entities import STUB_FACETS, UNKNOWN_TYPE
-from everkept.graph.lookup import (
+from everkept.graph.entities import (
     BY_NAME_AND_TYPE,
+    STUB_FACETS,
+    UNKNOWN_TYPE,
     EntityIdentity,
     ExactNameAndTypeIdentity,
     ExactNameIdentity,

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everkept.retrieval.profile import SearchHit
-from everkept.retrieval.versions import MIN_SHARED_WORDS, fold_duplicates
+from everkept.retrieval.scores import MIN_SHARED_WORDS, fold_duplicates
 from memory_shelf import memory
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from everkept.exchange.pickled_values import read_pickled_value
+from everkept.exchange.sources.mem0 import read_pickled_value
 
 PLAIN = {"text": "ünï", "n": [1, -2, 3.5, 2**70, None, True, False], "deep": {"a": {"b": ["c", "c"]}}}
 

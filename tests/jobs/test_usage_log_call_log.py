@@ -11,8 +11,8 @@ import pytest
 from everkept.app.app import App
 from everkept.core.sessions import Session
 from everkept.errors import NotFound
-from everkept.jobs import call_log
-from everkept.jobs.call_log import CallLog, CallNote, read_calls
+from everkept.jobs import usage_log
+from everkept.jobs.usage_log import CallLog, CallNote, read_calls
 from everkept.settings import read_settings
 from server_processes import HANG, INITIALIZE, command, environment, stdio_server
 
@@ -95,11 +95,11 @@ async def test_a_call_that_names_no_project_is_logged_with_the_one_that_it_used(
 
 
 def test_full_files_rotate_and_the_oldest_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call_log, "MAX_FILE_BYTES", 1)
+    monkeypatch.setattr(usage_log, "MAX_FILE_BYTES", 1)
     for number in range(6):
         write(tmp_path, note(f"tool{number}"))
     assert names(tmp_path) == ["tool5", "tool4", "tool3", "tool2"]
-    assert len(list((tmp_path / "calls").glob("*.jsonl"))) == call_log.MAX_FILES
+    assert len(list((tmp_path / "calls").glob("*.jsonl"))) == usage_log.MAX_FILES
 
 
 def test_a_line_that_a_dying_process_left_is_skipped(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 import pytest
 
-from everkept.embedders.background import measure_background, read_texts
-from everkept.embedders.onnx import OnnxEmbedder
+from everkept.embedders.onnx import OnnxEmbedder, measure_background, read_texts
 from hash_embedder import HashingEmbedder
 
 

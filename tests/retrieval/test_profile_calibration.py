@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.core.background import SHARES, Background
-from everkept.retrieval.calibration import QueryFit, compute_nearness, compute_query_coverage, shift_odds
+from everkept.core.ports import SHARES, Background
+from everkept.retrieval.profile import QueryFit, compute_nearness, compute_query_coverage, shift_odds
 from memory_shelf import memory
 
 UNIT = st.floats(0, 1)

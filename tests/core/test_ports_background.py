@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.core.background import SHARES, Background, Level
+from everkept.core.ports import SHARES, Background, Level
 from everkept.embedders.onnx import OnnxEmbedder
 
 SHIPPED = OnnxEmbedder().background
