@@ -23,6 +23,10 @@ CAN_FILL_DISK = sys.platform == "linux"
 
 _START_SECONDS = 60.0
 _DATABASE_USER = "selftest"
+# A Ctrl-C in a terminal ends the selftest, which ends the database: signals go to the whole group.
+_OWN_GROUP: Mapping[str, Any] = (
+    {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP} if sys.platform == "win32" else {"process_group": 0}
+)
 _ROOTLESS_USERS = ("postgres", "nobody")  # PostgreSQL refuses to run as root
 
 
@@ -123,6 +127,11 @@ class SelftestDatabase:
             return (first,)
         return (first, *map(int, threads.split()))
 
+    def stop(self) -> Path:
+        """Stop the server and return its folder."""
+        self._end()
+        return self._folder
+
     def remove(self) -> None:
         """Stop the server and delete its folder."""
         self._end()
@@ -165,6 +174,7 @@ class SelftestDatabase:
                 stdout=log,
                 stderr=log,
                 cwd=self._folder,
+                **_OWN_GROUP,
                 **self._owner,
             )
 

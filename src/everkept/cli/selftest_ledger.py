@@ -29,6 +29,13 @@ class SelftestFact(Value):
     text: str | None = None
     target: str | None = None
 
+    @property
+    def label(self) -> str:
+        entity = f'"{self.entity}" in project "{self.project}"'
+        if self.text is not None:
+            return f'Observation "{self.text}" of {entity}'
+        return f"Entity {entity}" if self.target is None else f'Relation to "{self.target}" from {entity}'
+
 
 class SelftestLedger:
     """State that the servers' answers promise, fact by fact."""
@@ -135,9 +142,12 @@ def _compare(verdict: SelftestVerdict, ledger: SelftestLedger, stored: Counter[S
     verdict.found = verdict.acknowledged - len(lost)
     verdict.lost = len(lost)
     verdict.problems += [
-        f"{fact} is {'gone' if ledger.promised[fact] else 'still there'}" for fact in lost[:MAX_NAMED_FACTS]
+        f"{fact.label} {'is missing' if ledger.promised[fact] else 'was deleted and still exists'}."
+        for fact in lost[:MAX_NAMED_FACTS]
     ]
-    verdict.duplicates = sum(count - 1 for count in stored.values() if count > 1)
+    doubled = {fact: count for fact, count in stored.items() if count > 1}
+    verdict.duplicates = sum(count - 1 for count in doubled.values())
+    verdict.problems += [f"{fact.label} is stored {doubled[fact]} times." for fact in list(doubled)[:MAX_NAMED_FACTS]]
     verdict.partial = sum(
         # Subtracting the keys would read all of them for each call.
         len({stored[fact] > 0 for fact in group if fact not in ledger.promised}) > 1

@@ -21,6 +21,11 @@ JSON = dict[str, Any]
 
 PROTOCOL_VERSION = "2025-06-18"
 CLOSE_SECONDS = 5.0  # for a server to end by itself
+LIFE_CALLS = 5  # that most servers answer on average, at least
+ARCHIVED = "project_archived"
+ALREADY_SO = "project_status"  # the project is already archived, or already restored
+# The local copy of an unreachable database may lack what a server that was killed has written.
+MISSING_IN_COPY = ("not_found", ALREADY_SO)
 
 
 class ServerGone(Exception):
@@ -30,10 +35,16 @@ class ServerGone(Exception):
 class CallFailed(Exception):
     """The server answered with an error."""
 
-    def __init__(self, code: str, message: str, *, retry_possible: bool = False) -> None:
+    def __init__(self, code: str, message: str, *, retry_possible: bool = False, is_degraded: bool = False) -> None:
         super().__init__(f"{code}: {message}")
         self.code = code
         self.retry_possible = retry_possible
+        self.is_degraded = is_degraded
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether a call may fail so because of the faults of the selftest."""
+        return self.retry_possible or self.code == ARCHIVED or (self.is_degraded and self.code in MISSING_IN_COPY)
 
 
 class SelftestConnection:
@@ -53,6 +64,7 @@ class SelftestConnection:
         )
         self._requests = 0
         self.answers = 0
+        self.least_answers = 1 + random.expovariate(1 / LIFE_CALLS)  # before it is killed
         self.waiting_since: float | None = None
 
     @property
@@ -76,6 +88,7 @@ class SelftestConnection:
                 structured.get("error", "tool_error"),
                 structured.get("message", str(result.get("content"))),
                 retry_possible=structured.get("retry_possible", False),
+                is_degraded=structured.get("degraded", False),
             )
         return structured
 
@@ -223,7 +236,7 @@ class SelftestWriter:
             started = time.perf_counter()
             self.ledger.attempt(project)
             try:
-                self.client.call(write.tool, write.arguments)
+                answer = self.client.call(write.tool, write.arguments)
             except ServerGone:
                 is_first = False
                 if not self.client.revive(self._stop) or self._chance.random() < 0.5:
@@ -239,15 +252,29 @@ class SelftestWriter:
                 return
             else:
                 self.latencies.append(time.perf_counter() - started)
-                self._acknowledge(write, surely_changed=is_first and not write.is_shared)
+                if write.removed and not answer["deleted"]:
+                    self._note_no_deletion(write, is_first=is_first, is_degraded=answer.get("degraded", False))
+                else:
+                    self._acknowledge(write, surely_changed=is_first and not write.is_shared)
                 return
 
     def _note_failure(self, error: CallFailed) -> None:
-        if error.retry_possible or error.code == "project_archived":
+        if error.is_expected:
             self.refusals[error.code] += 1
             self._stop.wait(REFUSED_SECONDS)
         else:
             self.problems.append(str(error))
+
+    def _note_no_deletion(self, write: SelftestWrite, *, is_first: bool, is_degraded: bool) -> None:
+        """Note the answer that there was nothing to delete."""
+        if is_degraded and is_first:
+            self.refusals["missing in the local copy"] += 1
+        elif is_degraded:
+            self._abandon(write)
+        elif is_first:
+            self.problems.append(f"{write.tool} did not find an acknowledged fact")
+        else:
+            self._acknowledge(write, surely_changed=False)
 
     def _acknowledge(self, write: SelftestWrite, *, surely_changed: bool) -> None:
         self.ledger.acknowledge(
@@ -319,6 +346,7 @@ class SelftestReader:
     ) -> None:
         self.client = client
         self.reads = 0
+        self.local_reads = 0  # from the copy that a server has of an unreachable database
         self.problems: list[str] = []
         self._list_shared = list_shared
         self._stop = stop
@@ -336,16 +364,17 @@ class SelftestReader:
             self.client.revive(self._stop)
             return
         except CallFailed as error:
-            if not error.retry_possible and error.code != "project_archived":
+            if not error.is_expected:
                 self.problems.append(str(error))
             self._stop.wait(REFUSED_SECONDS)
             return
-        if answer.get("warnings"):  # of a database that is unreachable: the local copy may be older
+        if answer.get("degraded"):  # the local copy may be older
+            self.local_reads += 1
             return
         found = {observation["content"] for entity in answer["entities"] for observation in entity["observations"]}
         self.reads += 1
         if missing := wanted - found:
-            self.problems.append(f"a read of {project} missed {len(missing)} acknowledged facts: {sorted(missing)[:3]}")
+            self.problems.append(f"a read of {project} missed acknowledged facts, such as {min(missing)}")
 
 
 class ProjectMover:
@@ -373,28 +402,35 @@ class ProjectMover:
 
     def _move(self, project: str, tool: str, wanted: str) -> bool:
         """Try until it is done. After the end of the selftest, only a restore continues."""
+        is_repeated = False
         for _ in range(MAX_ATTEMPTS):
             if self._abort.is_set():
                 return False
             if self._stop.is_set() and wanted == "archived":
                 return False
             try:
-                if self._read_status(project) == wanted:
+                status, is_degraded = self._read_status(project)
+                if status == wanted:
                     return True
+                is_repeated = is_repeated or is_degraded
                 self.client.call(tool, {"name": project})
             except ServerGone:
+                is_repeated = True
                 with suppress(ServerGone, CallFailed):  # the next call notices
                     self.client.restart()
             except CallFailed as error:
-                if not error.retry_possible:
+                if not error.is_expected and not (is_repeated and error.code == ALREADY_SO):
                     self.problems.append(str(error))
+                is_repeated = is_repeated or error.code == OUTCOME_UNKNOWN
                 time.sleep(ATTEMPT_SECONDS)
         self.problems.append(f"{tool} did not succeed in {MAX_ATTEMPTS} attempts")
         return False
 
-    def _read_status(self, project: str) -> str:
-        listed = self.client.call("list_projects", {"status": "all"})["projects"]
-        return next(entry["status"] for entry in listed if entry["name"] == project)
+    def _read_status(self, project: str) -> tuple[str, bool]:
+        """Return the status, and whether it is from a local copy, which may be older."""
+        answer = self.client.call("list_projects", {"status": "all"})
+        status = next((entry["status"] for entry in answer["projects"] if entry["name"] == project), "")
+        return status, answer.get("degraded", False)
 
 
 def _build_observation(entity: SelftestFact, text: str) -> SelftestWrite:

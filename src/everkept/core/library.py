@@ -10,6 +10,7 @@ from everkept.core.answers import CatalogData, SearchRecord, Token
 from everkept.core.mcp import ToolUsage
 from everkept.core.projects import OffPeriod, Project, Status
 from everkept.core.store import A_co, RecordStore, TypedRequest
+from everkept.errors import EverkeptError
 from everkept.values import Value
 
 Engine = Literal["sqlite", "memory", "surreal", "postgres"]
@@ -61,16 +62,22 @@ class ReplicaUse(Value, frozen=False):
         return self.from_replica or self.kept_here
 
 
+_OLDER_COPY = "This comes from the local copy, which may be older than the database."
 _replica_use: ContextVar[ReplicaUse | None] = ContextVar("answering", default=None)
 
 
 @contextmanager
 def track_replica_use() -> Generator[ReplicaUse, None, None]:
-    """Track the use of the replica in this block, also in tasks that start in it."""
+    """Track the use of the replica in this block, also in tasks that start in it. Mark an error after such a read."""
     noted = ReplicaUse()
     token = _replica_use.set(noted)
     try:
         yield noted
+    except EverkeptError as error:
+        if noted.from_replica and not error.degraded:
+            error.degraded = True
+            error.hint = " ".join(filter(None, (error.hint, _OLDER_COPY)))
+        raise
     finally:
         noted.is_over = True  # for tasks that outlive the block
         _replica_use.reset(token)
@@ -86,6 +93,12 @@ def has_read_replica() -> bool:
     """Return whether this call has read from the replica. The rest of the call does so too."""
     noted = _replica_use.get()
     return noted is not None and noted.from_replica and not noted.is_over
+
+
+def forget_replica_read() -> None:
+    """Let the rest of this call ask the engine, because the call starts again."""
+    if noted := _replica_use.get():
+        noted.from_replica = False
 
 
 def note_pending_write(absence: UnreachableInfo = UNKNOWN_REASON) -> None:

@@ -154,7 +154,8 @@ class Batch(Value):
 
     With a `revision`, nothing is committed if the store has another one: for steps that are right only without other
     commits since. A `derived` batch can be created again from elsewhere. The log then keeps only that it changed, and
-    no text of deleted records. A `copied` batch happened somewhere else, so parents do not count as changed.
+    no text of deleted records. A `copied` batch happened somewhere else, so parents do not count as changed. A `late`
+    batch was acknowledged while its database was unreachable, so a project that was archived since then accepts it.
 
     A `key` makes it safe to repeat a batch with an unknown outcome: a store that has committed it returns its change
     and does nothing.
@@ -168,6 +169,7 @@ class Batch(Value):
     revision: int | None = None
     derived: bool = False
     copied: bool = False
+    late: bool = False
     key: str | None = None
 
 

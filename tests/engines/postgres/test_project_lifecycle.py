@@ -121,6 +121,16 @@ async def test_who_copies_an_archived_project_cannot_write_to_it(shelf: Shelf) -
     await store.commit(batch(entity("Ada")))
 
 
+async def test_an_archived_project_accepts_a_write_that_was_acknowledged_before(shelf: Shelf) -> None:
+    library = shelf.library()
+    made = await library.create("shop", "")
+    await library.archive("shop")
+    await (await library.get_store(made)).commit(batch(entity("Ada"), late=True))
+    await library.restore("shop")
+    _, store = await library.open("shop")
+    assert [record.id for record in await store.scan(RecordFilter())] == ["Ada"]
+
+
 async def test_a_folder_whose_project_goes_meanwhile_is_given_to_who_asks(shelf: Shelf) -> None:
     library = shelf.library()
     old, new = [await library.create(name, "") for name in ("old", "new")]

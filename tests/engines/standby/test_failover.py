@@ -13,7 +13,16 @@ from everkept.core.ports import PurgeResult
 from everkept.core.records import Batch, Change, Delete, RecordFilter, Update
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.standby.failover import FIRST_READ_SECONDS, READ_WAIT_SECONDS
-from everkept.errors import Conflict, EverkeptError, QueryTimeout, Refused, StorageFull, StoreDamaged, StoreTooNew
+from everkept.errors import (
+    Conflict,
+    EverkeptError,
+    NotFound,
+    QueryTimeout,
+    Refused,
+    StorageFull,
+    StoreDamaged,
+    StoreTooNew,
+)
 from records import batch, entity, record_ref
 from standby import PATIENCE, Standing, standing_by
 
@@ -71,6 +80,41 @@ async def test_one_call_does_not_mix_the_database_and_what_was_last_seen(standin
     assert await how_many() == 2
     release.set()
     assert await later == 2  # what goes on behind the call is none of it
+
+
+async def test_what_another_process_left_pending_is_sent_before_a_read(standing: Standing, tmp_path: Path) -> None:
+    store = await standing.store()
+    assert await store.get(["Ada"]) == []
+    async with standing_by(tmp_path, standing.database) as other:
+        await other.goes()
+        await (await other.store()).commit(batch(entity("Ada")))
+        with track_replica_use() as noted:
+            assert [record.id for record in await store.get(["Ada"])] == ["Ada"]
+        assert not noted.from_replica
+
+
+async def test_an_error_that_follows_from_the_local_copy_says_so(standing: Standing) -> None:
+    await standing.goes()
+    with pytest.raises(NotFound) as caught, track_replica_use():
+        await standing.library.get_project("another")
+    assert caught.value.degraded
+    assert "local copy, which may be older" in str(caught.value)
+    await standing.returns()
+    with pytest.raises(NotFound) as caught, track_replica_use():
+        await standing.library.get_project("another")
+    assert not caught.value.degraded
+
+
+async def test_a_write_that_the_database_refuses_is_planned_again_with_its_data(standing: Standing) -> None:
+    store = await standing.store()
+    await (await standing.stored()).commit(batch(entity("Ada")))  # the local copy does not have it yet
+    await standing.goes()
+    with track_replica_use():
+        assert await store.get(["Ada"]) == []
+        await standing.returns()
+        with pytest.raises(Conflict):
+            await store.commit(batch(entity("Ada")))
+        assert [record.id for record in await store.get(["Ada"])] == ["Ada"]
 
 
 async def held_until(event: asyncio.Event, ask: Callable[[], Awaitable[int]]) -> int:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from everkept.core.records import Batch, Delete, Insert, Record, RecordFilter, RecordLink, Restore, Step, Update
 from everkept.engines.memory.store import MemoryStore
-from everkept.engines.standby.rebase import rebase_batch
+from everkept.engines.standby.rebase import RebasedBatch, rebase_batch, rename_items
 from everkept.errors import Conflict
 from everkept.values import replace
 from examples import examples
@@ -28,13 +28,13 @@ async def committed(store: MemoryStore, *steps: Step | Record | RecordLink) -> B
     """The steps as they went in."""
     fitting = await rebase_batch(batch(*steps), store)
     assert fitting is not None
-    await store.commit(fitting)
-    return fitting
+    await store.commit(fitting.batch)
+    return fitting.batch
 
 
 async def test_a_batch_that_fits_stays_as_it_is_but_for_its_guard(store: MemoryStore) -> None:
     wanted = batch(entity("Cleo"), link("Cleo", "knows", "Ada"), revision=1, undoes=2, key="k")
-    assert await rebase_batch(wanted, store) == replace(wanted, revision=None)
+    assert await rebase_batch(wanted, store) == RebasedBatch(replace(wanted, revision=None), {})
 
 
 async def test_the_last_writer_wins_with_what_it_set_alone(store: MemoryStore) -> None:
@@ -69,14 +69,14 @@ async def test_what_is_so_already_is_left_out(store: MemoryStore) -> None:
 
 
 async def test_a_record_whose_name_is_taken_keeps_its_id_beside_the_other(store: MemoryStore) -> None:
-    await committed(store, entity("Ada", id="0123456789"), note("0123456789", "hers"))
+    await committed(store, entity("Ada", id="0123456789", text="another"), note("0123456789", "hers"))
     [mine] = await store.get(["0123456789"])
     assert (mine.name, mine.name_key, mine.variant) == ("Ada", "ada", "~01234567")
 
 
 async def test_short_ids_that_begin_alike_are_told_apart(store: MemoryStore) -> None:
-    await committed(store, entity("Ada", id="same-beginning-1"))
-    await committed(store, entity("Ada", id="same-beginning-2"))
+    await committed(store, entity("Ada", id="same-beginning-1", text="another"))
+    await committed(store, entity("Ada", id="same-beginning-2", text="a third"))
     found = await store.scan(RecordFilter(name_keys=("ada",)))
     assert {each.variant for each in found} == {"", "~same-beg", "~same-beginning-2"}
 
@@ -102,11 +102,51 @@ async def test_a_restored_record_stands_beside_one_of_its_own_batch(store: Memor
     assert [each.variant for each in found] == ["~Ada", ""]
 
 
-async def test_a_link_that_is_there_under_another_id_is_left_out_with_what_names_it(store: MemoryStore) -> None:
+async def test_what_a_batch_does_with_a_link_that_exists_is_done_to_the_existing_one(store: MemoryStore) -> None:
     double = link("Ada", "knows", "Bob", id="double")
-    fitting = await committed(store, double, Delete(double.ref), Restore(double.ref), entity("Cleo"))
-    assert [step.item.id for step in fitting.steps if isinstance(step, Insert)] == ["Cleo"]
-    assert len(fitting.steps) == 1
+    fitting = await committed(store, double, Restore(double.ref), Delete(double.ref), entity("Cleo"))
+    assert fitting.steps == (Delete(link_ref("Ada knows Bob")), Insert(entity("Cleo")))
+
+
+async def test_a_link_that_a_batch_has_twice_is_stored_once(store: MemoryStore) -> None:
+    fitting = await committed(store, link("Bob", "knows", "Ada"), link("Bob", "knows", "Ada", id="double"))
+    assert fitting.steps == (Insert(link("Bob", "knows", "Ada")),)
+
+
+async def test_what_the_store_has_with_the_same_content_is_not_stored_again(store: MemoryStore) -> None:
+    await store.commit(batch(replace(note("Ada", "counts", id="note"), name_key="counts")))
+    again = batch(
+        entity("Ada", id="new Ada"),
+        replace(note("new Ada", "counts", id="new note"), name_key="counts"),
+        note("new Ada", "reads"),
+        link("new Ada", "knows", "Bob", id="new link"),
+    )
+    fitting = await rebase_batch(again, store)
+    assert fitting is not None
+    assert fitting.batch.steps == (Insert(note("Ada", "reads")),)
+    assert fitting.merged == {"new Ada": "Ada", "new note": "note", "new link": "Ada knows Bob"}
+
+
+async def test_later_batches_name_the_items_with_which_earlier_ones_were_merged() -> None:
+    later = batch(
+        note("new", "reads"),
+        link("new", "knows", "new"),
+        Update("new", {"type": "person"}, 1),
+        Restore(record_ref("new")),
+        Delete(record_ref("new")),
+    )
+    assert rename_items(later, {"new": "Ada"}).steps == (
+        Insert(note("Ada", "reads")),
+        Insert(replace(link("new", "knows", "new"), source="Ada", target="Ada")),
+        Update("Ada", {"type": "person"}, 1),
+        Restore(record_ref("Ada")),
+        Delete(record_ref("Ada")),
+    )
+
+
+async def test_an_undo_deletes_nothing_that_its_change_did_not_create() -> None:
+    undo = batch(Delete(record_ref("reads")), Delete(record_ref("new")), undoes=2)
+    assert rename_items(undo, {"new": "Ada"}).steps == (Delete(record_ref("reads")),)
 
 
 async def test_a_deleted_record_takes_with_it_what_the_batch_names_later(store: MemoryStore) -> None:
@@ -213,17 +253,22 @@ def test_two_that_went_their_own_ways_come_together(
         await lived(other, common)
         waiting = await lived(other, ours)
         await lived(store, theirs)
-        for planned in waiting:
+        merged: dict[str, str] = {}
+        for proposed in waiting:
+            planned = rename_items(proposed, merged)
             fitting = await rebase_batch(planned, store)
             if fitting is None:
                 assert await builds_on_something_gone(planned, store)
                 continue
-            await store.commit(fitting)
+            await store.commit(fitting.batch)
+            merged |= fitting.merged
             inserted = [
-                step.item.id for step in planned.steps if isinstance(step, Insert) and isinstance(step.item, Record)
+                merged.get(step.item.id, step.item.id)
+                for step in planned.steps
+                if isinstance(step, Insert) and isinstance(step.item, Record)
             ]
             found = await store.get(inserted, include_deleted=True)
-            assert [each.id for each in found] == inserted
+            assert {each.id for each in found} == {*inserted}
         assert await store.find_faults() == []
 
     asyncio.run(run())

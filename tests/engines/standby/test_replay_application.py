@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from everkept.core.ports import Library, Token
-from everkept.core.records import Batch, Change, RecordFilter, Update
+from everkept.core.records import Batch, Change, Delete, RecordFilter, Update
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.memory.store import MemoryStore
 from everkept.engines.standby.journal import Journal, JournalCounts
@@ -26,7 +26,7 @@ from everkept.engines.standby.journal_acts import (
 from everkept.engines.standby.replay import ReplayResult
 from everkept.values import replace
 from journal_replay import ATLAS, replayed
-from records import DAY_ONE, batch, entity, note
+from records import DAY_ONE, batch, entity, note, record_ref
 
 
 async def names_in(library: Library, name: str) -> list[str]:
@@ -184,11 +184,45 @@ async def test_acts_on_a_project_that_is_gone_are_set_aside(journal: Journal, li
     assert await replayed(journal, library, act) == ReplayResult(0, 1)
 
 
-async def test_a_commit_for_a_project_that_was_archived_is_set_aside(journal: Journal, library: Library) -> None:
+async def test_a_commit_for_a_project_that_was_archived_since_then_reaches_it(journal: Journal) -> None:
+    library = MemoryLibrary()
     await replayed(journal, library, CreateProject(ATLAS))
     await library.archive("atlas")
     act = Commit(format_store_name(ATLAS.id), batch(entity("Ada")))
-    assert await replayed(journal, library, act) == ReplayResult(0, 1)
+    assert await replayed(journal, library, act) == ReplayResult(1, 0)
+    assert [each.status for each in await library.list_projects()] == ["archived"]
+    await library.restore("atlas")
+    assert await names_in(library, "atlas") == ["Ada"]
+
+
+async def test_later_commits_name_an_item_with_which_an_earlier_one_was_merged(
+    journal: Journal, library: Library
+) -> None:
+    user = await library.open_user_store()
+    await user.commit(batch(entity("Ada")))
+    first = Commit(USER_STORE, batch(entity("Ada", id="new"), entity("Bob")))
+    assert await replayed(journal, library, first) == ReplayResult(1, 0)
+    # The next process has only what the journal says.
+    assert await replayed(journal, library, Commit(USER_STORE, batch(note("new", "counts")))) == ReplayResult(1, 0)
+    assert [each.parent for each in await user.get(["counts"])] == ["Ada"]
+    await replayed(journal, library, Commit(USER_STORE, batch(Delete(record_ref("new")))))
+    assert [each.id for each in await user.scan(RecordFilter())] == ["Bob"]
+
+
+async def test_the_ids_of_merged_items_are_forgotten_with_the_local_log(journal: Journal, library: Library) -> None:
+    await (await library.open_user_store()).commit(batch(entity("Ada")))
+    await replayed(journal, library, Commit(USER_STORE, batch(entity("Ada", id="new"))))
+    assert await journal.read_merged(USER_STORE) == {"new": "Ada"}
+    await journal.forget_numbers(USER_STORE)
+    assert await journal.read_merged(USER_STORE) == {}
+
+
+async def test_an_item_that_was_not_merged_in_the_end_keeps_its_id(journal: Journal, library: Library) -> None:
+    await journal.note_merged(USER_STORE, {"new": "Ada"})  # by a process that ended before it could commit
+    user = await library.open_user_store()
+    await replayed(journal, library, Commit(USER_STORE, batch(entity("new"))))
+    await replayed(journal, library, Commit(USER_STORE, batch(note("new", "counts"))))
+    assert [each.parent for each in await user.get(["counts"])] == ["new"]
 
 
 async def test_another_token_of_the_same_id_is_not_taken_for_it(journal: Journal, library: Library) -> None:

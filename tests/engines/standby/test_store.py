@@ -239,9 +239,19 @@ async def test_what_was_undone_while_it_was_away_is_undone_there(standing: Stand
 
 async def test_what_two_have_named_alike_stays_both(standing: Standing, store: RecordStore) -> None:
     await standing.goes()
-    await store.commit(batch(Record("one", "entity", 5, 5, name="Zoë", name_key="zoe")))
+    await store.commit(batch(Record("one", "entity", 5, 5, name="Zoë", name_key="zoe", text="another")))
     theirs = Record("two", "entity", 5, 5, name="Zoë", name_key="zoe")
     await (await standing.stored()).commit(batch(theirs))
     await standing.returns()
     assert len(await store.get(["one", "two"])) == 2
+    assert standing.library.condition.set_aside == 0
+
+
+async def test_a_write_that_is_repeated_in_an_outage_is_stored_once(standing: Standing, store: RecordStore) -> None:
+    await (await standing.stored()).commit(batch(entity("Zoe")))  # by a server that was killed before it answered
+    await standing.goes()
+    await store.commit(batch(entity("Zoe", id="again")))
+    await store.commit(batch(note("again", "counts")))
+    await standing.returns()
+    assert [each.id for each in await store.scan(RecordFilter())] == ["Ada", "Zoe", "counts"]
     assert standing.library.condition.set_aside == 0

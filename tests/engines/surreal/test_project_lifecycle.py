@@ -148,6 +148,16 @@ async def test_who_copies_an_archived_project_that_nobody_opened_cannot_write_to
     await store.commit(batch(entity("Ada")))
 
 
+async def test_an_archived_project_accepts_a_write_that_was_acknowledged_before(shelf: Shelf) -> None:
+    library = shelf.library()
+    made = await library.create("shop", "")
+    await library.archive("shop")
+    await (await library.get_store(made)).commit(batch(entity("Ada"), late=True))
+    await library.restore("shop")
+    _, store = await library.open("shop")
+    assert [record.id for record in await store.scan(RecordFilter())] == ["Ada"]
+
+
 async def _make_and_delete(library: Library) -> None:
     name = f"passing {id(library)}"
     await library.create(name, "")

@@ -244,7 +244,8 @@ def commit(cursor: Cursor, place: StorePlace, batch: Batch) -> CommitResult:
     state, same = view.lock_and_read(batch)
     if same is not None:
         return CommitResult(read_change(cursor, place.number, same), StoreGrowth(0, 0))
-    check_open(place, state)
+    if not batch.late:
+        check_open(place, state)
     if batch.revision not in (None, state.seq):
         raise Conflict(
             "The data changed while this write was being prepared.", hint="Try again.", revision=batch.revision

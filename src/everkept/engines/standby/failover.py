@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from everkept.core.disk import make_folder
-from everkept.core.library import Reachability, UnreachableInfo, has_read_replica, note_pending_write, note_replica_read
+from everkept.core.library import (
+    Reachability,
+    UnreachableInfo,
+    forget_replica_read,
+    has_read_replica,
+    note_pending_write,
+    note_replica_read,
+)
 from everkept.core.ports import Library
 from everkept.core.projects import Project, Status
 from everkept.core.records import Ref
@@ -18,7 +25,16 @@ from everkept.core.sessions import get_acting_account
 from everkept.core.times import Clock
 from everkept.engines.standby.journal import Journal
 from everkept.engines.standby.journal_acts import Act
-from everkept.errors import EverkeptError, QueryTimeout, ReadOnly, Refused, StoreTooNew, StoreUnreachable, Unavailable
+from everkept.errors import (
+    Conflict,
+    EverkeptError,
+    QueryTimeout,
+    ReadOnly,
+    Refused,
+    StoreTooNew,
+    StoreUnreachable,
+    Unavailable,
+)
 from everkept.values import Value
 
 CONTACT_FILE = "reached"  # exists once the database was reached
@@ -314,21 +330,20 @@ class FailoverRouter:
     """Router of each call to the database, or to the replica while the database is unreachable."""
 
     def __init__(self, reaching: Availability, journal: Journal, has_copy: Callable[[], Awaitable[bool]]) -> None:
-        """`has_copy` returns whether the replica ever received data."""
+        """`has_copy` returns whether the replica was ever complete."""
         self.reaching = reaching
         self._journal = journal
         self._has_copy = has_copy
-        self._has_looked = False
         self._has_answered = False
         self._told: set[type[Exception]] = set()
 
     async def read(self, there: Ask[T], here: Ask[T]) -> T:
         """Read from the database, or from the replica with a mark on the answer.
 
-        One answer comes from one side: a call that begins with the replica continues with it.
+        One answer comes from one side: a call that begins with the replica continues with it. The database lacks
+        pending writes, also those of other processes on this machine, so they are sent first.
         """
-        if not self._has_looked:
-            self.check_journal()
+        self.check_journal()
         for _ in range(MAX_TRIES):
             if has_read_replica() or not await self.reaching.is_reachable_now():
                 break
@@ -371,6 +386,10 @@ class FailoverRouter:
                     tries = MAX_TRIES  # journaled: a newer program finds out whether it was done
                 except Refused as error:
                     await self._handle_refusal(error)
+                except Conflict:
+                    # The caller plans again. With the replica, which may be older, it would fail again.
+                    forget_replica_read()
+                    raise
                 continue
             if not may_be_done:
                 self.reaching.expect_supported()
@@ -445,7 +464,6 @@ class FailoverRouter:
 
     def check_journal(self) -> None:
         """Replay pending writes of any process before new ones are sent."""
-        self._has_looked = True
         if self.reaching.is_connected and self._journal.count_writes().waiting:
             self.reaching.catch_up(REPLAY_REASON)
 

@@ -30,6 +30,7 @@ MAX_ENTRIES = 20_000
 # Topics of mappings: the database's id of a project that was created here, and the number of failures of an entry.
 PROJECT_TOPIC = "project"
 _FAILURES_TOPIC = "failures"
+_MERGED_TOPIC = "merged "  # and the name of a store: the database's id of an item that was created here too
 _REJECTED_HINT = (
     "List rejected writes with `everkept journal`. Discard one with `everkept journal --discard NUMBER`, or send it "
     "again with `--retry NUMBER`."
@@ -178,8 +179,18 @@ class Journal:
         return await self._file.read(lambda db: journal_acts.find_committed_seq(db, seq))
 
     async def forget_numbers(self, store: str) -> None:
-        """Forget local numbers, because the replica's log is now the database's. Pending undos keep their entry."""
-        await self._file.write(lambda db: journal_acts.forget_numbers(db, store))
+        """Forget local numbers and merged items, because the replica's log is now the database's.
+
+        Pending undos keep their entry. Rejected writes keep the merged items, because they can be sent again.
+        """
+
+        def work(db: Connection) -> None:
+            journal_acts.forget_numbers(db, store)
+            db.execute(
+                "DELETE FROM mappings WHERE topic = ? AND NOT EXISTS (SELECT 1 FROM entries)", (_MERGED_TOPIC + store,)
+            )
+
+        await self._file.write(work)
 
     async def reject(self, seq: int, reason: str) -> None:
         """Reject an entry and keep it for the user. Later entries are not blocked."""
@@ -257,6 +268,26 @@ class Journal:
     async def look_up(self, topic: str, key: str) -> str | None:
         return await self._file.read(
             lambda db: db.execute("SELECT value FROM mappings WHERE topic = ? AND key = ?", (topic, key)).get
+        )
+
+    async def note_merged(self, store: str, merged: Mapping[str, str | None]) -> None:
+        """Note with which items of the database new items of a store were merged. None removes the note."""
+
+        def work(db: Connection) -> None:
+            for own_id, other in merged.items():
+                if other is None:
+                    db.execute("DELETE FROM mappings WHERE topic = ? AND key = ?", (_MERGED_TOPIC + store, own_id))
+                else:
+                    db.execute("INSERT OR REPLACE INTO mappings VALUES (?,?,?)", (_MERGED_TOPIC + store, own_id, other))
+
+        await self._file.write(work)
+
+    async def read_merged(self, store: str) -> dict[str, str]:
+        """Return with which items of the database new items of a store were merged."""
+        return await self._file.read(
+            lambda db: dict(
+                db.execute("SELECT key, value FROM mappings WHERE topic = ?", (_MERGED_TOPIC + store,)).fetchall()
+            )
         )
 
     def lock_replay(self) -> AbstractAsyncContextManager[None]:

@@ -1,13 +1,13 @@
 """Rebase of pending commits onto the current data of a store."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from everkept.core.ports import RecordStore
 from everkept.core.records import Batch, Delete, Insert, Record, RecordFilter, RecordLink, Ref, Restore, Step, Update
-from everkept.engines.commit_plan import CommitPlanner, get_unique_name
+from everkept.engines.commit_plan import CommitPlanner, UniqueEdge, get_unique_edge, get_unique_name
 from everkept.errors import Conflict
-from everkept.values import replace
+from everkept.values import Value, replace
 
 _Name = tuple[str, str]  # kind and name_key
 
@@ -117,12 +117,23 @@ def _list_refs(step: Step) -> list[Ref]:
 _ID_CHARACTERS = 8  # enough to distinguish most ids
 
 
+# What tells two records of one name apart. Not the spelling of the name, because the name key decides which are equal.
+_CONTENT_FIELDS = ("text", "scope", "importance", "occurred_at", "tags", "facets")
+
+
 class _BaseMissing(Exception):
     """Data that a step builds on is missing."""
 
 
-async def rebase_batch(batch: Batch, store: RecordStore) -> Batch | None:
-    """Return the batch for the current data, possibly without steps, or None if data it builds on is missing."""
+class RebasedBatch(Value):
+    """A batch for the current data, possibly without steps. `merged` maps ids of items that the store already has."""
+
+    batch: Batch
+    merged: Mapping[str, str]
+
+
+async def rebase_batch(batch: Batch, store: RecordStore) -> RebasedBatch | None:
+    """Return the batch for the current data, or None if data it builds on is missing."""
     view = CachedStoreView(store)
     await view.prefetch(batch.steps)
     rebase = _BatchRebase(batch, view)
@@ -130,7 +141,42 @@ async def rebase_batch(batch: Batch, store: RecordStore) -> Batch | None:
         steps = [fitting for step in batch.steps for fitting in await rebase.rebase_step(step)]
     except _BaseMissing:
         return None
-    return replace(batch, steps=tuple(steps), revision=None)
+    return RebasedBatch(replace(batch, steps=tuple(steps), revision=None), rebase.merged)
+
+
+def rename_items(batch: Batch, merged: Mapping[str, str]) -> Batch:
+    """Return the batch with the ids of the items with which earlier batches were merged.
+
+    An undo deletes only what its change created, so it does not delete these.
+    """
+    if not merged:
+        return batch
+    made = {step.item.id for step in batch.steps if isinstance(step, Insert)}
+    ids = {old: new for old, new in merged.items() if old not in made}
+    steps = (
+        _rename_item(step, ids)
+        for step in batch.steps
+        if not (batch.undoes is not None and isinstance(step, Delete) and step.ref.id in ids)
+    )
+    return replace(batch, steps=tuple(steps))
+
+
+def _rename_item(step: Step, ids: Mapping[str, str]) -> Step:
+    match step:
+        case Insert(Record() as record):
+            parent = record.parent and ids.get(record.parent, record.parent)
+            return Insert(replace(record, parent=parent))
+        case Insert(RecordLink() as link):
+            ends = ids.get(link.source, link.source), ids.get(link.target, link.target)
+            return Insert(replace(link, source=ends[0], target=ends[1]))
+        case Update():
+            return replace(step, id=ids.get(step.id, step.id))
+        case Delete(ref):
+            return Delete(replace(ref, id=ids.get(ref.id, ref.id)))
+        case Restore(ref):
+            return Restore(replace(ref, id=ids.get(ref.id, ref.id)))
+        case _:
+            raise TypeError(step)
 
 
 class _BatchRebase:
@@ -140,11 +186,12 @@ class _BatchRebase:
         self._view = view
         self._planner = CommitPlanner(batch, view)
         self._named: dict[str, None] = {}  # records that may have got a name in the batch
-        self._doubled: set[str] = set()  # links that exist under another id
+        self._joined: dict[UniqueEdge, str] = {}  # new links of the batch
+        self.merged: dict[str, str] = {}  # new items that exist under another id
 
     async def rebase_step(self, step: Step) -> Sequence[Step]:
         """Return the steps with the intended effect, or none if the store already has it."""
-        match step:
+        match step := _rename_item(step, self.merged):
             case Insert(Record() as record):
                 return await self._insert(record)
             case Insert(RecordLink() as link):
@@ -165,6 +212,10 @@ class _BatchRebase:
             return []
         if record.parent is not None:
             await self._get_live(record.parent)
+        holder = None if record.name_key is None else await self._find_holder(record)
+        if holder is not None and _has_same_content(holder, record):
+            self.merged[record.id] = holder.id
+            return []
         self._named[record.id] = None
         others = _build_variants(record.variant, record.id)
         renamed = (Insert(replace(record, variant=each)) for each in others)
@@ -180,7 +231,7 @@ class _BatchRebase:
 
     async def _restore(self, ref: Ref) -> Sequence[Step]:
         thing = await self._find_item(ref)
-        if ref.id in self._doubled or (thing and thing.deleted_at is None):
+        if thing and thing.deleted_at is None:
             return []
         if thing is None:
             raise _BaseMissing
@@ -196,6 +247,8 @@ class _BatchRebase:
     async def _restore_beside(self, record: Record) -> Sequence[Step]:
         """Restore a record whose name is taken. It cannot be renamed while deleted, so the other one is, for now."""
         holder = await self._find_holder(record)
+        if holder is None:
+            raise _BaseMissing
         away = await self._rename(holder.id, _build_variants(holder.variant, holder.id))
         back = await self._select_first(Restore(record.ref))
         beside = await self._rename(record.id, _build_variants(record.variant, record.id))
@@ -206,20 +259,24 @@ class _BatchRebase:
         at, version = record.updated_at, record.version
         return await self._select_first(*(Update(record_id, {"variant": each}, version, at) for each in variants))
 
-    async def _find_holder(self, wanted: Record) -> Record:
+    async def _find_holder(self, wanted: Record) -> Record | None:
+        """Return the live record that has the name of this one."""
         there = (record.id for record in await self._view.list_namesakes(wanted))
         for record_id in (*there, *self._named):
             record = await self._planner.find_record(record_id)
             if record and record.deleted_at is None and get_unique_name(record) == get_unique_name(wanted):
                 return record
-        raise _BaseMissing
+        return None
 
     async def _skip_duplicate(self, step: Step, link: RecordLink) -> Sequence[Step]:
         await self._get_live(link.source)
         await self._get_live(link.target)
+        edge = get_unique_edge(link)
         if await self._can_apply(step):
+            self._joined[edge] = link.id
             return [step]
-        self._doubled.add(link.id)
+        there = [each.id for each in await self._view.list_duplicates(link) if each.deleted_at is None]
+        self.merged[link.id] = self._joined.get(edge) or there[0]
         return []
 
     async def _select_first(self, *steps: Step) -> Step:
@@ -245,6 +302,10 @@ class _BatchRebase:
         if ref.subject == "record":
             return await self._planner.find_record(ref.id)
         return await self._planner.find_link(ref.id)
+
+
+def _has_same_content(one: Record, other: Record) -> bool:
+    return all(getattr(one, name) == getattr(other, name) for name in _CONTENT_FIELDS)
 
 
 def _build_variants(variant: str, record_id: str) -> tuple[str, ...]:

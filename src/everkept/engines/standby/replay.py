@@ -27,9 +27,10 @@ from everkept.engines.standby.journal_acts import (
     RestoreProject,
     SetNote,
     SwitchProject,
+    format_store_name,
     parse_project_id,
 )
-from everkept.engines.standby.rebase import rebase_batch
+from everkept.engines.standby.rebase import rebase_batch, rename_items
 from everkept.errors import (
     Conflict,
     EverkeptError,
@@ -87,11 +88,24 @@ class ActApplier:
         self._rights: dict[str, Rights | None] = {}  # by account name
         self._projects: dict[str, Project] = {}  # last known state, by id
         self._stores: dict[str, RecordStore] = {}
+        self._merged: dict[str, dict[str, str]] = {}  # ids of merged items, by store
 
     def clear_cache(self) -> None:
-        """Forget stores and rights, which are not read again for each commit."""
+        """Forget what is not read again for each commit."""
         self._stores.clear()
         self._rights.clear()
+        self._projects.clear()
+        self._merged.clear()
+
+    async def rename_items(self, act: Act) -> Act:
+        """Return the act with the database's ids of the items that were merged with others."""
+        if not isinstance(act, Commit):
+            return act
+        try:
+            merged = await self._read_merged(await self._find_name(act.store))
+        except NotFound:  # of the project, as its application says
+            return act
+        return Commit(act.store, rename_items(act.batch, merged))
 
     async def apply(self, act: Act, account: Account | None = None) -> int | None:
         """Apply the act and return the number of its commit, if any. Check the access of `account` first."""
@@ -143,19 +157,25 @@ class ActApplier:
                 return None
 
     async def _commit(self, store_name: str, batch: Batch) -> int | None:
-        store = await self._get_store(store_name)
-        fitting = replace(batch, revision=None)
+        store, name = await self._get_store(store_name), await self._find_name(store_name)
+        fitting = replace(batch, revision=None, late=True)
         is_there = False  # the store already has all of it
 
         async def attempt() -> int | None:
-            return None if is_there else (await commit(store, fitting)).seq
+            if is_there:
+                return None
+            change = await commit(store, fitting)
+            known = await self._read_merged(name)
+            await self._note_merged(name, {each.id: None for each in change.edits if each.id in known})
+            return change.seq
 
         async def made_to_fit() -> bool:
             nonlocal fitting, is_there
             made = await rebase_batch(batch, store)
             if made is None:
                 return False
-            fitting, is_there = made, not made.steps
+            await self._note_merged(name, made.merged)  # before the commit: later writes may name these items
+            fitting, is_there = replace(made.batch, late=True), not made.batch.steps
             return True
 
         return await retry(attempt, again=made_to_fit)
@@ -170,11 +190,23 @@ class ActApplier:
             return await self._library.open_user_store()
         if name == HISTORY_STORE:
             return await self._library.open_history_store()
-        wanted = await self._get_project(parse_project_id(name) or name)
-        project, store = await self._library.open(wanted.name)
-        if project.id != wanted.id:
-            raise _build_gone_error(wanted.name)
-        return store
+        # Also of an archived project, because the write was acknowledged before anyone here knew.
+        return await self._library.get_store(await self._get_project(parse_project_id(name) or name))
+
+    async def _find_name(self, name: str) -> str:
+        """Return the name of a store by the id of its project in the database."""
+        project_id = parse_project_id(name)
+        return name if project_id is None else format_store_name((await self._get_project(project_id)).id)
+
+    async def _read_merged(self, store_name: str) -> dict[str, str]:
+        if store_name not in self._merged:
+            self._merged[store_name] = await self._journal.read_merged(store_name)
+        return self._merged[store_name]
+
+    async def _note_merged(self, store_name: str, merged: Mapping[str, str | None]) -> None:
+        if merged:
+            await self._journal.note_merged(store_name, merged)
+            self._merged.pop(store_name, None)
 
     async def _create_project(self, project: Project) -> None:
         """Create the project. If another project has the name, both are the same project from now on."""
@@ -326,8 +358,11 @@ class _JournalReplay:
             await self._reject(entry, failure)
 
     async def _with_number(self, entry: JournalEntry) -> Act:
-        """Return the act with the database's number of the change it undoes, or None if that was never applied."""
-        act = entry.act
+        """Return the act with the database's ids and its number of the change to undo.
+
+        The number is None if that change was never applied.
+        """
+        act = await self._doing.rename_items(entry.act)
         if not isinstance(act, Commit) or entry.undoes is None:
             return act
         if entry.undoes in self._made:

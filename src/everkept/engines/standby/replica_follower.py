@@ -111,9 +111,9 @@ class ReplicaFollower:
             self._seen.clear()
 
     async def load_state(self) -> bool:
-        """Load the state of an earlier replica. Return whether there is one."""
+        """Load the state of an earlier replica. Return whether it was ever complete."""
         if self._is_recalled:
-            return True
+            return self.level_at is not None
         try:
             own = await self._replica.list_notes(STANDBY_NOTES)
         except EverkeptError:
@@ -122,8 +122,8 @@ class ReplicaFollower:
         self.library_at = self.library_at or int(own.get(LIBRARY_NOTE) or 0) or None
         if (kept := own.get(KEPT_COPY_NOTE)) and await asyncio.to_thread(Path(kept).exists):
             self.kept = kept
-        self._is_recalled = bool(own)
-        return self._is_recalled
+        self._is_recalled = self.level_at is not None
+        return self.level_at is not None
 
     async def close(self) -> None:
         if self._task is not None:

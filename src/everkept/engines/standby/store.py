@@ -274,7 +274,7 @@ class StandbyStore(RecordStore):
                 f"{self._router.reaching.reason}",
                 hint="Check whether it was stored once the database is back.",
             )
-        return await self._journal_batch(batch, store, fitting)
+        return await self._journal_batch(batch, store, fitting.batch)
 
     async def _journal_batch(self, batch: Batch, store: RecordStore, here: Batch) -> Change:
         return await self._router.journal_act(

@@ -256,7 +256,8 @@ async def _attempt(tables: StoreTables, batch: Batch) -> Change:
     state, same = await view.read_ahead(batch)
     if same:
         return (await read_with_edits(tables, same))[0]
-    tables.check_open(state)
+    if not batch.late:
+        tables.check_open(state)
     if batch.revision not in (None, state.seq):
         message = "The data changed while this write was being prepared."
         raise Conflict(message, hint="Try again.", revision=batch.revision)

@@ -55,6 +55,8 @@ class SurrealLibrary(TableLibrary):
 
     async def get_store(self, project: Project) -> SurrealStore:
         found = await self.get_project(project.name)
+        if found.id != project.id:
+            raise build_project_error(project.name)
         store, is_new = await self._open_project_store(found)
         return await self.get_store(project) if is_new else store
 
