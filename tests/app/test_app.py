@@ -1,7 +1,10 @@
+import asyncio
 import re
 import time
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,6 +95,42 @@ async def test_each_call_is_one_line_in_the_log(tmp_path: Path, caplog: pytest.L
     lines = [record.getMessage() for record in caplog.records]
     assert [line.split()[0] for line in lines] == ["list_projects", "switch_project"]
     assert [line.split()[-1] for line in lines] == ["ok", "not_found"]
+
+
+async def test_a_memory_that_was_just_stored_is_found_by_other_words(tmp_path: Path) -> None:
+    class Late(HashingEmbedder):
+        async def embed(self, texts: Sequence[str]) -> Any:
+            if "Photosynthesis experiments" in texts:
+                for _ in range(3_000):  # turns of the loop, in which a search that does not wait is over
+                    await asyncio.sleep(0)
+            return await super().embed(texts)
+
+    flags = {"data_dir": tmp_path, "project": "shop", "recall_time_limit": 60.0}
+    app = App(read_settings(flags, {}), library=MemoryLibrary(), embedder=Late())
+    client = Client(app)
+    await client("store_memory", content="Photosynthesis experiments", type="semantic", scope="project")
+    found = await client("recall_memories", query="photosynthetic experimentation")
+    assert [memory["content"] for memory in found["memories"]] == ["Photosynthesis experiments"]
+    assert "warnings" not in found
+    await app.close()
+
+
+async def test_a_recall_says_that_a_memory_that_was_just_stored_is_not_embedded_yet(tmp_path: Path) -> None:
+    class Slow(HashingEmbedder):
+        async def embed(self, texts: Sequence[str]) -> Any:
+            if "Photosynthesis experiments" in texts:
+                await asyncio.Event().wait()
+            return await super().embed(texts)
+
+    flags = {"data_dir": tmp_path, "project": "shop", "recall_time_limit": 0.5}
+    app = App(read_settings(flags, {}), library=MemoryLibrary(), embedder=Slow())
+    client = Client(app)
+    await client("store_memory", content="Photosynthesis experiments", type="semantic", scope="project")
+    found = await client("recall_memories", query="photosynthetic experimentation", strategy="vector")
+    assert found["memories"] == []
+    message = "1 of 1 memory has no embedding yet, so only its words are searched."
+    assert {"code": "partial_results", "message": message} in found["warnings"]
+    await app.close()
 
 
 async def test_yesterday_is_that_of_the_machines_own_calendar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.memory.store import MemoryStore
 from everkept.errors import ModelUnavailable
 from everkept.jobs.claims import TurnLease
-from everkept.jobs.maintenance import BATCH_TEXTS, EAGER_BATCHES, Indexer
+from everkept.jobs.maintenance import BATCH_TEXTS, EAGER_BATCHES, MAX_AWAITED_BATCHES, Indexer
 from hash_embedder import HashingEmbedder
 from records import batch, memory
 
@@ -117,6 +117,48 @@ async def test_a_text_that_cannot_be_embedded_does_not_keep_the_others_waiting(
     assert await indexer.wait_until_settled(PATIENCE)
     assert await store.count_vectors("hashing", KINDS) == (3, 0)
     assert "cannot embed poison" in caplog.text
+    await indexer.close()
+
+
+async def test_a_caller_waits_for_the_few_texts_of_its_store_only(embedder: Counting, store: MemoryStore) -> None:
+    other = MemoryStore()
+    await store.commit(batch(*(memory(f"fact {i}") for i in range(3))))
+    await other.commit(batch(memory("elsewhere")))
+    reached, never = asyncio.Event(), asyncio.Event()
+
+    async def hang() -> None:
+        reached.set()
+        await never.wait()
+
+    async def hang_next() -> None:
+        embedder.before_answer = hang
+
+    embedder.before_answer = hang_next
+    indexer = Indexer(embedder, KINDS)
+    indexer.wake(store)
+    indexer.wake(other)
+    assert await indexer.wait_for([store], PATIENCE) == []
+    assert await store.count_vectors(embedder.name, KINDS) == (3, 0)
+    await reached.wait()
+    assert await indexer.wait_for([store, other], 0.01) == [other]
+    await indexer.close()
+
+
+async def test_a_caller_does_not_wait_for_many_texts(embedder: Counting, store: MemoryStore) -> None:
+    await store.commit(batch(*(memory(f"fact {i}") for i in range((MAX_AWAITED_BATCHES + 2) * BATCH_TEXTS))))
+    indexer = Indexer(embedder, KINDS)
+    indexer.wake(store)
+    assert await indexer.wait_for([store], PATIENCE) == []
+    assert (await store.count_vectors(embedder.name, KINDS))[1] > 0
+    await indexer.close()
+
+
+async def test_a_caller_does_not_wait_for_a_model_that_is_damaged(store: MemoryStore, tmp_path: Path) -> None:
+    await store.commit(batch(memory("fact")))
+    indexer = Indexer(OnnxEmbedder(tmp_path), KINDS)
+    indexer.wake(store)
+    assert await indexer.wait_for([store], PATIENCE) == []
+    assert isinstance(indexer.fault, ModelUnavailable)
     await indexer.close()
 
 

@@ -53,6 +53,10 @@ class PromptIndexing:
     def is_behind(self, store: RecordStore) -> bool:
         return False
 
+    async def wait_for(self, stores: Sequence[RecordStore], within: float) -> list[RecordStore]:
+        await self.catch_up()
+        return []
+
     async def wait_until_settled(self, within: float | None = None) -> bool:
         await self.catch_up()
         return True

@@ -56,6 +56,9 @@ class DeferredIndexing:
     def wake(self, store: RecordStore) -> None:
         """Do nothing: this process computes no embeddings."""
 
+    async def wait_for(self, stores: Sequence[RecordStore], within: float) -> list[RecordStore]:
+        return []
+
     async def wait_until_settled(self, within: float | None = None) -> bool:
         return True
 

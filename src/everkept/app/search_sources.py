@@ -35,7 +35,7 @@ from everkept.language.spellings import fold, split_tokens, stem
 from everkept.language.telling_words import list_stems
 from everkept.retrieval.excerpts import compute_coverage
 from everkept.retrieval.profile import QueryFit, SearchPlace, SearchProfile
-from everkept.retrieval.search import LANGUAGE_CODE, search
+from everkept.retrieval.search import LANGUAGE_CODE, search, wait_for_embeddings
 from everkept.settings import Settings
 from everkept.values import Value, replace
 
@@ -406,6 +406,8 @@ class _SharedMemories:
         if not self._granted:
             return SearchFindings([])
         where = RecordFilter(kinds=(MEMORY,), scopes=(SHARED_SCOPE,))
+        stores = [each.store for each in self._granted]
+        await wait_for_embeddings(self._indexing, stores, self._options.time_limit)
         found = await search(
             [SearchPlace(each.store, where) for each in self._granted],
             query,

@@ -130,6 +130,10 @@ class VectorIndexer(Protocol):
         """Note that the store may have pending embeddings. Return immediately."""
         ...
 
+    async def wait_for(self, stores: "Sequence[RecordStore]", within: float) -> "list[RecordStore]":
+        """Wait until the few pending texts of these stores are embedded. Return the stores that need more time."""
+        ...
+
     async def wait_until_settled(self, within: float | None = None) -> bool:
         """Wait until nothing is pending. Return False if the time was too short."""
         ...

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 EMBEDDED_KINDS = (MEMORY, SECTION_KIND, TURN, CODE, DOCUMENT)
 
 BATCH_TEXTS = 16  # larger batches need more memory and delay queries
+MAX_AWAITED_BATCHES = 2  # a store with more pending texts is not awaited
 EAGER_BATCHES = 8  # a longer queue is processed at half speed, so that the machine stays responsive
 TURN_SECONDS = 5.0  # between two checks whether another process still has the lease
 REPORT_TEXTS = 1_000  # texts between two log lines
@@ -56,6 +57,9 @@ class Indexer:
         self._behind: WeakSet[RecordStore] = WeakSet()  # stores not checked yet, or with more than one batch left
         self._long: WeakSet[RecordStore] = WeakSet()  # stores with their newest texts done and many left
         self._task: asyncio.Task[None] | None = None
+        self._current: RecordStore | None = None
+        self._batches = 0  # of the current store
+        self._batch_ended = asyncio.Event()  # a new one for each batch
         self._awaited = 0
         self._called = asyncio.Event()  # set when new work arrives or a caller waits
 
@@ -101,6 +105,7 @@ class Indexer:
         if self._task is None or self._task.done():
             with act_as(None):
                 self._task = asyncio.create_task(self._run(), name="indexer")
+            self._task.add_done_callback(lambda _: self._end_batch())
 
     def wake_all(self) -> None:
         """Check every known store again, after a database became reachable."""
@@ -123,6 +128,30 @@ class Indexer:
         finally:
             self._awaited -= 1
         return bool(done)
+
+    async def wait_for(self, stores: Sequence[RecordStore], within: float) -> list[RecordStore]:
+        """Wait until the few pending texts of these stores are embedded. Return the stores that need more time.
+
+        It asks no database: only texts that this process knows count.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                while self._list_unsettled(stores):
+                    await self._batch_ended.wait()
+        return self._list_unsettled(stores)
+
+    def _list_unsettled(self, stores: Sequence[RecordStore]) -> list[RecordStore]:
+        """Return the stores that are processed now or next, without those that have many texts left."""
+        if self._task is None or self._task.done():
+            return []
+        working = [store for store in self._waiting if store not in self._long]
+        if self._current is not None and self._batches < MAX_AWAITED_BATCHES:
+            working.append(self._current)
+        return [store for store in stores if store in working]
+
+    def _end_batch(self) -> None:
+        self._batch_ended.set()
+        self._batch_ended = asyncio.Event()
 
     async def find_unfinished(self) -> bool:
         """Return whether projects that are not open may still have embeddings of an earlier model."""
@@ -180,7 +209,7 @@ class Indexer:
     async def _run(self) -> None:
         embedder = self._embedder
         while self._waiting and embedder is not None:
-            store = self._waiting.pop(0)
+            store = self._current = self._waiting.pop(0)
             try:
                 await self._embed_store(embedder, store)
             except ModelUnavailable as fault:
@@ -191,12 +220,15 @@ class Indexer:
             except EverkeptError as error:
                 # For example an archived project or a full disk. The texts stay pending.
                 log.info("embeddings postponed: %s", error)
+            finally:
+                self._current = None
+                self._end_batch()
             await self._end_turn()
             if not self._waiting:
                 await asyncio.to_thread(return_freed_memory)  # wake() works during this
 
     async def _embed_store(self, embedder: Embedder, store: RecordStore) -> None:
-        done = batches = 0
+        done = self._batches = 0
         started = time.monotonic()
         while True:
             is_long = store in self._long and not self._awaited
@@ -215,9 +247,10 @@ class Indexer:
                 self._long.discard(store)
                 return
             done += count
-            batches += 1
-            if batches == EAGER_BATCHES:
+            self._batches += 1
+            if self._batches == EAGER_BATCHES:
                 self._long.add(store)
+            self._end_batch()
             if done % REPORT_TEXTS < count and done >= REPORT_TEXTS:
                 _, left = await store.count_vectors(embedder.name, self._kinds)
                 log.info("embedded %d texts, %d pending", done, left)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from datetime import UTC, tzinfo
 
 from everkept.core.answers import decode_cursor, encode_cursor
-from everkept.core.ports import SHIPPED_MODEL, Embedder, RecordStore
+from everkept.core.ports import SHIPPED_MODEL, Embedder, RecordStore, VectorIndexer
 from everkept.core.records import Record
 from everkept.core.text import format_count
 from everkept.errors import InvalidInput
@@ -115,13 +115,35 @@ def find_language_notice(query: str, embedder: Embedder | None) -> SearchNotice 
     return LANGUAGE_NOTICE if is_shipped and is_foreign(query) else None
 
 
+MAX_WAIT_SECONDS = 1.0  # for the embeddings of texts that were just stored
+WAIT_TIME_SHARE = 0.5  # of the time limit of the search
+
+
+async def wait_for_embeddings(
+    indexing: VectorIndexer, stores: Sequence[RecordStore], time_limit: float | None
+) -> list[RecordStore]:
+    """Wait briefly for texts that were just stored, so that the search finds them by meaning.
+
+    Return the stores that need more time. A long queue is not awaited.
+    """
+    if indexing.embedder is None or indexing.fault is not None:
+        return []
+    limit = MAX_WAIT_SECONDS if time_limit is None else min(MAX_WAIT_SECONDS, WAIT_TIME_SHARE * time_limit)
+    return await indexing.wait_for(stores, limit)
+
+
 PENDING_NOTICE_SHARE = 0.1  # share of pending records from which the notice appears
 
 
 async def find_pending_notice(
-    stores: Sequence[RecordStore], embedder: Embedder | None, kind: str, nouns: tuple[str, str], least: int = 1
+    stores: Sequence[RecordStore],
+    embedder: Embedder | None,
+    kind: str,
+    nouns: tuple[str, str],
+    least: int = 1,
+    least_share: float = PENDING_NOTICE_SHARE,
 ) -> SearchNotice | None:
-    """Return a notice if many records of a kind, and at least `least`, have no embedding yet."""
+    """Return a notice if at least `least` records of a kind, and more than a share of all, have no embedding yet."""
     if embedder is None:
         return None
     ready = left = 0
@@ -131,9 +153,10 @@ async def find_pending_notice(
             there, missing = await store.count_vectors(embedder.name, (kind,))
             ready, left = ready + there, left + missing
     total = ready + left
-    if left < least or left <= PENDING_NOTICE_SHARE * total:
+    if left < least or left <= least_share * total:
         return None
-    message = f"{left:,} of {format_count(total, *nouns)} have no embedding yet, so only their words are searched."
+    has, its = ("has", "its") if total == 1 else ("have", "their")
+    message = f"{left:,} of {format_count(total, *nouns)} {has} no embedding yet, so only {its} words are searched."
     return SearchNotice("partial_results", message)
 
 

@@ -138,8 +138,16 @@ async def test_a_memory_promoted_since_is_found_where_it_was_then(assistant: Ass
     assert [m["id"] for m in await assistant.recall("port", as_of=then)] == [memory]
 
 
-@pytest.mark.parametrize("query", ["", "   ", "***", '"', "NOT", "a" * 10_000, "'; DROP TABLE"])
-async def test_no_query_is_an_error_but_one_that_is_too_long(assistant: Assistant, query: str) -> None:
+@pytest.mark.parametrize("query", ["", " \n "])
+async def test_a_recall_without_a_query_is_an_error(assistant: Assistant, query: str) -> None:
+    await fill(assistant)
+    with pytest.raises(InvalidInput, match="`query` is empty") as refused:
+        await assistant.recall(query)
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize("query", ["***", '"', "NOT", "a" * 10_000, "'; DROP TABLE"])
+async def test_no_text_of_a_query_is_an_error_but_one_that_is_too_long(assistant: Assistant, query: str) -> None:
     await fill(assistant)
     await assistant.recall(query)
     with pytest.raises(InvalidInput):

@@ -41,7 +41,7 @@ from everkept.families.documents.document import (
     parse_path,
 )
 from everkept.retrieval.profile import SearchPlace
-from everkept.retrieval.search import search
+from everkept.retrieval.search import search, wait_for_embeddings
 from everkept.values import Value, replace
 
 PAGE_RECORDS = 200
@@ -135,7 +135,11 @@ class Documents:
                 if is_match(record.facets["value"], wanted.filter)
             ]
             where = replace(where, ids=tuple(ids))
-        pairs = self._rank(store, where, wanted.query) if (wanted.query or "").strip() else self._list(store, where)
+        if (wanted.query or "").strip():
+            await wait_for_embeddings(self._indexer, [store], self._time_limit)
+            pairs = self._rank(store, where, wanted.query)
+        else:
+            pairs = self._list(store, where)
         found: list[tuple[Record, float | None]] = []
         end = wanted.offset + wanted.limit
         async for pair in pairs:

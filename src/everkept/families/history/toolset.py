@@ -39,6 +39,7 @@ from everkept.families.history.searches import (
     search_code,
 )
 from everkept.families.history.unified_search import UnifiedSearch
+from everkept.retrieval.search import wait_for_embeddings
 from everkept.tools.schema import Field
 from everkept.tools.tool import ToolFamily, ToolWarning, tool
 from everkept.values import Value, replace
@@ -203,7 +204,7 @@ class HistoryTools(ToolFamily):
         """Search memories, graph, conversations and memory bank together.
         Use for everything about a topic, or when unsure where to look."""
         started = perf_counter()
-        await self._open_history()
+        await self._open_history(waits=True)
         off = await self._options.switched_off(call)
         given = options or UnifiedOptions()
         form, limit = format or "json", _check_result_limit(given.limit, "options.limit")
@@ -267,7 +268,7 @@ class HistoryTools(ToolFamily):
     ) -> "_ProjectAnswer":
         """Return the answer from the cache or from a new search, and log the search."""
         started = perf_counter()
-        past = await self._open_history()
+        past = await self._open_history(waits=True)
         off = await self._options.switched_off(call)
         key = asked.build_key(call.tool)
         answer = await self._answers.get_or_make(key, past.read_stamp, lambda: make(past.store))
@@ -275,12 +276,17 @@ class HistoryTools(ToolFamily):
             self._log_search(call, asked, len(answer.results), started)
         return _ProjectAnswer(answer, off)
 
-    async def _open_history(self) -> VisibleHistory:
-        """Open the history. On first use, start to compute embeddings that an import left pending."""
+    async def _open_history(self, *, waits: bool = False) -> VisibleHistory:
+        """Open the history. On first use, start to compute embeddings that an import left pending.
+
+        With `waits`, wait briefly for those of a few turns that were just added.
+        """
         past = await open_visible_history(self._library, self._options)
         if past.whole not in self._met:
             self._met.add(past.whole)
             self._indexing.wake(past.whole)
+        if waits:
+            await wait_for_embeddings(self._indexing, [past.whole], self._options.time_limit)
         return past
 
     async def _resolve_target(self, past: VisibleHistory, name: str) -> ConversationTarget:

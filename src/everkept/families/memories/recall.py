@@ -32,7 +32,7 @@ from everkept.language.telling_words import list_stems
 from everkept.language.words import AnyOf, WordPhrase, parse_query
 from everkept.retrieval.excerpts import compute_coverage
 from everkept.retrieval.profile import Deadline, SearchHit, SearchNotice, SearchPage, SearchPlace
-from everkept.retrieval.search import find_language_notice, find_pending_notice, search
+from everkept.retrieval.search import find_language_notice, find_pending_notice, search, wait_for_embeddings
 from everkept.tools.tool import ToolWarning
 from everkept.values import Value, replace
 
@@ -180,6 +180,10 @@ class MemoryRecall:
         return found.hits
 
     async def _search(self, places: Sequence[SearchPlace], wanted: RecallRequest) -> SearchPage:
+        late: list[RecordStore] = []
+        if wanted.strategy != "keyword" and wanted.as_of is None:
+            stores = [place.store for place in places]
+            late = await wait_for_embeddings(self._indexing, stores, self._options.time_limit)
         found = await search(
             places,
             add_file_names(wanted.query),
@@ -196,13 +200,22 @@ class MemoryRecall:
         is_by_meaning = found.strategy in ("hybrid", "vector")
         language = find_language_notice(wanted.query, self._indexing.embedder) if is_by_meaning else None
         notices += [language] if language else []
-        stores = [place.store for place in places if is_by_meaning and self._indexing.is_behind(place.store)]
-        if not found.hits or any(hit.nearness is None for hit in found.hits):
-            nouns = ("memory", "memories")
-            pending = await find_pending_notice(stores, self._indexing.embedder, MEMORY, nouns, MIN_PENDING_MEMORIES)
-            notices += [pending] if pending else []
+        pending = await self._find_pending_notice(places, found, late) if is_by_meaning else None
+        notices += [pending] if pending else []
         self.warnings |= {ToolWarning(notice.code, notice.message): None for notice in notices}
         return found
+
+    async def _find_pending_notice(
+        self, places: Sequence[SearchPlace], found: SearchPage, late: Sequence[RecordStore]
+    ) -> SearchNotice | None:
+        """Return a notice if memories were just stored and are not embedded yet, or if the results lack many."""
+        embedder, nouns = self._indexing.embedder, ("memory", "memories")
+        if late:
+            return await find_pending_notice(late, embedder, MEMORY, nouns, least_share=0.0)
+        if found.hits and all(hit.nearness is not None for hit in found.hits):
+            return None
+        behind = [place.store for place in places if self._indexing.is_behind(place.store)]
+        return await find_pending_notice(behind, embedder, MEMORY, nouns, MIN_PENDING_MEMORIES)
 
     async def _read_accesses(self, store: RecordStore, ids: Sequence[str]) -> Mapping[str, AccessCount]:
         found = await self._accesses.read_accesses(store, ids)

@@ -158,7 +158,7 @@ class MemoryTools(ToolFamily):
     async def recall_memories(
         self,
         call: ToolCall,
-        query: Annotated[str, Field("Question; dates like last week work", max_length=QUERY_LIMIT)],
+        query: Annotated[str, Field("Question; dates like last week work", max_length=QUERY_LIMIT, blank=False)],
         scope: ManyScopes | None = None,
         memory_type: ManyTypes | None = None,
         strategy: Annotated[Strategy, Field(STRATEGIES, listed=False)] = "hybrid",
