@@ -1,13 +1,17 @@
 """The files of the page, without a browser."""
 
 import re
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 
 import pytest
 
 from console_calls import ConsoleClient
+from everkept.app.app import App
 from everkept.console.pages import build_page_routes
+from everkept.console.server import list_console_tools
+from everkept.values import replace
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
@@ -54,6 +58,44 @@ async def test_a_page_is_only_read(client: ConsoleClient) -> None:
 @pytest.mark.parametrize("path", ["/console/../server.py", "/console/server.py", "/console/pages", "/console/%2e%2e"])
 def test_only_listed_files_have_a_path(path: str) -> None:
     assert path not in build_page_routes()
+
+
+def find_calls(text: str) -> Iterator[tuple[str, set[str]]]:
+    """The name of each tool that a script calls, and the arguments that it writes out."""
+    for found in re.finditer(r'\b(?:call|callIn|change|act)\((?:\w+, )?"(\w+)"(, \{)?', text):
+        names: set[str] = set()
+        depth, word = 0, ""
+        for sign in text[found.end() :] if found[2] else "":
+            if sign in "{[(":
+                depth += 1
+            elif sign in "}])":
+                depth -= 1
+            if depth < 0 or (depth == 0 and sign in ",:"):
+                if re.fullmatch(r"\s*\w+", word):
+                    names.add(word.strip())
+                # What follows a colon is a value, up to the next comma.
+                word = "?" if sign == ":" else ""
+                if depth < 0:
+                    break
+            elif depth == 0:
+                word += sign
+        yield found[1], names
+
+
+async def test_every_call_of_the_page_names_a_tool_and_arguments_that_exist(client: ConsoleClient) -> None:
+    settings = client.app.settings
+    every = App(replace(settings, toolsets="all"), library=client.app.library)
+    offered = {each.name: each for each in (*every.tools, *list_console_tools(every))}
+    called: set[str] = set()
+    for path in list_files(".js"):
+        for name, arguments in find_calls(path.read_text(encoding="utf-8")):
+            assert name in offered, f"{path.name} calls {name}"
+            known = {word for each in offered[name].parameters for word in (each.name, *each.field.aliases)}
+            unknown = arguments - known
+            assert not unknown, f"{path.name} passes {unknown} to {name}"
+            called.add(name)
+    own = {each.name for each in list_console_tools(every)}
+    assert own - called == set()
 
 
 def test_the_page_loads_nothing_foreign_and_parses_no_html() -> None:

@@ -164,8 +164,11 @@ def test_a_hit_opens_its_conversation_at_the_turn(console: "Console") -> None:
     console.expect(".rows").to_contain_text("Pictures are shrunk with a canvas.")
 
 
-def test_a_file_of_the_bank_is_edited_unless_it_changed_since(console: "Console") -> None:
-    console.go("bank/decision-log.md")
+def test_a_file_of_the_bank_is_edited_unless_it_changed_since(
+    start_console: "StartConsole", open_console: "OpenConsole"
+) -> None:
+    process = start_console("shop")
+    console = open_console(process, "#/bank/decision-log.md")
     console.page.get_by_role("button", name="Edit").press("Enter")
     console.press("Control+End")
     console.page.keyboard.type("\nAnd SQLite for the blog.")
@@ -173,6 +176,18 @@ def test_a_file_of_the_bank_is_edited_unless_it_changed_since(console: "Console"
     console.expect(".prose").to_contain_text("And SQLite for the blog.")
     console.page.get_by_role("button", name="Undo").press("Enter")
     console.expect(".prose").not_to_contain_text("And SQLite for the blog.")
+    console.page.get_by_role("button", name="Edit").press("Enter")
+    console.press("Control+A")
+    console.page.keyboard.type("Mine")
+    file = process.data_dir.parent / "memory-bank" / "decision-log.md"
+    file.write_text("Theirs", encoding="utf-8")
+    console.page.get_by_role("button", name="Save").press("Enter")
+    console.expect("[role=alert]").to_contain_text("Another program changed decision-log.md")
+    console.expect("[role=alert] del").to_have_text("Theirs")
+    assert file.read_text(encoding="utf-8") == "Theirs"
+    console.page.get_by_role("button", name="Save mine anyway").press("Enter")
+    console.expect(".prose").to_have_text("Mine")
+    assert file.read_text(encoding="utf-8") == "Mine"
 
 
 def test_the_outline_of_a_file_leads_to_its_headings(console: "Console") -> None:

@@ -84,6 +84,7 @@ function drawFrame() {
     { keys: "/", says: "Search everything", run: () => searchField.focus() },
     ...listPages().map((each) => ({ keys: `g ${each.key}`, says: `Go to ${each.title}`, run: () => go(place(each.name)) })),
     { keys: "u", says: "Undo my last change", run: undoLast },
+    { keys: "d", says: "Go to the open item", run: focusDetails },
     { keys: "?", says: "List the keys", run: openKeyList },
     { keys: "", says: "Change the theme", run: nextTheme },
     { keys: "", says: "Switch between compact and comfortable rows", run: () => state.applyChoice("rows", state.readChoice("rows") ? "" : "compact") },
@@ -95,6 +96,13 @@ function drawFrame() {
 /** @param {string} name @param {string} label @param {() => void} run */
 function button(name, label, run) {
   return h("button", { type: "button", class: "button plain icon-only", "aria-label": label, title: label, onclick: run }, icon(name));
+}
+
+/** A long list lies between a row and what it opened. */
+function focusDetails() {
+  const heading = /** @type {HTMLElement | null} */ (main.querySelector(".details:not([hidden]) h2"));
+  if (heading) heading.tabIndex = -1;
+  heading?.focus();
 }
 
 /** Show the page of the address. @param {boolean} [fresh] also if the page is shown already */
@@ -171,6 +179,7 @@ function showDoor() {
     h("pre", null, "everkept console"),
     h("p", null, "Or sign in with the token of your account."),
     h("form", { class: "fields", onsubmit: enter }, h("label", { class: "field" }, "Token", field), problem, h("button", { type: "submit", class: "button main" }, "Sign in"))));
+  field.focus();
 }
 
 async function start() {

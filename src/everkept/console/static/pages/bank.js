@@ -3,6 +3,7 @@
 
 import { call, change } from "../api.js";
 import { fill, h, icon, show as text } from "../dom.js";
+import { drawTextDiff } from "../parts/diff.js";
 import { ask } from "../parts/dialog.js";
 import { head, newsButton } from "../parts/head.js";
 import { renderMarkdown } from "../parts/markdown.js";
@@ -70,16 +71,24 @@ export async function show(main, first) {
   /** @param {string} name @param {any} file */
   function edit(name, file) {
     const area = h("textarea", { class: "mono tall", "aria-label": name, value: file.content, spellcheck: "false" });
-    const problem = h("p", { class: "danger-text", role: "alert" });
+    const problem = h("div", { class: "fields", role: "alert" });
     const save = async () => {
-      problem.textContent = "";
+      fill(problem);
       try {
         await change("write_memory_bank_file", { filename: name, content: area.value, ifMatchEtag: file.etag });
         const before = file.content;
         tellReversible(`Saved ${name}.`, () => putBack(name, before), drawAll);
         await drawAll();
       } catch (error) {
-        problem.textContent = `${/** @type {any} */ (error).message} ${/** @type {any} */ (error).hint ?? ""}`;
+        const { message, hint, kind } = /** @type {any} */ (error);
+        if (kind !== "ETAG_MISMATCH") return void fill(problem, h("p", { class: "danger-text" }, `${message} ${hint ?? ""}`));
+        const theirs = await call("read_memory_bank_file", { filename: name });
+        fill(problem, h("p", { class: "danger-text" }, `Another program changed ${name} since you opened it. Nothing was saved.`),
+          h("p", { class: "line" }, "From its text to yours:", h("button", { type: "button", class: "button small", onclick: () => {
+            file = theirs;
+            void save();
+          } }, "Save mine anyway")),
+          drawTextDiff(theirs.content, area.value));
       }
     };
     isReading = false;

@@ -26,6 +26,8 @@ export async function show(main, first) {
   words.addEventListener("change", () => alterQuery((query) => (words.value ? query.set("text", words.value) : query.delete("text"))));
   /** @type {string[]} */
   let excluded = [];
+  /** @type {string[]} */
+  let folders = [];
   const rows = new Rows({
     label: "Conversations",
     key: (each) => each.id,
@@ -36,6 +38,7 @@ export async function show(main, first) {
     onFirst: (page) => {
       fill(total, count(page.total, "conversation"));
       excluded = page.excluded;
+      folders = page.folders.map((/** @type {[string, number]} */ [name]) => name).filter((/** @type {string} */ name) => name && !excluded.includes(name));
       const chosen = route.query.get("folder") ?? "";
       fill(folder, h("option", { value: "" }, "All folders"), page.folders.map((/** @type {[string, number]} */ [name, size]) => h("option", { value: name, selected: name === chosen }, `${name} (${size})`)));
     },
@@ -52,21 +55,24 @@ export async function show(main, first) {
   const close = () => go(place("conversations", "", route.query));
 
   function openExcluded() {
-    const now = route.query.get("folder");
     /** @param {string} name @param {boolean} out */
     const set = async (name, out) => {
       await change("exclude_folder", { folder: name, excluded: out });
       tellReversible(out ? `${name} is no longer imported.` : `${name} is imported again.`, () => change("exclude_folder", { folder: name, excluded: !out }), () => rows.reload());
       await rows.reload();
+      fill(list, drawFolders());
     };
-    openDialog({
-      title: "Folders that are not imported",
-      body: [
-        excluded.length ? h("ul", { class: "short" }, excluded.map((each) => h("li", null, h("code", null, ...text(each)), h("button", { type: "button", class: "button small", onclick: () => void set(each, false) }, "Import again")))) : h("p", { class: "mute" }, "Every folder is imported."),
-        now && !excluded.includes(now) ? h("button", { type: "button", class: "button", onclick: () => void set(now, true) }, "Stop importing ", h("code", null, ...text(now))) : null,
-      ],
-      buttons: [{ label: "Close" }],
-    });
+    /** @param {string[]} names @param {boolean} out */
+    const drawList = (names, out) => h("ul", { class: "short" }, names.map((name) => h("li", null, h("code", null, ...text(name)), server.read_only ? null : h("button", {
+      type: "button", class: "button small", "aria-label": `${out ? "Stop importing" : "Import again"} ${name}`, onclick: () => void set(name, out),
+    }, out ? "Stop importing" : "Import again"))));
+    const drawFolders = () => [
+      folders.length ? [h("h3", null, "Imported"), drawList(folders, true)] : null,
+      excluded.length ? [h("h3", null, "Not imported"), drawList(excluded, false)] : null,
+      folders.length || excluded.length ? null : h("p", { class: "mute" }, "No conversation was imported yet."),
+    ];
+    const list = h("div", { class: "fields" }, drawFolders());
+    openDialog({ title: "Folders of conversations", body: list, buttons: [{ label: "Close" }] });
   }
   async function drawReader() {
     reader.hidden = !route.id;

@@ -15,7 +15,7 @@ const COUNTED = new Set(["Memories", "Entities", "Size"]);
 
 /** @param {HTMLElement} main */
 export async function show(main) {
-  const list = h("div", { class: "scroll panel", tabindex: "0", role: "group", "aria-label": "Projects" });
+  const list = h("div", { class: "scroll panel projects", tabindex: "0", role: "group", "aria-label": "Projects" });
   const create = h("button", { type: "button", class: "button main", onclick: () => askForProject(refresh) }, "Create a project");
   const news = newsButton(refresh, list);
   main.append(head("Projects", news.node, h("div", { class: "spring" }), server.read_only ? null : create), list);

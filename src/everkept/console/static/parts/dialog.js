@@ -39,7 +39,7 @@ export function openDialog({ title, body, buttons, kind = "", label }) {
   dialog.append(form);
   dialog.addEventListener("close", () => {
     dialog.remove();
-    if (before instanceof HTMLElement) (before.isConnected ? before : findSuccessor(before))?.focus();
+    if (before instanceof HTMLElement) (before.isConnected && before !== document.body ? before : findSuccessor(before))?.focus();
   });
   document.body.append(dialog);
   dialog.showModal();
@@ -50,7 +50,7 @@ export function openDialog({ title, body, buttons, kind = "", label }) {
 function findSuccessor(gone) {
   const buttons = /** @type {HTMLElement[]} */ ([...document.querySelectorAll("main button")]);
   const nameOf = (/** @type {HTMLElement} */ each) => each.getAttribute("aria-label") ?? each.textContent;
-  return buttons.find((each) => nameOf(each) === nameOf(gone)) ?? document.querySelector("h1");
+  return buttons.find((each) => nameOf(each) && nameOf(each) === nameOf(gone)) ?? document.querySelector("h1");
 }
 
 /** Ask before something that cannot be undone. @param {string} title @param {any} body @param {string} label @param {() => any} run */

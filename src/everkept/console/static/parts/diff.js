@@ -63,7 +63,7 @@ function join(pieces) {
 }
 
 /** @param {string} before @param {string} after @param {string} [kind] class of the block */
-export function drawTextDiff(before, after, kind = "text") {
+export function drawTextDiff(before, after, kind = "compared") {
   const tags = { same: "span", added: "ins", removed: "del" };
   return h("div", { class: kind }, compareWords(before, after).map((piece) => h(tags[piece.kind], null, ...show(piece.text))));
 }
@@ -99,7 +99,7 @@ export function drawEdit(edit) {
   return h("div", { class: "fields" },
     h("h3", null, `${said}: ${edit.kind} `, edit.operation === "insert" ? null : h("span", { class: "soft" }, ...show(edit.title))),
     h("dl", { class: "diff" }, names.map((name) => {
-      const kind = name === "text" ? "text" : "plain";
-      return [h("dt", { class: kind === "text" ? "unseen" : null }, FIELDS[name]), h("dd", { class: kind === "text" ? "whole" : null }, draw(name, kind))];
+      const kind = name === "text" ? "compared" : "plain";
+      return [h("dt", { class: kind === "plain" ? null : "unseen" }, FIELDS[name]), h("dd", { class: kind === "plain" ? null : "whole" }, draw(name, kind))];
     })));
 }

@@ -112,7 +112,7 @@ export async function editMemory(memory, after) {
 export async function promoteMemory(memory, after) {
   const target = memory.scope === "session" ? "project" : "user";
   try {
-    await change("promote_memory", { memory_id: memory.id, to_scope: target, project: memory.project });
+    await change("promote_memory", { memory_id: memory.id, target_scope: target, project: memory.project });
     tellChange(target === "user" ? "Promoted: it now belongs to you in all projects." : "Promoted to the project.", await findNewestChange(memory.project), after);
     await after();
   } catch (error) {

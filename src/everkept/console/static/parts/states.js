@@ -39,6 +39,14 @@ export function skeleton(lines = 8) {
   return h("div", { class: "skeletons", "aria-hidden": "true" }, Array.from({ length: lines }, () => h("div", { class: "skeleton" })));
 }
 
+/** Fill a place again. The focus moves to what stands where it was. @param {Element} place @param {any} content */
+function refill(place, content) {
+  const list = () => /** @type {HTMLElement[]} */ ([...place.querySelectorAll("a[href], button:enabled, select, input, textarea, [tabindex='0']")]);
+  const at = list().indexOf(/** @type {HTMLElement} */ (document.activeElement));
+  fill(place, content);
+  if (at >= 0) list()[Math.min(at, list().length - 1)]?.focus({ preventScroll: true });
+}
+
 /**
  * Fill a place with what a promise brings: a skeleton if it takes long, an error with its hint if it fails.
  * @template T
@@ -53,7 +61,7 @@ export async function fillWith(place, load, draw) {
   const timer = setTimeout(() => isCurrent() && !place.firstChild && fill(place, skeleton(4)), PATIENCE);
   try {
     const found = await load();
-    if (isCurrent()) fill(place, draw(found));
+    if (isCurrent()) refill(place, draw(found));
   } catch (error) {
     if (isCurrent()) fill(place, failure(error, () => fillWith(place, load, draw)));
   } finally {
