@@ -14,6 +14,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 from claude_code import plugin_during_setup, plugin_from_a_checkout, plugin_from_git
@@ -30,6 +33,7 @@ from single_sign_on import sign_in_at_a_provider
 
 FIXTURES = CHECKOUT / "tests" / "support" / "conformance_server.py"
 EXPECTED_FAILURES = CHECKOUT / "tests" / "clients" / "expected-failures-2026-07-28.yml"
+SIDE_BY_SIDE = 3  # runs; each waits for a registry, a client or a server most of the time
 
 
 Run = Callable[[Node, Path], str]
@@ -117,14 +121,14 @@ RUNS: dict[str, Run] = {
 
 
 def main(wanted: list[str]) -> int:
-    chosen = {name: run for name, run in RUNS.items() if not wanted or any(w in name for w in wanted)}
+    chosen = [name for name in RUNS if not wanted or any(w in name for w in wanted)]
     with tempfile.TemporaryDirectory(prefix="everkept-clients-") as scratch:
         try:
             node = find_node(Path(scratch))
-            rows = [
-                _outcome(name, run, node, Path(scratch, str(number)))
-                for number, (name, run) in enumerate(chosen.items())
-            ]
+            # Processes, because a run may change the environment. Forked, they share the locks of installations.
+            with ProcessPoolExecutor(SIDE_BY_SIDE, get_context("fork")) as processes:
+                places = [Path(scratch, str(number)) for number in range(len(chosen))]
+                rows = [*processes.map(partial(_outcome, node), chosen, places)]
         except Missing as error:
             say(f"clients: not run: {error}.\n")
             return 1 if os.environ.get("CI") == "true" else 0
@@ -135,11 +139,11 @@ def main(wanted: list[str]) -> int:
     return 1 if failed or not rows else 0
 
 
-def _outcome(name: str, run: Run, node: Node, scratch: Path) -> tuple[bool, str]:
+def _outcome(node: Node, name: str, scratch: Path) -> tuple[bool, str]:
     scratch.mkdir()
     began = time.monotonic()
     try:
-        told, is_passed = run(node, scratch), True
+        told, is_passed = RUNS[name](node, scratch), True
     except Failed as error:
         say(f"{name}: {error}\n")
         told, is_passed = _last_line(str(error))[:100], False

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from multiprocessing import Lock
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -29,6 +30,9 @@ PACKAGES = {
     "mcpb": "@anthropic-ai/mcpb@2.1.2",
     "oidc-provider": "oidc-provider@9.13.3",
 }
+
+
+_installing = {prefix: Lock() for prefix in PACKAGES}  # which processes forked from this one share
 
 
 class Missing(Exception):
@@ -89,6 +93,11 @@ def find_node(home: Path) -> Node:
 
 def install(node: Node, prefix: str) -> Path:
     """Return the folder of the package. Install it if this version is missing."""
+    with _installing[prefix]:
+        return _install(node, prefix)
+
+
+def _install(node: Node, prefix: str) -> Path:
     name, _, version = PACKAGES[prefix].rpartition("@")
     folder = TOOLS / prefix / "node_modules" / name
     manifest = folder / "package.json"

@@ -104,9 +104,9 @@ async def test_programs_that_share_their_turns_write_one_after_the_other(warm: S
 
 
 async def test_a_turn_lasts_until_the_server_has_answered_though_its_asker_has_gone(
-    server: Server, tmp_path: Path
+    warm: Server, tmp_path: Path
 ) -> None:
-    async with proxied(server) as proxy:
+    async with proxied(warm) as proxy:
         turns = WaitingLock(tmp_path / "server.lock", "A write", PATIENCE).hold_async
         connection = proxy.connection(NS, turns=turns)
         other = proxy.connection(NS, turns=turns)
@@ -118,7 +118,7 @@ async def test_a_turn_lasts_until_the_server_has_answered_though_its_asker_has_g
         await until(lambda: proxy.passed["up"] > before + len(slow))  # a ping is shorter
         call.cancel()
         # Version 3 keeps apart what comes by two connections itself.
-        following = connection if server.core == 3 else other
+        following = connection if warm.core == 3 else other
         seen = await following.run(DB, "LET $n = c:1.n; UPSERT c:1 SET n = 2; RETURN $n")
         assert seen[-1] == 1
         assert call.cancelled()
@@ -145,9 +145,9 @@ async def test_a_program_that_keeps_its_turn_makes_the_server_one_that_is_away(t
 
 
 async def test_who_waits_in_vain_for_its_turn_has_written_nothing(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+    warm: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connection, other = server.connection(NS), server.connection(NS)
+    connection, other = warm.connection(NS), warm.connection(NS)
     await other.run(DB, "DEFINE TABLE a")
     await connection.run(DB, "RETURN 1")  # a database is chosen before its first use, however long that takes
     with monkeypatch.context() as hurried:
@@ -196,8 +196,8 @@ async def test_more_than_can_be_sent_is_refused_before_it_is(warm: Server) -> No
     assert await connection.run(DB, "RETURN 1") == [1]
 
 
-async def test_an_answer_that_is_too_large_does_not_look_like_a_server_that_is_away(server: Server) -> None:
-    connection = server.connection(NS)
+async def test_an_answer_that_is_too_large_does_not_look_like_a_server_that_is_away(warm: Server) -> None:
+    connection = warm.connection(NS)
     with pytest.raises(Unavailable) as raised:
         await connection.run(DB, "RETURN [$part, $part, $part]", {"part": bytes(25 * 2**20)})
     assert not isinstance(raised.value, StoreUnreachable)
@@ -213,8 +213,8 @@ async def test_an_answer_that_is_too_large_is_told_to_nobody_else(server: Server
         assert isinstance(end, StoreUnreachable)
 
 
-async def test_who_wrote_and_got_too_large_an_answer_does_not_know_what_became_of_it(server: Server) -> None:
-    connection = server.connection(NS)
+async def test_who_wrote_and_got_too_large_an_answer_does_not_know_what_became_of_it(warm: Server) -> None:
+    connection = warm.connection(NS)
     with pytest.raises(StoreUnreachable):
         await connection.run(DB, "CREATE a:1; RETURN [$part, $part, $part]", {"part": bytes(25 * 2**20)})
     assert len((await connection.run(DB, "SELECT * FROM a"))[0]) == 1
@@ -277,8 +277,8 @@ async def test_a_connection_to_a_frozen_server_closes(server: Server) -> None:
                 await call
 
 
-async def test_a_cancelled_call_leaves_the_connection_and_its_late_answer_is_dropped(server: Server) -> None:
-    async with proxied(server) as proxy:
+async def test_a_cancelled_call_leaves_the_connection_and_its_late_answer_is_dropped(warm: Server) -> None:
+    async with proxied(warm) as proxy:
         connection = proxy.connection(NS)
         await connection.open()
         before = proxy.passed["up"]
@@ -315,8 +315,8 @@ async def test_what_was_acknowledged_is_there_after_a_server_was_killed(core: in
 
 
 @pytest.mark.parametrize(("direction", "count"), [("up", 30), ("down", 30), ("up", 0), ("down", 0)])
-async def test_a_cut_in_the_middle_is_told_at_once(server: Server, direction: str, count: int) -> None:
-    async with proxied(server) as proxy:
+async def test_a_cut_in_the_middle_is_told_at_once(warm: Server, direction: str, count: int) -> None:
+    async with proxied(warm) as proxy:
         connection = proxy.connection(NS)
         await connection.run(DB, "CREATE a:1")
         proxy.cut_after(count, direction)  # pyright: ignore[reportArgumentType]
@@ -328,8 +328,8 @@ async def test_a_cut_in_the_middle_is_told_at_once(server: Server, direction: st
         assert proxy.connected == 2
 
 
-async def test_while_nobody_lets_us_in_all_callers_are_told(server: Server) -> None:
-    async with proxied(server) as proxy:
+async def test_while_nobody_lets_us_in_all_callers_are_told(warm: Server) -> None:
+    async with proxied(warm) as proxy:
         connection = proxy.connection(NS)
         proxy.refuse()
         calls = (connection.run(DB, "RETURN 1") for _ in range(10))
@@ -340,13 +340,13 @@ async def test_while_nobody_lets_us_in_all_callers_are_told(server: Server) -> N
         assert await connection.run(DB, "RETURN 1") == [1]
 
 
-async def test_a_wrong_password_is_refused_and_told_to_nobody(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_wrong_password_is_refused_and_told_to_nobody(warm: Server, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    connection = SocketConnection(server.url, NS, Credentials(USER, "wrong horse"))
+    connection = SocketConnection(warm.url, NS, Credentials(USER, "wrong horse"))
     with pytest.raises(Refused) as raised:
         await connection.run(DB, "RETURN 1")
     await connection.close()
-    await server.connection(NS).run(DB, "RETURN 1")
+    await warm.connection(NS).run(DB, "RETURN 1")
     assert not raised.value.retry_possible
     for secret in ("wrong horse", PASSWORD):
         assert secret not in caplog.text + str(raised.value) + repr(vars(connection))
@@ -360,8 +360,8 @@ async def test_a_user_of_the_namespace_is_let_in(core: int) -> None:
             await server.connection("other").run(DB, "RETURN 1")
 
 
-async def test_a_server_that_lets_nobody_in_without_a_name_is_told_so(server: Server) -> None:
-    connection = SocketConnection(server.url, NS, Credentials("", ""))
+async def test_a_server_that_lets_nobody_in_without_a_name_is_told_so(warm: Server) -> None:
+    connection = SocketConnection(warm.url, NS, Credentials("", ""))
     with pytest.raises(Refused):
         await connection.run(DB, "RETURN 1")
     await connection.close()
@@ -379,13 +379,13 @@ async def test_a_certificate_is_checked(tmp_path: Path) -> None:
             await server.connection(NS, ca=tmp_path / "none.pem").run(DB, "RETURN 1")
 
 
-async def test_a_server_without_tls_is_not_spoken_to_in_clear(server: Server) -> None:
+async def test_a_server_without_tls_is_not_spoken_to_in_clear(warm: Server) -> None:
     with pytest.raises(StoreUnreachable):
-        await server.at(server.url.replace("ws:", "wss:"), NS).run(DB, "RETURN 1")
+        await warm.at(warm.url.replace("ws:", "wss:"), NS).run(DB, "RETURN 1")
 
 
-async def test_a_name_that_would_be_statements_is_refused(server: Server) -> None:
+async def test_a_name_that_would_be_statements_is_refused(warm: Server) -> None:
     with pytest.raises(InvalidInput):
-        server.connection("a` DB `b")
+        warm.connection("a` DB `b")
     with pytest.raises(InvalidInput):
-        await server.connection(NS).run("b`; REMOVE NAMESPACE memory; USE DB `c", "RETURN 1")
+        await warm.connection(NS).run("b`; REMOVE NAMESPACE memory; USE DB `c", "RETURN 1")
