@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from everkept.core.ports import Library
 from everkept.embedders.onnx import OnnxEmbedder
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from browsers import Watch
 
 # No test is about time: a busy machine must not change what one says.
-settings.register_profile("quick", deadline=None, max_examples=25)
-settings.register_profile("thorough", deadline=None, max_examples=100)
+UNTIMED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("quick", max_examples=25, **UNTIMED)
+settings.register_profile("thorough", max_examples=100, **UNTIMED)
 settings.load_profile("quick")
 
 ROOT = Path(__file__).parent.parent

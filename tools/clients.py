@@ -33,7 +33,7 @@ from single_sign_on import sign_in_at_a_provider
 
 FIXTURES = CHECKOUT / "tests" / "support" / "conformance_server.py"
 EXPECTED_FAILURES = CHECKOUT / "tests" / "clients" / "expected-failures-2026-07-28.yml"
-SIDE_BY_SIDE = 3  # runs; each waits for a registry, a client or a server most of the time
+SIDE_BY_SIDE = 2  # runs; each waits for a registry, a client or a server most of the time
 
 
 Run = Callable[[Node, Path], str]

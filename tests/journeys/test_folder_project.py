@@ -20,7 +20,7 @@ HERE = "This folder now uses project shop (the assistant's server and hooks too)
 
 @pytest.fixture
 def machine(tmp_path: Path) -> HomeMachine:
-    return HomeMachine(tmp_path / "home")
+    return HomeMachine(tmp_path / "home", EVERKEPT_EMBEDDING_MODEL="none")  # which no project depends on
 
 
 def answer_roots(server: StdioServer, *folders: Path) -> None:

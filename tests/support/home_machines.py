@@ -13,8 +13,9 @@ from server_processes import HANG, INITIALIZE, StdioServer, command, environment
 class HomeMachine:
     """A home folder, two repositories and a folder that is not a project, with one data folder."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, **variables: str) -> None:
         self.home = home
+        self._variables = variables
         self.data = home / "data"
         self.blog, self.api, self.plain = home / "blog", home / "api", home / "plain"
         for repository in (self.blog, self.api):
@@ -25,7 +26,8 @@ class HomeMachine:
     @property
     def variables(self) -> dict[str, str]:
         home = {"HOME": str(self.home), "USERPROFILE": str(self.home)}
-        return home | {"EVERKEPT_DATA_DIR": str(self.data), "GIT_CONFIG_GLOBAL": str(self.home / ".gitconfig")}
+        own = {"EVERKEPT_DATA_DIR": str(self.data), "GIT_CONFIG_GLOBAL": str(self.home / ".gitconfig")}
+        return home | own | self._variables
 
     def run_any(self, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command that may fail."""

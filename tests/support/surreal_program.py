@@ -6,9 +6,11 @@ What it is not: `surreal start`. It has one session, no permissions, and no live
 import argparse
 import asyncio
 import os
+import socket
 import ssl
 import sys
 import threading
+import time
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from importlib import import_module
 from typing import Any
@@ -19,6 +21,7 @@ from websockets.asyncio.server import ServerConnection
 
 ENGINES = {2: "surrealdb._surrealdb_ext", 3: "surrealdb_embedded"}
 FAILED, WRONG_LOGIN = -32000, -32002
+PATIENCE = 30  # seconds
 BEFORE_LOGIN = ("signin", "ping", "version")
 
 Engine = Any  # an AsyncEmbeddedDB of either version
@@ -91,8 +94,7 @@ async def _run(options: argparse.Namespace) -> None:
         context.load_cert_chain(options.certificate)
     async with websockets.serve(
         stand_in.serve,
-        "127.0.0.1",
-        options.port,
+        sock=_listen(options.port),
         subprotocols=[websockets.Subprotocol("cbor")],
         compression=None,
         max_size=None,
@@ -101,6 +103,18 @@ async def _run(options: argparse.Namespace) -> None:
         sys.stdout.write(f"{next(iter(server.sockets)).getsockname()[1]}\n")
         sys.stdout.flush()
         await asyncio.Event().wait()
+
+
+def _listen(port: int) -> socket.socket:
+    """Another server may have got the port while this one was down; it keeps it for a moment."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return socket.create_server(("127.0.0.1", port))
+        except OSError:
+            if port == 0 or time.monotonic() > until:
+                raise
+            time.sleep(0.1)
 
 
 def _end_with_parent() -> None:
