@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, cast
 
 from everkept.core.mcp import MAX_MESSAGE_BYTES, STATELESS_VERSION, decode_message
+from everkept.core.parameter_headers import ParameterHeader, decode_value, find_mismatch
 from everkept.core.sessions import Account
 from everkept.core.text import format_count
 from everkept.transports.connection import JSON
@@ -20,7 +21,6 @@ from everkept.transports.dispatch import (
     UNSUPPORTED_VERSION,
     ProtocolError,
 )
-from everkept.transports.parameter_headers import ParameterHeader, decode_value, find_mismatch
 from everkept.values import Value
 
 Message = MutableMapping[str, Any]

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any, cast
 
 from everkept.core.mcp import HANDSHAKE_VERSIONS, encode_small
+from everkept.core.parameter_headers import ParameterHeader, find_declared_headers
 from everkept.core.sessions import Account, Session
 from everkept.core.text import format_count
 from everkept.errors import QuotaExceeded
@@ -52,7 +53,6 @@ from everkept.transports.http_sessions import (
     encode_notification,
     parse_message,
 )
-from everkept.transports.parameter_headers import ParameterHeader, find_declared_headers
 
 MAX_ANSWER_BYTES = 16 * 1024 * 1024  # of one answer to an account
 MISSING_CAPABILITY = -32021

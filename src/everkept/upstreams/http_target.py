@@ -1,10 +1,9 @@
 """A server over HTTP: its address, its proxy, and the headers of its requests."""
 
 import logging
-import re
 import ssl
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from ipaddress import ip_address, ip_network
 from typing import Any, cast
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
@@ -12,6 +11,7 @@ from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 import httpx2
 
 from everkept.core.mcp import JSON, STATELESS_VERSION, UpstreamEndpoint
+from everkept.core.parameter_headers import ParameterHeader, encode_value, format_argument, parse_declared_headers
 from everkept.errors import InvalidInput
 from everkept.upstreams.link import build_setup_error, fill_variables
 from everkept.values import Value, field
@@ -160,17 +160,6 @@ _NAME_PARAMETERS = {
     "prompts/get": "name",
     "resources/read": "uri",
 }  # parameter with the name, by method
-_HEADER_ANNOTATION = "x-mcp-header"  # in the schema of an argument: the name of its header
-# Without "number", because floats can be written in different ways.
-_HEADER_TYPES = "string", "integer", "boolean"
-_PLAIN = re.compile(r"[\x20-\x7E]*")
-_ENCODED = re.compile(r"=\?base64\?.*\?=")
-_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110, 5.6.2
-
-# Keywords of a schema whose values are not schemas.
-_DATA_KEYWORDS = "const", "default", "enum", "examples"
-
-ArgumentPath = tuple[str, ...]
 
 log = logging.getLogger(__name__)
 
@@ -180,7 +169,7 @@ class StatelessHeaders:
 
     def __init__(self, upstream: str) -> None:
         self._upstream = upstream
-        self._wanted: dict[str, dict[ArgumentPath, str]] = {}  # header of each argument, by tool
+        self._wanted: dict[str, tuple[ParameterHeader, ...]] = {}  # by tool
 
     def build_headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
         """Build the headers of a request. Raise InvalidInput for values that no header can hold."""
@@ -189,10 +178,10 @@ class StatelessHeaders:
         if not isinstance(named, str):
             return headers
         try:
-            headers["mcp-name"] = _encode_value(named)
-            for path, token in self._wanted.get(named, {}).items() if method == "tools/call" else ():
-                if (value := _format_argument(params.get("arguments"), path)) is not None:
-                    headers[f"mcp-param-{token}"] = _encode_value(value)
+            headers["mcp-name"] = encode_value(named)
+            for header in self._wanted.get(named, ()) if method == "tools/call" else ():
+                if (value := format_argument(params.get("arguments"), header.path)) is not None:
+                    headers[header.name] = value
         except UnicodeEncodeError as error:
             raise InvalidInput(
                 f"Cannot send the arguments: {self._upstream} requires one of them in a header, "
@@ -216,64 +205,8 @@ class StatelessHeaders:
             return True
         self._wanted.pop(name, None)
         try:
-            self._wanted[name] = _find_headers(described.get("inputSchema"))
+            self._wanted[name] = parse_declared_headers(described.get("inputSchema"))
         except ValueError as error:
             log.warning("%s: skipped tool %s: %s", self._upstream, name, error)
             return False
         return True
-
-
-def _encode_value(value: str) -> str:
-    is_plain = _PLAIN.fullmatch(value) and value == value.strip() and not _ENCODED.fullmatch(value)
-    return value if is_plain else f"=?base64?{b64encode(value.encode()).decode()}?="
-
-
-def _format_argument(arguments: Any, path: ArgumentPath) -> str | None:
-    """Return the argument as text, or None if it is missing or cannot be text."""
-    value = arguments
-    for key in path:
-        value = cast(JSON, value).get(key) if isinstance(value, dict) else None
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    try:
-        return str(value) if isinstance(value, str | int | float) else None
-    except ValueError:  # too many digits
-        return None
-
-
-def _find_headers(schema: Any) -> dict[ArgumentPath, str]:
-    """Return the header of each argument that has one. Raise ValueError for an invalid annotation."""
-    found: dict[ArgumentPath, str] = {}
-    for path, described in _walk_schemas(schema):
-        if _HEADER_ANNOTATION not in described:
-            continue
-        token, kind = described[_HEADER_ANNOTATION], described.get("type")
-        where = ".".join(path or ())
-        if not path:
-            raise ValueError(f"{_HEADER_ANNOTATION} is not on an argument")
-        if not (isinstance(token, str) and _TOKEN.fullmatch(token)):
-            raise ValueError(f"{_HEADER_ANNOTATION} of {where!r} is not a valid header name")
-        if kind not in _HEADER_TYPES:
-            raise ValueError(f"{where!r} has {_HEADER_ANNOTATION}, but is not one of {', '.join(_HEADER_TYPES)}")
-        if token.lower() in (other.lower() for other in found.values()):
-            raise ValueError(f"two arguments have the {_HEADER_ANNOTATION} {token!r}")
-        found[path] = token
-    return found
-
-
-def _walk_schemas(root: Any) -> Iterator[tuple[ArgumentPath | None, JSON]]:
-    """Yield each schema inside a schema, with the path of the argument that it describes, if any."""
-    waiting: list[tuple[ArgumentPath | None, Any]] = [((), root)]
-    while waiting:
-        path, node = waiting.pop()
-        if not isinstance(node, dict):
-            continue
-        schema = cast(JSON, node)
-        yield path, schema
-        for keyword, value in schema.items():
-            if keyword == "properties" and isinstance(value, dict):
-                for name, inner in cast(JSON, value).items():
-                    waiting.append((None if path is None else (*path, name), inner))
-            elif keyword not in _DATA_KEYWORDS:
-                inside = cast(list[Any], value) if isinstance(value, list) else [value]
-                waiting.extend((None, inner) for inner in inside)

@@ -1,37 +1,22 @@
-"""Headers that repeat arguments of a tool, and whether they agree with them."""
+"""Headers that repeat arguments of a tool, as its schema declares them."""
 
 import re
+from base64 import b64decode, b64encode
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
-from everkept.transports.connection import JSON
+from everkept.core.mcp import JSON
 
 PARAMETER_HEADER_PREFIX = "mcp-param-"
-HEADER_ANNOTATION = "x-mcp-header"
+HEADER_ANNOTATION = "x-mcp-header"  # in the schema of an argument: the name of its header
 
-_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110, 5.6.2
 _WHOLE_NUMBER = re.compile(r"(-?[0-9]+)(\.0+)?")
+_PLAIN = re.compile(r"[\x20-\x7E]*")
 _ENCODED = re.compile(r"=\?base64\?(.*)\?=")
-_HEADER_TYPES = ("string", "integer", "boolean")
-
-# Keywords whose value is a schema, a list of schemas, or schemas by name.
-_ONE_SCHEMA_KEYWORDS = frozenset(
-    (
-        "additionalProperties",
-        "contains",
-        "contentSchema",
-        "else",
-        "if",
-        "items",
-        "not",
-        "propertyNames",
-        "then",
-        "unevaluatedItems",
-        "unevaluatedProperties",
-    )
-)
-_SCHEMA_LIST_KEYWORDS = frozenset(("allOf", "anyOf", "oneOf", "prefixItems"))
-_NAMED_SCHEMA_KEYWORDS = frozenset(("$defs", "definitions", "dependentSchemas", "patternProperties"))
+# Without "number", because floats can be written in different ways.
+_HEADER_TYPES = "string", "integer", "boolean"
+_DATA_KEYWORDS = "const", "default", "enum", "examples"  # keywords of a schema whose values are not schemas
 
 ArgumentPath = tuple[str, ...]
 
@@ -44,19 +29,31 @@ class ParameterHeader(NamedTuple):
     type: str
 
 
-def find_declared_headers(schema: JSON) -> tuple[ParameterHeader, ...]:
+def find_declared_headers(schema: Any) -> tuple[ParameterHeader, ...]:
     """Return the headers that a schema declares, or none if a declaration is invalid."""
+    try:
+        return parse_declared_headers(schema)
+    except ValueError:
+        return ()
+
+
+def parse_declared_headers(schema: Any) -> tuple[ParameterHeader, ...]:
+    """Return the headers that a schema declares. Raise ValueError if a declaration is invalid."""
     found: dict[str, ParameterHeader] = {}
-    for path, node in _walk_schemas(schema):
-        if HEADER_ANNOTATION not in node:
+    for path, described in _walk_schemas(schema):
+        if HEADER_ANNOTATION not in described:
             continue
-        token, kind = node[HEADER_ANNOTATION], node.get("type")
-        is_token = isinstance(token, str) and _TOKEN.fullmatch(token) is not None
-        if not path or not is_token or kind not in _HEADER_TYPES:
-            return ()
+        token, kind = described[HEADER_ANNOTATION], described.get("type")
+        where = ".".join(path or ())
+        if not path:
+            raise ValueError(f"{HEADER_ANNOTATION} is not on an argument")
+        if not (isinstance(token, str) and _TOKEN.fullmatch(token)):
+            raise ValueError(f"{HEADER_ANNOTATION} of {where!r} is not a valid header name")
+        if kind not in _HEADER_TYPES:
+            raise ValueError(f"{where!r} has {HEADER_ANNOTATION}, but is not one of {', '.join(_HEADER_TYPES)}")
         header = ParameterHeader(PARAMETER_HEADER_PREFIX + token.lower(), path, kind)
         if header.name in found:
-            return ()
+            raise ValueError(f"two arguments have the {HEADER_ANNOTATION} {token!r}")
         found[header.name] = header
     return tuple(found.values())
 
@@ -78,16 +75,25 @@ def find_mismatch(
     return None
 
 
+def format_argument(arguments: Any, path: ArgumentPath) -> str | None:
+    """Return the argument as a header has it, or None if it is missing or cannot be text."""
+    text = _as_text(_get_value(arguments, path))
+    return None if text is None else encode_value(text)
+
+
+def encode_value(value: str) -> str:
+    is_plain = _PLAIN.fullmatch(value) and value == value.strip() and not _ENCODED.fullmatch(value)
+    return value if is_plain else f"=?base64?{b64encode(value.encode()).decode()}?="
+
+
 def decode_value(text: str) -> str | None:
     """Return the value of a header, which may be encoded. Return None if the encoding is wrong."""
     encoded = _ENCODED.fullmatch(text)
     if encoded is None:
         return text
-    import base64  # few names need it
-
     try:
-        data = base64.b64decode(encoded[1], validate=True)
-        is_canonical = base64.b64encode(data).decode("ascii") == encoded[1]
+        data = b64decode(encoded[1], validate=True)
+        is_canonical = b64encode(data).decode("ascii") == encoded[1]
         return data.decode("utf-8") if is_canonical else None
     except ValueError:
         return None
@@ -108,11 +114,14 @@ def _as_text(value: Any) -> str | None:
     """Return a value in the form of a header, or None if that is impossible."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(value) if isinstance(value, str | int | float) else None
+    try:
+        return str(value) if isinstance(value, str | int | float) else None
+    except ValueError:  # too many digits
+        return None
 
 
-def _get_value(arguments: JSON, path: ArgumentPath) -> Any:
-    value: Any = arguments
+def _get_value(arguments: Any, path: ArgumentPath) -> Any:
+    value = arguments
     for key in path:
         value = cast(JSON, value).get(key) if isinstance(value, dict) else None
     return value
@@ -125,14 +134,12 @@ def _walk_schemas(root: Any) -> Iterator[tuple[ArgumentPath | None, JSON]]:
         path, node = waiting.pop()
         if not isinstance(node, dict):
             continue
-        yield path, cast(JSON, node)
-        for key, value in cast(JSON, node).items():
-            if key == "properties" and isinstance(value, dict):
+        schema = cast(JSON, node)
+        yield path, schema
+        for keyword, value in schema.items():
+            if keyword == "properties" and isinstance(value, dict):
                 for name, inner in cast(JSON, value).items():
                     waiting.append((None if path is None else (*path, name), inner))
-            elif key in _ONE_SCHEMA_KEYWORDS:
-                waiting.append((None, value))
-            elif key in _SCHEMA_LIST_KEYWORDS and isinstance(value, list):
-                waiting += [(None, inner) for inner in cast(list[Any], value)]
-            elif key in _NAMED_SCHEMA_KEYWORDS and isinstance(value, dict):
-                waiting += [(None, inner) for inner in cast(JSON, value).values()]
+            elif keyword not in _DATA_KEYWORDS:
+                inside = cast(list[Any], value) if isinstance(value, list) else [value]
+                waiting.extend((None, inner) for inner in inside)

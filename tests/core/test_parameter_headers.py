@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from everkept.transports.parameter_headers import ParameterHeader, decode_value, find_declared_headers, find_mismatch
+from everkept.core.parameter_headers import ParameterHeader, decode_value, find_declared_headers, find_mismatch
 
 TEXT = {"type": "string", "x-mcp-header": "Region"}
 NESTED = {"type": "object", "properties": {"place": {"type": "object", "properties": {"r": TEXT}}}}
