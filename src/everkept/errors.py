@@ -193,12 +193,12 @@ class FileNotFound(NotFound):
 
     code = "FILE_NOT_FOUND"
 
-    def __init__(self, name: str, *, hint: str | None = None) -> None:
+    def __init__(self, name: str) -> None:
         super().__init__(
             "file",
             name,
             message=f"File not found: {escape_name(name)}.",
-            hint=hint or "List the files with list_memory_bank_files.",
+            hint="List the files with list_memory_bank_files.",
         )
 
 

@@ -72,12 +72,12 @@ async def test_a_sentence_is_the_text_and_its_facts_are_structured() -> None:
     assert (result.facts, result.text) == ({"message": "Silence."}, "Silence.")
 
 
-async def test_json_that_a_tool_has_already_is_passed_on_and_read_only_when_asked_for() -> None:
+async def test_a_tool_may_return_its_result_itself() -> None:
     class Reader(ToolFamily):
         @tool()
         async def read(self) -> Annotated[ToolResult, Greeting]:
             """Read what was said."""
-            return ToolResult(encoded='{"words":"Hello"}')
+            return ToolResult({"words": "Hello"})
 
     [read] = Reader().list_tools()
     greet, _ = Greetings().list_tools()

@@ -421,7 +421,7 @@ async def test_a_session_begins_when_its_client_does(tmp_path: Path) -> None:
         None,
         ToolResult({"words": 'ä "\ud800"', "many": 2**70}),
         ToolResult({"words": "Hello"}, "A sentence."),
-        ToolResult(encoded='{"words":"Hello"}'),
+        ToolResult({"words": "Hello"}),
     ],
 )
 def test_an_answer_is_the_same_as_json_and_as_text(result: ToolResult | None, fields: dict[str, Any]) -> None:

@@ -375,7 +375,7 @@ def build_embedder(settings: Settings) -> Embedder | None:
     """Build the embedder that the settings name, without loading its model. None if search by meaning is off."""
     if settings.embedding_model == NO_MODEL:
         return None
-    from everkept.embedders.cached import CachedEmbedder
+    from everkept.embedders.onnx import CachedEmbedder
 
     if settings.embedding_model == SHIPPED_MODEL:
         from everkept.embedders.onnx import OnnxEmbedder

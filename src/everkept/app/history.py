@@ -161,7 +161,7 @@ class ImportedHistory:
 
     async def find_folders(self, project: str) -> dict[str, int]:
         """Return the folders that match a name, with the number of their conversations. Raises NotFound."""
-        from everkept.families.history.search_filters import find_nearest_project, match_named_projects
+        from everkept.families.history.searches import find_nearest_project, match_named_projects
 
         store = await self._library.open_history_store()
         counts = await _count_by_folder(store)

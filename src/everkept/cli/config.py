@@ -23,8 +23,8 @@ from everkept.clients.config_files import (
     ConfigScope,
     format_backup_moment,
     get_client,
+    remember_project,
 )
-from everkept.clients.connected_projects import remember_project
 from everkept.clients.entries import ConfigPart, ServerConfigPart, join_parts
 from everkept.clients.hook_entries import HOOK_FORMATS, HooksConfigPart
 from everkept.clients.own_command import (

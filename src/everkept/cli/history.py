@@ -24,7 +24,7 @@ from everkept.core.text import clip_text, format_count
 from everkept.core.times import format_iso, format_local, parse_time
 from everkept.errors import InvalidInput, NotFound
 from everkept.families.history.ingest.removal import RemovalReport
-from everkept.families.history.search_filters import match_named_projects
+from everkept.families.history.searches import match_named_projects
 from everkept.tools.schema import to_json
 from everkept.values import replace
 

@@ -15,7 +15,6 @@ from everkept.cli.options import add_common_options
 from everkept.cli.render import build_console, build_table
 from everkept.cli.runner import echo, print_first, print_json, read_session, run_with_app, show_progress
 from everkept.clients.config_files import ClientEnvironment
-from everkept.clients.memory_server_files import find_memory_files
 from everkept.core.disk import is_own_place
 from everkept.core.folder_project import explain_folder_project
 from everkept.core.ports import RecordStore
@@ -26,6 +25,7 @@ from everkept.errors import InvalidInput
 from everkept.exchange.server_memory_import import (
     ServerMemoryImport,
     copy_graph,
+    find_memory_files,
     import_server_memory,
     read_server_file,
 )

@@ -24,10 +24,11 @@ from everkept.clients.config_files import (
     ClientEnvironment,
     ClientProgram,
     ConfigScope,
+    forget_projects,
     format_backup_moment,
     list_clients,
+    read_connected_projects,
 )
-from everkept.clients.connected_projects import forget_projects, read_connected_projects
 from everkept.clients.entries import ConfigPart
 from everkept.clients.own_command import PROGRAM_NAME
 from everkept.clients.survey import ClientInstallation, survey_clients

@@ -1,4 +1,4 @@
-"""Configuration files of other programs: their places, values and replacement."""
+"""Configuration files of other programs: their places, values and replacement, and the projects that have one."""
 
 import errno
 import hashlib
@@ -469,3 +469,25 @@ def read_text_list(file: Path) -> list[str]:
 
 def write_text_list(file: Path, items: Iterable[str]) -> None:
     replace_config_file(file, f"{json.dumps(sorted(items), indent=2)}\n".encode())
+
+
+PROJECTS_FILE = "setup-projects.json"  # in the data folder
+
+
+def read_connected_projects(data_dir: Path) -> list[Path]:
+    """Return the folders that still exist. An unreadable list counts as empty."""
+    return [folder for item in read_text_list(data_dir / PROJECTS_FILE) if (folder := Path(item)).is_dir()]
+
+
+def remember_project(data_dir: Path, folder: Path) -> None:
+    known = read_connected_projects(data_dir)
+    if folder not in known:
+        write_text_list(data_dir / PROJECTS_FILE, map(str, {*known, folder}))
+
+
+def forget_projects(data_dir: Path, folders: Iterable[Path]) -> None:
+    known = set(read_connected_projects(data_dir))
+    if left := known - set(folders):
+        write_text_list(data_dir / PROJECTS_FILE, map(str, left))
+    else:
+        (data_dir / PROJECTS_FILE).unlink(missing_ok=True)

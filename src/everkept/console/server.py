@@ -35,7 +35,6 @@ from everkept.errors import EverkeptError
 from everkept.jobs.usage_log import stop_counting
 from everkept.tools.tool import Tool
 from everkept.transports.access_audit import audit
-from everkept.transports.body_limits import BodyLimits
 from everkept.transports.connection import JSON, ClientConnection, redact_for_account
 from everkept.transports.dispatch import Dispatcher, ProtocolError
 from everkept.transports.guard import BUSY_SECONDS, TokenAuth, get_bearer_token
@@ -58,7 +57,7 @@ from everkept.transports.http_exchange import (
     send_answer,
 )
 from everkept.transports.http_requests import build_size_error
-from everkept.transports.rate_limits import OpenCounts
+from everkept.transports.rate_limits import BodyLimits, OpenCounts
 from everkept.transports.trusted_proxies import FORWARDED_KEY
 
 CLIENT = "console"  # in the change log

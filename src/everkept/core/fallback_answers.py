@@ -123,13 +123,9 @@ def _list_stems(text: str) -> list[str]:
 
 
 async def walk_by_hops(
-    ask: Callable[[FindLinks], Awaitable[list[RecordLink]]],
-    ids: Sequence[str],
-    hops: "Hops",
-    *,
-    fits: Callable[[RecordLink], bool] | None = None,
+    ask: Callable[[FindLinks], Awaitable[list[RecordLink]]], ids: Sequence[str], hops: "Hops"
 ) -> list[list[RecordLink]]:
-    """Answer `WalkLinks` with one question for each hop, only along matching links."""
+    """Answer `WalkLinks` with one question for each hop."""
     from everkept.core.answers import list_next_ids
 
     walked: list[list[RecordLink]] = []
@@ -138,7 +134,7 @@ async def walk_by_hops(
         if not edge:
             break
         found = await ask(FindLinks(edge, hops.direction, hops.sources, hops.limit))
-        new = [x for x in found if x.id not in met and (fits is None or fits(x))]
+        new = [x for x in found if x.id not in met]
         if not new:
             break
         walked.append(new)

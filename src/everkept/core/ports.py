@@ -100,6 +100,32 @@ class Embedder(Protocol):
         ...
 
 
+class ForwardingEmbedder:
+    """Embedder in front of another one, with the same model."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+
+    @property
+    def name(self) -> str:
+        return self._embedder.name
+
+    @property
+    def dimensions(self) -> int:
+        return self._embedder.dimensions
+
+    @property
+    def fault(self) -> ModelUnavailable | None:
+        return self._embedder.fault
+
+    @property
+    def background(self) -> Background:
+        return self._embedder.background
+
+    async def close(self) -> None:
+        await self._embedder.close()
+
+
 class VectorIndexer(Protocol):
     """Computes the embeddings of stored texts soon, in the background."""
 

@@ -3,12 +3,10 @@
 import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Container, Iterable, Mapping, Sequence, Set
-from itertools import chain
 from typing import Any
 from uuid import uuid4
 
 from everkept.core.answers import Hops, Node, Selection, Subgraph, list_next_ids
-from everkept.core.fallback_answers import walk_by_hops
 from everkept.core.ports import RecordStore
 from everkept.core.records import Insert, Record, RecordFilter, RecordLink, Step, Update
 from everkept.core.secrets import mask_text
@@ -167,15 +165,8 @@ class Hop(Value):
     left_out: int = 0  # entities beyond the limit of the walk
 
 
-async def walk_around(
-    store: RecordStore,
-    starts: Sequence[Record],
-    hops: Hops,
-    *,
-    fits: Callable[[RecordLink], bool] | None = None,
-    room: int | None = None,
-) -> AsyncIterator[Hop]:
-    """Yield the hops of a walk, each entity once, along matching relations only.
+async def walk_around(store: RecordStore, starts: Sequence[Record], hops: Hops, room: int) -> AsyncIterator[Hop]:
+    """Yield the hops of a walk, each entity once.
 
     The walk visits at most `room` entities, including the starts.
     """
@@ -183,23 +174,14 @@ async def walk_around(
     if not known or not hops.count:
         return
     ids = list(dict.fromkeys(record.id for record in starts))
-    if fits is None:
-        walked = await store.walk(ids, hops)
-    else:  # a store can only walk along all relations
-        walked = await walk_by_hops(store.ask, ids, hops, fits=fits)
-    others: dict[str, Record] = {}
-    if room is None:  # read the entities of all hops with one query
-        others = await _read_entities(store, list_next_ids(chain.from_iterable(walked), known))
     passed, edge = list[RecordLink](), set(known)
-    for links in walked:
+    for links in await store.walk(ids, hops):
         passed += links
         leading = [link for link in passed if link.source in edge or link.target in edge]
         related = list_next_ids(leading, known)
-        left_out = 0
-        if room is not None:
-            left = room - len(known)
-            left_out = max(0, len(related) - left)
-            others = await _read_entities(store, related[:left])
+        left = room - len(known)
+        left_out = max(0, len(related) - left)
+        others = await _read_entities(store, related[:left])
         reached = [others[i] for i in related if i in others]
         yield Hop(reached, leading, left_out)
         edge = {record.id for record in reached}

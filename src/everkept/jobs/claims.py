@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
 from everkept.core.answers import LEASE_PREFIX
-from everkept.core.ports import FIRST_MODEL, SHIPPED_MODEL, Background, Embedder, Library
+from everkept.core.ports import FIRST_MODEL, SHIPPED_MODEL, Embedder, ForwardingEmbedder, Library
 from everkept.core.text import parse_json_object
 from everkept.core.times import Clock
 from everkept.errors import EverkeptError, ModelReplaced, ModelUnavailable
@@ -162,11 +162,11 @@ class ModelClaim:
             await self._library.set_note(MODEL_NOTE, replace(known, is_unfinished=False).format_note())
 
 
-class ClaimedEmbedder:
+class ClaimedEmbedder(ForwardingEmbedder):
     """Embedder that computes nothing while another model is that of the data folder."""
 
     def __init__(self, embedder: Embedder, library: Library) -> None:
-        self._embedder = embedder
+        super().__init__(embedder)
         self._library = library
         self._made: ModelClaim | None = None
 
@@ -177,20 +177,8 @@ class ClaimedEmbedder:
         return self._made
 
     @property
-    def name(self) -> str:
-        return self._embedder.name
-
-    @property
-    def dimensions(self) -> int:
-        return self._embedder.dimensions
-
-    @property
     def fault(self) -> ModelUnavailable | None:
         return self._embedder.fault or self.claim.fault
-
-    @property
-    def background(self) -> Background:
-        return self._embedder.background
 
     async def embed(self, texts: Sequence[str]) -> "NDArray[np.float32]":
         await self.claim.check(CHECK_SECONDS if len(texts) == 1 else 0.0)
@@ -203,6 +191,3 @@ class ClaimedEmbedder:
         except ModelReplaced:
             await self._embedder.embed([""])
             await self.claim.take(returns=True)
-
-    async def close(self) -> None:
-        await self._embedder.close()

@@ -295,7 +295,6 @@ Term = tuple[Topic, str]  # a topic and one spelling of it
 
 MAX_TOPICS = 5
 TAG_WEIGHT = 2.0  # a person chose the tag as the topic
-NAME_WEIGHT = 1.5  # name of an entity linked to the texts
 CACHED_WORDS = 4_096
 
 _WORD = compile_late(r"[^\W_](?:[\w+#'’-]*[\w+#])?")
@@ -303,15 +302,12 @@ _MIN_TOPIC_CHARACTERS = 3  # of a word that may be a topic
 _MAX_TOPIC_CHARACTERS = 30
 
 
-def find_key_topics(
-    texts: Iterable[tuple[str, Sequence[str]]], names: Sequence[str] = (), limit: int = MAX_TOPICS
-) -> list[str]:
+def find_key_topics(texts: Iterable[tuple[str, Sequence[str]]], limit: int = MAX_TOPICS) -> list[str]:
     """Return the topics that most texts share, in their spelling, strongest first. Each text comes with its tags."""
     said: list[tuple[list[Term], float]] = []
     for text, tags in texts:
         said.append((list(_list_terms(text)), 1.0))
         said.append(([(_to_topic(tag), tag) for tag in tags], TAG_WEIGHT))
-    said.append(([(_to_topic(name), name) for name in names], NAME_WEIGHT))
     counts: defaultdict[Topic, float] = defaultdict(float)
     for terms, weight in said:
         for topic in {topic for topic, _ in terms} - {()}:

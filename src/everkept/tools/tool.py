@@ -1,7 +1,6 @@
 """Tools and toolsets: a function, its schemas, and its effect on stored data."""
 
 import inspect
-import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import cache, cached_property
@@ -52,22 +51,16 @@ class Effect(Enum):
 class ToolResult:
     """The result of a tool: facts, and a sentence if the contract requires one.
 
-    A tool may pass the JSON of its facts as `encoded`; it is parsed only if a caller reads the structure. Otherwise the
-    structure is encoded once, when it is first needed.
+    The facts are encoded once, when it is first needed.
     """
 
     __slots__ = ("_encoded", "_structured", "sentence", "wire")
 
     def __init__(
-        self,
-        structured: JSON | None = None,
-        sentence: str | None = None,
-        *,
-        encoded: str | None = None,
-        wire: JSON | None = None,
+        self, structured: JSON | None = None, sentence: str | None = None, *, wire: JSON | None = None
     ) -> None:
         self._structured = structured
-        self._encoded = encoded
+        self._encoded: str | None = None
         self.sentence = sentence
         self.wire = wire  # result of another server, passed on unchanged
 
@@ -79,9 +72,7 @@ class ToolResult:
 
     @property
     def facts(self) -> JSON:
-        if self._structured is None:
-            self._structured = cast(JSON, json.loads(self.facts_json))
-        return self._structured
+        return cast(JSON, self._structured)
 
     @property
     def facts_json(self) -> str:

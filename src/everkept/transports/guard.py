@@ -21,7 +21,6 @@ from everkept.core.peers import PEER_PATHS
 from everkept.core.sessions import Account, act_as
 from everkept.core.text import format_count
 from everkept.errors import EverkeptError, InvalidInput, Unavailable, escape_name
-from everkept.transports.body_limits import BodyLimits
 from everkept.transports.connection import redact_error
 from everkept.transports.http_exchange import (
     ACCOUNT_KEY,
@@ -37,7 +36,7 @@ from everkept.transports.http_exchange import (
     read_headers,
     send_refusal,
 )
-from everkept.transports.rate_limits import MAX_KEYS, KeyedQueues, OpenCounts, RateLimiter, SecondsClock
+from everkept.transports.rate_limits import MAX_KEYS, BodyLimits, KeyedQueues, OpenCounts, RateLimiter, SecondsClock
 from everkept.transports.trusted_proxies import FORWARDED_KEY, NO_PROXIES, TrustedProxies, parse_ip_address
 
 PEER_REQUESTS_PER_MINUTE = 60  # with a token of another server

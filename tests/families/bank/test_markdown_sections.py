@@ -162,7 +162,7 @@ def test_boxes_are_recognised() -> None:
 
 def test_a_missing_section_is_made_at_the_end() -> None:
     assert insert_at_top("# T\n", ["A"], "new") == "# T\n\n## A\n\nnew\n"
-    assert insert_at_top("", ["A"], "new", level=3) == "### A\n\nnew\n"
+    assert insert_at_top("", ["A"], "new") == "## A\n\nnew\n"
     assert insert_at_top("# T\r\n\r\n", ["A"], "x\ny") == ("# T\r\n\r\n## A\r\n\r\nx\r\ny\r\n")
 
 

@@ -5,8 +5,7 @@ from everkept.core.ports import RecordStore
 from everkept.families.history import search_results
 from everkept.families.history.model import DECISION
 from everkept.families.history.relevance import QueryContext
-from everkept.families.history.search_filters import TimeRangeName
-from everkept.families.history.searches import find_solved_problems, recall_discussions, search_code
+from everkept.families.history.searches import TimeRangeName, find_solved_problems, recall_discussions, search_code
 from hash_embedder import HashingEmbedder
 from records import DAY_ONE
 

@@ -113,11 +113,11 @@ def strip_box(item: str) -> str:
     return _BOX.sub("", item, count=1)
 
 
-def insert_at_top(text: str, titles: Sequence[str], block: str, level: int = 2) -> str:
+def insert_at_top(text: str, titles: Sequence[str], block: str) -> str:
     """Insert the block below the heading and its empty lines. Append a missing heading to the text."""
     found = find_section(text, *titles)
     if found is None:
-        return add_section(text, titles[0], block, level)
+        return add_section(text, titles[0], block)
     lines, end = split_lines(text), detect_line_end(text)
     old, new = lines[found.first : found.end], _format_block(block, end)
     start, stop = _find_filled(old)

@@ -19,9 +19,9 @@ it defines, calls, imports or extends (`code_*.py`, tree-sitter). Symbols are no
 from the code that shows them, so they are forgotten together with its conversation.
 
 Search: `searches.py` runs the common search with a profile for each tool and builds the results. `code_search.py` also
-finds code through the turns around it, and `exchanges.py` lets the answer represent its question. `unified_search.py`
-analyzes the intent (`retrieval/intent.py`), asks the other families through the port `Finder` and merges the results.
-`app/search_sources.py` has the adapters, because families do not import each other.
+finds code through the turns around it, and `search_results.py` lets the answer represent its question.
+`unified_search.py` analyzes the intent (`retrieval/intent.py`), asks the other families through the port `Finder` and
+merges the results. `app/search_sources.py` has the adapters, because families do not import each other.
 
 Storage: one `history.db` holds all projects, and `scope` is the folder of the work. Its queue of pending embeddings may
 be long, so one process at a time works on it (`jobs/maintenance.py`). Answers are cached with the stamps of their

@@ -99,28 +99,26 @@ class _WeightedSentence(Value):
     weight: float
 
 
-async def trace_calls(
-    store: RecordStore, names: Sequence[str], *, project_scopes: Sequence[str] = (), limit: int = 20
-) -> CallTrace:
+async def trace_calls(store: RecordStore, names: Sequence[str], *, limit: int = 20) -> CallTrace:
     """Trace the callers, callees, definitions, imports and subclasses of functions, classes, modules or files."""
     told: list[_WeightedSentence] = []
     for name in list(dict.fromkeys(map(_normalize_name, names)))[:MAX_NAMES]:
-        symbols = await _find_symbols(store, name, project_scopes)
+        symbols = await _find_symbols(store, name)
         if symbols:
             told += await _trace_symbols(store, symbols)
         if _FILE_NAME.search(name):
-            told += await _trace_files(store, name, project_scopes)
+            told += await _trace_files(store, name)
     code = {record.id: record for record in await store.get([each.code for each in told])}
     return _build_trace([each for each in told if each.code in code], code, limit)
 
 
-async def _find_symbols(store: RecordStore, name: str, scopes: Sequence[str]) -> dict[str, tuple[Record, float]]:
+async def _find_symbols(store: RecordStore, name: str) -> dict[str, tuple[Record, float]]:
     """Return matching symbols by id with a weight: exact name, other case, or same last part."""
-    where = RecordFilter(kinds=(SYMBOL,), name_keys=(name,), scopes=tuple(scopes))
+    where = RecordFilter(kinds=(SYMBOL,), name_keys=(name,))
     exact = await store.scan(where, limit=MAX_SYMBOLS)
     found = {record.id: (record, EXACT_WEIGHT) for record in exact}
     last = _get_last_part(name)
-    place = SearchPlace(store, RecordFilter(kinds=(SYMBOL,), scopes=tuple(scopes)))
+    place = SearchPlace(store, RecordFilter(kinds=(SYMBOL,)))
     for hit in (await search([place], last, SYMBOL_PROFILE, limit=MAX_SYMBOLS)).hits:
         own = hit.record.name or ""
         if own.lower() == name.lower():
@@ -187,9 +185,9 @@ async def _trace_indirect_callers(
     ]
 
 
-async def _trace_files(store: RecordStore, name: str, scopes: Sequence[str]) -> list[_WeightedSentence]:
+async def _trace_files(store: RecordStore, name: str) -> list[_WeightedSentence]:
     """Return the definitions and imports in the code of a file."""
-    place = SearchPlace(store, RecordFilter(kinds=(CODE,), scopes=tuple(scopes)))
+    place = SearchPlace(store, RecordFilter(kinds=(CODE,)))
     hits = (await search([place], name, FILE_PROFILE, limit=MAX_SYMBOLS)).hits
     asked = strip_root(split_loose(name))
     named = [hit.record for hit in hits if hit.record.name is not None]

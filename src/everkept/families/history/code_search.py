@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from everkept.core.ports import RecordStore
 from everkept.core.records import Record, RecordFilter
 from everkept.core.transcripts import USER
-from everkept.families.history.exchanges import Exchanges, read_exchanges
 from everkept.families.history.model import CODE, DEFINES, SYMBOL, TURN, build_block_id
 from everkept.families.history.relevance import (
     CODE_PROFILE,
@@ -20,6 +19,7 @@ from everkept.families.history.relevance import (
     keep_newest_duplicates,
     parse_query,
 )
+from everkept.families.history.search_results import Exchanges, read_exchanges
 from everkept.language.sentences import list_block_surroundings
 from everkept.language.telling_words import list_stems
 from everkept.language.words import STOP_WORDS

@@ -28,10 +28,9 @@ from everkept.families.history.search_answers import (
     TurnContext,
     UnifiedResult,
 )
-from everkept.families.history.search_filters import get_folder_name, match_projects
 from everkept.families.history.search_results import find_highlights
 from everkept.families.history.search_summary import extract_topics
-from everkept.families.history.searches import HistoryAnswer, SearchKind, select_good
+from everkept.families.history.searches import HistoryAnswer, SearchKind, get_folder_name, match_projects, select_good
 from everkept.language.telling_words import list_stems
 from everkept.retrieval.excerpts import compute_coverage
 from everkept.tools.tool import ToolWarning

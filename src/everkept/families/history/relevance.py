@@ -15,15 +15,7 @@ from everkept.language.telling_words import has_telling_words, list_stems
 from everkept.language.words import FOREIGN_STOP_WORDS
 from everkept.retrieval.candidates import MAX_CANDIDATES
 from everkept.retrieval.excerpts import StemSearch, select_excerpt
-from everkept.retrieval.profile import (
-    SearchHit,
-    SearchNotice,
-    SearchPage,
-    SearchPlace,
-    SearchProfile,
-    SignalWeights,
-    Strategy,
-)
+from everkept.retrieval.profile import SearchHit, SearchNotice, SearchPage, SearchPlace, SearchProfile, SignalWeights
 from everkept.retrieval.search import find_pending_notice, search
 from everkept.values import Value, replace
 
@@ -85,7 +77,6 @@ async def find_turns(
     scopes: Sequence[str] = (),
     after: int | None = None,
     before: int | None = None,
-    strategy: Strategy | None = None,
     repeated: bool = False,
     nearness: MinNearness | None = None,
 ) -> SearchPage:
@@ -93,7 +84,7 @@ async def find_turns(
 
     If only code is requested, all code of a turn is returned. Equal texts are returned once unless `repeated`.
     """
-    profile = replace(profile, kinds=tuple(kinds) or profile.kinds, strategy=strategy or profile.strategy)
+    profile = replace(profile, kinds=tuple(kinds) or profile.kinds)
     where = RecordFilter(types=tuple(types), scopes=tuple(scopes), after=after, before=before)
     searching = search(
         [SearchPlace(store, where)],

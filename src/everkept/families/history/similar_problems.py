@@ -8,7 +8,6 @@ from everkept.core.ports import RecordStore
 from everkept.core.records import Record
 from everkept.core.text import compute_name_key
 from everkept.core.transcripts import USER
-from everkept.families.history.exchanges import read_exchanges
 from everkept.families.history.relevance import (
     SIMILAR_PROFILE,
     QueryContext,
@@ -16,7 +15,7 @@ from everkept.families.history.relevance import (
     find_turns,
     get_score_key,
 )
-from everkept.families.history.search_results import read_turns_between
+from everkept.families.history.search_results import read_exchanges, read_turns_between
 from everkept.retrieval.profile import SearchHit, SearchPage
 from everkept.values import Value, replace
 

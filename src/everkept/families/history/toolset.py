@@ -30,10 +30,11 @@ from everkept.families.history.search_answers import (
     UnifiedAnswer,
     format_unified_answer,
 )
-from everkept.families.history.search_filters import TimeRangeName, compute_bounds
 from everkept.families.history.searches import (
     HistoryAnswer,
     SearchKind,
+    TimeRangeName,
+    compute_bounds,
     find_solved_problems,
     recall_discussions,
     search_code,

@@ -11,7 +11,6 @@ from everkept.core.text import compute_digest
 from everkept.core.times import Clock, format_iso, to_datetime
 from everkept.families.history.call_trace import CodeRelation, trace_calls
 from everkept.families.history.code_search import find_code, is_phrase, prefer_definitions, show_code
-from everkept.families.history.exchanges import lead_with_answers
 from everkept.families.history.model import CODE, TURN, HistoryOptions
 from everkept.families.history.relevance import (
     RECALL_PROFILE,
@@ -29,7 +28,7 @@ from everkept.families.history.search_answers import (
     ResultContext,
     UnifiedResult,
 )
-from everkept.families.history.search_results import build_results, read_nearby_turns
+from everkept.families.history.search_results import build_results, lead_with_answers, read_nearby_turns
 from everkept.families.history.searches import is_empty
 from everkept.language.telling_words import list_stems
 from everkept.retrieval.dates import find_date_phrases, find_spans, remove_dates

@@ -217,11 +217,9 @@ def format_session_summary(
     return f"{line} Key topics: {', '.join(named)}" if named else line
 
 
-def extract_key_topics(
-    records: Sequence[Record], names: Sequence[str] = (), limit: int = telling_words.MAX_TOPICS
-) -> list[str]:
+def extract_key_topics(records: Sequence[Record]) -> list[str]:
     """Return the topics of most memories in their own spelling, the most important first."""
-    return telling_words.find_key_topics(_iter_texts(records), names, limit)
+    return telling_words.find_key_topics(_iter_texts(records))
 
 
 def _iter_texts(records: Sequence[Record]) -> Iterator[tuple[str, Sequence[str]]]:

@@ -68,11 +68,14 @@ def render_view(state: GraphState, store: str, at: int) -> str:
     return "\n".join(part for part in parts if part)
 
 
+MAX_NAMED_ENTITIES = 5  # in each list of an overview
+
+
 def strip_time(text: str) -> list[str]:
     return [line for line in text.splitlines() if not line.startswith(TIME_LINE_PREFIX)]
 
 
-def summarize_graph(state: GraphState, most: int = 5) -> str | None:
+def summarize_graph(state: GraphState) -> str | None:
     """Return a short overview of the graph, or None if it is empty."""
     if state.is_empty:
         return None
@@ -82,8 +85,9 @@ def summarize_graph(state: GraphState, most: int = 5) -> str | None:
         format_count(len(state.relations), "relation"),
     )
     ends = Counter(end for relation in state.relations.values() for end in {relation.from_id, relation.to_id})
-    connected = [f"{_format_plain_name(state.entities[key])} {count}" for key, count in ends.most_common(most)]
-    recent = [_format_plain_name(entity) for entity in _sort_newest(state.entities.values())[:most]]
+    most = ends.most_common(MAX_NAMED_ENTITIES)
+    connected = [f"{_format_plain_name(state.entities[key])} {count}" for key, count in most]
+    recent = [_format_plain_name(entity) for entity in _sort_newest(state.entities.values())[:MAX_NAMED_ENTITIES]]
     lines = [f"{', '.join(counts)}.", f"- Most recent: {', '.join(recent)}"]
     if connected:
         lines.append(f"- Most connected: {', '.join(connected)}")

@@ -416,7 +416,7 @@ async def _read_neighborhood(store: RecordStore, roots: Sequence[Record], depth:
     shown = {record.id: record for record in roots}
     left_out = 0
     hops = Hops(depth, sources=(ENTITY,), width=MAX_NODES)
-    async for hop in walk_around(store, roots, hops, room=MAX_NODES):
+    async for hop in walk_around(store, roots, hops, MAX_NODES):
         shown |= {record.id: record for record in hop.entities}
         left_out += hop.left_out
     relations = await list_relations_among(store, shown.keys())

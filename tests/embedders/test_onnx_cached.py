@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.embedders.cached import CACHE_MICROSECONDS, MAX_CACHED_QUESTIONS, CachedEmbedder
-from everkept.embedders.onnx import OnnxEmbedder
+from everkept.embedders.onnx import CACHE_MICROSECONDS, MAX_CACHED_QUESTIONS, CachedEmbedder, OnnxEmbedder
 from everkept.errors import ModelUnavailable
 from hash_embedder import HashingEmbedder
 

@@ -2,12 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from everkept.clients.connected_projects import (
-    PROJECTS_FILE,
-    forget_projects,
-    read_connected_projects,
-    remember_project,
-)
+from everkept.clients.config_files import PROJECTS_FILE, forget_projects, read_connected_projects, remember_project
 
 
 def test_projects_are_remembered_once_and_while_they_exist(tmp_path: Path) -> None:

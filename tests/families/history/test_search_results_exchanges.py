@@ -2,9 +2,9 @@ import pytest
 
 from conversations import Said, assistant, embed, tell, user
 from everkept.core.ports import RecordStore
-from everkept.families.history.exchanges import is_asking, lead_with_answers, read_exchanges
 from everkept.families.history.model import DECISION, SAID
 from everkept.families.history.relevance import QueryContext, find_turns
+from everkept.families.history.search_results import is_asking, lead_with_answers, read_exchanges
 from hash_embedder import HashingEmbedder
 
 ASKING = QueryContext(HashingEmbedder())

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from everkept.clients.config_files import ClientEnvironment
-from everkept.clients.memory_server_files import find_memory_files
+from everkept.exchange.server_memory_import import find_memory_files
 
 SERVER = {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-memory"]}
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.families.history.search_filters import (
+from everkept.families.history.searches import (
     CLOCK_SKEW_MICROSECONDS,
     TimeRangeName,
     compute_bounds,

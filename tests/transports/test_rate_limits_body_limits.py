@@ -6,8 +6,8 @@ from contextlib import ExitStack
 import pytest
 
 from everkept.core.sessions import Account
-from everkept.transports.body_limits import BodyLimits
 from everkept.transports.http_exchange import Message, RequestRejected
+from everkept.transports.rate_limits import BodyLimits
 
 ANNA, BEN = Account("anna"), Account("ben")
 
