@@ -21,7 +21,7 @@ JSON = dict[str, Any]
 
 PROTOCOL_VERSION = "2025-06-18"
 CLOSE_SECONDS = 5.0  # for a server to end by itself
-LIFE_CALLS = 5  # that most servers answer on average, at least
+LIFE_CALLS = 2  # that most servers answer on average, at least
 ARCHIVED = "project_archived"
 ALREADY_SO = "project_status"  # the project is already archived, or already restored
 # The local copy of an unreachable database may lack what a server that was killed has written.

@@ -93,6 +93,20 @@ async def test_what_another_process_left_pending_is_sent_before_a_read(standing:
         assert not noted.from_replica
 
 
+async def test_a_process_tries_again_when_another_one_has_sent_its_pending_writes(
+    standing: Standing, tmp_path: Path
+) -> None:
+    store = await standing.store()
+    async with standing_by(tmp_path, standing.database) as other:
+        await standing.goes()
+        await store.commit(batch(entity("Ada")))
+        await standing.time.sees(1.0)  # the pause before the next attempt, which no one ends here
+        standing.line.mend()
+        assert len(await (await other.store()).get(["Ada"])) == 1
+        await store.get(["Ada"])
+        await standing.becomes("connected")
+
+
 async def test_an_error_that_follows_from_the_local_copy_says_so(standing: Standing) -> None:
     await standing.goes()
     with pytest.raises(NotFound) as caught, track_replica_use():

@@ -304,6 +304,7 @@ async def test_all_is_told_in_three_lines(standing: Standing, caplog: pytest.Log
     for wait in (1.0, 2.0, 4.0, 8.0):
         await standing.time.comes(wait)
     await standing.becomes("degraded")
+    await standing.time.sees(EVERY, sleepers=2)  # the next attempt, and the task that updates the copy
     await standing.returns(after=EVERY)
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 3

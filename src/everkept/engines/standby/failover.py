@@ -126,6 +126,7 @@ class Availability:
         self._first = asyncio.Event()  # set if no query waits for it
         self._first.set()
         self._is_bringing = False
+        self._hurry = asyncio.Event()  # set if the next attempt should not wait
         self._line: deque[asyncio.Event] = deque()  # writers that wait to add to the replay
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -185,6 +186,10 @@ class Availability:
         if self.is_connected:
             self._start_absence(reason)
 
+    def retry_now(self) -> None:
+        """Start the next attempt, because another process has reached the database."""
+        self._hurry.set()
+
     def note_too_new(self, error: StoreTooNew) -> None:
         """Note that the database is too new for this program, so that no call waits for another attempt."""
         self._too_new = error
@@ -240,7 +245,8 @@ class Availability:
                 self._set_status("degraded")
                 log.warning(STILL_UNREACHABLE if self._is_told else STILL_BEHIND, self.reason, self._pace.every)
             if wait:
-                await self._pace.pause(wait)
+                await wait_for_first(self._pace.pause(wait), self._hurry.wait())
+            self._hurry.clear()
             if await self._try_reconnect():
                 return
             self._first.set()
@@ -335,6 +341,7 @@ class FailoverRouter:
         self._journal = journal
         self._has_copy = has_copy
         self._has_answered = False
+        self._has_seen_pending = False
         self._told: set[type[Exception]] = set()
 
     async def read(self, there: Ask[T], here: Ask[T]) -> T:
@@ -463,9 +470,14 @@ class FailoverRouter:
             return False
 
     def check_journal(self) -> None:
-        """Replay pending writes of any process before new ones are sent."""
-        if self.reaching.is_connected and self._journal.count_writes().waiting:
-            self.reaching.catch_up(REPLAY_REASON)
+        """Replay pending writes of any process before new ones are sent. Try again if another process has sent them."""
+        waiting = self._journal.count_writes().waiting
+        if self.reaching.is_connected:
+            if waiting:
+                self.reaching.catch_up(REPLAY_REASON)
+        elif self._has_seen_pending and not waiting:
+            self.reaching.retry_now()
+        self._has_seen_pending = waiting > 0
 
     async def _ask_primary(self, there: Ask[T]) -> T:
         """Query the database. If the first call gets no answer and there is a replica, stop waiting for it."""
