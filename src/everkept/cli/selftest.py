@@ -511,7 +511,8 @@ _REPORT_ROWS = (
     ("Write calls without an answer", "{unanswered:,}: {partial:,} of them stored in part"),
     ("Facts acknowledged", "{acknowledged:,}: {found:,} found, {lost:,} lost, {duplicates:,} stored twice"),
     ("Facts from no known call", "{unexplained:,}"),
-    ("Reads of acknowledged facts", "{reads:,}, and {local_reads:,} from the copy of an unreachable database"),
+    ("Reads compared with the answers", "{reads:,}"),
+    ("Reads from a local copy, which may be older", "{local_reads:,}"),
     ("Facts searched for by word", "{searched:,}: {unsearchable:,} of them not found"),
     ("Changes in the log", "{changes:,}"),
 )
