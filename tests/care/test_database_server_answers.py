@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+import postgres_server
 from database_places import SERVERS, TITLES, named
 from everkept.app.engines import find_standby, make_library
+from everkept.app.server_faults import find_server_damage
 from everkept.care.check_context import CheckContext, DoctorFinding
 from everkept.care.database_server import check_database
 from everkept.core.times import read_clock
@@ -78,12 +80,28 @@ def test_files_of_ours_are_looked_at_elsewhere(context: CheckContext) -> None:
 def test_a_server_that_answers_is_told_with_its_version(tmp_path: Path, server: str) -> None:
     context = patient_with(tmp_path, **named(server))
     make_project(context)
-    [finding] = found(context)
-    assert finding.severity == "ok"
+    finding, checked = found(context)
+    assert (finding.severity, checked.severity) == ("ok", "ok")
+    assert "3 stores quickly" in checked.what
     assert TITLES[server] in finding.what
     assert context.settings.database_url is not None
     assert context.settings.database_url in finding.what
     assert "1 project." in finding.what
+
+
+def test_tables_and_rows_that_somebody_changed_are_a_problem(tmp_path: Path) -> None:
+    context = patient_with(tmp_path, "", **named("postgres"))
+    make_project(context)
+    schema = context.settings.namespace
+    with postgres_server.shared().connect() as connection:
+        connection.execute(f"UPDATE {schema}.stores SET ages = -1; DELETE FROM {schema}.switching".encode())
+        connection.execute(f"INSERT INTO {schema}.changes VALUES (1, 9, 1, 'tool', 'client')".encode())
+        told = [finding.what for finding in found(context) if finding.severity == "problem"]
+        assert told == ["The user store has 1 change with a number above the store's counter."]
+        assert asyncio.run(find_server_damage(context.settings, read_clock)) is not None
+        connection.execute(f"CREATE VIEW {schema}.spy AS SELECT * FROM {schema}.records".encode())
+    [problem] = [finding for finding in found(context) if finding.severity == "problem"]
+    assert 'view "spy" was not created by Everkept' in problem.what
 
 
 @pytest.mark.parametrize("address", [NOBODY, "postgresql://127.0.0.1:1/team"])
@@ -107,7 +125,7 @@ def test_a_wrong_password_is_a_problem_and_is_not_told(tmp_path: Path) -> None:
 def test_writes_that_wait_and_those_that_were_set_aside_are_told(tmp_path: Path, waiting: int, aside: int) -> None:
     context = served(tmp_path, 2)
     left_waiting(context, waiting, aside)
-    told = found(context)[1:]
+    told = found(context)[2:]
     counts = {"advice": waiting, "problem": aside}
     assert [(each.severity, int(each.what.split()[0])) for each in told] == [
         (severity, count) for severity, count in counts.items() if count
@@ -135,8 +153,8 @@ def test_an_engine_inside_the_program_is_looked_at_where_it_holds_something(tmp_
     assert (finding.severity, finding.what) == ("ok", "Nothing is stored yet.")
     assert not (tmp_path / "data").exists()
     make_project(context)
-    [finding] = found(context)
-    assert finding.severity == "ok"
+    finding, checked = found(context)
+    assert (finding.severity, checked.severity) == ("ok", "ok")
     assert "1 project." in finding.what
 
 

@@ -13,6 +13,7 @@ from everkept.core.records import Batch, Delete, Edit, Insert, Record, RecordLin
 from everkept.engines.commit_plan import CommitPlan, plan_commit
 from everkept.engines.memory.contents import ContentsView
 from everkept.errors import Conflict
+from everkept.values import replace
 from records import DAY_ONE, MILLISECOND, batch, entity, link, link_ref, note, record_ref
 
 LATER = DAY_ONE + MILLISECOND
@@ -104,6 +105,14 @@ async def test_what_belongs_to_a_record_goes_with_it_the_deepest_first(family: S
         ("delete", "said"),
         ("delete", "Ada"),
     ]
+
+
+async def test_a_record_that_is_its_own_ancestor_is_deleted_once(family: Shelf) -> None:
+    for child, parent in (("Ada", "beneath"), ("Bob", "Bob")):
+        family.records[child] = replace(family.records[child], parent=parent)
+    for name, gone in (("Ada", ["beneath", "told", "said", "Ada"]), ("Bob", ["Bob"])):
+        planned = await family.plan(batch(Delete(record_ref(name))))
+        assert [name for _, name in told(planned.edits) if name in family.records] == gone
 
 
 async def test_what_the_batch_itself_has_made_goes_too_as_the_youngest(family: Shelf) -> None:

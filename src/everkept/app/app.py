@@ -20,7 +20,7 @@ from everkept.core.sessions import (
 )
 from everkept.core.times import Clock, read_clock
 from everkept.errors import EverkeptError, ReadOnly, StoreDamaged
-from everkept.settings import AUTO, DIALECT_TOOLSETS, GATEWAY, Settings, choose_toolsets
+from everkept.settings import AUTO, DIALECT_TOOLSETS, GATEWAY, Settings, choose_toolsets, is_on_server
 from everkept.tools.tool import Effect, Tool, ToolResult, Toolset
 
 if TYPE_CHECKING:  # a server answers the handshake before it loads these
@@ -356,18 +356,27 @@ class App:
 
         This reads all databases, so it looks once a minute.
         """
-        settings, now = self.settings, time.monotonic()
-        if self._given_library is not None or settings.engine != "sqlite" or self._calls is None:
+        now = time.monotonic()
+        if self._given_library is not None or self._calls is None:
             return None
         if self._damage is None or now - self._looked_at > DAMAGE_SECONDS:
-            from everkept.engines.sqlite.database_checks import find_damage
-
             self._looked_at = now
-            self._damage = asyncio.create_task(asyncio.to_thread(find_damage, settings.data_dir))
+            self._damage = asyncio.create_task(self._look_for_damage())
         damage = await asyncio.shield(self._damage)
         if damage is not None and get_acting_account() is not None:
             return StoreDamaged("The data of this server is damaged.", hint="Ask its owner to run `everkept doctor`.")
         return damage
+
+    async def _look_for_damage(self) -> "StoreDamaged | None":
+        if self.settings.engine == "sqlite":
+            from everkept.engines.sqlite.database_checks import find_damage
+
+            return await asyncio.to_thread(find_damage, self.settings.data_dir)
+        if not is_on_server(self.settings):
+            return None
+        from everkept.app.server_faults import find_server_damage
+
+        return await find_server_damage(self.settings, self.clock)
 
     def _note_call(
         self,

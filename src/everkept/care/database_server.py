@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everkept.app.engines import StandbyFolder, build_empty_library, find_standby, find_stranded_writes, make_library
+from everkept.app.server_faults import describe_tables, find_server_faults
 from everkept.care.check_context import CheckContext, DoctorFinding
 from everkept.core.library import Condition
 from everkept.core.projects import is_trash_name
@@ -202,6 +203,8 @@ def _build_missing_error(number: int) -> NotFound:
 
 DATABASE_CHECK = "database"
 JOURNAL_COMMAND = "everkept journal"
+CHANGED_COMMAND = "find out who changed the database; restore a backup of it, or drop what was added"
+UNCHECKED = "A changed letter in a stored text may not be seen."
 _KEPT_REPLICAS = "replica.before-*Z*"
 _DAMAGED_JOURNALS = "journal.damaged-*.db"  # name of a damaged journal that was moved
 
@@ -211,7 +214,10 @@ def check_database(context: CheckContext) -> Iterator[DoctorFinding]:
         yield DoctorFinding(DATABASE_CHECK, "advice", left.sentence, left.hint)
     if context.settings.engine == "sqlite":
         return
-    yield _check_answer(context)
+    answer = _check_answer(context)
+    yield answer
+    if answer.severity == "ok" and not build_empty_library(context.settings):
+        yield from _check_content(context)
     if standby := find_standby(context.settings):
         yield from _check_journal(standby)
 
@@ -236,6 +242,24 @@ def _check_answer(context: CheckContext) -> DoctorFinding:
     title = get_title(condition.engine)
     what = f"{title}{version}{where} answers, with {format_count(projects, 'project')}."
     return DoctorFinding(DATABASE_CHECK, "ok", what)
+
+
+def _check_content(context: CheckContext) -> Iterator[DoctorFinding]:
+    """Compare the tables with ours, and check the data."""
+    found = asyncio.run(find_server_faults(context.settings, context.clock, full=context.full))
+    if broken := [fault for fault in found.tables if fault.problem != "open"]:
+        yield DoctorFinding(DATABASE_CHECK, "problem", describe_tables(context.settings, broken), CHANGED_COMMAND)
+    for fault in found.tables:
+        if fault.problem == "open":
+            what = f'Every user of the database can create functions in the schema "{fault.name}", where queries look.'
+            command = f'REVOKE CREATE ON SCHEMA "{fault.name}" FROM PUBLIC'
+            yield DoctorFinding(DATABASE_CHECK, "advice", what, command)
+    for what in found.stores:
+        yield DoctorFinding(DATABASE_CHECK, "problem", what, CHANGED_COMMAND)
+    if not broken and not found.stores:
+        depth = f"in full. {UNCHECKED}" if context.full else "quickly. To read all data, pass --full."
+        what = f"Checked the tables and {format_count(found.count, 'store')} {depth}"
+        yield DoctorFinding(DATABASE_CHECK, "ok", what)
 
 
 async def _read_condition(context: CheckContext) -> tuple[Condition, int]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, c
 from everkept.core.projects import OffHistory, Project
 from everkept.core.records import Change, Record, RecordLink, Ref
 from everkept.core.sessions import ToolCall
+from everkept.core.text import clip_text
 from everkept.errors import InvalidInput
 from everkept.values import Value, field
 
@@ -337,6 +338,46 @@ class Finder(Protocol):
     async def get_stamp(self, call: ToolCall) -> object:
         """Return a value that changes when an answer may change."""
         ...
+
+
+class TableFault(NamedTuple):
+    """Part of a database server's tables that Everkept did not create, or that is missing or changed.
+
+    A schema is `open` if everyone may create something in it.
+    """
+
+    kind: str  # such as table, column or trigger
+    name: str
+    problem: Literal["extra", "missing", "changed", "open"]
+
+    @property
+    def description(self) -> str:
+        shown = ascii(clip_text(self.name, 60))[1:-1]
+        return f'{self.kind} "{shown}" {_TABLE_PROBLEMS[self.problem]}'
+
+
+_TABLE_PROBLEMS = {
+    "missing": "is missing",
+    "changed": "was changed",
+    "extra": "was not created by Everkept",
+    "open": "is open to functions of every user",
+}
+
+
+def list_table_faults(found: Mapping[tuple[str, str], str], ours: Mapping[tuple[str, str], str]) -> list[TableFault]:
+    """Compare the definitions of parts, each by its kind and name. A column is named with its table."""
+    changed = {part for part in found.keys() & ours.keys() if found[part] != ours[part]}
+    faults = [
+        *(TableFault(*part, "missing") for part in ours.keys() - found.keys()),
+        *(TableFault(*part, "changed") for part in changed),
+        *(TableFault(*part, "extra") for part in found.keys() - ours.keys()),
+    ]
+    whole = {fault.name for fault in faults if fault.kind == "table" and fault.problem != "changed"}
+    rest = [f for f in faults if f.kind != "column" or f.name.partition(".")[0] not in whole]
+    problems = list(_TABLE_PROBLEMS)
+    return sorted(
+        rest, key=lambda f: (f.kind != "table", f.kind in ("constraint", "index"), problems.index(f.problem), f)
+    )
 
 
 def encode_cursor(*position: Any) -> str:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, ClassVar, Literal, TypeVar
 
-from everkept.core.answers import CatalogData, SearchRecord, Token
+from everkept.core.answers import CatalogData, SearchRecord, TableFault, Token
 from everkept.core.mcp import ToolUsage
 from everkept.core.projects import OffPeriod, Project, Status
 from everkept.core.store import A_co, RecordStore, TypedRequest
@@ -185,6 +185,13 @@ class HasToken(CatalogQuestion[bool]):
 
 class ReadCatalogData(CatalogQuestion[CatalogData]):
     """Everything that the library has beside the records."""
+
+
+class FindTableFaults(CatalogQuestion[list[TableFault]]):
+    """Differences between the tables of a database server and those that Everkept creates.
+
+    Empty for an engine without a server: `doctor` compares its files.
+    """
 
 
 class AddProject(CatalogChange[Project]):
@@ -414,6 +421,9 @@ class Library(ABC):
 
     async def read_catalog_data(self) -> "CatalogData":
         return await self.ask(ReadCatalogData())
+
+    async def find_table_faults(self) -> "list[TableFault]":
+        return await self.ask(FindTableFaults())
 
     async def replace_catalog_data(self, catalog_data: "CatalogData") -> None:
         await self.apply(ReplaceCatalogData(catalog_data))

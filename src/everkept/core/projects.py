@@ -11,6 +11,7 @@ from everkept.errors import InvalidInput, NotFound
 from everkept.values import Value, replace
 
 Status = Literal["active", "archived"]
+STATUSES: tuple[Status, ...] = ("active", "archived")
 
 MAX_PROJECT_NAME_CHARACTERS = 100
 USER_PROJECT = "@user"  # name of the user's own data in commands

@@ -12,6 +12,8 @@ ROUND_UP_SHARE = 0.3  # missing share of a unit that is still rounded up
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _START = datetime(1970, 1, 1)
+MIN_TIME = (datetime.min - _START) // timedelta(microseconds=1)
+MAX_TIME = (datetime.max - _START) // timedelta(microseconds=1)
 # In minutes; months and years as people use the words.
 _UNITS = (("year", 525_600), ("month", 43_200), ("week", 10_080), ("day", 1_440), ("hour", 60), ("minute", 1))
 

@@ -268,8 +268,10 @@ class CommitPlanner:
     async def _list_descendants(self, record: Record) -> list[Record]:
         """Return live descendants, deepest first, and oldest first within one depth."""
         depths: list[list[Record]] = []
-        above = [record]
-        while above := [r for r in await self._list_children(above) if r.deleted_at is None]:
+        above, known = [record], {record.id}
+        # A record changed from outside may be its own ancestor.
+        while above := [r for r in await self._list_children(above) if r.deleted_at is None and r.id not in known]:
+            known |= {each.id for each in above}
             depths.append(above)
         return [member for depth in reversed(depths) for member in depth]
 

@@ -6,13 +6,21 @@ which entries change when records change.
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from math import isfinite
 from operator import attrgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
 from everkept.core.fallback_answers import clip_context, has_context
+from everkept.core.projects import STATUSES, Project
 from everkept.core.records import Record
+from everkept.core.times import MAX_TIME, MIN_TIME
+from everkept.errors import StoreDamaged
 from everkept.values import Value, field
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 ESCAPE, _NUL = "\x01", "\x01\x02"
 _ESCAPED_PATTERN = re.compile(f"{ESCAPE}(.)", re.DOTALL)
@@ -37,7 +45,14 @@ def encode_facets(facets: Mapping[str, Any]) -> str | None:
 
 
 def decode_facets(stored: str | None) -> dict[str, Any]:
-    return json.loads(stored) if stored else {}
+    return _decode_object(stored) if stored else {}
+
+
+def _decode_object(stored: str) -> dict[str, Any]:
+    found: Any = json.loads(stored)
+    if not isinstance(found, dict):
+        raise TypeError("not a JSON object")
+    return cast(dict[str, Any], found)
 
 
 def encode_before(before: Mapping[str, Any] | None) -> str | None:
@@ -48,10 +63,53 @@ def encode_before(before: Mapping[str, Any] | None) -> str | None:
 def decode_before(stored: str | None) -> dict[str, Any] | None:
     if stored is None:
         return None
-    before: dict[str, Any] = json.loads(stored)
+    before = _decode_object(stored)
     if "tags" in before:
         before["tags"] = tuple(before["tags"])
     return before
+
+
+def check_times(*times: int | None) -> None:
+    """Raise ValueError for a time that no date has. Without it, showing the time would fail."""
+    for at in times:
+        if at is not None and not MIN_TIME <= at <= MAX_TIME:
+            raise ValueError("not a time")
+
+
+def check_record(record: Record) -> Record:
+    """Return the record. Raise ValueError or TypeError for values that Everkept never stores."""
+    check_times(record.created_at, record.updated_at, record.occurred_at, record.deleted_at)
+    if record.importance is not None and not isfinite(record.importance):
+        raise ValueError("importance is not a number")
+    "".join(record.tags)  # raises TypeError for anything but texts
+    return record
+
+
+def check_project(project: Project) -> Project:
+    """Return the project. Raise ValueError or TypeError for values that Everkept never stores."""
+    check_times(project.created_at, project.updated_at, project.off_since)
+    if project.status not in STATUSES:
+        raise ValueError("not a status")
+    return project
+
+
+def report_damage(title: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Decorate a function that decodes a row. For a value that cannot be decoded, it raises StoreDamaged."""
+
+    def decorate(read: Callable[P, T]) -> Callable[P, T]:
+        @wraps(read)
+        def reading(*args: P.args, **kwargs: P.kwargs) -> T:
+            try:
+                return read(*args, **kwargs)
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
+                raise StoreDamaged(
+                    f"A row in {title} was not written by Everkept, or is damaged.",
+                    hint="Restore a backup, or export what is still readable.",
+                ) from error
+
+        return reading
+
+    return decorate
 
 
 # Fields that determine the indexed words of a record, and those that also determine the words of its neighbors.

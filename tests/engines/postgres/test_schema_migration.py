@@ -105,14 +105,18 @@ async def test_a_step_that_fails_leaves_the_version_before_it(common: Server) ->
     assert await common.database(schema, layout=NEW).read(things) == [("a", 7)]
 
 
-async def test_tables_that_were_removed_while_they_were_in_use_are_made_anew(common: Server) -> None:
+async def test_tables_that_were_removed_while_they_were_in_use_are_not_made_anew(common: Server) -> None:
     database = common.database(layout=OLD)
     await asyncio.gather(*(database.write(add) for _ in range(3)))
     with common.connect() as connection:
         connection.execute(f"DROP SCHEMA {database.schema} CASCADE".encode())
-    assert await database.read(things) == [("a",)]
+    for work in (things, add):
+        with pytest.raises(StoreDamaged, match="deleted while in use"):
+            await database.write(work)
+    restarted = common.database(database.schema, layout=OLD)
+    assert await restarted.read(things) == [("a",)]
     await database.write(add)
-    assert await database.read(things) == [("a",), ("b",)]
+    assert await restarted.read(things) == [("a",), ("b",)]
 
 
 async def test_tables_that_do_not_tell_their_version_are_left_alone(common: Server) -> None:
@@ -122,6 +126,17 @@ async def test_tables_that_do_not_tell_their_version_are_left_alone(common: Serv
         connection.execute(f"CREATE TABLE {schema}.meta (key text, value text)".encode())
     with pytest.raises(StoreDamaged, match="no valid schema version"):
         await common.database(schema, layout=OLD).read(things)
+
+
+@pytest.mark.parametrize("version", ["abc", "", "²", "-1", "9" * 5_000])
+async def test_a_version_that_is_none_is_damage_also_in_use(common: Server, version: str) -> None:
+    database = common.database(layout=OLD)
+    await database.write(add)
+    with common.connect() as connection:
+        connection.execute(f"UPDATE {database.schema}.meta SET value = %s".encode(), [version])
+    for each in (database, common.database(database.schema, layout=OLD)):
+        with pytest.raises(StoreDamaged, match="no valid schema version"):
+            await each.read(things)
 
 
 async def test_a_user_without_the_right_to_make_tables_is_refused(common: Server) -> None:

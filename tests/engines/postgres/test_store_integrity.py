@@ -3,6 +3,7 @@
 import pytest
 
 from everkept.engines.postgres.store import SAMPLE_RECORDS, PostgresStore
+from everkept.errors import StoreDamaged
 from postgres_libraries import Shelf
 from records import batch, entity, link, memory, note
 
@@ -34,6 +35,25 @@ async def test_what_does_not_fit_is_said(shelf: Shelf, store: PostgresStore, dam
     faults = await store.find_faults()
     assert any(found in fault for fault in faults), faults
     assert all(fault[0].isdigit() for fault in faults)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "facets = 'no json'",
+        "facets = '[1]'",
+        "facets = repeat('[', 5000) || repeat(']', 5000)",
+        "created_at = 9223372036854775807",
+        "importance = 'NaN'",
+        "tags = ARRAY[NULL]::text[]",
+        "tags = ARRAY[['a', 'b'], ['c', 'd']]::text[]",
+    ],
+)
+async def test_a_row_that_everkept_did_not_write_is_damage(shelf: Shelf, store: PostgresStore, damage: str) -> None:
+    await store.commit(batch(entity("Ada")))
+    shelf.ask(f"UPDATE records SET {damage} RETURNING 1")
+    with pytest.raises(StoreDamaged, match="not written by Everkept"):
+        await store.get(["Ada"])
 
 
 async def test_what_a_sample_leaves_out_is_no_fault(store: PostgresStore) -> None:

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from everkept import __version__
 from everkept.core import library as catalog
-from everkept.core.answers import LEASE_PREFIX, MAX_SEARCHES, CatalogData, SearchRecord
+from everkept.core.answers import LEASE_PREFIX, MAX_SEARCHES, CatalogData, SearchRecord, TableFault
 from everkept.core.library import CatalogAnswers, CatalogChanges, Condition, TableLibrary
 from everkept.core.mcp import ToolUsage, sum_usage
 from everkept.core.ports import Token
@@ -198,6 +198,9 @@ class MemoryLibrary(TableLibrary):
             tokens=[self._tokens[token.id] for token in await self.list_tokens()],
         )
 
+    async def _find_table_faults(self, _: catalog.FindTableFaults) -> list[TableFault]:
+        return []
+
     async def _replace_catalog_data(self, change: catalog.ReplaceCatalogData) -> None:
         catalog_data = change.catalog_data
         stores = {entry.project.id: entry.store for entry in self._entries.values()}
@@ -248,6 +251,7 @@ class MemoryLibrary(TableLibrary):
         catalog.ListTokens: _list_tokens,
         catalog.HasToken: _has_token,
         catalog.ReadCatalogData: _read_catalog_data,
+        catalog.FindTableFaults: _find_table_faults,
     }
     changes: ClassVar[CatalogChanges] = {
         catalog.AddProject: _add_project,

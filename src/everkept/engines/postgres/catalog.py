@@ -11,9 +11,11 @@ from everkept.core.mcp import ToolUsage, sum_usage
 from everkept.core.ports import Token
 from everkept.core.projects import OffHistory, OffPeriod, Project, Status, build_project_error, is_trash_name
 from everkept.core.text import clip_text, compute_digest
+from everkept.engines.postgres.rows import report_damage
 from everkept.engines.postgres.statements import Cursor, ask, ask_last, to_limit
 from everkept.engines.postgres.transactions import note_change
-from everkept.errors import Conflict, InvalidInput
+from everkept.engines.stored_text import check_project, check_times
+from everkept.errors import Conflict, InvalidInput, StoreDamaged
 
 
 def check_texts(*texts: str | None) -> None:
@@ -57,7 +59,7 @@ def list_projects(cursor: Cursor, status: Status | None = None, *, is_last: bool
         f"SELECT {PROJECT_COLUMNS} FROM projects WHERE %(status)s::text IS NULL OR status = %(status)s ORDER BY name",
         {"status": status},
     )
-    return [Project(*row) for row in rows]
+    return [build_project(*row) for row in rows]
 
 
 def find_project(cursor: Cursor, name: str) -> StoredProject:
@@ -70,16 +72,24 @@ def find_project_by_id(cursor: Cursor, project: Project) -> StoredProject:
     return decode_project(found.fetchone(), project.name)
 
 
+@report_damage
+def build_project(*columns: Any) -> Project:
+    """Build a Project from PROJECT_COLUMNS."""
+    return check_project(Project(*columns))
+
+
 def decode_project(row: tuple[Any, ...] | None, name: str) -> StoredProject:
     if row is None:
         raise build_project_error(name)
-    return Project(*row[:-1]), row[-1]
+    return build_project(*row[:-1]), row[-1]
 
 
 def read_store_number(cursor: Cursor, name: str) -> int:
     """Return the number of a store that belongs to no project."""
-    [(number,)] = ask_last(cursor, "SELECT number FROM stores WHERE name = %s", name)
-    return number
+    row = ask_last(cursor, "SELECT number FROM stores WHERE name = %s", name).fetchone()
+    if row is None:
+        raise StoreDamaged(f'The store "{name}" is missing in PostgreSQL.', hint="Restore a backup.")
+    return row[0]
 
 
 def find_workspace_project(cursor: Cursor, path: str) -> Project | None:
@@ -90,7 +100,7 @@ def find_workspace_project(cursor: Cursor, path: str) -> Project | None:
         "WHERE workspaces.key = %s",
         compute_digest(path),
     ).fetchone()
-    found = None if row is None else Project(*row)
+    found = None if row is None else build_project(*row)
     return None if found is None or is_trash_name(found.name) else found
 
 
@@ -113,9 +123,11 @@ def list_off_periods(cursor: Cursor) -> list[OffPeriod]:
     return found
 
 
+@report_damage
 def decode_switching(
     since: list[int], until: list[int | None], folders: list[str], deleted_at: int | None
 ) -> OffHistory:
+    check_times(*since, *until, deleted_at)
     return OffHistory(tuple(zip(since, until, strict=True)), tuple(folders), deleted_at)
 
 
@@ -217,10 +229,15 @@ def list_searches(cursor: Cursor, session: str | None, limit: int) -> list[Searc
         "ORDER BY seq DESC LIMIT %(limit)s",
         {"session": session, "limit": to_limit(max(limit, 0))},
     )
-    return [
-        SearchRecord(at, tool, query, results, milliseconds, asked_in, json.loads(filters))
-        for at, tool, query, results, milliseconds, asked_in, filters in rows
-    ]
+    return [_build_search(*row) for row in rows]
+
+
+@report_damage
+def _build_search(
+    at: int, tool: str, query: str, results: int, milliseconds: float, asked_in: str | None, filters: str
+) -> SearchRecord:
+    check_times(at)
+    return SearchRecord(at, tool, query, results, milliseconds, asked_in, json.loads(filters))
 
 
 def forget_searches(cursor: Cursor) -> int:

@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 
 import psycopg
 
+from everkept.core.answers import TableFault
 from everkept.engines.postgres.connection import (
     CONTENTION_CODES,
     Connection,
@@ -32,7 +33,8 @@ from everkept.engines.postgres.connection import (
     parse_address,
     translate_error,
 )
-from everkept.engines.postgres.schema import EMPTY_LAYOUT, Layout, prepare, quote_name
+from everkept.engines.postgres.schema import EMPTY_LAYOUT, Layout, PreparedSchema, prepare, quote_name
+from everkept.engines.postgres.table_faults import TableCheck
 from everkept.engines.postgres.transactions import (
     ChangeListener,
     ChangeNotifier,
@@ -43,7 +45,8 @@ from everkept.engines.postgres.transactions import (
     TransactionFactory,
     Work,
 )
-from everkept.errors import EverkeptError, StoreBusy, StoreDamaged, StoreUnreachable
+from everkept.errors import EverkeptError, InvalidInput, StoreBusy, StoreDamaged, StoreUnreachable
+from everkept.values import replace
 
 T = TypeVar("T")
 _Job = tuple[Callable[[], Any], "Future[Any]"]
@@ -153,6 +156,7 @@ class ConnectionPool:
         self._is_pooled = False
         self._shares_sessions = False  # a session was found with settings that are not ours
         self._has_warned = False
+        self.table_check = TableCheck(dial, schema, layout, place, time_limit)
 
     def run(self, call: DatabaseCall, work: Work[T]) -> T:
         """Run the work in one transaction. Retry it if another transaction was in the way."""
@@ -209,10 +213,7 @@ class ConnectionPool:
         try:
             return self._run_transaction(self._open_or_wait(call), call, work)
         except TablesOutdated:
-            raise StoreDamaged(
-                f'The tables in schema "{self._schema}" of PostgreSQL at {self._place} were deleted while in use.',
-                hint="Find out what deleted them, then restore a backup.",
-            ) from None
+            raise self._build_gone_error() from None
 
     def _can_repeat(self, line: PooledConnection, call: DatabaseCall) -> bool:
         """Return whether the connection was lost and nothing can have been committed."""
@@ -267,7 +268,7 @@ class ConnectionPool:
         line = PooledConnection(self._dial(), epoch)
         try:
             call.attach(line, is_ready=False)
-            found = prepare(line.connection, self._schema, self._layout, self._place)
+            found = self._prepare(line.connection)
             is_pooled = found.is_pooled or self._shares_sessions
             if not is_pooled:
                 line.claim_session(self._form.build_session_settings(found.search_path, self._time_limit))
@@ -277,6 +278,17 @@ class ConnectionPool:
             raise
         self._search_path, self._is_pooled = found.search_path, is_pooled
         return line
+
+    def _prepare(self, connection: Connection) -> PreparedSchema:
+        """Create or migrate the tables. Tables that this process has used are not created again."""
+        is_known = bool(self._search_path)
+        layout = replace(self._layout, founds=False) if is_known else self._layout
+        try:
+            return prepare(connection, self._schema, layout, self._place)
+        except InvalidInput:
+            if is_known:
+                raise self._build_gone_error() from None
+            raise
 
     def _give_back(self, line: PooledConnection, call: DatabaseCall) -> None:
         line.roll_back()
@@ -305,7 +317,15 @@ class ConnectionPool:
         is_ours = error.sqlstate in CANCELED_CODES or (not error.sqlstate and isinstance(call.why, StoreUnreachable))
         if call.why is not None and is_ours:
             return call.why
-        return translate_error(error, self._place)
+        ours = translate_error(error, self._place)
+        return ours if isinstance(ours, EverkeptError) else self.table_check.explain(ours)
+
+    def _build_gone_error(self) -> StoreDamaged:
+        return StoreDamaged(
+            f'The tables in schema "{self._schema}" of PostgreSQL at {self._place} were deleted while in use. '
+            "Nothing was stored.",
+            hint="Find out what deleted them, then restore a backup. A restarted server begins with empty tables.",
+        )
 
 
 LIVENESS_SECONDS = 3.0
@@ -435,6 +455,11 @@ class Database:
         """
         call = DatabaseCall(alters=False, limit=math.inf)
         return await self._wait_for(call, self._keeping.submit(lambda: self._pool.maintain(call, work)))
+
+    async def find_table_faults(self) -> list[TableFault]:
+        """Return what is not as Everkept creates it. The check works behind a pooler too."""
+        call = DatabaseCall(alters=False, limit=self._time_limit)
+        return await self._wait_for(call, self._keeping.submit(self._pool.table_check.find_faults))
 
     def listen(self, hear: Callable[[int | None], None]) -> None:
         """Call `hear` with the number of each store that changes, or with None if any store may have changed.

@@ -19,7 +19,7 @@ from everkept.core.text import compute_digest
 from everkept.engines.postgres import project_lifecycle
 from everkept.engines.postgres.connection import Connection, PoolerDetected
 from everkept.engines.postgres.database import Database
-from everkept.engines.postgres.schema import VECTOR_INDEX_PREFIX
+from everkept.engines.postgres.schema import TRIGRAM_INDEX, VECTOR_INDEX_PREFIX
 from everkept.engines.postgres.statements import Cursor, QueryResult, ask, open_cursor
 from everkept.errors import EverkeptError
 
@@ -171,7 +171,6 @@ def _format_prefix(store: int) -> str:
 
 TRIGRAM_EXTENSION = "pg_trgm"
 TRIGRAM_METHOD, TRIGRAM_OPERATORS = "gin", "gin_trgm_ops"
-TRIGRAM_INDEX = "records_trigrams"
 
 _EXTENSION_SCHEMA_QUERY = (
     "SELECT quote_ident(n.nspname) FROM pg_extension e "

@@ -6,7 +6,7 @@ from typing import ClassVar, LiteralString, TypeVar
 from uuid import uuid4
 
 from everkept.core import library as questions
-from everkept.core.answers import CatalogData, SearchRecord
+from everkept.core.answers import CatalogData, SearchRecord, TableFault
 from everkept.core.library import CatalogAnswers, CatalogChanges, Condition, Mode, TableLibrary
 from everkept.core.mcp import ToolUsage
 from everkept.core.ports import Token
@@ -186,6 +186,9 @@ class PostgresLibrary(TableLibrary):
     async def _read_catalog_data(self, _: questions.ReadCatalogData) -> CatalogData:
         return await self._read(project_lifecycle.read_catalog_data)
 
+    async def _find_table_faults(self, _: questions.FindTableFaults) -> list[TableFault]:
+        return await self._database.find_table_faults()
+
     async def _replace_catalog_data(self, change: questions.ReplaceCatalogData) -> None:
         project_lifecycle.check_catalog_data(change.catalog_data)
         gone = await self._write(lambda cursor: project_lifecycle.replace_catalog_data(cursor, change.catalog_data))
@@ -264,6 +267,7 @@ class PostgresLibrary(TableLibrary):
         questions.ListTokens: _list_tokens,
         questions.HasToken: _has_token,
         questions.ReadCatalogData: _read_catalog_data,
+        questions.FindTableFaults: _find_table_faults,
     }
     changes: ClassVar[CatalogChanges] = {
         questions.AddProject: _add_project,

@@ -16,6 +16,7 @@ from everkept.engines.postgres.rows import (
     RECORD_COLUMNS,
     Conditions,
     build_filter,
+    decode_change,
     decode_edit,
     decode_link,
     decode_record,
@@ -293,10 +294,7 @@ def _read_with_edits(cursor: Cursor, store: int, which: str, *values: Any) -> li
     edits: dict[int, list[Edit]] = defaultdict(list)
     for seq, *edit in rows:
         edits[seq].append(decode_edit(tuple(edit)))
-    return [
-        Change(seq, at, unescape_text(tool), unescape_text(client), undoes, tuple(edits[seq]))
-        for seq, at, tool, client, undoes in heads
-    ]
+    return [decode_change(head, edits[head[0]]) for head in heads]
 
 
 # One row per hop: the links at the records of the previous hop, oldest first, and the first new records that they

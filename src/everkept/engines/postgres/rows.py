@@ -9,12 +9,23 @@ from uuid import UUID
 
 from everkept.core.records import SESSION_SCOPE, Change, Edit, Record, RecordFilter, RecordLink
 from everkept.engines.postgres.schema import INDEX_PREFIX_CHARACTERS
-from everkept.engines.stored_text import ESCAPE, decode_before, decode_facets, encode_before, encode_facets
+from everkept.engines.stored_text import (
+    ESCAPE,
+    check_record,
+    check_times,
+    decode_before,
+    decode_facets,
+    encode_before,
+    encode_facets,
+)
 from everkept.engines.stored_text import escape_text as escape_text
+from everkept.engines.stored_text import report_damage as build_damage_report
 from everkept.engines.stored_text import unescape_text as unescape_text
 from everkept.values import Value, field, list_fields
 
 Row = tuple[Any, ...]
+
+report_damage = build_damage_report("PostgreSQL")
 
 # One column for each field of a record, with the same name.
 FIELDS = tuple(field.name for field in list_fields(Record))
@@ -61,6 +72,7 @@ def encode_record(record: Record) -> list[Any]:
     return [*columns, pinned, automatic, hash_live_name(record)]
 
 
+@report_damage
 def decode_record(row: Row) -> Record:
     """Build a Record from a row with the columns in FIELDS."""
     values = list(row)
@@ -69,7 +81,7 @@ def decode_record(row: Row) -> Record:
             values[number] = unescape_text(text)
     values[_FACETS_INDEX] = decode_facets(values[_FACETS_INDEX])
     values[_TAGS_INDEX] = tuple(unescape_text(tag) for tag in values[_TAGS_INDEX])
-    return Record(*values)
+    return check_record(Record(*values))
 
 
 def hash_live_name(record: Record) -> UUID | None:
@@ -102,9 +114,11 @@ def encode_link(link: RecordLink) -> list[Any]:
     return [*texts, encode_facets(link.facets), link.created_at, link.deleted_at, hash_live_edge(link)]
 
 
+@report_damage
 def decode_link(row: Row) -> RecordLink:
     *texts, facets, created_at, deleted_at = row
     facets = decode_facets(facets)
+    check_times(created_at, deleted_at)
     return RecordLink(*map(unescape_text, texts), created_at=created_at, facets=facets, deleted_at=deleted_at)
 
 
@@ -116,10 +130,19 @@ def encode_edits(change: Change) -> list[list[Any]]:
     ]
 
 
+@report_damage
 def decode_edit(row: Row) -> Edit:
     """Build an Edit from operation, subject, item and before."""
     operation, subject, item, before = row
     return Edit(operation, subject, item and unescape_text(item), decode_before(before))
+
+
+@report_damage
+def decode_change(row: Row, edits: Sequence[Edit]) -> Change:
+    """Build a Change from seq, at, tool, client and undoes."""
+    seq, at, tool, client, undoes = row
+    check_times(at)
+    return Change(seq, at, unescape_text(tool), unescape_text(client), undoes, tuple(edits))
 
 
 EVENT_TIME = "coalesce(r.occurred_at, r.created_at)"

@@ -4,6 +4,7 @@ Paths and the keys of notes may be longer than an index entry, so their digests 
 every key of the records, because all stores share the tables.
 """
 
+import re
 from hashlib import sha256
 from typing import Any
 
@@ -17,6 +18,8 @@ MIN_SERVER_VERSION = 14
 MIN_VECTOR_VERSION = (0, 8)  # the first version that continues a scan if a filter left too few results
 MAX_NAME_BYTES = 63  # PostgreSQL truncates longer names
 VERSION_KEY = "schema"
+META_TABLE = "CREATE TABLE IF NOT EXISTS meta (key text PRIMARY KEY, value text NOT NULL)"
+_VERSION_FORM = re.compile(r"\d{1,9}", re.ASCII)
 
 _NO_RIGHT_CODE = "42501"
 _UNAVAILABLE_CODES = ("0A000", "3F000", _NO_RIGHT_CODE, "58P01")  # not installed, or not allowed for this user
@@ -206,7 +209,7 @@ def _create_schema(connection: Connection, schema: str) -> None:
             _execute(connection, f"CREATE SCHEMA {name}")
         _execute(
             connection,
-            f"CREATE TABLE IF NOT EXISTS {name}.meta (key text PRIMARY KEY, value text NOT NULL); "
+            f"{META_TABLE.replace('meta', f'{name}.meta', 1)}; "
             f"INSERT INTO {name}.meta VALUES ('{VERSION_KEY}', '0') ON CONFLICT DO NOTHING",
         )
 
@@ -231,14 +234,29 @@ def _lock(connection: Connection, number: int) -> None:
 
 
 def _read_version(connection: Connection, schema: str, place: str) -> int:
+    version = find_version(connection, schema)
+    if version is None:
+        raise build_version_error(schema, place)
+    return version
+
+
+def find_version(connection: Connection, schema: str) -> int | None:
+    """Return the version of the tables, or None if it is not a version."""
     text = f"SELECT value FROM {quote_name(schema)}.meta WHERE key = '{VERSION_KEY}'"
     row = _execute(connection, text).fetchone()
-    if row is None or not row[0].isdigit():
-        raise StoreDamaged(
-            f'The schema "{schema}" in PostgreSQL at {place} has no valid schema version.',
-            hint="Restore a backup, or choose another namespace.",
-        )
-    return int(row[0])
+    return None if row is None else parse_version(row[0])
+
+
+def parse_version(value: object) -> int | None:
+    """Return the version, or None for anything that Everkept does not write."""
+    return int(value) if isinstance(value, str) and _VERSION_FORM.fullmatch(value) else None
+
+
+def build_version_error(schema: str, place: str) -> StoreDamaged:
+    return StoreDamaged(
+        f'The schema "{schema}" in PostgreSQL at {place} has no valid schema version.',
+        hint="Restore a backup, or choose another namespace.",
+    )
 
 
 def _format_search_path(schema: str, found: _ServerFacts) -> str:
@@ -344,6 +362,7 @@ TABLES = ("records", "links", "changes", "edits", "accesses")
 
 # Name prefix of the vector indexes; the number of the store follows.
 VECTOR_INDEX_PREFIX = "vectors_near_"
+TRIGRAM_INDEX = "records_trigrams"
 
 INDEX_PREFIX_CHARACTERS = 200  # characters of a long value in an index: PostgreSQL limits its entries
 

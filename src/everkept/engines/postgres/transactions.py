@@ -15,7 +15,14 @@ import psycopg
 from psycopg.pq import PipelineStatus, TransactionStatus
 
 from everkept.engines.postgres.connection import Connection
-from everkept.engines.postgres.schema import Layout, build_path_version_query, check_version, compute_lock_number
+from everkept.engines.postgres.schema import (
+    Layout,
+    build_path_version_query,
+    build_version_error,
+    check_version,
+    compute_lock_number,
+    parse_version,
+)
 from everkept.engines.postgres.statements import (
     Cursor,
     QueryResult,
@@ -288,6 +295,7 @@ class TransactionFactory:
     """Factory of the transactions in one schema."""
 
     def __init__(self, schema: str, layout: Layout, place: str) -> None:
+        self._schema = schema
         self._layout = layout
         self._place = place
         self._version = Statement(build_path_version_query(schema).encode())
@@ -329,7 +337,9 @@ class TransactionFactory:
         row = answer.fetchone()
         if row is not None and not row[1]:
             raise SearchPathLost
-        version = int(row[0]) if row is not None else 0
+        version = 0 if row is None else parse_version(row[0])
+        if version is None:
+            raise build_version_error(self._schema, self._place)
         check_version(version, self._layout, self._place)
         if version < self._layout.version:
             raise TablesOutdated
@@ -350,6 +360,7 @@ def _build_local_settings(settings: dict[str, str]) -> Statement:
 
 
 CHANNEL = "everkept"
+MAX_STORE_DIGITS = 12
 NOTIFY_PAUSE_SECONDS = 0.2  # during which changes are collected and then sent together
 
 _NOTIFY_QUERY = (
@@ -488,7 +499,8 @@ class ChangeListener:
     def _handle(self, text: str) -> None:
         schema, _, number = text.rpartition(":")
         if schema == self._schema:
-            self._schedule(int(number) if number.isdecimal() else None)
+            # Any user of the database can send a notification.
+            self._schedule(int(number) if number.isdecimal() and len(number) < MAX_STORE_DIGITS else None)
 
     def _schedule(self, store: int | None) -> None:
         try:

@@ -18,6 +18,7 @@ from weakref import WeakSet
 import apsw
 
 from everkept.core import library as questions
+from everkept.core.answers import TableFault
 from everkept.core.disk import make_folder
 from everkept.core.library import CatalogAnswers, CatalogChanges, Condition, TableLibrary
 from everkept.core.projects import Project, build_project_error, validate_project_name
@@ -370,6 +371,9 @@ class SqliteLibrary(TableLibrary):
         await self.list_projects()  # settles moves that a crash interrupted
         return await (await self.ensure_meta()).read(read_catalog_data, long=True)
 
+    async def _find_table_faults(self, _: questions.FindTableFaults) -> list[TableFault]:
+        return []
+
     async def _replace_catalog_data(self, change: questions.ReplaceCatalogData) -> None:
         from everkept.engines.sqlite.catalog import CatalogReplacement
 
@@ -466,6 +470,7 @@ class SqliteLibrary(TableLibrary):
         questions.ListTokens: _make_reader(catalog.list_tokens),
         questions.HasToken: _make_reader(catalog.has_token),
         questions.ReadCatalogData: _read_catalog_data,
+        questions.FindTableFaults: _find_table_faults,
     }
     changes: ClassVar[CatalogChanges] = {
         questions.AddProject: _add_project,

@@ -9,6 +9,7 @@ from everkept.core.answers import MAX_SEARCHES, SearchRecord
 from everkept.core.mcp import ToolUsage, sum_usage
 from everkept.core.projects import OffHistory, OffPeriod, Project, is_trash_name
 from everkept.core.text import clip_text
+from everkept.engines.stored_text import check_project, check_times
 from everkept.engines.surreal.connection import (
     Connection,
     MissingTable,
@@ -18,7 +19,8 @@ from everkept.engines.surreal.connection import (
     quote_name,
     retry,
 )
-from everkept.engines.surreal.rows import build_row_id
+from everkept.engines.surreal.rows import build_row_id, report_damage
+from everkept.engines.surreal.table_faults import DatabaseLayout
 from everkept.errors import InvalidInput, StoreTooNew
 
 T = TypeVar("T")
@@ -180,6 +182,12 @@ def _build_definitions() -> str:
     return ";\n".join(lines) + ";"
 
 
+LAYOUT = DatabaseLayout(
+    {**_TABLES, "meta": dict.fromkeys(("version", "turn", "last"), "option<int>")},
+    {table: (field,) for table, field in _UNIQUE_FIELDS.items()},
+    unique=tuple(_UNIQUE_FIELDS),
+)
+
 PROJECT_FIELDS = "record::id(id) AS id, name, description, status, created_at, updated_at, off_since"
 WORKSPACE_FIELDS = "path, record::id(project) AS project"
 SWITCHING_FIELDS = "record::id(id) AS id, spans, folders, deleted_at"
@@ -228,14 +236,16 @@ async def list_off_periods(catalog_db: CatalogDatabase) -> list[OffPeriod]:
     return silences
 
 
+@report_damage
 def decode_project(row: dict[str, Any]) -> Project:
-    return Project(**row)
+    return check_project(Project(**row))
 
 
 def encode_project(project: Project) -> dict[str, Any]:
     return {name: getattr(project, name) for name in _TABLES["project"]}
 
 
+@report_damage
 def decode_switching(row: dict[str, Any] | None) -> OffHistory:
     if row is None:
         return OffHistory()
@@ -269,10 +279,14 @@ async def list_searches(catalog_db: CatalogDatabase, session: str | None, limit:
     [rows] = await catalog_db.ask(
         f"SELECT * FROM search {meant} ORDER BY id DESC LIMIT $limit", {"asked_in": session, "limit": limit}
     )
-    return [
-        SearchRecord(**{name: row.get(name) for name in _TABLES["search"]} | {"filters": json.loads(row["filters"])})
-        for row in rows
-    ]
+    return [_decode_search(row) for row in rows]
+
+
+@report_damage
+def _decode_search(row: dict[str, Any]) -> SearchRecord:
+    values: dict[str, Any] = {name: row.get(name) for name in _TABLES["search"]}
+    check_times(values["at"])
+    return SearchRecord(**values | {"filters": json.loads(row["filters"])})
 
 
 async def forget_searches(catalog_db: CatalogDatabase) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from everkept.core import library as questions
-from everkept.core.answers import CatalogData, SearchRecord
+from everkept.core.answers import CatalogData, SearchRecord, TableFault
 from everkept.core.library import CatalogAnswers, CatalogChanges, Condition, Mode, TableLibrary
 from everkept.core.mcp import ToolUsage
 from everkept.core.ports import Token
@@ -17,6 +17,7 @@ from everkept.engines.surreal.catalog import TURN_STATEMENT, CatalogDatabase
 from everkept.engines.surreal.connection import Connection, TransactionThrown
 from everkept.engines.surreal.rows import build_row_id
 from everkept.engines.surreal.store import SurrealStore
+from everkept.engines.surreal.table_faults import find_table_faults
 from everkept.errors import Conflict, NotFound, ProjectArchived
 
 
@@ -208,6 +209,15 @@ class SurrealLibrary(TableLibrary):
     async def _read_catalog_data(self, _: questions.ReadCatalogData) -> CatalogData:
         return await project_lifecycle.read_catalog_data(self._catalog_db)
 
+    async def _find_table_faults(self, _: questions.FindTableFaults) -> list[TableFault]:
+        projects = await self.list_projects()  # the first use creates the tables
+        faults = await find_table_faults(self._connection, self._catalog_db.database, catalog.LAYOUT)
+        stores = [await self.open_user_store(), await self.open_history_store()]
+        stores += [await self.get_store(project) for project in projects]
+        for store in stores:
+            faults += await store.tables.find_table_faults()
+        return faults
+
     async def _replace_catalog_data(self, change: questions.ReplaceCatalogData) -> None:
         await project_lifecycle.replace_catalog_data(self._catalog_db, change.catalog_data, self._clock())
         self._stores.clear()
@@ -257,6 +267,7 @@ class SurrealLibrary(TableLibrary):
         questions.ListTokens: _list_tokens,
         questions.HasToken: _has_token,
         questions.ReadCatalogData: _read_catalog_data,
+        questions.FindTableFaults: _find_table_faults,
     }
     changes: ClassVar[CatalogChanges] = {
         questions.AddProject: _add_project,

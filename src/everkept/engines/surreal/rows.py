@@ -1,19 +1,22 @@
 """Conversion between rows and values: the one module that knows the fields and how each is stored."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from everkept.core.records import Change, Edit, Record, RecordLink
-from everkept.engines.stored_text import decode_before, decode_facets, encode_before, encode_facets
+from everkept.engines.stored_text import (
+    check_record,
+    check_times,
+    decode_before,
+    decode_facets,
+    encode_before,
+    encode_facets,
+)
 from everkept.engines.stored_text import escape_text as escape_text
+from everkept.engines.stored_text import report_damage as build_damage_report
 from everkept.engines.stored_text import unescape_text as unescape_text
-from everkept.errors import StoreDamaged
 from everkept.values import list_fields
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 Row = Mapping[str, Any]
 
@@ -83,20 +86,7 @@ def encode_place(session: str | None, position: int | None) -> str | None:
     return None if session is None or position is None else json.dumps([session, position])
 
 
-def report_damage(read: Callable[P, T]) -> Callable[P, T]:
-    """Wrap a function to raise StoreDamaged if a row lacks a required field."""
-
-    @wraps(read)
-    def reading(*args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return read(*args, **kwargs)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise StoreDamaged(
-                "A row in SurrealDB was not written by Everkept, or is damaged.",
-                hint="Restore a backup, or export what is still readable.",
-            ) from error
-
-    return reading
+report_damage = build_damage_report("SurrealDB")
 
 
 @report_damage
@@ -109,7 +99,7 @@ def decode_record(row: Row) -> Record:
     values["parent"] = None if row.get("parent") is None else decode_id(row["parent"])
     values["facets"] = decode_facets(row.get("facets"))
     values["tags"] = tuple(unescape_text(tag) for tag in row.get("tags") or ())
-    return Record(**values)
+    return check_record(Record(**values))
 
 
 def encode_link(link: RecordLink) -> dict[str, Any]:
@@ -133,6 +123,7 @@ def encode_edge(link: RecordLink) -> str:
 
 @report_damage
 def decode_link(row: Row) -> RecordLink:
+    check_times(row["created_at"], row.get("deleted_at"))
     return RecordLink(
         id=decode_id(row["id"]),
         source=decode_id(row["in"]),
@@ -158,6 +149,7 @@ def encode_change(change: Change, key: str | None = None) -> dict[str, Any]:
 
 @report_damage
 def decode_change(row: Row, edits: Iterable[Row]) -> Change:
+    check_times(row["at"])
     return Change(
         row["id"].id,
         row["at"],

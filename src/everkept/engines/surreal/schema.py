@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from everkept.core.answers import TableFault
 from everkept.engines.surreal.connection import (
     Connection,
     MissingTable,
@@ -14,7 +15,8 @@ from everkept.engines.surreal.connection import (
     retry,
 )
 from everkept.engines.surreal.rows import escape_text, report_damage, unescape_text
-from everkept.errors import InvalidInput, NotFound, ProjectArchived, StoreTooNew
+from everkept.engines.surreal.table_faults import DatabaseLayout, find_table_faults
+from everkept.errors import InvalidInput, NotFound, ProjectArchived, StoreDamaged, StoreTooNew
 from everkept.values import Value, field
 
 VERSION = 1
@@ -111,6 +113,22 @@ def build_definitions(*, is_modern: bool) -> str:
     return "; ".join(parts)
 
 
+def build_layout(models: "Sequence[VectorModel]") -> DatabaseLayout:
+    """Return what `build_definitions` and `build_vector_definitions` create."""
+    vectors = [model.table for model in models]
+    ends = {"in": "record<record>", "out": "record<record>"}
+    return DatabaseLayout(
+        {
+            **_TABLE_FIELDS,
+            "link": {**_TABLE_FIELDS["link"], **ends},
+            "meta": {},
+            **dict.fromkeys(vectors, _VECTOR_FIELDS),
+        },
+        {**_INDEXED_FIELDS, "word": WORD_COLUMNS, **dict.fromkeys(vectors, ("embedding",))},
+        analyzers=("prepared",),
+    )
+
+
 def build_vector_definitions(table: str, dimensions: int) -> str:
     """Return the statements that create the table for one model's vectors of one length."""
     return (
@@ -155,6 +173,8 @@ class StoreState(Value):
     @classmethod
     @report_damage
     def from_row(cls, row: Mapping[str, Any]) -> "StoreState":
+        if not all(isinstance(row[name], int) for name in ("turn", "seq", "ages", "moves")):
+            raise TypeError("a counter is not a number")
         return cls(
             row["turn"],
             row["seq"],
@@ -225,6 +245,7 @@ class StoreTables:
         self._database = database
         self._name = name
         self._made_since: int | None = None  # opening of the connection after which the tables were checked
+        self._lacks_table = False  # a query found a table missing since they were checked
         self._making = asyncio.Lock()
         # Keeps tasks of one process from conflicting with each other.
         self._turns = asyncio.Lock()
@@ -319,6 +340,11 @@ class StoreTables:
                 raise WriteContention(STATE_MOVED) from thrown
             raise
 
+    async def find_table_faults(self) -> list[TableFault]:
+        """Return what is not as Everkept creates it."""
+        state = await self.read_state()
+        return await find_table_faults(self._connection, self._database, build_layout(state.models))
+
     def check_open(self, state: StoreState) -> None:
         """Raise ProjectArchived if the project is archived: it can be read but not written."""
         if state.status == "archived":
@@ -337,7 +363,13 @@ class StoreTables:
         found = (await self._connection.run(self._database, text))[-1]
         version = found and found.get("schema")
         if version == VERSION:
+            if self._lacks_table:
+                raise StoreDamaged(
+                    f"A table of the SurrealDB database {self._database} is missing.",
+                    hint="To see which one, run `everkept doctor`. Restore a backup of the database.",
+                )
             return
+        self._lacks_table = False
         if version is not None and version > VERSION:
             raise StoreTooNew(
                 f"Database {self._database} was written by a newer version (schema {version}; this version supports "
@@ -352,6 +384,7 @@ class StoreTables:
         try:
             return await self._connection.run(self._database, text, values)
         except MissingTable as missing:
+            self._lacks_table = True
             raise self._build_missing_error() from missing
         except UnicodeEncodeError as error:
             raise InvalidInput(
