@@ -91,6 +91,43 @@ def test_an_import_names_the_project_of_the_working_folder(
     assert everkept("import", "server-memory", str(path), "--project", "auto").out.endswith(" to shop.\n")
 
 
+ADA = json.dumps({"type": "entity", "name": "Ada", "entityType": "person", "observations": []})
+
+
+def test_a_file_in_a_repository_goes_to_its_project_and_any_other_to_the_default_one(
+    everkept: Run, repository: Path, tmp_path: Path
+) -> None:
+    (repository / "kept").mkdir()
+    inside, outside = repository / "kept" / "memory.json", tmp_path / "memory.json"
+    for path in (inside, outside):
+        path.write_text(ADA, encoding="utf-8")
+    assert everkept("import", "server-memory", str(inside), "--dry-run").out.endswith("to shop.\n")
+    assert everkept("import", "server-memory", str(inside)).out.endswith("to shop.\n")
+    assert " to default.\nThis folder uses project shop." in everkept("import", "server-memory", str(outside)).out
+    assert everkept("import", "server-memory", str(inside), "--project", "web").out.endswith("to web.\n")
+
+
+def test_a_person_may_choose_the_folders_project_for_a_file_of_no_folder(
+    everkept: Run, repository: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "memory.json"
+    path.write_text(ADA, encoding="utf-8")
+    kept = everkept("import", "server-memory", str(path), stdin="\n", terminal=True)
+    assert 'not in a folder of project "shop"' in kept.err
+    assert " to default." in kept.out
+    chosen = everkept("import", "server-memory", str(path), stdin="y\n", terminal=True)
+    assert chosen.out.endswith("to shop.\n")
+
+
+def test_the_setting_for_the_project_counts_for_imports(
+    everkept: Run, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "memory.json"
+    path.write_text(ADA, encoding="utf-8")
+    monkeypatch.setenv("EVERKEPT_PROJECT", "web")
+    assert " to web." in everkept("import", "server-memory", str(path)).out
+
+
 def test_a_missing_file_is_the_callers_mistake(everkept: Run, tmp_path: Path) -> None:
     assert everkept("import", "server-memory", str(tmp_path / "none")).status == 2
 

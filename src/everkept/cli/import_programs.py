@@ -10,8 +10,13 @@ import click
 from everkept.accounts.project_rule import DEFAULT_PROJECT, ProjectRule
 from everkept.app.app import App
 from everkept.cli.changes import update_graph_files
-from everkept.cli.import_sources import build_machine, print_kept, report_interruption_of_import
-from everkept.cli.options import add_common_options
+from everkept.cli.import_sources import (
+    build_machine,
+    find_import_project,
+    print_kept,
+    report_interruption_of_import,
+)
+from everkept.cli.options import add_common_options, load_command_settings
 from everkept.cli.render import build_console, build_table
 from everkept.cli.runner import echo, print_first, print_json, read_session, run_with_app, show_progress
 from everkept.clients.config_files import ClientEnvironment
@@ -42,14 +47,15 @@ if TYPE_CHECKING:
 def import_server_file(as_json: bool, file: Path | None, dry_run: bool, project: str | None, **flags: Any) -> None:
     """Import the JSONL file of the official memory server.
 
-    Without FILE, looks where MEMORY_FILE_PATH and the entries of your clients say, and beside the program. The items
-    go to --project, or to the project `default`. You can run it again: it adds only what is new. Lines that cannot be
-    read are listed and skipped.
+    Without FILE, looks where MEMORY_FILE_PATH and the entries of your clients say, and beside the program. A file in
+    this folder goes to the folder's project, any other file to `default`. To choose, pass --project. You can run it
+    again: it adds only what is new. Lines that cannot be read are listed and skipped.
     """
     files = list_memory_files() if file is None else [file.expanduser()]
     if not files:
         raise InvalidInput("Cannot find a file of the official memory server on this machine.", hint="Pass its FILE.")
-    outcome = run_server_import(files, project=project, dry_run=dry_run, **flags)
+    into = find_import_project(files, project=project, asks=not dry_run and not as_json, **flags)
+    outcome = run_server_import(files, project=into, dry_run=dry_run, **flags)
     if as_json:
         print_json(to_json(outcome))
     else:
@@ -65,6 +71,7 @@ def list_memory_files() -> list[Path]:
 
 def run_server_import(files: Sequence[Path], *, project: str | None, dry_run: bool, **flags: Any) -> ServerMemoryImport:
     """Import the files, or count what an import would add."""
+    into = find_import_project(files, project=project, **flags)
 
     async def work(app: App) -> ServerMemoryImport:
         parsed = [item for file in files for item in await asyncio.to_thread(read_server_file, file)]
@@ -83,7 +90,7 @@ def run_server_import(files: Sequence[Path], *, project: str | None, dry_run: bo
         return outcome
 
     with report_interruption_of_import():
-        return run_with_app(work, writes=not dry_run, project=project or DEFAULT_PROJECT, **flags)
+        return run_with_app(work, writes=not dry_run, project=into, **flags)
 
 
 def print_server_import(outcome: ServerMemoryImport, *, is_named: bool = False) -> None:
@@ -159,8 +166,9 @@ def run_plugin_import(
             await update_graph_files(app, outcome.projects)
         return outcome
 
+    into = load_command_settings(project=project, **flags).project or DEFAULT_PROJECT
     with report_interruption_of_import():
-        return run_with_app(work, writes=not dry_run, project=project or DEFAULT_PROJECT, **flags)
+        return run_with_app(work, writes=not dry_run, project=into, **flags)
 
 
 def print_plugin_import(outcome: "PluginImport") -> None:
@@ -210,6 +218,6 @@ async def _open_target(app: App, call: ToolCall, paths: Sequence[str], *, writes
 
 
 async def _find_project_name(app: App, call: ToolCall) -> str:
-    """Return the project that was imported into: `auto` stands for that of the working folder."""
+    """Return the project that was imported into, or that an import would create."""
     active = await app.project_rule.find_active(call)
-    return app.settings.project or DEFAULT_PROJECT if active is None else active.name
+    return await app.project_rule.find_pending_name(call) or DEFAULT_PROJECT if active is None else active.name

@@ -13,10 +13,12 @@ import click
 from everkept.accounts.project_rule import DEFAULT_PROJECT, get_empty_store
 from everkept.app.app import App
 from everkept.cli.changes import update_graph_files
-from everkept.cli.options import add_common_options
+from everkept.cli.next_steps import is_interactive
+from everkept.cli.options import add_common_options, load_command_settings
 from everkept.cli.render import build_console, build_table
 from everkept.cli.runner import echo, print_json, read_session, run_with_app, show_progress
 from everkept.core.disk import is_own_place
+from everkept.core.folder_project import FolderProject, find_folder_project, get_choice_key
 from everkept.core.ports import RecordStore
 from everkept.core.sessions import ToolCall
 from everkept.core.text import format_count, join_words
@@ -25,7 +27,7 @@ from everkept.errors import InvalidInput, NotFound
 from everkept.exchange.foreign import ForeignEntity, ForeignItem, ForeignMemory, ForeignSource, Machine, Skipped
 from everkept.exchange.foreign_import import ForeignImport, ImportedKind, ImportTarget, import_foreign
 from everkept.families.history.model import build_conversation_id, build_turn_id
-from everkept.settings import read_client_environment
+from everkept.settings import AUTO, read_client_environment
 from everkept.tools.schema import to_json
 
 _WITH_ID = ForeignMemory, ForeignEntity
@@ -91,10 +93,35 @@ def _find_places(source: ForeignSource) -> list[Path]:
     return found
 
 
+def find_import_project(places: Sequence[Path], *, project: str | None, asks: bool = False, **flags: Any) -> str:
+    """Return the project for data of another program: the named one, that of the folder with it, otherwise `default`.
+
+    Data outside the working folder, such as in the home folder, can be about every project. If it `asks`, a person may
+    choose the folder's project for it.
+    """
+    configured = load_command_settings(project=project, **flags).project
+    if configured is not None:
+        return configured
+
+    async def find(app: App) -> tuple[FolderProject, Path]:
+        folder = app.settings.path or Path.cwd()
+        found = await find_folder_project(app.library, folder)
+        return found, Path(get_choice_key(folder) if found.home is None else found.home.key)
+
+    found, folder = run_with_app(find, makes_nothing=True, project=AUTO, **flags)
+    if found.name == DEFAULT_PROJECT:
+        return DEFAULT_PROJECT
+    if all(place.resolve().is_relative_to(folder.resolve()) for place in places):
+        return AUTO
+    question = f'This data is not in a folder of project "{found.name}". Import it there, not to "{DEFAULT_PROJECT}"?'
+    return AUTO if asks and is_interactive() and click.confirm(question, default=False, err=True) else DEFAULT_PROJECT
+
+
 def run_import(
     source: ForeignSource, places: Sequence[Path], *, project: str | None, dry_run: bool, **flags: Any
 ) -> ForeignImport:
     """Import from the places, or count what an import would add. An item in two of them comes from the first."""
+    into = find_import_project(places, project=project, **flags)
 
     async def work(app: App) -> ForeignImport:
         items, skipped, at = await asyncio.to_thread(_read_all, source, places)
@@ -112,7 +139,7 @@ def run_import(
         return outcome
 
     with report_interruption_of_import():
-        return run_with_app(work, writes=not dry_run, project=project or DEFAULT_PROJECT, **flags)
+        return run_with_app(work, writes=not dry_run, project=into, **flags)
 
 
 def _read_all(source: ForeignSource, places: Sequence[Path]) -> tuple[list[ForeignItem], Skipped, int]:
